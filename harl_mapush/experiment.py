@@ -80,7 +80,9 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
     launched = Launch.of_environment()
     wall_time = WallTime(cfg.runner.max_wall_time, launched.first_start())
     if wall_time.is_past():  # an earlier start by torchrun took all the time
-        how = "" if saved is None else f" Resume with: {resume.command(saved.run, program)}"
+        how = ""
+        if saved is not None:
+            how = f" Resume with: {resume.command(saved.run, program, cfg.env.imports)}"
         limit = f"max_wall_time {cfg.runner.max_wall_time}, from torchrun's first start"
         _say(f"Time is up ({limit}).{how}")
         return launched.end_for_good(TIME_IS_UP)
@@ -95,7 +97,11 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
         # Otherwise a context on the first GPU would be created as well.
         stack.enter_context(torch.accelerator.device_index(machine.learner.index))
         ranks = stack.enter_context(
-            launch.joined(launched, machine.device, lambda: resume.how_to_resume(folder, program))
+            launch.joined(
+                launched,
+                machine.device,
+                lambda: resume.how_to_resume(folder, program, cfg.env.imports),
+            )
         )
         ranks.check_equal(facts(cfg, saved))
 
@@ -250,8 +256,7 @@ class Experiment:
             number = ending.signal if isinstance(ending, Signalled) else signal.SIGINT
             self.ranks.ends_together = False
             lost = "interrupted; the training since the last checkpoint is lost"
-            how = resume.how_to_resume(self.folder, self.program)
-            sys.stderr.write(f"{self.program}: {lost}; {how}\n")
+            sys.stderr.write(f"{self.program}: {lost}; {self._how_to_resume()}\n")
             return SIGNALLED + number
         finally:
             for callback in self.callbacks:
@@ -342,9 +347,10 @@ class Experiment:
         else:
             reason = f"Interrupted ({number.name})"
             code = SIGNALLED + number
+        again = resume.command(self.folder, self.program, self.cfg.env.imports)
         self.say(
             f"{reason}; the last state is saved in {run_folder.last_checkpoint(self.folder)}. "
-            f"Resume with: {resume.command(self.folder, self.program)}"
+            f"Resume with: {again}"
         )
         return launched.end_for_good(code)
 
@@ -356,15 +362,16 @@ class Experiment:
                 self.saver.save_last(progress.env_steps)
             except UnsavedError as unsaved:
                 sys.stderr.write(f"{self.program}: {unsaved}\n")
-        how = resume.how_to_resume(self.folder, self.program)
-        sys.stderr.write(f"{self.program}: {error}; {how}\n")
+        sys.stderr.write(f"{self.program}: {error}; {self._how_to_resume()}\n")
         return 1
 
     def _write_error(self, line: str, more: str = "") -> None:
         """Write the error that ended a run on all ranks, and the command that resumes it."""
         if self.ranks.is_first:
-            how = resume.how_to_resume(self.folder, self.program, more)
-            sys.stderr.write(f"{self.program}: {line}; {how}\n")
+            sys.stderr.write(f"{self.program}: {line}; {self._how_to_resume(more)}\n")
+
+    def _how_to_resume(self, more: str = "") -> str:
+        return resume.how_to_resume(self.folder, self.program, self.cfg.env.imports, more)
 
 
 def _choose_machine(cfg: RunCfg, launched: Launch) -> Machine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -72,8 +73,8 @@ class BrokenLog(Callback):
         if not written:
             return words
         return (
-            f"{words}; to see it: python -m harl_mapush.test --mode viewer --replay "
-            f"{written[0]} --record FILE.mp4"
+            f"{words}; to see it: mapush test --replay {shlex.quote(str(written[0]))} "
+            "--record FILE.mp4"
         )
 
     def _save(self, path: Path, world: BrokenWorld) -> None:

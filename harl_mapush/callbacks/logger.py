@@ -1,4 +1,4 @@
-"""The log of a run: a progress bar on a terminal, plain lines, and curves for TensorBoard."""
+"""The log of a run: a progress bar on a terminal, progress lines, and curves for TensorBoard."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Lines(logging.Handler):
 
 
 class RunLogger:
-    """Shows and records the iterations of a run; ``title`` begins the progress line."""
+    """Shows and records the iterations of a run; ``title`` begins HARL's lines."""
 
     def __init__(
         self,
@@ -80,8 +80,7 @@ class RunLogger:
         self._headline = headline
         self._stream = stream or sys.stdout
         self._curves = Curves(log_dir, self.say, purge_step=env_steps + 1)
-        self._start = time.perf_counter()
-        self._start_env_steps = env_steps
+        self._rate = _Rate()
         self._open = ExitStack()
         self._open.enter_context(library_lines(self.say))
         self._bar: Progress | None = None
@@ -91,6 +90,7 @@ class RunLogger:
                 TextColumn("{task.percentage:>3.0f}%  {task.fields[metrics]}"),
                 console=Console(file=self._stream),
                 auto_refresh=False,
+                transient=True,
             )
             self._bar.add_task("", total=num_env_steps, completed=env_steps, metrics="starting")
             self._bar.start()
@@ -106,21 +106,16 @@ class RunLogger:
 
     def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None:
         """Record one iteration, with the environment's means over its last finished episodes."""
-        elapsed = max(time.perf_counter() - self._start, 1e-9)
-        fps = int((report.env_steps - self._start_env_steps) / elapsed)
-        steps_done = max(report.env_steps - self._start_env_steps, 1)
-        left_s = elapsed * (report.num_env_steps - report.env_steps) / steps_done
-
+        fps = self._rate.measure(report.env_steps)
         self._curves.add(scalars(report, statistics), report.env_steps)
         if report.note is not None:
             self.say(f"Note: {report.note}.")
 
         is_first_or_last = report.iteration in (1, report.num_iterations)
-        line = iteration_line(report, statistics, self._headline, left_s)
         if is_first_or_last or report.iteration % self._cfg.interval == 0:
-            self.say(progress_line(self._title, report, fps))
-            self.say(statistics_line(statistics, self._headline))
-            self.say(line)
+            self._rate.begin_interval(report.env_steps)
+            for line in self._lines(report, statistics, fps):
+                self.say(line)
             for problem in report.health:
                 self.say(problem)
 
@@ -129,9 +124,16 @@ class RunLogger:
                 self._bar.update(
                     self._bar.task_ids[0],
                     completed=report.env_steps,
-                    metrics=line,
+                    metrics=metrics_text(report, statistics, self._headline, fps),
                     refresh=True,
                 )
+
+    def _lines(
+        self, report: IterationReport, statistics: Mapping[str, float], fps: float
+    ) -> list[str]:
+        if self._cfg.lines == "harl":
+            return harl_lines(self._title, report, statistics, self._headline, fps)
+        return [progress_line(report, statistics, self._headline, fps)]
 
     def add_summaries(self, summaries: Iterable[Summary]) -> None:
         """Record the run's TensorBoard summaries besides its curves."""
@@ -193,29 +195,87 @@ class ProgressLog(Callback):
         self._logger.close()
 
 
-def progress_line(title: str, report: IterationReport, fps: int) -> str:
-    """Format the run's progress, the first plain line, in the format of HARL's runners."""
-    return (
+class _Rate:
+    """The rate [env steps/s] since the last progress line.
+
+    The process's first iteration is left out: it includes compilation and warm-up.
+    """
+
+    def __init__(self) -> None:
+        self._begin: tuple[float, int] | None = None  # time [s] and env steps
+
+    def measure(self, env_steps: int) -> float:
+        """Return the rate after an iteration; NaN after the first one."""
+        now = time.perf_counter()
+        if self._begin is None:
+            self._begin = now, env_steps
+            return math.nan
+        start_s, start_env_steps = self._begin
+        return (env_steps - start_env_steps) / max(now - start_s, 1e-9)
+
+    def begin_interval(self, env_steps: int) -> None:
+        """Measure from now on."""
+        self._begin = time.perf_counter(), env_steps
+
+
+def progress_line(
+    report: IterationReport, statistics: Mapping[str, float], headline: Headline, fps: float
+) -> str:
+    """Format the progress of a run as one line: env steps, rate, return, success, time left."""
+    done = f"{format_count(report.env_steps)} of {format_count(report.num_env_steps)} env steps"
+    return f"{done}  {metrics_text(report, statistics, headline, fps)}"
+
+
+def metrics_text(
+    report: IterationReport, statistics: Mapping[str, float], headline: Headline, fps: float
+) -> str:
+    """Format rate, return, success and time left; rate and time are left out until known."""
+    named = [("return", "return"), *((label.lower(), name) for label, name in headline[:1])]
+    metrics = [f"{label} {_metric(statistics, name, '.3g')}" for label, name in named]
+    if not math.isnan(fps):
+        left_s = (report.num_env_steps - report.env_steps) / max(fps, 1e-9)
+        metrics = [f"{format_count(fps)}/s", *metrics, f"{format_duration(left_s)} left"]
+    return "  ".join(metrics)
+
+
+def harl_lines(
+    title: str,
+    report: IterationReport,
+    statistics: Mapping[str, float],
+    headline: Headline,
+    fps: float,
+) -> list[str]:
+    """Format the four lines of HARL's runners and of MAPush; ``title`` begins the first one.
+
+    Lines of unknown statistics are left out, as in HARL. The rate is 0 until it is known.
+    """
+    known_fps = 0 if math.isnan(fps) else int(fps)
+    lines = [
         f"{title} updates {report.iteration}/{report.num_iterations} episodes, "
-        f"total num timesteps {report.env_steps}/{report.num_env_steps}, FPS {fps}."
-    )
+        f"total num timesteps {report.env_steps}/{report.num_env_steps}, FPS {known_fps}."
+    ]
+    step_reward = report.metrics.get("reward/total")
+    if step_reward is not None:
+        lines.append(f"Average step reward is {step_reward}.")
+    episode_reward = statistics.get("return", math.nan)
+    if not math.isnan(episode_reward):
+        lines.append(f"Some episodes done, average episode reward is {episode_reward}.")
+    return [*lines, statistics_line(statistics, headline)]
 
 
 def statistics_line(statistics: Mapping[str, float], headline: Headline) -> str:
-    """Format the ``headline`` statistics, the second plain line; ``-`` before the first episode."""
+    """Format the ``headline`` statistics as MAPush does; ``-`` before the first episode."""
     named = [f"{label}: {_metric(statistics, name, '.3f')}" for label, name in headline]
     episodes = f"Episodes: {int(statistics.get('num_episodes', 0))}"
     return f"[MAPush Stats] {' | '.join([*named, episodes])}"
 
 
-def iteration_line(
-    report: IterationReport, statistics: Mapping[str, float], headline: Headline, left_s: float
-) -> str:
-    """Format an iteration's main metrics for the bar and the third plain line, 69 columns."""
-    named = [("return", "return"), *((label.lower(), name) for label, name in headline[:1])]
-    metrics = [f"{label} {_metric(statistics, name, '.3g')}" for label, name in named]
-    progress = f"iteration {report.iteration}/{report.num_iterations}"
-    return "  ".join([progress, *metrics, f"{format_duration(left_s)} left"])
+def format_count(count: float) -> str:
+    """Format a number in three digits, with k, M or G for a thousand, a million or 1e9."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= 0.9995 * size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:.0f}"
 
 
 def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[str, float]:

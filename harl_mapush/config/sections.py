@@ -111,7 +111,10 @@ class LoggerCfg:
     """Section ``logger``: the run folder and what is written to it."""
 
     exp_name: str = option("default", "name of the experiment, part of the run folder's name")
-    interval: int = option(5, "iterations between two plain progress lines", min=1)
+    interval: int = option(5, "iterations between two progress lines", min=1)
+    lines: str = option(
+        "one", "form of the progress: one line, or the four lines of HARL", choices=("one", "harl")
+    )
     broken_worlds: int = option(
         5,
         "number of broken worlds whose last 100 states are kept in broken/; 0: none",

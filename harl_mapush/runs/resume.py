@@ -45,6 +45,7 @@ CHANGEABLE_ON_RESUME = (
     "sim.step_timeout",
     "sim.start_timeout",
     "logger.interval",
+    "logger.lines",
     "runner.queue_blocks",
     "runner.max_policy_lag",
     "runner.stall_time",
@@ -237,19 +238,22 @@ def _damaged(saved: SavedRun, detail: str) -> ConfigError:
     return checkpoint.damaged_state(saved.folder, detail)
 
 
-def how_to_resume(folder: Path, program: str = PROGRAM, more: str = "") -> str:
+def how_to_resume(
+    folder: Path, program: str = PROGRAM, imports: Sequence[str] = (), more: str = ""
+) -> str:
     """Return the hint how to resume a run that ended early.
 
-    ``more`` is added to the command line of ``program``.
+    ``imports`` are the user's modules that the run needs; ``more`` is added to the command line.
     """
     if not folder.is_dir():
         return "the folder is gone; if it was moved, --resume takes its new place"
     if run_folder.checkpoints(folder):
-        return f"resume from its last checkpoint with: {command(folder, program)}{more}"
+        return f"resume from its last checkpoint with: {command(folder, program, imports)}{more}"
     additions = f" with{more}" if more else ""
     return f"it has no checkpoint yet, start it again{additions}"
 
 
-def command(folder: Path, program: str = PROGRAM) -> str:
-    """Return the command line that resumes a run."""
-    return f"{program} --resume {shlex.quote(str(folder))}"
+def command(folder: Path, program: str = PROGRAM, imports: Sequence[str] = ()) -> str:
+    """Return the command line that resumes a run with the user's modules that it needs."""
+    words = "".join(f"--import {shlex.quote(name)} " for name in imports)
+    return f"{program} {words}--resume {shlex.quote(str(folder))}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -103,11 +104,17 @@ def _sweep(arguments: Any) -> int:
             _run(engine, space, ledger, places, common)
         except (KeyboardInterrupt, Signalled):
             wait_until_saved(ledger.open_folders(), GRACE_S)
-            _say(f"Interrupted; continue with: {PROGRAM} {folder}")
+            _say(f"Interrupted; continue with: {_command(folder, arguments.imports)}")
             raise
         finally:
             places.close()
-        return _finish(engine, space, ledger)
+        return _finish(engine, space, ledger, _command(folder, arguments.imports))
+
+
+def _command(folder: Path, imports: Sequence[str]) -> str:
+    """Return the command line that continues a sweep."""
+    words = [word for name in imports for word in ("--import", name)]
+    return shlex.join([*PROGRAM.split(), *words, str(folder)])
 
 
 def _find(arguments: Any) -> tuple[Path, Space]:
@@ -181,8 +188,11 @@ def _run(engine: Any, space: Space, ledger: Ledger, places: Places, common: Sequ
         engine.run_stage(stage, places)
 
 
-def _finish(engine: Any, space: Space, ledger: Ledger) -> int:
-    """Write and print the summary; return 1 if no trial finished or some are still open."""
+def _finish(engine: Any, space: Space, ledger: Ledger, command: str) -> int:
+    """Write and print the summary; return 1 if no trial finished or some are still open.
+
+    ``command`` continues the sweep.
+    """
     summary = importlib.import_module("mapush.sweep.summary")
     ranked = rank_settings(ledger.trials, space.cfg.mode)
     shares = engine.importance(space, ledger.trials)
@@ -191,10 +201,7 @@ def _finish(engine: Any, space: Space, ledger: Ledger) -> int:
     _say(f"Written: {', '.join(str(path) for path in files)}.")
     num_open = sum(trial.state == OPEN for trial in ledger.trials)
     if num_open:
-        sys.stderr.write(
-            f"{PROGRAM}: {num_open} trials have not ended; continue with: {PROGRAM} "
-            f"{ledger.folder}\n"
-        )
+        sys.stderr.write(f"{PROGRAM}: {num_open} trials have not ended; continue with: {command}\n")
     return 0 if ranked and not num_open else 1
 
 

@@ -100,6 +100,8 @@ def train(
         *settings,
         "--set",
         "logger.interval=1",
+        "--set",
+        "logger.lines=harl",
     ]
     with log.open("a") as stream:
         offset = stream.tell()

@@ -1,6 +1,4 @@
-"""harl_mapush.callbacks.logger: the two plain lines, letter by letter, and what reaches
-TensorBoard.
-"""
+"""harl_mapush.callbacks.logger: the lines, letter by letter, and the curves in TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,11 +13,13 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 
+from harl_mapush.callbacks import logger as logger_module
 from harl_mapush.callbacks.logger import (
     RunLogger,
+    format_count,
+    harl_lines,
     progress_line,
     scalars,
-    statistics_line,
 )
 from harl_mapush.config import LoggerCfg
 from harl_mapush.durations import format_duration
@@ -54,17 +54,49 @@ class Terminal(io.StringIO):
         return True
 
 
-def line(statistics) -> str:
-    return statistics_line(statistics, HEADLINE)
-
-
-def test_lines_have_the_agreed_form() -> None:
-    assert progress_line(TITLE, report(5), 5644) == (
-        "Env mapush Task go1push_mid Algo happo Exp trial updates 5/1000 episodes, "
-        "total num timesteps 500000/100000000, FPS 5644."
+def test_progress_is_one_line() -> None:
+    assert progress_line(report(5), STATISTICS, HEADLINE, 5644.2) == (
+        "500k of 100M env steps  5.64k/s  return -1.5  success 0.12  4 h 54 min left"
     )
-    assert line(STATISTICS) == "[MAPush Stats] Success: 0.120 | Collision: 0.045 | Episodes: 50"
-    assert line({"num_episodes": 0}) == "[MAPush Stats] Success: - | Collision: - | Episodes: 0"
+    assert progress_line(report(1), {"num_episodes": 0}, HEADLINE, math.nan) == (
+        "100k of 100M env steps  return -  success -"
+    )
+
+
+def test_harl_has_four_lines() -> None:
+    total = report(5)._replace(metrics={"reward/total": 0.25})
+    assert harl_lines(TITLE, total, STATISTICS, HEADLINE, 5644.2) == [
+        "Env mapush Task go1push_mid Algo happo Exp trial updates 5/1000 episodes, "
+        "total num timesteps 500000/100000000, FPS 5644.",
+        "Average step reward is 0.25.",
+        "Some episodes done, average episode reward is -1.5.",
+        "[MAPush Stats] Success: 0.120 | Collision: 0.045 | Episodes: 50",
+    ]
+    assert harl_lines(TITLE, report(1), {"num_episodes": 0}, HEADLINE, math.nan)[1:] == [
+        "[MAPush Stats] Success: - | Collision: - | Episodes: 0"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0"), (999, "999"), (999.6, "1k"), (61_440, "61.4k"), (999_960, "1M"), (1e10, "10G")],
+)
+def test_counts_have_three_digits(count: float, words: str) -> None:
+    assert format_count(count) == words
+
+
+def test_the_rate_is_that_of_the_last_interval(tmp_path, monkeypatch) -> None:
+    times = iter([60.0, 60.0, 70.0, 80.0, 80.0, 85.0])  # [s]; the first iteration compiles
+    monkeypatch.setattr(logger_module.time, "perf_counter", lambda: next(times))
+    stream = io.StringIO()
+    logger = RunLogger(LoggerCfg(interval=1), tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
+    logger._rate.measure(100_000)
+    logger._rate.begin_interval(100_000)
+    assert logger._rate.measure(200_000) == 10_000.0
+    assert logger._rate.measure(300_000) == 10_000.0
+    logger._rate.begin_interval(300_000)
+    assert logger._rate.measure(400_000) == 20_000.0
+    logger.close()
 
 
 def test_scalars_have_the_agreed_tags_and_leave_out_what_was_not_measured() -> None:
@@ -96,39 +128,51 @@ def test_lines_at_first_last_and_every_interval(tmp_path) -> None:
         logger.log(report(iteration, 8), STATISTICS)
     logger.close()
     lines = stream.getvalue().splitlines()
-    assert [line.split("updates ")[1].split("/")[0] for line in lines[::3]] == ["1", "3", "6", "8"]
-    assert all(shown == line(STATISTICS) for shown in lines[1::3])
-    assert [shown.split()[1] for shown in lines[2::3]] == ["1/8", "3/8", "6/8", "8/8"]
-    assert lines[-1] == "iteration 8/8  return -1.5  success 0.12  0 s left"
+    assert [line.split()[0] for line in lines] == ["100k", "300k", "600k", "800k"]
+    assert lines[0] == "100k of 800k env steps  return -1.5  success 0.12"
+    assert lines[-1].endswith("/s  return -1.5  success 0.12  0 s left")
 
 
-def test_the_terminal_gets_a_bar_and_the_lines_whole(tmp_path) -> None:
+def test_the_lines_may_be_those_of_harl(tmp_path) -> None:
+    stream = io.StringIO()
+    cfg = LoggerCfg(interval=1, lines="harl")
+    logger = RunLogger(cfg, tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
+    logger.log(report(1, 8), STATISTICS)
+    logger.close()
+    assert [line.split()[0] for line in stream.getvalue().splitlines()] == [
+        "Env",
+        "Some",
+        "[MAPush",
+    ]
+
+
+def test_the_bar_is_gone_at_the_end_and_lines_are_whole(tmp_path) -> None:
     stream = Terminal()
-    logger = RunLogger(
-        LoggerCfg(interval=1), tmp_path, TITLE + "x" * 100, 800_000, stream, headline=HEADLINE
-    )
+    cfg = LoggerCfg(interval=1, lines="harl")
+    long_title = TITLE + "x" * 100
+    logger = RunLogger(cfg, tmp_path, long_title, 800_000, stream, headline=HEADLINE)
     logger.log(report(1, 8), STATISTICS)
     logger.close()
     text = stream.getvalue()
-    assert "total num timesteps 100000/800000, FPS " in text.replace("\x1b[2K", "")
-    assert "iteration 1/8  return -1.5  success 0.12" in text
-    assert any(
-        f"{TITLE}{'x' * 100} updates 1/8" in line and line.rstrip().endswith(".")
-        for line in text.split("\n")
-    )
+    assert "12%  return -1.5  success 0.12" in text
+    assert f"{long_title} updates 1/8" in text
+    last_line = text.rpartition("success 0.12")[2]
+    assert "\x1b[2K" in last_line  # erased
 
 
 def test_the_bar_fits_into_80_columns(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     stream = Terminal()
     logger = RunLogger(LoggerCfg(interval=7), tmp_path, TITLE, 10**9, stream, headline=HEADLINE)
-    logger.log(report(99_999, 100_000), STATISTICS | {"return": -1234.5678})
+    longest = report(99_999, 100_000)._replace(num_env_steps=10**12)
+    logger.log(longest, STATISTICS)
+    logger._rate.measure = lambda env_steps: 123_456.0
+    logger.log(longest, STATISTICS | {"return": -1234.5678, "success_rate": 0.123})
     logger.close()
-    (bar,) = {
-        line.strip()
-        for line in re.findall(r"[^\r\n\x1b]*iteration 99999/100000[^\r\n\x1b]*", stream.getvalue())
-    }
-    assert bar.endswith("return -1.23e+03  success 0.12  0 s left")
+    text = "100%  123k/s  return -1.23e+03  success 0.123  92 d 20 h left"
+    (bar,) = {line.strip() for line in re.findall(r"\d+%  123k[^\r\n\x1b]*", stream.getvalue())}
+    assert bar == text
+    assert len(text) + len(" " * 10 + "  ") < 80
 
 
 @pytest.mark.parametrize(

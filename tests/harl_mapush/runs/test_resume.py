@@ -4,6 +4,7 @@ from is refused.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 from pathlib import Path
@@ -447,3 +448,14 @@ def test_old_training_states_go_when_they_take_too_much(run, monkeypatch) -> Non
         "64",
         "96",
     ]
+
+
+def test_the_printed_command_imports_what_the_run_needs(tmp_path) -> None:
+    run = tmp_path / "a run"
+    printed = resume.command(run, "mapush train", ("own_object", "own_reward"))
+    words = shlex.split(printed)
+    assert words[:2] == ["mapush", "train"]
+    given = train.make_parser().parse_args(words[2:])
+    assert given.imports == ["own_object", "own_reward"]
+    assert given.resume == str(run)
+    assert "the folder is gone" in resume.how_to_resume(run, "mapush train", ("own_object",))

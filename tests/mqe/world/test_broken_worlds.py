@@ -161,8 +161,7 @@ def test_a_run_keeps_its_first_broken_worlds_and_films_one(
     assert broken_run(gait, run, monkeypatch, "--set", "logger.broken_worlds=1") == 1
     said = capsys.readouterr()
     assert (
-        "world 2: object: x [m] was 700, not -13 to 13; to see it: python -m harl_mapush.test "
-        "--mode viewer" in said.out
+        "world 2: object: x [m] was 700, not -13 to 13; to see it: mapush test --replay" in said.out
     )
     assert "(world 2: object: x [m] was 700, not -13 to 13)" in said.err
     assert "learning_rate" not in said.err
