@@ -27,6 +27,7 @@ from mqe.config import (
     with_present_names,
 )
 from mqe.registry import SimCfg, make_env
+from mqe.world.scene import STEP_DT
 
 SEARCHES = ("optuna", "random", "grid")
 _DEFAULT_TRIALS = 30
@@ -216,7 +217,8 @@ def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
         raise ConfigError(
             f"space: names no setting that varies; name at least one, section.key: {_FORMS}"
         )
-    parameters = tuple(_parameter(key, given, base) for key, given in cfg.space.items())
+    _check_budget(run, cfg.metric)
+    parameters = tuple(_parameter(key, given, base, cfg.metric) for key, given in cfg.space.items())
     space = Space(cfg, parameters, base, run)
 
     _check_seeds(space)
@@ -239,7 +241,7 @@ def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
     return space
 
 
-def _parameter(key: str, given: Any, base: dict[str, Any]) -> Parameter:
+def _parameter(key: str, given: Any, base: dict[str, Any], metric: str) -> Parameter:
     """Return one setting that varies; raise ConfigError if a value of it is invalid."""
     section, dot, _ = str(key).partition(".")
     if not dot:
@@ -263,6 +265,7 @@ def _parameter(key: str, given: Any, base: dict[str, Any]) -> Parameter:
         try:
             run, _ = settings_of(base, {key: value})
             _check_start(run)
+            _check_budget(run, metric)
         except ConfigError as error:
             raise ConfigError(f"space.{key}: {error}") from None
     is_int = type(_value(to_dict(run), key)) is int
@@ -282,6 +285,26 @@ def _check_start(run: RunCfg) -> None:
             checkpoint.resolve(run.runner.init_from)
         except ConfigError as error:
             raise ConfigError(str(error).replace("--checkpoint", "runner.init_from:")) from None
+
+
+def _check_budget(run: RunCfg, metric: str) -> None:
+    """Raise ConfigError if a trial ends before its first episodes count.
+
+    With a staggered start episodes count after the time limit has passed once.
+    """
+    # A task of the user's own may have no such setting.
+    length_s = getattr(run.task, "episode_length_s", None)
+    is_of_episodes = re.match(r"mapush/|agent\d+/", metric) is not None
+    if length_s is None or not is_of_episodes or not run.runner.staggered_start:
+        return
+    needed = run.env.num_envs * round(length_s / STEP_DT)
+    budget = run.runner.num_env_steps
+    if budget < needed:
+        raise ConfigError(
+            f"runner.num_env_steps {budget}: no episode counts within this budget, so {metric} has "
+            f"no value: {run.env.num_envs} worlds with a time limit of {length_s:g} s take "
+            f"{needed} env steps before their first; raise it, or lower env.num_envs"
+        )
 
 
 def _interval(key: str, kind: str, ends: Any) -> Parameter:

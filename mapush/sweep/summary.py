@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -96,6 +97,9 @@ def page(
             _markdown(["", *keys, cfg.metric, "95 % interval", "seeds", "trials"], rows),
             _caveat(space, ranked),
         ]
+        tied = list(itertools.takewhile(lambda each: each.mean == ranked[0].mean, ranked))
+        if len(tied) > 1:
+            parts.append(_ties(space, ranked[0].mean, len(tied), len(ranked)))
     else:
         parts.append("No trial has finished.")
     if shares:
@@ -277,6 +281,16 @@ def _caveat(space: Space, ranked: Sequence[Setting]) -> str:
     return (
         "Each setting has one run, and these are the best of many: expect lower values with other "
         "seeds. `seeds: [...]` trains the best settings again."
+    )
+
+
+def _ties(space: Space, mean: float, num_tied: int, num_settings: int) -> str:
+    """Return a warning that the first settings of the table are equally good."""
+    return (
+        f"Warning: the first {num_tied} of {num_settings} settings are tied, with "
+        f"`{space.cfg.metric}` {mean:.3f}, so their order has no meaning. A larger "
+        "`num_env_steps`, another metric (such as `mapush/return`) or more `seeds` may tell them "
+        "apart."
     )
 
 

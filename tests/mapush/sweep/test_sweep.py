@@ -35,7 +35,11 @@ from mapush.sweep.trials import (
 )
 from tests.support.paths import ROOT
 
-SMALL = {"env": {"num_envs": 4}, "runner": {"num_env_steps": 1000, "num_steps": 4}}
+SMALL = {
+    "env": {"num_envs": 4},
+    "task": {"episode_length_s": 1.0},
+    "runner": {"num_env_steps": 1000, "num_steps": 4},
+}
 RATE = "algorithm.learning_rate"
 CLIP = "algorithm.clip_param"
 EPOCHS = "algorithm.num_epochs"
@@ -161,6 +165,12 @@ def test_the_space_in_the_documents_is_one(tmp_path) -> None:
         ({"preset": "smoke", "config": "x.yaml"}, "both name the run that is varied"),
         ({"settings": {"env": {"num_worlds": 3}}}, "env.num_worlds"),
         ({"metric": "mapush/sucess_rate"}, "did you mean mapush/success_rate?"),
+        (
+            {"space": {"task.episode_length_s": [1.0, 20.0]}},
+            "runner.num_env_steps 1000: no episode counts within this budget, so "
+            "mapush/success_rate has no value: 4 worlds with a time limit of 20 s take 4000 env "
+            "steps",
+        ),
     ],
 )
 @pytest.mark.usefixtures("quick")
@@ -339,6 +349,23 @@ def test_the_summary_says_what_is_best_what_matters_and_what_failed(tmp_path) ->
         1,
         4,
     )
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_summary_warns_of_ties(tmp_path) -> None:
+    space = make_space(tmp_path)
+    trials = [trial(1, 1.0), trial(2, 1.0), trial(3, 0.5)]
+    text = summary.page(space, trials, rank_settings(trials, "max"), {})
+    assert "the first 2 of 3 settings are tied, with `mapush/success_rate` 1.000" in text
+    assert "tied" not in summary.page(space, trials, rank_settings(trials, "min"), {})
+
+
+@pytest.mark.usefixtures("quick")
+def test_rewards_and_unstaggered_starts_need_no_whole_episode(tmp_path) -> None:
+    long = SMALL | {"task": {"episode_length_s": 20.0}}
+    make_space(tmp_path, settings=long, metric="reward/total")
+    together = SMALL["runner"] | {"staggered_start": False}
+    make_space(tmp_path, settings=long | {"runner": together})
 
 
 # The engine
