@@ -26,6 +26,9 @@ from mqe.config import ConfigError
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
 PACKAGES = ("mapush", "torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
+UNKNOWN_REVISION = "unknown: not a git checkout, nor built from one"
+_REVISION_FILE = Path("mqe", "git_revision.txt")  # setup.py writes it into an installation
+_DESCRIBE = ("--always", "--dirty", "--abbrev=40", "--exclude=*")
 _HINT = f"take another checkpoint of the run, or remove {MANIFEST} if you changed the file yourself"
 
 
@@ -128,28 +131,27 @@ def _write(folder: Path, content: dict[str, Any]) -> None:
 
 
 @functools.cache
-def git_revision() -> str | None:
-    """Return the revision of the running checkout, with ``-dirty`` if files differ from it; None
-    outside a checkout.
+def git_revision() -> str:
+    """Return the git revision of the running program, with ``-dirty`` if files differed from it.
+
+    It is that of the checkout, or of the checkout that an installation was built from.
     """
-    root = Path(__file__).resolve().parent.parent
-    if not (root / ".git").exists():
-        return None
-    command = [
-        "git",
-        "-C",
-        str(root),
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=40",
-        "--exclude=*",
-    ]
+    return revision_of(Path(__file__).resolve().parent.parent)
+
+
+def revision_of(root: Path) -> str:
+    """Return the revision of the program in ``root``, or ``UNKNOWN_REVISION``."""
+    if (root / ".git").exists():
+        command = ["git", "-C", str(root), "describe", *_DESCRIBE]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return UNKNOWN_REVISION
+        return done.stdout.strip() or UNKNOWN_REVISION
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
+        return (root / _REVISION_FILE).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return UNKNOWN_REVISION
 
 
 def sha256(path: Path) -> str:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from mapush import __version__, cli
+from mqe.manifest import UNKNOWN_REVISION, git_revision, revision_of
 from tests.support.tiny_runs import TINY
 
 ROOT = Path(__file__).parent.parent
@@ -77,6 +78,16 @@ def test_what_is_installed_holds_configurations_assets_and_types(tmp_path: Path)
         "harl_mapush/py.typed",
         "mapush/py.typed",
     } <= installed
+    assert revision_of(tmp_path / "lib") == git_revision()
+
+
+def test_an_unknown_revision_is_called_unknown(tmp_path: Path) -> None:
+    assert revision_of(tmp_path) == UNKNOWN_REVISION
+    (tmp_path / "mqe").mkdir()
+    (tmp_path / "mqe" / "git_revision.txt").write_text("0123abc-dirty\n")
+    assert revision_of(tmp_path) == "0123abc-dirty"
+    (tmp_path / ".git").mkdir()  # which is no repository
+    assert revision_of(tmp_path) == UNKNOWN_REVISION
 
 
 @pytest.mark.slow
