@@ -81,7 +81,7 @@ def _protocol(task: str, name: str) -> Mapping[str, Any]:
 
 
 def differences(folder: Path, cfg: RunCfg) -> str:
-    """Return a note on settings that make ``cfg`` harder or easier than training; "" if none do.
+    """Return a table of settings that make ``cfg`` harder or easier than training; "" if none do.
 
     ``load_team`` reports settings that are new to the team.
     """
@@ -100,8 +100,12 @@ def differences(folder: Path, cfg: RunCfg) -> str:
         for key, value in randomization.items()
         if key not in unused
     ]
-    changed = [f"{key}={value} (learned with {old})" for key, old, value in pairs if value != old]
-    return f"Measured with {', '.join(changed)}.\n" if changed else ""
+    changed = [(key, str(old), str(value)) for key, old, value in pairs if value != old]
+    if not changed:
+        return ""
+    head = ("setting", "learned with", "measured with")
+    lines = [f"{key:<34}{old:<23}{value}\n" for key, old, value in (head, *changed)]
+    return "".join([*lines, "\n"])
 
 
 def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:

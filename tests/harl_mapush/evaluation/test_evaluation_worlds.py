@@ -188,3 +188,16 @@ def test_what_ships_is_refused_where_it_is_damaged(tmp_path, monkeypatch) -> Non
         ConfigError, match=r"lacks manifest\.json; install mapush anew, or.*python -m mqe\.manifest"
     ):
         checkpoint.resolve("pretrained:cuboid")
+
+
+def test_what_differs_from_training_is_a_table() -> None:
+    folder = checkpoint.resolve("pretrained:cuboid")
+    cfg = evaluation_worlds.settings(folder, {}, False, "mapush")
+    head, *rows, blank = evaluation_worlds.differences(folder, cfg).splitlines()
+    assert head.split("  ")[0] == "setting"
+    assert "task.spawn                        separated              independent" in rows
+    assert "env.randomize.kick_speed          [0.0, 0.6]             0.0" in rows
+    assert all(len(row) < 80 for row in rows)
+    assert blank == ""
+    trained = evaluation_worlds.settings(folder, checkpoint.read_config(folder), False, "mapush")
+    assert evaluation_worlds.differences(folder, trained) == ""
