@@ -40,16 +40,79 @@ from mqe.tasks.episode_report import describe_metrics
 from mqe.world.robots import ROBOTS
 
 PROGRAM = "python -m harl_mapush.test"
-WORDS = "Measure or watch a trained team."
 MODES = ("viewer", "calculator")
 FLAGS = ("--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
 VIEWER = ("record", "agent", "web")  # flags of this mode only
 CALCULATOR = ("json", "csv", "figure", "protocol", "seeds", "all_checkpoints", "workers")
 
 
-def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
-    """Build the command line of ``program``, with ``words`` as its description."""
-    parser = config.Parser(prog=program, description=words)
+def make_parser(program: str = PROGRAM) -> config.Parser:
+    """Build the command line of ``program``."""
+    parser = config.Parser(prog=program, description="Measure or watch a trained team.")
+    _add_team(parser)
+    parser.add_argument(
+        "--num_episodes",
+        metavar="N",
+        type=int,
+        help="number of episodes in the viewer or film, or for each seed of the calculator",
+    )
+    parser.add_argument(
+        "--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)"
+    )
+    calculator = parser.add_argument_group("calculator")
+    calculator.add_argument(
+        "--protocol",
+        choices=evaluation_worlds.PROTOCOLS,
+        help="worlds and metrics of the calculator (default: mapush)",
+    )
+    calculator.add_argument(
+        "--seeds", metavar="SEED", type=int, nargs="+", help="seeds whose episodes are pooled"
+    )
+    calculator.add_argument(
+        "--workers", metavar="K", type=int, help="number of processes (default: this one alone)"
+    )
+    calculator.add_argument(
+        "--all_checkpoints",
+        action="store_const",
+        const=True,
+        help="measure every checkpoint of the run",
+    )
+    calculator.add_argument("--json", metavar="FILE", help="file for the calculator's metrics")
+    calculator.add_argument(
+        "--csv",
+        metavar="FILE.csv",
+        help="with --all_checkpoints: file for a table with a row for each checkpoint",
+    )
+    calculator.add_argument(
+        "--figure",
+        metavar="FILE",
+        help="with --all_checkpoints: file for a plot of success against env steps (.png, .svg or "
+        ".pdf)",
+    )
+    _add_viewer(parser)
+    _add_worlds(parser)
+    return parser
+
+
+def make_viewer_parser(program: str) -> config.Parser:
+    """Build the command line of a program that has the viewer and the films, and no calculator."""
+    parser = config.Parser(
+        prog=program, description="Watch a trained team in a window or on a page, or film it."
+    )
+    parser.set_defaults(mode="viewer", **dict.fromkeys(CALCULATOR))
+    _add_team(parser)
+    parser.add_argument(
+        "--num_episodes",
+        metavar="N",
+        type=int,
+        help="number of episodes, after which the viewer closes",
+    )
+    _add_viewer(parser)
+    _add_worlds(parser)
+    return parser
+
+
+def _add_team(parser: config.Parser) -> None:
     parser.add_argument(
         "team",
         metavar="CHECKPOINT",
@@ -59,60 +122,18 @@ def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
     )
     parser.add_argument("--checkpoint", metavar="CHECKPOINT", help="the checkpoint, as a flag")
     parser.add_argument(
-        "--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)"
-    )
-    parser.add_argument(
-        "--protocol",
-        choices=evaluation_worlds.PROTOCOLS,
-        help="worlds and metrics of the calculator (default: mapush)",
-    )
-    parser.add_argument(
-        "--seeds", metavar="SEED", type=int, nargs="+", help="seeds whose episodes are pooled"
-    )
-    parser.add_argument(
         "--policy",
         metavar="MODULE:FUNCTION",
         help="a function of your own as the policy, from observations to actions",
     )
-    parser.add_argument(
-        "--workers", metavar="K", type=int, help="number of processes (default: this one alone)"
-    )
-    parser.add_argument(
-        "--all_checkpoints",
-        action="store_const",
-        const=True,
-        help="measure every checkpoint of the run",
-    )
-    parser.add_argument("--json", metavar="FILE", help="file for the calculator's metrics")
-    parser.add_argument(
-        "--csv",
-        metavar="FILE.csv",
-        help="with --all_checkpoints: file for a table with a row for each checkpoint",
-    )
-    parser.add_argument(
-        "--figure",
-        metavar="FILE",
-        help="with --all_checkpoints: file for a plot of success against env steps (.png, .svg or "
-        ".pdf)",
-    )
-    parser.add_argument(
-        "--record", metavar="FILE", help="write a film (.mp4 or .gif) instead of showing a viewer"
-    )
-    film.add_flags(parser)
-    config.add_import(parser)
-    parser.add_argument(
-        "--replay", metavar="FILE.npz", help="film a world that broke, from a run's broken/ folder"
-    )
-    parser.add_argument(
-        "--num_episodes",
-        metavar="N",
-        type=int,
-        help="number of episodes in the viewer or film, or for each seed of the calculator",
-    )
-    parser.add_argument(
+
+
+def _add_viewer(parser: config.Parser) -> None:
+    viewer = parser.add_argument_group("viewer")
+    viewer.add_argument(
         "--agent", choices=AGENTS, help="policy that the viewer begins with (default: trained)"
     )
-    parser.add_argument(
+    viewer.add_argument(
         "--web",
         metavar="PORT",
         type=int,
@@ -120,16 +141,33 @@ def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
         const=0,
         help="show the viewer on a web page that this machine alone can open",
     )
-    config.add_flags(parser, FLAGS)
-    return parser
+    group = parser.add_argument_group("film")
+    group.add_argument(
+        "--record", metavar="FILE", help="write a film (.mp4 or .gif) instead of showing a viewer"
+    )
+    film.add_flags(group)
+    group.add_argument(
+        "--replay", metavar="FILE.npz", help="film a world that broke, from a run's broken/ folder"
+    )
 
 
-def main(argv: Sequence[str] | None = None, program: str = PROGRAM, words: str = WORDS) -> int:
-    """Measure or show a team as the command line says; return the exit code."""
+def _add_worlds(parser: config.Parser) -> None:
+    worlds = parser.add_argument_group("worlds")
+    config.add_import(worlds)
+    config.add_flags(worlds, FLAGS)
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    program: str = PROGRAM,
+    make: Callable[[str], config.Parser] = make_parser,
+) -> int:
+    """Measure or show a team as the command line says; return the exit code.
+
+    ``make`` builds the command line of ``program``.
+    """
     with library_lines(_say):
-        return config.exit_code(
-            lambda: _main(make_parser(program, words).parse(argv), program), program
-        )
+        return config.exit_code(lambda: _main(make(program).parse(argv), program), program)
 
 
 def _episodes(outcomes: Sequence[str]) -> str:
@@ -161,7 +199,8 @@ def _main(arguments: Any, program: str) -> int:
         return _replay(arguments)
     if arguments.checkpoint is None and arguments.policy is None:
         raise ConfigError(
-            "--checkpoint is missing: give a checkpoint folder, a run folder or pretrained:NAME"
+            "CHECKPOINT is missing: give a checkpoint folder, a run folder, pretrained:NAME, or "
+            f"one of {', '.join(policy_names())}"
         )
     _check_mode(arguments)
     _check_viewer(arguments)

@@ -9,5 +9,4 @@ from harl_mapush import test
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Show the checkpoint that the command line names; return the exit code."""
-    words = "Watch a trained team: the same as mapush test CHECKPOINT --mode viewer."
-    return test.main(["--mode", "viewer", *(argv or ())], program="mapush play", words=words)
+    return test.main(argv, "mapush play", test.make_viewer_parser)

@@ -228,6 +228,9 @@ def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
 
 
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
+    shown = flags(test.make_viewer_parser("mapush play"))
+    hidden = {f"--{flag}" for flag in (*test.CALCULATOR, "mode")}
+    assert {*flags(test.make_parser())} - {*shown} == hidden
     assert flags(test.make_parser()) == sorted(
         "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device "
         "--sim --set --json "

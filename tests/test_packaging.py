@@ -35,7 +35,7 @@ def test_the_version_stands_once(capsys) -> None:
     "argv, words",
     [
         (["train", "--object", "ball"], "mapush train: task.object: unknown value 'ball'"),
-        (["test"], "mapush test: --checkpoint is missing"),
+        (["test"], "mapush test: CHECKPOINT is missing"),
     ],
 )
 def test_a_command_is_called_what_the_user_called_it(capsys, argv: list[str], words: str) -> None:

@@ -5,6 +5,7 @@ Later layers win: defaults, a run file or preset, HARL's file, flags, ``--set``.
 
 from harl_mapush.config.command_line import (
     FLAGS,
+    Arguments,
     Parser,
     add_flags,
     add_import,
@@ -42,6 +43,7 @@ __all__ = [
     "FLAGS",
     "SECTIONS",
     "SECTION_CLASSES",
+    "Arguments",
     "LoggerCfg",
     "Parser",
     "RunCfg",

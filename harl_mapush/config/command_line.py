@@ -59,6 +59,10 @@ _HELP = {
 }
 
 
+# A parser, or a group of its arguments in the help.
+Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises ConfigError and knows no abbreviations of flags."""
 
@@ -83,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         return arguments
 
 
-def add_import(parser: argparse.ArgumentParser) -> None:
+def add_import(parser: Arguments) -> None:
     """Add ``--import``, whose modules are imported as soon as the command line is parsed."""
     parser.add_argument(
         "--import",
@@ -96,7 +100,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_flags(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:
+def add_flags(parser: Arguments, flags: Sequence[str]) -> None:
     """Add flags of ``FLAGS``, and ``--set``, to a parser."""
     for flag in flags:
         names = (flag, *_ALIASES.get(flag, ()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import time
-from argparse import ArgumentParser
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.policies import load_policy
 from mqe.config import ConfigError
@@ -46,7 +46,7 @@ class FilmCfg:
         return self.tiles[0] * self.tiles[1]
 
 
-def add_flags(parser: ArgumentParser) -> None:
+def add_flags(parser: config.Arguments) -> None:
     """Add the options of a film, except ``--record``."""
     parser.add_argument(
         "--size", metavar="WxH", help="film size in pixels (default: 960x540, for a .gif 480x270)"

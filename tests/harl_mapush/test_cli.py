@@ -372,7 +372,7 @@ def test_bad_input_to_train(argv: str, said: str, also: str, run, gait, tmp_path
 
 
 BAD_TEST = [
-    ("", "--checkpoint is missing", "pretrained:NAME"),
+    ("", "CHECKPOINT is missing", "pretrained:NAME"),
     ("--checkpoint nowhere", "nowhere", "pretrained:NAME"),
     ("--checkpoint pretrained:x", "x", "there are"),
     ("--checkpoint {run} --mode look", "look", "viewer, calculator"),

@@ -134,5 +134,5 @@ def test_a_test_takes_no_more_torch_threads_than_cores(
     monkeypatch.setattr(process, "num_cores", lambda: 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads_before)
     monkeypatch.setattr(torch, "set_num_threads", found.append)
-    assert test.main([]) == 2  # --checkpoint is missing
+    assert test.main([]) == 2  # CHECKPOINT is missing
     assert found == set_to
