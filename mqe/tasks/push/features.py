@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EFFORT_TIME = 1.0  # [s] over which pushes are averaged: legs push in jolts
 LEAST_EFFORT = 1.0  # [N] a team that pushes less hard has no shares
+LEAST_FORCE = 1e-3  # [N] a force has a direction
 TANGLE_TIME = 1.0  # [s] two robots in contact for so long without interruption are tangled
 # [s] A shorter gap is no interruption: legs that are caught in one another still step.
 GAP_TIME = 0.1
@@ -210,6 +211,18 @@ class SceneFeatures:
         """(N, A) [N] each robot's push on the object towards the goal; negative away from it."""
         direction = self.state.goal_direction.unsqueeze(1)
         return (self.state.contact_force[..., :2] * direction).sum(dim=-1)
+
+    @cached_property
+    def push_ahead(self) -> Tensor:
+        """(N, A) [N] the part of each robot's useful push that goes where its nose points.
+
+        The useful push, at least 0, times the cosine of the angle between force and nose, at
+        least 0.
+        """
+        force = self.state.contact_force[..., :2]
+        nose = self.state.robot_frame[..., 0, :]
+        cosine = (force * nose).sum(dim=-1) / force.norm(dim=-1).clamp(min=LEAST_FORCE)
+        return self.useful_push.clamp(min=0.0) * cosine.clamp(min=0.0)
 
     @cached_property
     def places_b(self) -> Tensor:

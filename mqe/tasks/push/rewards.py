@@ -189,6 +189,12 @@ REWARDS: Registry[RewardTerm] = Registry(
             lambda m: m.useful_push * STEP_DT,
             "N s",
         ),
+        "impulse_ahead": RewardTerm(
+            "the robot's own impulse on the object towards the goal, as far as its nose points "
+            "along it",
+            lambda m: m.push_ahead * STEP_DT,
+            "N s",
+        ),
         "shared_progress": RewardTerm(
             "new ground towards the goal times how equally the robots push (0 alone, 1 alike)",
             lambda m: m.shared_progress,

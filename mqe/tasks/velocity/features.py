@@ -15,7 +15,7 @@ from mqe.tasks.terms import Terminated
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import in_frame, length, rotate_inverse
 from mqe.world.robots import NUM_JOINTS, Robots
-from mqe.world.scene import STEP_DT
+from mqe.world.scene import GRAVITY, STEP_DT
 from mqe.world.state import SceneState
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ class VelocityConstants:
         self.robots = robots
         self.trot = Trot(robots)
         self.nominal_feet = robots.feet(robots.joint_pos)[:, 0]  # (4,) [m] forward
+        cfg_of_robot = robots.cfgs[0]
+        # [m/N] how far behind their hips feet carry a trunk that is pushed back by a force.
+        self.lean = cfg_of_robot.walking_height / (cfg_of_robot.mass * GRAVITY)
         self.zeros = torch.zeros(1, 1, NUM_JOINTS, device=device)
         self.one = torch.ones(1, 1, device=device)
 
@@ -241,6 +244,10 @@ class StepFeatures(SceneFeatures):
         slip = horizontal_velocity(state, *self._feet_and_rates)
         slip = slip * (self.wanted_swing <= 0.0).unsqueeze(-1)
         offset = state.joint_pos - robots.joint_pos
+        feet_ahead = self.feet_b[..., 0] - self.constants.nominal_feet
+        if self.memory.has_load:
+            resisting = self.memory.load * self.memory.drag.norm(dim=-1, keepdim=True)
+            feet_ahead = feet_ahead + self.constants.lean * resisting
         torque = (
             robots.stiffness * (self.actuation.targets - state.joint_pos)
             - robots.damping * state.joint_vel
@@ -252,7 +259,7 @@ class StepFeatures(SceneFeatures):
             "sway": state.robot_angvel_b[..., :2],
             "slip": slip.flatten(-2),
             "hips": offset[..., 0::3],
-            "placement": pair_offset(self.feet_b[..., 0] - self.constants.nominal_feet),
+            "placement": pair_offset(feet_ahead),
             "stance": offset * ~self.is_moving.unsqueeze(-1),
             "action_rate": self.actuation.change,
             "jerk": self.actuation.jerk,

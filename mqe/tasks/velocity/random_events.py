@@ -59,8 +59,8 @@ class RandomEvents:
         # most of the time no force
         kick = (0.0, cfg.max_kick)
         force = (-3.0 * cfg.max_force, cfg.max_force)
-        # half of the commands without a load
-        load = (-cfg.max_load, cfg.max_load)
+        # a third of the commands without a load
+        load = (-0.5 * cfg.max_load, cfg.max_load)
         self._step = UniformRanges(
             [chance] * 3 + [turn] * 2 + [kick, force] + command + [load], device
         )

@@ -93,7 +93,8 @@ REWARDS: Registry[RewardTerm] = Registry(
             weight=-0.3,
         ),
         "placement": RewardTerm(
-            "squared distances of front and rear feet ahead of or behind their place",
+            "squared distances of front and rear feet ahead of or behind their place, which lies "
+            "behind the hips as far as a load asks the robot to lean",
             lambda m: m.square_sums["placement"],
             "m2",
             weight=-100.0,

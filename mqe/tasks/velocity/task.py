@@ -70,8 +70,8 @@ class VelocityCfg(TermCfg):
     )
     max_load: float = option(
         0.0,
-        "largest load that resists the way ahead as a sliding object does, with half of the "
-        "commands [N]",
+        "largest load that resists the way ahead as a sliding object does, with two thirds of the "
+        "commands, which then lead ahead [N]",
         min=0.0,
     )
     floor_friction: tuple[float, float] = option((0.48, 0.65), "range over worlds", above=0.0)
@@ -170,7 +170,11 @@ class VelocityTask(TermTask):
         """
         event = self._random_events.step(self._episode, step)
         is_new_command = event.is_new_command & (step > 0)
-        _replace(self._shown.command, is_new_command, event.command)
+        command = event.command
+        if self._shown.has_load:
+            ahead = torch.cat((command[..., :1].abs(), command[..., 1:]), dim=-1)
+            command = torch.where(event.load > 0.0, ahead, command)
+        _replace(self._shown.command, is_new_command, command)
         _replace(self._shown.force, event.is_new_force, event.force)
         self._apply_steering()
         still = self.constants.zeros[..., :3]

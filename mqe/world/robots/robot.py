@@ -164,6 +164,12 @@ class RobotCfg:
             )
 
     @property
+    def mass(self) -> float:
+        """Return the mass [kg] of trunk and legs."""
+        links = [link for leg in self.legs for link in leg.inertials]
+        return self.trunk.mass + sum(link.mass for link in links)
+
+    @property
     def joint_pos(self) -> tuple[float, ...]:
         """Return the joints (J,) [rad] of the nominal stance."""
         return tuple(angle for leg in self.legs for angle in leg.joint_pos)
