@@ -369,6 +369,7 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
         folder=folder if arguments.policy is None else None,
         function=arguments.policy,
         is_strict=arguments.protocol == "strict",
+        measures_pushing=not arguments.all_checkpoints,
         num_envs=num_envs,
     )
     num_workers = arguments.workers or 0

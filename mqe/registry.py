@@ -24,6 +24,7 @@ from mqe.tasks.push import PUSH
 from mqe.tasks.velocity import VELOCITY
 from mqe.vec_env import ALL_WORLDS, Share
 from mqe.world.randomization import Randomization, model_fields
+from mqe.world.scene import with_part_sensors
 from mqe.world.streams import Streams
 
 __all__ = [
@@ -227,23 +228,27 @@ def make_env(
     share: Share = ALL_WORLDS,
     places: Sequence[tuple[int, int]] | None = None,
     first_episode: int = 0,
+    senses_parts: bool = False,
 ) -> MultiAgentEnv:
     """Build the environment of task settings ``task``; one seed gives one sequence of episodes.
 
     Of worlds that several processes have, ``env.num_envs`` is the number of this ``share``.
     ``places`` has the seed and number of each world, where they are not ``seed`` and 0, 1, ...
-    ``first_episode`` is the number of every world's first episode. Raises ConfigError for settings
-    that cannot be.
+    ``first_episode`` is the number of every world's first episode. With ``senses_parts``, observers
+    of physics steps see which parts of the robots touch the object, if there is one and the
+    simulator is not in a process of its own. Raises ConfigError for settings that cannot be.
     """
     env = checked(env, "env")
     sim = checked(sim, "sim")
     task = checked(task, "task")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
         raise ConfigError(f"seed: must be a whole number from 0 to {2**63 - 1}, not {seed!r}")
-    _, device = resolve_sim(sim)
+    name, device = resolve_sim(sim)
     streams = Streams(seed, env.num_envs, device, share.first, places)
     entry = TASKS[task.name]
     setup = entry.make(task, env, device, streams)
+    if senses_parts and setup.scene.object is not None and not SIMULATORS[name].has_own_process:
+        setup = setup._replace(scene=with_part_sensors(setup.scene))
     simulator = make_simulator(sim, setup.scene.model, env.num_envs)
     for field, values in model_fields(
         env.randomize, setup.scene, setup.fields, streams, env.num_envs

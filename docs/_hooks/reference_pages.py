@@ -15,6 +15,7 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
 from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.config.other_names import NAMES, NOTHING, dotted
+from harl_mapush.evaluation import pushing
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, register formats
 from harl_mapush.runs.formats import FORMATS
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
@@ -348,6 +349,9 @@ def metrics() -> str:
         "## Output of the calculator",
         "What `mapush test` prints and `--json` writes for the push task:",
         _calculator_keys(),
+        "## How a team pushes",
+        _definitions(pushing.__doc__ or ""),
+        _definitions(pushing.summarize_pushing.__doc__ or ""),
         "[The gait](../background/gait.md#metrics) has the metrics of the examination of gaits.",
     ]
     return _join(parts)
@@ -355,12 +359,23 @@ def metrics() -> str:
 
 def _calculator_keys() -> str:
     """Return the keys of the calculator's output as Markdown, from their docstring."""
-    text = inspect.cleandoc(episode_report.summarize.__doc__ or "").partition("The keys:")[2]
+    return _items(
+        inspect.cleandoc(episode_report.summarize.__doc__ or "").partition("The keys:")[2]
+    )
+
+
+def _definitions(doc: str) -> str:
+    """Return the paragraphs of a docstring after its first line as Markdown."""
+    return _items(inspect.cleandoc(doc).partition("\n")[2])
+
+
+def _items(text: str) -> str:
+    """Return text with Markdown's code marks, and each item of its lists in one line."""
     lines: list[str] = []
     for line in text.strip().replace("``", "`").split("\n"):
         is_continued = lines and lines[-1].startswith("- ") and line and not line.startswith("- ")
         if is_continued:
-            lines[-1] += f" {line}"
+            lines[-1] += f" {line.strip()}"
         else:
             lines.append(line)
     return "\n".join(lines)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
-from harl_mapush.evaluation.strict_protocol import StrictWatcher
+from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
 from mqe.env.environment import MultiAgentEnv
 from mqe.tasks.episode_report import Metrics
 
@@ -35,16 +35,16 @@ def first_episodes(
     policy: Policy,
     on_progress: Callable[[int], None] | None = None,
     unused: Tensor | None = None,
-    watch: StrictWatcher | None = None,
+    watchers: Sequence[EpisodeWatcher] = (),
 ) -> dict[str, Tensor]:
     """Play the first episode of every environment; return its metrics (N,) by name.
 
     The metrics are the task's and ``broken`` (N,) bool. A world is paused once it has finished; the
     worlds of ``unused`` (N,) are paused from the start and have no meaningful metrics. The metrics
-    of ``watch`` are added.
+    of ``watchers`` are added.
     """
-    with nullcontext() if watch is None else env.observed_by(watch):
-        return _first_episodes(env, policy, on_progress, unused, watch)
+    with env.observed_by(*watchers) if watchers else nullcontext():
+        return _first_episodes(env, policy, on_progress, unused, watchers)
 
 
 def _first_episodes(
@@ -52,7 +52,7 @@ def _first_episodes(
     policy: Policy,
     on_progress: Callable[[int], None] | None,
     unused: Tensor | None,
-    watch: StrictWatcher | None,
+    watchers: Sequence[EpisodeWatcher],
 ) -> dict[str, Tensor]:
     obs, _ = env.reset()
     if unused is None:
@@ -77,8 +77,8 @@ def _first_episodes(
             old = episodes.get(name, torch.full_like(values, torch.nan))
             episodes[name] = torch.where(ends_now, values, old)
 
-        if watch is not None:
-            watch.finish(is_finished)
+        for watcher in watchers:
+            watcher.finish(is_finished)
         env.pause(is_finished)
         num_finished = int(is_finished.sum())
         if on_progress is not None:
@@ -87,6 +87,6 @@ def _first_episodes(
             break
 
     assert bool(is_finished.all())  # the time limit ends every episode
-    if watch is not None:
-        episodes |= watch.episodes()
+    for watcher in watchers:
+        episodes |= watcher.episodes()
     return episodes

@@ -24,7 +24,9 @@ from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.calculator import first_episodes
+from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
 from harl_mapush.evaluation.policies import Policy, load_policy
+from harl_mapush.evaluation.pushing import PushWatcher
 from harl_mapush.evaluation.strict_protocol import StrictWatcher
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.memory_plan import check_memory, plan_playing, share_among
@@ -53,6 +55,7 @@ class Request:
     folder: Path | None = None  # the checkpoint's; None if ``function`` is the policy
     function: str | None = None  # the name of a policy, or MODULE:FUNCTION
     is_strict: bool = False
+    measures_pushing: bool = False  # if the scene has an object
     num_envs: int | None = None  # worlds played at a time, in whole blocks; None: all
 
 
@@ -69,6 +72,7 @@ class Job:
     formats: tuple[str, ...]  # modules that register formats when they are imported
     function: str | None
     is_strict: bool
+    measures_pushing: bool
     devices: tuple[str, ...]  # worker k uses device k modulo their number
 
 
@@ -132,7 +136,9 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
     index = resolve_sim(cfg.sim)[1].index
     # Without device_index, CUDA would allocate memory on the first GPU as well.
     with torch.accelerator.device_index(index), _one_thread():
-        env = make_env(cfg.env, cfg.sim, cfg.task, 0, places=places)
+        env = make_env(
+            cfg.env, cfg.sim, cfg.task, 0, places=places, senses_parts=job.measures_pushing
+        )
         try:
             worlds = ActiveWorlds(env.sim.resting) if env.device.type == "cpu" else None
             policy, note = _policy(job, cfg, env, worlds)
@@ -141,10 +147,7 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
             unused = torch.tensor(
                 [number >= job.num_episodes for _, number in places], device=env.device
             )
-            watch = None
-            if job.is_strict:
-                watch = StrictWatcher(env, getattr(cfg.task, "goal_heading", None))
-            episodes = first_episodes(env, policy, unused=unused, watch=watch)
+            episodes = first_episodes(env, policy, unused=unused, watchers=_watchers(job, cfg, env))
         finally:
             env.close()
 
@@ -198,6 +201,7 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
             tuple(kind.load_team.__module__ for kind in foreign()),
             request.function,
             request.is_strict,
+            request.measures_pushing,
             _devices(request.cfg),
         )
 
@@ -209,6 +213,19 @@ def _devices(cfg: RunCfg) -> tuple[str, ...]:
         return (str(device),)
     others = [f"cuda:{k}" for k in range(torch.cuda.device_count()) if k != device.index]
     return (str(device), *others)
+
+
+def _watchers(job: Job, cfg: RunCfg, env: MultiAgentEnv) -> list[EpisodeWatcher]:
+    """Return the observers that a job's measurements take."""
+    watchers: list[EpisodeWatcher] = []
+    goal_heading = getattr(cfg.task, "goal_heading", None)
+    if job.is_strict:
+        watchers.append(StrictWatcher(env, goal_heading))
+    if job.measures_pushing and env.scene.object is not None:
+        # A user's task with an object need not have these settings.
+        goal_radius = getattr(cfg.task, "success_radius", 0.0)
+        watchers.append(PushWatcher(env, goal_radius, goal_heading))
+    return watchers
 
 
 def _policy(

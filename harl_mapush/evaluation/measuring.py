@@ -17,6 +17,7 @@ from harl_mapush.evaluation.episodes import (
     join_columns,
     play_requests,
 )
+from harl_mapush.evaluation.pushing import PREFIX, describe_pushing, summarize_pushing
 from harl_mapush.evaluation.strict_protocol import describe_strict, summarize_strict
 from harl_mapush.runs import run_folder
 from mqe.config import ConfigError
@@ -66,6 +67,8 @@ def describe(request: Request, metrics: Mapping[str, Any]) -> str:
     text = report_of(request.cfg).describe(metrics)  # type: ignore[arg-type]
     if request.is_strict:
         text += describe_strict(metrics)  # type: ignore[arg-type]
+    if "useful_impulse_ns" in metrics:
+        text += describe_pushing(metrics)  # type: ignore[arg-type]
     for seed, own in metrics.get("per_seed", {}).items():
         name = headline(request.cfg)
         text += (
@@ -82,7 +85,8 @@ def with_interval(metrics: Mapping[str, Any], name: str) -> str:
 
 
 def _metrics(request: Request, parts: Sequence[Columns]) -> Metrics:
-    episodes = as_tensors(join_columns(parts))
+    found = as_tensors(join_columns(parts))
+    episodes = {name: values for name, values in found.items() if not name.startswith(PREFIX)}
     steps = round(request.cfg.task.episode_length_s / STEP_DT)
     metrics = report_of(request.cfg).summarize(episodes, steps * STEP_DT, STEP_DT)
     for name in report_of(request.cfg).rates:
@@ -90,6 +94,8 @@ def _metrics(request: Request, parts: Sequence[Columns]) -> Metrics:
             metrics |= rate(name, (episodes[name] > 0.5) & ~episodes["broken"])
     if request.is_strict:
         metrics |= summarize_strict(episodes)
+    if len(found) > len(episodes):
+        metrics |= summarize_pushing(found)
     return metrics
 
 

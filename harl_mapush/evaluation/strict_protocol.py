@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
+from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
 from mqe.env.environment import MultiAgentEnv
-from mqe.env.observer import Observer
+from mqe.env.observer import PhysicsStep
 from mqe.tasks.episode_report import Metrics, mean, rate
 from mqe.world.geometry import length, wrap_to_pi
 from mqe.world.scene import GRAVITY, PHYSICS_DT, STEP_DT
@@ -20,7 +21,7 @@ HEADING_TOLERANCE = math.radians(10.0)
 HEADING_RADIUS = RADII[0]  # [m] from the goal, within which a heading counts
 
 
-class StrictWatcher(Observer):
+class StrictWatcher(EpisodeWatcher):
     """Measures object, contacts and motor energy in every control step of the first episodes."""
 
     needs_physics_steps = True
@@ -30,6 +31,7 @@ class StrictWatcher(Observer):
         n = env.num_envs
         a = env.num_agents
         device = env.device
+        super().__init__(n, device)
         model = env.scene.model
         weight = [GRAVITY * float(model.body_subtreemass[body]) for body in env.scene.trunk_bodies]
         self._weight = torch.tensor(weight, device=device)  # (A,) [N]
@@ -37,7 +39,6 @@ class StrictWatcher(Observer):
         self.names = tuple(f"within_{radius:g}m" for radius in RADII)
         if goal_heading is not None:
             self.names += ("heading_10deg",)
-        self._is_finished = torch.zeros(n, dtype=torch.bool, device=device)
         self._steps = torch.zeros(n, device=device)  # length of the episode [control steps]
 
         # For each name [control steps]: before it was reached, until it was first left, in all.
@@ -63,13 +64,14 @@ class StrictWatcher(Observer):
         self._object = state.object_pos[:, :2].clone()
         self._robots = state.robot_pos[..., :2].clone()
 
-    def on_physics_step(self, torque: Tensor, joint_vel: Tensor) -> None:
+    def on_physics_step(self, step: PhysicsStep) -> None:
         """Add the motors' positive mechanical work; braking recovers no energy."""
-        self._work += (torque * joint_vel).clamp(min=0.0).sum(dim=-1) * PHYSICS_DT
+        power = step.torque * step.state.joint_vel
+        self._work += power.clamp(min=0.0).sum(dim=-1) * PHYSICS_DT
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
         """Add a control step of the worlds that are live and have not finished."""
-        live = live & ~self._is_finished
+        live = self.counting(live)
         counts = live.unsqueeze(1)
 
         # The places that the object is in.
@@ -104,10 +106,6 @@ class StrictWatcher(Observer):
         self._work.zero_()
         self._object = state.object_pos[:, :2].clone()
         self._robots = state.robot_pos[..., :2].clone()
-
-    def finish(self, is_finished: Tensor) -> None:
-        """Exclude the worlds of ``is_finished`` (N,) from further measurements."""
-        self._is_finished = is_finished.clone()
 
     def episodes(self) -> dict[str, Tensor]:
         """Return the measurements (N,) by name; times are NaN for a place never reached."""

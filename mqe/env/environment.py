@@ -31,7 +31,7 @@ from torch import Tensor
 
 from mqe.env.broken_world_recorder import BrokenWorldRecorder
 from mqe.env.decision_graph import StepResult, captured_step
-from mqe.env.observer import Observer
+from mqe.env.observer import Observer, PhysicsStep
 from mqe.env.statistics import EpisodeStatistics
 from mqe.sim.simulator import Simulator
 from mqe.tasks.episode_report import Report
@@ -127,7 +127,7 @@ class MultiAgentEnv:
         self._everywhere = torch.ones(n, dtype=torch.bool, device=self.device)
         self._zero = torch.zeros((), device=self.device)
         self._paused: Tensor | None = None  # (N,) bool; None: no world is
-        self._observer: Observer | None = None
+        self._observers: tuple[Observer, ...] = ()
         self._is_closed = False
 
         # Whether each decision is captured and replayed as one CUDA graph.
@@ -159,8 +159,8 @@ class MultiAgentEnv:
         if staggered:
             self._steps.copy_(self._ages())
         inputs = self._observe(self.state, self.task.memory)
-        if self._observer is not None:
-            self._observer.on_reset(self.state)
+        for observer in self._observers:
+            observer.on_reset(self.state)
         return inputs
 
     def step(self, actions: Tensor) -> TimeStep:
@@ -168,9 +168,10 @@ class MultiAgentEnv:
         self.check_open()
         self._check_actions(actions)
         actions = actions.detach()
-        if self._observer is not None:
+        if self._observers:
             step = self._step(actions)
-            self._observer.on_decision(step)
+            for observer in self._observers:
+                observer.on_decision(step)
             return step
         if not self.use_graphs:
             return self._step(actions)
@@ -192,14 +193,14 @@ class MultiAgentEnv:
             self.sim.resting.copy_(mask)
 
     @contextmanager
-    def observed_by(self, observer: Observer) -> Iterator[None]:
-        """Call the hooks of ``observer``, the only one at a time, inside the block."""
-        assert self._observer is None
-        self._observer = observer
+    def observed_by(self, *observers: Observer) -> Iterator[None]:
+        """Call the hooks of ``observers``, and of no others, inside the block."""
+        assert not self._observers
+        self._observers = observers
         try:
             yield
         finally:
-            self._observer = None
+            self._observers = ()
 
     def record_broken_worlds(self) -> BrokenWorldRecorder:
         """Keep the last states of every world from now on, and return the recorder; call it before
@@ -349,8 +350,8 @@ class MultiAgentEnv:
             live = running & is_in_limits
             if self._recorder is not None:
                 self._recorder.record(last)
-            if self._observer is not None:
-                self._observer.on_control_step(last, live)
+            for observer in self._observers:
+                observer.on_control_step(last, live)
 
             rewards, ends = self._count(outcome, live)
             step_rewards.append(rewards)
@@ -373,20 +374,22 @@ class MultiAgentEnv:
             self.task.targets(self.state), self._episode, self._steps
         )
         self._disturb(velocity_kicks)
-        if self._observer is None or not self._observer.needs_physics_steps:
+        if not any(observer.needs_physics_steps for observer in self._observers):
             self.sim.step(DECIMATION, targets)
             return self.sim.failed
-        return self._take_physics_steps(targets, self._observer)
+        return self._take_physics_steps(targets)
 
-    def _take_physics_steps(self, targets: Tensor, observer: Observer) -> Tensor:
+    def _take_physics_steps(self, targets: Tensor) -> Tensor:
         """Take the physics steps of a control step one by one, motors following ``targets``
         (4, N, J).
         """
         has_failed = torch.zeros_like(self.sim.failed)
         for row in targets:
-            joint_vel = read_state(self.sim, self.scene).joint_vel
+            before = read_state(self.sim, self.scene)
             self.sim.step(1, row.unsqueeze(0))
-            observer.on_physics_step(self.sim.actuator_force.view_as(joint_vel), joint_vel)
+            step = PhysicsStep(before, self.sim, self.scene)
+            for observer in self._observers:
+                observer.on_physics_step(step)
             has_failed |= self.sim.failed
         return has_failed
 

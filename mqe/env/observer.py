@@ -4,8 +4,33 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from mqe.sim.simulator import Simulator
 from mqe.vec_env import TimeStep
+from mqe.world.scene import Scene, forces_of_parts
 from mqe.world.state import SceneState
+
+
+class PhysicsStep:
+    """One physics step: the scene at its start, with the forces and torques that act in it."""
+
+    def __init__(self, state: SceneState, sim: Simulator, scene: Scene) -> None:
+        """Take the state before a step that ``sim`` has just taken, and its contact forces.
+
+        ``state`` is changed: its contact forces, one step behind until now, become those of the
+        step.
+        """
+        forces = state.forces
+        forces.copy_(sim.sensordata[:, : forces.shape[1]])
+        self.state = state
+        # (N, A, 3, 3) [N] of each robot's parts on the object, in the order of ``PARTS``; None:
+        # the scene has no sensors of them.
+        self.part_force = forces_of_parts(sim, scene)
+        self._sim = sim
+
+    @property
+    def torque(self) -> Tensor:
+        """(N, A, J) [N m] of the motors; the next step overwrites it."""
+        return self._sim.actuator_force.view_as(self.state.joint_vel)
 
 
 class Observer:
@@ -20,10 +45,8 @@ class Observer:
     def on_reset(self, state: SceneState) -> None:
         """Receive the first state after ``MultiAgentEnv.reset``."""
 
-    def on_physics_step(self, torque: Tensor, joint_vel: Tensor) -> None:
-        """Receive torques [N m] in a physics step and joint velocities [rad/s] at its start, both
-        (N, A, J).
-        """
+    def on_physics_step(self, step: PhysicsStep) -> None:
+        """Receive a physics step, of every world."""
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
         """Receive the end of a control step, before any reset; it counts in the worlds of ``live``

@@ -185,9 +185,7 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
                 span = (-_UNBOUNDED, _UNBOUNDED)
             places.append((f"{name} [rad]", span))
             rates.append(f"{name} [rad/s]")
-    forces = [
-        f"{model.sensor(k).name}: contact force [N]" for k in range(model.nsensor) for _ in range(3)
-    ]
+    forces = [f"{model.sensor(k // 3).name}: contact force [N]" for k in range(scene.num_forces)]
     named = [*places, *((name, (-SPEED_LIMIT, SPEED_LIMIT)) for name in rates)]
     named += [(name, (-FORCE_LIMIT, FORCE_LIMIT)) for name in forces]
     named += [("goal: position [m]", (-_UNBOUNDED, _UNBOUNDED))] * 3

@@ -25,6 +25,7 @@ FLOOR_FRICTION = 0.1  # the reference's ground mesh
 ROBOT_FRICTION = 1.0  # the reference's importer default
 ROBOT_FLOOR_FRICTION = 0.5 * (ROBOT_FRICTION + FLOOR_FRICTION)  # 0.55
 INERTIAS = ("physical", "reference")
+REST_SPEED = 0.02  # [m/s] an object slower than this rests
 
 _Number = TypeVar("_Number", float, Tensor)
 
@@ -123,6 +124,15 @@ class ObjectCfg:
         if turned(1) == turned(0):
             return 4
         return 2 if turned(2) == turned(0) else 1
+
+    def heading_error(self, yaw: Tensor, goal_heading: float) -> Tensor:
+        """Return the turn (N,) [rad] to ``goal_heading`` from the nearest of the headings that look
+        like ``yaw`` (N,); 0 for an object that looks the same at every heading.
+        """
+        num_equal = self.num_equal_headings
+        if num_equal == 0:
+            return torch.zeros_like(yaw)
+        return geometry.wrap_to_pi((goal_heading - yaw) * num_equal) / num_equal
 
     @property
     def mirror_signs(self) -> tuple[float, float] | None:

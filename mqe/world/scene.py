@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import mujoco
@@ -24,6 +24,7 @@ from mqe.world.objects import (
 )
 from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
 from mqe.world.robots.build import add_robot, team_color
+from mqe.world.robots.robot import LEGS
 from mqe.world.state import VELOCITY, SceneState
 
 PHYSICS_DT = 0.005  # [s]
@@ -62,6 +63,7 @@ WALL_BIT = 1 << 2
 _NUM_FIXED_BITS = 3
 MAX_ROBOTS = (31 - _NUM_FIXED_BITS) // 2  # MuJoCo's bit masks have 31 bits
 _UNSEEN = 3  # a group of geoms that is not drawn
+PARTS = ("trunk", "feet", "legs")  # of a robot; legs without their feet
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Scene:
     object: ObjectCfg | None
     actuator_lag: int = ACTUATOR_LAG  # physics steps that motors follow their targets late
     spec: mujoco.MjSpec | None = None  # what the model was compiled from
+    has_part_sensors: bool = False  # see ``with_part_sensors``
 
     @property
     def num_robots(self) -> int:
@@ -90,6 +93,11 @@ class Scene:
     def robot_qvel(self) -> int:
         """Return the number of qvel entries of all robots; the object's 6 follow."""
         return SceneState.sizes(self.num_robots, False)[1]
+
+    @property
+    def num_forces(self) -> int:
+        """Return the number of contact forces in a state, three a sensor."""
+        return SceneState.sizes(self.num_robots, self.object is not None)[2]
 
     @property
     def trunk_bodies(self) -> list[int]:
@@ -169,9 +177,47 @@ def build_scene(
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:
     """Copy the state that tasks see from the simulator's memory, as float32."""
-    parts = (sim.qpos, sim.qvel, sim.sensordata, sim.mocap_pos[:, 0])
+    forces = sim.sensordata
+    if scene.has_part_sensors:
+        forces = forces[:, : scene.num_forces]
+    parts = (sim.qpos, sim.qvel, forces, sim.mocap_pos[:, 0])
     rows = torch.cat([part.t() for part in parts]).to(torch.float32)
     return SceneState(rows, scene.num_robots, scene.object is not None)
+
+
+def with_part_sensors(scene: Scene) -> Scene:
+    """Return the scene with sensors of the forces of each robot's trunk and feet on the object.
+
+    They follow the scene's other sensors and change nothing in the physics.
+    """
+    assert scene.spec is not None
+    assert scene.object is not None
+    spec = scene.spec.copy()
+    for i in range(scene.num_robots):
+        trunk = f"robot{i}/trunk"
+        _add_contact_sensor(spec, f"{trunk}/push", trunk, "object", mujoco.mjtObj.mjOBJ_BODY)
+        for leg in LEGS:
+            foot = f"robot{i}/{leg}_foot"
+            _add_contact_sensor(spec, f"{foot}/push", foot, "object", mujoco.mjtObj.mjOBJ_GEOM)
+    return replace(scene, model=spec.compile(), spec=spec, has_part_sensors=True)
+
+
+def forces_of_parts(sim: Simulator, scene: Scene) -> Tensor | None:
+    """Return the net contact forces (N, A, 3, 3) [N] of each robot's ``PARTS`` on the object in
+    the last physics step, world frame; None for a scene without sensors of them.
+    """
+    if not scene.has_part_sensors:
+        return None
+    num_robots = scene.num_robots
+    whole, _, sensed = sim.sensordata.to(torch.float32).split(
+        [3 * num_robots, scene.num_forces - 3 * num_robots, 3 * (1 + len(LEGS)) * num_robots],
+        dim=1,
+    )
+    each = sensed.unflatten(1, (num_robots, 1 + len(LEGS), 3))
+    trunk = each[:, :, 0]
+    feet = each[:, :, 1:].sum(dim=2)
+    legs = whole.unflatten(1, (num_robots, 3)) - trunk - feet
+    return torch.stack((trunk, feet, legs), dim=2)
 
 
 def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
@@ -349,15 +395,23 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
         )
 
 
-def _add_contact_sensor(spec: mujoco.MjSpec, name: str, body: str, other: str) -> None:
-    """Add a sensor of the net force, world frame, of the subtree of ``body`` on the subtree of
-    ``other``.
+def _add_contact_sensor(
+    spec: mujoco.MjSpec,
+    name: str,
+    part: str,
+    other: str,
+    kind: mujoco.mjtObj = mujoco.mjtObj.mjOBJ_XBODY,
+) -> None:
+    """Add a sensor of the net force, world frame, of ``part`` on the subtree of ``other``.
+
+    ``kind`` says what ``part`` names: a body with all that hangs on it (XBODY), a body alone (BODY)
+    or a geom (GEOM).
     """
     spec.add_sensor(
         name=name,
         type=mujoco.mjtSensor.mjSENS_CONTACT,
-        objtype=mujoco.mjtObj.mjOBJ_XBODY,
-        objname=body,
+        objtype=kind,
+        objname=part,
         reftype=mujoco.mjtObj.mjOBJ_XBODY,
         refname=other,
         intprm=[

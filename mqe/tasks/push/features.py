@@ -12,8 +12,8 @@ from torch import Tensor
 from mqe.tasks.push.terminations import Posture, success
 from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Terminated
 from mqe.world.collapse import CollapseTimers
-from mqe.world.geometry import TWO_PI, axes_along, in_frame, length, wrap_to_pi
-from mqe.world.objects import OBJECTS, Footprint
+from mqe.world.geometry import TWO_PI, axes_along, in_frame, length
+from mqe.world.objects import OBJECTS, REST_SPEED, Footprint
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 
@@ -26,7 +26,6 @@ LEAST_FORCE = 1e-3  # [N] a force has a direction
 TANGLE_TIME = 1.0  # [s] two robots in contact for so long without interruption are tangled
 # [s] A shorter gap is no interruption: legs that are caught in one another still step.
 GAP_TIME = 0.1
-REST_SPEED = 0.02  # [m/s] an object slower than this rests
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
 # [m] trunk to the object's origin, the reference's definition
 REFERENCE_COLLABORATION_DISTANCE = 1.0
@@ -81,10 +80,9 @@ class PushConstants:
 
         It is 0 for an object that looks the same at every heading, and without a goal's heading.
         """
-        num_equal = self.object.num_equal_headings
-        if self.cfg.goal_heading is None or num_equal == 0:
+        if self.cfg.goal_heading is None:
             return torch.zeros_like(object_yaw)
-        return wrap_to_pi((self.cfg.goal_heading - object_yaw) * num_equal) / num_equal
+        return self.object.heading_error(object_yaw, self.cfg.goal_heading)
 
 
 class Teamwork:

@@ -108,7 +108,8 @@ def test_python_is_warned_and_measures_as_the_command_line_does(
         str(out),
     ]
     assert test.main(["--checkpoint", str(team), *words]) == 0
-    measured = measure(Request(cfg, (0,), 2, folder), 0, print)
+    request = Request(cfg, (0,), 2, folder, measures_pushing=True)
+    measured = measure(request, 0, print)
     assert out.read_text() == json.dumps(measured, indent=2) + "\n"
     for name in (
         "success_rate",

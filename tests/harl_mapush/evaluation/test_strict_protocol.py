@@ -12,6 +12,7 @@ from torch import tensor
 
 from harl_mapush.evaluation.calculator import evaluate, first_episodes
 from harl_mapush.evaluation.gait.measures import GRAVITY
+from harl_mapush.evaluation.pushing import PushWatcher
 from harl_mapush.evaluation.strict_protocol import StrictWatcher, describe_strict, summarize_strict
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.state import SceneState
@@ -52,7 +53,7 @@ def test_places_stays_paths_and_energy_by_hand() -> None:
     ways = [[-0.5, 0.5, 0.0], [1.0, 1.0, 2.9], [2.2, 1.5, 2.9], [1.5, 1.0, 2.9], [2.6, 0.5, 2.9]]
     for k, objects in enumerate(ways):
         for power in (2.0, -3.0):  # brakes take nothing back
-            watch.on_physics_step(torch.full((3, 2, 12), power), torch.ones(3, 2, 12))
+            watch.on_physics_step(physics_step(power))
         watch.on_control_step(state_of(objects, robot_x=0.1 * (k + 1), push=float(k == 2)), live)
         watch.finish(tensor([False, False, True]))
     found = watch.episodes()
@@ -94,6 +95,14 @@ def test_a_heading_counts_near_the_goal_and_within_ten_degrees() -> None:
     )
 
 
+def physics_step(torque: float) -> Any:
+    """Return a physics step of three worlds, every joint at 1 rad/s."""
+    return SimpleNamespace(
+        torque=torch.full((3, 2, 12), torque),
+        state=SimpleNamespace(joint_vel=torch.ones(3, 2, 12)),
+    )
+
+
 def still(obs: torch.Tensor) -> torch.Tensor:
     return torch.zeros(*obs.shape[:2], 3)
 
@@ -117,7 +126,7 @@ def test_an_episode_continues_after_success_which_counts_at_its_time() -> None:
         return still(obs)
 
     watch = StrictWatcher(env)
-    episodes = first_episodes(env, carry, watch=watch)
+    episodes = first_episodes(env, carry, watchers=[watch])
     assert reached.decisions == 4  # to the limit
     assert episodes["success"].tolist() == [1.0, 1.0, 0.0]
     assert episodes["episode_time_s"].tolist() == pytest.approx([0.22, 0.22, 0.4])
@@ -132,7 +141,8 @@ def test_watching_changes_nothing() -> None:
     both = []
     for is_watched in (False, True):
         env = make_env(4, episode_length_s=0.4)
-        both.append(first_episodes(env, still, watch=StrictWatcher(env) if is_watched else None))
+        watchers = [StrictWatcher(env), PushWatcher(env, 1.0)] if is_watched else []
+        both.append(first_episodes(env, still, watchers=watchers))
         env.close()
     for name, values in both[0].items():
         torch.testing.assert_close(both[1][name], values, rtol=0, atol=0, equal_nan=True)

@@ -1,0 +1,28 @@
+"""Base class of observers that measure the first episode of every world."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mqe.env.observer import Observer
+
+
+class EpisodeWatcher(Observer):
+    """An observer with metrics of episodes, for ``calculator.first_episodes``."""
+
+    def __init__(self, num_envs: int, device: torch.device) -> None:
+        """Begin with no world finished."""
+        self._is_finished = torch.zeros(num_envs, dtype=torch.bool, device=device)
+
+    def finish(self, is_finished: Tensor) -> None:
+        """Exclude the worlds of ``is_finished`` (N,) from further measurements."""
+        self._is_finished = is_finished.clone()
+
+    def counting(self, live: Tensor) -> Tensor:
+        """Return which worlds (N,) a control step counts in, of those in which it is ``live``."""
+        return live & ~self._is_finished
+
+    def episodes(self) -> dict[str, Tensor]:
+        """Return the measurements (N,) by name."""
+        raise NotImplementedError

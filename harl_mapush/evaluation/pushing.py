@@ -1,0 +1,366 @@
+"""How a team pushes: impulse and work towards the goal, time in contact, direction, parts, rest.
+
+Contact forces come from the simulator at every physics step (200 Hz), since legs touch for a few
+milliseconds. Forces are horizontal, net of each robot (or part of it) on the object; directions and
+velocities are those at the start of the step. Definitions:
+
+- A robot *pushes* in a physics step in which its force is above ``PUSH_FORCE``, 1 N: the lightest
+  object, the T-block of 3 kg, takes 11 N to slide, and a solver's residue stays far below.
+- The *pushing time* of a team are the physics steps in which at least one robot pushes. Its
+  *phase* lasts from the first of these steps to the last.
+- A *spell* is an unbroken sequence of physics steps in which a robot pushes.
+- The *useful* force is the component along the direction from the object to the goal; negative if
+  it leads away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
+from mqe.env.environment import MultiAgentEnv
+from mqe.env.observer import PhysicsStep
+from mqe.tasks.episode_report import Metrics, mean, rate
+from mqe.world.geometry import length
+from mqe.world.objects import REST_SPEED
+from mqe.world.scene import PARTS, PHYSICS_DT
+from mqe.world.state import SceneState
+
+PUSH_FORCE = 1.0  # [N]
+NOSE_ANGLE = math.radians(60.0)  # a push within this angle of the nose is ahead, of the tail back
+DIRECTIONS = ("ahead", "sideways", "backwards")
+PREFIX = "pushing/"  # of the names of episodes' sums, which are not metrics yet
+# Sums of an episode for each robot, then of the team.
+_ROBOT_SUMS = (
+    "useful_impulse",  # [N s]
+    "useful_work",  # [J]
+    "pushing",  # [s] that the robot pushes
+    "spells",
+    "spell_squares",  # [s^2] of the spells' lengths
+    *DIRECTIONS,  # [N s] of the force's magnitude
+    *PARTS,  # [N s] likewise
+)
+_TEAM_SUMS = ("pushing", "all_pushing", "phase")  # [s]
+_ENDS = ("distance", "speed", "heading_error")  # [m], [m/s], [rad] at the last control step
+
+
+class PushTotals:
+    """Sums over the physics steps of N episodes in which A robots push an object."""
+
+    def __init__(self, num_envs: int, num_agents: int, device: torch.device | str = "cpu") -> None:
+        """Begin with no steps."""
+        self.robots = torch.zeros(len(_ROBOT_SUMS), num_envs, num_agents, device=device)
+        self.team = torch.zeros(len(_TEAM_SUMS), num_envs, device=device)
+        self._spell = torch.zeros(num_envs, num_agents, device=device)  # [s] of the present spells
+        self._has_begun = torch.zeros(num_envs, dtype=torch.bool, device=device)
+        self._pause = torch.zeros(num_envs, device=device)  # [s] since the last push of any robot
+
+    def add(
+        self,
+        force: Tensor,
+        part_force: Tensor,
+        ahead: Tensor,
+        goal_direction: Tensor,
+        object_velocity: Tensor,
+    ) -> None:
+        """Add K physics steps.
+
+        Horizontal vectors: ``force`` (K, N, A, 2) [N] of each robot on the object, ``part_force``
+        (K, N, A, 3, 2) [N] of its ``PARTS``, ``ahead`` (K, N, A, 2) each robot's unit vector to its
+        nose, ``goal_direction`` (K, N, 2) the unit vector from the object to the goal, and
+        ``object_velocity`` (K, N, 2) [m/s]. A world with all forces zero is not pushed.
+        """
+        magnitude = length(force)
+        is_pushing = magnitude > PUSH_FORCE
+        useful = (force * goal_direction.unsqueeze(2)).sum(dim=-1)
+        speed = (object_velocity * goal_direction).sum(dim=-1, keepdim=True)
+
+        along = (force * ahead).sum(dim=-1)
+        limit = math.cos(NOSE_ANGLE) * magnitude
+        is_ahead = along >= limit
+        is_back = along <= -limit
+        directions = torch.stack((is_ahead, ~is_ahead & ~is_back, is_back & ~is_ahead))
+
+        spells, squares = self._follow_spells(is_pushing)
+        parts = length(part_force).permute(3, 0, 1, 2)
+        added = torch.stack((useful, useful * speed, is_pushing.float())).sum(dim=1)
+        shares = torch.cat((magnitude * directions, parts)).sum(dim=1)
+        self.robots += torch.cat(
+            (
+                added * PHYSICS_DT,
+                torch.stack((spells, squares)),
+                shares * PHYSICS_DT,
+            )
+        )
+        self._follow_phase(is_pushing)
+
+    def _follow_spells(self, is_pushing: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how many spells begin (N, A), and the growth of their squares (N, A) [s^2]."""
+        begun = torch.zeros_like(self._spell)
+        squares = torch.zeros_like(self._spell)
+        for pushes in is_pushing:
+            begun += pushes & (self._spell == 0.0)
+            longer = (self._spell + PHYSICS_DT) * pushes
+            squares += (longer**2 - self._spell**2) * pushes
+            self._spell = longer
+        return begun, squares
+
+    def _follow_phase(self, is_pushing: Tensor) -> None:
+        """Count the team's pushing time, and the phase up to the last push."""
+        pushing, all_pushing, phase = self.team
+        pushing += is_pushing.any(dim=2).sum(dim=0) * PHYSICS_DT
+        all_pushing += is_pushing.all(dim=2).sum(dim=0) * PHYSICS_DT
+        for pushes in is_pushing.any(dim=2):
+            self._has_begun |= pushes
+            self._pause += self._has_begun * PHYSICS_DT
+            phase += self._pause * pushes
+            self._pause *= ~pushes
+
+
+class PushWatcher(EpisodeWatcher):
+    """Measures how the robots push the object in the first episode of every world.
+
+    The environment then takes its physics steps one by one, and on a GPU none of them is part of a
+    CUDA graph: measured episodes take longer than those that nobody watches. The host reads nothing
+    before the end.
+    """
+
+    needs_physics_steps = True
+
+    def __init__(
+        self, env: MultiAgentEnv, goal_radius: float, goal_heading: float | None = None
+    ) -> None:
+        """Measure in ``env``, whose scene has an object.
+
+        The object is at the goal within ``goal_radius`` [m]; ``goal_heading`` [rad] is its heading
+        there (None: any).
+        """
+        super().__init__(env.num_envs, env.device)
+        assert env.scene.object is not None
+        self._object = env.scene.object
+        self._goal_radius = goal_radius
+        self._goal_heading = goal_heading
+        self._has_parts = env.scene.has_part_sensors
+        self._steps: list[PhysicsStep] = []  # of the present control step
+        self._totals = PushTotals(env.num_envs, env.num_agents, env.device)
+        self._end = torch.full((len(_ENDS), env.num_envs), torch.nan, device=env.device)
+
+    def on_physics_step(self, step: PhysicsStep) -> None:
+        """Keep the step until its control step is known to count."""
+        self._steps.append(step)
+
+    def on_control_step(self, state: SceneState, live: Tensor) -> None:
+        """Add the physics steps of a control step, and keep the object's last state."""
+        counts = self.counting(live)
+
+        def counted(values: list[Tensor]) -> Tensor:
+            stacked = torch.stack(values)
+            mask = counts.view(-1, *[1] * (stacked.dim() - 2))
+            return torch.where(mask, stacked, 0.0)
+
+        states = [step.state for step in self._steps]
+        force = counted([each.contact_force[..., :2] for each in states])
+        found = [step.part_force for step in self._steps]
+        parts = [each[..., :2] for each in found if each is not None]
+        if parts:
+            part_force = counted(parts)
+        else:
+            part_force = force.new_zeros(*force.shape[:3], len(PARTS), 2)
+        self._totals.add(
+            force,
+            part_force,
+            counted([each.robot_frame[:, :, 0] for each in states]),
+            counted([each.goal_direction for each in states]),
+            counted([each.object_linvel[:, :2] for each in states]),
+        )
+        self._steps.clear()
+
+        if self._goal_heading is None:
+            error = torch.full_like(state.goal_distance, torch.nan)
+        else:
+            error = self._object.heading_error(state.object_yaw, self._goal_heading).abs()
+        end = torch.stack((state.goal_distance, length(state.object_linvel), error))
+        self._end = torch.where(counts, end, self._end)
+
+    def episodes(self) -> dict[str, Tensor]:
+        """Return the episodes' sums (N,), for ``summarize_pushing``; parts are NaN if unknown."""
+        found = {f"{PREFIX}team_{name}": self._totals.team[k] for k, name in enumerate(_TEAM_SUMS)}
+        for k, name in enumerate(_ROBOT_SUMS):
+            values = self._totals.robots[k]
+            if name in PARTS and not self._has_parts:
+                values = torch.full_like(values, torch.nan)
+            for i, of_robot in enumerate(values.unbind(dim=1)):
+                found[f"{PREFIX}{name}_agent{i}"] = of_robot
+        found |= {f"{PREFIX}end_{name}": self._end[k] for k, name in enumerate(_ENDS)}
+        distance, speed, _ = self._end
+        is_still = (distance < self._goal_radius) & (speed < REST_SPEED)
+        found[f"{PREFIX}end_still"] = is_still.float()
+        return found
+
+
+def summarize_pushing(episodes: Mapping[str, Tensor]) -> Metrics:
+    """Return the metrics of pushing from episodes' sums; broken episodes are left out.
+
+    Means over episodes:
+
+    - ``useful_impulse_ns``, ``useful_work_j``: sums over the robots and physics steps of the useful
+      force times dt, and of the useful force times the object's velocity along the same direction
+      times dt
+    - ``useful_share_agent<i>``: max(J_i, 0) / sum_j max(J_j, 0), J the useful impulse of a robot in
+      an episode; of episodes in which some robot has a positive one
+    - ``lesser_useful_share``: the least of these shares in an episode
+    - ``pushing_time_s``, ``pushing_phase_s``: see the definitions at the top
+    - ``end_distance_m``, ``end_speed_m_s``, ``end_heading_error_deg``: at the last control step,
+      the object's distance from the goal, its speed, and the turn to the goal's heading from the
+      nearest heading that looks like the object's own; the latter with ``task.goal_heading`` only
+    - ``still_at_goal_rate``: the share of episodes in which at the last control step the object is
+      within ``task.success_radius`` of the goal and slower than 0.02 m/s; with its Wilson interval
+
+    Ratios of sums over all episodes, so that an episode counts by how much is pushed in it; for the
+    team (numerator and denominator summed over the robots), and with the suffix ``_agent<i>`` for
+    each robot:
+
+    - ``simultaneous_share`` (of the team only): the part of the pushing time in which all robots
+      push
+    - ``touch_share_of_pushing``: the time that a robot pushes / the team's pushing time
+    - ``touch_share_of_phase``: the time that a robot pushes / the team's phase
+    - ``spell_mean_s``: the time that a robot pushes / the number of its spells
+    - ``spell_typical_s``: the mean length of the spell that a random moment of pushing is in, which
+      is the sum of squared lengths / the sum of lengths
+    - ``push_ahead_share``, ``push_sideways_share``, ``push_backwards_share``: the part of the sum
+      of the force's magnitude times dt in which the force is within 60 degrees of the nose, in
+      between, or within 60 degrees of the tail
+    - ``push_trunk_share``, ``push_feet_share``, ``push_legs_share``: the sum of the magnitude of
+      the net force of the trunk, of the four feet, or of hips, thighs and calves, times dt, as a
+      part of the sum of all three; None if the simulator does not tell parts apart
+    """
+    is_counted = ~episodes["broken"].cpu().bool()
+    sums = {
+        name.removeprefix(PREFIX): values.cpu().double()[is_counted]
+        for name, values in episodes.items()
+        if name.startswith(PREFIX)
+    }
+    num_agents = sum(name.startswith("useful_impulse_agent") for name in sums)
+
+    def of(name: str) -> Tensor:
+        return torch.stack([sums[f"{name}_agent{i}"] for i in range(num_agents)], dim=1)
+
+    impulse = of("useful_impulse")
+    work = of("useful_work")
+    positive = impulse.clamp(min=0.0)
+    shares = positive / positive.sum(dim=1, keepdim=True)  # 0 / 0 is NaN, which no mean counts
+    metrics: Metrics = {
+        "useful_impulse_ns": mean(impulse.sum(dim=1)),
+        "useful_work_j": mean(work.sum(dim=1)),
+        "lesser_useful_share": mean(shares.amin(dim=1)),
+        "pushing_time_s": mean(sums["team_pushing"]),
+        "pushing_phase_s": mean(sums["team_phase"]),
+        "simultaneous_share": _ratio(sums["team_all_pushing"], sums["team_pushing"]),
+        "end_distance_m": mean(sums["end_distance"]),
+        "end_speed_m_s": mean(sums["end_speed"]),
+        "end_heading_error_deg": mean(sums["end_heading_error"].rad2deg()),
+    }
+    still = torch.zeros(len(is_counted), dtype=torch.bool)
+    still[is_counted] = sums["end_still"] > 0.5
+    metrics |= rate("still_at_goal", still)
+    for i in range(num_agents):
+        metrics[f"useful_impulse_agent{i}_ns"] = mean(impulse[:, i])
+        metrics[f"useful_work_agent{i}_j"] = mean(work[:, i])
+        metrics[f"useful_share_agent{i}"] = mean(shares[:, i])
+
+    pushing = of("pushing")
+    team_pushing = sums["team_pushing"].unsqueeze(1).expand_as(pushing)
+    phase = sums["team_phase"].unsqueeze(1).expand_as(pushing)
+    ratios = {
+        "touch_share_of_pushing": (pushing, team_pushing),
+        "touch_share_of_phase": (pushing, phase),
+        "spell_mean_s": (pushing, of("spells")),
+        "spell_typical_s": (of("spell_squares"), pushing),
+    }
+    for kinds in (DIRECTIONS, PARTS):
+        total = torch.stack([of(kind) for kind in kinds]).sum(dim=0)
+        ratios |= {f"push_{kind}_share": (of(kind), total) for kind in kinds}
+    for name, (upper, lower) in ratios.items():
+        metrics[name] = _ratio(upper, lower)
+        for i in range(num_agents):
+            metrics[f"{name}_agent{i}"] = _ratio(upper[:, i], lower[:, i])
+    return metrics
+
+
+def _ratio(upper: Tensor, lower: Tensor) -> float | None:
+    """Return the ratio of two sums; None if there is none."""
+    ratio = float(upper.sum() / lower.sum())
+    return ratio if math.isfinite(ratio) else None
+
+
+def describe_pushing(metrics: Metrics) -> str:
+    """Format the metrics of pushing, one line each."""
+
+    def formatted(name: str, unit: str = "") -> str:
+        value = metrics[name]
+        return "-" if value is None else f"{value:.3f}{unit}"
+
+    def shares(kinds: tuple[str, ...], suffix: str = "") -> str:
+        return " / ".join(formatted(f"push_{kind}_share{suffix}") for kind in kinds)
+
+    def spells(suffix: str = "") -> str:
+        lengths = []
+        for name in ("spell_mean_s", "spell_typical_s"):
+            value = metrics[f"{name}{suffix}"]
+            lengths.append("-" if value is None else f"{1000.0 * value:.0f}")  # type: ignore[operator]
+        return f"spells of {lengths[0]} ms, by time {lengths[1]} ms"
+
+    low, high = metrics["still_at_goal_ci95"]  # type: ignore[misc]
+    rows = [
+        (
+            "push towards the goal, an episode",
+            f"{formatted('useful_impulse_ns', ' N s')}, {formatted('useful_work_j', ' J')}",
+        ),
+        ("the least useful share, mean", formatted("lesser_useful_share")),
+        (
+            "all push at once",
+            f"{formatted('simultaneous_share')} of the pushing time, "
+            f"{formatted('pushing_time_s', ' s')}",
+        ),
+        (
+            "a robot in contact",
+            f"{formatted('touch_share_of_phase')} of the time from first to last push, "
+            f"{formatted('pushing_phase_s', ' s')}; {spells()}",
+        ),
+        (" / ".join(DIRECTIONS), f"{shares(DIRECTIONS)} of the impulse"),
+        (" / ".join(PARTS), f"{shares(PARTS)} of the impulse"),
+        (
+            "object at the end",
+            f"{formatted('end_distance_m', ' m')} from the goal, "
+            f"{formatted('end_speed_m_s', ' m/s')}",
+        ),
+        (
+            "object still at the goal at the end",
+            f"{formatted('still_at_goal_rate')} ({low:.3f} to {high:.3f})",
+        ),
+    ]
+    if metrics["end_heading_error_deg"] is not None:
+        rows.append(("heading error at the end", formatted("end_heading_error_deg", " degrees")))
+    prefix = "useful_share_"
+    agents = [name.removeprefix(prefix) for name in metrics if name.startswith(prefix)]
+    for agent in agents:
+        suffix = f"_{agent}"
+        rows += [
+            (
+                f"{agent} pushes",
+                f"{formatted(f'useful_share{suffix}')} of the useful impulse, "
+                f"{formatted(f'useful_impulse{suffix}_ns', ' N s')}, "
+                f"{formatted(f'useful_work{suffix}_j', ' J')}",
+            ),
+            (
+                "  in contact",
+                f"{formatted(f'touch_share_of_phase{suffix}')} of the time; {spells(suffix)}",
+            ),
+            (f"  {' / '.join(DIRECTIONS)}", shares(DIRECTIONS, suffix)),
+            (f"  {' / '.join(PARTS)}", shares(PARTS, suffix)),
+        ]
+    return "".join(f"{label:<40}{value}\n" for label, value in rows)

@@ -1,0 +1,216 @@
+"""The measures of pushing, against forces whose sums are worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, tensor
+
+from harl_mapush.evaluation import evaluation_worlds
+from harl_mapush.evaluation.calculator import first_episodes
+from harl_mapush.evaluation.episodes import Request
+from harl_mapush.evaluation.measuring import describe, measure
+from harl_mapush.evaluation.pushing import (
+    PushTotals,
+    PushWatcher,
+    describe_pushing,
+    summarize_pushing,
+)
+from mqe.env.observer import PhysicsStep
+from mqe.tasks.episode_report import Metrics
+from mqe.world.scene import PARTS
+from tests.support.pushing import make_env
+
+DT = 0.005  # [s] a physics step
+X = (1.0, 0.0)
+Y = (0.0, 1.0)
+
+
+def summarized(
+    totals: PushTotals, is_broken: tuple[bool, ...] = (False,), **ends: list[float]
+) -> Metrics:
+    """Return the metrics of ``totals``; objects end at the goal and still unless ``ends`` say."""
+    env = make_env(len(is_broken), totals.robots.shape[2], episode_length_s=0.02)
+    watcher = PushWatcher(env, 1.0)
+    env.close()
+    watcher._totals = totals
+    watcher._has_parts = True
+    watcher._end = torch.zeros_like(watcher._end)
+    for row, name in enumerate(("distance", "speed", "heading_error")):
+        if name in ends:
+            watcher._end[row] = tensor(ends[name])
+    return summarize_pushing({**watcher.episodes(), "broken": tensor(is_broken)})
+
+
+def add(
+    totals: PushTotals,
+    forces: list[list[tuple[float, float]]],
+    ahead: tuple[float, float] = X,
+    parts: list[list[tuple[float, float]]] | None = None,
+    velocity: tuple[float, float] = (0.5, 2.0),
+) -> None:
+    """Add physics steps of one world whose goal is ahead on x; ``forces`` by step and robot."""
+    force = tensor(forces).unsqueeze(1)  # (K, 1, A, 2)
+    steps, _, agents, _ = force.shape
+    of_parts = torch.zeros(steps, 1, agents, len(PARTS), 2)
+    if parts is not None:
+        of_parts[:] = tensor(parts)
+    totals.add(
+        force,
+        of_parts,
+        tensor(ahead).expand(steps, 1, agents, 2),
+        tensor(X).expand(steps, 1, 2),
+        tensor(velocity).expand(steps, 1, 2),
+    )
+
+
+def test_impulse_and_work_are_those_towards_the_goal() -> None:
+    totals = PushTotals(1, 2)
+    # Robot 0 pushes to the goal, then back; robot 1 aslant, and across.
+    add(totals, [[(30.0, 0.0), (10.0, 40.0)], [(-10.0, 0.0), (0.0, 20.0)]])
+    found = summarized(totals)
+    assert found["useful_impulse_agent0_ns"] == pytest.approx((30 - 10) * DT)
+    assert found["useful_impulse_agent1_ns"] == pytest.approx(10 * DT)
+    assert found["useful_impulse_ns"] == pytest.approx(30 * DT)
+    # The object moves at 0.5 m/s along the way to the goal; its 2 m/s across do not count.
+    assert found["useful_work_agent0_j"] == pytest.approx(20 * DT * 0.5)
+    assert found["useful_work_j"] == pytest.approx(30 * DT * 0.5)
+    assert found["useful_share_agent0"] == pytest.approx(2 / 3)
+    assert found["useful_share_agent1"] == pytest.approx(1 / 3)
+    assert found["lesser_useful_share"] == pytest.approx(1 / 3)
+
+
+def test_a_robot_that_pushes_the_wrong_way_has_no_share() -> None:
+    totals = PushTotals(1, 2)
+    add(totals, [[(30.0, 0.0), (-10.0, 0.0)]])
+    found = summarized(totals)
+    assert found["useful_impulse_agent1_ns"] == pytest.approx(-10 * DT)
+    assert found["useful_share_agent0"] == 1.0
+    assert found["lesser_useful_share"] == 0.0
+
+
+def test_times_and_spells_over_the_ends_of_control_steps() -> None:
+    totals = PushTotals(1, 2)
+    none = (0.0, 0.0)
+    weak = (0.9, 0.0)  # below the threshold
+    push = (20.0, 0.0)
+    # Robot 0: spells of 1, 5 and 1 steps; robot 1: one of 2 steps.
+    first = [push, none, push, push, push, push, push, none, none, push, weak, none]
+    second = [weak, none, none, none, push, push, none, none, none, none, none, none]
+    steps = [[none, none]] * 2 + [list(pair) for pair in zip(first, second, strict=True)]
+    steps += [[none, none]] * 2
+    for k in range(0, len(steps), 4):
+        add(totals, steps[k : k + 4])
+    found = summarized(totals)
+    assert found["pushing_time_s"] == pytest.approx(7 * DT)
+    assert found["pushing_phase_s"] == pytest.approx(10 * DT)
+    assert found["simultaneous_share"] == pytest.approx(2 / 7)
+    assert found["touch_share_of_pushing_agent0"] == pytest.approx(1.0)
+    assert found["touch_share_of_pushing_agent1"] == pytest.approx(2 / 7)
+    assert found["touch_share_of_phase_agent0"] == pytest.approx(7 / 10)
+    assert found["touch_share_of_phase"] == pytest.approx((7 + 2) / (10 + 10))
+    assert found["spell_mean_s_agent0"] == pytest.approx(7 / 3 * DT)
+    assert found["spell_mean_s"] == pytest.approx(9 / 4 * DT)
+    assert found["spell_typical_s_agent0"] == pytest.approx((1 + 25 + 1) / 7 * DT, rel=1e-4)
+    assert found["spell_typical_s_agent1"] == pytest.approx(2 * DT, rel=1e-4)
+
+
+def test_directions_are_those_of_the_robots_nose() -> None:
+    totals = PushTotals(1, 1)
+    steps = [[(10.0, 0.0)], [(0.0, 20.0)], [(-30.0, 0.0)], [(5.1, 8.6)], [(4.9, -8.7)]]
+    add(totals, steps)  # the last two are 59 and 61 degrees from the nose
+    found = summarized(totals)
+    slant = (5.1**2 + 8.6**2) ** 0.5
+    wide = (4.9**2 + 8.7**2) ** 0.5
+    total = 60.0 + slant + wide
+    assert found["push_ahead_share"] == pytest.approx((10.0 + slant) / total)
+    assert found["push_sideways_share"] == pytest.approx((20.0 + wide) / total)
+    assert found["push_backwards_share"] == pytest.approx(30.0 / total)
+
+    turned = PushTotals(1, 1)
+    add(turned, [[(10.0, 0.0)]], ahead=Y)
+    assert summarized(turned)["push_sideways_share_agent0"] == 1.0
+
+
+def test_parts_share_the_sum_of_their_own_impulses() -> None:
+    totals = PushTotals(1, 1)
+    add(totals, [[(0.0, 30.0)]] * 2, parts=[[(0.0, 10.0), (30.0, 40.0), (-20.0, 0.0)]])
+    found = summarized(totals)
+    assert found["push_trunk_share"] == pytest.approx(10 / 80)
+    assert found["push_feet_share_agent0"] == pytest.approx(50 / 80)
+    assert found["push_legs_share"] == pytest.approx(20 / 80)
+
+
+def test_episodes_are_pooled_by_how_much_is_pushed_and_broken_ones_left_out() -> None:
+    totals = PushTotals(4, 1)
+    force = tensor([30.0, 10.0, 0.0, 999.0]).view(1, 4, 1, 1) * tensor(X)
+    ahead = torch.stack((tensor(X), tensor(Y), tensor(X), tensor(X))).view(1, 4, 1, 2)
+    goal = tensor(X).expand(1, 4, 2)
+    totals.add(force, torch.zeros(1, 4, 1, 3, 2), ahead, goal, torch.zeros(1, 4, 2))
+    found = summarized(
+        totals,
+        (False, False, False, True),
+        distance=[0.5, 1.5, 0.5, 0.0],
+        speed=[0.01, 0.01, 0.03, 0.0],
+    )
+    assert found["push_ahead_share"] == pytest.approx(30 / 40)
+    assert found["useful_impulse_ns"] == pytest.approx(40 * DT / 3)
+    assert found["useful_share_agent0"] == 1.0  # of the two in which it pushed
+    assert found["end_distance_m"] == pytest.approx(2.5 / 3)
+    assert found["still_at_goal_rate"] == 0.25  # a broken episode is not still
+    assert found["push_feet_share"] is None
+    assert "nan" not in describe_pushing(found)
+
+
+class _Counted(PushWatcher):
+    """Keeps every physics step."""
+
+    def on_physics_step(self, step: PhysicsStep) -> None:
+        super().on_physics_step(step)
+        self.seen = [*getattr(self, "seen", []), step.state.contact_force.clone()]
+
+
+def test_every_physics_step_of_an_episode_counts_and_none_after_it() -> None:
+    env = make_env(2, episode_length_s=0.4, decision_period=5)
+    start = env.scene.robot_qpos
+
+    def hit(obs: Tensor) -> Tensor:
+        if not int(env._steps.max()):
+            # World 0: the object slides into robot 0; world 1: it is at its goal at once.
+            way = env.sim.qpos[0, :2] - env.sim.qpos[0, start : start + 2]
+            env.sim.qvel[0, env.scene.robot_qvel :][:2] = 3.0 * way / way.norm()
+            env.sim.qpos[1, start : start + 2] = env.state.goal_pos[1, :2].to(env.sim.qpos.dtype)
+        return torch.zeros(*obs.shape[:2], 3)
+
+    watcher = _Counted(env, 1.0, goal_heading=0.0)
+    episodes = first_episodes(env, hit, watchers=[watcher])
+    assert len(watcher.seen) == 80
+    pushes = torch.stack(watcher.seen)[..., :2].norm(dim=-1)  # (80, 2, 2)
+    wanted = (pushes[:, 0, 0] > 1.0).sum() * DT
+    assert wanted > 0.0
+    assert episodes["pushing/pushing_agent0"][0] == pytest.approx(float(wanted))
+    assert episodes["pushing/pushing_agent0"][1] == 0.0
+    assert episodes["pushing/end_distance"][1] < 1.0
+    assert episodes["pushing/end_heading_error"][1] <= torch.pi / 4 + 1e-6  # of a square
+    assert episodes["pushing/trunk_agent0"].isnan().all()  # this scene has no such sensors
+    env.close()
+
+
+def test_the_calculator_measures_without_changing_what_it_measures() -> None:
+    over = {
+        "task": {"episode_length_s": 0.4, "decision_period": 5, "spawn": "separated"},
+        "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1},
+    }
+    cfg = evaluation_worlds.settings(None, over)
+    plain = Request(cfg, (0,), 3, function="scripted_team")
+    measured = replace(plain, measures_pushing=True)
+    before = measure(plain, 0, print)
+    after = measure(measured, 0, print)
+    assert {name: after[name] for name in before} == before
+    assert len(after) > len(before)
+    assert after["useful_impulse_ns"] == 0.0  # 0.4 s are too few to come near
+    text = describe(measured, after)
+    assert "push towards the goal, an episode       0.000 N s, 0.000 J" in text
+    assert "trunk / feet / legs" in text
