@@ -76,13 +76,7 @@ class Camera:
         self._blend = 1.0 - math.exp(-1.0 / (rate * FOLLOW_TIME))
         half_height = math.tan(math.radians(model.vis.global_.fovy) / 2)
         self._half_size = np.array([aspect * half_height, half_height])
-        azimuth = math.radians(angle.azimuth)
-        elevation = math.radians(angle.elevation)
-        right = np.array([math.sin(azimuth), -math.cos(azimuth), 0.0])
-        self._ahead = np.array(
-            [*(math.cos(elevation) * np.array([-right[1], right[0]])), math.sin(elevation)]
-        )
-        self._across = np.stack((right, np.cross(right, self._ahead)))
+        self._axes = camera_axes(angle.azimuth, angle.elevation)
         self._center: NDArray[np.float64] | None = None
         self._fixed = angle.distance
         self._distance = NEAREST
@@ -115,12 +109,9 @@ class Camera:
         )
 
     def _follow(self, points: NDArray[np.float64]) -> None:
-        center = (points.min(axis=0) + points.max(axis=0)) / 2
-        offset = points - center
-        needed = (np.abs(offset @ self._across.T) + MARGIN) / self._half_size - (
-            offset @ self._ahead
-        )[:, None]
-        distance = max(NEAREST, float(needed.max())) if self._fixed is None else self._fixed
+        center, distance = fitted(points, self._axes, self._half_size)
+        if self._fixed is not None:
+            distance = self._fixed
         if self._center is None:
             self._center = center
             self._distance = distance
@@ -128,3 +119,26 @@ class Camera:
         self._distance += self._blend * (distance - self._distance)
         self.view.lookat[:] = self._center
         self.view.distance = self._distance
+
+
+def camera_axes(azimuth: float, elevation: float) -> NDArray[np.float64]:
+    """Return the unit vectors (3, 3) to the right, up and ahead of a camera [deg]."""
+    turn = math.radians(azimuth)
+    tilt = math.radians(elevation)
+    right = np.array([math.sin(turn), -math.cos(turn), 0.0])
+    ahead = np.array([*(math.cos(tilt) * np.array([-right[1], right[0]])), math.sin(tilt)])
+    return np.stack((right, np.cross(right, ahead), ahead))
+
+
+def fitted(
+    points: NDArray[np.float64], axes: NDArray[np.float64], half_size: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """Return the centre of ``points`` (P, 3) [m], and the nearest distance [m] from it at which a
+    camera with these ``axes`` sees all of them.
+
+    ``half_size`` (2,) is half the width and height of the picture at a distance of 1.
+    """
+    center = (points.min(axis=0) + points.max(axis=0)) / 2
+    offset = points - center
+    needed = (np.abs(offset @ axes[:2].T) + MARGIN) / half_size - (offset @ axes[2])[:, None]
+    return center, max(NEAREST, float(needed.max()))

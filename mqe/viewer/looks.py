@@ -73,7 +73,12 @@ def shown_model(scene: Scene) -> mujoco.MjModel:
     """
     if scene.spec is None:
         return scene.model
-    spec = scene.spec.copy()
+    return shown_spec(scene, scene.spec).compile()
+
+
+def shown_spec(scene: Scene, plain: mujoco.MjSpec) -> mujoco.MjSpec:
+    """Return the description of ``shown_model``, made from the scene's own one."""
+    spec = plain.copy()
     _set_light(spec)
     _add_materials(spec, scene.num_robots)
     _draw_ground(spec)
@@ -84,7 +89,7 @@ def shown_model(scene: Scene) -> mujoco.MjModel:
             spec.geom(scene.model.geom(geom).name).material = "object"
             _trim(spec.body("object"), part)
         _mark_goal(spec)
-    return spec.compile()
+    return spec
 
 
 def _set_light(spec: mujoco.MjSpec) -> None:

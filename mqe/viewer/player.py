@@ -1,4 +1,4 @@
-"""A player of one world's episodes at a chosen speed, independent of windows and pages."""
+"""A player of episodes at a chosen speed, independent of windows and pages; it shows one world."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import mujoco
+import numpy as np
 import torch
 from torch import Tensor
 
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import Observer
+from mqe.vec_env import TimeStep
 from mqe.viewer.recording import outcome_words
 from mqe.world.state import SceneState
 
 HOLD_S = 1.0  # [s] that an episode's last picture stays
 _LATE = 0.25  # [s] behind its own clock the player gives up to catch up
 _NAP = 0.01  # [s] between two looks at the controls
+_TRAIL_S = 0.1  # [s] between two points of the object's trail
 
 
 @dataclass
@@ -30,6 +33,7 @@ class Controls:
     speed: float = 1.0  # times real time
     is_next: bool = False  # leave this episode for the next
     policy: str = ""  # which of the player's policies acts
+    world: int = 0  # which of the environment's worlds is shown
     command: tuple[float, float, float] | None = (
         None  # a gait's velocity command; None: those of its training
     )
@@ -37,7 +41,7 @@ class Controls:
 
 
 class Player(Observer):
-    """One world, the policies that can act in it, and the displayed quantities of the episode."""
+    """Worlds, the policies that can act in them, and the displayed quantities of the episode."""
 
     def __init__(
         self,
@@ -46,8 +50,8 @@ class Player(Observer):
         action_scale: tuple[float, ...] | None = None,
         num_episodes: float = math.inf,
     ) -> None:
-        """Play ``num_episodes`` in the first world of ``env``; ``policies`` are factories by name,
-        and the first acts first.
+        """Play ``num_episodes`` in the worlds of ``env``, of which one is shown; ``policies`` are
+        factories by name, and the first acts first.
 
         Actions times ``action_scale`` are velocity commands, which can be shown; None: they are
         not.
@@ -56,9 +60,8 @@ class Player(Observer):
         self.policies = policies
         self.controls = Controls(policy=next(iter(policies)))
         self.num_episodes = num_episodes
-        self.episode = 0  # the number of the present one, from 1
-        self.time_s = 0.0  # into the episode
-        self.outcomes: list[str] = []
+        self.world = 0  # the one that is shown
+        self.outcomes: list[str] = []  # of all worlds, in the order in which episodes ended
         self.note = ""  # how the last episode ended, or what went wrong
         self.commands: list[list[float]] = []  # of every robot: vx, vy [m/s], yaw rate [rad/s]
         # Times [s] and object to goal [m].
@@ -71,14 +74,28 @@ class Player(Observer):
             [],
             {},
         )
+        # Positions (3,) [m] of the object's origin since the episode began, or the world is shown.
+        self.trail: list[np.ndarray] = []
         self.can_steer = hasattr(env.task, "steer")
         self.robots = [f"robot{i}/trunk" for i in range(env.scene.num_robots)]
         self._scale = None if action_scale is None else torch.tensor(action_scale)
+        self._episodes = [0] * env.num_envs  # of every world: the number of the present one, from 1
+        self._times = [0.0] * env.num_envs  # [s] into the episode
         self._name = ""
         self._policy = None
         self._obs: Tensor | None = None
         self._show: Callable[[mujoco.MjData], bool] = lambda _: True
         self._due = 0.0
+
+    @property
+    def episode(self) -> int:
+        """The number of the shown world's present episode, from 1."""
+        return self._episodes[self.world]
+
+    @property
+    def time_s(self) -> float:
+        """The time [s] since the shown episode began."""
+        return self._times[self.world]
 
     @torch.no_grad()
     def run(self, show: Callable[[mujoco.MjData], bool]) -> list[str]:
@@ -98,31 +115,57 @@ class Player(Observer):
         return self.outcomes
 
     def _play_episode(self) -> None:
-        """Play to the end of an episode."""
+        """Play to the end of the shown world's episode."""
         env = self.env
         self._steer()
-        obs = env.reset()[0] if self._obs is None else self._obs
-        self.episode = self.episode + 1
-        self.time_s = 0.0
-        self.distance = ([], [])
-        self.rewards = ([], {})
-        self._name = ""  # the policy is loaded anew
+        if self._obs is None:
+            self._obs = env.reset()[0]
+            self._name = ""  # the policy is loaded anew
+            for world in range(env.num_envs):
+                self._begin(world)
+        self._clear()
         self._due = time.monotonic()
         while True:
             self._steer()
-            step = env.step(self._act(obs))
-            obs = self._obs = step.obs
+            step = env.step(self._act(self._obs))
+            self._obs = step.obs
             self._record(
                 {
-                    name.removeprefix("reward/"): float(term[0].mean())
+                    name.removeprefix("reward/"): float(term[self.world].mean())
                     for name, term in step.info.items()
                 }
             )
-            if bool(step.done[0]):
-                self.note = outcome_words(env, 0, bool(step.valid[0]))
-                self.outcomes.append(self.note)
-                self._hold_last_picture()
+            if hasattr(self._policy, "reset_memory"):  # a plain function remembers nothing
+                self._policy.reset_memory(step.done)  # pyright: ignore[reportOptionalMemberAccess]
+            if self._end_episodes(step):
                 return
+
+    def _end_episodes(self, step: TimeStep) -> bool:
+        """Note the outcomes of episodes that ended; return whether the shown one did."""
+        ended = step.done.nonzero().flatten().tolist()
+        for world in ended:
+            outcome = outcome_words(self.env, world, bool(step.valid[world]))
+            self.outcomes.append(outcome)
+            if world == self.world:
+                self.note = outcome
+        is_shown = self.world in ended
+        if is_shown:
+            self._hold_last_picture()
+        if len(self.outcomes) >= self.num_episodes:
+            return True
+        for world in ended:
+            self._begin(world)
+        return is_shown
+
+    def _begin(self, world: int) -> None:
+        self._episodes[world] += 1
+        self._times[world] = 0.0
+
+    def _clear(self) -> None:
+        """Forget what is displayed of the last episode, or of another world."""
+        self.distance = ([], [])
+        self.rewards = ([], {})
+        self.trail = []
 
     def _act(self, obs: Tensor) -> Tensor:
         wanted = self.controls.policy
@@ -139,7 +182,7 @@ class Player(Observer):
         assert self._policy is not None
         actions = self._policy(obs)
         if self._scale is not None:
-            self.commands = (actions[0].cpu().clamp(-1.0, 1.0) * self._scale).tolist()
+            self.commands = (actions[self.world].cpu().clamp(-1.0, 1.0) * self._scale).tolist()
         return actions
 
     def _steer(self) -> None:
@@ -158,15 +201,15 @@ class Player(Observer):
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
         """Show the new state, then wait until the next one is due or requested."""
-        self.time_s += self.env.step_dt
-        self._data = data = self.env.sim.data(0)
+        for world in range(self.env.num_envs):
+            self._times[world] += self.env.step_dt
+        self._data = self.env.sim.data(self.world)
         if self.env.scene.object is not None:
-            to_goal = data.body("goal").xpos - data.body("object").xpos
-            self.distance[1].append(math.hypot(to_goal[0], to_goal[1]))
-            self.distance[0].append(self.time_s)
+            self._follow_object(self._data)
+
         self._due += self.env.step_dt / self.controls.speed
         while True:
-            self._look(data)
+            self._look()
             if self.controls.num_steps > 0:
                 self.controls.num_steps -= 1
                 self._due = time.monotonic()
@@ -179,15 +222,31 @@ class Player(Observer):
                 return
             time.sleep(_NAP if self.controls.is_paused else min(_NAP, max(self._due - now, 0.0)))
 
+    def _follow_object(self, data: mujoco.MjData) -> None:
+        """Record the object's distance to the goal and its trail."""
+        position = data.body("object").xpos
+        to_goal = data.body("goal").xpos - position
+        self.distance[1].append(math.hypot(to_goal[0], to_goal[1]))
+        self.distance[0].append(self.time_s)
+        every = round(_TRAIL_S / self.env.step_dt)
+        if (len(self.distance[0]) - 1) % every == 0:
+            self.trail.append(position.copy())
+
     def _hold_last_picture(self) -> None:
         """Keep the last picture for a while."""
         until = time.monotonic() + HOLD_S / self.controls.speed
         while time.monotonic() < until and len(self.outcomes) < self.num_episodes:
-            self._look(self._data)
+            self._look()
             time.sleep(_NAP)
 
-    def _look(self, data: mujoco.MjData) -> None:
-        if not self._show(data) or self.controls.is_closed:
+    def _look(self) -> None:
+        """Show the present state, of another world if the user asks for it."""
+        wanted = min(max(self.controls.world, 0), self.env.num_envs - 1)
+        if wanted != self.world:
+            self.world = wanted
+            self._data = self.env.sim.data(wanted)
+            self._clear()
+        if not self._show(self._data) or self.controls.is_closed:
             raise _ClosedError
         if self.controls.is_next:
             self.controls.is_next = False

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 
 from mqe.config import ConfigError
-from mqe.viewer.arrows import command_arrows
-from mqe.viewer.looks import copy_state, shown_model
+from mqe.viewer.live_view import LiveView, copy_live_state, drawn_lines, live_model
 from mqe.viewer.player import Player
 
 try:
@@ -29,7 +28,6 @@ try:
         viewer_protocol,
         viewer_utils,
     )
-    from mujoco.studio.app import inputs
     from mujoco.studio.dear_imgui import dear_imgui as imgui
     from mujoco.studio.implot import implot
 except ImportError as error:
@@ -40,6 +38,8 @@ except ImportError as error:
 HOST = "127.0.0.1"
 PORTS = range(8080, 8180)  # tried in turn where none is asked for
 _PANEL_WIDTH = 340  # pixels
+_NARROW = 2 * _PANEL_WIDTH  # pixels of a page on which the panel begins folded
+_EDGE = 8  # pixels around the panel
 _FIXED = (
     int(imgui.WindowFlags.NoTitleBar)
     | int(imgui.WindowFlags.NoMove)
@@ -47,10 +47,13 @@ _FIXED = (
 )
 _MOST_ROWS = 6  # of the list of policies
 _LONGEST_PLOT = 2000  # points
-# The camera at the start.
-_AZIMUTH = 125.0  # [deg]
-_ELEVATION = -32.0  # [deg]
-_DISTANCE = 6.0  # [m]
+# Studio's renderer has one light that casts shadows and one from all sides; by default the latter
+# outshines the shadows. The light from the camera adds none.
+_LIGHTS = {
+    "filament.fallback.scene_light_intensity": 120_000.0,  # [cd], shared by all lights
+    "filament.fallback.environment_light_intensity": 8_000.0,  # [lx]
+    "filament.fallback.head_light_intensity": 0.0,
+}
 
 
 def show(player: Player, port: int, say: Callable[[str], None]) -> list[str]:
@@ -65,13 +68,13 @@ def show(player: Player, port: int, say: Callable[[str], None]) -> list[str]:
     handle = launch_thread.launch_thread(
         lambda end: _serve(end, own, panel), sim_plugins=[_Hands(player)]
     )
-    model = shown_model(player.env.scene)
+    model = live_model(player.env.scene, _LIGHTS)
     shown = mujoco.MjData(model)
 
     def look(data: mujoco.MjData) -> bool:
         if not handle.is_running():
             return False
-        copy_state(model, data, shown)
+        copy_live_state(model, data, shown)
         handle.sync(model, shown)
         return True
 
@@ -134,20 +137,23 @@ def _bound_to(web_viewer: Any, own: socket.socket, guard: Callable[..., Any]) ->
 
 
 class _Hands(plugin.SimPlugin):
-    """Lets the user pull at bodies: double click one, then drag with Ctrl and the right button."""
+    """Puts the forces of a user who pulls at bodies into the shown world."""
 
     def __init__(self, player: Player) -> None:
-        self._sim = player.env.sim
-        self._is_pulling = False
+        self._player = player
+        self._forces = player.env.sim.xfrc_applied  # (N, bodies, 6)
+        self._pulled: int | None = None  # the world
 
     @messages.handler
     def on_perturb(self, event: messages.PerturbSnapshot) -> bool:
         """Put the forces into the world."""
-        is_pulling = bool(np.any(event.state))
-        if is_pulling or self._is_pulling:
-            forces = torch.as_tensor(event.state.reshape(-1, 6), dtype=self._sim.xfrc_applied.dtype)
-            self._sim.xfrc_applied[0].copy_(forces)
-        self._is_pulling = is_pulling
+        if self._pulled is not None:
+            self._forces[self._pulled].zero_()
+        self._pulled = self._player.world if np.any(event.state) else None
+        if self._pulled is not None:
+            forces = torch.as_tensor(event.state.reshape(-1, 6), dtype=self._forces.dtype)
+            # The last body of the shown scene is the camera's.
+            self._forces[self._pulled].copy_(forces[: self._forces.shape[1]])
         return True
 
     @messages.handler
@@ -163,10 +169,12 @@ class Panel(plugin.ViewerPlugin):
         self.player = player
         self.num_frames = 0
         self.places: dict[str, tuple[float, float]] = {}  # middle of every button, in pixels
+        self.is_folded = False
         self._shows_commands = True
-        self._follows = True
-        self._ux = ux.UxState()
-        self._bodies: list[int] = []
+        self._shows_trail = True
+        self._view: LiveView | None = None  # of the present scene
+        self._is_narrow: bool | None = None
+        self._covered = 0.0  # share of the page's width that the panel takes
         # Wall clock and episode's time at the last look, and the speed.
         self._measured = (
             time.monotonic(),
@@ -177,68 +185,104 @@ class Panel(plugin.ViewerPlugin):
     @messages.handler
     def on_model(self, event: messages.PostModelEvent) -> None:
         """Aim the camera at a new scene."""
-        names = {event.model.body(i).name: i for i in range(event.model.nbody)}
-        self._bodies = [names[name] for name in self.player.robots if name in names]
-        camera = self.viewer.camera
-        mujoco.mjv_defaultFreeCamera(event.model, camera)
-        camera.azimuth = _AZIMUTH
-        camera.elevation = _ELEVATION
-        camera.distance = _DISTANCE
-        self._target = names.get("object") or (self._bodies[0] if self._bodies else 0)
-        self._follow()
+        self._view = LiveView(event.model, self.player)
+        mujoco.mjv_defaultFreeCamera(event.model, self.viewer.camera)
+        self._view.reset(self.viewer.camera)
 
     @messages.handler
     def on_update(self, _: messages.UpdateEvent) -> None:
-        """Read the mouse and draw the command arrows."""
+        """Read the mouse, aim the camera, and draw arrows and trail."""
         viewer = self.viewer
-        controls = self.player.controls
         self.num_frames += 1
-        move = viewer.client_camera is None
-        inputs.handle_mouse_events(
-            viewer.model,
-            viewer.data,
-            viewer.camera,
-            viewer.vis_options,
-            viewer.perturb,
-            self._ux,
-            move_camera=move,
-        )
-        if not controls.is_paused:
+        size = imgui.GetIO().DisplaySize
+        if self._view is None or size.x <= 0 or size.y <= 0:
+            return
+        self._view.aim(viewer.data, viewer.camera, size.x / size.y, self._covered)
+        self._pull(self._view, size.x, size.y)
+        if not self.player.controls.is_paused:
             viewer_utils.apply_perturb(viewer, viewer.model, viewer.data)
-        commands = list(self.player.commands) if self._shows_commands else []
-        viewer.extra_geoms[:] = [
-            arrow.draw(mujoco.MjvGeom())
-            for body, command in zip(self._bodies, commands, strict=False)
-            for arrow in command_arrows(viewer.data.xpos[body], viewer.data.xmat[body], command)
-        ]
+        tracking = ux.TRACKING_CAMERA_IDX if self._view.follows else ux.TUMBLE_CAMERA_IDX
+        viewer.camera_index = tracking
+        lines = drawn_lines(self.player, viewer.data, self._shows_commands, self._shows_trail)
+        viewer.extra_geoms[:] = [line.draw(mujoco.MjvGeom()) for line in lines]
+
+    def _pull(self, view: LiveView, width: float, height: float) -> None:
+        """Let the user pull at a body: Ctrl and the left button along the floor, the right button
+        upright.
+        """
+        viewer = self.viewer
+        grip = viewer.perturb
+        io = imgui.GetIO()
+        left = imgui.MouseButton.Left
+        right = imgui.MouseButton.Right
+        if not (imgui.IsMouseDown(left) or imgui.IsMouseDown(right)):
+            grip.active = 0
+            grip.select = 0
+            return
+        camera = view.standing(viewer.data, viewer.camera)
+        is_pressed = imgui.IsMouseClicked(left) or imgui.IsMouseClicked(right)
+        if is_pressed and io.KeyCtrl and not io.WantCaptureMouse:
+            x = io.MousePos.x / width
+            y = io.MousePos.y / height
+            found = ux.Pick(
+                viewer.model, viewer.data, camera, x, y, width / height, viewer.vis_options
+            )
+            if found.body > 0:
+                _grip(viewer, camera, found)
+        if grip.select > 0:
+            action = mujoco.mjtMouse.mjMOUSE_MOVE_V
+            if imgui.IsMouseDown(left):
+                action = mujoco.mjtMouse.mjMOUSE_MOVE_H
+            dx = io.MouseDelta.x / width
+            dy = io.MouseDelta.y / height
+            ux.MovePerturb(viewer.model, viewer.data, camera, grip, int(action), dx, dy)
 
     @messages.handler
     def on_build_gui(self, _: messages.BuildGuiEvent) -> None:
-        """Build the panel of this frame."""
-        imgui.SetNextWindowPos(imgui.Vec2(8, 8))
-        imgui.SetNextWindowSize(imgui.Vec2(_PANEL_WIDTH, imgui.GetIO().DisplaySize.y - 16))
+        """Build the panel of this frame; on a narrow page it begins folded."""
+        size = imgui.GetIO().DisplaySize
+        is_narrow = size.x < _NARROW
+        if is_narrow != self._is_narrow:
+            self._is_narrow = is_narrow
+            self.is_folded = is_narrow
+        width = min(_PANEL_WIDTH, size.x - 2 * _EDGE)
+        is_beside = not (self.is_folded or is_narrow)
+        self._covered = (width + _EDGE) / max(size.x, 1.0) if is_beside else 0.0
+
+        imgui.SetNextWindowPos(imgui.Vec2(_EDGE, _EDGE))
+        # A folded panel is as large as its first row: Dear ImGui takes 0 for that.
+        height = 0.0 if self.is_folded else size.y - 2 * _EDGE
+        imgui.SetNextWindowSize(imgui.Vec2(0.0 if self.is_folded else width, height))
         if imgui.Begin("mapush", flags=_FIXED)[0]:
-            self._status()
-            self._buttons()
-            self._choices()
-            if self.player.can_steer:
-                self._sliders()
-            self._plots()
+            self._heading()
+            if not self.is_folded:
+                self._status()
+                self._buttons()
+                self._choices()
+                if self.player.can_steer:
+                    self._sliders()
+                self._plots()
         imgui.End()
+
+    def _heading(self) -> None:
+        """Show the button that folds the panel, and the time."""
+        direction = imgui.Dir.Right if self.is_folded else imgui.Dir.Down
+        if imgui.ArrowButton("fold", direction):
+            self.is_folded = not self.is_folded
+        self._mark("fold")
+        imgui.SameLine()
+        player = self.player
+        of = "" if math.isinf(player.num_episodes) else f" of {player.num_episodes:.0f}"
+        paused = "   paused" if player.controls.is_paused else ""
+        imgui.Text(f"episode {player.episode}{of}   {player.time_s:5.2f} s{paused}")
 
     def _status(self) -> None:
         player = self.player
-        controls = self.player.controls
         then, time_s, speed = self._measured
         now = time.monotonic()
         if now - then > 1.0:
             speed = max(player.time_s - time_s, 0.0) / (now - then)
             self._measured = (now, player.time_s, speed)
-        of = "" if math.isinf(player.num_episodes) else f" of {player.num_episodes:.0f}"
-        imgui.Text(
-            f"episode {player.episode}{of}   {player.time_s:5.2f} s   "
-            f"{'paused' if controls.is_paused else ''}"
-        )
         imgui.Text(f"{speed:.2f} times real time")
         ended = ", ".join(
             f"{words} {number}" for words, number in Counter(player.outcomes).most_common()
@@ -261,21 +305,31 @@ class Panel(plugin.ViewerPlugin):
         self._mark("speed")
         if changed:
             controls.speed = min(max(speed, 0.1), 4.0)
+        num_worlds = self.player.env.num_envs
+        if num_worlds > 1:
+            changed, world = imgui.SliderInt("world", controls.world + 1, 1, num_worlds)
+            self._mark("world")
+            if changed:
+                controls.world = min(max(world, 1), num_worlds) - 1
 
     def _choices(self) -> None:
         controls = self.player.controls
         viewer = self.viewer
-        imgui.Text("who acts")
+        imgui.Text("policy")
+        # Round buttons show the choice in every theme, where a row's colour does not.
         num_rows = min(len(self.player.policies), _MOST_ROWS)
         if imgui.BeginListBox(
-            "##policies", imgui.Vec2(-1, (num_rows + 0.5) * imgui.GetTextLineHeightWithSpacing())
+            "##policies", imgui.Vec2(-1, (num_rows + 0.5) * imgui.GetFrameHeightWithSpacing())
         ):
             for name in self.player.policies:
-                if imgui.Selectable(name, name == controls.policy):
+                if imgui.RadioButton(name, name == controls.policy):
                     controls.policy = name
                 self._mark(f"policy {name}")
             imgui.EndListBox()
+
         _, self._shows_commands = self._checkbox("commands", self._shows_commands)
+        imgui.SameLine()
+        _, self._shows_trail = self._checkbox("trail", self._shows_trail)
         imgui.SameLine()
         flags = viewer.vis_options.flags
         force = int(mujoco.mjtVisFlag.mjVIS_CONTACTFORCE)
@@ -283,10 +337,11 @@ class Panel(plugin.ViewerPlugin):
         changed, is_on = self._checkbox("contact forces", bool(flags[force]))
         if changed:
             flags[force] = flags[point] = is_on
+        if self._button("Reset view", "reset view") and self._view is not None:
+            self._view.reset(viewer.camera)
         imgui.SameLine()
-        changed, self._follows = self._checkbox("follow", self._follows)
-        if changed:
-            self._follow()
+        if self._view is not None:
+            _, self._view.follows = self._checkbox("follow", self._view.follows)
 
     def _sliders(self) -> None:
         """Show the sliders that command a gait."""
@@ -319,17 +374,6 @@ class Panel(plugin.ViewerPlugin):
                 {k: v for k, v in list(terms.items()) if any(v)},
             )
 
-    def _follow(self) -> None:
-        camera = self.viewer.camera
-        if self._follows:
-            camera.type = int(mujoco.mjtCamera.mjCAMERA_TRACKING)
-            camera.trackbodyid = self._target
-            self._ux.camera_index = ux.TRACKING_CAMERA_IDX
-        else:
-            camera.type = int(mujoco.mjtCamera.mjCAMERA_FREE)
-            self._ux.camera_index = ux.TUMBLE_CAMERA_IDX
-        self.viewer.camera_index = self._ux.camera_index
-
     def _button(self, label: str, name: str) -> bool:
         is_pressed = imgui.Button(label)
         self._mark(name)
@@ -344,6 +388,19 @@ class Panel(plugin.ViewerPlugin):
         low = imgui.GetItemRectMin()
         high = imgui.GetItemRectMax()
         self.places[name] = ((low.x + high.x) / 2, (low.y + high.y) / 2)
+
+
+def _grip(viewer: Any, camera: mujoco.MjvCamera, found: Any) -> None:
+    """Take hold of a body at the point that was picked."""
+    grip = viewer.perturb
+    grip.select = found.body
+    grip.flexselect = found.flex
+    grip.skinselect = found.skin
+    rotation = np.array(viewer.data.xmat[found.body], dtype=np.float64).reshape(3, 3)
+    grip.localpos = rotation.T @ (np.array(found.point) - viewer.data.xpos[found.body])
+    active = int(mujoco.mjtPertBit.mjPERT_TRANSLATE)
+    ux.InitPerturb(viewer.model, viewer.data, camera, grip, active)
+    grip.active = active
 
 
 def _plot(title: str, size: Any, times: list[float], lines: dict[str, list[float]]) -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import glfw
 import mujoco
 import mujoco.viewer
 
 from mqe.config import ConfigError
-from mqe.viewer.arrows import command_arrows
-from mqe.viewer.looks import copy_state, shown_model
+from mqe.viewer.live_view import LiveView, copy_live_state, drawn_lines, live_model
 from mqe.viewer.player import Player
 
 KEYS = (
-    "space: pause   right: step   up, down: speed   enter: next episode   Y: next policy   F: "
-    "contact forces"
+    "space: pause   right: step   up, down: speed   enter: next episode   Y: next policy\n"
+    "home: reset view   page up, down: other world   F: contact forces"
 )
 # GLFW's numbers
 _SPACE = 32
@@ -25,6 +27,11 @@ _ENTER = 257
 _RIGHT = 262
 _DOWN = 264
 _UP = 265
+_PAGE_UP = 266
+_PAGE_DOWN = 267
+_HOME = 268
+_NAP_S = 0.05  # [s] between two looks at a window that is about to open
+_ENDING_S = 5.0  # [s] for a window to open or to close, once a signal came
 _FASTEST = 4.0
 _SLOWEST = 0.125
 
@@ -47,42 +54,94 @@ def show(player: Player) -> list[str]:
             raise ConfigError(
                 "no window can be opened on this display; --web serves a page instead"
             )
-    model = shown_model(player.env.scene)
+    model = live_model(player.env.scene)
     shown = mujoco.MjData(model)
+    wants_reset = threading.Event()
+
+    def on_key(key: int) -> None:
+        if key == _HOME:
+            wants_reset.set()
+        else:
+            press(player, key)
+
+    with _opened(model, shown, on_key) as handle:
+        return _show_in(handle, player, model, shown, wants_reset)
+
+
+@contextmanager
+def _opened(
+    model: mujoco.MjModel, shown: mujoco.MjData, on_key: Callable[[int], None]
+) -> Iterator[mujoco.viewer.Handle]:
+    """Open a window, and at the end wait until its thread has ended.
+
+    A thread that still draws while the process ends crashes it, or holds it up. The window opens in
+    a thread of its own, so that a signal is noticed meanwhile.
+    """
+    others = set(threading.enumerate())
+    handles: list[mujoco.viewer.Handle] = []
+    errors: list[Exception] = []
+
+    def launch() -> None:
+        try:
+            handles.append(
+                mujoco.viewer.launch_passive(
+                    model, shown, key_callback=on_key, show_left_ui=False, show_right_ui=False
+                )
+            )
+        except (RuntimeError, mujoco.FatalError) as error:
+            errors.append(error)
+
+    launcher = threading.Thread(target=launch, daemon=True)
+    launcher.start()
     try:
-        handle = mujoco.viewer.launch_passive(
-            model,
-            shown,
-            key_callback=lambda key: press(player, key),
-            show_left_ui=False,
-            show_right_ui=False,
-        )
-    except (RuntimeError, mujoco.FatalError) as error:
-        raise ConfigError(
-            f"no window can be opened ({error}); --web serves a page instead"
-        ) from None
-    bodies = [model.body(name).id for name in player.robots]
+        while launcher.is_alive():
+            launcher.join(_NAP_S)
+        if errors:
+            raise ConfigError(f"no window can be opened ({errors[0]}); --web serves a page instead")
+        yield handles[0]
+    finally:
+        launcher.join(_ENDING_S)
+        for handle in handles:
+            handle.close()
+        for thread in threading.enumerate():
+            if thread not in others and thread is not launcher:
+                thread.join(_ENDING_S)
+
+
+def _show_in(
+    handle: mujoco.viewer.Handle,
+    player: Player,
+    model: mujoco.MjModel,
+    shown: mujoco.MjData,
+    wants_reset: threading.Event,
+) -> list[str]:
+    """Show a player in an open window; return the outcomes."""
     camera = handle.cam
     scene = handle.user_scn
     assert scene is not None
-    camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
-    camera.trackbodyid = bodies[0] if player.env.scene.object is None else model.body("object").id
-    camera.azimuth = 125.0
-    camera.elevation = -32.0
-    camera.distance = 6.0
+    view = LiveView(model, player)
+    view.reset(camera)
 
     def look(data: mujoco.MjData) -> bool:
         if not handle.is_running():
             return False
         with handle.lock():
-            copy_state(model, data, shown)
-            scene.ngeom = 0
-            for body, command in zip(bodies, player.commands, strict=False):
-                for arrow in command_arrows(shown.xpos[body], shown.xmat[body], command):
-                    arrow.draw(scene.geoms[scene.ngeom])
-                    scene.ngeom += 1
+            copy_live_state(model, data, shown)
+            if wants_reset.is_set():
+                wants_reset.clear()
+                view.reset(camera)
+            viewport = handle.viewport
+            if viewport is None:  # the window has just gone
+                return False
+            view.aim(shown, camera, viewport.width / max(viewport.height, 1))
+            lines = drawn_lines(player, shown, True, True)
+            scene.ngeom = len(lines)
+            for line, geom in zip(lines, scene.geoms, strict=False):
+                line.draw(geom)
         controls = player.controls
         status = f"{controls.policy}   episode {player.episode}   {player.time_s:.2f} s"
+        if player.env.num_envs > 1:
+            status = f"world {player.world + 1} of {player.env.num_envs}   {status}"
         status += f"{'   paused' if controls.is_paused else ''}\n{player.note}"
         top = mujoco.mjtGridPos.mjGRID_TOPLEFT
         bottom = mujoco.mjtGridPos.mjGRID_BOTTOMLEFT
@@ -90,8 +149,7 @@ def show(player: Player) -> list[str]:
         handle.sync()
         return True
 
-    with handle:
-        return player.run(look)
+    return player.run(look)
 
 
 def press(player: Player, key: int) -> None:
@@ -108,6 +166,10 @@ def press(player: Player, key: int) -> None:
         controls.speed = max(0.5 * controls.speed, _SLOWEST)
     elif key == _ENTER:
         controls.is_next = True
+    elif key == _PAGE_UP:
+        controls.world = (controls.world + 1) % player.env.num_envs
+    elif key == _PAGE_DOWN:
+        controls.world = (controls.world - 1) % player.env.num_envs
     elif key == ord("Y"):
         names = list(player.policies)
         controls.policy = names[(names.index(controls.policy) + 1) % len(names)]

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -189,7 +190,7 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(
     )
     pages = []
 
-    def fetch(self, data) -> None:
+    def fetch(self) -> None:
         host, port = bound[0].getsockname()
         until = time.monotonic() + 20.0
         while not pages:
@@ -239,3 +240,48 @@ def test_a_port_in_use_is_one_line(run, capsys) -> None:
     error = capsys.readouterr().err
     assert f"port {port} cannot be used" in error
     assert error.count("\n") == 1
+
+
+def test_worlds_are_shown_in_turn_and_all_their_episodes_count() -> None:
+    env = make_env(
+        EnvCfg(num_envs=3), CPU, PushCfg(spawn="separated", episode_length_s=0.1), seed=1
+    )
+    player = make_player(env, num_episodes=6)
+    seen = []
+
+    def show(data) -> bool:
+        where = env.sim.qpos[player.world, :3].tolist()
+        assert data.qpos[:3].tolist() == pytest.approx(where, abs=1e-5)
+        seen.append((player.world, player.episode, len(player.trail)))
+        player.controls.world = 2 if len(seen) > 2 else 0
+        return True
+
+    assert player.run(show) == ["time is up"] * 6
+    env.close()
+    assert {world for world, *_ in seen} == {0, 2}
+    assert {episode for _, episode, _ in seen} == {1, 2}
+    assert player.trail  # of the world that is shown now
+
+
+def test_a_world_that_is_not_there_is_not_shown(env) -> None:
+    player = make_player(env, num_episodes=1)
+    player.controls.world = 7
+    player.run(lambda _: True)
+    assert player.world == 0
+
+
+def test_a_pull_ends_in_the_world_where_it_began() -> None:
+    from mujoco.studio import messages
+
+    env = make_env(EnvCfg(num_envs=2), CPU, PushCfg(), seed=1)
+    player = make_player(env)
+    hands = studio._Hands(player)
+    forces = env.sim.xfrc_applied
+    pull = np.zeros((forces.shape[1] + 1, 6))  # the last is the camera's
+    pull[1, 0] = 5.0
+    hands.on_perturb(messages.PerturbSnapshot(state=pull.reshape(-1), state_sig=0))
+    assert forces[0, 1, 0] == 5.0
+    player.world = 1
+    hands.on_perturb(messages.PerturbSnapshot(state=0.0 * pull.reshape(-1), state_sig=0))
+    assert not forces.any()
+    env.close()
