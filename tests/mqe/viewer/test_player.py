@@ -220,7 +220,7 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(
         (("--web", "70000"), "must be a port from 1 to 65535"),
         (("--agent", "trained", "--record", "x.mp4"), "--agent and --record exclude each other"),
         (("--agent", "clever"), "clever"),
-        (("--json", "x"), "belongs to --mode calculator"),
+        (("--json", "x"), "unknown argument '--json'"),
     ],
 )
 def test_bad_input_is_one_line(run, capsys, argv, words) -> None:
