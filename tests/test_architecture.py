@@ -234,7 +234,8 @@ def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(test.make_parser()) == sorted(
         "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device "
         "--sim --set --json "
-        "--record --size --camera --tiles --replay --num_episodes --agent --web --protocol "
+        "--record --size --camera --tiles --speed --fps --title --no_captions --replay "
+        "--num_episodes --agent --web --protocol "
         "--seeds --policy --workers "
         "--all_checkpoints --csv --figure --object --num_agents --suite".split()
     )

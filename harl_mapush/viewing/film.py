@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import time
@@ -21,10 +22,13 @@ from mqe.registry import make_env
 from mqe.viewer.camera import CAMERAS, Angle
 from mqe.viewer.video import SUFFIXES, Film, record
 
-FLAGS = ("size", "camera", "tiles")  # flags for films only
+FLAGS = ("size", "camera", "tiles", "speed", "fps", "title", "no_captions")  # for films only
 EPISODES = 3  # default for a film without tiles; a film with tiles has one for each
+SECONDS = 30.0  # [s] default limit of a film's length
 SIZES = {".mp4": (960, 540), ".gif": (480, 270)}  # [pixels]; a .gif file is ten times larger
-RATES = {".mp4": 25, ".gif": 12}  # [Hz]
+RATES = {".mp4": 25.0, ".gif": 12.0}  # [Hz]
+_SPEEDS = (0.05, 50.0)  # least and largest
+_FPS = (1.0, 100.0)  # [Hz] least and largest
 _MOST_PIXELS = 7680  # along a side
 _MOST_TILES = 64  # in all
 _INTERVAL_S = 3.0  # between two lines on the progress of a film
@@ -32,13 +36,18 @@ _INTERVAL_S = 3.0  # between two lines on the progress of a film
 
 @dataclass(frozen=True)
 class FilmCfg:
-    """The file, size, tiles and camera of a film."""
+    """The file, size, tiles, camera, speed and captions of a film."""
 
     path: Path
     size: tuple[int, int]
     tiles: tuple[int, int]
     angle: Angle
     episodes: int
+    seconds: float = math.inf  # of the film, at most
+    speed: float = 1.0  # in multiples of the world's own
+    fps: float = 25.0  # [Hz]
+    title: str | None = None  # begins every caption; None: the seed
+    has_captions: bool = True
 
     @property
     def num_tiles(self) -> int:
@@ -60,6 +69,19 @@ def add_flags(parser: config.Arguments) -> None:
     parser.add_argument(
         "--tiles", metavar="CxR", help="columns x rows of episodes side by side, for example 3x3"
     )
+    parser.add_argument(
+        "--speed", metavar="X", type=float, help="film speed, 0.5 for half the world's (default: 1)"
+    )
+    parser.add_argument(
+        "--fps", metavar="N", type=float, help="pictures per second (default: 25, for a .gif 12)"
+    )
+    parser.add_argument("--title", metavar="TEXT", help="first words of every caption")
+    parser.add_argument(
+        "--no_captions",
+        action="store_const",
+        const=True,
+        help="a film without captions",
+    )
 
 
 def read(arguments: Any) -> FilmCfg | None:
@@ -67,9 +89,8 @@ def read(arguments: Any) -> FilmCfg | None:
     if arguments.record is None:
         for flag in FLAGS:
             if getattr(arguments, flag) is not None:
-                raise ConfigError(
-                    f"--{flag} {getattr(arguments, flag)}: belongs to a film; add --record FILE.mp4"
-                )
+                value = "" if flag == "no_captions" else f" {getattr(arguments, flag)}"
+                raise ConfigError(f"--{flag}{value}: belongs to a film; add --record FILE.mp4")
         return None
 
     path = Path(arguments.record)
@@ -83,11 +104,13 @@ def read(arguments: Any) -> FilmCfg | None:
         size = _pair("--size", arguments.size, "960x540", _MOST_PIXELS)
     tiles = (1, 1)
     episodes = EPISODES
+    seconds = SECONDS
     if arguments.tiles is not None:
         tiles = _pair("--tiles", arguments.tiles, "3x3", _MOST_TILES)
         episodes = tiles[0] * tiles[1]
     if arguments.num_episodes is not None:
         episodes = arguments.num_episodes
+        seconds = math.inf
 
     if tiles[0] * tiles[1] > _MOST_TILES:
         raise ConfigError(f"--tiles {arguments.tiles}: at most {_MOST_TILES} tiles")
@@ -97,7 +120,22 @@ def read(arguments: Any) -> FilmCfg | None:
             "size"
         )
     angle = CAMERAS["follow"] if arguments.camera is None else _angle(arguments.camera)
-    return FilmCfg(path, size, tiles, angle, episodes)
+    speed = 1.0 if arguments.speed is None else _number("--speed", arguments.speed, _SPEEDS)
+    fps = RATES[path.suffix] if arguments.fps is None else _number("--fps", arguments.fps, _FPS)
+    if arguments.no_captions and arguments.title is not None:
+        raise ConfigError("--title and --no_captions exclude each other; leave one out")
+    return FilmCfg(
+        path,
+        size,
+        tiles,
+        angle,
+        episodes,
+        seconds,
+        speed,
+        fps,
+        arguments.title,
+        has_captions=not arguments.no_captions,
+    )
 
 
 def make(cfg: RunCfg, team: Path | str, film: FilmCfg, say: Callable[[str], None]) -> Film:
@@ -111,11 +149,15 @@ def make(cfg: RunCfg, team: Path | str, film: FilmCfg, say: Callable[[str], None
                 policy,
                 film.path,
                 film.episodes,
-                fps=RATES[film.path.suffix],
+                film.seconds,
+                fps=film.fps,
                 size=film.size,
                 tiles=film.tiles,
                 angle=film.angle,
-                title=f"seed {cfg.runner.seed}",
+                captions=film.has_captions,
+                title=f"seed {cfg.runner.seed}" if film.title is None else film.title,
+                speed=film.speed,
+                whole_episodes=True,
                 on_progress=progress,
             )
     finally:
@@ -180,6 +222,13 @@ def _pair(flag: str, text: str, example: str, most: int) -> tuple[int, int]:
             f"{flag} {text}: must be two whole numbers from 1 to {most}, for example {example}"
         )
     return values
+
+
+def _number(flag: str, value: float, limits: tuple[float, float]) -> float:
+    low, high = limits
+    if not low <= value <= high:
+        raise ConfigError(f"{flag} {value:g}: must be from {low:g} to {high:g}")
+    return value
 
 
 def _angle(text: str) -> Angle:

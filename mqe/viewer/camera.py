@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from mqe.env.environment import MultiAgentEnv
 from mqe.viewer.render_pool import Tile
+from mqe.world.objects import GeomCfg, ObjectCfg
 from mqe.world.scene import Scene
 
 FOLLOW_TIME = 0.8  # [s] the camera's time constant
-MARGIN = (
-    1.1  # [m] around the origin of everything that is to be seen: the ring around the goal as well
-)
+MARGIN = 1.1  # [m] around the origin of robots and goal, with its ring, that is to be seen
 NEAREST = 3.0  # [m] from what it looks at
 
 
@@ -74,6 +73,7 @@ class Camera:
         if env.scene.object is not None:
             self._bodies += [model.body("object").id, model.body("goal").id]
         self._blend = 1.0 - math.exp(-1.0 / (rate * FOLLOW_TIME))
+        self._margins = margins(env.scene)
         half_height = math.tan(math.radians(model.vis.global_.fovy) / 2)
         self._half_size = np.array([aspect * half_height, half_height])
         self._axes = camera_axes(angle.azimuth, angle.elevation)
@@ -109,16 +109,30 @@ class Camera:
         )
 
     def _follow(self, points: NDArray[np.float64]) -> None:
-        center, distance = fitted(points, self._axes, self._half_size)
+        center, wanted = fitted(points, self._axes, self._half_size, self._margins)
         if self._fixed is not None:
-            distance = self._fixed
+            wanted = self._fixed
         if self._center is None:
-            self._center = center
-            self._distance = distance
-        self._center = self._center + self._blend * (center - self._center)
-        self._distance += self._blend * (distance - self._distance)
-        self.view.lookat[:] = self._center
+            shown = center
+            self._distance = wanted
+        else:
+            shown = self._center + self._blend * (center - self._center)
+        self._center = shown
+        self._distance += self._blend * (wanted - self._distance)
+        if self._fixed is None:
+            # The view moves more slowly than the bodies do, and must not lose one.
+            needed = fit_distance(points, shown, self._axes, self._half_size, self._margins)
+            self._distance = max(self._distance, needed)
+        self.view.lookat[:] = shown
         self.view.distance = self._distance
+
+
+def margins(scene: Scene) -> NDArray[np.float64]:
+    """Return the radii (P,) [m] around robots, object and goal that are to be seen."""
+    if scene.object is None:
+        return np.full(scene.num_robots, MARGIN)
+    of_object = max(MARGIN, bounding_radius(scene.object))
+    return np.array([MARGIN] * scene.num_robots + [of_object, MARGIN])
 
 
 def camera_axes(azimuth: float, elevation: float) -> NDArray[np.float64]:
@@ -131,14 +145,49 @@ def camera_axes(azimuth: float, elevation: float) -> NDArray[np.float64]:
 
 
 def fitted(
-    points: NDArray[np.float64], axes: NDArray[np.float64], half_size: NDArray[np.float64]
+    points: NDArray[np.float64],
+    axes: NDArray[np.float64],
+    half_size: NDArray[np.float64],
+    margins: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.float64], float]:
     """Return the centre of ``points`` (P, 3) [m], and the nearest distance [m] from it at which a
-    camera with these ``axes`` sees all of them.
+    camera with these ``axes`` sees all of them with their ``margins`` (P,) [m].
 
-    ``half_size`` (2,) is half the width and height of the picture at a distance of 1.
+    ``half_size`` (2,) is half the width and height of the picture at a distance of 1. Without
+    ``margins`` each is ``MARGIN``.
     """
+    if margins is None:
+        margins = np.full(len(points), MARGIN)
     center = (points.min(axis=0) + points.max(axis=0)) / 2
+    return center, fit_distance(points, center, axes, half_size, margins)
+
+
+def fit_distance(
+    points: NDArray[np.float64],
+    center: NDArray[np.float64],
+    axes: NDArray[np.float64],
+    half_size: NDArray[np.float64],
+    margins: NDArray[np.float64],
+) -> float:
+    """Return the nearest distance [m] from ``center`` at which all points are seen.
+
+    A sphere around each point stays inside the four planes that bound the picture.
+    """
+    sines = half_size / np.sqrt(1.0 + half_size**2)
     offset = points - center
-    needed = (np.abs(offset @ axes[:2].T) + MARGIN) / half_size - (offset @ axes[2])[:, None]
-    return center, max(NEAREST, float(needed.max()))
+    across = np.abs(offset @ axes[:2].T) / half_size + margins[:, None] / sines
+    needed = across - (offset @ axes[2])[:, None]
+    return max(NEAREST, float(needed.max()))
+
+
+def bounding_radius(cfg: ObjectCfg) -> float:
+    """Return the radius [m] of the sphere around an object's origin that holds all of it."""
+
+    def reach(part: GeomCfg) -> float:
+        if part.type == "cylinder":
+            half_diagonal = math.hypot(part.size[0], part.size[1] / 2)
+        else:
+            half_diagonal = math.hypot(*part.size) / 2
+        return math.hypot(*part.pos) + half_diagonal
+
+    return max(reach(part) for part in cfg.geoms)

@@ -25,6 +25,9 @@ _RING_HEIGHT = 0.005  # [m]; the goal's fill ends below it
 _MARK = 0.004  # [m] above the floor, of what lies on it
 _LINE_HALF_WIDTH = 0.011  # [m] of the lines on the floor; every fifth is twice as wide
 _TRIM = 0.012  # [m] half the width of an object's edges
+_SLICES = 24  # sides that a cylinder is drawn with
+# [m] from the camera; three times MuJoCo's, so that surfaces a few millimetres apart do not flicker
+_NEAREST = 0.1
 
 Quad = tuple[tuple[float, float], ...]  # four corners (x, y) [m]
 
@@ -86,8 +89,12 @@ def shown_spec(scene: Scene, plain: mujoco.MjSpec) -> mujoco.MjSpec:
         _dress_robot(spec, robot, i)
     if scene.object is not None:
         for part, geom in zip(scene.object.geoms, scene.object_geoms, strict=True):
-            spec.geom(scene.model.geom(geom).name).material = "object"
-            _trim(spec.body("object"), part)
+            name = scene.model.geom(geom).name
+            spec.geom(name).material = "object"
+            if part.type == "cylinder":
+                _trim_cylinder(spec, spec.body("object"), part, name)
+            else:
+                _trim_box(spec.body("object"), part)
         _mark_goal(spec)
     return spec
 
@@ -100,9 +107,10 @@ def _set_light(spec: mujoco.MjSpec) -> None:
     visual.headlight.specular = (0.0,) * 3
     visual.quality.shadowsize = 2048
     visual.quality.offsamples = 0
-    visual.quality.numslices = 24
+    visual.quality.numslices = _SLICES
     visual.quality.numstacks = 6
     visual.quality.numquads = 1
+    visual.map.znear = _NEAREST / EXTENT
     visual.map.shadowclip = SHADOW_HALF_SIZE / EXTENT
     visual.map.fogstart = 5.0
     visual.map.fogend = 14.0
@@ -218,21 +226,8 @@ def _draw(spec: mujoco.MjSpec, body: mujoco.MjsBody, look: Look, index: int, nam
         geom.size = (*look.size, 0.0, 0.0)[:3]
 
 
-def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
-    """Draw the edges of an object's part."""
-
-    def add(kind: str, size: tuple[float, ...], offset: tuple[float, float, float]) -> None:
-        pos = tuple(a + b for a, b in zip(part.pos, offset, strict=True))
-        body.add_geom(
-            type=_TYPES[kind], size=(*size, 0.0)[:3], pos=pos, material="trim", **_NOTHING
-        )
-
-    half_height = part.size[-1] / 2
-    if part.type == "cylinder":
-        below = half_height - _TRIM - 0.003  # [m] the faces are the object's own
-        for z in (below, -below):
-            add("cylinder", (part.size[0] + 0.003, _TRIM), (0.0, 0.0, z))
-        return
+def _trim_box(body: mujoco.MjsBody, part: GeomCfg) -> None:
+    """Draw the edges of a box of an object."""
     half = [length / 2 for length in part.size]
     protrusion = 0.002  # [m] that an edge stands out
     for i in range(3):
@@ -245,7 +240,38 @@ def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
                 size[i] = half[i] + protrusion
                 offset[j] = sign_j * (half[j] - _TRIM + protrusion)
                 offset[k] = sign_k * (half[k] - _TRIM + protrusion)
-                add("box", tuple(size), (offset[0], offset[1], offset[2]))
+                pos = tuple(a + b for a, b in zip(part.pos, offset, strict=True))
+                body.add_geom(type=_TYPES["box"], size=size, pos=pos, material="trim", **_NOTHING)
+
+
+def _trim_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, part: GeomCfg, name: str) -> None:
+    """Draw the upper and lower edge of a cylinder of an object.
+
+    Each is a band without faces above and below, which would flicker through the cylinder's own.
+    The band has the corners that MuJoCo draws a cylinder with.
+    """
+    radius = part.size[0] + 0.003  # [m]
+    half_height = part.size[1] / 2
+    for edge, top in (("upper", half_height), ("lower", 2 * _TRIM - half_height)):
+        corners: list[float] = []
+        faces: list[int] = []
+        for k in range(_SLICES):
+            angle = 2.0 * math.pi * k / _SLICES
+            for z in (top - 2 * _TRIM, top):
+                corners += [radius * math.cos(angle), radius * math.sin(angle), z]
+            below = 2 * k
+            above = 2 * k + 1
+            next_below = (2 * k + 2) % (2 * _SLICES)
+            next_above = next_below + 1
+            faces += [below, next_below, next_above, below, next_above, above]
+        mesh = f"{name}/{edge}"
+        spec.add_mesh(
+            name=mesh,
+            uservert=corners,
+            userface=faces,
+            inertia=mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL,
+        )
+        body.add_geom(type=_TYPES["hull"], meshname=mesh, pos=part.pos, material="trim", **_NOTHING)
 
 
 def _mark_goal(spec: mujoco.MjSpec) -> None:

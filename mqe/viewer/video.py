@@ -29,7 +29,7 @@ from mqe.viewer.render_pool import Canvas, Painters, Picture, Tile
 
 SUFFIXES = (".mp4", ".gif")
 _FAR = 100.0  # [m, rad] beyond which a state is not drawn
-HOLD_S = 1.0  # [s] that an episode's last picture stays
+HOLD_S = 2.0  # [s] that an episode's last picture stays, with its outcome
 _PALETTE_TIME = 2.0  # [s] of film from which a .gif takes its colours
 
 # What is done, how much of it, and of how much where known.
@@ -52,20 +52,24 @@ def record(
     path: str | Path,
     episodes: int = 3,
     seconds: float = math.inf,
-    fps: int = 25,
+    fps: float = 25,
     size: tuple[int, int] = (960, 540),
     world: int = 0,
     captions: bool = True,
     tiles: tuple[int, int] = (1, 1),
     angle: Angle = CAMERAS["follow"],
     title: str = "",
+    speed: float = 1.0,
+    whole_episodes: bool = False,
     on_progress: Progress = lambda words, done, total: None,
 ) -> Film:
     """Film ``episodes`` episodes, or at most ``seconds`` [s] of film, into an .mp4 or .gif file.
 
-    ``tiles`` (columns, rows) episodes run side by side, in the worlds from ``world`` on. ``fps`` is
-    rounded to a divisor of the control rate, so that the film runs at the world's own speed.
-    ``title`` begins every caption. Raises ConfigError where this machine cannot render.
+    ``tiles`` (columns, rows) episodes run side by side, in the worlds from ``world`` on. The film
+    runs at ``speed`` times the world's own speed; ``fps`` is rounded to a rate that fits whole
+    control steps. With ``whole_episodes`` the film ends with the last episode that ``seconds`` has
+    room for; only the first one may be cut. ``title`` begins every caption. Raises ConfigError if
+    this machine cannot render.
     """
     path = Path(path)
     canvas = Canvas(*size, *tiles)
@@ -75,13 +79,14 @@ def record(
         episodes >= 1
         and seconds > 0.0
         and fps > 0
+        and speed > 0.0
         and 0 <= world < env.num_envs
         and min(canvas) > 0
     ):
         raise ConfigError(
-            "a film needs episodes, seconds, fps, size and tiles above 0 and a world below "
-            f"{env.num_envs}, not "
-            f"{episodes}, {seconds}, {fps}, {tuple(size)}, {tuple(tiles)} and {world}"
+            "a film needs episodes, seconds, fps, speed, size and tiles above 0 and a world below "
+            f"{env.num_envs}, not {episodes}, {seconds}, {fps}, {speed}, {tuple(size)}, "
+            f"{tuple(tiles)} and {world}"
         )
     if world + num_tiles > env.num_envs:
         raise ConfigError(
@@ -89,8 +94,9 @@ def record(
             "tiles"
         )
     env.check_open()
-    stride = max(1, round(1.0 / (fps * env.step_dt)))
-    rate = 1.0 / (stride * env.step_dt)
+    stride = max(1, round(speed / (fps * env.step_dt)))
+    frame_time = stride * env.step_dt
+    rate = speed / frame_time
     most_frames = seconds * rate
     choose_backend()  # better now than after the simulation
     take = Take(env, stride, world, num_tiles, episodes)
@@ -99,9 +105,11 @@ def record(
             take.step(policy)
             on_progress("simulated", take.time_s, None)
     rounds = take.rounds(round(HOLD_S * rate))
+    if whole_episodes:
+        rounds = _whole(rounds, most_frames)
     num_frames = math.ceil(min(sum(len(each) for each in rounds), most_frames))
     cameras = [Camera(env, world + i, rate, canvas.aspect, angle) for i in range(num_tiles)]
-    pictures = _pictures(rounds, cameras, _Captioner(title, 1.0 / rate) if captions else None)
+    pictures = _pictures(rounds, cameras, _Captioner(title, frame_time) if captions else None)
     with Painters(shown_model(env.scene), canvas, num_frames) as painters:
         _write(path, painters, pictures, num_frames, canvas, rate, on_progress)
     return Film(path, num_frames, num_frames / rate, _outcomes(rounds, num_frames))
@@ -145,7 +153,7 @@ class _Captioner(NamedTuple):
     """Formats captions."""
 
     title: str
-    frame_time: float  # [s]
+    frame_time: float  # [s] of the episode between two pictures
 
     def caption(self, episode: Episode, index: int) -> str:
         """Return the caption of an episode's picture ``index``."""
@@ -172,6 +180,18 @@ def _pictures(
                 elif captioner is not None and tile is not None:
                     shown[i] = tile._replace(outcome=episode.outcome)
             yield tuple(shown)
+
+
+def _whole(rounds: list[Round], most_frames: float) -> list[Round]:
+    """Return the first rounds that fit into ``most_frames`` pictures, at least one."""
+    kept = rounds[:1]
+    num_frames = len(rounds[0])
+    for each in rounds[1:]:
+        num_frames += len(each)
+        if num_frames > most_frames:
+            break
+        kept.append(each)
+    return kept
 
 
 def _outcomes(rounds: list[Round], num_frames: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -14,8 +15,8 @@ from mqe.viewer.recording import Take
 
 
 def read(record: str = "x.mp4", **given: object) -> film.FilmCfg | None:
-    nothing = {"record": record, "size": None, "camera": None, "tiles": None, "num_episodes": None}
-    return film.read(SimpleNamespace(**(nothing | given)))
+    nothing = dict.fromkeys((*film.FLAGS, "num_episodes"))
+    return film.read(SimpleNamespace(**(nothing | {"record": record} | given)))
 
 
 def test_flags_make_a_film() -> None:
@@ -34,6 +35,14 @@ def test_flags_make_a_film() -> None:
     more = read(tiles="2x2", num_episodes=7, size="1280x720", camera="top")
     assert more is not None
     assert (more.size, more.angle, more.episodes) == ((1280, 720), CAMERAS["top"], 7)
+    assert (plain.seconds, more.seconds) == (30.0, math.inf)
+    assert (plain.speed, plain.fps, tiled.fps, plain.has_captions) == (1.0, 25.0, 12.0, True)
+    slow = read(speed=0.5, fps=50.0, title="ours")
+    assert slow is not None
+    assert (slow.speed, slow.fps, slow.title) == (0.5, 50.0, "ours")
+    bare = read(no_captions=True)
+    assert bare is not None
+    assert not bare.has_captions
 
 
 @pytest.mark.parametrize(
@@ -57,6 +66,10 @@ def test_flags_make_a_film() -> None:
             "--camera above: no such camera; name one of follow, low, side, top, or",
         ),
         ("--record x.mp4 --camera 10", "--camera 10: no such camera"),
+        ("--record x.mp4 --speed 0", "--speed 0: must be from 0.05 to 50"),
+        ("--record x.mp4 --fps 1000", "--fps 1000: must be from 1 to 100"),
+        ("--record x.mp4 --title ours --no_captions", "--title and --no_captions exclude each"),
+        ("--no_captions", "--no_captions: belongs to a film; add --record FILE.mp4"),
         ("--record x.mp4 --camera 10,nan", "elevation from -90 to 90"),
         ("--record x.mp4 --camera 10,-20,0", "distance from 0.1 to 100 m"),
         ("--record x.avi", "an .mp4 or .gif file"),

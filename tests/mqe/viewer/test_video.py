@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError
-from mqe.viewer import looks, offscreen, recording, render_pool
+from mqe.viewer import looks, offscreen, recording, render_pool, video
 from mqe.viewer.camera import CAMERAS, MARGIN, Camera, ShownState
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.render_pool import Canvas, Easel, Painters, Picture
@@ -110,6 +110,25 @@ def test_everything_is_in_the_picture(name: str, num_agents: int) -> None:
             assert abs(offset @ np.cross(across, ahead)) + MARGIN <= depth * half_height + 1e-6
 
 
+def test_a_large_object_that_moves_fast_stays_in_the_picture() -> None:
+    env = make_env(1, 2, object="cylinder")
+    env.reset()
+    camera = Camera(env, 0, rate=25.0, aspect=16 / 9)
+    qpos = env.sim.qpos[0].numpy().astype(np.float64)
+    goal = env.sim.mocap_pos[0].numpy().astype(np.float64)
+    at = env.scene.robot_qpos
+    angles = np.linspace(0.0, 2.0 * np.pi, 16)
+    rim = np.stack((1.5 * np.cos(angles), 1.5 * np.sin(angles), 0.25 + 0 * angles), axis=-1)
+    half_size = camera._half_size
+    for _ in range(50):
+        qpos[at : at + 2] += (0.1, 0.08)  # [m]
+        camera.tile(ShownState(qpos, goal))
+        view = camera.view
+        offset = qpos[at : at + 3] + rim - (view.lookat - view.distance * camera._axes[2])
+        depth = offset @ camera._axes[2]
+        assert (np.abs(offset @ camera._axes[:2].T) <= depth[:, None] * half_size).all()
+
+
 def test_the_camera_moves_smoothly_and_cuts_between_episodes() -> None:
     env = make_env(2)
     env.reset()
@@ -140,13 +159,13 @@ def test_a_short_film(tmp_path) -> None:
     policy = Still()
     film = record(env, policy, tmp_path / "film.mp4", episodes=2, fps=25, size=(160, 96), world=1)
     assert env.sim is sim
-    # An episode: the start, 10 of 20 control steps, and a second of the last picture.
-    assert film.num_frames == 2 * (1 + 10 + 25)
-    assert film.seconds == pytest.approx(72 / 25)
+    # An episode: the start, 10 of 20 control steps, and two seconds of the last picture.
+    assert film.num_frames == 2 * (1 + 10 + 50)
+    assert film.seconds == pytest.approx(122 / 25)
     assert film.outcomes == ["time is up"] * 2
     assert policy.forgotten == 4
     frames = iio.imread(film.path)
-    assert frames.shape == (72, 96, 160, 3)
+    assert frames.shape == (122, 96, 160, 3)
     assert iio.immeta(film.path)["fps"] == 25
     assert frames[0].std() > 15  # something is there
     blue = frames[5, ..., 2].astype(int)
@@ -172,6 +191,22 @@ def test_a_film_of_some_seconds_only(tmp_path) -> None:
     )
     assert film.num_frames == 10
     assert film.outcomes == []
+
+
+@pytest.mark.usefixtures("can_render")
+def test_a_film_at_half_the_speed(tmp_path) -> None:
+    env = make_env(1, decision_period=1)
+    name = tmp_path / "film.mp4"
+    film = record(env, Still(), name, seconds=0.4, fps=25, size=(160, 96), speed=0.5)
+    assert film.num_frames == 10  # of as many control steps of 0.02 s
+    assert iio.immeta(film.path)["fps"] == 25
+
+
+def test_a_film_ends_with_the_last_episode_that_it_has_room_for() -> None:
+    episodes = [recording.Episode(k, [None] * 10) for k in range(3)]  # type: ignore[list-item]
+    rounds = [recording.Round([episode], 5) for episode in episodes]
+    kept = [len(video._whole(rounds, most)) for most in (8, 15, 29, 30, math.inf)]
+    assert kept == [1, 1, 1, 2, 3]
 
 
 @pytest.mark.usefixtures("can_render")
@@ -236,7 +271,7 @@ def test_tiles_show_worlds_side_by_side_until_all_have_ended(tmp_path, monkeypat
         title="seed 7",
     )
     assert film.outcomes == ["world 0", "world 1", "world 0"]
-    assert film.num_frames == 2 * (1 + 20 + 50)
+    assert film.num_frames == 2 * (1 + 20 + 100)
     assert iio.imread(film.path).shape[1:] == (48, 128, 3)
     early = seen[6]
     late = seen[7]
