@@ -5,7 +5,9 @@ from __future__ import annotations
 import mujoco
 
 LIGHT_DIR = (0.42, 0.30, -0.86)
-SHADOW_HALF_SIZE = 4.5  # [m] around what the camera looks at, within which things cast shadows
+# [m] around what the camera looks at, within which things cast shadows. Near its edge the shadow
+# map shades surfaces in dots, so that it must reach well beyond the object.
+SHADOW_HALF_SIZE = 7.5
 _HEIGHT = 6.0  # [m] of the light above it
 
 

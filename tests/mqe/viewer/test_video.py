@@ -110,6 +110,28 @@ def test_everything_is_in_the_picture(name: str, num_agents: int) -> None:
             assert abs(offset @ np.cross(across, ahead)) + MARGIN <= depth * half_height + 1e-6
 
 
+@pytest.mark.usefixtures("can_render")
+@pytest.mark.parametrize("name", ["cylinder", "tblock"])
+def test_the_top_of_an_object_far_from_the_goal_has_no_dots(name: str) -> None:
+    env = make_env(1, 2, object=name)
+    env.reset()
+    qpos = env.sim.qpos[0].numpy().astype(np.float64)
+    goal = env.sim.mocap_pos[0].numpy().astype(np.float64)
+    at = env.scene.robot_qpos
+    goal[0, :2] = qpos[at : at + 2] + 4.5  # [m]
+    canvas = Canvas(960, 540)
+    camera = Camera(env, 0, 25.0, canvas.aspect)
+    easel = Easel(looks.shown_model(env.scene), canvas)
+    pixels = np.frombuffer(easel.paint([camera.tile(ShownState(qpos, goal))]), np.uint8)
+    easel.close()
+    width, height = canvas.drawn_size
+    picture = pixels.reshape(height, width, 3).astype(int)
+    is_top = np.abs(picture - (217, 168, 103)).max(axis=-1) < 25
+    dots = ~is_top[:, 1:-1] & is_top[:, :-2] & is_top[:, 2:]
+    assert is_top.sum() > 1000
+    assert dots.sum() == 0
+
+
 def test_a_large_object_that_moves_fast_stays_in_the_picture() -> None:
     env = make_env(1, 2, object="cylinder")
     env.reset()
