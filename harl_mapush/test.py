@@ -32,7 +32,7 @@ from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import limit_threads, seed_everything
 from harl_mapush.runs import checkpoint
 from harl_mapush.viewing import film
-from harl_mapush.viewing.watch import AGENTS, watch
+from harl_mapush.viewing.watch import TRAINED, watch
 from mqe.config import ConfigError, merge, unknown
 from mqe.controllers.gait_network import load_gait
 from mqe.registry import TASKS, resolve_sim
@@ -41,7 +41,7 @@ from mqe.world.robots import ROBOTS
 
 PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
-FLAGS = ("--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
+FLAGS = ("--task", "--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
 VIEWER = ("record", "agent", "web")  # flags of this mode only
 CALCULATOR = ("json", "csv", "figure", "protocol", "seeds", "all_checkpoints", "workers")
 
@@ -97,7 +97,9 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
 def make_viewer_parser(program: str) -> config.Parser:
     """Build the command line of a program that has the viewer and the films, and no calculator."""
     parser = config.Parser(
-        prog=program, description="Watch a trained team in a window or on a page, or film it."
+        prog=program,
+        description="Watch a team in a window or on a page, or film it. Without a checkpoint, "
+        "--task, --object or --suite names the world, in which policies without training act.",
     )
     parser.set_defaults(mode="viewer", **dict.fromkeys(CALCULATOR))
     _add_team(parser)
@@ -131,7 +133,10 @@ def _add_team(parser: config.Parser) -> None:
 def _add_viewer(parser: config.Parser) -> None:
     viewer = parser.add_argument_group("viewer")
     viewer.add_argument(
-        "--agent", choices=AGENTS, help="policy that the viewer begins with (default: trained)"
+        "--agent",
+        metavar="NAME",
+        help=f"policy that the viewer begins with: {TRAINED} (the default), or one without "
+        "training (without a checkpoint: by default the task's script, else random)",
     )
     viewer.add_argument(
         "--web",
@@ -197,7 +202,8 @@ def _main(arguments: Any, program: str) -> int:
         raise ConfigError(f"--mode: {unknown('mode', arguments.mode, MODES)}")
     if arguments.replay is not None:
         return _replay(arguments)
-    if arguments.checkpoint is None and arguments.policy is None:
+    has_policy = arguments.checkpoint is not None or arguments.policy is not None
+    if not (has_policy or _names_a_world(arguments)):
         raise ConfigError(
             "CHECKPOINT is missing: give a checkpoint folder, a run folder, pretrained:NAME, or "
             f"one of {', '.join(policy_names())}"
@@ -210,10 +216,23 @@ def _main(arguments: Any, program: str) -> int:
     if arguments.checkpoint is not None:
         folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments, 1 if wanted is None else wanted.num_tiles)
+    untrained = policy_names(cfg.task.name)
+    allowed = [TRAINED, *untrained] if has_policy else untrained
+    if arguments.agent is not None and arguments.agent not in allowed:
+        raise ConfigError(f"--agent: {unknown('policy', arguments.agent, allowed)}")
+    if not has_policy:
+        # The task's own scripts come after the policies of all tasks.
+        arguments.policy = arguments.agent or untrained[-1]
     name, device = resolve_sim(cfg.sim)
     # Without device_index, CUDA would allocate memory on the first GPU as well.
     with torch.accelerator.device_index(device.index):
         return _play(cfg, folder, arguments, wanted, name, device)
+
+
+def _names_a_world(arguments: Any) -> bool:
+    """Return whether a viewer or a film is to show a world rather than a team."""
+    world = (arguments.task, arguments.object, arguments.suite)
+    return arguments.mode == "viewer" and any(name is not None for name in world)
 
 
 def _replay(arguments: Any) -> int:
@@ -304,7 +323,7 @@ def _play(
 
     if arguments.mode == "viewer":
         team = folder or arguments.policy
-        agent = arguments.agent or AGENTS[0]
+        agent = arguments.agent or TRAINED
         outcomes = watch(cfg, team, agent, arguments.num_episodes, arguments.web, _say)
         _say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0

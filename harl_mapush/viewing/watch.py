@@ -15,7 +15,7 @@ from mqe.registry import make_env
 from mqe.viewer import window
 from mqe.viewer.player import Player
 
-AGENTS = ("trained", "zero", "random")
+TRAINED = "trained"  # the policy that the command line names, among the viewer's
 
 
 def watch(
@@ -28,14 +28,15 @@ def watch(
 ) -> list[str]:
     """Show a checkpoint or a named policy until the viewer closes; return the outcomes.
 
-    The viewer also closes once ``num_episodes`` have ended. It begins with ``agent``, one of
-    ``AGENTS``; the user can switch to the run's other checkpoints. ``port`` is the port of the web
-    page (0: any free port); None opens a window if there is a display.
+    The viewer also closes once ``num_episodes`` have ended. It begins with ``agent``, ``TRAINED``
+    or the name of a policy without training; the user can switch to the run's other checkpoints.
+    ``port`` is the port of the web page (0: any free port); None opens a window if there is a
+    display.
     """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         policies = _policies(cfg, team, env)
-        first = next(iter(policies)) if agent == "trained" else agent
+        first = next(iter(policies)) if agent == TRAINED else agent
         ordered = {first: policies[first], **policies}
         scale = getattr(cfg.task, "action_scale", None)
         most_episodes = math.inf if num_episodes is None else num_episodes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ except ImportError as error:
 
 HOST = "127.0.0.1"
 PORTS = range(8080, 8180)  # tried in turn where none is asked for
+_NAP_S = 0.05  # [s] between two looks at a page that starts
 _PANEL_WIDTH = 340  # pixels
 _NARROW = 2 * _PANEL_WIDTH  # pixels of a page on which the panel begins folded
 _EDGE = 8  # pixels around the panel
@@ -65,8 +67,9 @@ def show(player: Player, port: int, say: Callable[[str], None]) -> list[str]:
     panel = Panel(player)
     own = _listening_socket(port)
     say(f"Open http://{HOST}:{own.getsockname()[1]}/ in a browser; Ctrl-C ends it.")
+    is_up = threading.Event()
     handle = launch_thread.launch_thread(
-        lambda end: _serve(end, own, panel), sim_plugins=[_Hands(player)]
+        lambda end: _serve(end, own, panel, is_up), sim_plugins=[_Hands(player)]
     )
     model = live_model(player.env.scene, _LIGHTS)
     shown = mujoco.MjData(model)
@@ -79,6 +82,9 @@ def show(player: Player, port: int, say: Callable[[str], None]) -> list[str]:
         return True
 
     with handle:
+        # A page that is closed while it starts crashes the process.
+        while handle.is_running() and not is_up.wait(_NAP_S):
+            pass
         return player.run(look)
 
 
@@ -101,8 +107,8 @@ def _listening_socket(port: int) -> socket.socket:
     )
 
 
-def _serve(endpoint: Any, own: socket.socket, panel: Panel) -> None:
-    """Serve the page on ``own`` until it is over."""
+def _serve(endpoint: Any, own: socket.socket, panel: Panel, is_up: threading.Event) -> None:
+    """Serve the page on ``own`` until it is over; set ``is_up`` once it can be opened."""
     from mujoco.studio import web_viewer  # not in every package of Studio
 
     from mqe.viewer.page_guard import guarded
@@ -112,6 +118,7 @@ def _serve(endpoint: Any, own: socket.socket, panel: Panel) -> None:
         viewer = web_viewer.WebViewer(
             viewer_protocol.ViewerConfig(gfx="web"), endpoint, plugins=[panel]
         )
+        is_up.set()
         viewer_protocol.run_viewer_loop(viewer)
 
 

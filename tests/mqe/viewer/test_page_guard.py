@@ -6,6 +6,7 @@ import base64
 import contextlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -32,7 +33,9 @@ def port() -> Iterator[int]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_guard, "HEADER_TIMEOUT_S", HEADER_TIMEOUT_S)
         panel = studio.Panel(player)
-        with launch_thread.launch_thread(lambda end: studio._serve(end, own, panel)):
+        is_up = threading.Event()
+        with launch_thread.launch_thread(lambda end: studio._serve(end, own, panel, is_up)):
+            assert is_up.wait(20.0)
             number = own.getsockname()[1]
             until = time.monotonic() + 20.0
             while not _is_served(number):

@@ -231,6 +231,46 @@ def test_bad_input_is_one_line(run, capsys, argv, words) -> None:
     assert words in error
 
 
+@pytest.mark.parametrize(
+    "argv, policy",
+    [
+        (("--object", "tblock"), "scripted_team"),
+        (("--object", "tblock", "--agent", "zero"), "zero"),
+        (("--task", "go1_velocity"), "random"),
+        (("--suite", "team3"), "scripted_team"),
+        (("--import", "examples.own_object", "--object", "crate"), "scripted_team"),
+    ],
+)
+def test_a_world_is_played_without_a_checkpoint(monkeypatch, argv, policy) -> None:
+    shown = []
+
+    def show(player, port, say) -> list[str]:
+        shown.append((player.controls.policy, list(player.policies)))
+        return []
+
+    monkeypatch.setattr(studio, "show", show)
+    assert cli.main(["play", *argv, "--web"]) == 0
+    [(first, policies)] = shown
+    assert first == policy
+    assert {"zero", "random"} <= {*policies}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--object", "tblock", "--agent", "trained"),
+        ("--task", "go1_velocity", "--agent", "scripted_team"),
+        (),
+        ("--num_envs", "2"),
+    ],
+)
+def test_a_world_without_a_checkpoint_needs_a_policy_that_it_has(capsys, argv) -> None:
+    assert cli.main(["play", *argv, "--web"]) == 2
+    output = capsys.readouterr()
+    assert output.err.count("\n") == 1
+    assert "Open http" not in output.out
+
+
 def test_a_port_in_use_is_one_line(run, capsys) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
