@@ -13,6 +13,8 @@ from io import StringIO
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config.other_names import dotted
+from harl_mapush.evaluation.policies import policy_names
+from harl_mapush.viewing.watch import TRAINED
 from mapush.commands import COMMANDS, load
 from mapush.listing import setting_lines
 from mqe.config import ConfigError, unknown
@@ -65,6 +67,7 @@ def values() -> dict[str, list[str]]:
         "--device": ["auto", "cpu", "cuda"],
         "--sim": ["auto", *SIMULATORS],
         "--camera": [*CAMERAS],
+        "--agent": [TRAINED, *policy_names()],
         **{flag: _pretrained() for flag in ("--checkpoint", "--init_from")},
     }
 

@@ -323,7 +323,7 @@ def test_a_film_of_nothing(wrong: dict, tmp_path) -> None:
     env = make_env(num_envs=1)
     with pytest.raises(
         ConfigError,
-        match="a film needs episodes, seconds, fps, speed, size and tiles above 0 and a world below 1",
+        match="a film needs episodes, seconds, fps, speed, size and tiles above 0",
     ):
         video.record(env, lambda obs: obs, tmp_path / "film.mp4", **wrong)  # type: ignore[arg-type]
     env.close()

@@ -313,7 +313,7 @@ def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
         "task.weights.reach="
     ]
     assert complete(script, "mapush", "play", "pretrained:cu") == ["pretrained:cuboid"]
-    assert complete(script, "mapush", "test", "--ti") == ["--tiles"]
+    assert complete(script, "mapush", "test", "--til") == ["--tiles"]
 
 
 def test_other_shells(capsys) -> None:
