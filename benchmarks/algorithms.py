@@ -101,6 +101,7 @@ def train(arguments: argparse.Namespace, algo: str, seed: int) -> dict[str, Any]
         "calculator",
     ]
     command += ["--num_envs", str(arguments.num_episodes), "--json", str(figures)]
+    command += ["--baselines", "0"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     curve = [(point.step, point.value) for point in scalars(curves_folder(run), CURVE_TAG)]
     written = json.loads(figures.read_text())

@@ -23,6 +23,7 @@ from harl_mapush.evaluation.measuring import (
     describe,
     headline,
     measure,
+    measure_baselines,
     run_of,
     table_of_checkpoints,
 )
@@ -43,7 +44,20 @@ PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--task", "--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
 VIEWER = ("record", "agent", "web")  # flags of this mode only
-CALCULATOR = ("json", "csv", "figure", "protocol", "seeds", "all_checkpoints", "workers")
+CALCULATOR = (
+    "json",
+    "csv",
+    "figure",
+    "protocol",
+    "seeds",
+    "all_checkpoints",
+    "workers",
+    "baselines",
+)
+# Of each seed. A script may need the whole time limit where a team needs a third of it, so that
+# two scripts on all of 300 starts take longer than the team that is measured; on a third of the
+# starts they take about as long.
+NUM_BASELINE_EPISODES = 100
 
 
 def make_parser(program: str = PROGRAM) -> config.Parser:
@@ -76,6 +90,13 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
         action="store_const",
         const=True,
         help="measure every checkpoint of the run",
+    )
+    calculator.add_argument(
+        "--baselines",
+        metavar="N",
+        type=int,
+        help="number of the same starts, of each seed, on which the task's scripted policies are "
+        f"measured as well (default: {NUM_BASELINE_EPISODES}; 0: none)",
     )
     calculator.add_argument("--json", metavar="FILE", help="file for the calculator's metrics")
     calculator.add_argument(
@@ -283,6 +304,14 @@ def _check_calculator(arguments: Any) -> None:
     if seeds and "seed" in (config.flag_values(arguments).get("runner") or {}):
         raise ConfigError("--seed (runner.seed) and --seeds exclude each other; use --seeds alone")
     check_request(seeds, arguments.num_episodes, arguments.workers)
+    if arguments.baselines is not None:
+        if arguments.baselines < 0:
+            raise ConfigError(f"--baselines {arguments.baselines}: must be 0 or more")
+        if arguments.all_checkpoints:
+            raise ConfigError(
+                "--baselines and --all_checkpoints exclude each other: measure one checkpoint "
+                "beside the scripted policies"
+            )
     for flag in ("csv", "figure"):
         if getattr(arguments, flag) is not None and not arguments.all_checkpoints:
             raise ConfigError(f"--{flag} shows the checkpoints of a run; add --all_checkpoints")
@@ -396,6 +425,13 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
         metrics = measure(request, num_workers, _say)
         sys.stdout.write(describe(request, metrics))
         _write_json(arguments.json, metrics)
+        num_episodes = arguments.baselines
+        if num_episodes is None:
+            num_episodes = NUM_BASELINE_EPISODES
+        if num_episodes:
+            baselines = measure_baselines(request, num_episodes, num_workers, _say)
+            if baselines:
+                _write_json(arguments.json, {**metrics, "baselines": baselines})
         return 0
 
     run = None if folder is None else run_of(folder)

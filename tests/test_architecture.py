@@ -237,5 +237,6 @@ def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
         "--record --size --camera --tiles --speed --fps --title --no_captions --replay "
         "--num_episodes --agent --web --protocol "
         "--seeds --policy --workers "
-        "--all_checkpoints --csv --figure --task --object --num_agents --suite".split()
+        "--all_checkpoints --baselines --csv --figure --task --object --num_agents "
+        "--suite".split()
     )

@@ -47,6 +47,45 @@ def measure_all(
         yield metrics
 
 
+def measure_baselines(
+    request: Request, num_episodes: int, num_workers: int, say: Say
+) -> dict[str, Metrics]:
+    """Return how often each scripted policy of the task succeeds on a request's own starts.
+
+    They play the first ``num_episodes`` of each seed. The metrics are the task's headline metric,
+    its interval and ``num_episodes``; a policy that cannot act in these worlds is left out, with a
+    note. Each is reported by ``say`` in one line.
+    """
+    policies = [
+        policy
+        for policy in TASKS[request.cfg.task.name].policies
+        if policy != request.function and report_of(request.cfg).headline
+    ]
+    found: dict[str, Metrics] = {}
+    for policy in policies:
+        name = headline(request.cfg)
+        interval = f"{name.removesuffix('_rate')}_ci95"
+        own = replace(
+            request,
+            num_episodes=min(num_episodes, request.num_episodes),
+            folder=None,
+            function=policy,
+            is_strict=False,
+            measures_pushing=False,
+        )
+        try:
+            metrics = measure(own, num_workers, say)
+        except ConfigError as error:
+            say(f"Note: {policy} is left out: {error}")
+            continue
+        found[policy] = {
+            key: metrics[key] for key in (name, interval, "num_episodes") if key in metrics
+        }
+        label = f"{policy}, on the same starts"
+        say(f"{label:<40}{with_interval(metrics, name)}, n = {metrics['num_episodes']}")
+    return found
+
+
 def report_of(cfg: RunCfg) -> Report:
     """Return the report of a run's task."""
     return TASKS[cfg.task.name].report

@@ -13,9 +13,11 @@ from typing import Any
 
 from harl_mapush import config
 from harl_mapush.callbacks.logger import library_lines
+from harl_mapush.config import RunCfg
 from mapush.report.run_logs import Group, RunLog, differences, groups, read_run
-from mapush.report.trajectories import Trajectory, record_trajectories
+from mapush.report.trajectories import Trajectory, record_trajectories, training_worlds
 from mqe.config import ConfigError
+from mqe.registry import TASKS
 from mqe.tasks.episode_report import wilson_interval
 
 PROGRAM = "mapush report"
@@ -65,6 +67,11 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
             default=60,
             help="episodes per run for the view from above (default: 60)",
         )
+        parser.add_argument(
+            "--no_baselines",
+            action="store_true",
+            help="leave out the task's scripted policies on the same starts",
+        )
     return parser
 
 
@@ -92,12 +99,16 @@ def _report(arguments: Any) -> int:
         "throughput": figures.curves(together, SPEED_TAGS),
     }
     played: dict[str, list[Trajectory]] = {}
+    worlds: list[RunCfg] = []
     for log in logs if arguments.num_episodes else ():
         _say(f"{log.folder}: playing {arguments.num_episodes} episodes ...")
-        found = record_trajectories(log.folder, arguments.num_episodes)
+        cfg = training_worlds(log.folder, arguments.num_episodes)
+        found = record_trajectories(cfg, log.folder)
         if found:
             played[str(log.folder)] = found
             drawn[f"from_above_{len(played)}"] = figures.from_above(str(log.folder), found)
+            worlds.append(cfg)
+    scripted = {} if arguments.no_baselines else _play_scripts(worlds, list(played))
 
     pictures = {}
     for name, figure in drawn.items():
@@ -105,12 +116,26 @@ def _report(arguments: Any) -> int:
             path = out.with_name(f"{out.stem}_{name}.png")
             figure.savefig(path, dpi=110)
             pictures[name] = path.read_bytes()
-    out.write_text(_page(logs, together, pictures, played), encoding="utf-8")
+    out.write_text(_page(logs, together, pictures, played | scripted), encoding="utf-8")
     _say(
         f"{out}: {len(logs)} run{'s' if len(logs) > 1 else ''}, {len(pictures)} figures, also as "
         "PNG files beside it."
     )
     return 0
+
+
+def _play_scripts(worlds: Sequence[RunCfg], runs: Sequence[str]) -> dict[str, list[Trajectory]]:
+    """Play the scripted policies of the task in the worlds of each run, in equal ones only once."""
+    played: dict[str, list[Trajectory]] = {}
+    seen: list[Any] = []
+    for cfg, run in zip(worlds, runs, strict=True):
+        if (cfg.env, cfg.task) in seen:
+            continue
+        seen.append((cfg.env, cfg.task))
+        for policy in TASKS[cfg.task.name].policies:
+            _say(f"{policy}: playing the episodes of {run} ...")
+            played[f"{policy}, on the starts of {run}"] = record_trajectories(cfg, policy)
+    return played
 
 
 def plot(argv: Sequence[str] | None = None) -> int:
@@ -183,7 +208,7 @@ def _page(
             parts += [f"<h2>{title}</h2>", note, picture(name)]
     if played:
         parts += ["<h2>Paths of objects and outcomes of episodes</h2>", _outcomes_table(played)]
-        parts += [picture(f"from_above_{k + 1}") for k in range(len(played))]
+        parts += [picture(name) for name in pictures if name.startswith("from_above_")]
     body = "\n".join(parts)
     head = f'<meta charset="utf-8"><title>mapush: report</title><style>{_STYLE}</style>'
     return f'<!doctype html><html lang="en">{head}{body}</html>\n'

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import evaluation_worlds
+from harl_mapush.evaluation.policies import load_policy
 from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint
-from harl_mapush.runs.policy import load_team
 from mqe.registry import make_env
 from mqe.viewer.recording import outcome_words
 
@@ -28,29 +29,38 @@ class Trajectory:
     seconds: float
 
 
-@torch.no_grad()
-def record_trajectories(run: Path, num_episodes: int, seed: int = 0) -> list[Trajectory]:
-    """Play one episode of a run's last checkpoint in each of ``num_episodes`` training worlds.
-
-    The worlds have no randomization. The list is empty for a task without an object.
-    """
-    folder = checkpoint.resolve(str(run))
-    cfg = evaluation_worlds.settings(
-        folder, {"env": {"num_envs": num_episodes}, "runner": {"seed": seed}}, is_film=True
+def training_worlds(run: Path, num_episodes: int, seed: int = 0) -> RunCfg:
+    """Return the settings of a run's ``num_episodes`` training worlds, without randomization."""
+    return evaluation_worlds.settings(
+        checkpoint.resolve(str(run)),
+        {"env": {"num_envs": num_episodes}, "runner": {"seed": seed}},
+        is_film=True,
     )
+
+
+@torch.no_grad()
+def record_trajectories(cfg: RunCfg, team: Path | str) -> list[Trajectory]:
+    """Play one episode in each world of ``cfg``; ``team`` is a run, or the name of a policy.
+
+    The list is empty for a task without an object.
+    """
+    seed = cfg.runner.seed
+    num_episodes = cfg.env.num_envs
+    if isinstance(team, Path):
+        team = checkpoint.resolve(str(team))
     seed_everything(seed)
     env = make_env(cfg.env, cfg.sim, cfg.task, seed)
     try:
         if env.scene.object is None:
             return []
-        team = load_team(cfg, folder, env)
+        policy = load_policy(team, cfg, env)
         obs, _ = env.reset()
         goals = env.state.goal_pos[:, :2].clone()
         paths = [env.state.object_pos[:, :2].clone()]
         found = {}
         num_decisions = math.ceil(env.max_episode_length / env.decision_period)
         for decision in range(1, num_decisions + 1):
-            step = env.step(team(obs))
+            step = env.step(policy(obs))
             obs = step.obs
             for world in torch.nonzero(step.done).flatten().tolist():
                 if world not in found:

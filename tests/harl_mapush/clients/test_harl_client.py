@@ -209,6 +209,8 @@ def test_upstreams_runners_train_and_we_measure_them(algo: str, tmp_path, capsys
         "2",
         "--device",
         "cpu",
+        "--baselines",
+        "0",
         "--json",
         str(out),
     ]

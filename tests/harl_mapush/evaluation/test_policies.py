@@ -68,5 +68,41 @@ def test_one_robot_pushes_the_box_alone_but_not_one_of_a_team_suite(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     settings = ["--num_episodes", "1", "--device", "cpu", "--set", "task.spawn=separated"]
-    assert test.main([*words, *settings, "--json", "figures.json"]) == 0
+    settings += ["--baselines", "0", "--json", "figures.json"]
+    assert test.main([*words, *settings]) == 0
     assert json.loads(Path("figures.json").read_text())["success_rate"] == rate
+
+
+def test_scripts_play_the_first_of_the_teams_own_starts(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--num_episodes", "3", "--device", "cpu", "--set", "task.episode_length_s=0.2"]
+    measured = ["pretrained:cuboid", *words, "--seeds", "5", "6", "--json", "metrics.json"]
+    assert test.main([*measured, "--baselines", "2"]) == 0
+    baselines = json.loads(Path("metrics.json").read_text())["baselines"]
+    assert list(baselines) == ["scripted_solo", "scripted_team"]
+    assert baselines["scripted_solo"]["num_episodes"] == 4
+    assert baselines["scripted_solo"]["success_rate"] == 0.0
+    out = capsys.readouterr().out
+    assert "scripted_team, on the same starts       0.000 (0.000 to 0.490), n = 4\n" in out
+
+    assert test.main([*measured, "--baselines", "0"]) == 0
+    assert "baselines" not in json.loads(Path("metrics.json").read_text())
+    assert "scripted" not in capsys.readouterr().out
+
+    # A script beside itself says nothing.
+    assert test.main(["scripted_team", *words, "--baselines", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "scripted_solo, on the same starts" in out
+    assert "scripted_team, on the same starts" not in out
+
+
+def test_a_script_that_cannot_act_is_left_out_with_a_note(capsys, monkeypatch) -> None:
+    def blind(env: object) -> None:
+        raise ConfigError("it sees no object")
+
+    monkeypatch.setitem(TASKS["go1push_mid"].policies, "scripted_solo", blind)
+    words = ["--num_envs", "1", "--device", "cpu", "--set", "task.episode_length_s=0.2"]
+    assert test.main(["zero", *words, "--baselines", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "Note: scripted_solo is left out: it sees no object" in out
+    assert "scripted_team, on the same starts" in out

@@ -95,7 +95,10 @@ def test_the_page_is_whole_and_alone(gait, tmp_path, capsys) -> None:
     pictures = {path.name for path in page.parent.glob("*.png")}
     assert pictures == {f"page_{name}.png" for name in ("rewards", "throughput", "from_above_1")}
     assert text.count("data:image/png;base64,") == len(pictures)
-    assert "<td>time is up</td><td>2 of 2</td><td>1.000 (0.342 to 1.000)</td>" in text
+    outcome = "<td>time is up</td><td>2 of 2</td><td>1.000 (0.342 to 1.000)</td>"
+    assert text.count(outcome) == 3
+    for policy in ("scripted_solo", "scripted_team"):
+        assert f"<td>{policy}, on the starts of {tmp_path / 'run'}</td>{outcome}" in text
     assert cli.main(["plot", str(gait.parent.parent), "--out", str(tmp_path / "c.png")]) == 2
     assert "has none of the curves" in capsys.readouterr().err
 
