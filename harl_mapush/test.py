@@ -231,7 +231,7 @@ def _main(arguments: Any, program: str) -> int:
         )
     _check_mode(arguments)
     _check_viewer(arguments)
-    wanted = film.read(arguments)
+    wanted = film.asked_for(arguments)
     _check_calculator(arguments)
     folder = None
     if arguments.checkpoint is not None:
@@ -266,7 +266,7 @@ def _replay(arguments: Any) -> int:
         raise ConfigError(
             "--replay FILE.npz needs --record FILE.mp4, and takes nothing else except --mode viewer"
         )
-    film.read(arguments)
+    film.asked_for(arguments)
     config.check_writable("record", arguments.record)
     made, cause = replay(Path(arguments.replay), Path(arguments.record))
     sys.stdout.write(f"{made.path}: {made.seconds:.1f} s at half speed; {cause}.\n")

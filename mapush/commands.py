@@ -25,6 +25,7 @@ for _name, _target, _help in (
     ("train", "harl_mapush.train:main", "train a team"),
     ("test", "harl_mapush.test:main", "measure or watch a trained team"),
     ("play", "mapush.play:main", "watch a trained team, in a window or on a page"),
+    ("film", "mapush.film:main", "film a team, or several side by side"),
     ("list", "mapush.listing:main", "list runs and the policies that ship with mapush"),
     (
         "settings",

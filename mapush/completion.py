@@ -25,7 +25,7 @@ from mqe.viewer.camera import CAMERAS
 from mqe.world.objects import OBJECTS
 
 SHELLS = ("bash", "zsh", "fish")
-_CHECKPOINTS = ("play", "export")  # commands that begin with one
+_CHECKPOINTS = ("play", "film", "export")  # commands that begin with one
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -28,6 +28,7 @@ ENTRY_POINTS = {
     "harl_mapush/train.py",
     "harl_mapush/test.py",
     "mapush/export/command.py",
+    "mapush/film.py",
     "mapush/importing.py",
     "mapush/robustness.py",
 }

@@ -15,7 +15,7 @@ import pytest
 from harl_mapush import config, test, train
 from harl_mapush.clients import run_harl
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
-from mapush import averaging, cli, importing, robustness
+from mapush import averaging, cli, film, importing, robustness
 from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
 from mapush.export import command as export
@@ -31,9 +31,10 @@ OTHERS = ("git", "cd", "export", "tensorboard", "wait", "python3.8")  # no progr
 PARSERS: dict[str, Callable[[], config.Parser]] = {
     "train": train.make_parser,
     "test": test.make_parser,
-    "play": test.make_parser,
+    "play": lambda: test.make_viewer_parser("mapush play"),
     "robustness": robustness.make_parser,
     "average": averaging.make_parser,
+    "film": film.make_parser,
     "export": export.make_parser,
     "import": importing.make_parser,
     "sweep": sweep.make_parser,

@@ -6,11 +6,11 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -20,7 +20,7 @@ from harl_mapush.evaluation.policies import load_policy
 from mqe.config import ConfigError
 from mqe.registry import make_env
 from mqe.viewer.camera import CAMERAS, Angle
-from mqe.viewer.video import SUFFIXES, Film, record
+from mqe.viewer.video import SUFFIXES, Film, FilmedTeam, record, record_teams
 
 FLAGS = ("size", "camera", "tiles", "speed", "fps", "title", "no_captions")  # for films only
 EPISODES = 3  # default for a film without tiles; a film with tiles has one for each
@@ -84,20 +84,22 @@ def add_flags(parser: config.Arguments) -> None:
     )
 
 
-def read(arguments: Any) -> FilmCfg | None:
-    """Return the film that the command line asks for, if any; raise ConfigError if invalid."""
-    if arguments.record is None:
-        for flag in FLAGS:
-            if getattr(arguments, flag) is not None:
-                value = "" if flag == "no_captions" else f" {getattr(arguments, flag)}"
-                raise ConfigError(f"--{flag}{value}: belongs to a film; add --record FILE.mp4")
-        return None
+def asked_for(arguments: Any) -> FilmCfg | None:
+    """Return the film of ``--record``, if any; raise ConfigError if invalid."""
+    if arguments.record is not None:
+        return read(arguments, arguments.record, "--record")
+    for flag in FLAGS:
+        if getattr(arguments, flag) is not None:
+            value = "" if flag == "no_captions" else f" {getattr(arguments, flag)}"
+            raise ConfigError(f"--{flag}{value}: belongs to a film; add --record FILE.mp4")
+    return None
 
-    path = Path(arguments.record)
+
+def read(arguments: Any, name: str, flag: str) -> FilmCfg:
+    """Return the film in the file ``name``, which ``flag`` gave; raise ConfigError if invalid."""
+    path = Path(name)
     if path.suffix not in SUFFIXES:
-        raise ConfigError(
-            f"--record {arguments.record!r}: a film is an .mp4 or .gif file; name one that ends so"
-        )
+        raise ConfigError(f"{flag} {name!r}: a film is an .mp4 or .gif file; name one that ends so")
 
     size = SIZES[path.suffix]
     if arguments.size is not None:
@@ -162,6 +164,40 @@ def make(cfg: RunCfg, team: Path | str, film: FilmCfg, say: Callable[[str], None
             )
     finally:
         env.close()
+
+
+class Entrant(NamedTuple):
+    """A team of a film with several: its settings, its checkpoint or policy, and its name."""
+
+    cfg: RunCfg
+    team: Path | str
+    name: str
+
+
+def make_side_by_side(
+    entrants: Sequence[Entrant], film: FilmCfg, say: Callable[[str], None]
+) -> Film:
+    """Film several teams, a tile each, in environments of their own."""
+    with ExitStack() as stack:
+        teams = []
+        for cfg, team, name in entrants:
+            env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+            stack.callback(env.close)
+            words = [film.title, name] if film.title is not None else [name]
+            teams.append(FilmedTeam(env, load_policy(team, cfg, env), "   ".join(words)))
+        progress = stack.enter_context(_FilmProgress(say))
+        return record_teams(
+            teams,
+            film.path,
+            film.episodes,
+            film.seconds,
+            fps=film.fps,
+            size=film.size,
+            captions=film.has_captions,
+            angle=film.angle,
+            speed=film.speed,
+            on_progress=progress,
+        )
 
 
 class _FilmProgress:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 import mujoco
+import numpy as np
 
 from mqe.config import ConfigError
 from mqe.cores import num_cores
@@ -51,6 +52,35 @@ class Canvas(NamedTuple):
     def drawn_size(self) -> tuple[int, int]:
         """Return width and height that are drawn for one picture, both even."""
         return 2 * math.ceil(self.width * SMOOTHING / 2), 2 * math.ceil(self.height * SMOOTHING / 2)
+
+    @property
+    def tile(self) -> Canvas:
+        """Return the canvas of one tile."""
+        return Canvas(self.width // self.columns, self.height // self.rows)
+
+
+class Mosaic:
+    """Joins separately drawn tiles to one picture."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        """Draw nothing where ``canvas`` has more tiles than are joined."""
+        self._columns = canvas.columns
+        width, height = canvas.tile.drawn_size
+        self._tile_shape = (height, width, 3)
+        self.drawn_size = (canvas.columns * width, canvas.rows * height)
+        shape = (canvas.rows * height, canvas.columns * width, 3)
+        self._pixels = np.full(shape, round(255 * _EMPTY), dtype=np.uint8)
+
+    def join(self, tiles: Sequence[bytes]) -> bytes:
+        """Return the pixels of a picture, given those of its tiles from the top left."""
+        height, width, _ = self._tile_shape
+        for i, drawn in enumerate(tiles):
+            top = i // self._columns * height + _GAP
+            left = i % self._columns * width + _GAP
+            tile = np.frombuffer(drawn, dtype=np.uint8).reshape(self._tile_shape)
+            inner = tile[_GAP:-_GAP, _GAP:-_GAP]
+            self._pixels[top : top + inner.shape[0], left : left + inner.shape[1]] = inner
+        return self._pixels.tobytes()
 
 
 class Tile(NamedTuple):

@@ -7,9 +7,10 @@ drawn.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from mqe.viewer.camera import CAMERAS, Angle, Camera, ShownState
 from mqe.viewer.looks import shown_model
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.recording import Episode, FilmedPolicy, Round, Take
-from mqe.viewer.render_pool import Canvas, Painters, Picture, Tile
+from mqe.viewer.render_pool import Canvas, Mosaic, Painters, Picture, Tile
 
 SUFFIXES = (".mp4", ".gif")
 _FAR = 100.0  # [m, rad] beyond which a state is not drawn
@@ -109,10 +110,86 @@ def record(
         rounds = _whole(rounds, most_frames)
     num_frames = math.ceil(min(sum(len(each) for each in rounds), most_frames))
     cameras = [Camera(env, world + i, rate, canvas.aspect, angle) for i in range(num_tiles)]
-    pictures = _pictures(rounds, cameras, _Captioner(title, frame_time) if captions else None)
+    captioner = _Captioner(title, frame_time) if captions else None
+    pictures = _pictures(rounds, cameras, [captioner] * num_tiles)
     with Painters(shown_model(env.scene), canvas, num_frames) as painters:
-        _write(path, painters, pictures, num_frames, canvas, rate, on_progress)
+        frames = painters.paint(islice(pictures, num_frames))
+        _write(path, frames, num_frames, canvas, rate, canvas.drawn_size, on_progress)
     return Film(path, num_frames, num_frames / rate, _outcomes(rounds, num_frames))
+
+
+class FilmedTeam(NamedTuple):
+    """A team that is filmed beside others, in an environment of its own."""
+
+    env: MultiAgentEnv
+    policy: FilmedPolicy
+    title: str
+
+
+@torch.no_grad()
+def record_teams(
+    teams: Sequence[FilmedTeam],
+    path: str | Path,
+    episodes: int = 3,
+    seconds: float = math.inf,
+    fps: float = 25,
+    size: tuple[int, int] = (960, 360),
+    captions: bool = True,
+    angle: Angle = CAMERAS["follow"],
+    speed: float = 1.0,
+    on_progress: Progress = lambda words, done, total: None,
+) -> Film:
+    """Film several teams side by side, a tile each, into an .mp4 or .gif file.
+
+    Their first episodes are shown together until all have ended, then their second ones. The film
+    ends with the last episodes that ``seconds`` has room for. Other parameters are those of
+    ``record``; the environments have the same control rate.
+    """
+    path = Path(path)
+    _check_name(path)
+    canvas = Canvas(*size, *layout(len(teams)))
+    step_dt = teams[0].env.step_dt
+    stride = max(1, round(speed / (fps * step_dt)))
+    rate = speed / (stride * step_dt)
+    choose_backend()  # better now than after the simulation
+    takes = []
+    for team in teams:
+        take = Take(team.env, stride, 0, 1, episodes)
+        with team.env.observed_by(take):
+            while not take.is_enough(seconds * rate):
+                take.step(team.policy)
+                on_progress("simulated", take.time_s, None)
+        takes.append([each.episodes[0] for each in take.rounds(0)])
+
+    hold_frames = round(HOLD_S * rate)
+    rounds = [Round(each, hold_frames) for each in itertools.zip_longest(*takes)]
+    rounds = _whole(rounds, seconds * rate)
+    num_frames = math.ceil(min(sum(len(each) for each in rounds), seconds * rate))
+    cameras = [Camera(team.env, 0, rate, canvas.aspect, angle) for team in teams]
+    captioners = [_Captioner(team.title, stride * step_dt) if captions else None for team in teams]
+    tiles = itertools.tee(_pictures(rounds, cameras, captioners), len(teams))
+    with ExitStack() as stack:
+        drawn = []
+        for i, team in enumerate(teams):
+            model = shown_model(team.env.scene)
+            painters = stack.enter_context(Painters(model, canvas.tile, num_frames))
+            drawn.append(painters.paint(_tile_alone(islice(tiles[i], num_frames), i)))
+        mosaic = Mosaic(canvas)
+        frames = (mosaic.join(each) for each in zip(*drawn, strict=True))
+        _write(path, frames, num_frames, canvas, rate, mosaic.drawn_size, on_progress)
+    return Film(path, num_frames, num_frames / rate, _outcomes(rounds, num_frames))
+
+
+def _tile_alone(pictures: Iterable[Picture], index: int) -> Iterator[Picture]:
+    """Yield pictures of one of the tiles only."""
+    for picture in pictures:
+        yield [picture[index]]
+
+
+def layout(num_tiles: int) -> tuple[int, int]:
+    """Return the columns and rows of tiles in one picture."""
+    columns = math.ceil(math.sqrt(num_tiles))
+    return columns, math.ceil(num_tiles / columns)
 
 
 def film_states(
@@ -145,7 +222,8 @@ def film_states(
         [camera.tile(state, time, caption)] for state, time in zip(states, times, strict=True)
     )
     with Painters(shown_model(env.scene), canvas, len(visible)) as painters:
-        _write(path, painters, pictures, len(visible), canvas, rate)
+        frames = painters.paint(pictures)
+        _write(path, frames, len(visible), canvas, rate, canvas.drawn_size)
     return Film(path, len(visible), len(visible) / rate, [])
 
 
@@ -162,9 +240,9 @@ class _Captioner(NamedTuple):
 
 
 def _pictures(
-    rounds: list[Round], cameras: list[Camera], captioner: _Captioner | None
+    rounds: list[Round], cameras: list[Camera], captioners: Sequence[_Captioner | None]
 ) -> Iterator[Picture]:
-    """Yield the tiles of each picture in turn."""
+    """Yield the tiles of each picture in turn; each tile has a camera and a captioner."""
     for each in rounds:
         shown: list[Tile | None] = [None] * len(cameras)
         for camera in cameras:
@@ -172,6 +250,7 @@ def _pictures(
         for k in range(len(each)):
             for i, episode in enumerate(each.episodes):
                 tile = shown[i]
+                captioner = captioners[i]
                 if episode is None:
                     continue
                 if k < len(episode.states):
@@ -217,17 +296,17 @@ def _check_name(path: Path) -> None:
 
 def _write(
     path: Path,
-    painters: Painters,
-    pictures: Iterator[Picture],
+    frames: Iterator[bytes],
     num_frames: int,
     canvas: Canvas,
     rate: float,
+    drawn_size: tuple[int, int],
     on_progress: Progress = lambda words, done, total: None,
 ) -> None:
-    """Draw ``num_frames`` pictures and write them into a file."""
+    """Write ``num_frames`` pictures, as they are drawn, into a file."""
     try:
-        with closing(_writer(path, canvas, rate)) as writer:
-            for done, pixels in enumerate(painters.paint(islice(pictures, num_frames)), start=1):
+        with closing(_writer(path, canvas, rate, drawn_size)) as writer:
+            for done, pixels in enumerate(frames, start=1):
                 writer.send(pixels)
                 on_progress("drawn", done / rate, num_frames / rate)
     except OSError as error:
@@ -260,8 +339,10 @@ def _not_written(path: Path) -> ConfigError:
     )
 
 
-def _writer(path: Path, canvas: Canvas, rate: float) -> Any:
-    """Return a generator that takes pictures by ``send`` and writes H.264 or a GIF."""
+def _writer(path: Path, canvas: Canvas, rate: float, drawn_size: tuple[int, int]) -> Any:
+    """Return a generator that takes pictures of ``drawn_size`` by ``send`` and writes H.264 or a
+    GIF.
+    """
     even = (2 * max(canvas.width // 2, 1), 2 * max(canvas.height // 2, 1))
     scale = f"scale={even[0]}:{even[1]}:flags=area"
     if path.suffix == ".gif":
@@ -282,7 +363,7 @@ def _writer(path: Path, canvas: Canvas, rate: float) -> Any:
         }
     writer = imageio_ffmpeg.write_frames(
         str(path),
-        canvas.drawn_size,
+        drawn_size,
         fps=rate,  # type: ignore
         quality=None,  # type: ignore
         macro_block_size=2,

@@ -14,14 +14,13 @@ from mqe.viewer.camera import CAMERAS, Angle
 from mqe.viewer.recording import Take
 
 
-def read(record: str = "x.mp4", **given: object) -> film.FilmCfg | None:
+def read(record: str = "x.mp4", **given: object) -> film.FilmCfg:
     nothing = dict.fromkeys((*film.FLAGS, "num_episodes"))
-    return film.read(SimpleNamespace(**(nothing | {"record": record} | given)))
+    return film.read(SimpleNamespace(**(nothing | {"record": record} | given)), record, "--record")
 
 
 def test_flags_make_a_film() -> None:
     plain = read()
-    assert plain is not None
     assert (plain.size, plain.tiles, plain.angle, plain.episodes) == (
         (960, 540),
         (1, 1),
@@ -29,19 +28,15 @@ def test_flags_make_a_film() -> None:
         3,
     )
     tiled = read("x.gif", tiles="3x2", camera="30,-45,4.5")
-    assert tiled is not None
     assert (tiled.size, tiled.tiles, tiled.num_tiles, tiled.episodes) == ((480, 270), (3, 2), 6, 6)
     assert tiled.angle == Angle(30.0, -45.0, 4.5)
     more = read(tiles="2x2", num_episodes=7, size="1280x720", camera="top")
-    assert more is not None
     assert (more.size, more.angle, more.episodes) == ((1280, 720), CAMERAS["top"], 7)
     assert (plain.seconds, more.seconds) == (30.0, math.inf)
     assert (plain.speed, plain.fps, tiled.fps, plain.has_captions) == (1.0, 25.0, 12.0, True)
     slow = read(speed=0.5, fps=50.0, title="ours")
-    assert slow is not None
     assert (slow.speed, slow.fps, slow.title) == (0.5, 50.0, "ours")
     bare = read(no_captions=True)
-    assert bare is not None
     assert not bare.has_captions
 
 
@@ -128,3 +123,23 @@ def test_play_films_as_well(tmp_path, monkeypatch, capsys) -> None:
         == 0
     )
     assert capsys.readouterr().out.endswith("x.gif: 1.0 s, 1 episode: success.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("pretrained:cuboid", "the following arguments are required: --out"),
+        ("pretrained:cuboid --out x.avi", "--out 'x.avi': a film is an .mp4 or .gif file"),
+        ("zero random --out x.mp4 --tiles 2x1", "--tiles: several teams have a tile each"),
+        ("zero random --out x.mp4 --num_episodes 0", "--num_episodes 0: must be at least 1"),
+        ("zero nobody --out x.mp4", "nobody"),
+    ],
+)
+def test_bad_films_of_teams_are_one_line(words: str, said: str, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["film", *words.split()]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("mapush film: ")
+    assert error.count("\n") == 1
+    assert said in error
+    assert list(tmp_path.iterdir()) == []

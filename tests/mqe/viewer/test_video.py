@@ -16,8 +16,8 @@ from mqe.config import ConfigError
 from mqe.viewer import looks, offscreen, recording, render_pool, video
 from mqe.viewer.camera import CAMERAS, MARGIN, Camera, ShownState
 from mqe.viewer.offscreen import choose_backend
-from mqe.viewer.render_pool import Canvas, Easel, Painters, Picture
-from mqe.viewer.video import record
+from mqe.viewer.render_pool import Canvas, Easel, Mosaic, Painters, Picture
+from mqe.viewer.video import FilmedTeam, record, record_teams
 from tests.support.pushing import make_env
 
 
@@ -229,6 +229,41 @@ def test_a_film_ends_with_the_last_episode_that_it_has_room_for() -> None:
     rounds = [recording.Round([episode], 5) for episode in episodes]
     kept = [len(video._whole(rounds, most)) for most in (8, 15, 29, 30, math.inf)]
     assert kept == [1, 1, 1, 2, 3]
+
+
+@pytest.mark.usefixtures("can_render")
+def test_teams_with_worlds_of_their_own_are_side_by_side(tmp_path) -> None:
+    short = make_env(1, 2, object="tblock", episode_length_s=0.2, decision_period=1)
+    long = make_env(1, 3, object="cylinder", episode_length_s=0.4, decision_period=1)
+    teams = [FilmedTeam(short, Still(), "two"), FilmedTeam(long, Still(), "three")]
+    size = (192, 96)
+    film = record_teams(teams, tmp_path / "film.mp4", episodes=1, fps=50, size=size)
+    assert film.num_frames == 1 + 20 + 100
+    assert film.outcomes == ["time is up"] * 2
+    frames = iio.imread(film.path)
+    assert frames.shape == (121, 96, 192, 3)
+    left = frames[15, :, :96]
+    right = frames[15, :, 96:]
+    assert left.std() > 15
+    assert right.std() > 15
+    assert np.abs(left.astype(int) - right).max() > 50
+
+
+def test_separate_tiles_join_row_by_row() -> None:
+    assert [video.layout(n) for n in (1, 2, 3, 4, 5, 9)] == [
+        (1, 1),
+        (2, 1),
+        (2, 2),
+        (2, 2),
+        (3, 2),
+        (3, 3),
+    ]
+    mosaic = Mosaic(Canvas(40, 40, 2, 2))
+    assert mosaic.drawn_size == (60, 60)
+    tiles = [bytes([shade]) * (30 * 30 * 3) for shade in (10, 20, 30)]
+    joined = np.frombuffer(mosaic.join(tiles), np.uint8).reshape(60, 60, 3)
+    assert [joined[15, 15, 0], joined[15, 45, 0], joined[45, 15, 0]] == [10, 20, 30]
+    assert joined[45, 45, 0] == 250  # no fourth tile
 
 
 @pytest.mark.usefixtures("can_render")
