@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import MISSING
@@ -55,7 +57,7 @@ def _list(argv: Sequence[str] | None) -> int:
         if (path.parent / run_folder.CONFIG).is_file()
     )
     for run in found:
-        sys.stdout.write(_run_line(run))
+        sys.stdout.write(f"{wrapped(_run_line(run))}\n")
     if not found:
         sys.stdout.write(f"No runs in {root}.\n")
     for name in pretrained_names():
@@ -81,14 +83,14 @@ def _run_line(run: Path) -> str:
         label = task.get("object") or task.get("name")
         words = f"{label}, {algorithm.get('name')}, seed {runner.get('seed')}"
     except (ConfigError, AttributeError):
-        return f"{run}: its {run_folder.CONFIG} is damaged\n"
+        return f"{run}: its {run_folder.CONFIG} is damaged"
     names = [path.name for _, path in run_folder.checkpoints(run)]
     success = "none yet"
     with suppress(ConfigError):  # a new run has no curves
         rates = read_run(run).curves.get("mapush/success_rate")
         if rates is not None:
             success = f"{rates.values[-1]:.3f}"
-    return f"{run}: {words}; success {success}; checkpoints {', '.join(names) or 'none yet'}\n"
+    return f"{run}: {words}; success {success}; checkpoints {', '.join(names) or 'none yet'}"
 
 
 def settings(argv: Sequence[str] | None = None) -> int:
@@ -116,8 +118,21 @@ def _settings(argv: Sequence[str] | None) -> int:
         raise ConfigError(
             f"no setting's line contains {pattern!r}{meant or '; mapush settings lists them all'}"
         )
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write("".join(f"{wrapped(line)}\n" for line in lines))
     return 0
+
+
+def wrapped(line: str) -> str:
+    """Return a line in the width of the terminal; in a file or pipe it stays one line."""
+    if not sys.stdout.isatty():
+        return line
+    return textwrap.fill(
+        line,
+        shutil.get_terminal_size().columns,
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def setting_lines() -> list[str]:

@@ -68,7 +68,9 @@ def make_parser() -> config.Parser:
         metavar="CHECKPOINT",
         help="a checkpoint folder, a run folder or pretrained:NAME",
     )
-    parser.add_argument("target", metavar="OUT_DIR", help="the folder to make")
+    parser.add_argument("target", metavar="OUT_DIR", nargs="?", help="the folder to make")
+    # --out of a training run has another meaning.
+    parser.add_argument("--out", metavar="OUT_DIR", dest="folder", help="the folder, as a flag")
     config.add_import(parser)
     config.add_flags(parser, ("--seed",))
     return parser
@@ -81,9 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = make_parser().parse(argv)
-    out = Path(arguments.target)
-    if os.path.lexists(out):
-        raise ConfigError(f"{out} exists; name another folder, or remove it")
+    out = _new_folder(arguments)
     for package in ("onnx", "onnxruntime"):
         _import(package)
     folder = checkpoint.resolve(arguments.checkpoint)
@@ -101,6 +101,19 @@ def _main(argv: Sequence[str] | None) -> int:
     largest = ", ".join(f"{name} {error:.1e}" for name, error in worst.items())
     sys.stdout.write(f"{out}: largest differences from torch: {largest}.\n")
     return 0
+
+
+def _new_folder(arguments: Any) -> Path:
+    """Return the folder to make; raise ConfigError, before any work, if it cannot be made."""
+    if (arguments.target is None) == (arguments.folder is None):
+        raise ConfigError("OUT_DIR: name one folder to make, after the checkpoint or with --out")
+    out = Path(arguments.target or arguments.folder)
+    if os.path.lexists(out):
+        raise ConfigError(f"{out} exists; name another folder, or remove it")
+    existing = next(parent for parent in out.absolute().parents if parent.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise ConfigError(f"{out} cannot be made: {existing} is no folder that you may write to")
+    return out
 
 
 def export(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:

@@ -337,6 +337,16 @@ def test_settings_are_found_by_name_and_meaning(capsys) -> None:
     assert "did you mean algorithm.clip_param?" in capsys.readouterr().err
 
 
+def test_lines_fit_into_the_terminal(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert cli.main(["settings", "clip_param"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("algorithm.clip_param = 0.2  (above 0.0)  PPO clipping range")
+    assert len(lines) > 1
+    assert all(len(line) <= 80 for line in lines)
+
+
 def test_a_suggestion_is_near_or_missing(capsys) -> None:
     assert cli.main(["settings", "nothing at all"]) == 2
     error = capsys.readouterr().err

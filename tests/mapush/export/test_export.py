@@ -198,3 +198,20 @@ def test_a_network_that_differs_is_not_exported(gait, tmp_path, capsys, monkeypa
     assert cli.main(["export", str(gait), str(tmp_path / "new")]) == 2
     assert "from torch" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ((), "name one folder to make"),
+        (("{dir}/a", "--out", "{dir}/b"), "name one folder to make"),
+        (("--out", "{dir}"), "exists; name another folder"),
+        (("--out", "{dir}/file/new"), "file is no folder that you may write to"),
+    ],
+)
+def test_the_folder_is_checked_before_the_checkpoint(argv, said, tmp_path, capsys) -> None:
+    (tmp_path / "file").touch()
+    words = [word.format(dir=tmp_path) for word in argv]
+    assert cli.main(["export", "pretrained:no_such_team", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
