@@ -2,8 +2,9 @@
 
 ``actor_agent{i}.pt`` for each agent, ``critic_agent.pt`` and ``value_normalizer.pt`` are plain
 state dicts on the CPU. ``training_state.pt`` is optional; ``--resume`` reads it. ``manifest.json``
-has a checksum of each file. No code is unpickled here. Checkpoints of other kinds in the
-registry ``FORMATS`` can be evaluated as well.
+has a checksum of each file; where it says ``shared_actor``, all agents have the first one's actor.
+No code is unpickled here. Checkpoints of other kinds in the registry ``FORMATS`` can be evaluated
+as well.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from harl_mapush.runs import durable, gait_export
 from harl_mapush.runs.formats import FORMATS, Format, foreign
 from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, step_name
 from mqe.config import ConfigError
-from mqe.manifest import MANIFEST, check_files, damage, write_manifest
+from mqe.manifest import MANIFEST, check_files, damage, read_manifest, write_manifest
 from mqe.pretrained import PRETRAINED, pretrained_folder
 from mqe.tensor_files import is_plain, read_file, read_tensors
 
 TRAINING_STATE = "training_state.pt"
+SHARED_ACTOR = "shared_actor"  # of the manifest: all agents have the first one's actor
 # Limit of the training states of a run in all; the newest is kept even if it is larger.
 TRAINING_STATES_BYTES = 256 * 2**20
 
@@ -34,6 +36,17 @@ TRAINING_STATES_BYTES = 256 * 2**20
 def actor_file(agent: int) -> str:
     """Return the name of the file of one agent's actor."""
     return f"actor_agent{agent}.pt"
+
+
+def stored_file(folder: Path, name: str) -> str:
+    """Return the name of the file in which a checkpoint stores the network file ``name``.
+
+    It is the first actor's for every actor of a checkpoint that stores a shared actor once.
+    """
+    is_first_shared = name.startswith("actor_agent") and not (folder / name).is_file()
+    if is_first_shared and read_manifest(folder).get(SHARED_ACTOR):
+        return actor_file(0)
+    return name
 
 
 def save(
@@ -77,12 +90,13 @@ def resolve(name: str | Path) -> Path:
     folder = _locate(str(name))
     kind = format_of(folder)
     num_agents = kind.num_agents(folder)
-    files = dict.fromkeys(kind.actor_file(agent) for agent in range(num_agents))
+    names = [kind.actor_file(agent) for agent in range(num_agents)]
+    files = dict.fromkeys(stored_file(folder, name) for name in names)
     missing = [name for name in files if not (folder / name).is_file()]
     if missing:
         raise ConfigError(_incomplete(folder, missing))
     further = kind.actor_file(num_agents)
-    if further not in files and (folder / further).exists():
+    if further not in names and (folder / further).exists():
         raise ConfigError(
             f"checkpoint {folder}: it has more actors than its {CONFIG} has robots ({num_agents})"
         )
@@ -171,7 +185,8 @@ def load_actors(
         load(folder, actors)
         return
     for name, network in actors.items():
-        _fill(folder / f"{name}.pt", network, weights[name])
+        stored = stored_file(folder, f"{name}.pt")
+        _fill(folder / stored, network, weights[stored.removesuffix(".pt")])
 
 
 def read_actors(folder: Path) -> dict[str, dict[str, Tensor]]:
@@ -191,9 +206,11 @@ def remove_partial(run: Path) -> None:
 
 
 def _load(folder: Path, modules: Mapping[str, nn.Module]) -> None:
-    check_files(folder, modules)
+    stored = {name: stored_file(folder, name) for name in modules}
+    check_files(folder, stored.values())
     for name, module in modules.items():
-        _fill(folder / name, module, read_tensors(folder / name))
+        path = folder / stored[name]
+        _fill(path, module, read_tensors(path))
 
 
 def _fill(path: Path, module: nn.Module, values: Mapping[str, Tensor]) -> None:

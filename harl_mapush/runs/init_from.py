@@ -170,7 +170,8 @@ def _shares(algorithm: Any) -> bool:
 
 def _actors_are_equal(folder: Path, num_agents: int) -> bool:
     """Return whether all actors of a checkpoint have the same weights."""
-    files = dict.fromkeys(map(checkpoint.format_of(folder).actor_file, range(num_agents)))
+    names = map(checkpoint.format_of(folder).actor_file, range(num_agents))
+    files = dict.fromkeys(checkpoint.stored_file(folder, name) for name in names)
     if len(files) == 1:  # one actor for all
         return True
     first, *others = (read_tensors(folder / name) for name in files)

@@ -219,5 +219,6 @@ GO1 = replace(
         legs=four_legs(_physical_leg),
         motors=(GO_M8010_6, GO_M8010_6, GO_M8010_6.geared(KNEE_REDUCTION)),
         has_self_collision=True,
+        gait="pretrained:go1_push",
     ),
 )

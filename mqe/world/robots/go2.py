@@ -157,5 +157,6 @@ GO2 = replace(
         _REFERENCE,
         motors=(GO_M8010_6, GO_M8010_6, GO_M8010_6.geared(KNEE_REDUCTION)),
         has_self_collision=True,
+        gait="pretrained:go2_push",
     ),
 )

@@ -22,7 +22,7 @@ from harl_mapush.viewing import film
 from mqe import pretrained
 from mqe.config import ConfigError
 from mqe.controllers.gait import gait_digest
-from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest, write_manifest
+from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest
 from mqe.pretrained import PRETRAINED, pretrained_folder
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
@@ -38,7 +38,7 @@ def team(tmp_path_factory) -> Path:
     """The shipped cuboid team, as if it had learned with the gait that ships now."""
     folder = tmp_path_factory.mktemp("teams") / "cuboid"
     shutil.copytree(pretrained_folder("cuboid"), folder)
-    write_manifest(folder, "cpu", gait_digest(["pretrained:go1_velocity"]))
+    renew_manifest(folder, {"gait_sha256": gait_digest(["pretrained:go1_velocity"])})
     return folder
 
 
@@ -180,10 +180,10 @@ def test_what_ships_is_refused_where_it_is_damaged(tmp_path, monkeypatch) -> Non
     shutil.copytree(pretrained_folder("cuboid"), root / "cuboid")
     digest = read_manifest(root / "cuboid")["gait_sha256"]
     monkeypatch.setattr(pretrained.resources, "files", lambda _: tmp_path)
-    path = root / "cuboid" / "actor_agent1.pt"
+    path = root / "cuboid" / "actor_agent0.pt"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + b"x")
-    with pytest.raises(ConfigError, match=r"actor_agent1\.pt: damaged"):
+    with pytest.raises(ConfigError, match=r"actor_agent0\.pt: damaged"):
         checkpoint.resolve("pretrained:cuboid")
     renew_manifest(root / "cuboid")
     assert checkpoint.resolve("pretrained:cuboid") == root / "cuboid"

@@ -10,7 +10,7 @@ from torch import nn
 
 from harl_mapush.runs import checkpoint, run_folder
 from mqe.config import ConfigError
-from mqe.manifest import MANIFEST
+from mqe.manifest import MANIFEST, renew_manifest
 from mqe.tensor_files import read_tensors
 
 
@@ -92,6 +92,24 @@ def test_saved_networks_come_back(run) -> None:
     assert list(flat) == ["weight", "bias"]
     assert torch.load(folder / "training_state.pt", weights_only=True) == {"iteration": 4}
     assert checkpoint.read_config(folder)["task"] == {"name": "toy"}
+
+
+def test_a_shared_actor_is_stored_once_where_the_manifest_says_so(run) -> None:
+    actors, critic, normalizer = networks()
+    folder = checkpoint.save(run, 1_000, named(actors, critic, normalizer))
+    (folder / "actor_agent1.pt").unlink()
+    renew_manifest(folder)
+    with pytest.raises(ConfigError, match=r"incomplete, it lacks actor_agent1\.pt"):
+        checkpoint.resolve(folder)
+    renew_manifest(folder, {checkpoint.SHARED_ACTOR: True})
+    others, _, _ = networks()
+    named_others = {f"actor_agent{i}": actor for i, actor in enumerate(others)}
+    checkpoint.load_actors(checkpoint.resolve(folder), named_others)
+    read, _, _ = networks()
+    named_read = {f"actor_agent{i}": actor for i, actor in enumerate(read)}
+    checkpoint.load_actors(folder, named_read, checkpoint.read_actors(folder))
+    for actor in (*others, *read):
+        assert torch.equal(actor.weight, actors[0].weight)
 
 
 def test_resolve_finds_the_last_by_steps_not_by_name(run) -> None:
