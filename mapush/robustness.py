@@ -102,12 +102,21 @@ def _main(arguments: Any) -> int:
         num_episodes = arguments.num_episodes * len(arguments.seeds)
         _say(f"{team}: {metric}, n = {num_episodes} per condition, 95 % intervals")
         measured = measure_all(requests, arguments.workers or 0, _say)
+        perfect: dict[str, list[str]] = {}
         for condition, metrics in zip(conditions, measured, strict=True):
-            _say(f"  {condition:<32}{with_interval(metrics, metric)}")
+            result = with_interval(metrics, metric)
+            if metrics[metric] == 1.0:
+                perfect.setdefault(result, []).append(condition)
+            else:
+                _say(f"  {condition:<32}{result}")
             rows.append(_row(team, condition, arguments.seeds, metrics))
             if arguments.json is not None:
                 lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
                 Path(arguments.json).write_text("".join(lines), encoding="utf-8")
+        for result, names in perfect.items():
+            title = names[0] if len(names) == 1 else f"{len(names)} conditions"
+            rest = "" if len(names) == 1 else f": {', '.join(names)}"
+            _say(f"  {title:<32}{result}{rest}")
 
     if arguments.csv is not None:
         Path(arguments.csv).write_text(as_csv(rows), encoding="utf-8")

@@ -50,8 +50,10 @@ def settings(
         "sim": {"name": "auto", "device": "auto"},
         "runner": {"seed": 0},
     }
+    if folder is not None:
+        evaluation["task"] = dict(TASKS[task].of_policy(trained.task))
     if not is_film and TASKS[task].examination is None:
-        evaluation["task"] = dict(_protocol(task, protocol))
+        evaluation = merge(evaluation, {"task": dict(_protocol(task, protocol))})
     over = merge(evaluation, {section: content or {} for section, content in over.items()})
     if folder is None:
         return config.resolve(own, over)[0]
@@ -91,7 +93,9 @@ def differences(folder: Path, cfg: RunCfg) -> str:
     pairs = [
         (f"task.{key}", before["task"].get(key), value) for key, value in after["task"].items()
     ]
-    pairs = [pair for pair in pairs if pair[0].removeprefix("task.") not in (*FAMILIAR, "gait")]
+    of_policy = TASKS[trained.task.name].of_policy(trained.task)
+    left_out = (*FAMILIAR, *of_policy, "gait")
+    pairs = [pair for pair in pairs if pair[0].removeprefix("task.") not in left_out]
     own = before["env"]["randomize"]
     randomization = after["env"]["randomize"]
     unused = [] if randomization["kick_speed"] else ["kick_interval"]

@@ -72,6 +72,9 @@ class TaskEntry(NamedTuple):
     )
     # Sections of settings that test robustness.
     conditions: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    # Settings of ``task`` that a policy is built for, from those that it was trained with; they
+    # stay unless an evaluation asks for others.
+    of_policy: Callable[[Any], Mapping[str, Any]] = lambda cfg: {}
     # Untrained policies to compare with, each built for an environment.
     policies: Mapping[str, Callable[[Any], Callable[[Tensor], Tensor]]] = MappingProxyType({})
     examination: str | None = None  # what examines its policies instead of the calculator

@@ -6,6 +6,7 @@ Its floor lies at z = 0.02 m; ours at 0, so heights are the reference's minus th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -102,6 +103,33 @@ class ObjectCfg:
         factor = mass / self.mass
         geoms = tuple(replace(geom, mass=factor * geom.mass) for geom in self.geoms)
         return replace(self, geoms=geoms)
+
+    def with_width(self, factor: float) -> ObjectCfg:
+        """Return the object with its lengths along y multiplied by ``factor``; its mass stays.
+
+        A cylinder stays round: its radius is multiplied. Robots start further out by as much as
+        the object reaches further.
+        """
+
+        def widened(geom: GeomCfg) -> GeomCfg:
+            x, y, z = geom.pos
+            if geom.type == "box":
+                size = (geom.size[0], factor * geom.size[1], geom.size[2])
+                return replace(geom, size=size, pos=(x, factor * y, z))
+            size = (factor * geom.size[0], geom.size[1])
+            return replace(geom, size=size, pos=(factor * x, factor * y, z))
+
+        along_x = factor if any(geom.type == "cylinder" for geom in self.geoms) else 1.0
+        outline = tuple((along_x * x, factor * y) for x, y in self.outline)
+        reach = max(math.hypot(x, y) for x, y in outline)
+        further = reach - max(math.hypot(x, y) for x, y in self.outline)
+        nearest, furthest = self.spawn_ring
+        return replace(
+            self,
+            geoms=tuple(widened(geom) for geom in self.geoms),
+            outline=outline,
+            spawn_ring=(nearest + further, furthest + further),
+        )
 
     @property
     def num_equal_headings(self) -> int:

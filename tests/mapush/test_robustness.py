@@ -116,6 +116,29 @@ def test_a_line_a_condition_with_the_keys_that_are_known(tmp_path, capsys, monke
     assert "0.000 (0.000 to 0.658)" in out
 
 
+def test_conditions_without_a_failure_are_one_line(capsys, monkeypatch) -> None:
+    rates = {"separated": 1.0, "mass x2": 0.5, "mass x3": 1.0}
+
+    def measured(requests, num_workers, say):
+        for value in rates.values():
+            yield {"success_rate": value, "success_ci95": [value - 0.1, value]}
+
+    monkeypatch.setattr(robustness, "measure_all", measured)
+    assert robustness.main(["pretrained:cuboid", "--only", *rates]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert lines == [
+        "  mass x2                         0.500 (0.400 to 0.500)",
+        "  2 conditions                    1.000 (0.900 to 1.000): separated, mass x3",
+    ]
+
+
+def test_a_pose_is_asked_of_a_team_as_it_was_trained() -> None:
+    over = TASKS["go1push_mid"].conditions["within 0.1 m and 10 degrees"]
+    cfg = evaluation_worlds.settings(checkpoint.resolve("pretrained:tblock"), over)
+    assert (cfg.task.success_radius, cfg.task.success_heading) == (0.1, 0.1745)
+    assert not cfg.task.is_heading_observed  # it learned without
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

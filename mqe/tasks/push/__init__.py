@@ -11,7 +11,6 @@ from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push.episode_report import REPORT
 from mqe.tasks.push.scripted import scripted_solo, scripted_team
 from mqe.tasks.push.task import PUSH_TERMS, PushCfg, PushTask
-from mqe.world.objects import OBJECTS
 from mqe.world.robots import Robots
 from mqe.world.scene import build_scene, object_friction_fields
 from mqe.world.streams import Streams
@@ -26,6 +25,8 @@ USUAL: dict[str, Any] = {
     "close_share": 0.0,
     "tangled_share": 0.0,
     "success_radius": PushCfg.success_radius,
+    "success_heading": None,
+    "success_rest_s": 0.0,
     "goal_distance": list(PushCfg.goal_distance),
     "episode_length_s": PushCfg.episode_length_s,
 }
@@ -44,6 +45,9 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     "mass x2": _nature(object_mass=2.0),
     "mass x3": _nature(object_mass=3.0),
     "mass x4": _nature(object_mass=4.0),
+    "mass x5": _nature(object_mass=5.0),
+    "mass x6": _nature(object_mass=6.0),
+    "twice as wide": {"task": APART | {"object_width": 2.0}},
     "friction x0.5": _nature(ground_friction=0.5),
     "friction x1.5": _nature(ground_friction=1.5),
     "object friction x0.5": _nature(object_friction=0.5),
@@ -55,14 +59,17 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     "command and joints 20 ms late": _nature(action_latency=0.02, command_latency=0.02),
     "command and joints 40 ms late": _nature(action_latency=0.04, command_latency=0.04),
     "kicks of 1 m/s every 2 s": _nature(kick_speed=1.0, kick_interval=2.0),
+    "kicks of 2 m/s every 2 s": _nature(kick_speed=2.0, kick_interval=2.0),
     "one robot stands for 2 s": _nature(freeze_time=2.0),
+    "within 0.1 m and 10 degrees": {
+        "task": APART | {"success_radius": 0.1, "success_heading": 0.1745, "goal_heading": 0.0}
+    },
+    "at rest for 2 s": {"task": APART | {"success_rest_s": 2.0}},
 }
 
 
 def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
-    obj = OBJECTS[cfg.object]
-    if cfg.object_mass is not None:
-        obj = obj.with_mass(cfg.object_mass)
+    obj = cfg.pushed_object()
     num_agents = env.num_agents or (
         obj.num_agents if isinstance(env.robots, str) else len(env.robots)
     )
@@ -85,5 +92,6 @@ PUSH = TaskEntry(
     strict=APART | {"success_ends": False},
     conditions=CONDITIONS,
     terms=PUSH_TERMS,
+    of_policy=lambda cfg: {"observes_heading": cfg.is_heading_observed},
     policies={"scripted_solo": scripted_solo, "scripted_team": scripted_team},
 )

@@ -13,7 +13,7 @@ from mqe.tasks.push.terminations import Posture, success
 from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Terminated
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import TWO_PI, axes_along, in_frame, length
-from mqe.world.objects import OBJECTS, REST_SPEED, Footprint
+from mqe.world.objects import REST_SPEED, Footprint
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 
@@ -59,9 +59,7 @@ class PushConstants:
         a = num_agents
         self.cfg = cfg
         self.num_agents = num_agents
-        self.object = OBJECTS[cfg.object]
-        if cfg.object_mass is not None:
-            self.object = self.object.with_mass(cfg.object_mass)
+        self.object = cfg.pushed_object()
         self.footprint = Footprint(self.object, device)
         self.pairs = Pairs(a, device)
         self.posture = Posture(

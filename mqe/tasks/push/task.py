@@ -39,7 +39,7 @@ from mqe.tasks.terms import Memory, TaskTerms, Terminated, TermRegistry, Worlds
 from mqe.vec_env import Mirror, MirrorImage, Planar
 from mqe.world.collapse import CollapseTimers
 from mqe.world.layout import Layout
-from mqe.world.objects import INERTIAS, OBJECTS
+from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
 from mqe.world.robots import Robots
 from mqe.world.scene import ARENA_HALF_SIZE, STEP_DT
 from mqe.world.state import SceneState
@@ -57,6 +57,9 @@ class PushCfg(TermCfg):
     object: str = option("cuboid", "what is pushed", choices=OBJECTS)
     object_mass: float | None = option(
         None, "mass of the object [kg]; null: its own", above=0.0, max=1e4
+    )
+    object_width: float = option(
+        1.0, "factor on the object's length along y, or on its radius", above=0.0, max=10.0
     )
     gait: str | tuple[str, ...] | None = option(
         None, "the frozen policy that walks, or one per robot; null: that of each robot's kind"
@@ -101,6 +104,11 @@ class PushCfg(TermCfg):
     goal_heading: float | None = option(
         None, "heading of the object at the goal, in the arena [rad]; null: any"
     )
+    observes_heading: bool | None = option(
+        None,
+        "robots and critic observe the turn to task.goal_heading; null: if task.success_heading is "
+        "set",
+    )
     roll_limit: float = option(ROLL_LIMIT, "a trunk rolled further has fallen [rad]", above=0.0)
     pitch_limit: float = option(
         PITCH_LIMIT,
@@ -130,6 +138,11 @@ class PushCfg(TermCfg):
                 f"task.success_heading={self.success_heading:g} needs the heading of the goal; say "
                 "task.goal_heading=0, or leave both out"
             )
+        if self.observes_heading and self.goal_heading is None:
+            raise ConfigError(
+                "task.observes_heading needs the heading of the goal; say task.goal_heading=0, or "
+                "leave both out"
+            )
         nearest, furthest = self.goal_distance
         if not self.success_radius < nearest <= furthest <= ARENA_HALF_SIZE:
             raise ConfigError(
@@ -150,6 +163,20 @@ class PushCfg(TermCfg):
                 "task.spawn=separated "
                 f"instead of {self.spawn}, or 0 for both"
             )
+
+    @property
+    def is_heading_observed(self) -> bool:
+        """Return whether robots and critic observe the turn to the goal's heading."""
+        if self.observes_heading is None:
+            return self.success_heading is not None
+        return self.observes_heading
+
+    def pushed_object(self) -> ObjectCfg:
+        """Return the object with the mass and the width of these settings."""
+        obj = OBJECTS[self.object]
+        if self.object_mass is not None:
+            obj = obj.with_mass(self.object_mass)
+        return obj if self.object_width == 1.0 else obj.with_width(self.object_width)
 
     def preset_weights(self) -> dict[str, float]:
         """Return the weights of the reward preset for the object."""
@@ -222,7 +249,7 @@ class PushTask(TermTask):
         cfg = self.cfg
         observed = OBSERVED[cfg.observation]
         observed_by_critic = OBSERVED_BY_CRITIC[cfg.observation]
-        if cfg.success_heading is not None:
+        if cfg.is_heading_observed:
             observed = (*observed, "heading_error")
             # The numbers of the robots come last.
             observed_by_critic = (*observed_by_critic[:-1], "heading_error", observed_by_critic[-1])

@@ -33,6 +33,17 @@ def at_goal(yaw: float, speed: float = 0.0, distance: float = 0.05) -> SceneStat
     )
 
 
+def test_the_heading_is_observed_where_it_is_asked_for_unless_settings_say_otherwise() -> None:
+    pose = PushCfg(**POSE)
+    assert pose.is_heading_observed
+    assert not PushCfg(**POSE, observes_heading=False).is_heading_observed
+    assert not PushCfg(goal_heading=0.0).is_heading_observed
+    names = make_task(goal_heading=0.0, observes_heading=True).obs_names(0)
+    assert names == make_task(**POSE).obs_names(0)
+    with pytest.raises(ConfigError, match="task.observes_heading needs the heading of the goal"):
+        PushCfg(observes_heading=True)
+
+
 @pytest.mark.parametrize(
     ("name", "num_equal"),
     [("cuboid", 4), ("tblock", 1), ("cylinder", 0), ("beam", 2), ("tower", 4)],

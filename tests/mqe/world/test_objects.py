@@ -198,3 +198,18 @@ def test_friction_pairs_average_two_materials() -> None:
         assert object_floor_friction(sum(cfg.friction) / 2) * cfg.mass * 9.81 == pytest.approx(
             force, rel=5e-3
         )
+
+
+def test_a_wider_object_keeps_its_mass_and_is_met_further_out() -> None:
+    wide = OBJECTS["tblock"].with_width(2.0)
+    assert [geom.size for geom in wide.geoms] == [(1.0, 1.0, 0.5), (0.5, 1.0, 0.5)]
+    assert wide.geoms[1].pos == (0.0, 1.0, 0.0)
+    assert wide.mass == OBJECTS["tblock"].mass
+    assert wide.outline[2] == (0.25, 1.5)
+    reach = math.hypot(0.25, 1.5) - math.hypot(0.25, 0.75)
+    assert wide.spawn_ring == pytest.approx((1.2 + reach, 1.3 + reach))
+
+    drum = OBJECTS["cylinder"].with_width(2.0)
+    assert drum.geoms[0].size == (3.0, 0.5)
+    assert drum.outline[5] == (-3.0, 0.0)
+    assert drum.spawn_ring == pytest.approx((3.5, 4.0), abs=1e-3)
