@@ -118,10 +118,16 @@ def learner() -> str:
 
 def gaits() -> str:
     """Return the table of the shipped gaits' examinations."""
-    go1 = json.loads((RESULTS / "gait_examination.json").read_text(encoding="utf-8"))
-    go2 = json.loads((RESULTS / "go2_examination.json").read_text(encoding="utf-8"))
-    rows = [(f"`{key}`", _number(go1[key]), _number(go2[key])) for key in go1]
-    return table(("metric", "`pretrained:go1_velocity`", "`pretrained:go2_velocity`"), rows)
+    found = {}
+    for path in sorted(RESULTS.glob("*_examination.json")):
+        name = path.stem.removesuffix("_examination")
+        found[name] = json.loads(path.read_text(encoding="utf-8"))
+    keys = dict.fromkeys(key for metrics in found.values() for key in metrics)
+    rows = []
+    for key in keys:
+        cells = [_number(metrics[key]) if key in metrics else "" for metrics in found.values()]
+        rows.append((f"`{key}`", *cells))
+    return table(("metric", *(f"`pretrained:{name}`" for name in found)), rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {

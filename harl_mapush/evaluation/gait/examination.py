@@ -1,4 +1,4 @@
-"""The gait examination: command grids, delayed targets, corner commands, pushes, pressing.
+"""The gait examination: command grids, delayed targets, corner commands, kicks, pushing.
 
 Every world has the motors' own lag, and every robot is dropped as the push task drops robots.
 ``docs/background/gait.md`` defines each metric and gives its target.
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from harl_mapush.evaluation.gait.gait_worlds import GaitPolicy, GaitWorlds
-from harl_mapush.evaluation.gait.measures import asymmetry, stance
+from harl_mapush.evaluation.gait.measures import asymmetry, overshoot, stance
+from harl_mapush.evaluation.gait.push_limits import measure_push_limits
 from harl_mapush.evaluation.gait.walk_recording import (
     Recorder,
     Walk,
@@ -44,7 +45,8 @@ NUM_ROBOTS = 256  # with random commands; as many more are pushed as well
 RANDOM_TIME = 20.0  # [s]
 RANDOM_HOLD = 2.0  # [s] per command
 MAX_RANDOM_COMMAND = 0.5  # [m/s, rad/s]
-KICK_SPEED = 1.0  # [m/s] added to a pushed robot's velocity
+KICK_SPEED = 1.0  # [m/s] added to a kicked robot's velocity
+HARD_KICK_SPEED = 2.0  # [m/s] likewise
 KICK_INTERVAL = 2.0  # [s]
 NUM_STANDING = 32  # robots
 STANDING_SETTLE = 2.0  # [s]
@@ -78,8 +80,9 @@ def evaluate_gait(
     metrics: dict[str, Metric] = {}
     for name, part in (
         ("a grid of commands, with and without delay", track),
-        ("random commands, pushes of the base, standing", wander),
+        ("random commands, kicks, standing", wander),
         ("pushing a box", press),
+        ("pushing a wall and a heavy box", measure_push_limits),
         ("corner commands", walk_corners),
     ):
         say(f"Examining the gait: {name}")
@@ -157,6 +160,7 @@ def track(
         }
     crawling = mean[rows["low"]].unflatten(0, (len(slow), -1)).mean(dim=1)
     metrics["velocity_error_low"] = float((crawling - slow)[slow != 0.0].abs().max())
+    metrics["overshoot"] = overshoot(cells, achieved["grid"])
     metrics["asymmetry"] = asymmetry(cells, achieved["grid"])
 
     # Posture.
@@ -189,16 +193,22 @@ def wander(
     robot: str = DEFAULT_ROBOT,
     model: str = "reference",
 ) -> dict[str, Metric]:
-    """Follow random commands, with and without pushes of the base, and stand still."""
-    sizes = {"random": num_robots, "kicked": num_robots, "standing": NUM_STANDING}
+    """Follow random commands, without kicks and with two kinds of them, and stand still."""
+    sizes = {
+        "random": num_robots,
+        "kicked": num_robots,
+        "standing": NUM_STANDING,
+        "kicked hard": num_robots,
+    }
     rows, command = _stack({name: torch.zeros(size, 3) for name, size in sizes.items()})
     worlds = GaitWorlds(
         policy, sim, seed, len(command), actuators=actuators, robot=robot, model=model
     )
     command = command.to(worlds.device)
-    walking = slice(0, rows["kicked"].stop)
-    kicked = rows["kicked"]
     standing = rows["standing"]
+    kicks = {"kicked": KICK_SPEED, "kicked hard": HARD_KICK_SPEED}
+    is_walking = torch.ones(len(command), 1, dtype=torch.bool, device=worlds.device)
+    is_walking[standing] = False
     start = None
     drift = torch.zeros(NUM_STANDING, device=worlds.device)
 
@@ -208,11 +218,13 @@ def wander(
             drawn = worlds.streams.between(
                 -MAX_RANDOM_COMMAND, MAX_RANDOM_COMMAND, _COMMAND, key, (3,)
             )
-            command[walking] = drawn[walking]
+            command = torch.where(is_walking, drawn, command)
         if step % round(KICK_INTERVAL / STEP_DT) == 0 and step > 0:
-            angle = 2.0 * math.pi * worlds.streams.uniform(_KICK, key)[kicked]
-            worlds.sim.qvel[kicked, 0] += KICK_SPEED * torch.cos(angle)
-            worlds.sim.qvel[kicked, 1] += KICK_SPEED * torch.sin(angle)
+            turn = 2.0 * math.pi * worlds.streams.uniform(_KICK, key)
+            for name, speed in kicks.items():
+                kicked = rows[name]
+                worlds.sim.qvel[kicked, 0] += speed * torch.cos(turn[kicked])
+                worlds.sim.qvel[kicked, 1] += speed * torch.sin(turn[kicked])
         if step == round(STANDING_SETTLE / STEP_DT):
             start = worlds.state.robot_pos[standing, 0, :2]
         worlds.advance(command)
@@ -226,6 +238,7 @@ def wander(
         "falls": falls["random"],
         "num_robots": num_robots,
         "falls_with_kicks_rate": falls["kicked"] / num_robots,
+        "falls_with_hard_kicks_rate": falls["kicked hard"] / num_robots,
         "standing_drift_m": float(drift.max()),
         "standing_falls": falls["standing"],
     }

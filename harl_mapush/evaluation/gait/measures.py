@@ -122,6 +122,17 @@ def stance_depth(clearance: Tensor, quantile: float = 0.95) -> float:
     return float(depth.kthvalue(rank).values)
 
 
+def overshoot(command: Tensor, achieved: Tensor) -> float:
+    """Return by which share robots walk faster than commanded, where the fastest command of the
+    grid is given along x or y: the mean over these axes and cells of commands (C, 3), negative if
+    they are slower.
+    """
+    speed = command[:, :2].abs()
+    is_fast = (speed == speed.max()) & (speed > 0.0)
+    along = achieved[:, :2] * command[:, :2].sign()
+    return float((along[is_fast] / speed[is_fast]).mean()) - 1.0
+
+
 def asymmetry(commands: Tensor, velocity: Tensor) -> float:
     """Return the mean of |v(c) - M v(M c)| over commands c (C, 3) and velocity components.
 

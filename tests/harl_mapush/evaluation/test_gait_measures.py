@@ -14,6 +14,7 @@ from harl_mapush.evaluation.gait.measures import (
     fast_power_share,
     foot_motion,
     motor_torque,
+    overshoot,
     slip_share,
     stance_depth,
     swing_clearance,
@@ -127,6 +128,13 @@ def test_depth_is_that_of_feet_in_contact():
     clearance = torch.cat((torch.arange(1, 101) * -1e-4, torch.full((500,), 0.05)))
     assert stance_depth(clearance) == pytest.approx(95e-4)
     assert stance_depth(torch.ones(3)) == 0.0
+
+
+def test_overshoot_is_relative_and_of_the_fastest_commands():
+    commands = torch.tensor([[0.5, 0.25, 0.0], [-0.5, 0.0, 0.5], [0.25, -0.5, 0.0]])
+    achieved = torch.tensor([[0.55, 0.9, 0.0], [-0.45, 0.1, 0.5], [0.9, -0.6, 0.0]])
+    # 1.1, 0.9 and 1.2 times as fast as commanded.
+    assert overshoot(commands, achieved) == pytest.approx(0.2 / 3.0)
 
 
 def test_asymmetry_compares_with_the_mirror_image():
