@@ -38,12 +38,13 @@ from mqe.config import ConfigError, merge, unknown
 from mqe.controllers.gait_network import load_gait
 from mqe.registry import TASKS, resolve_sim
 from mqe.tasks.episode_report import describe_metrics
+from mqe.viewer.meshes import add_looks
 from mqe.world.robots import ROBOTS
 
 PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--task", "--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
-VIEWER = ("record", "agent", "web")  # flags of this mode only
+VIEWER = ("record", "agent", "web", "looks")  # flags of this mode only
 CALCULATOR = (
     "json",
     "csv",
@@ -167,6 +168,7 @@ def _add_viewer(parser: config.Parser) -> None:
         const=0,
         help="show the viewer on a web page that this machine alone can open",
     )
+    add_looks(viewer, "meshes if they are there, else shapes")
     group = parser.add_argument_group("film")
     group.add_argument(
         "--record", metavar="FILE", help="write a film (.mp4 or .gif) instead of showing a viewer"
@@ -343,7 +345,7 @@ def _play(
     seed_everything(cfg.runner.seed)
 
     if wanted is not None:
-        made = film.make(cfg, folder or arguments.policy, wanted, _say)
+        made = film.make(cfg, folder or arguments.policy, wanted, _say, arguments.looks)
         _say(
             f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: "
             f"{', '.join(made.outcomes)}."
@@ -353,7 +355,9 @@ def _play(
     if arguments.mode == "viewer":
         team = folder or arguments.policy
         agent = arguments.agent or TRAINED
-        outcomes = watch(cfg, team, agent, arguments.num_episodes, arguments.web, _say)
+        outcomes = watch(
+            cfg, team, agent, arguments.num_episodes, arguments.web, _say, arguments.looks
+        )
         _say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0
 

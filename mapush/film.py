@@ -20,6 +20,7 @@ from harl_mapush.viewing import film
 from harl_mapush.viewing.film import Entrant, FilmCfg
 from mqe.config import ConfigError, merge
 from mqe.registry import resolve_sim
+from mqe.viewer.meshes import add_looks
 from mqe.viewer.video import layout
 
 PROGRAM = "mapush film"
@@ -50,6 +51,7 @@ def make_parser() -> config.Parser:
         help="number of episodes of each team (default: up to 3, in half a minute)",
     )
     film.add_flags(parser)
+    add_looks(parser, "meshes if they are there, else shapes")
     config.add_import(parser)
     config.add_flags(parser, ("--object", "--num_agents", "--seed", "--device", "--sim"))
     return parser
@@ -72,9 +74,9 @@ def _film(arguments: Any) -> int:
     entrants = [_entrant(name, arguments, wanted) for name in arguments.teams]
     seed_everything(entrants[0].cfg.runner.seed)
     if len(entrants) == 1:
-        made = film.make(entrants[0].cfg, entrants[0].team, wanted, _say)
+        made = film.make(entrants[0].cfg, entrants[0].team, wanted, _say, arguments.looks)
     else:
-        made = film.make_side_by_side(entrants, wanted, _say)
+        made = film.make_side_by_side(entrants, wanted, _say, arguments.looks)
     _say(
         f"{made.path}: {made.seconds:.1f} s, {', '.join(made.outcomes) or 'no end of an episode'}."
     )

@@ -236,7 +236,7 @@ def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
         "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device "
         "--sim --set --json "
         "--record --size --camera --tiles --speed --fps --title --no_captions --replay "
-        "--num_episodes --agent --web --protocol "
+        "--num_episodes --agent --web --looks --protocol "
         "--seeds --policy --workers "
         "--all_checkpoints --baselines --csv --figure --task --object --num_agents "
         "--suite".split()

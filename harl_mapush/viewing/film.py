@@ -20,6 +20,7 @@ from harl_mapush.evaluation.policies import load_policy
 from mqe.config import ConfigError
 from mqe.registry import make_env
 from mqe.viewer.camera import CAMERAS, Angle
+from mqe.viewer.meshes import chosen
 from mqe.viewer.video import SUFFIXES, Film, FilmedTeam, record, record_teams
 
 FLAGS = ("size", "camera", "tiles", "speed", "fps", "title", "no_captions")  # for films only
@@ -140,11 +141,21 @@ def read(arguments: Any, name: str, flag: str) -> FilmCfg:
     )
 
 
-def make(cfg: RunCfg, team: Path | str, film: FilmCfg, say: Callable[[str], None]) -> Film:
-    """Film a checkpoint, or the policy of a name; report progress in a bar or by ``say``."""
+def make(
+    cfg: RunCfg,
+    team: Path | str,
+    film: FilmCfg,
+    say: Callable[[str], None],
+    looks: str | None = None,
+) -> Film:
+    """Film a checkpoint, or the policy of a name; report progress in a bar or by ``say``.
+
+    ``looks`` are those of ``meshes.chosen``.
+    """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         policy = load_policy(team, cfg, env)
+        meshes = chosen(looks, env.scene.robots, say)
         with _FilmProgress(say) as progress:
             return record(
                 env,
@@ -160,6 +171,7 @@ def make(cfg: RunCfg, team: Path | str, film: FilmCfg, say: Callable[[str], None
                 title=f"seed {cfg.runner.seed}" if film.title is None else film.title,
                 speed=film.speed,
                 whole_episodes=True,
+                meshes=meshes,
                 on_progress=progress,
             )
     finally:
@@ -175,16 +187,23 @@ class Entrant(NamedTuple):
 
 
 def make_side_by_side(
-    entrants: Sequence[Entrant], film: FilmCfg, say: Callable[[str], None]
+    entrants: Sequence[Entrant],
+    film: FilmCfg,
+    say: Callable[[str], None],
+    looks: str | None = None,
 ) -> Film:
-    """Film several teams, a tile each, in environments of their own."""
+    """Film several teams, a tile each, in environments of their own; ``looks`` are those of
+    ``meshes.chosen``.
+    """
     with ExitStack() as stack:
         teams = []
         for cfg, team, name in entrants:
             env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
             stack.callback(env.close)
             words = [film.title, name] if film.title is not None else [name]
-            teams.append(FilmedTeam(env, load_policy(team, cfg, env), "   ".join(words)))
+            meshes = chosen(looks, env.scene.robots, say if not teams else lambda line: None)
+            policy = load_policy(team, cfg, env)
+            teams.append(FilmedTeam(env, policy, "   ".join(words), meshes))
         progress = stack.enter_context(_FilmProgress(say))
         return record_teams(
             teams,

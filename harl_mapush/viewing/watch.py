@@ -13,6 +13,7 @@ from harl_mapush.runs import run_folder
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
 from mqe.viewer import window
+from mqe.viewer.meshes import chosen
 from mqe.viewer.player import Player
 
 TRAINED = "trained"  # the policy that the command line names, among the viewer's
@@ -25,13 +26,14 @@ def watch(
     num_episodes: int | None,
     port: int | None,
     say: Callable[[str], None],
+    looks: str | None = None,
 ) -> list[str]:
     """Show a checkpoint or a named policy until the viewer closes; return the outcomes.
 
     The viewer also closes once ``num_episodes`` have ended. It begins with ``agent``, ``TRAINED``
     or the name of a policy without training; the user can switch to the run's other checkpoints.
     ``port`` is the port of the web page (0: any free port); None opens a window if there is a
-    display.
+    display. ``looks`` are those of ``meshes.chosen``.
     """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
@@ -41,11 +43,12 @@ def watch(
         scale = getattr(cfg.task, "action_scale", None)
         most_episodes = math.inf if num_episodes is None else num_episodes
         player = Player(env, ordered, scale, most_episodes)
+        meshes = chosen(looks, env.scene.robots, say)
         if port is None and window.has_display():
-            return window.show(player)
+            return window.show(player, meshes)
         from mqe.viewer import studio  # some builds of MuJoCo lack its module
 
-        return studio.show(player, port or 0, say)
+        return studio.show(player, port or 0, say, meshes)
     finally:
         env.close()
 

@@ -38,6 +38,8 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushCfg, PushTask
 from mqe.tasks.push.terminations import describe_terminations
+from mqe.viewer.looks import with_meshes
+from mqe.viewer.meshes import add_looks, chosen
 from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, ROBOTS, RobotCfg, Robots
 from mqe.world.scene import STEP_DT, pack_layout
 from mqe.world.state import ROBOT_QVEL, SceneState
@@ -71,6 +73,7 @@ def make_parser() -> config.Parser:
     parser.add_argument("target", metavar="OUT_DIR", nargs="?", help="the folder to make")
     # --out of a training run has another meaning.
     parser.add_argument("--out", metavar="OUT_DIR", dest="folder", help="the folder, as a flag")
+    add_looks(parser, "shapes")
     config.add_import(parser)
     config.add_flags(parser, ("--seed",))
     return parser
@@ -97,7 +100,7 @@ def _main(argv: Sequence[str] | None) -> int:
     seed_everything(cfg.runner.seed)
     out.parent.mkdir(parents=True, exist_ok=True)
     with durable.new_folder(out) as partial:
-        worst = export(cfg, folder, arguments.checkpoint, partial)
+        worst = export(cfg, folder, arguments.checkpoint, partial, arguments.looks)
     largest = ", ".join(f"{name} {error:.1e}" for name, error in worst.items())
     sys.stdout.write(f"{out}: largest differences from torch: {largest}.\n")
     return 0
@@ -116,8 +119,15 @@ def _new_folder(arguments: Any) -> Path:
     return out
 
 
-def export(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
-    """Write the checkpoint in ``folder`` into the folder ``out``.
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+def export(
+    cfg: RunCfg, folder: Path, what: str, out: Path, looks: str | None = None
+) -> dict[str, float]:
+    """Write the checkpoint in ``folder`` into the folder ``out``; ``looks`` are the robots' in the
+    scene.
 
     Returns each network's largest difference from torch over random states; raises ConfigError
     where one is too large.
@@ -160,7 +170,11 @@ def export(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
             models[name] = _gait_contract(scale, env.decision_period)
         described["models"] = models
         assert env.scene.spec is not None
-        (out / "scene.xml").write_text(env.scene.spec.to_xml(), encoding="utf-8")
+        spec = env.scene.spec
+        if looks is not None:
+            spec = with_meshes(env.scene, spec, chosen(looks, env.scene.robots, _say))
+            spec.compile()
+        (out / "scene.xml").write_text(spec.to_xml(), encoding="utf-8")
     finally:
         env.close()
     (out / "contract.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")

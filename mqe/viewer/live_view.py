@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mqe.viewer.camera import CAMERAS, FOLLOW_TIME, camera_axes, fitted
 from mqe.viewer.lines import Line, command_arrows, trail
 from mqe.viewer.looks import copy_state, shown_model, shown_spec
+from mqe.viewer.meshes import NO_MESHES, Meshes
 from mqe.viewer.player import Player
 from mqe.world.scene import Scene
 
@@ -31,14 +32,17 @@ _OWN_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION) & ~int(
 )
 
 
-def live_model(scene: Scene, numbers: Mapping[str, float] | None = None) -> mujoco.MjModel:
+def live_model(
+    scene: Scene, meshes: Meshes = NO_MESHES, numbers: Mapping[str, float] | None = None
+) -> mujoco.MjModel:
     """Return the ``shown_model`` of ``scene`` with a last body for the camera to track.
 
-    ``numbers`` are custom numbers by name, which a renderer reads.
+    ``meshes`` are those of ``shown_model``; ``numbers`` are custom numbers by name, which a
+    renderer reads.
     """
     if scene.spec is None:
         return shown_model(scene)
-    spec = shown_spec(scene, scene.spec)
+    spec = shown_spec(scene, scene.spec, meshes)
     for name, value in (numbers or {}).items():
         spec.add_numeric(name=name, data=[value], size=1)
     spec.worldbody.add_body(name=TARGET, mocap=True)

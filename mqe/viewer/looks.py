@@ -12,6 +12,7 @@ from typing import Any
 import mujoco
 
 from mqe.viewer.light import LIGHT_DIR, SHADOW_HALF_SIZE
+from mqe.viewer.meshes import NO_MESHES, Meshes, Part
 from mqe.world.objects import GeomCfg
 from mqe.world.robots.build import team_color
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, Look, RobotCfg
@@ -70,23 +71,28 @@ _TYPES = {
 }
 
 
-def shown_model(scene: Scene) -> mujoco.MjModel:
+def shown_model(scene: Scene, meshes: Meshes = NO_MESHES) -> mujoco.MjModel:
     """Return a model for films and viewers with the bodies and joints of ``scene``, so that its
     states fit.
+
+    Robots that ``meshes`` has are drawn by these, the others by their simple shapes.
     """
     if scene.spec is None:
         return scene.model
-    return shown_spec(scene, scene.spec).compile()
+    return shown_spec(scene, scene.spec, meshes).compile()
 
 
-def shown_spec(scene: Scene, plain: mujoco.MjSpec) -> mujoco.MjSpec:
+def shown_spec(scene: Scene, plain: mujoco.MjSpec, meshes: Meshes = NO_MESHES) -> mujoco.MjSpec:
     """Return the description of ``shown_model``, made from the scene's own one."""
     spec = plain.copy()
     _set_light(spec)
     _add_materials(spec, scene.num_robots)
     _draw_ground(spec)
     for i, robot in enumerate(scene.robots):
-        _dress_robot(spec, robot, i)
+        if robot.name in meshes:
+            _draw_meshes(spec, robot, i, meshes[robot.name])
+        else:
+            _dress_robot(spec, robot, i)
     if scene.object is not None:
         for part, geom in zip(scene.object.geoms, scene.object_geoms, strict=True):
             name = scene.model.geom(geom).name
@@ -202,6 +208,47 @@ def _dress_robot(spec: mujoco.MjSpec, robot: RobotCfg, index: int) -> None:
             geom.group = HIDDEN
         for k, look in enumerate(looks):
             _draw(spec, body, look, index, f"robot{index}/{link}/look{k}")
+
+
+def with_meshes(scene: Scene, plain: mujoco.MjSpec, meshes: Meshes) -> mujoco.MjSpec:
+    """Return the scene's description with the robots' own meshes, and else as it is."""
+    spec = plain.copy()
+    for i, robot in enumerate(scene.robots):
+        if robot.name in meshes:
+            spec.add_material(name=f"team{i}", rgba=team_color(i))
+            _draw_meshes(spec, robot, i, meshes[robot.name])
+    return spec
+
+
+def _draw_meshes(spec: mujoco.MjSpec, robot: RobotCfg, index: int, parts: tuple[Part, ...]) -> None:
+    """Hide a robot's collision shapes and draw its own meshes, the largest of the trunk in the
+    robot's colour.
+    """
+    for link in {part.link for part in parts}:
+        for geom in spec.body(f"robot{index}/{link}").geoms:
+            geom.group = HIDDEN
+    trunk = [k for k, part in enumerate(parts) if part.link == "trunk"]
+    coloured = max(trunk, key=lambda k: parts[k].area)
+    for k, part in enumerate(parts):
+        name = f"{robot.name}/{part.link}/mesh{k}"
+        if spec.mesh(name) is None:  # robots of a kind share it
+            spec.add_mesh(
+                name=name,
+                uservert=part.vertices.reshape(-1),
+                userface=part.faces.reshape(-1),
+                inertia=mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL,
+            )
+        geom = spec.body(f"robot{index}/{part.link}").add_geom(
+            type=mujoco.mjtGeom.mjGEOM_MESH,
+            meshname=name,
+            mass=0.0,
+            contype=0,
+            conaffinity=0,
+        )
+        if k == coloured:
+            geom.material = f"team{index}"
+        else:
+            geom.rgba = part.rgba
 
 
 def _draw(spec: mujoco.MjSpec, body: mujoco.MjsBody, look: Look, index: int, name: str) -> None:

@@ -18,6 +18,7 @@ import torch
 
 from mqe.config import ConfigError
 from mqe.viewer.live_view import LiveView, copy_live_state, drawn_lines, live_model
+from mqe.viewer.meshes import NO_MESHES, Meshes
 from mqe.viewer.player import Player
 
 try:
@@ -58,7 +59,9 @@ _LIGHTS = {
 }
 
 
-def show(player: Player, port: int, say: Callable[[str], None]) -> list[str]:
+def show(
+    player: Player, port: int, say: Callable[[str], None], meshes: Meshes = NO_MESHES
+) -> list[str]:
     """Serve a player until it has played its episodes; return their outcomes.
 
     The page is at ``port`` of this machine (0: the first that is free); raises ConfigError where
@@ -71,7 +74,7 @@ def show(player: Player, port: int, say: Callable[[str], None]) -> list[str]:
     handle = launch_thread.launch_thread(
         lambda end: _serve(end, own, panel, is_up), sim_plugins=[_Hands(player)]
     )
-    model = live_model(player.env.scene, _LIGHTS)
+    model = live_model(player.env.scene, meshes, _LIGHTS)
     shown = mujoco.MjData(model)
 
     def look(data: mujoco.MjData) -> bool:

@@ -24,6 +24,7 @@ from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
 from mqe.viewer.camera import CAMERAS, Angle, Camera, ShownState
 from mqe.viewer.looks import shown_model
+from mqe.viewer.meshes import NO_MESHES, Meshes
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.recording import Episode, FilmedPolicy, Round, Take
 from mqe.viewer.render_pool import Canvas, Mosaic, Painters, Picture, Tile
@@ -62,6 +63,7 @@ def record(
     title: str = "",
     speed: float = 1.0,
     whole_episodes: bool = False,
+    meshes: Meshes = NO_MESHES,
     on_progress: Progress = lambda words, done, total: None,
 ) -> Film:
     """Film ``episodes`` episodes, or at most ``seconds`` [s] of film, into an .mp4 or .gif file.
@@ -69,8 +71,8 @@ def record(
     ``tiles`` (columns, rows) episodes run side by side, in the worlds from ``world`` on. The film
     runs at ``speed`` times the world's own speed; ``fps`` is rounded to a rate that fits whole
     control steps. With ``whole_episodes`` the film ends with the last episode that ``seconds`` has
-    room for; only the first one may be cut. ``title`` begins every caption. Raises ConfigError if
-    this machine cannot render.
+    room for; only the first one may be cut. ``title`` begins every caption, and ``meshes`` are the
+    robots' own, if there are any. Raises ConfigError if this machine cannot render.
     """
     path = Path(path)
     canvas = Canvas(*size, *tiles)
@@ -112,7 +114,7 @@ def record(
     cameras = [Camera(env, world + i, rate, canvas.aspect, angle) for i in range(num_tiles)]
     captioner = _Captioner(title, frame_time) if captions else None
     pictures = _pictures(rounds, cameras, [captioner] * num_tiles)
-    with Painters(shown_model(env.scene), canvas, num_frames) as painters:
+    with Painters(shown_model(env.scene, meshes), canvas, num_frames) as painters:
         frames = painters.paint(islice(pictures, num_frames))
         _write(path, frames, num_frames, canvas, rate, canvas.drawn_size, on_progress)
     return Film(path, num_frames, num_frames / rate, _outcomes(rounds, num_frames))
@@ -124,6 +126,7 @@ class FilmedTeam(NamedTuple):
     env: MultiAgentEnv
     policy: FilmedPolicy
     title: str
+    meshes: Meshes = NO_MESHES
 
 
 @torch.no_grad()
@@ -171,7 +174,7 @@ def record_teams(
     with ExitStack() as stack:
         drawn = []
         for i, team in enumerate(teams):
-            model = shown_model(team.env.scene)
+            model = shown_model(team.env.scene, team.meshes)
             painters = stack.enter_context(Painters(model, canvas.tile, num_frames))
             drawn.append(painters.paint(_tile_alone(islice(tiles[i], num_frames), i)))
         mosaic = Mosaic(canvas)

@@ -15,6 +15,7 @@ import mujoco.viewer
 
 from mqe.config import ConfigError
 from mqe.viewer.live_view import LiveView, copy_live_state, drawn_lines, live_model
+from mqe.viewer.meshes import NO_MESHES, Meshes
 from mqe.viewer.player import Player
 
 KEYS = (
@@ -43,7 +44,7 @@ def has_display() -> bool:
     )
 
 
-def show(player: Player) -> list[str]:
+def show(player: Player, meshes: Meshes = NO_MESHES) -> list[str]:
     """Show a player until it has played its episodes or the window is closed; return the outcomes.
 
     Raises ConfigError where no window can be opened.
@@ -54,7 +55,7 @@ def show(player: Player) -> list[str]:
             raise ConfigError(
                 "no window can be opened on this display; --web serves a page instead"
             )
-    model = live_model(player.env.scene)
+    model = live_model(player.env.scene, meshes)
     shown = mujoco.MjData(model)
     wants_reset = threading.Event()
 

@@ -209,6 +209,7 @@ _REFERENCE = RobotCfg(
     torque_limit=(20.0, 20.0, 22.0),
     ideal_torque_limit=(33.5, 33.5, 33.5),  # the URDF's effort limits
     gait="pretrained:go1_velocity",
+    menagerie="unitree_go1/go1.xml",
 )
 
 GO1 = replace(

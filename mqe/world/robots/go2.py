@@ -149,6 +149,7 @@ _REFERENCE = RobotCfg(
     torque_limit=(23.7, 23.7, 35.55),
     ideal_torque_limit=(23.7, 23.7, 35.55),
     gait="pretrained:go2_velocity",
+    menagerie="unitree_go2/go2.xml",
 )
 
 GO2 = replace(

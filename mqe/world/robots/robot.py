@@ -140,6 +140,8 @@ class RobotCfg:
     gait: str
     # None: films and viewers draw the robot's collision primitives.
     trunk_looks: tuple[Look, ...] = ()
+    # Its file in a checkout of MuJoCo Menagerie, whose meshes films and viewers can draw instead.
+    menagerie: str | None = None
     # Hip, thigh, calf; None: ideal ones with a torque limit.
     motors: tuple[Motor, Motor, Motor] | None = None
     has_self_collision: bool = False  # thighs, calves and feet of different legs collide

@@ -126,7 +126,7 @@ def test_a_state_is_copied_around_the_camera_body() -> None:
 def test_numbers_for_a_renderer_are_in_the_scene_for_the_page_alone() -> None:
     scene = build_scene(1, None)
     assert shown_model(scene).nnumeric == scene.model.nnumeric
-    assert live_model(scene, {"light": 2.0}).numeric("light").data == 2.0
+    assert live_model(scene, numbers={"light": 2.0}).numeric("light").data == 2.0
 
 
 def test_a_trail_joins_the_points_over_the_floor_and_does_not_grow_for_ever() -> None:

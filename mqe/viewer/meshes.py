@@ -1,0 +1,247 @@
+"""The robots' own meshes for films, viewers and exported scenes, from MuJoCo Menagerie.
+
+None are part of this package. ``prepare`` reads a robot of a Menagerie checkout once, reduces its
+triangles, and keeps them in the user's cache.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from mqe.config import ConfigError
+from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
+
+TRIANGLES = 16_000  # of a robot, wanted; curved parts keep more
+HINT = (
+    "pip install 'mapush[looks]', then --looks meshes once, or --looks PATH of a checkout of "
+    "MuJoCo Menagerie"
+)
+_FORMAT = 1  # of the cached files
+_TRUNK = "trunk"
+_LINKS = (_TRUNK, *(f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS))
+
+
+class Part(NamedTuple):
+    """A mesh of a link in one colour."""
+
+    link: str  # "trunk", "FL_hip", ...
+    vertices: NDArray[np.float32]  # (V, 3) [m] in the link's frame
+    faces: NDArray[np.int32]  # (F, 3)
+    rgba: tuple[float, float, float, float]
+
+    @property
+    def area(self) -> float:
+        """Return the area [m^2] of all triangles."""
+        a, b, c = (self.vertices[self.faces[:, i]] for i in range(3))
+        return float(0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1).sum())
+
+
+# The parts of robots by their names; a robot that is not among them has its simple shapes.
+Meshes = Mapping[str, tuple[Part, ...]]
+NO_MESHES: Meshes = MappingProxyType({})
+
+
+def cache_folder() -> Path:
+    """Return the folder of prepared meshes."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "mapush" / "looks"
+
+
+def cached(robots: Iterable[RobotCfg]) -> dict[str, tuple[Part, ...]]:
+    """Return the meshes of those robots that are in the cache."""
+    found = {}
+    for robot in {robot.name: robot for robot in robots}.values():
+        path = _cache_file(robot)
+        if robot.menagerie is not None and path.is_file():
+            found[robot.name] = _read(path)
+    return found
+
+
+def prepare(
+    robots: Iterable[RobotCfg], checkout: Path | None = None
+) -> dict[str, tuple[Part, ...]]:
+    """Put the robots' meshes into the cache and return them.
+
+    They come from ``checkout`` of Menagerie; None: from the one that robot_descriptions downloads.
+    Raises ConfigError if a mesh or a package is missing.
+    """
+    made = {}
+    for robot in {robot.name: robot for robot in robots}.values():
+        if robot.menagerie is None:
+            continue
+        if checkout is None:
+            path = _downloaded(robot.menagerie)
+        else:
+            path = checkout / robot.menagerie
+            if not path.is_file():
+                raise ConfigError(
+                    f"--looks {checkout}: there is no {robot.menagerie}; name the top folder of a "
+                    "checkout of MuJoCo Menagerie"
+                )
+        parts = _reduced(_visual_parts(path))
+        _write(_cache_file(robot), parts)
+        made[robot.name] = parts
+    return made
+
+
+def add_looks(parser: Any, default: str) -> None:
+    """Add ``--looks`` to a parser of arguments, or to a group of them."""
+    parser.add_argument(
+        "--looks",
+        metavar="LOOKS",
+        help="robots' appearance: shapes, meshes (downloaded once, with the extra [looks]), or the "
+        f"path of a checkout of MuJoCo Menagerie (default: {default})",
+    )
+
+
+def chosen(
+    looks: str | None, robots: Sequence[RobotCfg], say: Callable[[str], None]
+) -> dict[str, tuple[Part, ...]]:
+    """Return the meshes that ``--looks`` asks for: ``shapes``, ``meshes``, or a checkout's path.
+
+    None: those in the cache; ``say`` gets a line where there are none.
+    """
+    if looks == "shapes":
+        return {}
+    found = {} if looks not in (None, "meshes") else cached(robots)
+    drawable = [robot for robot in robots if robot.menagerie is not None]
+    missing = [robot for robot in drawable if robot.name not in found]
+    if missing and looks is None:
+        say(f"Robots are drawn as simple shapes. Their own meshes: {HINT}.")
+    elif missing:
+        found |= prepare(missing, None if looks == "meshes" else Path(str(looks)))
+    return found
+
+
+def _cache_file(robot: RobotCfg) -> Path:
+    return cache_folder() / f"{robot.name}.npz"
+
+
+def _downloaded(menagerie: str) -> Path:
+    """Return a robot's file in the checkout of robot_descriptions, which clones it at first."""
+    name = f"{Path(menagerie).stem}_mj_description"
+    try:
+        description = importlib.import_module(f"robot_descriptions.{name}")
+    except ImportError as error:
+        raise ConfigError(f"--looks meshes: {error}; {HINT}") from None
+    except Exception as error:  # no network, no git, a full disk
+        words = " ".join(str(error).split())
+        raise ConfigError(f"--looks meshes: the download failed ({words})") from error
+    return Path(description.MJCF_PATH)
+
+
+def _visual_parts(path: Path) -> list[Part]:
+    """Return the meshes of a Menagerie robot that touch nothing, each in its link's frame."""
+    try:
+        model = mujoco.MjSpec.from_file(str(path)).compile()
+    except ValueError as error:
+        words = " ".join(str(error).split())
+        raise ConfigError(f"{path} cannot be read ({words}); name another checkout") from None
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    link_of = _links(model)
+    parts = []
+    for geom in range(model.ngeom):
+        link = link_of[model.geom_bodyid[geom]]
+        is_solid = model.geom_contype[geom] or model.geom_conaffinity[geom]
+        if link is None or is_solid or model.geom_type[geom] != mujoco.mjtGeom.mjGEOM_MESH:
+            continue
+        name, body = link
+        mesh = model.mesh(model.geom_dataid[geom].item())
+        first = mesh.vertadr.item()
+        vertices = model.mesh_vert[first : first + mesh.vertnum.item()]
+        first = mesh.faceadr.item()
+        faces = model.mesh_face[first : first + mesh.facenum.item()]
+        in_world = vertices @ data.geom_xmat[geom].reshape(3, 3).T + data.geom_xpos[geom]
+        in_link = (in_world - data.xpos[body]) @ data.xmat[body].reshape(3, 3)
+        material = model.geom_matid[geom]
+        rgba = model.geom_rgba[geom] if material < 0 else model.mat_rgba[material]
+        color = tuple(float(value) for value in rgba)
+        parts.append(Part(name, in_link.astype(np.float32), faces.copy(), color))  # type: ignore[arg-type]
+    missing = {*_LINKS} - {part.link for part in parts}
+    if missing:
+        raise ConfigError(f"{path}: no meshes of {', '.join(sorted(missing))}")
+    return parts
+
+
+def _links(model: mujoco.MjModel) -> list[tuple[str, int] | None]:
+    """Return the link (name and body) that every body belongs to: its own, or its parent's."""
+    found: list[tuple[str, int] | None] = [None]
+    for body in range(1, model.nbody):
+        name = model.body(body).name
+        parent = model.body_parentid[body]
+        if name in _LINKS:
+            found.append((name, body))
+        elif parent == 0:
+            found.append((_TRUNK, body))
+        else:
+            found.append(found[parent])
+    return found
+
+
+def _reduced(parts: list[Part]) -> tuple[Part, ...]:
+    """Return the parts with about ``TRIANGLES`` in all."""
+    total = sum(len(part.faces) for part in parts)
+    if total <= TRIANGLES:
+        return tuple(parts)
+    try:
+        fast_simplification: Any = importlib.import_module("fast_simplification")
+    except ImportError as error:
+        raise ConfigError(f"--looks: {error}; {HINT}") from None
+    excess = 1.0 - TRIANGLES / total
+    smaller = []
+    for part in parts:
+        # Vertices that stand twice, for two normals, would tear.
+        vertices, index = np.unique(part.vertices.round(6), axis=0, return_inverse=True)
+        faces = index.reshape(-1)[part.faces].astype(np.int32)
+        # It takes edges off whose errors are below absolute limits, which suit centimetres.
+        vertices, faces = fast_simplification.simplify(100.0 * vertices, faces, excess, agg=5)
+        smaller.append(part._replace(vertices=vertices / 100.0, faces=faces))
+    return tuple(smaller)
+
+
+def _write(path: Path, parts: tuple[Part, ...]) -> None:
+    arrays: dict[str, Any] = {"format": _FORMAT, "links": [part.link for part in parts]}
+    for i, part in enumerate(parts):
+        arrays |= {
+            f"vertices{i}": part.vertices.astype(np.float32),
+            f"faces{i}": part.faces.astype(np.int32),
+            f"rgba{i}": part.rgba,
+        }
+    partial = path.with_suffix(f".{os.getpid()}.npz")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(partial, **arrays)
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written ({error.strerror}); XDG_CACHE_HOME names another cache"
+        ) from None
+
+
+def _read(path: Path) -> tuple[Part, ...]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            if int(arrays["format"]) != _FORMAT:
+                raise ValueError("it is of another release")
+            return tuple(
+                Part(
+                    str(link),
+                    arrays[f"vertices{i}"],
+                    arrays[f"faces{i}"],
+                    tuple(float(value) for value in arrays[f"rgba{i}"]),  # type: ignore[arg-type]
+                )
+                for i, link in enumerate(arrays["links"])
+            )
+    except Exception as error:  # numpy and zipfile have many
+        words = " ".join(str(error).split())
+        raise ConfigError(f"{path} cannot be read ({words}); remove it") from None
