@@ -159,7 +159,8 @@ def digest_of_gaits(cfg: RunCfg) -> str | None:
 
 def _gaits(cfg: RunCfg) -> list[str]:
     assert cfg.env.num_agents is not None  # config.resolve sets it
-    return gait_names(cfg.task.gait, robots_of(cfg.env.robots, cfg.env.num_agents))
+    robots = robots_of(cfg.env.robots, cfg.env.num_agents, cfg.env.model)
+    return gait_names(cfg.task.gait, robots)
 
 
 def _refuse_learning_settings(

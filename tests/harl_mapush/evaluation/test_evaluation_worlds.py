@@ -74,6 +74,11 @@ def test_an_evaluation_reports_what_is_new_to_a_team(
     assert out.err == ""
 
 
+def test_a_team_of_physical_robots_learned_with_their_gait(capsys) -> None:
+    assert test.main(["pretrained:team2", *SHORT, "--suite", "team2"]) == 0
+    assert lines(capsys.readouterr().out) == []
+
+
 def test_a_film_reports_it_as_well(team, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(film, "record", lambda *_, **__: pytest.exit("filmed"))
     words = ["--record", str(tmp_path / "film.mp4"), *SHORT, "--set", "task.object=cylinder"]
