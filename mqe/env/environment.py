@@ -103,6 +103,8 @@ class MultiAgentEnv:
                 Streams(0, n, sim.device),
             )
         self.randomization = randomization
+        if randomization.has_losses:
+            task.excuse_robots(randomization.is_dead)
 
         # Of the present episodes.
         self._state: SceneState | None = None
@@ -370,8 +372,12 @@ class MultiAgentEnv:
 
     def _simulate(self) -> Tensor:
         """Simulate one control step; return the worlds in which the simulator failed, (N,) bool."""
+        targets = self.task.targets(self.state)
+        if self.randomization.has_losses:
+            joint_pos = self.state.joint_pos
+            targets = self.randomization.without_power(targets, joint_pos, self._steps)
         targets, velocity_kicks = self.randomization.motor_targets(
-            self.task.targets(self.state), self._episode, self._steps
+            targets, self._episode, self._steps
         )
         self._disturb(velocity_kicks)
         if not any(observer.needs_physics_steps for observer in self._observers):
@@ -454,11 +460,12 @@ class MultiAgentEnv:
         self._steps.masked_fill_(mask, 0)
         self._return.masked_fill_(mask, 0.0)
         self._sums.masked_fill_(mask.unsqueeze(1), 0.0)
-        self.sim.write(mask, *pack_layout(self.scene, self.task.layout(self._episode)))
+        self.randomization.begin(mask, self._episode)
+        layout = self.randomization.placed(self.task.layout(self._episode))
+        self.sim.write(mask, *pack_layout(self.scene, layout))
         self._state = read_state(self.sim, self.scene)
         self._state.forces.masked_fill_(mask.unsqueeze(1), 0.0)
         self.task.begin(mask)
-        self.randomization.begin(mask, self._episode)
         if self._recorder is not None:
             self._recorder.begin(mask)
 

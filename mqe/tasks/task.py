@@ -98,6 +98,12 @@ class Task(Protocol):
         """Run frozen networks over blocks of ``worlds``; called before the first step."""
         ...
 
+    def excuse_robots(self, is_dead: Tensor) -> None:
+        """Let falls and collapses of the robots that are True in ``is_dead`` (N, A), live, end no
+        episode; called before the first step.
+        """
+        ...
+
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
@@ -206,6 +212,9 @@ class TermTask:
     def use_blocks(self, worlds: ActiveWorlds) -> None:
         """Do nothing: there is no network."""
 
+    def excuse_robots(self, is_dead: Tensor) -> None:
+        """Do nothing: no robot's fall ends an episode."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return the memory of features and terms."""
         memories = self.terms.memories().items()
@@ -260,6 +269,9 @@ class TaskDefaults:
 
     def use_blocks(self, worlds: ActiveWorlds) -> None:
         """Do nothing: there is no network."""
+
+    def excuse_robots(self, is_dead: Tensor) -> None:
+        """Do nothing: no robot's fall ends an episode."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: an episode goes by the scene alone."""

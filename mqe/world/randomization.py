@@ -17,7 +17,8 @@ from torch import Tensor
 
 from mqe.config import ConfigError, option
 from mqe.world.actuators import MAX_DELAY, History, TargetDelay
-from mqe.world.geometry import TWO_PI, on_circle
+from mqe.world.geometry import TWO_PI, length, on_circle
+from mqe.world.layout import Layout
 from mqe.world.scene import PHYSICS_DT, STEP_DT, Scene
 from mqe.world.streams import Streams, UniformRanges
 
@@ -35,6 +36,8 @@ _KEYS_AN_EPISODE = 1 << 26  # more control steps than any episode has
 DC_RESISTANCE = 0
 DC_STIFFNESS = 4
 DC_DAMPING = 6
+LOSSES = ("dead", "absent", "late")
+ABSENT_DISTANCE = 10.0  # [m] from the middle of the arena to a robot that never comes
 _FREEZE_SHARE = 0.5  # of the time limit, in which a freeze begins
 
 
@@ -90,10 +93,24 @@ class RandomizationCfg:
         max=160.0,
     )
 
+    lost_robots: tuple[str, ...] = option(
+        (),
+        "ways to lose one robot of a team, one drawn for each episode: dead (motors without power "
+        "from lost_time on; it lies there), absent (it stands 10 m away) or late (it stands until "
+        "lost_time)",
+        choices=LOSSES,
+    )
+    lost_share: float = option(
+        1.0, "share of episodes in which a robot is lost, with lost_robots", min=0.0, max=1.0
+    )
+    lost_time: Span = option(
+        0.0, "time in the episode at which a robot dies, or a late one begins [s]", min=0.0, max=1e6
+    )
+
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, tuple) and value[0] > value[1]:
+            if field.name != "lost_robots" and isinstance(value, tuple) and value[0] > value[1]:
                 raise ConfigError(
                     f"env.randomize.{field.name}: {list(value)} must be a range in ascending "
                     "order; "
@@ -185,7 +202,9 @@ class Randomization:
         self.has_noise = _varies(cfg.observation_noise, 0.0)
         self.has_kicks = _varies(cfg.kick_speed, 0.0)
         self.has_freezes = _varies(cfg.freeze_time, 0.0)
-        self.changes_actions = self.has_command_latency or self.has_freezes  # within a decision
+        self.has_losses = bool(cfg.lost_robots)
+        # Within a decision.
+        self.changes_actions = self.has_command_latency or self.has_freezes or self.has_losses
         self._kick_steps = max(1, round(cfg.kick_interval / STEP_DT))
 
         # Of an episode: latency of targets and of actions [s], who freezes, from which control
@@ -197,8 +216,19 @@ class Randomization:
             (0.0, float(action_shape[1])),
             (0.0, latest),
         ]
-        self._episode = UniformRanges([*spans, bounds(cfg.freeze_time)], device)
-        self._drawn = torch.zeros(num_envs, len(spans) + 1, device=device)
+        spans.append(bounds(cfg.freeze_time))
+        if self.has_losses:
+            # Whether a robot is lost, which one, in which way, and when [s].
+            spans += [
+                (0.0, 1.0),
+                (0.0, float(action_shape[1])),
+                (0.0, float(len(cfg.lost_robots))),
+                bounds(cfg.lost_time),
+            ]
+        self._episode = UniformRanges(spans, device)
+        self._drawn = torch.zeros(num_envs, len(spans), device=device)
+        # (N, A) robots without power in the present control step, live.
+        self.is_dead = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
         kick = [bounds(cfg.kick_speed), (0.0, TWO_PI)] * scene.num_robots
         self._step = UniformRanges([(-cfg.latency_jitter, cfg.latency_jitter), *kick], device)
         zero = torch.zeros(num_envs, dtype=torch.int64, device=device)
@@ -216,7 +246,7 @@ class Randomization:
         """Start episode number ``episode`` (N,) in the worlds of ``mask`` (N,)."""
         self._delay.begin(mask)
         self._actions.begin(mask)
-        if self.has_latency or self.has_command_latency or self.has_freezes:
+        if self.has_latency or self.changes_actions:
             # Worlds in the middle of an episode draw the same numbers again.
             self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))
 
@@ -225,7 +255,7 @@ class Randomization:
         are the newest.
         """
         if self.has_freezes:
-            agent, start, duration = self._drawn[:, 2:].split(1, dim=1)
+            agent, start, duration = self._drawn[:, 2:5].split(1, dim=1)
             since = step.unsqueeze(1) - start.floor()
             is_frozen = (
                 (self._agent == agent.floor())
@@ -233,10 +263,45 @@ class Randomization:
                 & (since < torch.round(duration / STEP_DT))
             )
             actions = actions.masked_fill(is_frozen.unsqueeze(2), 0.0)
+        if self.has_losses:
+            is_waiting = self._lost("absent") | (self._lost("late") & ~self._is_past_loss(step))
+            actions = actions.masked_fill(is_waiting.unsqueeze(2), 0.0)
         if not self.has_command_latency:
             return actions
         self._actions.push(actions)
         return self._actions.at((self._drawn[:, 1] / STEP_DT).round().to(torch.int64))
+
+    def placed(self, layout: Layout) -> Layout:
+        """Return the start of the episodes with absent robots far away, in their own direction."""
+        if "absent" not in self.cfg.lost_robots:
+            return layout
+        planar = layout.robot_pos[..., :2]
+        far = planar * (ABSENT_DISTANCE / length(planar).clamp(min=1e-6)).unsqueeze(-1)
+        moved = torch.where(self._lost("absent").unsqueeze(-1), far, planar)
+        robot_pos = torch.cat((moved, layout.robot_pos[..., 2:]), dim=-1)
+        return layout._replace(robot_pos=robot_pos)
+
+    def without_power(self, targets: Tensor, joint_pos: Tensor, step: Tensor) -> Tensor:
+        """Return joint targets (N, A, J) [rad] that are the joints' own positions ``joint_pos``
+        for dead robots, so that their motors only damp.
+        """
+        if "dead" not in self.cfg.lost_robots:
+            return targets
+        self.is_dead.copy_(self._lost("dead") & self._is_past_loss(step))
+        return torch.where(self.is_dead.unsqueeze(-1), joint_pos, targets)
+
+    def _lost(self, way: str) -> Tensor:
+        """Return the robots (N, A) that are lost in one way in the present episodes."""
+        ways = self.cfg.lost_robots
+        if way not in ways:
+            return torch.zeros_like(self.is_dead)
+        chance, agent, kind, _ = self._drawn[:, 5:].split(1, dim=1)
+        is_lost = (chance < self.cfg.lost_share) & (kind.floor() == ways.index(way))
+        return is_lost & (self._agent == agent.floor())
+
+    def _is_past_loss(self, step: Tensor) -> Tensor:
+        """Return whether control step ``step`` (N,) is after the episode's loss, (N, 1)."""
+        return step.unsqueeze(1) >= torch.round(self._drawn[:, 8:] / STEP_DT)
 
     def motor_targets(
         self, targets: Tensor, episode: Tensor, step: Tensor

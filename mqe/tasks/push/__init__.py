@@ -33,7 +33,7 @@ USUAL: dict[str, Any] = {
 APART: dict[str, Any] = USUAL | {"spawn": "separated"}
 
 
-def _nature(**values: float) -> dict[str, Any]:
+def _nature(**values: float | list[float] | list[str]) -> dict[str, Any]:
     return {"task": APART, "env": {"randomize": values}}
 
 
@@ -61,6 +61,10 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     "kicks of 1 m/s every 2 s": _nature(kick_speed=1.0, kick_interval=2.0),
     "kicks of 2 m/s every 2 s": _nature(kick_speed=2.0, kick_interval=2.0),
     "one robot stands for 2 s": _nature(freeze_time=2.0),
+    "one robot dead from the start": _nature(lost_robots=["dead"]),
+    "one robot dies within 5 s": _nature(lost_robots=["dead"], lost_time=[0.0, 5.0]),
+    "one robot never comes": _nature(lost_robots=["absent"]),
+    "one robot comes 5 s late": _nature(lost_robots=["late"], lost_time=5.0),
     "within 0.1 m and 10 degrees": {
         "task": APART | {"success_radius": 0.1, "success_heading": 0.1745, "goal_heading": 0.0}
     },

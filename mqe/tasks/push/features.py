@@ -319,13 +319,15 @@ class StepFeatures(SceneFeatures):
         collapse: CollapseTimers | None = None,
         tangle: TangleTimers | None = None,
         rest: Tensor | None = None,
+        is_dead: Tensor | None = None,
     ) -> None:
         """Describe the control step from ``prev`` to ``state``, with the team's ``teamwork`` and
         timers up to its start.
 
         Without the timers of ``collapse`` and ``tangle`` no robot collapses, and none are tangled.
         ``rest`` (N,) [s] is the time for which the object has rested at the goal; without it, the
-        object need not rest.
+        object need not rest. Robots of ``is_dead`` (N, A) neither fall nor collapse; without it,
+        all may.
         """
         super().__init__(state, constants)
         self.prev = prev
@@ -333,6 +335,7 @@ class StepFeatures(SceneFeatures):
         self._collapse = collapse
         self._tangle = tangle
         self._rest = rest
+        self._is_dead = is_dead
 
     @cached_property
     def shared_progress(self) -> Tensor:
@@ -375,7 +378,9 @@ class StepFeatures(SceneFeatures):
     @cached_property
     def is_lost(self) -> Tensor:
         """(3, N) bool: a roll, a pitch or a height is beyond its limit."""
-        return self.constants.posture.lost(self.state.rotation, self.state.body_pos[..., 2])
+        return self.constants.posture.lost(
+            self.state.rotation, self.state.body_pos[..., 2], self._is_dead
+        )
 
     @cached_property
     def is_collapsed(self) -> Tensor:
@@ -385,7 +390,10 @@ class StepFeatures(SceneFeatures):
         if self._collapse is None:
             return self.never
         self._collapse.update(self.state)
-        return self._collapse.collapsed.any(dim=1)
+        collapsed = self._collapse.collapsed
+        if self._is_dead is not None:
+            collapsed = collapsed & ~self._is_dead
+        return collapsed.any(dim=1)
 
     @cached_property
     def is_tangled(self) -> Tensor:

@@ -229,6 +229,7 @@ class PushTask(TermTask):
         self._rest: Tensor | None = None
         if cfg.success_rest_s > 0.0:
             self._rest = memory.remember("rest")
+        self._is_dead: Tensor | None = None
         num_pairs = len(self.constants.pairs.robots)
         self._tangle = TangleTimers(memory.remember("tangle", num_pairs, TangleTimers.SIZE))
 
@@ -281,6 +282,12 @@ class PushTask(TermTask):
         """Run the gait over blocks of the active ones of ``worlds``."""
         self._controller.use_blocks(worlds)
 
+    def excuse_robots(self, is_dead: Tensor) -> None:
+        """Let falls and collapses of the robots that are True in ``is_dead`` (N, A) end no
+        episode.
+        """
+        self._is_dead = is_dead
+
     def command(self, actions: Tensor) -> None:
         """Take actions (N, A, 3) in [-1, 1] and hold the velocities they ask for."""
         self._controller.command(actions * self._action_scale)
@@ -296,7 +303,14 @@ class PushTask(TermTask):
     def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
         """Return the features of the control step from ``prev`` to ``state``."""
         return StepFeatures(
-            state, prev, self.constants, self.teamwork, self._collapse, self._tangle, self._rest
+            state,
+            prev,
+            self.constants,
+            self.teamwork,
+            self._collapse,
+            self._tangle,
+            self._rest,
+            self._is_dead,
         )
 
     def episode_features(self, sums: Tensor, steps: Tensor, terminated: Terminated) -> PushEpisodes:

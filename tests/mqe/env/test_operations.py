@@ -11,6 +11,7 @@ from mqe.registry import EnvCfg, SimCfg
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.rewards import PRESETS
 from mqe.tasks.velocity import VelocityCfg
+from mqe.world.randomization import RandomizationCfg
 from tests.support.operations import operations_of_a_decision
 from tests.support.pushing import make_env
 
@@ -47,3 +48,10 @@ def test_close_and_tangled_starts_wait_for_nothing_either() -> None:
     without = make_env(5, 3)
     mixed = make_env(5, 3, close_share=0.3, tangled_share=0.3)
     assert operations_of_a_decision(mixed) - operations_of_a_decision(without) <= 70
+
+
+def test_lost_robots_wait_for_nothing_either() -> None:
+    lost = RandomizationCfg(lost_robots=("dead", "absent", "late"), lost_time=(0.0, 5.0))
+    env = registry.make_env(EnvCfg(4, 2, randomize=lost), SIM, PushCfg(), seed=0)
+    plain = registry.make_env(EnvCfg(4, 2), SIM, PushCfg(), seed=0)
+    assert operations_of_a_decision(env) - operations_of_a_decision(plain) <= 140

@@ -15,7 +15,7 @@ from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 from mqe.world.objects import OBJECTS
 from mqe.world.randomization import RandomizationCfg
-from mqe.world.scene import STEP_DT
+from mqe.world.scene import STEP_DT, read_state
 
 CALM = RandomizationCfg()
 # A value that shows within a second, by setting; one setting needs another beside it.
@@ -32,6 +32,9 @@ SHOWN = {
     "kick_speed": {"kick_speed": 1.0, "kick_interval": 0.2},
     "kick_interval": {"kick_speed": 1.0, "kick_interval": 0.2},
     "freeze_time": {"freeze_time": 20.0},
+    "lost_robots": {"lost_robots": ("dead",)},
+    "lost_share": {"lost_robots": ("late",), "lost_share": 0.5, "lost_time": 2.0},
+    "lost_time": {"lost_robots": ("late",), "lost_time": 2.0},
 }
 
 
@@ -218,6 +221,80 @@ def test_one_agent_freezes_for_a_while():
     assert stands.any(dim=0).sum(dim=0).min() > 2  # either agent, now and then
 
 
+def test_a_dead_robot_lies_there_and_its_fall_ends_nothing():
+    env = env_with(RandomizationCfg(lost_robots=("dead",), lost_time=0.5), 12, close_share=0.0)
+    env.reset()
+    heights = []
+    for _ in range(90):
+        step = env.step(torch.zeros(12, 2, 3))
+        assert not step.terminated.any()
+        heights.append(env.state.robot_pos[..., 2].clone())
+    heights = torch.stack(heights)
+    is_dead = env.randomization.is_dead
+    assert (is_dead.sum(dim=1) == 1).all()
+    assert 2 < int(is_dead[:, 0].sum()) < 10  # either robot
+    assert (heights[24][is_dead] > 0.22).all()
+    assert (heights[-1][is_dead] < 0.15).all()
+    assert (heights[-1][~is_dead] > 0.22).all()
+    env.close()
+
+
+def test_a_teammate_that_falls_ends_the_episode_as_before():
+    env = env_with(RandomizationCfg(lost_robots=("dead",)), 4)
+    env.reset()
+    env.step(torch.zeros(4, 2, 3))
+    is_dead = env.randomization.is_dead
+    for i in range(2):  # every robot on its back
+        env.sim.qpos[:, 19 * i + 3 : 19 * i + 7] = torch.tensor([0.0, 1.0, 0.0, 0.0])
+    features = env.task.step_features(read_state(env.sim, env.scene), env.state)
+    assert features.is_lost[0].all()
+    is_dead.fill_(True)
+    features = env.task.step_features(read_state(env.sim, env.scene), env.state)
+    assert not features.is_lost[0].any()
+    env.close()
+
+
+def test_an_absent_robot_stands_far_away_and_a_late_one_at_its_place():
+    absent = env_with(RandomizationCfg(lost_robots=("absent",)), 12)
+    plain = env_with(CALM, 12)
+    for env in (absent, plain):
+        env.reset()
+    distance = absent.state.robot_pos[..., :2].norm(dim=-1)
+    is_far = distance > 9.0
+    assert (is_far.sum(dim=1) == 1).all()
+    there = ~is_far.unsqueeze(-1)
+    assert torch.equal(
+        torch.where(there, absent.state.robot_pos, 0.0),
+        torch.where(there, plain.state.robot_pos, 0.0),
+    )
+    absent.step(torch.ones(12, 2, 3))
+    assert torch.equal((absent.task._controller._command == 0.0).all(dim=2), is_far)
+
+    late = env_with(RandomizationCfg(lost_robots=("late",), lost_time=0.4), 12)
+    late.reset()
+    assert torch.equal(late.state.robot_pos, plain.state.robot_pos)
+    stands = []
+    for _ in range(40):
+        late.step(torch.ones(12, 2, 3))
+        stands.append((late.task._controller._command == 0.0).all(dim=2))
+    stands = torch.stack(stands)
+    assert (stands.sum(dim=(0, 2)) == round(0.4 / STEP_DT)).all()
+    assert not stands[20:].any()
+    assert not late.randomization.is_dead.any()
+
+
+def test_robots_are_lost_in_the_share_of_episodes_that_is_asked_for():
+    cfg = RandomizationCfg(lost_robots=("absent", "dead"), lost_share=0.5)
+    env = env_with(cfg, 200)
+    env.reset()
+    env.step(torch.zeros(200, 2, 3))
+    is_far = env.state.robot_pos[..., :2].norm(dim=-1) > 9.0
+    dead = env.randomization.is_dead
+    assert not (is_far.any(dim=1) & dead.any(dim=1)).any()
+    assert int(is_far.sum()) == pytest.approx(50, abs=20)
+    assert int(dead.sum()) == pytest.approx(50, abs=20)
+
+
 def test_kicks_come_at_their_interval_and_at_their_speed():
     calm = env_with(CALM, 4)
     kicked = env_with(RandomizationCfg(kick_speed=0.5, kick_interval=0.1), 4)
@@ -242,6 +319,8 @@ def test_a_resumed_environment_continues_to_the_bit():
         kick_speed=0.5,
         kick_interval=0.3,
         freeze_time=(0.1, 0.5),
+        lost_robots=("dead", "absent", "late"),
+        lost_time=(0.0, 0.5),
     )
     env = env_with(randomization)
     other = env_with(randomization)
