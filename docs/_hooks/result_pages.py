@@ -78,7 +78,7 @@ def seeds() -> str:
             cells = [_cell(conditions.get(condition)) for condition in SHORT]
             share = conditions["separated"].get("lesser_contact_share")
             rows.append((name, *cells, "" if share is None else f"{share:.2f}"))
-    return table(("training", *SHORT, "least share of the impulse"), rows)
+    return table(("training", *SHORT, "least share of the contact impulse"), rows)
 
 
 def throughput() -> str:

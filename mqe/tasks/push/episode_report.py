@@ -39,8 +39,9 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     - ``success_rate_spawned``, ``success_spawned_ci95``, ``num_spawned``: of the other episodes
     - ``time_given_success_s``, and ``finished_time_s``, in which a failure counts as the time limit
     - ``collaboration_degree``, ``collaboration_degree_reference``: means over successes
-    - per agent, over all episodes: its share of the contact impulse on the object, and its mean
-    distance to it
+    - per agent, over all episodes: its share of the contact impulse on the object (the sum of the
+    force's magnitude at the end of every control step, whatever its direction; its share of the
+    useful impulse is another metric), and its mean distance to it
     - ``lesser_contact_share``: the mean over episodes of the least share that any agent had
 
     Every rate ``NAME_rate`` of all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
@@ -171,12 +172,12 @@ def describe(metrics: Metrics) -> str:
     rows += [
         (
             agent,
-            f"{formatted(f'contact_share_{agent}')} of the impulse, "
+            f"{formatted(f'contact_share_{agent}')} of the contact impulse, "
             f"{formatted(f'object_distance_{agent}', ' m')} away",
         )
         for agent in agents
     ]
-    rows.append(("the least share of an episode, mean", formatted("lesser_contact_share")))
+    rows.append(("the least contact share, mean", formatted("lesser_contact_share")))
     if metrics["num_broken"]:
         rows.append(("broken simulations, no successes", str(metrics["num_broken"])))
     return "".join(f"{label:<40}{value}\n" for label, value in rows)

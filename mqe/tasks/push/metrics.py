@@ -101,7 +101,8 @@ METRICS: Registry[MetricTerm] = Registry(
             lambda e: e.measures.column("collaboration_reference", e.means_of_successes),
         ),
         "contact_share": MetricTerm(
-            "share of the robot in the contact impulse on the object; of episodes with contact",
+            "share of the robot in the contact impulse on the object, which sums the force's "
+            "magnitude whatever its direction; of episodes with contact",
             _contact_share,
             per_robot=True,
         ),
