@@ -19,6 +19,13 @@ from mqe.tasks.push import CONDITIONS
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 SHIPPED = "pretrained:"
 SHORT = ("separated", "independent", "within 0.5 m", "mass x3", "friction x0.5")
+PUSHING = {  # metrics of how a team pushes, and their heads
+    "lesser_useful_share": "least useful share",
+    "simultaneous_share": "all push at once",
+    "touch_share_of_phase": "a robot in contact",
+    "push_ahead_share": "impulse ahead",
+    "push_feet_share": "impulse of feet",
+}
 SPACE = "\u00a0"  # a space at which no line breaks
 _MARK = re.compile(r"^<!-- table: (\w+) -->$", flags=re.MULTILINE)
 
@@ -49,6 +56,22 @@ def teams() -> str:
         )
     head = ("team and command", "machine", "env steps", "time", "spawn", "success rate (95 %)")
     return table(head, rows)
+
+
+def suites() -> str:
+    """Return the table of how teams and scripts do in the suites, and how they push."""
+    rows = []
+    for row in _read("suites.jsonl"):
+        pushing = [f"{row[key]:.2f}" if key in row else "" for key in PUSHING]
+        rows.append(
+            (
+                f"`{row['suite']}`",
+                f"`{row['policy']}`",
+                _share(row["num_successes"], row["num_episodes"]),
+                *pushing,
+            )
+        )
+    return table(("suite", "policy", "success rate (95 %)", *PUSHING.values()), rows)
 
 
 def robustness() -> str:
@@ -132,6 +155,7 @@ def gaits() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "teams": teams,
+    "suites": suites,
     "robustness": robustness,
     "seeds": seeds,
     "throughput": throughput,
