@@ -22,6 +22,7 @@ SPACING = 0.45  # [m] between the lines of two robots
 ALIGNED = 0.35  # [m] from its line, at which a robot begins to push
 TURN_AHEAD = 0.6  # [rad] along the circle round the object, to the next point that a robot aims at
 NEAR_LINE = 0.5  # [rad] from its place behind the object, at which a robot goes straight there
+ASIDE = 0.9  # [m] further out than a robot that walks round: where those that do not push stand
 REST_DISTANCE = 0.08  # [m] of the object from the goal, at which the team stops
 LOOKED_AT = ("goal_x", "goal_y", "object_x", "object_y")
 
@@ -30,7 +31,7 @@ class ScriptedTeam:
     """Robots that push side by side; observations (N, A, O) to actions (N, A, 3)."""
 
     def __init__(self, env: MultiAgentEnv, num_pushing: int | None = None) -> None:
-        """Let the first ``num_pushing`` robots push (None: all); the others stand."""
+        """Let the first ``num_pushing`` robots push (None: all); the others step aside."""
         task: PushTask = env.task  # pyright: ignore[reportAssignmentType]
         names = task.obs_names(0)
         self._columns = torch.tensor([names.index(name) for name in LOOKED_AT], device=env.device)
@@ -60,12 +61,17 @@ class ScriptedTeam:
             self._way_round(position, ahead, left, along, across),
         )
 
+        # Robots that do not push go to the side that they are on, out of the way.
+        index = torch.arange(obs.shape[1], device=obs.device).view(1, -1, 1)
+        is_idle = index >= self._num_pushing
+        is_aside = is_idle & (across.abs() > self._standoff + ASIDE)
+        target = torch.where(is_idle, torch.where(across < 0.0, -left, left), target)
+
         velocity = target / target.norm(dim=-1, keepdim=True).clamp(min=0.5)
         turn = 4.0 * torch.atan2(ahead[..., 1:], ahead[..., :1])
         action = torch.cat((velocity, turn.clamp(-1.0, 1.0)), dim=-1)
         is_done = distance < REST_DISTANCE
-        is_idle = torch.arange(obs.shape[1], device=obs.device) >= self._num_pushing
-        return action.masked_fill(is_done | is_idle.view(1, -1, 1), 0.0)
+        return action.masked_fill(is_done | is_aside, 0.0)
 
     def _way_round(
         self, position: Tensor, ahead: Tensor, left: Tensor, along: Tensor, across: Tensor
@@ -86,5 +92,5 @@ def scripted_team(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
 
 
 def scripted_solo(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
-    """Return a script in which the first robot pushes and the others stand."""
+    """Return a script in which the first robot pushes and the others step aside."""
     return ScriptedTeam(env, num_pushing=1)

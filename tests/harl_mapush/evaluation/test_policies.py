@@ -38,9 +38,20 @@ def test_only_the_first_robot_pushes_alone() -> None:
     task = TASKS["go1push_mid"]
     env = make_env(EnvCfg(num_envs=2, num_agents=3), CPU, task.cfg(object="cylinder"), seed=0)
     obs, _ = env.reset()
-    actions = make_policy("scripted_solo", "go1push_mid", env, 0)(obs)
-    assert torch.equal(actions[:, 1:], torch.zeros(2, 2, 3))
+    policy = make_policy("scripted_solo", "go1push_mid", env, 0)
+    actions = policy(obs)
     assert (actions[:, 0] != 0.0).any(dim=1).all()
+
+    # The goal is ahead, 2 m beyond the object; robot 1 is left of the way, robot 2 aside already.
+    names = env.task.obs_names(0)
+    obs = torch.zeros_like(obs)
+    obs[..., names.index("goal_x")] = 3.0
+    obs[..., names.index("object_x")] = 1.0
+    for robot, offset in ((1, -0.5), (2, 3.0)):
+        obs[:, robot, [names.index("goal_y"), names.index("object_y")]] = offset
+    actions = policy(obs)
+    assert actions[0, 1].tolist() == pytest.approx([0.0, 1.0, 0.0], abs=1e-6)
+    assert torch.equal(actions[0, 2], torch.zeros(3))
     env.close()
 
 
