@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import errno
 import functools
 import math
 import re
@@ -29,6 +30,7 @@ _LARGEST = 2**63 - 1  # whole number that libraries take
 _LARGEST_FLOAT = 3.4e38
 _SMALLEST_FLOAT = 1.2e-38
 _LEAST_LIKENESS = 0.6  # of two words, in [0, 1], for one to be a misspelling of the other
+_LARGEST_TEXT = 16 * 2**20  # bytes of a file of settings; those of runs have some KiB
 _LONGEST = 2000  # characters of a message, of which a value may be any part
 
 
@@ -89,6 +91,19 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
     ) as error:  # of constructors: !!bool maybe, !!map [1]
         reason = error if isinstance(error, ValueError) else "a value is not what its tag says"
         raise ConfigError(f"{where}: not valid YAML ({reason})") from None
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file of settings; raise OSError for a pipe, a device or a huge file.
+
+    Without this check a reader would wait for a pipe's writer, or read a device for ever.
+    """
+    if path.exists() and not path.is_dir():
+        if not path.is_file():
+            raise OSError(errno.EINVAL, "a pipe, socket or device, not a file", str(path))
+        if path.stat().st_size > _LARGEST_TEXT:
+            raise OSError(errno.EFBIG, f"larger than {_LARGEST_TEXT >> 20} MiB", str(path))
+    return path.read_text(encoding="utf-8")
 
 
 def load_yaml(
@@ -439,7 +454,7 @@ def _load_with_bases(
 ) -> dict[str, Any]:
     try:
         path = path.resolve()
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, ValueError) as error:  # ValueError: not text, or a name with a null byte
         reason = getattr(error, "strerror", None) or (
             "not text" if isinstance(error, UnicodeError) else "no file name"

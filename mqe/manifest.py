@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from mqe.config import ConfigError
+from mqe.config import ConfigError, read_text
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
@@ -72,7 +72,7 @@ def renew_manifest(folder: Path, more: Mapping[str, Any] | None = None) -> None:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the contents of the manifest of ``folder``, empty if it is missing or damaged."""
     try:
-        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        content = json.loads(read_text(folder / MANIFEST))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -89,12 +89,13 @@ def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
     if not path.exists():
         return None
     try:
-        written = json.loads(path.read_text(encoding="utf-8"))
+        written = json.loads(read_text(path))
         found = written["format_version"]
         files = written["files"]
         hashes = {str(name): str(value) for name, value in files.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return f"{MANIFEST}: damaged ({type(error).__name__})"
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        return f"{MANIFEST}: damaged ({reason})"
     if found != FORMAT_VERSION:
         return (
             f"{MANIFEST}: written in format {str(found):.20}, this version of mapush reads "

@@ -23,6 +23,7 @@ from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.runs import durable
 from harl_mapush.trainer import IterationReport, Trainer
+from mqe.config import read_text
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.statistics import EpisodeStatistics
 from mqe.registry import make_env
@@ -180,9 +181,9 @@ def _is_number(value: Any) -> bool:
 def _read(path: Path) -> list[dict[str, Any]]:
     """Return the evaluations of a run; none if the file is missing or damaged."""
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))["all"]
+        known = json.loads(read_text(path))["all"]
         return [
             each for each in known if each["env_steps"] >= 0 and all(map(_is_number, each.values()))
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []

@@ -48,7 +48,7 @@ from harl_mapush.interop.harl_settings import (
     network_cfg,
 )
 from harl_mapush.process import keep_freed_memory
-from mqe.config import ConfigError, assignment, build, load_yaml, merge, unknown
+from mqe.config import ConfigError, assignment, build, load_yaml, merge, read_text, unknown
 from mqe.registry import TASKS
 from mqe.world.streams import Streams
 
@@ -297,7 +297,7 @@ def arguments_of(given: Any) -> Arguments:
 
 def _load(path: str) -> Arguments:
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(read_text(Path(path)))
         loaded = Arguments(content["main_args"], content["algo_args"], content["env_args"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(

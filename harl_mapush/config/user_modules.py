@@ -20,6 +20,11 @@ def import_modules(names: Sequence[str], flag: str = "--import") -> None:
     Raises ConfigError for a module that is not there; ``flag`` is the one that named it.
     """
     load_extensions()
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ConfigError(
+                f"{flag} {name!r}: must be the dotted name of a module, as in my_package.my_module"
+            )
     here = os.getcwd()
     for name in names:
         if here not in sys.path:

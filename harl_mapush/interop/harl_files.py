@@ -30,7 +30,7 @@ from harl_mapush.interop.harl_settings import (
     network_cfg,
 )
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
-from mqe.config import ConfigError, merge, parse_yaml, to_dict, unknown
+from mqe.config import ConfigError, merge, parse_yaml, read_text, to_dict, unknown
 from mqe.registry import TASKS, EnvCfg, SimCfg
 
 ENV_NAME = "mapush"
@@ -152,7 +152,7 @@ def read(path: str | Path) -> HarlFile:
     """Read a ``config.json`` of HARL, or YAML with its sections; raise ConfigError for others."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = "not text"
         if isinstance(error, OSError) and error.strerror:

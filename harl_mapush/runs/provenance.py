@@ -14,7 +14,7 @@ from typing import Any
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
 from harl_mapush.runs import durable
-from mqe.config import dump_yaml
+from mqe.config import dump_yaml, read_text
 from mqe.manifest import git_revision, packages
 
 ORIGIN = "origin.json"
@@ -47,8 +47,8 @@ def write(run: Path, start: Mapping[str, Any]) -> None:
     """Add a start to those in a run's ``origin.json``."""
     path = run / ORIGIN
     try:
-        starts = json.loads(path.read_text(encoding="utf-8"))["starts"]
-    except (OSError, ValueError, KeyError, TypeError):
+        starts = [*json.loads(read_text(path))["starts"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         # There is no file yet, or it is damaged; nothing depends on it.
         starts = []
     durable.write_text(path, json.dumps({"starts": [*starts, dict(start)]}, indent=2) + "\n")

@@ -19,7 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from harl_mapush.runs import durable
-from mqe.config import ConfigError, load_yaml
+from mqe.config import ConfigError, load_yaml, read_text
 
 CONFIG = "config.yaml"
 LOGS = "logs"  # TensorBoard's files of older runs
@@ -120,7 +120,7 @@ def read_config(run: Path) -> dict[str, Any]:
     """Return the plain values of a run's ``config.yaml``; raise ConfigError if it was changed."""
     path = run / CONFIG
     values = load_yaml(path)
-    first, _, text = path.read_text(encoding="utf-8").partition("\n")
+    first, _, text = read_text(path).partition("\n")
     has_checksum = first.startswith("#") or "sha256" in first  # not in older runs
     if not values or (has_checksum and f"{first}\n{text}" != with_checksum(text)):
         raise ConfigError(

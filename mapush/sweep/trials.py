@@ -17,7 +17,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from harl_mapush.runs import durable, run_folder
-from mqe.config import ConfigError
+from mqe.config import ConfigError, read_text
 
 SWEEP = "sweep.yaml"
 SETTINGS = "settings.yaml"
@@ -203,13 +203,13 @@ def wait_until_saved(folders: Iterable[Path], limit_s: float) -> None:
 
 def _read(path: Path) -> Trial:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
         trial = Trial(
             **values | {"points": [(int(steps), float(value)) for steps, value in values["points"]]}
         )
         if trial.state not in STATES or not isinstance(trial.values, dict):
             raise ValueError(trial.state)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"{path}: cannot be read as a trial's record ({type(error).__name__}); remove "
             f"{path.parent} to continue the sweep without that trial"

@@ -38,6 +38,11 @@ def robots_of(
     reference. Raises ConfigError for an unknown name or a wrong number.
     """
     each = (names,) * num_agents if isinstance(names, str) else tuple(names)
+    if not each:
+        raise ConfigError(
+            "env.robots: [] names no robot; name one kind for all, or one a robot (allowed: "
+            f"{', '.join(ROBOTS)})"
+        )
     robots = tuple(ROBOTS.find(name, "env.robots") for name in each)
     if len(each) != num_agents:
         raise ConfigError(
