@@ -12,7 +12,7 @@ from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.interop import harl_files, harl_format  # noqa: F401, registers a format
 from harl_mapush.process import keep_freed_memory
-from harl_mapush.runs import init_from, resume
+from harl_mapush.runs import init_from, resume, run_folder
 from mqe.config import ConfigError
 
 PROGRAM = resume.PROGRAM
@@ -76,9 +76,11 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
             raise ConfigError("--load_config: a resumed run keeps its own settings; leave it out")
         return _resume(arguments.resume, config.flag_values(arguments), program)
 
+    changed = [] if arguments.config is None else run_folder.check_settings(arguments.config)
     base = _base(arguments)
     over = config.flag_values(arguments)
     base, notices = init_from.apply(base, over)
+    notices = changed + notices
     if arguments.load_config is not None:
         base, more = harl_files.apply(base, over, harl_files.read(arguments.load_config))
         notices += more

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush import config
-from harl_mapush.runs import checkpoint, durable
+from harl_mapush.runs import checkpoint, durable, resume
 from harl_mapush.runs.run_folder import checkpoints
 from mqe.config import ConfigError
 from mqe.manifest import MANIFEST, check_files, renew_manifest
@@ -69,10 +69,11 @@ def average(folders: Sequence[Path], out: Path) -> None:
     """Write a checkpoint folder ``out`` with the mean of the actors of the checkpoints ``folders``.
 
     All other files are copied from the last checkpoint, except for the training state: no run can
-    resume from a mean. Raises ConfigError for checkpoints that are damaged or whose actors differ
-    in their shapes.
+    resume from a mean. Raises ConfigError for checkpoints that are damaged, of different runs,
+    under another's name, or whose actors differ in their shapes.
     """
     last = folders[-1]
+    _check_one_run(folders)
     actors = [checkpoint.read_actors(checkpoint.resolve(folder)) for folder in folders]
     out.parent.mkdir(parents=True, exist_ok=True)
     with durable.new_folder(out) as partial:
@@ -89,6 +90,25 @@ def average(folders: Sequence[Path], out: Path) -> None:
             mean = _mean(weights, f"{folders[0]} to {last.name}, {name}")
             torch.save(mean, partial / f"{name}.pt")
         renew_manifest(partial, {"average_of": [folder.name for folder in folders]})
+
+
+def _check_one_run(folders: Sequence[Path]) -> None:
+    """Raise ConfigError if checkpoints are not those of one run, each under its own name."""
+    last = folders[-1]
+    out = "remove it, or average fewer checkpoints (--last)"
+    newest, _ = config.resolve(checkpoint.read_config(last), {})
+    for folder in folders:
+        problem = checkpoint.misnamed(folder)
+        if problem is not None:
+            raise ConfigError(f"checkpoint {folder}: {problem}; {out}")
+        each, _ = config.resolve(checkpoint.read_config(folder), {})
+        difference = resume.fixed_difference(newest, each)
+        if difference is not None:
+            key, expected, found = difference
+            raise ConfigError(
+                f"checkpoint {folder}: it is of another run than {last.name} ({key}={found}, not "
+                f"{expected}); {out}"
+            )
 
 
 def _mean(weights: Sequence[dict[str, Tensor]], label: str) -> dict[str, Tensor]:

@@ -24,6 +24,7 @@ import torch
 from mqe.config import ConfigError, read_text
 
 MANIFEST = "manifest.json"
+ENV_STEPS = "env_steps"  # of a run, when it wrote the checkpoint
 FORMAT_VERSION = 1
 PACKAGES = ("mapush", "torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 UNKNOWN_REVISION = "unknown: not a git checkout, nor built from one"
@@ -32,14 +33,20 @@ _DESCRIBE = ("--always", "--dirty", "--abbrev=40", "--exclude=*")
 _HINT = f"take another checkpoint of the run, or remove {MANIFEST} if you changed the file yourself"
 
 
-def write_manifest(folder: Path, device: str, gait_sha256: str | None = None) -> None:
+def write_manifest(
+    folder: Path, device: str, gait_sha256: str | None = None, env_steps: int | None = None
+) -> None:
     """Write the manifest of all files in ``folder``; ``device`` is the writing program's (``cpu``,
     ``cuda:0``).
 
     ``gait_sha256`` is the digest of the gait that a team walked with
-    (``mqe.controllers.gait.gait_digest``).
+    (``mqe.controllers.gait.gait_digest``). ``env_steps`` is the age of a run's checkpoint, which a
+    folder's name has as well.
     """
-    _write(folder, describe_files(folder, device, gait_sha256))
+    content = describe_files(folder, device, gait_sha256)
+    if env_steps is not None:
+        content[ENV_STEPS] = env_steps
+    _write(folder, content)
 
 
 def describe_files(folder: Path, device: str, gait_sha256: str | None = None) -> dict[str, Any]:

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from harl_mapush import test, train
-from harl_mapush.runs import provenance
+from harl_mapush.runs import checkpoint, provenance, resume, run_folder
 from mqe.config import ConfigError, load_yaml
 from mqe.manifest import MANIFEST, damage, read_manifest
 from mqe.registry import EnvCfg, SimCfg, make_env
@@ -73,3 +74,57 @@ def test_files_that_never_end(kind: str, tmp_path, capsys) -> None:
     assert train.main(["--load_config", str(base)]) == 2
     assert said in error_line(capsys)
     assert time.perf_counter() - start < 5.0
+
+
+# Settings that a run has written
+
+
+def test_a_flipped_bit_of_a_run_file_is_named(tmp_path, capsys) -> None:
+    path = tmp_path / "config.yaml"
+    text = "algorithm: {entropy_coef: 0.003}\nrunner: {seed: 1}\n"
+    run_folder.write_config(tmp_path, text)
+    assert run_folder.check_settings(path) == []
+    whole = path.read_bytes()
+    flipped = whole.replace(b"seed: 1", b"seed: 5")
+    path.write_bytes(flipped)
+    assert train.main(["--config", str(path)]) == 2
+    said = "line 3: damaged, it says 'runner: {seed: 5}' and was written as 'runner: {seed: 1}'"
+    assert f"{path}, {said}; mend that line" in error_line(capsys)
+
+    for i in range(whole.index(b"\n") + 1, len(whole)):  # one bit of each byte of the settings
+        path.write_bytes(whole[:i] + bytes([whole[i] ^ 1 << i % 7]) + whole[i + 1 :])
+        with pytest.raises(ConfigError, match="damaged, it says"):
+            run_folder.check_settings(path)
+
+    path.write_bytes(whole.replace(b"seed: 1", b"seed: 12"))
+    assert "was changed since a run wrote it" in run_folder.check_settings(path)[0]
+    path.write_text(text)
+    assert run_folder.check_settings(path) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("renamed", "it is the checkpoint of 10k env steps under another name"),
+        ("another seed", "it was written by a run with runner.seed=2, not 1"),
+    ],
+)
+def test_a_newest_checkpoint_that_is_not_the_runs_own_is_skipped(how, said, tmp_path) -> None:
+    networks = {"actor_agent0": nn.Linear(1, 1), "critic_agent": nn.Linear(1, 1)}
+    settings = "env: {num_agents: 1}\n"
+    with run_folder.new_run_dir(tmp_path / "run") as run:
+        run_folder.write_config(run, settings)
+    for steps in (9_000, 10_000):
+        checkpoint.save(run, steps, networks, {"iteration": 1}, settings=settings)
+    newest = run / "checkpoints" / "10k"
+    if how == "renamed":
+        newest = newest.rename(run / "checkpoints" / "11k")
+    else:
+        other = f"{settings}runner: {{seed: 2}}\n"
+        checkpoint.save(run, 10_000, networks, {"iteration": 1}, settings=other)
+    saved, notices = resume.find(str(run))
+    assert saved.folder == run / "checkpoints" / "9k"
+    assert notices == [f"{newest} is skipped: {said}"]
+    if how == "renamed":
+        with pytest.raises(ConfigError, match=said):
+            resume.find(str(newest))

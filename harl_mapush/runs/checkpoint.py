@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from harl_mapush.runs import durable, gait_export
 from harl_mapush.runs.formats import FORMATS, Format, foreign
-from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, step_name
+from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, parse_step_name, step_name
 from mqe.config import ConfigError
-from mqe.manifest import MANIFEST, check_files, damage, read_manifest, write_manifest
+from mqe.manifest import ENV_STEPS, MANIFEST, check_files, damage, read_manifest, write_manifest
 from mqe.pretrained import PRETRAINED, pretrained_folder
 from mqe.tensor_files import is_plain, read_file, read_tensors
 
@@ -76,7 +76,7 @@ def save(
             settings = (run / CONFIG).read_text(encoding="utf-8")
         (partial / CONFIG).write_text(settings, encoding="utf-8")
         gait_export.export(partial)
-        write_manifest(partial, device, gait_sha256)
+        write_manifest(partial, device, gait_sha256, env_steps)
     _drop_old_training_states(run)
     return folder
 
@@ -157,6 +157,18 @@ def check_whole(folder: Path) -> None:
     # An older checkpoint has no manifest, so its largest file is read to find damage.
     if not (folder / MANIFEST).is_file():
         read_training_state(folder)
+
+
+def misnamed(folder: Path) -> str | None:
+    """Return a description of a checkpoint whose folder was renamed; None if its name is its own.
+
+    Older checkpoints do not know their env steps.
+    """
+    written = read_manifest(folder).get(ENV_STEPS)
+    named = parse_step_name(folder.resolve().name)
+    if not isinstance(written, int) or named is None or named == written:
+        return None
+    return f"it is the checkpoint of {step_name(written)} env steps under another name"
 
 
 def check_actors(folder: Path) -> None:

@@ -159,7 +159,7 @@ def load(trainer: Trainer, saved: SavedRun, state: dict[str, Any]) -> None:
 def _newest(run: Path) -> tuple[SavedRun, list[str]]:
     skipped: list[str] = []
     for env_steps, folder in run_folder.checkpoints(run):
-        problem = _problem(folder)
+        problem = _problem(folder) or _of_another_run(run, folder)
         if problem is None:
             return SavedRun(run, folder, env_steps), skipped
         skipped.append(f"{folder} is skipped: {problem}")
@@ -195,6 +195,32 @@ def _problem(folder: Path) -> str | None:
         checkpoint.check_whole(folder)
     except ConfigError as error:
         return str(error)
+    return checkpoint.misnamed(folder)
+
+
+def _of_another_run(run: Path, folder: Path) -> str | None:
+    """Return a description of a checkpoint in ``run`` that another run has written, else None."""
+    try:
+        of_run, _ = config.resolve(run_folder.read_config(run), {})
+        of_checkpoint, _ = config.resolve(load_yaml(folder / run_folder.CONFIG), {})
+    except ConfigError:
+        return None  # the settings are lost, or need a module: ``settings`` says so
+    difference = fixed_difference(of_run, of_checkpoint)
+    if difference is None:
+        return None
+    key, expected, found = difference
+    return f"it was written by a run with {key}={found}, not {expected}"
+
+
+def fixed_difference(first: RunCfg, second: RunCfg) -> tuple[str, Any, Any] | None:
+    """Return a setting that no resume can have changed between two checkpoints of one run, and
+    its two values; None if there is none.
+    """
+    before = flatten(to_dict(first))
+    after = flatten(to_dict(second))
+    for key in {**before, **after}:
+        if key not in CHANGEABLE_ON_RESUME and before.get(key) != after.get(key):
+            return key, before.get(key), after.get(key)
     return None
 
 

@@ -28,6 +28,8 @@ COLLECTORS = "collectors"  # logs of the collectors' processes
 
 _LOCK = ".lock"
 _CHECKSUM = "# sha256 of the lines below: "
+_LARGEST_MENDED = 32_768  # bytes of a file in which a flipped bit is looked for
+_MOST_DAMAGED = 4  # characters of a line that still counts as a checksum's
 _UNITS = {"M": 1_000_000, "k": 1_000}
 
 
@@ -127,6 +129,62 @@ def read_config(run: Path) -> dict[str, Any]:
             f"{path}: damaged or changed by hand (its first line has another checksum)"
         )
     return values
+
+
+def check_settings(path: str | Path) -> list[str]:
+    """Return a notice if a file of settings carries a checksum and was changed since.
+
+    Raises ConfigError if a single bit of it was flipped, which no editor does.
+    """
+    path = Path(path)
+    try:
+        first, _, text = read_text(path).partition("\n")
+    except (OSError, ValueError):
+        return []  # ``load_yaml`` says so
+    digest = first[len(_CHECKSUM) :].strip()
+    if not _looks_like_checksum(first) or hashlib.sha256(text.encode()).hexdigest() == digest:
+        return []
+    line = _line_of_flipped_bit(text.encode(), digest)
+    if line is not None:
+        number, found, written = line
+        raise ConfigError(
+            f"{path}, line {number + 1}: damaged, it says {found!r} and was written as "
+            f"{written!r}; mend that line, or remove the first line if that is what you want"
+        )
+    return [
+        f"{path} was changed since a run wrote it (its first line has another checksum); it counts "
+        "as it is"
+    ]
+
+
+def _line_of_flipped_bit(text: bytes, digest: str) -> tuple[int, str, str] | None:
+    """Return the number, text and former text of the line in which flipping one bit gives text of
+    this SHA-256; None if no bit does.
+    """
+    if len(text) > _LARGEST_MENDED:
+        return None
+    wanted = digest.encode()
+    before = hashlib.sha256()
+    for i, byte in enumerate(text):
+        rest = text[i + 1 :]
+        for bit in range(8):
+            trial = before.copy()
+            trial.update(bytes([byte ^ 1 << bit]) + rest)
+            if trial.hexdigest().encode() == wanted:
+                whole = text[:i] + bytes([byte ^ 1 << bit]) + rest
+                number = whole[:i].count(b"\n")
+                start = whole.rfind(b"\n", 0, i) + 1
+                found = text[start:].partition(b"\n")[0].decode(errors="replace")
+                return number + 1, found, whole[start:].partition(b"\n")[0].decode()
+        before.update(text[i : i + 1])
+    return None
+
+
+def _looks_like_checksum(line: str) -> bool:
+    """Return whether a line is a checksum's, also if some of its characters are damaged."""
+    words = line[: len(_CHECKSUM)]
+    same = sum(a == b for a, b in zip(words, _CHECKSUM, strict=False))
+    return same >= len(_CHECKSUM) - _MOST_DAMAGED
 
 
 def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: datetime) -> Path:

@@ -15,7 +15,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, run_folder
 from mqe.config import (
     ConfigError,
     build,
@@ -167,6 +167,7 @@ def read_space(path: Path, num_trials: int | None = None, imports: Sequence[str]
             f"{path}: config and preset both name the run that is varied; leave one out"
         )
     if cfg.config:
+        run_folder.check_settings(cfg.config)
         base = config.load_file(cfg.config)
     else:
         base = config.load_preset(cfg.preset or config.DEFAULT_PRESET)

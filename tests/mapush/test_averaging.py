@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from harl_mapush import test, train
 from harl_mapush.runs import checkpoint, resume, run_folder
 from mapush import averaging
 from mqe.config import ConfigError
-from mqe.manifest import MANIFEST, damage
+from mqe.manifest import MANIFEST, damage, renew_manifest
 from mqe.tensor_files import read_tensors
 from tests.support.tiny_runs import TINY
 
@@ -41,7 +42,7 @@ def save(run: Path, env_steps: int, first: Numbers, second: Numbers) -> Path:
 def run(tmp_path) -> Path:
     """A run with three checkpoints of two robots."""
     with run_folder.new_run_dir(tmp_path / "run") as path:
-        run_folder.write_config(path, "env: {num_agents: 2}\ntask: {name: toy}\n")
+        run_folder.write_config(path, "env: {num_agents: 2}\n")
     for steps, weight in ((9_000, 100.0), (10_000, 1.0), (11_000, 4.0)):
         save(path, steps, Numbers(weight, -weight, count=steps), Numbers(2.0 * weight, 0.5))
     return path
@@ -140,6 +141,36 @@ def test_a_checkpoint_that_cannot_be_averaged_leaves_nothing(run, how: str, said
     assert said in str(caught.value)
     assert ("13k" if how == "damaged critic" else "12k") in str(caught.value)
     assert sorted(run.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("task: {object: tblock}", "task.object=tblock, not cuboid"),
+        ("runner: {seed: 2}", "runner.seed=2, not 1"),
+        ("task: {action_scale: [0.4, 0.5, 0.5]}", "task.action_scale=[0.4, 0.5, 0.5], not [0.5"),
+        ("algorithm: {learning_rate: 1.0e-4}", ""),  # a resume may change it
+    ],
+)
+def test_checkpoints_of_different_runs_are_not_averaged(run, settings: str, said: str) -> None:
+    folders = [folder for _, folder in run_folder.checkpoints(run)][::-1]
+    for folder in folders:
+        text = settings if folder is folders[0] else ""
+        (folder / "config.yaml").write_text(f"env: {{num_agents: 2}}\n{text}\n")
+        renew_manifest(folder)
+    if not said:
+        averaging.average(folders, run / "mean")
+        return
+    with pytest.raises(ConfigError, match=re.escape(f"9k: it is of another run than 11k ({said}")):
+        averaging.average(folders, run / "mean")
+    assert not (run / "mean").exists()
+
+
+def test_a_checkpoint_under_another_name_is_not_averaged(run, tmp_path, capsys) -> None:
+    (run / "checkpoints" / "9k").rename(run / "checkpoints" / "20k")
+    assert averaging.main([str(run), str(tmp_path / "mean"), "--last", "2"]) == 2
+    error = capsys.readouterr().err
+    assert "20k: it is the checkpoint of 9k env steps under another name" in error
 
 
 def test_the_mean_of_a_real_run_plays(gait, tmp_path, capsys) -> None:
