@@ -36,7 +36,7 @@ def test_flags_win_over_the_suite() -> None:
     values = config.flag_values(parser.parse([*words, "--set", "env.num_agents=3"]))
     assert values["env"]["num_agents"] == 3
     assert values["task"]["object"] == "beam"
-    assert values["task"]["object_mass"] == 16.0
+    assert values["task"]["object_mass"] == 18.0
 
 
 def test_an_unknown_suite_names_the_nearest() -> None:
