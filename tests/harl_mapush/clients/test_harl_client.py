@@ -197,7 +197,11 @@ def upstream_run(out: Path, algo: str, *argv: str) -> Path:
 @needs_checkout
 @pytest.mark.parametrize(
     "algo",
-    ["happo", "hasac", *(pytest.param(algo, marks=slow) for algo in ("hatrpo", "mappo", "hatd3"))],
+    [
+        "happo",
+        "hasac",
+        *(pytest.param(algo, marks=pytest.mark.slow) for algo in ("hatrpo", "mappo", "hatd3")),
+    ],
 )
 def test_upstreams_runners_train_and_we_measure_them(algo: str, tmp_path, capsys) -> None:
     run = upstream_run(tmp_path, algo)
