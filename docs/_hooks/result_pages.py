@@ -66,7 +66,7 @@ def suites() -> str:
         rows.append(
             (
                 f"`{row['suite']}`",
-                f"`{row['policy']}`",
+                row["policy"] if " " in row["policy"] else f"`{row['policy']}`",
                 _share(row["num_successes"], row["num_episodes"]),
                 *pushing,
             )
