@@ -55,8 +55,8 @@ def option(
     """Declare a dataclass field with a default and its allowed values.
 
     ``min`` and ``max`` are inclusive, ``above`` is an exclusive lower bound; all of them, and
-    ``choices``, hold for every element of a tuple or list. Where ``choices`` is a mapping, its keys
-    count at the time a value is checked. A list, dict, set or dataclass type as default is called
+    ``choices``, hold for every element of a tuple, list or section. Where ``choices`` is a
+    mapping, its keys count at the time a value is checked. A list, dict, set or dataclass type as default is called
     for each instance.
     """
     allowed = choices if choices is None or isinstance(choices, Mapping) else tuple(choices)
@@ -298,6 +298,9 @@ def _check(value: Any, hint: Any, field: dataclasses.Field, where: str) -> Any:
     items = converted if isinstance(converted, (tuple, list)) else [converted]
     for item in items:
         _check_range(item, field.metadata, where)
+    if isinstance(converted, dict):
+        for key, item in converted.items():
+            _check_range(item, field.metadata, _join(where, key))
     return converted
 
 

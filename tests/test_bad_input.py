@@ -236,7 +236,7 @@ def test_seeds(seed: object) -> None:
 
 
 def test_a_decision_of_no_steps() -> None:
-    with pytest.raises(ConfigError, match=r"task\.decision_period: must be at least 1, not 0"):
+    with pytest.raises(ConfigError, match=r"must be at least 1 and at most 1000, not 0"):
         PushCfg(decision_period=0)
 
 

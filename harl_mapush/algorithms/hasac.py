@@ -32,19 +32,26 @@ class HasacCfg(OffPolicyCfg):
         True, "automatic tuning of the temperatures, to an entropy of the actions set by target_std"
     )
     alpha: float = option(
-        0.01, "temperature (weight of the entropy), or its initial value with auto_alpha", above=0.0
+        0.01,
+        "temperature (weight of the entropy), or its initial value with auto_alpha",
+        min=1e-9,
+        max=100.0,
     )
-    alpha_learning_rate: float = option(3e-4, "learning rate of the temperatures", above=0.0)
+    alpha_learning_rate: float = option(
+        3e-4, "learning rate of the temperatures", min=1e-30, max=100.0
+    )
     target_std: float = option(
         0.15,
         "standard deviation of a normal distribution with the target entropy per action dimension; "
         "under compat=harl that entropy is -1",
-        above=0.0,
+        min=1e-3,
+        max=10.0,
     )
     std_range: tuple[float, float] = option(
         (0.02, 1.0),
         "range of the actions' standard deviation before tanh; under compat=harl e^-20 to e^2",
-        above=0.0,
+        min=1e-9,
+        max=10.0,
     )
 
     def __post_init__(self) -> None:

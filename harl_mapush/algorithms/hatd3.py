@@ -33,12 +33,16 @@ class Hatd3Cfg(OffPolicyCfg):
         (0.05, 0.8),
         "standard deviations of the exploration noise in the first and in the last world",
         min=0.0,
+        max=10.0,
     )
     policy_noise: float = option(
-        0.2, "standard deviation of the noise on the actions in the critics' targets", min=0.0
+        0.2,
+        "standard deviation of the noise on the actions in the critics' targets",
+        min=0.0,
+        max=10.0,
     )
     noise_clip: float = option(
-        0.5, "bound of the noise on the actions in the critics' targets", min=0.0
+        0.5, "bound of the noise on the actions in the critics' targets", min=0.0, max=10.0
     )
 
 

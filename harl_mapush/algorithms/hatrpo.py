@@ -30,11 +30,11 @@ class HatrpoCfg(HappoCfg):
 
     name: str = option("hatrpo", "name of the learning algorithm")
     kl_threshold: float = option(
-        0.01, "trust region: largest KL divergence of a step [nat]", above=0.0
+        0.01, "trust region: largest KL divergence of a step [nat]", min=1e-6, max=10.0
     )
-    line_search_steps: int = option(10, "number of step sizes in the line search", min=1)
+    line_search_steps: int = option(10, "number of step sizes in the line search", min=1, max=1000)
     accept_ratio: float = option(
-        0.5, "least ratio of actual to expected gain at which a step is accepted", above=0.0
+        0.5, "least ratio of actual to expected gain at which a step is accepted", min=1e-6, max=1.0
     )
     backtrack_coeff: float = option(
         0.8, "ratio of each step size to the previous one in the line search", above=0.0, max=1.0

@@ -26,11 +26,17 @@ class RunnerCfg:
         100_000_000,
         "control steps of the run, summed over worlds; rounded up to whole iterations",
         min=1,
+        max=10**15,
     )
     num_steps: int = option(32, "decisions of every world in one iteration", min=1, max=1_000_000)
-    checkpoint_interval: int = option(10_000_000, "env steps between two checkpoints", min=1)
+    checkpoint_interval: int = option(
+        10_000_000, "env steps between two checkpoints", min=1, max=10**15
+    )
     evaluation_interval: int | None = option(
-        None, "env steps between two evaluations in worlds of their own; null: none", min=1
+        None,
+        "env steps between two evaluations in worlds of their own; null: none",
+        min=1,
+        max=10**15,
     )
     evaluation_envs: int = option(50, "number of worlds of an evaluation", min=1, max=1_000)
     evaluation_episodes: int = option(
@@ -98,6 +104,11 @@ class RunnerCfg:
                 parse_duration(self.max_wall_time)
             except ValueError as error:
                 raise ValueError(f"max_wall_time (--max_wall_time): {error}") from None
+        if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", self.learner_device):
+            raise ValueError(
+                f"learner_device: unknown device {self.learner_device!r} (allowed: auto, cpu, "
+                "cuda, cuda:K)"
+            )
         if self.update_ratio is not None and not self.collectors:
             raise ValueError(
                 "update_ratio: needs runner.collectors; without them, set algorithm.update_ratio"
@@ -111,7 +122,7 @@ class LoggerCfg:
     """Section ``logger``: the run folder and what is written to it."""
 
     exp_name: str = option("default", "name of the experiment, part of the run folder's name")
-    interval: int = option(5, "iterations between two progress lines", min=1)
+    interval: int = option(5, "iterations between two progress lines", min=1, max=10**9)
     lines: str = option(
         "one", "form of the progress: one line, or the four lines of HARL", choices=("one", "harl")
     )

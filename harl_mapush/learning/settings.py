@@ -43,33 +43,41 @@ class NetworkCfg:
     initialization_method: str = option(
         "orthogonal_", "initialisation method of the layers' weights", choices=INITIALIZATIONS
     )
-    gain: float = option(0.01, "gain of the initial weights of the actor's output layer", min=0.0)
+    gain: float = option(
+        0.01, "gain of the initial weights of the actor's output layer", min=0.0, max=100.0
+    )
     std_x_coef: float = option(
         1.0,
         "scale of log_std in std = std_min + (std_y_coef - std_min) * "
         "sigmoid(log_std / std_x_coef)",
-        above=0.0,
+        min=1e-3,
+        max=1e3,
     )
     std_y_coef: float = option(
-        1.0, "upper bound of the actions' standard deviation, see std_x_coef", above=0.0
+        1.0, "upper bound of the actions' standard deviation, see std_x_coef", min=1e-3, max=100.0
     )
     std_min: float = option(
-        0.0, "lower bound of the actions' standard deviation, see std_x_coef", min=0.0
+        0.0, "lower bound of the actions' standard deviation, see std_x_coef", min=0.0, max=100.0
     )
     initial_std: float | None = option(
         None,
         "initial standard deviation of the actions; null: its value for log_std = std_x_coef",
-        above=0.0,
+        min=1e-4,
+        max=100.0,
     )
     mean_bound: float | None = option(
         None,
         "bound of the mean actions, imposed by tanh; null: no bound, as always under compat=harl",
-        above=0.0,
+        min=1e-3,
+        max=1e3,
     )
     use_recurrent_policy: bool = option(False, "a GRU after the hidden layers of actor and critic")
     num_recurrent_layers: int = option(1, "number of layers of the GRU", min=1, max=64)
     chunk_length: int = option(
-        10, "length of a GRU's training sequences in decisions; 0: the whole rollout", min=0
+        10,
+        "length of a GRU's training sequences in decisions; 0: the whole rollout",
+        min=0,
+        max=1_000_000,
     )
 
     def __post_init__(self) -> None:
@@ -134,14 +142,22 @@ class OnPolicyCfg(AlgorithmCfg):
         min=1,
         max=1000,
     )
-    num_minibatches: int = option(4, "number of minibatches in a pass of the actors' update", min=1)
-    critic_num_minibatches: int | None = option(
-        None, "number of minibatches in a pass of the critic's update; null: num_minibatches", min=1
+    num_minibatches: int = option(
+        4, "number of minibatches in a pass of the actors' update", min=1, max=1_000_000
     )
-    learning_rate: float = option(1e-3, "learning rate of the actors", above=0.0)
-    critic_learning_rate: float = option(1e-3, "learning rate of the critic", above=0.0)
+    critic_num_minibatches: int | None = option(
+        None,
+        "number of minibatches in a pass of the critic's update; null: num_minibatches",
+        min=1,
+        max=1_000_000,
+    )
+    learning_rate: float = option(1e-3, "learning rate of the actors", min=1e-30, max=100.0)
+    critic_learning_rate: float = option(1e-3, "learning rate of the critic", min=1e-30, max=100.0)
     agent_learning_rates: tuple[float, ...] = option(
-        (), "learning rates of the actors, one per agent; they replace learning_rate", above=0.0
+        (),
+        "learning rates of the actors, one per agent; they replace learning_rate",
+        min=1e-30,
+        max=100.0,
     )
     schedule: str = option(
         "constant",
@@ -152,26 +168,33 @@ class OnPolicyCfg(AlgorithmCfg):
     desired_kl: float = option(
         0.01,
         "target KL divergence of a minibatch's update under schedule=adaptive [nat]",
-        above=0.0,
+        min=1e-6,
+        max=10.0,
     )
-    adam_eps: float = option(1e-5, "term added to the denominator in Adam", above=0.0)
-    weight_decay: float = option(0.0, "L2 penalty that Adam adds to the gradients", min=0.0)
+    adam_eps: float = option(1e-5, "term added to the denominator in Adam", min=1e-20, max=1.0)
+    weight_decay: float = option(
+        0.0, "L2 penalty that Adam adds to the gradients", min=0.0, max=10.0
+    )
     max_grad_norm: float = option(
         1.0,
         "largest norm of a gradient; larger ones are scaled down to it; 0: no clipping",
         min=0.0,
+        max=1e6,
     )
     clip_param: float = option(
-        0.2, "PPO clipping range of the probability ratio and of the value", above=0.0
+        0.2, "PPO clipping range of the probability ratio and of the value", min=1e-4, max=100.0
     )
-    entropy_coef: float = option(0.01, "weight of the entropy bonus in the actors' loss", min=0.0)
+    entropy_coef: float = option(
+        0.01, "weight of the entropy bonus in the actors' loss", min=0.0, max=1e3
+    )
     mirror_loss_coef: float = option(
         0.0,
         "weight of the mirror loss, the squared difference between an actor's mean action for a "
         "mirrored observation and its mirrored mean action",
         min=0.0,
+        max=1e4,
     )
-    value_loss_coef: float = option(1.0, "weight of the critic's loss", min=0.0)
+    value_loss_coef: float = option(1.0, "weight of the critic's loss", min=0.0, max=1e4)
     use_clipped_value_loss: bool = option(
         False,
         "clipping of the critic's values to within clip_param of the rollout's, as in PPO's loss",
@@ -182,7 +205,8 @@ class OnPolicyCfg(AlgorithmCfg):
     huber_delta: float = option(
         10.0,
         "error beyond which the Huber loss is linear, in units of the normalised values",
-        above=0.0,
+        min=1e-6,
+        max=1e6,
     )
     gamma: float = option(0.99, "discount factor per decision", min=0.0, max=1.0)
     lam: float = option(0.95, "lambda of GAE, per decision", min=0.0, max=1.0)
@@ -236,7 +260,7 @@ class EnsembleCfg:
     hidden_size: int = option(
         64, "size of the hidden layers of the model's networks", min=1, max=8192
     )
-    learning_rate: float = option(1e-3, "learning rate of the networks", above=0.0)
+    learning_rate: float = option(1e-3, "learning rate of the networks", min=1e-30, max=100.0)
     batch_size: int = option(
         256, "number of transitions in a batch of one network's gradient step", min=1, max=2**20
     )
@@ -256,13 +280,17 @@ class EnsembleCfg:
         3, "length of the model's rollouts in decisions, after the ramp", min=1, max=3
     )
     ramp: int = option(
-        100_000, "number of transitions over which share and horizon rise, in four stages", min=1
+        100_000,
+        "number of transitions over which share and horizon rise, in four stages",
+        min=1,
+        max=10**9,
     )
     max_disagreement: float = option(
         0.5,
         "disagreement of the networks beyond which a rollout is cut, in standard deviations that "
         "they predict",
-        above=0.0,
+        min=1e-3,
+        max=1e3,
     )
     branches: int = option(512, "number of rollouts that start together", min=1, max=2**20)
     interval: int = option(
@@ -325,6 +353,7 @@ class OffPolicyCfg(AlgorithmCfg):
         "number of transitions before the first update; their actions are random, or those of "
         "init_from's actors",
         min=0,
+        max=10**9,
     )
     batch_size: int = option(1024, "number of transitions in a batch", min=1, max=2**22)
     update_ratio: float = option(
@@ -344,19 +373,22 @@ class OffPolicyCfg(AlgorithmCfg):
         max=1.0,
     )
     policy_delay: int = option(1, "number of critic updates per actor update", min=1, max=1000)
-    learning_rate: float = option(5e-4, "learning rate of the actors", above=0.0)
-    critic_learning_rate: float = option(5e-4, "learning rate of the critics", above=0.0)
+    learning_rate: float = option(5e-4, "learning rate of the actors", min=1e-30, max=100.0)
+    critic_learning_rate: float = option(5e-4, "learning rate of the critics", min=1e-30, max=100.0)
     schedule: str = option(
         "constant",
         "schedule of the learning rates; linear: decay to zero over the run",
         choices=("constant", "linear"),
     )
-    adam_eps: float = option(1e-8, "term added to the denominator in Adam", above=0.0)
-    weight_decay: float = option(0.0, "L2 penalty that Adam adds to the gradients", min=0.0)
+    adam_eps: float = option(1e-8, "term added to the denominator in Adam", min=1e-20, max=1.0)
+    weight_decay: float = option(
+        0.0, "L2 penalty that Adam adds to the gradients", min=0.0, max=10.0
+    )
     max_grad_norm: float = option(
         0.0,
         "largest norm of a gradient; larger ones are scaled down to it; 0: no clipping",
         min=0.0,
+        max=1e6,
     )
     num_atoms: int = option(
         0,
@@ -365,7 +397,7 @@ class OffPolicyCfg(AlgorithmCfg):
         max=1001,
     )
     value_bound: float = option(
-        5.0, "bound of the scaled returns and of a categorical value's atoms", above=0.0
+        5.0, "bound of the scaled returns and of a categorical value's atoms", min=1e-3, max=1e6
     )
     normalize_returns: bool = option(
         True, "scaling of rewards that keeps returns within value_bound"
@@ -379,7 +411,8 @@ class OffPolicyCfg(AlgorithmCfg):
     huber_delta: float = option(
         10.0,
         "error beyond which the Huber loss is linear, in units of the scaled values",
-        above=0.0,
+        min=1e-6,
+        max=1e6,
     )
     use_policy_active_masks: bool = option(True, "exclusion of dead agents from their actor's loss")
     use_mirrored_transitions: bool = option(

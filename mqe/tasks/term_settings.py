@@ -30,7 +30,10 @@ class TermCfg:
     """The part of the section ``task`` that chooses and weighs terms."""
 
     weights: dict[str, float | None] = option(
-        dict, "weights of single reward terms that replace the default ones, by term"
+        dict,
+        "weights of single reward terms that replace the default ones, by term",
+        min=-1e6,
+        max=1e6,
     )
     replaced_observations: dict[str, str] = option(
         dict, "terms that agents observe in place of default ones, by the default one's name"

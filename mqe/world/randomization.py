@@ -46,20 +46,17 @@ class RandomizationCfg:
     """Section ``env.randomize``: variations of the world, each a number or a range to draw from."""
 
     object_mass: Span = option(
-        1.0, "factor on the object's mass and inertia, per world", above=0.0, max=100.0
+        1.0, "factor on the object's mass and inertia, per world", min=1e-3, max=100.0
     )
     object_friction: Span = option(
-        1.0, "factor on the object's friction, per world", above=0.0, max=10.0
+        1.0, "factor on the object's friction, per world", min=1e-3, max=10.0
     )
     ground_friction: Span = option(
-        1.0,
-        "factor on the floor's friction with robots and objects, per world",
-        above=0.0,
-        max=10.0,
+        1.0, "factor on the floor's friction with robots and objects, per world", min=1e-3, max=10.0
     )
     payload: Span = option(0.0, "mass added to every trunk, per world [kg]", min=-3.0, max=20.0)
     motor_strength: Span = option(
-        1.0, "factor on motor stiffness, damping and torque limits, per world", above=0.0, max=10.0
+        1.0, "factor on motor stiffness, damping and torque limits, per world", min=1e-3, max=10.0
     )
     action_latency: Span = option(
         0.0,

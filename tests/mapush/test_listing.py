@@ -342,7 +342,7 @@ def test_lines_fit_into_the_terminal(monkeypatch, capsys) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert cli.main(["settings", "clip_param"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("algorithm.clip_param = 0.2  (above 0.0)  PPO clipping range")
+    assert lines[0].startswith("algorithm.clip_param = 0.2  (min 0.0001, max 100.0)  PPO clipping")
     assert len(lines) > 1
     assert all(len(line) <= 80 for line in lines)
 

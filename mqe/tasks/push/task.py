@@ -56,10 +56,10 @@ class PushCfg(TermCfg):
     name: str = option("go1push_mid", "which task", choices=("go1push_mid",))
     object: str = option("cuboid", "what is pushed", choices=OBJECTS)
     object_mass: float | None = option(
-        None, "mass of the object [kg]; null: its own", above=0.0, max=1e4
+        None, "mass of the object [kg]; null: its own", min=1e-3, max=1e4
     )
     object_width: float = option(
-        1.0, "factor on the object's length along y, or on its radius", above=0.0, max=10.0
+        1.0, "factor on the object's length along y, or on its radius", min=0.05, max=10.0
     )
     gait: str | tuple[str, ...] | None = option(
         None, "the frozen policy that walks, or one per robot; null: that of each robot's kind"
@@ -83,10 +83,12 @@ class PushCfg(TermCfg):
     goal_distance: tuple[float, float] = option(
         (1.5, 3.0), "range of the goal's distance at spawn [m]", above=0.0
     )
-    decision_period: int = option(1, "control steps (50 Hz) that a command is held", min=1)
+    decision_period: int = option(
+        1, "control steps (50 Hz) that a command is held", min=1, max=1000
+    )
     episode_length_s: float = option(20.0, "time limit [s]", above=0.0, max=1e6)
     success_radius: float = option(
-        1.0, "success: the object's origin is nearer to the goal than this [m]", above=0.0
+        1.0, "success: the object's origin is nearer to the goal than this [m]", min=1e-3, max=100.0
     )
     success_ends: bool = option(
         True, "success ends the episode, and pays the term reach; else it may be left again"
@@ -99,21 +101,30 @@ class PushCfg(TermCfg):
         max=math.pi,
     )
     success_rest_s: float = option(
-        0.0, "time that the object has to rest at the goal before it is success [s]", min=0.0
+        0.0,
+        "time that the object has to rest at the goal before it is success [s]",
+        min=0.0,
+        max=1e6,
     )
     goal_heading: float | None = option(
-        None, "heading of the object at the goal, in the arena [rad]; null: any"
+        None,
+        "heading of the object at the goal, in the arena [rad]; null: any",
+        min=-2.0 * math.pi,
+        max=2.0 * math.pi,
     )
     observes_heading: bool | None = option(
         None,
         "robots and critic observe the turn to task.goal_heading; null: if task.success_heading is "
         "set",
     )
-    roll_limit: float = option(ROLL_LIMIT, "a trunk rolled further has fallen [rad]", above=0.0)
+    roll_limit: float = option(
+        ROLL_LIMIT, "a trunk rolled further has fallen [rad]", min=0.01, max=2.0 * math.pi
+    )
     pitch_limit: float = option(
         PITCH_LIMIT,
         "a trunk pitched further has fallen [rad]; the reference's 1.6 never ends",
-        above=0.0,
+        min=0.01,
+        max=2.0 * math.pi,
     )
     collapse_ends: bool = option(True, "a robot that lies or kneels for a while ends the episode")
     action_scale: tuple[float, float, float] = option(

@@ -58,23 +58,28 @@ class VelocityCfg(TermCfg):
     name: str = option("go1_velocity", "which task", choices=("go1_velocity",))
     episode_length_s: float = option(20.0, "time limit [s]", min=STEP_DT, max=160.0)
     max_command: tuple[float, float, float] = option(
-        (0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate|", min=0.0
+        (0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate|", min=0.0, max=10.0
     )
     standing_share: float = option(0.12, "share of commands that are zero", min=0.0, max=1.0)
     restless_share: float = option(
         0.15, "share of worlds whose command changes about five times a second", min=0.0, max=1.0
     )
-    max_kick: float = option(1.2, "largest sudden change of the trunk's velocity [m/s]", min=0.0)
+    max_kick: float = option(
+        1.2, "largest sudden change of the trunk's velocity [m/s]", min=0.0, max=20.0
+    )
     max_force: float = option(
-        25.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0
+        25.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0, max=1e4
     )
     max_load: float = option(
         0.0,
         "largest load that resists the way ahead as a sliding object does, with two thirds of the "
         "commands, which then lead ahead [N]",
         min=0.0,
+        max=1e4,
     )
-    floor_friction: tuple[float, float] = option((0.48, 0.65), "range over worlds", above=0.0)
+    floor_friction: tuple[float, float] = option(
+        (0.48, 0.65), "range over worlds", min=1e-3, max=10.0
+    )
 
     def __post_init__(self) -> None:
         check_values(VelocityCfg, vars(self), "task")

@@ -347,7 +347,7 @@ SHORT = "--num_envs 4 --num_env_steps 40 --set train.episode_length=10"
         ("--seed x", "--seed"),
         ("--load_config nowhere.json", "nowhere.json"),
         ("--set model.lr=abc", "model.lr: must be a finite number, not 'abc'"),
-        ("--set model.opti_eps=-1", "model.opti_eps, here algorithm.adam_eps: must be above"),
+        ("--set model.opti_eps=-1", "model.opti_eps, here algorithm.adam_eps: must be at"),
         ("--set model.hidden_sizes=[0]", "model.hidden_sizes, here"),
         (
             "--set train.episode_length=0",

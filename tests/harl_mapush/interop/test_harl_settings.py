@@ -152,7 +152,7 @@ def test_settings_of_the_environment_are_judged_together() -> None:
         (
             {},
             {"success_radius": -1.0},
-            "env_args.success_radius, here task.success_radius: must be above 0",
+            "env_args.success_radius, here task.success_radius: must be at least 0.001",
         ),
         ({}, {"task": "pull"}, "env_args.task: unknown task 'pull'"),
         ({}, {"task": ["pull"]}, "env_args.task: unknown task"),

@@ -339,7 +339,7 @@ def test_a_resumed_environment_continues_to_the_bit():
 @pytest.mark.parametrize(
     "values, complaint",
     [
-        ({"object_mass": 0.0}, "env.randomize.object_mass: must be above 0"),
+        ({"object_mass": 0.0}, "env.randomize.object_mass: must be at least 0.001"),
         (
             {"object_mass": [3.0, 1.0]},
             r"object_mass: \[3.0, 1.0\] must be a range in ascending order; say \[1.0, 3.0\]",

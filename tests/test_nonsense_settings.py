@@ -1,0 +1,100 @@
+"""Every setting has bounds: infinities, tiny ends and other types are refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from harl_mapush import config, train
+from harl_mapush.algorithms.entries import ALGORITHMS
+from mqe.config import ConfigError, check_values, to_dict
+from mqe.registry import TASKS
+from tests.support.error_lines import error_line
+
+CLASSES = [
+    *config.SECTION_CLASSES.items(),
+    *((f"task {name}", entry.cfg) for name, entry in TASKS.items()),
+    *((f"algorithm {name}", entry.cfg) for name, entry in ALGORITHMS.items()),
+]
+# Their own bounds name more than a range, or the machine's memory.
+BOUNDED_ELSEWHERE = {"goal_distance", "episode_length_s"}
+
+
+def classes() -> Iterator[tuple[str, type]]:
+    """Yield each class of settings once, nested ones too."""
+    seen = []
+    for where, cls in CLASSES:
+        for inner in (cls, *(t for t in get_type_hints(cls).values() if hasattr(t, "__mro__"))):
+            if hasattr(inner, "__dataclass_fields__") and inner not in seen:
+                seen.append(inner)
+                yield f"{where} {inner.__name__}", inner
+
+
+def leaves(hint: Any) -> set[type]:
+    """Return the scalar types in a type."""
+    members = [member for member in get_args(hint) if member is not Ellipsis]
+    return set().union(*map(leaves, members)) if members else {hint}
+
+
+def shaped(value: Any) -> list[Any]:
+    """Return the value alone, and in sequences of two and three."""
+    return [value, [value] * 2, [value] * 3, [value], {"a": value}]
+
+
+NUMBERS = [
+    (where, cls, name, field)
+    for where, cls in classes()
+    for name, field in cls.__dataclass_fields__.items()
+    if field.init and leaves(get_type_hints(cls)[name]) & {int, float}
+]
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "field"),
+    [pytest.param(*number[1:], id=f"{number[0]}.{number[2]}") for number in NUMBERS],
+)
+def test_a_number_has_bounds_and_refuses_nonsense(cls, name, field) -> None:
+    limits = field.metadata
+    least = limits.get("min", limits.get("above"))
+    assert least is not None or name in BOUNDED_ELSEWHERE
+    assert "max" in limits or name in BOUNDED_ELSEWHERE
+    wrong: list[Any] = [math.inf, -math.inf, math.nan, -1e30, "abc", True, [[1.0]]]
+    if "max" in limits:
+        wrong.append(1e30)
+    if limits.get("min", 0.0) > 0.0:
+        wrong.append(1e-37)
+    for value in wrong:
+        for given in shaped(value):
+            with pytest.raises(ConfigError, match=name):
+                check_values(cls, {name: given}, "section")
+
+
+def test_defaults_of_settings_lie_within_their_bounds() -> None:
+    for _, cls in classes():
+        instance = cls()
+        values = {name: getattr(instance, name) for name in to_dict(instance)}
+        check_values(cls, config_values(values), "section")
+
+
+def config_values(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if not hasattr(value, "__mro__")}
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("runner.learner_device=banana", "learner_device: unknown device 'banana' (allowed: auto"),
+        ("task.roll_limit=1e-37", "task.roll_limit: must be at least 0.01"),
+        ("task.goal_heading=1e30", "task.goal_heading: must be at least -6.28"),
+        ("network.mean_bound=1e30", "network.mean_bound: must be at least 0.001 and at most 1000"),
+        ("network.gain=1e30", "network.gain: must be at least 0.0 and at most 100.0"),
+        ("algorithm.clip_param=1e5", "algorithm.clip_param: must be at least 0.0001 and at most"),
+        ("task.weights.approach=1e30", "task.weights"),
+    ],
+)
+def test_nonsense_is_refused_by_name(setting: str, said: str, capsys) -> None:
+    assert train.main(["--set", setting]) == 2
+    assert said in error_line(capsys)
