@@ -55,9 +55,9 @@ def option(
     """Declare a dataclass field with a default and its allowed values.
 
     ``min`` and ``max`` are inclusive, ``above`` is an exclusive lower bound; all of them, and
-    ``choices``, hold for every element of a tuple, list or section. Where ``choices`` is a
-    mapping, its keys count at the time a value is checked. A list, dict, set or dataclass type as default is called
-    for each instance.
+    ``choices``, hold for every element of a tuple, list or section. Where ``choices`` is a mapping,
+    its keys count at the time a value is checked. A list, dict, set or dataclass type as default is
+    called for each instance.
     """
     allowed = choices if choices is None or isinstance(choices, Mapping) else tuple(choices)
     bounds = {"help": help, "min": min, "above": above, "max": max, "choices": allowed}
