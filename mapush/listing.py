@@ -16,7 +16,7 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config.other_names import dotted
 from harl_mapush.runs import run_folder
 from mapush.report.run_logs import read_run
-from mqe.config import ConfigError, load_yaml, suggestion
+from mqe.config import ConfigError, load_yaml, printable, suggestion
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import TASKS
 from mqe.tasks.term_settings import merged_weights
@@ -57,7 +57,7 @@ def _list(argv: Sequence[str] | None) -> int:
         if (path.parent / run_folder.CONFIG).is_file()
     )
     for run in found:
-        sys.stdout.write(f"{wrapped(_run_line(run))}\n")
+        sys.stdout.write(f"{wrapped(printable(_run_line(run)))}\n")
     if not found:
         sys.stdout.write(f"No runs in {root}.\n")
     for name in pretrained_names():

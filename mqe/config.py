@@ -290,6 +290,11 @@ def unknown(kind: str, name: Any, allowed: Iterable[Any]) -> str:
     return f"unknown {kind} {str(name)!r}{meant} (allowed: {', '.join(allowed) or 'none'})"
 
 
+def printable(line: str) -> str:
+    """Return a line for a terminal: names of files may hold escape sequences, shown as text."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
+
+
 # Types and ranges
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from harl_mapush import test, train
 from harl_mapush.runs import checkpoint, provenance, resume, run_folder
+from mapush import listing
 from mqe.config import ConfigError, load_yaml
 from mqe.manifest import MANIFEST, damage, read_manifest
 from mqe.registry import EnvCfg, SimCfg, make_env
@@ -74,6 +75,16 @@ def test_files_that_never_end(kind: str, tmp_path, capsys) -> None:
     assert train.main(["--load_config", str(base)]) == 2
     assert said in error_line(capsys)
     assert time.perf_counter() - start < 5.0
+
+
+def test_names_of_folders_cannot_steer_a_terminal(tmp_path, capsys) -> None:
+    run = tmp_path / "\x1b]0;title\x07"
+    (run / "checkpoints").mkdir(parents=True)
+    run_folder.write_config(run, "runner: {seed: 1}\n")
+    assert listing.main([str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "\\x1b]0;title\\x07" in printed
 
 
 # Settings that a run has written

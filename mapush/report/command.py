@@ -16,7 +16,7 @@ from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
 from mapush.report.run_logs import Group, RunLog, differences, groups, read_run
 from mapush.report.trajectories import Trajectory, record_trajectories, training_worlds
-from mqe.config import ConfigError
+from mqe.config import ConfigError, printable
 from mqe.registry import TASKS
 from mqe.tasks.episode_report import wilson_interval
 
@@ -270,7 +270,7 @@ def _table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
+    sys.stdout.write("\n".join(map(printable, line.split("\n"))) + "\n")
     sys.stdout.flush()
 
 
