@@ -11,7 +11,9 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,19 +98,26 @@ def _check_one_run(folders: Sequence[Path]) -> None:
     """Raise ConfigError if checkpoints are not those of one run, each under its own name."""
     last = folders[-1]
     out = "remove it, or average fewer checkpoints (--last)"
-    newest, _ = config.resolve(checkpoint.read_config(last), {})
+    newest = _settings(last)
     for folder in folders:
         problem = checkpoint.misnamed(folder)
         if problem is not None:
             raise ConfigError(f"checkpoint {folder}: {problem}; {out}")
-        each, _ = config.resolve(checkpoint.read_config(folder), {})
-        difference = resume.fixed_difference(newest, each)
+        difference = resume.fixed_difference(newest, _settings(folder))
         if difference is not None:
             key, expected, found = difference
             raise ConfigError(
                 f"checkpoint {folder}: it is of another run than {last.name} ({key}={found}, not "
                 f"{expected}); {out}"
             )
+
+
+def _settings(folder: Path) -> Any:
+    """Return a checkpoint's settings; as they are written if they need a module of the user's."""
+    values = checkpoint.read_config(folder)
+    with suppress(ConfigError):
+        values, _ = config.resolve(values, {})
+    return values
 
 
 def _mean(weights: Sequence[dict[str, Tensor]], label: str) -> dict[str, Tensor]:

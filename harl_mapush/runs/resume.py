@@ -212,7 +212,7 @@ def _of_another_run(run: Path, folder: Path) -> str | None:
     return f"it was written by a run with {key}={found}, not {expected}"
 
 
-def fixed_difference(first: RunCfg, second: RunCfg) -> tuple[str, Any, Any] | None:
+def fixed_difference(first: Any, second: Any) -> tuple[str, Any, Any] | None:
     """Return a setting that no resume can have changed between two checkpoints of one run, and
     its two values; None if there is none.
     """
