@@ -276,7 +276,7 @@ def test_other_learning_rates(run, schedule, capsys) -> None:
         f"algorithm.schedule={schedule}",
     ]
     settings = [word for rate in rates for word in ("--set", rate)]
-    argv = ["--resume", str(run), "--num_env_steps", "96", "--set", "algorithm.desired_kl=1e3"]
+    argv = ["--resume", str(run), "--num_env_steps", "96", "--set", "algorithm.desired_kl=10"]
     assert train.main([*argv, *settings]) == 0
     saved = state(run, 96)["algorithm"]
     assert saved["value"]["optimizer"]["learning_rate"] == 0.25

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from harl_mapush import test, train
+from harl_mapush.config import user_modules
 from harl_mapush.runs import run_folder
 from harl_mapush.viewing import watch
 from mapush import cli
@@ -25,6 +27,7 @@ from mqe.tasks.velocity import VelocityCfg
 from mqe.viewer import studio, window
 from mqe.viewer.player import Player
 from mqe.world.robots import NUM_JOINTS
+from tests.support.registries import restored_registries
 from tests.support.tiny_runs import TINY
 
 CPU = SimCfg(name="mujoco", device="cpu")
@@ -248,7 +251,10 @@ def test_a_world_is_played_without_a_checkpoint(monkeypatch, argv, policy) -> No
         return []
 
     monkeypatch.setattr(studio, "show", show)
-    assert cli.main(["play", *argv, "--web"]) == 0
+    monkeypatch.setattr(user_modules, "IMPORTED", [])
+    with restored_registries():
+        assert cli.main(["play", *argv, "--web"]) == 0
+    sys.modules.pop("examples.own_object", None)
     [(first, policies)] = shown
     assert first == policy
     assert {"zero", "random"} <= {*policies}
