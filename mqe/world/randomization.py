@@ -9,7 +9,7 @@ is the same whatever runs beside it.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import mujoco
 import torch
@@ -89,7 +89,6 @@ class RandomizationCfg:
         min=0.0,
         max=160.0,
     )
-
     lost_robots: tuple[str, ...] = option(
         (),
         "ways to lose one robot of a team, one drawn for each episode: dead (motors without power "
@@ -173,6 +172,25 @@ def model_fields(
     return made.values
 
 
+class _EpisodeDraws(NamedTuple):
+    """Numbers of the present episodes, (N, 1) each."""
+
+    latency: Tensor  # [s] of joint targets
+    command_latency: Tensor  # [s] of actions
+    frozen_agent: Tensor  # its floor is the number of the agent that freezes
+    freeze_start: Tensor  # its floor is the first control step of the freeze
+    freeze_time: Tensor  # [s]
+
+
+class _LossDraws(NamedTuple):
+    """Likewise, of the robot that is lost."""
+
+    chance: Tensor  # a robot is lost if it is below ``lost_share``
+    agent: Tensor  # its floor is the number of the robot
+    way: Tensor  # its floor is a place in ``lost_robots``
+    time: Tensor  # [s]
+
+
 class Randomization:
     """Delays, noise and disturbances between a task and the simulator, drawn for each world."""
 
@@ -204,18 +222,15 @@ class Randomization:
         self.changes_actions = self.has_command_latency or self.has_freezes or self.has_losses
         self._kick_steps = max(1, round(cfg.kick_interval / STEP_DT))
 
-        # Of an episode: latency of targets and of actions [s], who freezes, from which control
-        # step, for how long [s].
         latest = max(1.0, _FREEZE_SHARE * max_episode_length)
         spans = [
             bounds(cfg.action_latency),
             bounds(cfg.command_latency),
             (0.0, float(action_shape[1])),
             (0.0, latest),
+            bounds(cfg.freeze_time),
         ]
-        spans.append(bounds(cfg.freeze_time))
         if self.has_losses:
-            # Whether a robot is lost, which one, in which way, and when [s].
             spans += [
                 (0.0, 1.0),
                 (0.0, float(action_shape[1])),
@@ -224,6 +239,10 @@ class Randomization:
             ]
         self._episode = UniformRanges(spans, device)
         self._drawn = torch.zeros(num_envs, len(spans), device=device)
+        columns = self._drawn.split(1, dim=1)
+        num_draws = len(_EpisodeDraws._fields)
+        self._draws = _EpisodeDraws(*columns[:num_draws])
+        self._loss = _LossDraws(*columns[num_draws:]) if self.has_losses else None
         # (N, A) robots without power in the present control step, live.
         self.is_dead = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
         kick = [bounds(cfg.kick_speed), (0.0, TWO_PI)] * scene.num_robots
@@ -252,12 +271,12 @@ class Randomization:
         are the newest.
         """
         if self.has_freezes:
-            agent, start, duration = self._drawn[:, 2:5].split(1, dim=1)
-            since = step.unsqueeze(1) - start.floor()
+            draws = self._draws
+            since = step.unsqueeze(1) - draws.freeze_start.floor()
             is_frozen = (
-                (self._agent == agent.floor())
+                (self._agent == draws.frozen_agent.floor())
                 & (since >= 0)
-                & (since < torch.round(duration / STEP_DT))
+                & (since < torch.round(draws.freeze_time / STEP_DT))
             )
             actions = actions.masked_fill(is_frozen.unsqueeze(2), 0.0)
         if self.has_losses:
@@ -266,7 +285,8 @@ class Randomization:
         if not self.has_command_latency:
             return actions
         self._actions.push(actions)
-        return self._actions.at((self._drawn[:, 1] / STEP_DT).round().to(torch.int64))
+        late = (self._draws.command_latency[:, 0] / STEP_DT).round()
+        return self._actions.at(late.to(torch.int64))
 
     def placed(self, layout: Layout) -> Layout:
         """Return the start of the episodes with absent robots far away, in their own direction."""
@@ -290,15 +310,16 @@ class Randomization:
     def _lost(self, way: str) -> Tensor:
         """Return the robots (N, A) that are lost in one way in the present episodes."""
         ways = self.cfg.lost_robots
-        if way not in ways:
+        if self._loss is None or way not in ways:
             return torch.zeros_like(self.is_dead)
-        chance, agent, kind, _ = self._drawn[:, 5:].split(1, dim=1)
-        is_lost = (chance < self.cfg.lost_share) & (kind.floor() == ways.index(way))
-        return is_lost & (self._agent == agent.floor())
+        is_lost = self._loss.chance < self.cfg.lost_share
+        is_this_way = self._loss.way.floor() == ways.index(way)
+        return is_lost & is_this_way & (self._agent == self._loss.agent.floor())
 
     def _is_past_loss(self, step: Tensor) -> Tensor:
         """Return whether control step ``step`` (N,) is after the episode's loss, (N, 1)."""
-        return step.unsqueeze(1) >= torch.round(self._drawn[:, 8:] / STEP_DT)
+        assert self._loss is not None
+        return step.unsqueeze(1) >= torch.round(self._loss.time / STEP_DT)
 
     def motor_targets(
         self, targets: Tensor, episode: Tensor, step: Tensor
@@ -314,11 +335,10 @@ class Randomization:
         drawn = self._step.draw(self._streams, _STEP, episode * _KEYS_AN_EPISODE + step)
         delay: Tensor | int = self._lag
         if self.has_latency:
-            latency = (self._drawn[:, 0] + drawn[:, 0]).clamp(min=0.0)
+            latency = (self._draws.latency[:, 0] + drawn[:, 0]).clamp(min=0.0)
             delay = (latency / PHYSICS_DT).round().to(torch.int64) + self._lag
-        return self._delay.send(targets.flatten(1), delay), self._kicks(
-            drawn, step
-        ) if self.has_kicks else None
+        kicks = self._kicks(drawn, step) if self.has_kicks else None
+        return self._delay.send(targets.flatten(1), delay), kicks
 
     def add_noise(self, obs: Tensor, episode: Tensor, step: Tensor, scale: Tensor) -> Tensor:
         """Return noisy observations of ``obs`` (W, A, O), W a multiple of N; ``scale`` (O,) is the
