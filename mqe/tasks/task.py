@@ -4,6 +4,7 @@ simulator.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -109,127 +110,6 @@ class Task(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-class TermTask:
-    """Base class of a task that is made of terms.
-
-    A subclass has ``layout``, ``command``, ``targets``, and the features that its terms are
-    functions of.
-    """
-
-    num_agents: int
-    action_sizes: tuple[int, ...]
-    max_episode_length: int
-    state_type = "EP"
-    decision_period = 1
-    mirror: MirrorImage | None = None
-    planar: Planar | None = None
-
-    def __init__(
-        self,
-        terms: TaskTerms,
-        worlds: Worlds,
-        kept: Memory | None = None,
-        memory: Tensor | None = None,
-    ) -> None:
-        """Consist of ``terms``; ``kept`` is the memory of the features, ``memory`` (N, C) the part
-        of it that observations show.
-        """
-        self.terms = terms
-        self._kept = kept or Memory(worlds)
-        self._memories = [self._kept, *terms.memories().values()]
-        if memory is None:
-            memory = torch.zeros(worlds.num_envs, 0, device=worlds.device)
-        self.memory = memory
-        self.obs_sizes: tuple[int, ...] = (terms.observations.size,) * worlds.num_agents
-        self.state_size = terms.state.size
-        self.noise_scale = terms.observations.noise_scale
-        self.reward_names = terms.rewards.names
-        self.metric_names = terms.measures.columns
-        self.episode_metric_names = terms.metrics.columns
-
-    def scene_features(self, state: SceneState, memory: Tensor) -> Any:
-        """Return the features that robots and critic observe, of any W worlds."""
-        raise NotImplementedError
-
-    def step_features(self, state: SceneState, prev: SceneState) -> Any:
-        """Return the features of the control step from ``prev`` to ``state``."""
-        raise NotImplementedError
-
-    def episode_features(
-        self, sums: Tensor, steps: Tensor, terminated: Terminated
-    ) -> EpisodeFeatures:
-        """Return the features of finished episodes."""
-        return EpisodeFeatures(sums, steps, terminated, self.terms.measures)
-
-    def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask``."""
-        for memory in self._memories:
-            memory.reset(mask)
-
-    def disturb(self, step: Tensor) -> Disturbance | None:
-        """Leave the robots alone."""
-        return None
-
-    def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
-        """Compute rewards, terminations and measures of the control step from ``prev`` to
-        ``state``.
-        """
-        features = self.step_features(state, prev)
-        # First, because rewards may be given for them.
-        features.terminated = self.terms.terminations(features)
-        rewards = self.terms.rewards(features)
-        return Outcome(rewards, features.terminated.rows, self.terms.measures(features))
-
-    def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return observations and critic state."""
-        features = self.scene_features(state, memory)
-        return self.terms.observations(features), self.terms.state(features)
-
-    def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
-        """Return the metrics of episodes."""
-        terminated = Terminated(endings, self.terms.terminations)
-        return self.terms.metrics(self.episode_features(sums, steps, terminated))
-
-    def mirror_image(self, action: Mirror) -> MirrorImage | None:
-        """Return the mirror image of observations, actions and states; None if a term of the
-        observations has none.
-        """
-        obs = self.terms.observations.mirror
-        return None if obs is None else MirrorImage(obs, action, self.terms.state.mirror)
-
-    @property
-    def spec(self) -> TeamSpec:
-        """Sizes, and what a team is built for."""
-        return TeamSpec(
-            tuple(self.obs_sizes),
-            tuple(self.action_sizes),
-            self.state_size,
-            self.state_type,
-            self.mirror,
-            self.planar,
-        )
-
-    def use_blocks(self, worlds: ActiveWorlds) -> None:
-        """Do nothing: there is no network."""
-
-    def excuse_robots(self, is_dead: Tensor) -> None:
-        """Do nothing: no robot's fall ends an episode."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the memory of features and terms."""
-        memories = self.terms.memories().items()
-        return {
-            "memory": self._kept.state_dict(),
-            "terms": {name: memory.state_dict() for name, memory in memories},
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``."""
-        self._kept.load_state_dict(state["memory"])
-        for name, memory in self.terms.memories().items():
-            memory.load_state_dict(state["terms"][name])
-
-
 class TaskDefaults:
     """Base class with what most tasks have in common: no memory, no disturbance, no mirror
     image.
@@ -279,3 +159,96 @@ class TaskDefaults:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take nothing."""
+
+
+class TermTask(TaskDefaults, ABC):
+    """Base class of a task that is made of terms.
+
+    A subclass has ``layout``, ``command``, ``targets``, and the features that its terms are
+    functions of.
+    """
+
+    max_episode_length: int
+
+    def __init__(
+        self,
+        terms: TaskTerms,
+        worlds: Worlds,
+        kept: Memory | None = None,
+        memory: Tensor | None = None,
+    ) -> None:
+        """Consist of ``terms``; ``kept`` is the memory of the features, ``memory`` (N, C) the part
+        of it that observations show.
+        """
+        self.obs_sizes = (terms.observations.size,) * worlds.num_agents
+        self.state_size = terms.state.size
+        super().__init__(worlds.num_envs, torch.device(worlds.device))
+        if memory is not None:
+            self.memory = memory
+        self.noise_scale = terms.observations.noise_scale
+        self.terms = terms
+        self._kept = kept or Memory(worlds)
+        self._memories = [self._kept, *terms.memories().values()]
+        self.reward_names = terms.rewards.names
+        self.metric_names = terms.measures.columns
+        self.episode_metric_names = terms.metrics.columns
+
+    @abstractmethod
+    def scene_features(self, state: SceneState, memory: Tensor) -> Any:
+        """Return the features that robots and critic observe, of any W worlds."""
+
+    @abstractmethod
+    def step_features(self, state: SceneState, prev: SceneState) -> Any:
+        """Return the features of the control step from ``prev`` to ``state``."""
+
+    def episode_features(
+        self, sums: Tensor, steps: Tensor, terminated: Terminated
+    ) -> EpisodeFeatures:
+        """Return the features of finished episodes."""
+        return EpisodeFeatures(sums, steps, terminated, self.terms.measures)
+
+    def begin(self, mask: Tensor) -> None:
+        """Forget the old episodes of ``mask``."""
+        for memory in self._memories:
+            memory.reset(mask)
+
+    def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
+        """Compute rewards, terminations and measures of the control step from ``prev`` to
+        ``state``.
+        """
+        features = self.step_features(state, prev)
+        # First, because rewards may be given for them.
+        features.terminated = self.terms.terminations(features)
+        rewards = self.terms.rewards(features)
+        return Outcome(rewards, features.terminated.rows, self.terms.measures(features))
+
+    def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Return observations and critic state."""
+        features = self.scene_features(state, memory)
+        return self.terms.observations(features), self.terms.state(features)
+
+    def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
+        """Return the metrics of episodes."""
+        terminated = Terminated(endings, self.terms.terminations)
+        return self.terms.metrics(self.episode_features(sums, steps, terminated))
+
+    def mirror_image(self, action: Mirror) -> MirrorImage | None:
+        """Return the mirror image of observations, actions and states; None if a term of the
+        observations has none.
+        """
+        obs = self.terms.observations.mirror
+        return None if obs is None else MirrorImage(obs, action, self.terms.state.mirror)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the memory of features and terms."""
+        memories = self.terms.memories().items()
+        return {
+            "memory": self._kept.state_dict(),
+            "terms": {name: memory.state_dict() for name, memory in memories},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a ``state_dict``."""
+        self._kept.load_state_dict(state["memory"])
+        for name, memory in self.terms.memories().items():
+            memory.load_state_dict(state["terms"][name])
