@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from harl_mapush.evaluation.gait.gait_worlds import GaitPolicy, GaitWorlds, PhysicsStep
 from mqe.registry import SimCfg
-from mqe.world.objects import CUBOID, ObjectCfg
+from mqe.world.objects import CUBOID
 from mqe.world.robots import DEFAULT_ROBOT
 from mqe.world.scene import STEP_DT
 
@@ -46,7 +45,7 @@ def measure_push_limits(
                     sim,
                     seed,
                     num_robots,
-                    obj=_with_mass(CUBOID, mass),
+                    obj=CUBOID.with_mass(mass),
                     start=(-START_DISTANCE, 0.0 if direction > 0.0 else math.pi),
                     actuators=actuators,
                     robot=robot,
@@ -114,9 +113,3 @@ class _Pushing:
         self._force += force[:, 0]
         self._contact += force.norm(dim=1) > IN_CONTACT
         self._num_steps += 1
-
-
-def _with_mass(obj: ObjectCfg, mass: float) -> ObjectCfg:
-    """Return an object of one part with another mass [kg]."""
-    (part,) = obj.geoms
-    return replace(obj, geoms=(replace(part, mass=mass),))
