@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor
 
 from mqe.env.observer import Observer
 
 
-class EpisodeWatcher(Observer):
+class EpisodeWatcher(Observer, ABC):
     """An observer with metrics of episodes, for ``calculator.first_episodes``."""
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
@@ -23,6 +25,6 @@ class EpisodeWatcher(Observer):
         """Return which worlds (N,) a control step counts in, of those in which it is ``live``."""
         return live & ~self._is_finished
 
+    @abstractmethod
     def episodes(self) -> dict[str, Tensor]:
         """Return the measurements (N,) by name."""
-        raise NotImplementedError
