@@ -43,8 +43,8 @@ def stored_file(folder: Path, name: str) -> str:
 
     It is the first actor's for every actor of a checkpoint that stores a shared actor once.
     """
-    is_first_shared = name.startswith("actor_agent") and not (folder / name).is_file()
-    if is_first_shared and read_manifest(folder).get(SHARED_ACTOR):
+    is_missing_actor = name.startswith("actor_agent") and not (folder / name).is_file()
+    if is_missing_actor and read_manifest(folder).get(SHARED_ACTOR):
         return actor_file(0)
     return name
 

@@ -188,7 +188,7 @@ class WorldModel:
             self.acting.load_state_dict(self.ensemble.state_dict())
 
     def separate(self) -> None:
-        """Give rollouts a copy of the ensemble, so that a thread can train the ensemble."""
+        """Use a copy of the ensemble in rollouts; a thread may then train the original."""
         self.acting = deepcopy(self.ensemble)
 
     @torch.no_grad()

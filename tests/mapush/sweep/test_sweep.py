@@ -363,9 +363,10 @@ def test_the_summary_warns_of_ties(tmp_path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_rewards_and_unstaggered_starts_need_no_whole_episode(tmp_path) -> None:
     long = SMALL | {"task": {"episode_length_s": 20.0}}
-    make_space(tmp_path, settings=long, metric="reward/total")
+    assert make_space(tmp_path, settings=long, metric="reward/total").cfg.metric == "reward/total"
     together = SMALL["runner"] | {"staggered_start": False}
-    make_space(tmp_path, settings=long | {"runner": together})
+    space = make_space(tmp_path, settings=long | {"runner": together})
+    assert not space.base["runner"]["staggered_start"]
 
 
 # The engine

@@ -39,7 +39,9 @@ class Shown:
         self.view.aim(self.data, self.camera, ASPECT, covered)
 
     def places(self) -> np.ndarray:
-        """Return where robots, object and goal are in the picture (P, 2), each within [-1, 1]."""
+        """Return the places x, y of robots, object and goal in the picture, in [-1, 1], and the
+        margin around each (P, 3).
+        """
         axes = camera_axes(self.camera.azimuth, self.camera.elevation)
         lookat = self.data.subtree_com[self.camera.trackbodyid]
         eye = lookat - self.camera.distance * axes[2]

@@ -15,7 +15,7 @@ MODEL = mujoco.MjSpec().compile()
 
 
 class Window:
-    """A window whose thread draws for a while after it was told to end."""
+    """A window that goes on drawing for a while after the order to end."""
 
     def __init__(self) -> None:
         self._is_over = threading.Event()
