@@ -25,13 +25,13 @@ from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import PhysicsStep
 from mqe.tasks.episode_report import Metrics, mean, rate
+from mqe.tasks.push.features import NOSE_ANGLE
 from mqe.world.geometry import length
 from mqe.world.objects import REST_SPEED
 from mqe.world.scene import PARTS, PHYSICS_DT
 from mqe.world.state import SceneState
 
 PUSH_FORCE = 1.0  # [N]
-NOSE_ANGLE = math.radians(60.0)  # a push within this angle of the nose is ahead, of the tail back
 DIRECTIONS = ("ahead", "sideways", "backwards")
 PREFIX = "pushing/"  # of the names of episodes' sums, which are not metrics yet
 # Sums of an episode for each robot, then of the team.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 EFFORT_TIME = 1.0  # [s] over which pushes are averaged: legs push in jolts
 LEAST_EFFORT = 1.0  # [N] a team that pushes less hard has no shares
 LEAST_FORCE = 1e-3  # [N] a force has a direction
+NOSE_ANGLE = math.radians(60.0)  # a push within this angle of the nose is ahead, of the tail back
 TANGLE_TIME = 1.0  # [s] two robots in contact for so long without interruption are tangled
 # [s] A shorter gap is no interruption: legs that are caught in one another still step.
 GAP_TIME = 0.1
@@ -219,6 +221,16 @@ class SceneFeatures:
         nose = self.state.robot_frame[..., 0, :]
         cosine = (force * nose).sum(dim=-1) / force.norm(dim=-1).clamp(min=LEAST_FORCE)
         return self.useful_push.clamp(min=0.0) * cosine.clamp(min=0.0)
+
+    @cached_property
+    def push_astray(self) -> Tensor:
+        """(N, A) [N] each robot's push on the object, whichever way, if it is more than 60 degrees
+        off its nose; else 0.
+        """
+        force = self.state.contact_force[..., :2]
+        magnitude = force.norm(dim=-1)
+        along = (force * self.state.robot_frame[..., 0, :]).sum(dim=-1)
+        return magnitude * (along < math.cos(NOSE_ANGLE) * magnitude)
 
     @cached_property
     def places_b(self) -> Tensor:

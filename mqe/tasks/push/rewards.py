@@ -195,6 +195,12 @@ REWARDS: Registry[RewardTerm] = Registry(
             lambda m: m.push_ahead * STEP_DT,
             "N s",
         ),
+        "impulse_astray": RewardTerm(
+            "the robot's own impulse on the object more than 60 degrees off its nose (a penalty: "
+            "weight below 0)",
+            lambda m: m.push_astray * STEP_DT,
+            "N s",
+        ),
         "shared_progress": RewardTerm(
             "new ground towards the goal times how equally the robots push (0 alone, 1 alike)",
             lambda m: m.shared_progress,

@@ -148,6 +148,17 @@ def test_useful_impulse_is_what_pushes_towards_the_goal() -> None:
     assert term("useful_impulse", features(state)) == pytest.approx([22 * 0.02, -4 * 0.02])
 
 
+def test_impulses_ahead_and_astray_go_by_the_nose() -> None:
+    # Noses point along x. Robot 0 pushes along the goal's direction, 53 degrees off its nose;
+    # robot 1 pushes along y, 90 degrees off.
+    force = tensor([[[3.0, 4.0, 99.0], [0.0, 5.0, 0.0]]])
+    m = features(changed(STATE, contact_force=force))
+    assert term("impulse_ahead", m) == pytest.approx([5.0 * 0.6 * 0.02, 0.0])
+    assert term("impulse_astray", m) == pytest.approx([0.0, 5.0 * 0.02])
+    nothing = features(changed(STATE, contact_force=torch.zeros(1, 2, 3)))
+    assert term("impulse_astray", nothing) == [0.0, 0.0]
+
+
 def test_crowding_and_time() -> None:
     close = scene(
         [[0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [0.0, 0.48, 0.0]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0]
