@@ -104,7 +104,7 @@ class MultiAgentEnv:
             )
         self.randomization = randomization
         if randomization.has_losses:
-            task.excuse_robots(randomization.is_dead)
+            task.excuse_robots(randomization.is_out)
 
         # Of the present episodes.
         self._state: SceneState | None = None

@@ -99,9 +99,9 @@ class Task(Protocol):
         """Run frozen networks over blocks of ``worlds``; called before the first step."""
         ...
 
-    def excuse_robots(self, is_dead: Tensor) -> None:
-        """Let falls and collapses of the robots that are True in ``is_dead`` (N, A), live, end no
-        episode; called before the first step.
+    def excuse_robots(self, is_out: Tensor) -> None:
+        """Expect nothing of the robots that are True in ``is_out`` (N, A), live: they are dead or
+        absent; called before the first step.
         """
         ...
 
@@ -150,8 +150,8 @@ class TaskDefaults:
     def use_blocks(self, worlds: ActiveWorlds) -> None:
         """Do nothing: there is no network."""
 
-    def excuse_robots(self, is_dead: Tensor) -> None:
-        """Do nothing: no robot's fall ends an episode."""
+    def excuse_robots(self, is_out: Tensor) -> None:
+        """Do nothing: nothing is expected of a single robot."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: an episode goes by the scene alone."""

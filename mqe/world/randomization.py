@@ -243,8 +243,9 @@ class Randomization:
         num_draws = len(_EpisodeDraws._fields)
         self._draws = _EpisodeDraws(*columns[:num_draws])
         self._loss = _LossDraws(*columns[num_draws:]) if self.has_losses else None
-        # (N, A) robots without power in the present control step, live.
+        # (N, A) robots without power in the present control step, live; and with the absent ones.
         self.is_dead = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
+        self.is_out = torch.zeros_like(self.is_dead)
         kick = [bounds(cfg.kick_speed), (0.0, TWO_PI)] * scene.num_robots
         self._step = UniformRanges([(-cfg.latency_jitter, cfg.latency_jitter), *kick], device)
         zero = torch.zeros(num_envs, dtype=torch.int64, device=device)
@@ -302,9 +303,10 @@ class Randomization:
         """Return joint targets (N, A, J) [rad] that are the joints' own positions ``joint_pos``
         for dead robots, so that their motors only damp.
         """
-        if "dead" not in self.cfg.lost_robots:
+        if not self.has_losses:
             return targets
         self.is_dead.copy_(self._lost("dead") & self._is_past_loss(step))
+        self.is_out.copy_(self.is_dead | self._lost("absent"))
         return torch.where(self.is_dead.unsqueeze(-1), joint_pos, targets)
 
     def _lost(self, way: str) -> Tensor:

@@ -100,26 +100,36 @@ class Teamwork:
         self.effort = effort
         self.nearest = nearest
 
-    def update(self, push: Tensor, prev_distance: Tensor, distance: Tensor) -> Tensor:
+    def update(
+        self,
+        push: Tensor,
+        prev_distance: Tensor,
+        distance: Tensor,
+        is_out: Tensor | None = None,
+    ) -> Tensor:
         """Count one control step; return the new ground that it gained, times how equally the
         robots push, (N,) [m].
 
         The object came from ``prev_distance`` to ``distance`` (N,) [m] of the goal. ``push`` (N, A)
         [N] is each robot's push towards the goal at the end; a push away from the goal counts as 0.
+        Robots of ``is_out`` (N, A) have no share.
         """
         self.effort.lerp_(push.clamp(min=0.0), STEP_DT / EFFORT_TIME)
         torch.minimum(self.nearest, prev_distance, out=self.nearest)
         gained = (self.nearest - distance).clamp(min=0.0)
         torch.minimum(self.nearest, distance, out=self.nearest)
-        return gained * self.equality
+        return gained * self.equality(is_out)
 
-    @property
-    def equality(self) -> Tensor:
-        """(N,) A times the least robot's share of all efforts: 1 if all push alike, 0 if one does
-        not push.
+    def equality(self, is_out: Tensor | None = None) -> Tensor:
+        """Return A times the least robot's share (N,) of all efforts: 1 if all push alike, 0 if
+        one does not push. Of robots of ``is_out`` (N, A), A is the number of the others.
         """
-        total = self.effort.sum(dim=1).clamp(min=LEAST_EFFORT)
-        return self.effort.amin(dim=1) * self.effort.shape[1] / total
+        if is_out is None:
+            total = self.effort.sum(dim=1).clamp(min=LEAST_EFFORT)
+            return self.effort.amin(dim=1) * self.effort.shape[1] / total
+        total = self.effort.masked_fill(is_out, 0.0).sum(dim=1).clamp(min=LEAST_EFFORT)
+        least = self.effort.masked_fill(is_out, torch.finfo().max).amin(dim=1)
+        return least * (~is_out).sum(dim=1) / total
 
 
 class TangleTimers:
@@ -331,15 +341,15 @@ class StepFeatures(SceneFeatures):
         collapse: CollapseTimers | None = None,
         tangle: TangleTimers | None = None,
         rest: Tensor | None = None,
-        is_dead: Tensor | None = None,
+        is_out: Tensor | None = None,
     ) -> None:
         """Describe the control step from ``prev`` to ``state``, with the team's ``teamwork`` and
         timers up to its start.
 
         Without the timers of ``collapse`` and ``tangle`` no robot collapses, and none are tangled.
         ``rest`` (N,) [s] is the time for which the object has rested at the goal; without it, the
-        object need not rest. Robots of ``is_dead`` (N, A) neither fall nor collapse; without it,
-        all may.
+        object need not rest. Robots of ``is_out`` (N, A) neither fall nor collapse, and nobody
+        waits for their push; without it, all are there.
         """
         super().__init__(state, constants)
         self.prev = prev
@@ -347,7 +357,7 @@ class StepFeatures(SceneFeatures):
         self._collapse = collapse
         self._tangle = tangle
         self._rest = rest
-        self._is_dead = is_dead
+        self._is_out = is_out
 
     @cached_property
     def shared_progress(self) -> Tensor:
@@ -355,7 +365,7 @@ class StepFeatures(SceneFeatures):
         read counts this control step.
         """
         return self._teamwork.update(
-            self.useful_push, self.prev.goal_distance, self.state.goal_distance
+            self.useful_push, self.prev.goal_distance, self.state.goal_distance, self._is_out
         )
 
     @cached_property
@@ -391,7 +401,7 @@ class StepFeatures(SceneFeatures):
     def is_lost(self) -> Tensor:
         """(3, N) bool: a roll, a pitch or a height is beyond its limit."""
         return self.constants.posture.lost(
-            self.state.rotation, self.state.body_pos[..., 2], self._is_dead
+            self.state.rotation, self.state.body_pos[..., 2], self._is_out
         )
 
     @cached_property
@@ -403,8 +413,8 @@ class StepFeatures(SceneFeatures):
             return self.never
         self._collapse.update(self.state)
         collapsed = self._collapse.collapsed
-        if self._is_dead is not None:
-            collapsed = collapsed & ~self._is_dead
+        if self._is_out is not None:
+            collapsed = collapsed & ~self._is_out
         return collapsed.any(dim=1)
 
     @cached_property

@@ -33,7 +33,7 @@ from mqe.tasks.push.terminations import (
     ROLL_LIMIT,
     TERMINATIONS,
 )
-from mqe.tasks.task import TermTask
+from mqe.tasks.task import Outcome, TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
 from mqe.tasks.terms import Memory, TaskTerms, Terminated, TermRegistry, Worlds
 from mqe.vec_env import Mirror, MirrorImage, Planar
@@ -240,7 +240,7 @@ class PushTask(TermTask):
         self._rest: Tensor | None = None
         if cfg.success_rest_s > 0.0:
             self._rest = memory.remember("rest")
-        self._is_dead: Tensor | None = None
+        self._is_out: Tensor | None = None
         num_pairs = len(self.constants.pairs.robots)
         self._tangle = TangleTimers(memory.remember("tangle", num_pairs, TangleTimers.SIZE))
 
@@ -293,11 +293,11 @@ class PushTask(TermTask):
         """Run the gait over blocks of the active ones of ``worlds``."""
         self._controller.use_blocks(worlds)
 
-    def excuse_robots(self, is_dead: Tensor) -> None:
-        """Let falls and collapses of the robots that are True in ``is_dead`` (N, A) end no
-        episode.
+    def excuse_robots(self, is_out: Tensor) -> None:
+        """Let falls and collapses of the robots that are True in ``is_out`` (N, A) end no episode,
+        and pay them the mean of the others' rewards.
         """
-        self._is_dead = is_dead
+        self._is_out = is_out
 
     def command(self, actions: Tensor) -> None:
         """Take actions (N, A, 3) in [-1, 1] and hold the velocities they ask for."""
@@ -321,8 +321,20 @@ class PushTask(TermTask):
             self._collapse,
             self._tangle,
             self._rest,
-            self._is_dead,
+            self._is_out,
         )
+
+    def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
+        """Compute rewards, terminations and measures of the control step from ``prev`` to
+        ``state``.
+        """
+        outcome = super().evaluate(state, prev)
+        if self._is_out is None:
+            return outcome
+        is_there = (~self._is_out).float()
+        mean = (outcome.rewards * is_there).sum(dim=2) / is_there.sum(dim=1).clamp(min=1.0)
+        rewards = torch.where(self._is_out, mean.unsqueeze(2), outcome.rewards)
+        return outcome._replace(rewards=rewards)
 
     def episode_features(self, sums: Tensor, steps: Tensor, terminated: Terminated) -> PushEpisodes:
         """Return the features of finished episodes."""

@@ -49,17 +49,17 @@ class Posture:
         limits += [[HEIGHT_LIMIT] * (num_agents + 1)]
         self._limits = torch.tensor(limits, device=device).unsqueeze(1)  # (3, 1, B)
 
-    def lost(self, rotation: Tensor, body_z: Tensor, is_dead: Tensor | None = None) -> Tensor:
+    def lost(self, rotation: Tensor, body_z: Tensor, is_out: Tensor | None = None) -> Tensor:
         """Return three masks (3, N): a robot rolls too far, pitches too far, a body's height is
         off.
 
         ``rotation`` (N, B, 3, 3) and heights ``body_z`` (N, B) [m] are those of the robots and,
-        last, of the object. Those of the robots of ``is_dead`` (N, A) do not count.
+        last, of the object. Those of the robots of ``is_out`` (N, A) do not count.
         """
         off = torch.stack((*roll_pitch_of(rotation), body_z - self._spawn_height))
         is_off = off.abs() > self._limits
-        if is_dead is not None:
-            is_off = is_off & ~torch.nn.functional.pad(is_dead, (0, 1))
+        if is_out is not None:
+            is_off = is_off & ~torch.nn.functional.pad(is_out, (0, 1))
         return is_off.any(dim=2)
 
 

@@ -275,7 +275,7 @@ def test_efforts_are_pushes_towards_the_goal_of_about_the_last_second() -> None:
     for _ in range(49):
         teamwork.update(push, still, still)
     assert teamwork.effort[0, 0].item() == pytest.approx(10.0 * (1.0 - 0.98**50), rel=1e-4)
-    assert teamwork.equality.tolist() == [0.0]  # one of the three does nothing
+    assert teamwork.equality().tolist() == [0.0]  # one of the three does nothing
     memory.reset(tensor([True]))
     assert not teamwork.effort.any()
 
@@ -284,7 +284,14 @@ def test_equality_is_one_where_all_push_alike_and_the_least_share_in_between() -
     _, teamwork = make_teamwork(3, 2)
     teamwork.effort.copy_(tensor([[20.0, 20.0], [30.0, 10.0], [0.1, 0.1]]))
     # A third team that hardly touches the object has 0.2 N of the 1 N that shares begin with.
-    assert teamwork.equality.tolist() == pytest.approx([1.0, 0.5, 0.2])
+    assert teamwork.equality().tolist() == pytest.approx([1.0, 0.5, 0.2])
+
+
+def test_nobody_waits_for_the_push_of_a_robot_that_is_out() -> None:
+    _, teamwork = make_teamwork(3, 3)
+    teamwork.effort.copy_(tensor([[20.0, 20.0, 0.0], [30.0, 10.0, 9.0], [5.0, 5.0, 5.0]]))
+    is_out = tensor([[False, False, True]] * 2 + [[True] * 3])
+    assert teamwork.equality(is_out).tolist() == pytest.approx([1.0, 0.5, 0.0])
 
 
 def test_only_new_ground_is_shared_progress() -> None:
@@ -293,7 +300,7 @@ def test_only_new_ground_is_shared_progress() -> None:
     gained = []
     for before, after in ((3.0, 2.9), (2.9, 3.2), (3.2, 2.9), (2.9, 2.7)):
         shared = teamwork.update(push, tensor([before]), tensor([after]))
-        gained.append(shared.item() / teamwork.equality.item())
+        gained.append(shared.item() / teamwork.equality().item())
     assert gained == pytest.approx([0.1, 0.0, 0.0, 0.2], abs=1e-6)
     memory.reset(tensor([True]))
     assert teamwork.update(push, tensor([5.0]), tensor([5.0])).item() == 0.0

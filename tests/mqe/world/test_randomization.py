@@ -243,14 +243,28 @@ def test_a_teammate_that_falls_ends_the_episode_as_before():
     env = env_with(RandomizationCfg(lost_robots=("dead",)), 4)
     env.reset()
     env.step(torch.zeros(4, 2, 3))
-    is_dead = env.randomization.is_dead
     for i in range(2):  # every robot on its back
         env.sim.qpos[:, 19 * i + 3 : 19 * i + 7] = torch.tensor([0.0, 1.0, 0.0, 0.0])
     features = env.task.step_features(read_state(env.sim, env.scene), env.state)
     assert features.is_lost[0].all()
-    is_dead.fill_(True)
+    env.randomization.is_out.fill_(True)
     features = env.task.step_features(read_state(env.sim, env.scene), env.state)
     assert not features.is_lost[0].any()
+    env.close()
+
+
+def test_a_robot_that_is_out_is_paid_the_mean_of_the_others():
+    env = env_with(RandomizationCfg(lost_robots=("absent", "dead")), 12)
+    env.reset()
+    rewards = env.step(torch.ones(12, 2, 3)).reward
+    assert (env.randomization.is_out.sum(dim=1) == 1).all()
+    assert torch.equal(rewards[:, 0], rewards[:, 1])
+    env.randomization.is_out.fill_(False)
+    state = env.state
+    own = env.task.evaluate(state, state).rewards.sum(dim=0)
+    assert (own[:, 0] != own[:, 1]).all()
+    env.randomization.is_out.fill_(True)
+    assert not env.task.evaluate(state, state).rewards.any()  # nobody is there
     env.close()
 
 
