@@ -21,9 +21,10 @@ from mqe.registry import SimCfg, make_env
 from mqe.viewer.video import Film, film_states
 from mqe.world.broken_worlds import BrokenWorld
 from mqe.world.randomization import RandomizationCfg
+from mqe.world.scene import Scene
 
 FOLDER = "broken"  # in a run's folder
-# Parts of a row of SceneState.rows, in order.
+# Parts of a row of SceneState.rows, in order; obstacles follow the goal's place.
 _PARTS = ("qpos", "qvel", "contact_forces", "goal_pos")
 
 
@@ -42,7 +43,7 @@ class BrokenLog(Callback):
         self._ranks = ranks
         self._left = most - len(list(self._folder.glob("*.npz")))
         self._recorder = env.record_broken_worlds()
-        self._model = env.scene.model
+        self._scene = env.scene
 
     def on_broken_worlds(self, env_steps: int) -> str | None:
         """Write the worlds that broke in the last iteration; return the commonest cause and a file.
@@ -78,8 +79,7 @@ class BrokenLog(Callback):
         )
 
     def _save(self, path: Path, world: BrokenWorld) -> None:
-        model = self._model
-        ends = np.cumsum((model.nq, model.nv, model.nsensordata))
+        ends = np.cumsum(_sizes(self._scene))[:-1]
         parts = dict(zip(_PARTS, np.split(world.rows, ends, axis=1), strict=True))
         texts = {"cause": np.array(world.cause), "settings": np.array(self._settings)}
         np.savez_compressed(path, allow_pickle=False, **parts, **texts)
@@ -99,8 +99,7 @@ def replay(path: Path, film: Path) -> tuple[Film, str]:
         seed=0,
     )
     try:
-        model = env.scene.model
-        sizes = (model.nq, model.nv, model.nsensordata, 3)
+        sizes = _sizes(env.scene)
         if [content[name].shape[1:] for name in _PARTS] != [(size,) for size in sizes]:
             raise ConfigError(
                 f"--replay {str(path)!r}: damaged, its states do not fit the scene of its settings"
@@ -109,6 +108,13 @@ def replay(path: Path, film: Path) -> tuple[Film, str]:
         return film_states(env, content["qpos"], content["goal_pos"], film, cause), cause
     finally:
         env.close()
+
+
+def _sizes(scene: Scene) -> tuple[int, int, int, int]:
+    """Return the sizes of the parts of a state."""
+    model = scene.model
+    before_goal = (model.nq, model.nv, scene.num_forces)
+    return (*before_goal, scene.num_rows - sum(before_goal))
 
 
 def _read(path: Path) -> Mapping[str, NDArray[Any]]:

@@ -25,7 +25,9 @@ class BrokenWorldRecorder(LastStates):
         limits = Limits(self._scene, torch.device("cpu"))
         broken = []
         for world, rows in self.take().items():
-            state = SceneState(rows, self._scene.num_robots, self._scene.object is not None)
+            scene = self._scene
+            has_object = scene.object is not None
+            state = SceneState(rows, scene.num_robots, has_object, scene.num_obstacles)
             cause = limits.complaint(state)
             cause = cause or "the simulator gave up on it, or an action was no number"
             broken.append(BrokenWorld(self._first_world + world, cause, rows.t().numpy()))

@@ -39,7 +39,14 @@ from mqe.tasks.task import Outcome, Task
 from mqe.vec_env import ALL_WORLDS, Share, TimeStep
 from mqe.world.broken_worlds import Limits
 from mqe.world.randomization import Randomization, RandomizationCfg
-from mqe.world.scene import DECIMATION, STEP_DT, Scene, pack_layout, read_state
+from mqe.world.scene import (
+    DECIMATION,
+    STEP_DT,
+    Scene,
+    pack_layout,
+    read_state,
+    turn_obstacles,
+)
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
@@ -380,6 +387,9 @@ class MultiAgentEnv:
             targets, self._episode, self._steps
         )
         self._disturb(velocity_kicks)
+        props = self.task.moved_props()
+        if props is not None:
+            self.sim.mocap_pos[:, 1:].copy_(props)
         if not any(observer.needs_physics_steps for observer in self._observers):
             self.sim.step(DECIMATION, targets)
             return self.sim.failed
@@ -463,6 +473,7 @@ class MultiAgentEnv:
         self.randomization.begin(mask, self._episode)
         layout = self.randomization.placed(self.task.layout(self._episode))
         self.sim.write(mask, *pack_layout(self.scene, layout))
+        turn_obstacles(self.sim, self.scene, layout, mask)
         self._state = read_state(self.sim, self.scene)
         self._state.forces.masked_fill_(mask.unsqueeze(1), 0.0)
         self.task.begin(mask)

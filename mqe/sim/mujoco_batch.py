@@ -43,6 +43,7 @@ class MujocoBatchSimulator:
         self.qvel = self._bind("qvel")
         self.ctrl = self._bind("ctrl")
         self.mocap_pos = self._bind("mocap_pos")
+        self.mocap_quat = self._bind("mocap_quat")
         self.xfrc_applied = self._bind("xfrc_applied")
         self._warmstart = self._bind("qacc_warmstart")
         self._time = self._bind("time")
@@ -144,7 +145,7 @@ class MujocoBatchSimulator:
             view.copy_(state[name])
 
     def _state(self) -> dict[str, Tensor]:
-        return {
+        state = {
             "qpos": self.qpos,
             "qvel": self.qvel,
             "ctrl": self.ctrl,
@@ -153,6 +154,9 @@ class MujocoBatchSimulator:
             "qacc_warmstart": self._warmstart,
             "time": self._time,
         }
+        if self.model.nmocap > 1:  # a goal alone is never turned
+            state["mocap_quat"] = self.mocap_quat
+        return state
 
     def close(self) -> None:
         """Drop the worlds, whose threads end with the last reference; a second time does

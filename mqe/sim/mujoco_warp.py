@@ -115,7 +115,11 @@ def capacity(model: mujoco.MjModel) -> Capacity:
     others = model.ntree - robots
     friction_rows = int((model.dof_frictionloss > 0.0).sum())  # one each, always
     rows = 64 + 36 * robots + 24 * others + friction_rows
-    return Capacity(contacts=14 + 14 * robots + 8 * others, rows=rows)
+    contacts = 14 + 14 * robots + 8 * others
+    if model.nmocap > 1:  # obstacles: a box against a wall, and robots beside it
+        rows += 12 * (robots + others)
+        contacts += 4 * (robots + others)
+    return Capacity(contacts, rows)
 
 
 class MujocoWarpSimulator:
@@ -280,6 +284,7 @@ class MujocoWarpSimulator:
         data.qvel[:] = self.qvel[env].cpu().numpy()
         data.ctrl[:] = self.ctrl[env].cpu().numpy()
         data.mocap_pos[:] = self.mocap_pos[env].cpu().numpy()
+        data.mocap_quat[:] = self.mocap_quat[env].cpu().numpy()
         mujoco.mj_forward(self.model, data)
         return data
 
@@ -314,7 +319,7 @@ class MujocoWarpSimulator:
         self.load_state_dict(state)
 
     def _state(self) -> dict[str, Tensor]:
-        return {
+        state = {
             "qpos": self.qpos,
             "qvel": self.qvel,
             "ctrl": self.ctrl,
@@ -323,6 +328,9 @@ class MujocoWarpSimulator:
             "qacc_warmstart": self._warmstart,
             "time": self._time,
         }
+        if self.model.nmocap > 1:  # a goal alone is never turned
+            state["mocap_quat"] = self.mocap_quat
+        return state
 
     def _lost_bits(self) -> int:
         """All bits that any world lost contacts by since the last ``grow_buffers``; waits for the
@@ -355,6 +363,7 @@ class MujocoWarpSimulator:
         self.qvel = wp.to_torch(data.qvel)
         self.ctrl = wp.to_torch(data.ctrl)
         self.mocap_pos = wp.to_torch(data.mocap_pos)
+        self.mocap_quat = wp.to_torch(data.mocap_quat)
         self.xfrc_applied = wp.to_torch(data.xfrc_applied)
         self.sensordata = wp.to_torch(data.sensordata)
         self._time = wp.to_torch(data.time)

@@ -18,9 +18,9 @@ class SimulatorError(RuntimeError):
 class Simulator(Protocol):
     """N worlds of one model. All tensors are live views of the simulator's memory: write in place.
 
-    ``qpos``, ``qvel``, ``ctrl``, ``mocap_pos`` and ``xfrc_applied`` are the state; ``sensordata``
-    is an output, one physics step behind it. The floating point type is the simulator's own
-    (float64 on CPU, float32 on CUDA).
+    ``qpos``, ``qvel``, ``ctrl``, ``mocap_pos``, ``mocap_quat`` and ``xfrc_applied`` are the state;
+    ``sensordata`` is an output, one physics step behind it. The floating point type is the
+    simulator's own (float64 on CPU, float32 on CUDA).
     """
 
     model: mujoco.MjModel  # the shared model, on the host
@@ -36,6 +36,7 @@ class Simulator(Protocol):
     qvel: Tensor  # (N, nv)
     ctrl: Tensor  # (N, nu)
     mocap_pos: Tensor  # (N, nmocap, 3)
+    mocap_quat: Tensor  # (N, nmocap, 4)
     xfrc_applied: Tensor  # (N, nbody, 6) force [N] and torque [N m] on bodies, world frame
     sensordata: Tensor  # (N, nsensordata)
     # (N,) bool: the last step broke this world (an engine error, or a contact buffer overflowed).

@@ -76,6 +76,12 @@ class Task(Protocol):
         """Return what pushes the robots before control step ``step`` (N,) of their episodes."""
         ...
 
+    def moved_props(self) -> Tensor | None:
+        """Return the positions (N, K + M, 3) [m] of obstacles and markers for the coming control
+        step; None: they stay.
+        """
+        ...
+
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge one control step that went from ``prev`` to ``state``."""
         ...
@@ -145,6 +151,10 @@ class TaskDefaults:
 
     def disturb(self, step: Tensor) -> Disturbance | None:
         """Leave the robots alone."""
+        return None
+
+    def moved_props(self) -> Tensor | None:
+        """Leave obstacles and markers alone."""
         return None
 
     def use_blocks(self, worlds: ActiveWorlds) -> None:

@@ -40,6 +40,7 @@ class ShownState(NamedTuple):
 
     qpos: NDArray[np.float64]  # (nq,)
     mocap_pos: NDArray[np.float64]  # (nmocap, 3) [m]
+    mocap_quat: NDArray[np.float64] | None = None  # (nmocap, 4); None: as in the model
 
     def points(self, scene: Scene) -> NDArray[np.float64]:
         """Return the positions (P, 3) [m] of robots, object and goal."""
@@ -97,9 +98,11 @@ class Camera:
         """Aim at the bodies of ``state`` and return the tile to draw."""
         self._follow(state.points(self._scene))
         x, y, z = (float(value) for value in self.view.lookat)
+        turned = b"" if state.mocap_quat is None else state.mocap_quat.tobytes()
         return Tile(
             state.qpos.tobytes(),
             state.mocap_pos.tobytes(),
+            turned,
             (x, y, z),
             float(self.view.distance),
             float(self.view.azimuth),

@@ -124,7 +124,10 @@ class Take(Observer):
             values[world].to("cpu", torch.float64).numpy().copy()
             for values in (sim.qpos, sim.mocap_pos)
         )
-        self._episodes[tile][-1].states.append(ShownState(qpos, mocap_pos))
+        mocap_quat = None
+        if self._env.scene.obstacles:
+            mocap_quat = sim.mocap_quat[world].to("cpu", torch.float64).numpy().copy()
+        self._episodes[tile][-1].states.append(ShownState(qpos, mocap_pos, mocap_quat))
 
 
 def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:

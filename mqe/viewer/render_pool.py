@@ -88,6 +88,7 @@ class Tile(NamedTuple):
 
     qpos: bytes  # (nq,) float64
     mocap_pos: bytes  # (nmocap, 3) float64
+    mocap_quat: bytes  # (nmocap, 4) float64; empty: as in the model
     lookat: tuple[float, float, float]  # [m]
     distance: float  # [m]
     azimuth: float  # [deg]
@@ -276,6 +277,8 @@ class Easel:
         camera = self._camera
         data.qpos[:] = memoryview(tile.qpos).cast("d")
         data.mocap_pos.flat[:] = memoryview(tile.mocap_pos).cast("d")
+        if tile.mocap_quat:
+            data.mocap_quat.flat[:] = memoryview(tile.mocap_quat).cast("d")
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)
         mujoco.mj_camlight(model, data)

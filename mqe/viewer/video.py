@@ -28,6 +28,7 @@ from mqe.viewer.meshes import NO_MESHES, Meshes
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.recording import Episode, FilmedPolicy, Round, Take
 from mqe.viewer.render_pool import Canvas, Mosaic, Painters, Picture, Tile
+from mqe.world.scene import Scene
 
 SUFFIXES = (".mp4", ".gif")
 _FAR = 100.0  # [m, rad] beyond which a state is not drawn
@@ -198,13 +199,13 @@ def layout(num_tiles: int) -> tuple[int, int]:
 def film_states(
     env: MultiAgentEnv,
     qpos: NDArray[np.float32],
-    goal_pos: NDArray[np.float32],
+    fixed: NDArray[np.float32],
     path: str | Path,
     caption: str,
     size: tuple[int, int] = (960, 540),
 ) -> Film:
-    """Film states (T, nq) and goal positions (T, 3) [m] in the scene of ``env``, at half the
-    world's speed.
+    """Film states (T, nq), with goal positions and obstacles (T, ...) as in ``SceneState.rows``, in
+    the scene of ``env``, at half the world's speed.
 
     States that are not finite, or further away than a camera can see, are left out.
     """
@@ -217,10 +218,7 @@ def film_states(
         raise ConfigError(f"{str(path)!r}: none of the {len(qpos)} states can be seen: {caption}")
     camera = Camera(env, 0, rate, canvas.aspect)
     times = [f"{(t - len(qpos)) * env.step_dt:5.2f} s" for t in visible]
-    states = [
-        ShownState(qpos[t].astype(np.float64), goal_pos[t].astype(np.float64).reshape(1, 3))
-        for t in visible
-    ]
+    states = [_shown_state(env.scene, qpos[t], fixed[t]) for t in visible]
     pictures = (
         [camera.tile(state, time, caption)] for state, time in zip(states, times, strict=True)
     )
@@ -228,6 +226,18 @@ def film_states(
         frames = painters.paint(pictures)
         _write(path, frames, len(visible), canvas, rate, canvas.drawn_size)
     return Film(path, len(visible), len(visible) / rate, [])
+
+
+def _shown_state(scene: Scene, qpos: NDArray[np.float32], fixed: NDArray[np.float32]) -> ShownState:
+    """Return the state of ``qpos`` (nq,) with ``fixed``, the goal's place and the obstacles."""
+    num_obstacles = scene.num_obstacles
+    ends = np.cumsum((3 + 3 * num_obstacles, 4 * num_obstacles))
+    places, turns, _ = np.split(fixed.astype(np.float64), ends)
+    pos = np.zeros((scene.model.nmocap, 3))
+    pos[: 1 + num_obstacles] = places.reshape(-1, 3)
+    quat = np.tile((1.0, 0.0, 0.0, 0.0), (scene.model.nmocap, 1))
+    quat[1 : 1 + num_obstacles] = turns.reshape(-1, 4)
+    return ShownState(qpos.astype(np.float64), pos, quat)
 
 
 class _Captioner(NamedTuple):

@@ -152,7 +152,7 @@ def bytes_of_last_states(num_rows: int) -> int:
 
 def num_rows(scene: Scene) -> int:
     """Return the number of rows of a world's state."""
-    return sum(SceneState.sizes(scene.num_robots, scene.object is not None))
+    return scene.num_rows
 
 
 def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
@@ -189,6 +189,8 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
     named = [*places, *((name, (-SPEED_LIMIT, SPEED_LIMIT)) for name in rates)]
     named += [(name, (-FORCE_LIMIT, FORCE_LIMIT)) for name in forces]
     named += [("goal: position [m]", (-_UNBOUNDED, _UNBOUNDED))] * 3
+    num_others = SceneState.OBSTACLE_ROWS * scene.num_obstacles
+    named += [("obstacles", (-_UNBOUNDED, _UNBOUNDED))] * num_others
     assert len(named) == num_rows(scene)
     if scene.object is not None:
         # A ball around the object's origin that is all object: a trunk's origin inside it is deep

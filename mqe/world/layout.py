@@ -17,3 +17,6 @@ class Layout(NamedTuple):
     object_pos: Tensor  # (N, 3) [m]
     object_quat: Tensor  # (N, 4) wxyz
     goal_pos: Tensor  # (N, 3) [m]
+    # (N, K, 3) [m] and (N, K, 4) wxyz of a scene with K obstacles.
+    obstacle_pos: Tensor | None = None
+    obstacle_quat: Tensor | None = None

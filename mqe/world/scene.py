@@ -1,5 +1,5 @@
-"""The scene: floor, walls, robots, object and goal marker in one MjModel, with the addresses of
-each.
+"""The scene: floor, walls, obstacles, robots, object and goal marker in one MjModel, with the
+addresses of each.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mqe.world.objects import (
     object_floor_friction,
     robot_object_friction,
 )
+from mqe.world.obstacles import OBSTACLE_FRICTION, PARKED_HEIGHT, ObstacleCfg
 from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
 from mqe.world.robots.build import add_robot, team_color
 from mqe.world.robots.robot import LEGS
@@ -78,6 +79,9 @@ class Scene:
     actuator_lag: int = ACTUATOR_LAG  # physics steps that motors follow their targets late
     spec: mujoco.MjSpec | None = None  # what the model was compiled from
     has_part_sensors: bool = False  # see ``with_part_sensors``
+    # Slots of obstacles; an episode's layout places each, or parks it below the floor.
+    obstacles: tuple[ObstacleCfg, ...] = ()
+    num_markers: int = 0  # spots on the floor that a task may move, drawn and nothing else
 
     @property
     def num_robots(self) -> int:
@@ -98,6 +102,17 @@ class Scene:
     def num_forces(self) -> int:
         """Return the number of contact forces in a state, three a sensor."""
         return SceneState.sizes(self.num_robots, self.object is not None)[2]
+
+    @property
+    def num_obstacles(self) -> int:
+        """Return the number of slots of obstacles."""
+        return len(self.obstacles)
+
+    @property
+    def num_rows(self) -> int:
+        """Return the number of rows of a state."""
+        sizes = SceneState.sizes(self.num_robots, self.object is not None)
+        return sum(sizes) + SceneState.OBSTACLE_ROWS * self.num_obstacles
 
     @property
     def trunk_bodies(self) -> list[int]:
@@ -122,6 +137,9 @@ def build_scene(
     success_radius: float = 1.0,
     robots: str | Sequence[str] = DEFAULT_ROBOT,
     model: str = "reference",
+    obstacles: Sequence[ObstacleCfg] = (),
+    arena: tuple[float, float] = (2.0 * ARENA_HALF_SIZE, 2.0 * ARENA_HALF_SIZE),
+    num_markers: int = 0,
 ) -> Scene:
     """Build the scene of 1 to 14 robots, an object or none with ``inertia`` ("physical" or
     "reference"), and a goal.
@@ -129,7 +147,8 @@ def build_scene(
     Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do
     neither. The goal is drawn as a disc of ``success_radius`` [m]. ``robots`` names one kind for
     all robots, or one for each; ``model`` is "physical" or "reference", of robots and of objects'
-    contacts.
+    contacts. ``arena`` is the length along x and y [m] between the walls. ``obstacles`` need an
+    object.
     """
     is_ideal = actuators == "ideal"
     team = robots_of(robots, num_robots, model)
@@ -137,7 +156,7 @@ def build_scene(
     spec.modelname = "mapush"
     spec.compiler.degree = False
     _set_options(spec)
-    _add_arena(spec)
+    _add_arena(spec, (arena[0] / 2, arena[1] / 2))
     for i, robot in enumerate(team):
         own = 1 << (_NUM_FIXED_BITS + i)
         others = ((1 << num_robots) - 1) << _NUM_FIXED_BITS & ~own
@@ -162,6 +181,10 @@ def build_scene(
             pos=(0.0, 0.0, GOAL_HEIGHT / 2),
             rgba=(0.90, 0.20, 0.18, 0.22),
         )
+    for k, obstacle in enumerate(obstacles):
+        _add_obstacle(spec, f"obstacle{k}", obstacle)
+    for k in range(num_markers):
+        _add_marker(spec, f"marker{k}", is_first=k == 0)
     for geom in spec.geoms:
         geom.solref[:2] = CONTACT_SOLREF
     for pair in spec.pairs:
@@ -172,17 +195,31 @@ def build_scene(
             geom.solref[:2] = SOFT_SOLREF
             geom.solimp[:] = SOFT_SOLIMP
             geom.solmix = SOFT_SOLMIX
-    return Scene(spec.compile(), team, obj, 0 if is_ideal else ACTUATOR_LAG, spec)
+    lag = 0 if is_ideal else ACTUATOR_LAG
+    return Scene(
+        spec.compile(),
+        team,
+        obj,
+        lag,
+        spec,
+        obstacles=tuple(obstacles),
+        num_markers=num_markers,
+    )
 
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:
     """Copy the state that tasks see from the simulator's memory, as float32."""
     forces = sim.sensordata
-    if scene.has_part_sensors:
+    if scene.has_part_sensors or scene.obstacles:
         forces = forces[:, : scene.num_forces]
-    parts = (sim.qpos, sim.qvel, forces, sim.mocap_pos[:, 0])
+    parts = [sim.qpos, sim.qvel, forces, sim.mocap_pos[:, 0]]
+    num_obstacles = scene.num_obstacles
+    if num_obstacles:
+        slots = slice(1, 1 + num_obstacles)
+        parts += [sim.mocap_pos[:, slots].flatten(1), sim.mocap_quat[:, slots].flatten(1)]
+        parts.append(sim.sensordata[:, scene.num_forces : scene.num_forces + 2 * num_obstacles])
     rows = torch.cat([part.t() for part in parts]).to(torch.float32)
-    return SceneState(rows, scene.num_robots, scene.object is not None)
+    return SceneState(rows, scene.num_robots, scene.object is not None, num_obstacles)
 
 
 def with_part_sensors(scene: Scene) -> Scene:
@@ -209,8 +246,9 @@ def forces_of_parts(sim: Simulator, scene: Scene) -> Tensor | None:
     if not scene.has_part_sensors:
         return None
     num_robots = scene.num_robots
+    between = scene.num_forces - 3 * num_robots + 2 * scene.num_obstacles
     whole, _, sensed = sim.sensordata.to(torch.float32).split(
-        [3 * num_robots, scene.num_forces - 3 * num_robots, 3 * (1 + len(LEGS)) * num_robots],
+        [3 * num_robots, between, 3 * (1 + len(LEGS)) * num_robots],
         dim=1,
     )
     each = sensed.unflatten(1, (num_robots, 1 + len(LEGS), 3))
@@ -221,7 +259,9 @@ def forces_of_parts(sim: Simulator, scene: Scene) -> Tensor | None:
 
 
 def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-    """Convert a layout to qpos (N, nq), qvel (N, nv) and mocap positions (N, 1, 3)."""
+    """Convert a layout to qpos (N, nq), qvel (N, nv) and the positions (N, nmocap, 3) of goal,
+    obstacles and markers.
+    """
     still = layout.robot_vel.new_zeros(1).expand(len(layout.robot_vel), NUM_JOINTS)
     qpos = []
     qvel = []
@@ -231,7 +271,21 @@ def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     if scene.object is not None:
         qpos += [layout.object_pos, layout.object_quat]
         qvel += [still[:, :VELOCITY]]
-    return torch.cat(qpos, dim=1), torch.cat(qvel, dim=1), layout.goal_pos.unsqueeze(1)
+    fixed = [layout.goal_pos.unsqueeze(1)]
+    if layout.obstacle_pos is not None:
+        fixed.append(layout.obstacle_pos)
+    if scene.num_markers:
+        fixed.append(layout.goal_pos.unsqueeze(1).expand(-1, scene.num_markers, -1))
+    return torch.cat(qpos, dim=1), torch.cat(qvel, dim=1), torch.cat(fixed, dim=1)
+
+
+def turn_obstacles(sim: Simulator, scene: Scene, layout: Layout, mask: Tensor) -> None:
+    """Turn the obstacles as ``layout`` does in the worlds of ``mask`` (N,)."""
+    if layout.obstacle_quat is None:
+        return
+    quat = sim.mocap_quat[:, 1 : 1 + scene.num_obstacles]
+    wanted = layout.obstacle_quat.to(quat.dtype)
+    quat.copy_(torch.where(mask.view(-1, 1, 1), wanted, quat))
 
 
 def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
@@ -290,7 +344,7 @@ def _set_options(spec: mujoco.MjSpec) -> None:
     spec.stat.extent = 3.0
 
 
-def _add_arena(spec: mujoco.MjSpec) -> None:
+def _add_arena(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
     spec.add_texture(
         name="sky",
         type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
@@ -330,21 +384,66 @@ def _add_arena(spec: mujoco.MjSpec) -> None:
         condim=3,
         friction=(ROBOT_FLOOR_FRICTION, 0.005, 0.0001),
     )
-    reach = ARENA_HALF_SIZE + WALL_THICKNESS / 2
     half = WALL_THICKNESS / 2
     for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1)):
         if x:
-            size = (half, ARENA_HALF_SIZE, WALL_HEIGHT / 2)
+            size = (half, half_size[1], WALL_HEIGHT / 2)
         else:
-            size = (ARENA_HALF_SIZE, half, WALL_HEIGHT / 2)
+            size = (half_size[0], half, WALL_HEIGHT / 2)
+        place = (x * (half_size[0] + half), y * (half_size[1] + half), WALL_HEIGHT / 2)
         world.add_geom(
             type=mujoco.mjtGeom.mjGEOM_BOX,
             size=size,
-            pos=(reach * x, reach * y, WALL_HEIGHT / 2),
+            pos=place,
             rgba=(0.55, 0.57, 0.60, 1.0),
             contype=WALL_BIT,
             conaffinity=0,
         )
+
+
+def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None:
+    """Add an obstacle that robots and object meet, and sensors of what touches it: anything, and
+    the object.
+    """
+    body = spec.worldbody.add_body(name=name, mocap=True, pos=(0.0, 0.0, PARKED_HEIGHT))
+    if obstacle.shape == "box":
+        kind = mujoco.mjtGeom.mjGEOM_BOX
+        size = [length / 2 for length in obstacle.size]
+    else:
+        kind = mujoco.mjtGeom.mjGEOM_CYLINDER
+        size = [obstacle.size[0], obstacle.size[1] / 2, 0.0]
+    body.add_geom(
+        name=name,
+        type=kind,
+        size=size,
+        rgba=(0.44, 0.50, 0.60, 1.0),
+        contype=OBJECT_BIT | WALL_BIT,
+        conaffinity=0,
+        priority=2,
+        condim=3,
+        friction=(OBSTACLE_FRICTION, 0.005, 0.0001),
+    )
+    for sensor, other in ((f"{name}/touched", ""), (f"{name}/object", "object")):
+        spec.add_sensor(
+            name=sensor,
+            type=mujoco.mjtSensor.mjSENS_CONTACT,
+            objtype=mujoco.mjtObj.mjOBJ_XBODY,
+            objname=name,
+            reftype=mujoco.mjtObj.mjOBJ_XBODY if other else mujoco.mjtObj.mjOBJ_UNKNOWN,
+            refname=other,
+            intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1],
+        )
+
+
+def _add_marker(spec: mujoco.MjSpec, name: str, is_first: bool) -> None:
+    """Add a spot on the floor; the first one is larger."""
+    marker = spec.worldbody.add_body(name=name, mocap=True)
+    marker.add_site(
+        name=name,
+        type=mujoco.mjtGeom.mjGEOM_CYLINDER,
+        size=(0.16 if is_first else 0.06, GOAL_HEIGHT, 0.0),
+        rgba=(0.10, 0.55, 0.25, 0.9) if is_first else (0.15, 0.35, 0.70, 0.8),
+    )
 
 
 def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:

@@ -28,18 +28,25 @@ class SceneState:
     nothing may be asked of it.
     """
 
-    def __init__(self, rows: Tensor, num_robots: int, has_object: bool) -> None:
-        """Name the ``rows`` (X, N): qpos, qvel, contact forces and goal position, one number of
-        all worlds a row.
+    # Of each obstacle: position, quaternion, and how many contacts it has, with anything and with
+    # the object.
+    OBSTACLE_ROWS = 3 + 4 + 2
+
+    def __init__(
+        self, rows: Tensor, num_robots: int, has_object: bool, num_obstacles: int = 0
+    ) -> None:
+        """Name the ``rows`` (X, N): qpos, qvel, contact forces, goal position and obstacles, one
+        number of all worlds a row.
         """
         self.rows = rows
         self.num_robots = num_robots
         self.has_object = has_object
+        self.num_obstacles = num_obstacles
 
     @staticmethod
     def sizes(num_robots: int, has_object: bool) -> tuple[int, int, int, int]:
         """Return the numbers of rows of qpos, qvel, contact forces and goal; robots come first in
-        each, then the object.
+        each, then the object. The rows of obstacles follow.
         """
         num_qpos = ROBOT_QPOS * num_robots + POSE * has_object
         num_qvel = ROBOT_QVEL * num_robots + VELOCITY * has_object
@@ -47,22 +54,40 @@ class SceneState:
 
     @classmethod
     def zeros(
-        cls, num_envs: int, num_robots: int, has_object: bool, device: torch.device | str = "cpu"
+        cls,
+        num_envs: int,
+        num_robots: int,
+        has_object: bool,
+        device: torch.device | str = "cpu",
+        num_obstacles: int = 0,
     ) -> SceneState:
         """Return a state with everything at the origin, unrotated."""
-        rows = torch.zeros(sum(cls.sizes(num_robots, has_object)), num_envs, device=device)
-        state = cls(rows, num_robots, has_object)
+        num_rows = sum(cls.sizes(num_robots, has_object)) + cls.OBSTACLE_ROWS * num_obstacles
+        rows = torch.zeros(num_rows, num_envs, device=device)
+        state = cls(rows, num_robots, has_object, num_obstacles)
         state.body_quat[..., 0] = 1.0
+        state.obstacle_quat[..., 0] = 1.0
         return state
 
     def like(self, rows: Tensor) -> SceneState:
         """Return a state over other rows of the same scene."""
+        return SceneState(rows, self.num_robots, self.has_object, self.num_obstacles)
+
+    def with_goal(self, place: Tensor) -> SceneState:
+        """Return the scene without obstacles and with its goal at ``place`` (N, 2) [m]."""
+        first_goal = sum(self.sizes(self.num_robots, self.has_object)[:3])
+        goal = torch.nn.functional.pad(place.t(), (0, 0, 0, 1))
+        rows = torch.cat((self.rows[:first_goal], goal))
         return SceneState(rows, self.num_robots, self.has_object)
 
     @cached_property
     def _parts(self) -> tuple[Tensor, ...]:
-        """Return the columns of qpos, qvel, forces and goal."""
-        return self.rows.t().split(self.sizes(self.num_robots, self.has_object), dim=1)
+        """Return the columns of qpos, qvel, forces and goal, and of the obstacles' positions,
+        quaternions and contacts.
+        """
+        k = self.num_obstacles
+        sizes = (*self.sizes(self.num_robots, self.has_object), 3 * k, 4 * k, 2 * k)
+        return self.rows.t().split(sizes, dim=1)
 
     @property
     def _num_pushes(self) -> int:
@@ -80,6 +105,23 @@ class SceneState:
     def goal_pos(self) -> Tensor:
         """(N, 3) [m]."""
         return self._parts[3]
+
+    @property
+    def obstacle_pos(self) -> Tensor:
+        """(N, K, 3) [m] middles of the obstacles; those below the floor are not in use."""
+        return self._parts[4].unflatten(1, (self.num_obstacles, 3))
+
+    @property
+    def obstacle_quat(self) -> Tensor:
+        """(N, K, 4)."""
+        return self._parts[5].unflatten(1, (self.num_obstacles, 4))
+
+    @property
+    def obstacle_contacts(self) -> Tensor:
+        """(N, K, 2) contacts of each obstacle in the last physics step: of robots and object, and
+        of the object alone.
+        """
+        return self._parts[6].unflatten(1, (self.num_obstacles, 2))
 
     @cached_property
     def body_pos(self) -> Tensor:

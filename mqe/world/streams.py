@@ -37,6 +37,7 @@ class Streams:
         keys = places or [(seed, number) for number in range(first, first + num_envs)]
         seeds, numbers = torch.tensor(keys, dtype=torch.int64, device=device).unbind(dim=1)
         self.device = seeds.device
+        self.numbers = numbers  # (N,) of the worlds
         self._world_key = _mix(_mix(seeds) + numbers * _STEP)  # (N,)
         self._counters: dict[int, Tensor] = {}  # by the number of columns
 

@@ -118,6 +118,8 @@ class ProcessSimulator:
         self._tensors = {name: shared.to(device) for name, shared in self._shared.items()}
         self.qpos, self.qvel, self.ctrl = (self._tensors[name] for name in ("qpos", "qvel", "ctrl"))
         self.mocap_pos = self._tensors["mocap_pos"]
+        # Is not sent: there are no obstacles in a simulator of its own process.
+        self.mocap_quat = torch.zeros(num_envs, model.nmocap, 4, device=device)
         self.xfrc_applied = self._tensors["xfrc_applied"]
         self.sensordata = self._tensors["sensordata"]
         self.failed = self._tensors["failed"]

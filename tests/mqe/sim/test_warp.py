@@ -30,6 +30,7 @@ from mqe.world.scene import (
 )
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
+from tests.support.obstacles import obstacle_scene, slide
 from tests.support.scenes import DEFAULT_JOINT_POS
 from tests.support.scenes import team as robots_of
 
@@ -413,3 +414,11 @@ def test_a_compilation_that_takes_its_time_is_announced(monkeypatch, caplog):
         "loading the physics kernels for cpu; the first time on a machine they are compiled"
     )
     assert second.startswith("physics kernels are ready after")
+
+
+def test_obstacles_stop_an_object_as_in_mujoco():
+    scene = obstacle_scene()
+    expected, _ = slide(MujocoBatchSimulator(scene.model, NUM_ENVS, 1), scene)
+    furthest, touched = slide(MujocoWarpSimulator(scene.model, NUM_ENVS, CPU), scene)
+    assert touched.tolist() == [False, True, True, True]
+    torch.testing.assert_close(furthest, expected, rtol=0.0, atol=5e-3)
