@@ -115,8 +115,7 @@ def build_terms(
         raise ConfigError(
             "task.weights: every term of the rewards is switched off; leave one that is not 0"
         )
-    observed = _with_replaced(default.observations, cfg.replaced_observations)
-    observed = _with_more(observed, cfg.more_observations)
+    observed = observed_names(default.observations, cfg)
     in_state = _with_more(default.state, cfg.more_state)
     ends = _with_more(default.terminations, cfg.more_terminations)
     measured = _with_more(default.metrics, cfg.more_metrics)
@@ -138,6 +137,12 @@ def build_terms(
         MeasureTerms(measures, worlds),
         MetricTerms(metrics, worlds),
     )
+
+
+def observed_names(default: Sequence[str], cfg: TermCfg) -> list[str]:
+    """Return the terms that agents observe: ``default``, as the settings change them."""
+    observed = _with_replaced(default, cfg.replaced_observations)
+    return _with_more(observed, cfg.more_observations)
 
 
 def _with_replaced(default: Sequence[str], replaced: Mapping[str, str]) -> list[str]:

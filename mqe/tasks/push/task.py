@@ -182,6 +182,12 @@ class PushCfg(TermCfg):
             return self.success_heading is not None
         return self.observes_heading
 
+    @property
+    def default_observations(self) -> tuple[str, ...]:
+        """Return the terms that robots observe by default."""
+        observed = OBSERVED[self.observation]
+        return (*observed, "heading_error") if self.is_heading_observed else observed
+
     def pushed_object(self) -> ObjectCfg:
         """Return the object with the mass and the width of these settings."""
         obj = OBJECTS[self.object]
@@ -259,17 +265,15 @@ class PushTask(TermTask):
     def _make_terms(self, worlds: Worlds) -> TaskTerms:
         """Build the terms that the settings choose."""
         cfg = self.cfg
-        observed = OBSERVED[cfg.observation]
         observed_by_critic = OBSERVED_BY_CRITIC[cfg.observation]
         if cfg.is_heading_observed:
-            observed = (*observed, "heading_error")
             # The numbers of the robots come last.
             observed_by_critic = (*observed_by_critic[:-1], "heading_error", observed_by_critic[-1])
         measures = DEFAULT_MEASURES
         if not cfg.success_ends:
             measures += ("is_reached",)
         default = DefaultTerms(
-            observed,
+            cfg.default_observations,
             observed_by_critic,
             DEFAULT_TERMINATIONS,
             measures,

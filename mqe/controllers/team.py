@@ -1,0 +1,83 @@
+"""A frozen team as a controller: it pushes the object to a sub-goal, with its own rate and gait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mqe.controllers import Controller
+from mqe.controllers.blocks import ActiveWorlds, Blocks
+from mqe.world.state import SceneState
+
+
+class TeamController:
+    """A team that learned to push to a goal, and is now told one sub-goal after the other."""
+
+    def __init__(
+        self,
+        policy: Callable[[Tensor], Tensor],
+        observe: Callable[[SceneState, Tensor], Tensor],
+        gait: Controller,
+        decision_period: int,
+        action_scale: Tensor,
+        num_envs: int,
+    ) -> None:
+        """Move the robots of N worlds.
+
+        ``policy`` maps observations (N, A, O) to actions (N, A, 3), every ``decision_period``
+        control steps; ``observe`` makes them of the scene with a sub-goal (N, 2) in the place of
+        the goal. ``gait`` walks at the velocities that the actions mean, ``action_scale`` (3,) at
+        action 1.
+        """
+        self._policy = policy
+        self._observe = observe
+        self._gait = gait
+        self.decision_period = decision_period
+        self._action_scale = action_scale
+        self._subgoal = torch.zeros(num_envs, 2, device=action_scale.device)
+        # Control steps since its last decision; equal in all worlds, whose episodes begin between
+        # two decisions of whoever commands the team.
+        self._age = 0
+
+    def use_blocks(self, worlds: ActiveWorlds) -> None:
+        """Run the networks over blocks of the active ones of ``worlds``."""
+        self._policy = Blocks(self._policy, worlds)
+        self._gait.use_blocks(worlds)
+
+    def begin(self, mask: Tensor) -> None:
+        """Forget the old episodes of ``mask`` (N,)."""
+        self._gait.begin(mask)
+
+    def command(self, subgoal: Tensor) -> None:
+        """Hold a sub-goal (N, 2) [m], world frame, from now on; the team decides at once."""
+        self._subgoal.copy_(subgoal)
+        self._age = 0
+
+    @torch.no_grad()
+    def targets(self, state: SceneState) -> Tensor:
+        """Return joint targets (N, A, J) [rad] for the coming control step."""
+        if self._age % self.decision_period == 0:
+            actions = self._policy(self._observe(state, self._subgoal))
+            self._gait.command(actions * self._action_scale)
+        self._age += 1
+        return self._gait.targets(state)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what is carried from one control step to the next."""
+        gait = {f"gait.{name}": value for name, value in self._gait.state_dict().items()}
+        return {"subgoal": self._subgoal.clone(), "age": torch.tensor(self._age), **gait}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Resume from ``state_dict``."""
+        self._subgoal.copy_(state["subgoal"])
+        self._age = int(state["age"])
+        prefix = "gait."
+        self._gait.load_state_dict(
+            {
+                name.removeprefix(prefix): value
+                for name, value in state.items()
+                if name.startswith(prefix)
+            }
+        )

@@ -1,0 +1,87 @@
+"""A frozen team acts as the checkpoint that it comes from, and only at its own rate."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from harl_mapush import config
+from harl_mapush.runs import checkpoint, team_export
+from harl_mapush.runs.policy import make_team
+from mqe.config import ConfigError
+from mqe.controllers.team import TeamController
+from mqe.controllers.team_network import load_team_network, read_team
+from mqe.pretrained import pretrained_folder
+from mqe.registry import SimCfg, make_env
+from mqe.world.state import SceneState
+from tests.support.pushing import Stander
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["cuboid", "cylinder"])
+def test_a_frozen_team_acts_as_its_checkpoint(name):
+    folder = checkpoint.resolve(f"pretrained:{name}")
+    cfg, _ = config.resolve(checkpoint.read_config(folder), {"env": {"num_envs": 4}})
+    env = make_env(cfg.env, SimCfg(name="mujoco", device="cpu", num_threads=1), cfg.task, 0)
+    obs, _ = env.reset()
+    network = load_team_network(read_team(f"pretrained:{name}"), CPU)
+    expected = make_team(cfg, folder, env)(obs).clamp(-1.0, 1.0)
+    torch.testing.assert_close(network(obs), expected, rtol=0.0, atol=1e-6)
+    env.close()
+
+
+def test_an_actor_of_an_on_policy_team_is_described():
+    actor = {
+        "base.mlp.fc.0.weight": torch.zeros(8, 10),
+        "base.mlp.fc.2.weight": torch.zeros(8),
+        "base.mlp.fc.3.weight": torch.zeros(8, 8),
+        "act.action_out.fc_mean.weight": torch.zeros(3, 8),
+    }
+    settings = {"env": {"num_agents": 2}, "network": {"activation": "relu"}}
+    found = team_export.describe("x", settings, actor, ("actor_agent0.pt",))
+    assert found.steps == (
+        "linear base.mlp.fc.0",
+        "relu",
+        "layer_norm base.mlp.fc.2",
+        "linear base.mlp.fc.3",
+        "relu",
+        "linear act.action_out.fc_mean",
+    )
+
+
+def test_what_cannot_be_a_team_is_refused_in_one_line(tmp_path):
+    with pytest.raises(ConfigError, match=r"task\.team: there is no folder .*; name a run"):
+        read_team(str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match=r"task\.team: .* is neither a run nor a checkpoint"):
+        read_team(str(tmp_path))
+    with pytest.raises(ConfigError, match="learned go1_velocity, and a team that pushes is needed"):
+        read_team(str(pretrained_folder("go1_velocity")))
+    recurrent = {"network": {"use_recurrent_policy": True}, "env": {"num_agents": 2}}
+    with pytest.raises(ConfigError, match="recurrent policy"):
+        team_export.describe("x", recurrent, {}, ())
+
+
+def test_a_team_decides_at_its_own_rate():
+    asked: list[list[float]] = []
+
+    def observe(state: SceneState, subgoal: Tensor) -> Tensor:
+        asked.append(subgoal[0].tolist())
+        return state.robot_pos
+
+    gait = Stander()
+    team = TeamController(torch.ones_like, observe, gait, 5, torch.tensor([0.5, 0.5, 0.1]), 3)
+    state = SceneState.zeros(3, 2, True)
+    for place in (1.0, 2.0):
+        team.command(torch.full((3, 2), place))
+        for _ in range(7):
+            team.targets(state)
+    assert asked == [[1.0, 1.0], [1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]
+    assert gait.velocity[0].tolist() == [[0.5, 0.5, pytest.approx(0.1)]] * 2
+    other = TeamController(torch.ones_like, observe, gait, 5, torch.ones(3), 3)
+    other.load_state_dict(team.state_dict())
+    asked.clear()
+    for _ in range(4):
+        other.targets(state)
+    assert asked == [[2.0, 2.0]]  # three control steps later
