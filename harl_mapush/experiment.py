@@ -453,7 +453,7 @@ def _as_run(cfg: RunCfg, machine: Machine, ranks: Ranks, num_agents: int) -> Run
         cfg,
         env=dataclasses.replace(cfg.env, num_agents=num_agents),
         sim=dataclasses.replace(cfg.sim, name=machine.simulator, device=device),
-        task=_with_absolute_gait(cfg.task),
+        task=_with_absolute_paths(cfg.task),
         runner=dataclasses.replace(
             cfg.runner,
             torch_threads=torch.get_num_threads(),
@@ -463,13 +463,16 @@ def _as_run(cfg: RunCfg, machine: Machine, ranks: Ranks, num_agents: int) -> Run
     )
 
 
-def _with_absolute_gait(task: Any) -> Any:
-    gait = getattr(task, "gait", None)
-    if gait is None:
-        return task
-    if isinstance(gait, str):
-        return dataclasses.replace(task, gait=from_anywhere(gait))
-    return dataclasses.replace(task, gait=tuple(from_anywhere(name) for name in gait))
+def _with_absolute_paths(task: Any) -> Any:
+    """Return the settings of a task with the frozen policies that they name found from anywhere."""
+    paths: dict[str, Any] = {}
+    for key in ("gait", "team"):
+        name = getattr(task, key, None)
+        if isinstance(name, str):
+            paths[key] = from_anywhere(name)
+        elif name is not None:
+            paths[key] = tuple(from_anywhere(each) for each in name)
+    return dataclasses.replace(task, **paths) if paths else task
 
 
 def _say(line: str) -> None:

@@ -237,7 +237,7 @@ def _plan_worlds(cfg: RunCfg, setup: TaskSetup, sim_name: str, device: torch.dev
         num_steps=0,
         fixed=round(fixed),
         simulator=round(num_envs * per_world),
-        environment=num_envs * (_WORLD + _ROBOT * setup.task.spec.num_agents),
+        environment=num_envs * (_WORLD + _ROBOT * setup.scene.num_robots),
         rollout=0,
         update=0,
         free=free,

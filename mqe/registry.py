@@ -20,6 +20,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry
 from mqe.sim.simulator import Simulator
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
+from mqe.tasks.navigate import NAVIGATE
 from mqe.tasks.push import PUSH
 from mqe.tasks.velocity import VELOCITY
 from mqe.vec_env import ALL_WORLDS, Share
@@ -81,6 +82,7 @@ class SimCfg:
 TASKS: Registry[TaskEntry] = Registry("task")
 TASKS.register("go1push_mid", PUSH)
 TASKS.register("go1_velocity", VELOCITY)
+TASKS.register("go1push_upper", NAVIGATE)
 
 
 def _make_mujoco(

@@ -146,7 +146,7 @@ class PushWatcher(EpisodeWatcher):
         self._goal_heading = goal_heading
         self._has_parts = env.scene.has_part_sensors
         self._steps: list[PhysicsStep] = []  # of the present control step
-        self._totals = PushTotals(env.num_envs, env.num_agents, env.device)
+        self._totals = PushTotals(env.num_envs, env.scene.num_robots, env.device)
         self._end = torch.full((len(_ENDS), env.num_envs), torch.nan, device=env.device)
 
     def on_physics_step(self, step: PhysicsStep) -> None:

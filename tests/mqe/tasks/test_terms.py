@@ -32,6 +32,7 @@ from mqe.tasks.velocity import VelocityCfg, VelocityTask
 from mqe.tasks.velocity.features import VelocityMemory
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
+from tests.support.navigating import navigate_setup
 from tests.support.pushing import make_task
 from tests.support.scenes import team
 
@@ -82,6 +83,8 @@ def mirrored(state: SceneState) -> SceneState:
     image.joint_vel[:] = swap(state.joint_vel)
     image.forces[:] = (state.forces.unflatten(1, (-1, 3)) * PLACE).flatten(1)
     image.goal_pos[:] = state.goal_pos * PLACE
+    image.obstacle_pos[:] = state.obstacle_pos * PLACE
+    image.obstacle_quat[:] = state.obstacle_quat * QUAT
     return image
 
 
@@ -113,9 +116,32 @@ def velocity_scenes() -> tuple[Scene, Scene]:
     return first, Scene(tasks[1], mirrored(state), mirrored(prev), image)
 
 
+def navigate_scenes() -> tuple[Scene, Scene]:
+    scenes = []
+    for _ in range(2):
+        setup = navigate_setup(N)
+        scenes.append(setup.task)
+    num_obstacles = setup.scene.num_obstacles
+    states = []
+    for _ in range(2):
+        state = SceneState.zeros(N, 2, True, num_obstacles=num_obstacles)
+        planar = random_state(2, True)
+        state.rows[: len(planar.rows)] = planar.rows
+        state.obstacle_pos.normal_()
+        turned = torch.randn_like(state.obstacle_quat) * tensor([1.0, 0.0, 0.0, 1.0])
+        state.obstacle_quat[:] = torch.nn.functional.normalize(turned, dim=-1)
+        state.obstacle_contacts.bernoulli_()
+        states.append(state)
+    memory = torch.rand(N, 4)
+    image = memory * tensor([1.0, -1.0, 1.0, 1.0])
+    first = Scene(scenes[0], states[0], states[1], memory)
+    return first, Scene(scenes[1], mirrored(states[0]), mirrored(states[1]), image)
+
+
 SCENES: dict[str, Callable[[], tuple[Scene, Scene]]] = {
     "go1push_mid": push_scenes,
     "go1_velocity": velocity_scenes,
+    "go1push_upper": navigate_scenes,
 }
 
 
@@ -148,7 +174,7 @@ def check_observation(task: str, name: str, term: ObservationTerm, cls: type) ->
     leading = (N, here.task.num_agents) if cls is ObservationTerms else (N,)
     check_values(values, (*leading, terms.size))
     assert terms.noise_scale.shape == (terms.size,)
-    bodies = here.task.num_agents - (term.over == "teammates")
+    bodies = here.state.num_robots - (term.over == "teammates")
     names = terms.number_names([f"robot{k}" for k in range(bodies)])
     assert len(set(names)) == terms.size
     if terms.mirror is None:

@@ -1,0 +1,217 @@
+"""The navigation task: a frozen team pushes an object around obstacles to its goal."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mqe.config import ConfigError, build
+from mqe.controllers.gait import GaitController, load_team_gait
+from mqe.controllers.team import TeamController
+from mqe.controllers.team_network import TeamDescription, load_team_network, read_team
+from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
+from mqe.tasks.episode_report import Report
+from mqe.tasks.navigate.features import NavigateConstants
+from mqe.tasks.navigate.maps import (
+    ArenaMap,
+    MapTable,
+    ObstacleShapes,
+    Room,
+    check_map,
+    draw_maps,
+    slots_of,
+)
+from mqe.tasks.navigate.planners import BLOCKED, Problem, solve_problem
+from mqe.tasks.navigate.task import NAVIGATE_TERMS, NavigateCfg, NavigateTask
+from mqe.tasks.push.features import PushConstants, SceneFeatures
+from mqe.tasks.push.layouts import OBJECT_CLEARANCE, PushLayouts
+from mqe.tasks.push.observations import OBSERVATIONS
+from mqe.tasks.push.task import PushCfg
+from mqe.tasks.term_settings import observed_names
+from mqe.tasks.terms import ObservationTerms, Worlds
+from mqe.world.objects import Footprint, ObjectCfg
+from mqe.world.obstacles import ObstacleCfg
+from mqe.world.robots import Robots
+from mqe.world.scene import build_scene, object_friction_fields
+from mqe.world.state import SceneState
+from mqe.world.streams import Streams
+
+__all__ = ["NAVIGATE", "NavigateCfg", "NavigateTask"]
+
+_LOG = logging.getLogger(__name__)
+_FRICTION = 1  # stream: the object's friction of each world, drawn once
+_ROBOT_REACH = 0.5  # [m] from a trunk's middle to its furthest leg
+
+
+def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
+    found = read_team(cfg.team)
+    team = found.description
+    push_cfg = build(PushCfg, team.task, f"task.team: '{cfg.team}': task")
+    _check(cfg, env, team, push_cfg)
+    obj = push_cfg.pushed_object()
+    room = room_of(obj)
+    maps = draw_maps(cfg.map, cfg.map_seed, cfg.num_maps, room)
+    _check_maps(cfg, maps, room)
+    slots = slots_of(maps)
+    problem, shortest = _solved(tuple(maps), slots, room.reach, device)
+    _check_reachable(cfg, shortest)
+
+    scene = build_scene(
+        team.num_robots,
+        obj,
+        push_cfg.inertia,
+        env.actuators,
+        cfg.success_radius,
+        env.robots,
+        env.model,
+        slots,
+        problem.arena,
+        num_markers=1,
+    )
+    robots = Robots(scene.robots, device)
+    push_constants = PushConstants(push_cfg, team.num_robots, device)
+    controller = TeamController(
+        load_team_network(found, device),
+        _observer(push_cfg, push_constants, team.num_robots, device),
+        GaitController(load_team_gait(push_cfg.gait, robots), env.num_envs, robots),
+        push_cfg.decision_period,
+        torch.tensor(push_cfg.action_scale, device=device),
+        env.num_envs,
+    )
+    task = NavigateTask(
+        cfg,
+        env.num_envs,
+        robots,
+        streams,
+        controller,
+        PushLayouts(Footprint(obj, device), robots, "separated", (1.0, 1.0)),
+        problem.maps,
+        NavigateConstants(cfg, push_constants, problem),
+        shortest,
+    )
+    episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
+    friction = streams.between(*obj.friction, _FRICTION, episode)
+    return TaskSetup(scene, task, object_friction_fields(scene, friction.cpu()))
+
+
+def room_of(obj: ObjectCfg) -> Room:
+    """Return what an object and its team need on a map."""
+    reach = max(math.hypot(x, y) for x, y in obj.outline)
+    # Robots on the ring keep clear of the object's sides.
+    furthest = max(obj.spawn_ring[1], reach + OBJECT_CLEARANCE)
+    return Room(reach, furthest + _ROBOT_REACH)
+
+
+def _check(cfg: NavigateCfg, env: EnvCfg, team: TeamDescription, push_cfg: PushCfg) -> None:
+    """Raise ConfigError for settings that do not fit the team."""
+    if env.num_agents not in (None, 1):
+        raise ConfigError(
+            f"env.num_agents: {cfg.name} has one agent, which leads the {team.num_robots} robots "
+            f"of task.team, not {env.num_agents}; leave it out"
+        )
+    if env.robots != team.robots:
+        raise ConfigError(
+            f"env.robots: the team of '{cfg.team}' are {team.robots}, not {env.robots}; say "
+            f"env.robots={team.robots}, or name another task.team"
+        )
+    if env.randomize.lost_robots:
+        raise ConfigError(
+            f"env.randomize.lost_robots: {cfg.name} leads a whole team; leave it empty"
+        )
+    if cfg.decision_period % push_cfg.decision_period:
+        raise ConfigError(
+            f"task.decision_period: {cfg.decision_period} must be a multiple of the "
+            f"{push_cfg.decision_period} control steps of a decision of '{cfg.team}'"
+        )
+    if env.model != team.model:
+        _LOG.warning(
+            "Note: the team of %s learned with env.model=%s, and this is %s.",
+            cfg.team,
+            team.model,
+            env.model,
+        )
+
+
+@cache
+def _solved(
+    maps: tuple[ArenaMap, ...], slots: tuple[ObstacleCfg, ...], reach: float, device: torch.device
+) -> tuple[Problem, Tensor]:
+    """Return the problem of all maps, and the length (L,) [m] of the shortest way on each.
+
+    A program that builds several environments of the same maps solves them once.
+    """
+    return solve_problem(
+        MapTable(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach
+    )
+
+
+def _check_maps(cfg: NavigateCfg, maps: list[ArenaMap], room: Room) -> None:
+    """Raise ConfigError for maps on which the object does not fit, or of different arenas."""
+    for k, each in enumerate(maps):
+        check_map(each, room, f"task.map={cfg.map}: map {k}")
+    arenas = {each.arena for each in maps}
+    if len(arenas) > 1:
+        raise ConfigError(
+            f"task.map={cfg.map}: its maps have {len(arenas)} different arenas, and the worlds of "
+            "a run share one; give all maps the same"
+        )
+
+
+def _check_reachable(cfg: NavigateCfg, shortest: Tensor) -> None:
+    """Raise ConfigError if the object does not fit through to a goal."""
+    is_blocked = (shortest > BLOCKED).nonzero().flatten().tolist()
+    if is_blocked:
+        raise ConfigError(
+            f"task.map={cfg.map}: on map {is_blocked[0]} ({len(is_blocked)} in all) the object "
+            "fits through no gap on the way to the goal; widen one, or take a smaller object"
+        )
+
+
+def _observer(
+    cfg: PushCfg, constants: PushConstants, num_robots: int, device: torch.device
+) -> Callable[[SceneState, Tensor], Tensor]:
+    """Return the team's own observation, with a sub-goal in the place of the goal."""
+    worlds = Worlds(1, num_robots, device, cfg)
+    empty = SceneFeatures(SceneState.zeros(1, num_robots, True, device), constants)
+    names = observed_names(cfg.default_observations, cfg)
+    terms = ObservationTerms({name: OBSERVATIONS[name] for name in names}, worlds, empty)
+
+    def observe(state: SceneState, subgoal: Tensor) -> Tensor:
+        return terms(SceneFeatures(state.with_goal(subgoal), constants))
+
+    return observe
+
+
+def _planner(name: str) -> Callable[[Any], Callable[[Tensor], Tensor]]:
+    """Return the policy that leads the team where a planner says, without any shift."""
+
+    def make(env: Any) -> Callable[[Tensor], Tensor]:
+        env.task.use_planner(name)
+        return lambda obs: obs.new_zeros(*obs.shape[:2], 2)
+
+    return make
+
+
+NAVIGATE = TaskEntry(
+    NavigateCfg,
+    _make,
+    Report(
+        rates=("success", "collision", "fall", "collapse"),
+        headline=(("Success", "success_rate"), ("SPL", "spl")),
+        compared=("success_rate", "return"),
+        outcomes={
+            "success": "success",
+            "collision": "the robots collided",
+            "fall": "a robot fell",
+            "collapse": "a robot collapsed",
+        },
+    ),
+    terms=NAVIGATE_TERMS,
+    policies={"straight_line": _planner("straight_line"), "planner": _planner("field")},
+)

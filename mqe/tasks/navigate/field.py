@@ -1,0 +1,152 @@
+"""Cost-to-go fields on a grid of the arena: the least cost from every cell to a goal, batched.
+
+The cost of a way is its length, weighed by the cost per metre of the cells that it passes. It is
+found by sweeps: along every straight line of cells, in each of 16 directions, one running minimum
+lets all cells of the line use all others that lie ahead. A few rounds of sweeps find any way that
+turns a few times, and the number of operations does not depend on the number of worlds.
+
+N worlds, H rows of cells along y and W columns along x, P points.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+NUM_ROUNDS = 6  # of sweeps in all directions; a maze of ten turns needs five
+# Steps from cell to cell along x and y; each line is swept both ways.
+_STEPS = ((1, 0), (0, 1), (1, 1), (1, -1), (2, 1), (2, -1), (1, 2), (1, -2))
+_FAR = 1e6  # cost-to-go of a cell that no sweep has reached
+# Maps at a time: what fits into a processor's cache, or bounds the memory on a GPU.
+_CHUNKS = {"cpu": 8, "cuda": 1024}
+
+
+class Grid:
+    """Cells of an arena that is centred on the origin."""
+
+    def __init__(
+        self, arena: tuple[float, float], cell: float, device: torch.device | str = "cpu"
+    ) -> None:
+        """Divide ``arena``, its length along x and y [m], into square cells of about ``cell``
+        [m].
+        """
+        self.arena = arena
+        self.width = max(2, round(arena[0] / cell))
+        self.height = max(2, round(arena[1] / cell))
+        self.cell = (arena[0] / self.width, arena[1] / self.height)
+        x = (torch.arange(self.width, device=device) + 0.5) * self.cell[0] - arena[0] / 2
+        y = (torch.arange(self.height, device=device) + 0.5) * self.cell[1] - arena[1] / 2
+        grid = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)
+        self.centers = grid.float()  # (H, W, 2) [m]
+        self._scale = torch.tensor([2.0 / arena[0], 2.0 / arena[1]], device=device)
+
+    def sample(self, maps: Tensor, points: Tensor) -> Tensor:
+        """Return the values (N, C, P) of maps (N, C, H, W) at points (N, P, 2) [m].
+
+        Between the middles of cells they are interpolated; outside, those of the border hold.
+        """
+        places = (points * self._scale).unsqueeze(1)
+        values = torch.nn.functional.grid_sample(
+            maps, places, mode="bilinear", padding_mode="border", align_corners=False
+        )
+        return values[:, :, 0]
+
+    def look_up(self, table: Tensor, index: Tensor, points: Tensor) -> Tensor:
+        """Return the values (N,) of rows ``index`` (N,) of ``table`` (L, H, W) at points (N, 2)
+        [m], interpolated as ``sample`` does.
+        """
+        size = points.new_tensor([self.width, self.height])
+        place = ((points * self._scale + 1.0) * 0.5 * size - 0.5).clamp(min=0.0)
+        place = torch.minimum(place, size - 1.0)
+        low = torch.minimum(place.floor(), size - 2.0)
+        x, y = (place - low).unbind(dim=1)
+        column, row = low.to(torch.int64).unbind(dim=1)
+        first = (index * self.height + row) * self.width + column
+        flat = table.flatten()
+        lower = torch.lerp(flat[first], flat[first + 1], x)
+        upper = torch.lerp(flat[first + self.width], flat[first + self.width + 1], x)
+        return torch.lerp(lower, upper, y)
+
+
+class _Lines(NamedTuple):
+    """The cells of a grid as straight lines of one direction."""
+
+    cells: Tensor  # (M, L) int64: cell m of line l; one more than the last where a line is shorter
+    places: Tensor  # (H W,) int64 where each cell is among the M L
+    length: float  # [m] of a step
+
+
+class CostToGo:
+    """Solves for the cost-to-go of every cell."""
+
+    def __init__(self, grid: Grid, device: torch.device | str = "cpu") -> None:
+        """Prepare the lines of ``grid``."""
+        self.grid = grid
+        self._families = [_lines(grid, step, device) for step in _STEPS]
+
+    def solve(self, cost: Tensor, goal: Tensor, num_rounds: int = NUM_ROUNDS) -> Tensor:
+        """Return the cost-to-go (N, H, W) to ``goal`` (N, 2) [m] at ``cost`` (N, H, W) a metre."""
+        chunk = _CHUNKS[cost.device.type]
+        parts = zip(cost.split(chunk), goal.split(chunk), strict=True)
+        return torch.cat([self._solve(part, ends, num_rounds) for part, ends in parts])
+
+    def _solve(self, cost: Tensor, goal: Tensor, num_rounds: int) -> Tensor:
+        n = len(cost)
+        flat = cost.flatten(1)
+        # Around the goal: the straight way.
+        offset = self.grid.centers.flatten(0, 1) - goal.unsqueeze(1)
+        distance = offset.norm(dim=-1)
+        near = 1.5 * max(self.grid.cell)
+        value = torch.where(distance < near, distance * flat, _FAR)
+        sums = [_cost_along(lines, flat) for lines in self._families]
+        pad = value.new_full((n, 1), _FAR)
+        for _ in range(num_rounds):
+            for lines, along in zip(self._families, sums, strict=True):
+                rows = torch.cat((value, pad), dim=1)[:, lines.cells.flatten()]
+                rows = rows.unflatten(1, lines.cells.shape)
+                ahead = (rows + along).flip(1).cummin(dim=1).values.flip(1) - along
+                behind = (rows - along).cummin(dim=1).values + along
+                best = torch.minimum(ahead, behind)
+                value = torch.minimum(value, best.flatten(1)[:, lines.places])
+        return value.unflatten(1, cost.shape[1:])
+
+
+def _cost_along(lines: _Lines, cost: Tensor) -> Tensor:
+    """Return the cost (N, M, L) from the first cell of each line to every other, at ``cost`` (N,
+    H W) a metre.
+    """
+    pad = cost.new_zeros(len(cost), 1)
+    rows = torch.cat((cost, pad), dim=1)[:, lines.cells.flatten()].unflatten(1, lines.cells.shape)
+    steps = 0.5 * lines.length * (rows[:, 1:] + rows[:, :-1])
+    return torch.nn.functional.pad(steps.cumsum(dim=1), (0, 0, 1, 0))
+
+
+def _lines(grid: Grid, step: tuple[int, int], device: torch.device | str) -> _Lines:
+    """Return the lines of cells that are ``step`` (columns, rows) apart."""
+    dx, dy = step
+    width = grid.width
+    height = grid.height
+    found: list[list[int]] = []
+    for y in range(height):
+        for x in range(width):
+            before = (x - dx, y - dy)
+            if 0 <= before[0] < width and 0 <= before[1] < height:
+                continue
+            line = []
+            place = (x, y)
+            while 0 <= place[0] < width and 0 <= place[1] < height:
+                line.append(place[1] * width + place[0])
+                place = (place[0] + dx, place[1] + dy)
+            found.append(line)
+    longest = max(len(line) for line in found)
+    cells = torch.full((longest, len(found)), width * height, dtype=torch.int64)
+    for k, line in enumerate(found):
+        cells[: len(line), k] = torch.tensor(line)
+    places = torch.empty(width * height, dtype=torch.int64)
+    is_cell = cells.flatten() < width * height
+    places[cells.flatten()[is_cell]] = torch.arange(cells.numel())[is_cell]
+    length = math.hypot(dx * grid.cell[0], dy * grid.cell[1])
+    return _Lines(cells.to(device), places.to(device), length)

@@ -1,0 +1,76 @@
+"""Observations of the navigation task, of its one agent and of its critic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mqe.extensions import Registry
+from mqe.tasks.terms import ObservationTerm
+
+if TYPE_CHECKING:
+    from mqe.tasks.navigate.task import NavigateCfg
+
+_PLACE = (1.0, -1.0)
+_HEADING = (-1.0, 1.0)
+_OBSTACLE = (*_PLACE, *_HEADING, 1.0, 1.0, 1.0)
+
+
+def _obstacle_signs(cfg: NavigateCfg) -> tuple[float, ...]:
+    return _OBSTACLE * cfg.num_observed_obstacles
+
+
+# Functions of the features of W worlds, (W, ...).
+STATE: Registry[ObservationTerm] = Registry(
+    "term of the state",
+    {
+        "planned_distance": ObservationTerm(
+            "distance from the object to the planned sub-goal",
+            lambda m: m.planned_distance.unsqueeze(1),
+            "m",
+            mirror_signs=(1.0,),
+        ),
+        "cost_to_go": ObservationTerm(
+            "cost-to-go of the object's place",
+            lambda m: m.plan.cost_to_go,
+            mirror_signs=(1.0,),
+        ),
+        "goal": ObservationTerm(
+            "place of the goal in the plan's frame",
+            lambda m: m.goal_in_plan,
+            "m",
+            mirror_signs=_PLACE,
+        ),
+        "object": ObservationTerm(
+            "heading (sine, cosine) and velocity of the object in the plan's frame",
+            lambda m: m.object_in_plan,
+            "1, m/s",
+            mirror_signs=(*_HEADING, *_PLACE),
+        ),
+        "robots": ObservationTerm(
+            "places and headings (sine, cosine) of the robots in the plan's frame",
+            lambda m: m.robots_in_plan,
+            "m, 1",
+            numbers=("x", "y", "sin_yaw", "cos_yaw"),
+            mirror_signs=(*_PLACE, *_HEADING),
+            over="robots",
+        ),
+        "obstacles": ObservationTerm(
+            "nearest obstacles in the plan's frame: place, heading (sine, cosine), half their "
+            "lengths, and 1",
+            lambda m: m.obstacles_in_plan.flatten(1),
+            "m, 1",
+            mirror_signs=_obstacle_signs,
+        ),
+    },
+)
+
+
+def _of_one_agent(term: ObservationTerm) -> ObservationTerm:
+    """Return a term of the state as one of the only agent's observation."""
+    return replace(term, function=lambda m: term.function(m).unsqueeze(1))
+
+
+OBSERVATIONS: Registry[ObservationTerm] = Registry(
+    "observation", {name: _of_one_agent(term) for name, term in STATE.items()}
+)

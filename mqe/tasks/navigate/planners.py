@@ -1,0 +1,186 @@
+"""Planners: where the object should go next, on maps with obstacles.
+
+A planner of one's own is a function from ``Problem`` to way-points (M, P, 2), from the start to the
+goal of every map; the team then follows them. The planner ``field`` needs no way-points: from
+wherever the object is, it looks for the straight way to a point at most ``look_ahead`` away that is
+least costly up to the point and from there to the goal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from mqe.extensions import Registry
+from mqe.tasks.navigate.field import CostToGo, Grid
+from mqe.tasks.navigate.maps import ROBOT_ROOM, MapTable, ObstacleShapes
+
+CELL = 0.25  # [m] of the grid
+MARGIN = 0.05  # [m] beyond the object's furthest corner
+BLOCKED = 100.0  # cost of a metre on which the object touches an obstacle
+NARROW = 3.0  # further cost of a metre right beside an obstacle; none where robots have room
+NUM_BEARINGS = 32  # in which the planner ``field`` looks
+NUM_RADII = 8  # points that it looks at on each
+FAR_BONUS = 0.1  # [1/m] by which it prefers a further point
+NUM_SAMPLES = 128  # points of a path, evenly spaced, that is followed
+
+
+class Problem(NamedTuple):
+    """M maps to plan on; the arena's middle is the origin."""
+
+    arena: tuple[float, float]  # [m] length along x and y
+    reach: float  # [m] from the object's origin to its furthest corner
+    maps: MapTable
+    shapes: ObstacleShapes  # of the slots of obstacles
+    grid: Grid
+    cost: Tensor  # (M, H, W) of a metre
+    value: Tensor  # (M, H, W) cost-to-go
+
+    def clearance(self, points: Tensor) -> Tensor:
+        """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to obstacles and walls."""
+        return _clearance(self.arena, self.shapes, points, self.maps)
+
+
+class Follower(Protocol):
+    """What a planner found for every map."""
+
+    def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
+        """Return the sub-goals (N, 2) [m] of objects at ``place`` (N, 2) on maps ``index`` (N,)."""
+        ...
+
+
+# Way-points (M, P, 2) of a problem.
+WaypointPlanner = Callable[[Problem], Tensor]
+
+
+class Planner(NamedTuple):
+    """An entry of ``PLANNERS``."""
+
+    follow: Callable[[Problem, float], Follower]  # for a problem and a look-ahead [m]
+    help: str
+
+
+def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
+    """Return the entry of a planner that returns way-points."""
+
+    def follow(problem: Problem, look_ahead: float) -> Follower:
+        return WaypointFollower(function(problem), look_ahead)
+
+    return Planner(follow, help)
+
+
+def solve_problem(
+    maps: MapTable, shapes: ObstacleShapes, arena: tuple[float, float], reach: float
+) -> tuple[Problem, Tensor]:
+    """Return the problem of all maps, and the length (L,) [m] of the shortest way on each."""
+    device = maps.goal.device
+    grid = Grid(arena, CELL, device)
+    solver = CostToGo(grid, device)
+    points = grid.centers.flatten(0, 1)
+    clearance = _clearance(arena, shapes, points, maps).unflatten(1, (grid.height, grid.width))
+    cost = cost_of(clearance, reach)
+    is_blocked = clearance < reach + MARGIN
+    value = solver.solve(cost, maps.goal)
+    lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), maps.goal)
+    index = torch.arange(len(maps.goal), device=device)
+    shortest = grid.look_up(lengths, index, maps.start)
+    return Problem(arena, reach, maps, shapes, grid, cost, value), shortest
+
+
+def cost_of(clearance: Tensor, reach: float) -> Tensor:
+    """Return the cost of a metre for an object's origin with ``clearance`` (...) [m]."""
+    free = (clearance - reach - MARGIN) / ROBOT_ROOM
+    narrow = 1.0 + NARROW * (1.0 - free).clamp(0.0, 1.0).square()
+    return torch.where(free < 0.0, BLOCKED, narrow)
+
+
+def _clearance(
+    arena: tuple[float, float], shapes: ObstacleShapes, points: Tensor, maps: MapTable
+) -> Tensor:
+    half_size = points.new_tensor(arena) / 2
+    to_wall = (half_size - points.abs()).amin(dim=-1)
+    nearest = shapes.clearance(points, maps.obstacle_pos, maps.obstacle_yaw)
+    return torch.minimum(nearest, to_wall)
+
+
+class FieldFollower:
+    """Descends the cost-to-go by straight looks ahead."""
+
+    def __init__(self, problem: Problem, look_ahead: float) -> None:
+        """Look up to ``look_ahead`` [m] ahead on the maps of ``problem``."""
+        device = problem.maps.goal.device
+        self._grid = problem.grid
+        self._maps = torch.stack((problem.cost, problem.value), dim=1)  # (L, 2, H, W)
+        self._goal = problem.maps.goal
+        self._look_ahead = look_ahead
+        angles = torch.arange(NUM_BEARINGS, device=device) * (2.0 * math.pi / NUM_BEARINGS)
+        self._bearings = torch.stack((angles.cos(), angles.sin()), dim=-1)  # (D, 2)
+        self._shares = torch.arange(1, NUM_RADII + 1, device=device) / NUM_RADII  # (R,)
+
+    def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
+        """Return the sub-goals (N, 2)."""
+        to_goal = self._goal[index] - place
+        distance = to_goal.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+        to_goal = to_goal / distance
+        bearings = self._bearings.expand(len(place), -1, -1)
+        bearings = torch.cat((bearings, to_goal.unsqueeze(1)), dim=1)  # (N, D + 1, 2)
+        reach = torch.full_like(bearings[..., 0], self._look_ahead)
+        reach[:, -1:] = distance.clamp(max=self._look_ahead)
+        radius = reach.unsqueeze(-1) * self._shares  # (N, D + 1, R)
+        points = place.view(-1, 1, 1, 2) + radius.unsqueeze(-1) * bearings.unsqueeze(2)
+        sampled = self._grid.sample(self._maps[index], points.flatten(1, 2))
+        cost, value = sampled.unflatten(2, radius.shape[1:]).unbind(dim=1)
+        step = reach.unsqueeze(-1) / len(self._shares)
+        total = (cost * step).cumsum(dim=-1) + value - FAR_BONUS * radius
+        best = total.flatten(1).argmin(dim=1)
+        row = torch.arange(len(place), device=place.device)
+        return points.flatten(1, 2)[row, best]
+
+
+class WaypointFollower:
+    """Follows a path: the sub-goal is the point a little further on than the nearest one."""
+
+    def __init__(self, waypoints: Tensor, look_ahead: float) -> None:
+        """Follow the polygons ``waypoints`` (M, P, 2) of all maps."""
+        self._path, spacing = _evenly_spaced(waypoints)
+        self._ahead = (look_ahead / spacing.clamp(min=1e-6)).ceil().to(torch.int64)  # (M,)
+
+    def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
+        """Return the sub-goals (N, 2)."""
+        path = self._path[index]
+        nearest = (path - place.unsqueeze(1)).square().sum(dim=-1).argmin(dim=1)
+        ahead = (nearest + self._ahead[index]).clamp(max=path.shape[1] - 1)
+        row = torch.arange(len(place), device=place.device)
+        return path[row, ahead]
+
+
+def _evenly_spaced(waypoints: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``NUM_SAMPLES`` points (M, S, 2) of each path, and their spacing (M,) [m]."""
+    lengths = (waypoints[:, 1:] - waypoints[:, :-1]).norm(dim=-1)
+    ends = torch.nn.functional.pad(lengths.cumsum(dim=1), (1, 0))  # (M, P)
+    total = ends[:, -1:]
+    shares = torch.linspace(0.0, 1.0, NUM_SAMPLES, device=waypoints.device)
+    wanted = total * shares  # (M, S)
+    after = torch.searchsorted(ends, wanted).clamp(1, ends.shape[1] - 1)
+    before = after - 1
+    low = ends.gather(1, before)
+    part = ((wanted - low) / (ends.gather(1, after) - low).clamp(min=1e-9)).unsqueeze(-1)
+    first = waypoints.gather(1, before.unsqueeze(-1).expand(-1, -1, 2))
+    second = waypoints.gather(1, after.unsqueeze(-1).expand(-1, -1, 2))
+    return torch.lerp(first, second, part), total[:, 0] / (NUM_SAMPLES - 1)
+
+
+def straight_line(problem: Problem) -> Tensor:
+    """Return the straight way to the goal, whatever is between."""
+    return torch.stack((problem.maps.start, problem.maps.goal), dim=1)
+
+
+PLANNERS: Registry[Planner] = Registry("planner")
+PLANNERS.register("field", Planner(FieldFollower, "descent of the cost-to-go"))
+PLANNERS.register(
+    "straight_line", waypoint_planner(straight_line, "straight line to the goal, a baseline")
+)

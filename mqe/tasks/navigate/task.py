@@ -1,0 +1,270 @@
+"""High level, task ``go1push_upper``: one agent leads a frozen team around obstacles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mqe.config import ConfigError, check_values, option
+from mqe.controllers.blocks import ActiveWorlds
+from mqe.controllers.team import TeamController
+from mqe.tasks.navigate.features import (
+    NavigateConstants,
+    NavigateEpisodes,
+    Plan,
+    SceneFeatures,
+    StepFeatures,
+)
+from mqe.tasks.navigate.maps import MapTable
+from mqe.tasks.navigate.observations import OBSERVATIONS, STATE
+from mqe.tasks.navigate.planners import PLANNERS, Follower
+from mqe.tasks.navigate.rewards import MEASURES, METRICS, REWARDS, TERMINATIONS
+from mqe.tasks.push.layouts import PushLayouts
+from mqe.tasks.task import Outcome, TermTask
+from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
+from mqe.tasks.terms import Memory, Terminated, TermRegistry, Worlds
+from mqe.vec_env import Mirror, MirrorImage
+from mqe.world.collapse import CollapseTimers
+from mqe.world.geometry import axes_along, length, quat_from_yaw
+from mqe.world.layout import Layout
+from mqe.world.robots import Robots
+from mqe.world.scene import STEP_DT
+from mqe.world.state import SceneState
+from mqe.world.streams import Streams
+
+NAVIGATE_TERMS = TermRegistry(OBSERVATIONS, STATE, REWARDS, TERMINATIONS, MEASURES, METRICS)
+_DEFAULT = DefaultTerms(
+    tuple(OBSERVATIONS), tuple(STATE), tuple(TERMINATIONS), tuple(MEASURES), tuple(METRICS)
+)
+_BEHIND = 0.5  # [m] between the object's furthest corner and the robots of a row behind it
+_SPACING = 0.9  # [m] between the robots of a row
+
+
+@dataclass(frozen=True)
+class NavigateCfg(TermCfg):
+    """The navigation task: the team, its maps, the planner, rewards and the end of episodes."""
+
+    name: str = option("go1push_upper", "which task", choices=("go1push_upper",))
+    team: str = option(
+        "pretrained:cuboid", "frozen team that pushes: a run, a checkpoint or pretrained:NAME"
+    )
+    map: str = option("scattered", "family of maps, or a .json or .yaml file of maps")
+    map_seed: int = option(1, "seed of the maps of a family", min=0, max=2**31 - 1)
+    num_maps: int = option(100, "number of maps of a family", min=1, max=10_000)
+    planner: str = option("field", "planner of the sub-goals", choices=PLANNERS)
+    look_ahead: float = option(
+        2.0, "distance from the object to its sub-goal [m]", min=0.5, max=10.0
+    )
+    residual_scale: float = option(
+        0.75, "largest shift of the sub-goal along x and y by an action [m]", min=0.0, max=10.0
+    )
+    decision_period: int = option(
+        25, "control steps (50 Hz) that a sub-goal is held", min=1, max=1000
+    )
+    num_observed_obstacles: int = option(
+        6, "number of nearest obstacles that the agent observes", min=0, max=64
+    )
+    episode_length_s: float = option(120.0, "time limit [s]", above=0.0, max=1e6)
+    success_radius: float = option(
+        1.0, "success: the object's origin is nearer to the goal than this [m]", min=1e-3, max=10.0
+    )
+
+    def __post_init__(self) -> None:
+        check_values(NavigateCfg, vars(self), "task")
+        self.check_terms(NAVIGATE_TERMS)
+        steps = round(self.episode_length_s / STEP_DT)
+        if steps < 1 or steps % self.decision_period:
+            raise ConfigError(
+                f"task.decision_period: {self.decision_period} does not divide the {steps} "
+                f"control steps of task.episode_length_s {self.episode_length_s}; take a divisor "
+                f"of {max(steps, 1)}"
+            )
+
+
+class NavigateTask(TermTask):
+    """N worlds, one agent, two numbers an action: the shift of the planned sub-goal, ahead and to
+    the left, in [-1, 1].
+    """
+
+    num_agents = 1
+    action_sizes: tuple[int, ...] = (2,)
+
+    def __init__(
+        self,
+        cfg: NavigateCfg,
+        num_envs: int,
+        robots: Robots,
+        streams: Streams,
+        team: TeamController,
+        layouts: PushLayouts,
+        maps: MapTable,
+        constants: NavigateConstants,
+        shortest: Tensor,
+    ) -> None:
+        """Lead ``team`` of ``robots`` on ``maps``, whose shortest ways have lengths ``shortest``
+        (L,).
+        """
+        device = robots.device
+        self.cfg = cfg
+        self.decision_period = cfg.decision_period
+        self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
+        self.constants = constants
+        self._robots = robots
+        self._streams = streams
+        self._team = team
+        self._layouts = layouts
+        self._maps = maps
+        self._shortest = shortest
+        self._follower: Follower
+        self.use_planner(cfg.planner)
+
+        worlds = Worlds(num_envs, 1, device, cfg)
+        kept = Memory(worlds)
+        self._map_index = kept.remember("map_index", start=None, dtype=torch.int64)
+        self._collapse = CollapseTimers(
+            kept.remember("collapse", len(robots), CollapseTimers.SIZE), robots
+        )
+        self._subgoal = kept.remember("subgoal", 2, start=None)
+        plan = kept.remember("plan", Plan.SIZE, start=None)
+        self._plan = Plan.of(plan)
+        # Control steps of the present decision; equal in all worlds.
+        self._age = 0
+        self._proposed = (self._map_index.clone(), self._subgoal.clone())
+
+        num_obstacles = len(constants.half_size)
+        empty = SceneState.zeros(1, len(robots), True, device, num_obstacles)
+        scene = self.scene_features(empty, plan[:1])
+        terms = build_terms(NAVIGATE_TERMS, _DEFAULT, cfg, worlds, scene)
+        super().__init__(terms, worlds, kept, plan)
+        action = Mirror.of(range(2), (1.0, -1.0), torch.device(device))
+        self.mirror: MirrorImage | None = self.mirror_image(action)
+
+    def use_planner(self, name: str) -> None:
+        """Plan with the planner of this name from the next decision on."""
+        planner = PLANNERS.find(name, "task.planner")
+        self._follower = planner.follow(self.constants.problem, self.cfg.look_ahead)
+
+    def layout(self, episode: Tensor) -> Layout:
+        """Return the start of episode number ``episode`` (N,) on its map."""
+        maps = self._maps
+        index = torch.remainder(self._streams.numbers + episode, len(maps.goal))
+        start = maps.start[index]
+        self._proposed = (index, start)
+
+        drawn = self._layouts.draw(self._streams, episode)
+        shift = torch.nn.functional.pad(start, (0, 1))
+        yaw = maps.start_yaw[index]
+        is_drawn = yaw.isnan().unsqueeze(1)
+        object_quat = torch.where(is_drawn, drawn.object_quat, quat_from_yaw(yaw.nan_to_num()))
+        is_behind = maps.is_behind[index]
+        row, row_quat = self._row_behind(len(index))
+        height = drawn.robot_pos[..., 2:]
+        behind = torch.cat((row, height), dim=-1)
+        wide = is_behind.view(-1, 1, 1)
+        return drawn._replace(
+            robot_pos=torch.where(wide, behind, drawn.robot_pos) + shift.unsqueeze(1),
+            robot_quat=torch.where(wide, row_quat, drawn.robot_quat),
+            object_pos=drawn.object_pos + shift,
+            object_quat=object_quat,
+            goal_pos=torch.nn.functional.pad(maps.goal[index], (0, 1)),
+            obstacle_pos=maps.obstacle_pos[index],
+            obstacle_quat=quat_from_yaw(maps.obstacle_yaw[index]),
+        )
+
+    def _row_behind(self, num_envs: int) -> tuple[Tensor, Tensor]:
+        """Return places (N, A, 2) and quaternions of robots in a row behind the object, looking
+        along x.
+        """
+        count = len(self._robots)
+        device = self._robots.device
+        left = _SPACING * (torch.arange(count, device=device) - 0.5 * (count - 1))
+        behind = torch.full_like(left, -self.constants.problem.reach - _BEHIND + 0.25)
+        row = torch.stack((behind, left), dim=-1).expand(num_envs, -1, -1)
+        return row, quat_from_yaw(torch.zeros_like(row[..., 0]))
+
+    def begin(self, mask: Tensor) -> None:
+        """Forget the old episodes of ``mask``, and plan from the new starts."""
+        self._team.begin(mask)
+        super().begin(mask)
+        index, start = self._proposed
+        self._map_index.copy_(torch.where(mask, index, self._map_index))
+        self._update_plan(start, mask)
+
+    def _update_plan(self, place: Tensor, mask: Tensor | None = None) -> None:
+        """Plan from ``place`` (N, 2), in the worlds of ``mask`` alone."""
+        problem = self.constants.problem
+        index = self._map_index
+        cost_to_go = problem.grid.look_up(problem.value, index, place).unsqueeze(1)
+        shortest = self._shortest[index].unsqueeze(1)
+        planned = self._follower.subgoal(place, index)
+        values = torch.cat((planned, cost_to_go, shortest), dim=1)
+        if mask is not None:
+            values = torch.where(mask.unsqueeze(1), values, self.memory)
+        self.memory.copy_(values)
+
+    def command(self, actions: Tensor) -> None:
+        """Take actions (N, 1, 2) in [-1, 1]; the first of a decision counts."""
+        if self._age > 0:
+            return
+        self._action = actions[:, 0]
+
+    def targets(self, state: SceneState) -> Tensor:
+        """Return joint targets (N, A, J) [rad] of the team on its way to the sub-goal."""
+        if self._age == 0:
+            planned = self._plan.planned
+            to_planned = planned - state.object_pos[:, :2]
+            ahead = to_planned / length(to_planned).clamp(min=1e-6).unsqueeze(-1)
+            shift = (self._action.unsqueeze(-1) * axes_along(ahead)).sum(dim=1)
+            self._subgoal.copy_(planned + self.cfg.residual_scale * shift)
+            self._team.command(self._subgoal)
+        self._age += 1
+        return self._team.targets(state)
+
+    def moved_props(self) -> Tensor | None:
+        """Return the obstacles where they are, and the marker of a new sub-goal."""
+        if self._age != 1:
+            return None
+        marker = torch.nn.functional.pad(self._subgoal, (0, 1)).unsqueeze(1)
+        return torch.cat((self._maps.obstacle_pos[self._map_index], marker), dim=1)
+
+    def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
+        """Judge a control step; after the last of a decision, plan the next."""
+        outcome = super().evaluate(state, prev)
+        if self._age == self.decision_period:
+            self._age = 0
+            self._update_plan(state.object_pos[:, :2])
+        return outcome
+
+    def use_blocks(self, worlds: ActiveWorlds) -> None:
+        """Run the team's networks over blocks of the active ones of ``worlds``."""
+        self._team.use_blocks(worlds)
+
+    def scene_features(self, state: SceneState, memory: Tensor) -> SceneFeatures:
+        """Return the features that the agent and the critic observe, of any W worlds."""
+        return SceneFeatures(state, memory, self.constants)
+
+    def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
+        """Return the features of the control step from ``prev`` to ``state``."""
+        return StepFeatures(
+            state, prev, self.memory, self.constants, self._map_index, self._collapse
+        )
+
+    def episode_features(
+        self, sums: Tensor, steps: Tensor, terminated: Terminated
+    ) -> NavigateEpisodes:
+        """Return the features of finished episodes."""
+        features = NavigateEpisodes(sums, steps, terminated, self.terms.measures)
+        features.success_radius = self.cfg.success_radius
+        return features
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the memory of features and terms, and the team's."""
+        return {"team": self._team.state_dict(), **super().state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a ``state_dict``."""
+        self._team.load_state_dict(state["team"])
+        super().load_state_dict(state)

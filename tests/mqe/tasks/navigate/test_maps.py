@@ -1,0 +1,108 @@
+"""Maps: families have room for the object, and files are checked before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import tensor
+
+from mqe.config import ConfigError
+from mqe.tasks.navigate import maps
+from mqe.tasks.navigate.maps import CUBE, POST, ArenaMap, Placed, Room, draw_maps
+from mqe.world.obstacles import PARKED_HEIGHT
+from tests.support.navigating import navigate_setup
+
+CUBOID = Room(0.85, 1.85)
+
+
+@pytest.mark.parametrize("family", maps.FAMILIES)
+def test_a_family_draws_maps_with_room(family):
+    drawn = draw_maps(family, 3, 20, CUBOID)
+    assert drawn == draw_maps(family, 3, 20, CUBOID)
+    assert drawn != draw_maps(family, 4, 20, CUBOID)
+    for each in drawn:
+        maps.check_map(each, CUBOID, family)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"arena": (2.0, 30.0)}, "each side must be from 3 to 24 m"),
+        ({"start": (4.0, 0.0)}, r"the start \(4.00, 0.00\) is 1.00 m from the wall"),
+        ({"goal": (1.2, 0.0)}, r"the goal \(1.20, 0.00\) overlaps with the box at \(0.50, 0.00\)"),
+        ({"obstacles": (Placed(POST, 0.0, 0.0),) * 65}, "65 obstacles; 64 at most"),
+    ],
+)
+def test_a_map_without_room_is_refused(change, words):
+    whole = {"arena": (10.0, 8.0), "start": (-2.8, 0.0), "goal": (3.5, 0.0)}
+    whole |= {"obstacles": (Placed(CUBE, 0.5, 0.0),)}
+    maps.check_map(ArenaMap(**whole), CUBOID, "map")
+    with pytest.raises(ConfigError, match=words):
+        maps.check_map(ArenaMap(**(whole | change)), CUBOID, "map")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("maps: []", "at least one map"),
+        ("maps: [{start: [0, 0], gaol: [1, 1]}]", "did you mean goal"),
+        ("arena: [9, 9]\nmaps: [{start: [0, 0], goal: [x, 1]}]", r"goal: must be 2 number"),
+        (
+            "arena: [9, 9]\nmaps: [{start: [0, 0], goal: [1, 1], obstacles: [{ball: 1}]}]",
+            r"obstacle 0: must be like \{box: \[length, width\], at: \[x, y\], yaw: 0.0\}",
+        ),
+    ],
+)
+def test_a_file_that_holds_no_maps_is_refused(text, words, tmp_path):
+    path = tmp_path / "maps.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        draw_maps(str(path), 0, 1, CUBOID)
+
+
+def test_names_that_are_no_maps_are_refused(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"task\.map: unknown .*scatered.* did you mean scattered"
+    ):
+        draw_maps("scatered", 0, 1, CUBOID)
+    with pytest.raises(ConfigError, match="No such file"):
+        draw_maps(str(tmp_path / "none.yaml"), 0, 1, CUBOID)
+
+
+def test_a_goal_that_cannot_be_reached_is_refused(tmp_path):
+    path = tmp_path / "closed.yaml"
+    path.write_text(
+        "arena: [12, 6]\n"
+        "maps:\n"
+        "  - start: [-4, 0]\n"
+        "    goal: [4, 0]\n"
+        "    obstacles:\n"
+        "      - {box: [0.2, 4.4], at: [0, -0.8]}\n"
+    )
+    with pytest.raises(ConfigError, match="the object fits through no gap on the way to the goal"):
+        navigate_setup(1, map=str(path))
+
+
+def test_obstacles_have_slots_of_their_shape():
+    both = [
+        ArenaMap((9.0, 9.0), (0.0, 0.0), (1.0, 1.0), (Placed(CUBE, 1.0, 2.0, 0.5),)),
+        ArenaMap((9.0, 9.0), (0.0, 0.0), (1.0, 1.0), (Placed(POST, 3.0, 4.0),)),
+    ]
+    slots = maps.slots_of(both)
+    assert sorted(slot.shape for slot in slots) == ["box", "post"]
+    table = maps.MapTable(both, slots, "cpu")
+    cube = slots.index(CUBE)
+    assert table.obstacle_pos[0, cube].tolist() == pytest.approx([1.0, 2.0, 0.3])
+    assert table.obstacle_pos[1, cube, 2] == PARKED_HEIGHT
+    assert table.obstacle_yaw[0, cube] == 0.5
+
+
+def test_clearance_is_the_distance_to_the_nearest_obstacle():
+    shapes = maps.ObstacleShapes((CUBE, POST), "cpu")
+    pos = tensor([[[0.0, 0.0, 0.3], [5.0, 0.0, 0.3]], [[0.0, 0.0, PARKED_HEIGHT]] * 2])
+    yaw = tensor([[torch.pi / 4, 0.0], [0.0, 0.0]])
+    points = tensor([[2.0, 0.0], [0.0, 0.0], [4.0, 0.0]])
+    found = shapes.clearance(points, pos, yaw)
+    corner = 2.0 - 0.5**0.5
+    assert found[0].tolist() == pytest.approx([corner, -0.5, 0.85], abs=1e-6)
+    assert found[1].tolist() == [100.0] * 3
