@@ -139,7 +139,7 @@ class StepFeatures(SceneFeatures, push.StepFeatures):
         self.prev = prev
         self.map_index = map_index
         self._collapse = collapse
-        self._is_dead = None
+        self._is_out = None
 
     @cached_property
     def is_success(self) -> Tensor:
