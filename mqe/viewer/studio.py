@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +32,7 @@ try:
     )
     from mujoco.studio.dear_imgui import dear_imgui as imgui
     from mujoco.studio.implot import implot
+    from mujoco.studio.viewer_handle import ViewerHandle
 except ImportError as error:
     raise ConfigError(
         f"MuJoCo's Studio is missing ({error}); pip install 'mujoco>=4.0' brings it"
@@ -70,25 +71,45 @@ def show(
     panel = Panel(player)
     own = _listening_socket(port)
     say(f"Open http://{HOST}:{own.getsockname()[1]}/ in a browser; Ctrl-C ends it.")
-    is_up = threading.Event()
-    handle = launch_thread.launch_thread(
-        lambda end: _serve(end, own, panel, is_up), sim_plugins=[_Hands(player)]
-    )
     model = live_model(player.env.scene, meshes, _LIGHTS)
     shown = mujoco.MjData(model)
+    with served(own, panel, [_Hands(player)]) as handle:
 
-    def look(data: mujoco.MjData) -> bool:
-        if not handle.is_running():
-            return False
-        copy_live_state(model, data, shown)
-        handle.sync(model, shown)
-        return True
+        def look(data: mujoco.MjData) -> bool:
+            if not handle.is_running():
+                return False
+            copy_live_state(model, data, shown)
+            handle.sync(model, shown)
+            return True
 
-    with handle:
-        # A page that is closed while it starts crashes the process.
-        while handle.is_running() and not is_up.wait(_NAP_S):
-            pass
         return player.run(look)
+
+
+@contextmanager
+def served(own: socket.socket, panel: Panel, plugins: Sequence[Any] = ()) -> Iterator[ViewerHandle]:
+    """Serve the page on ``own`` from a thread; it is up when the block begins, and the thread has
+    ended when it is left.
+    """
+    is_up = threading.Event()
+    is_over = threading.Event()
+
+    def run(end: Any) -> None:
+        try:
+            _serve(end, own, panel, is_up)
+        finally:
+            is_over.set()
+
+    handle = launch_thread.launch_thread(run, sim_plugins=list(plugins))
+    try:
+        with handle:
+            # A page that is closed while it starts crashes the process.
+            while handle.is_running() and not is_up.wait(_NAP_S):
+                pass
+            yield handle
+    finally:
+        # Leaving the handle waits for some seconds only, and two pages of one process crash it:
+        # they share Dear ImGui's context.
+        is_over.wait()
 
 
 def _listening_socket(port: int) -> socket.socket:

@@ -6,13 +6,11 @@ import base64
 import contextlib
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 import torch
-from mujoco.studio import launch_thread
 from websockets.datastructures import Headers
 
 from mqe.registry import EnvCfg, SimCfg, make_env
@@ -32,10 +30,7 @@ def port() -> Iterator[int]:
     own = studio._listening_socket(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_guard, "HEADER_TIMEOUT_S", HEADER_TIMEOUT_S)
-        panel = studio.Panel(player)
-        is_up = threading.Event()
-        with launch_thread.launch_thread(lambda end: studio._serve(end, own, panel, is_up)):
-            assert is_up.wait(20.0)
+        with studio.served(own, studio.Panel(player)):
             number = own.getsockname()[1]
             until = time.monotonic() + 20.0
             while not _is_served(number):
