@@ -21,7 +21,7 @@ from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.callbacks.broken_log import BrokenLog
 from harl_mapush.callbacks.callback import CALLBACKS, Callback
-from harl_mapush.callbacks.checkpoints import CheckpointSaver, UnsavedError
+from harl_mapush.callbacks.checkpoints import CheckpointSaver, FolderTakenError, UnsavedError
 from harl_mapush.callbacks.ending import EndOnRequest, RunEnded
 from harl_mapush.callbacks.logger import NullLogger, ProgressLog, RunLogger
 from harl_mapush.callbacks.training_evaluation import EvaluationCallback, TrainingEvaluation
@@ -207,11 +207,10 @@ class Experiment:
         most = cfg.logger.broken_worlds
         if parts.simulated is not None and most:
             callbacks.append(BrokenLog(parts.simulated, folder, settings, most, ranks))
-        if ranks.is_first:
-            provenance.write(folder, start)
+        run_id = provenance.write(folder, start) if ranks.is_first else ""
 
         self.logger = self._make_logger(start)
-        self.saver = self._make_saver(settings)
+        self.saver = self._make_saver(settings, run_id, start)
         self.evaluation = self._make_evaluation()
         if self.evaluation is not None:
             callbacks.append(self.evaluation)
@@ -238,6 +237,10 @@ class Experiment:
             return self._end_early(ended.signal, launched)
         except CollectionError as error:
             return self._save_and_end(error)
+        except FolderTakenError as error:
+            if self.ranks.is_first:
+                sys.stderr.write(f"{self.program}: {error}\n")
+            return NOTHING_SAVED
         except UnsavedError as error:
             self._write_error(
                 f"{self.folder}: {error}; the training since the last checkpoint is lost"
@@ -281,7 +284,7 @@ class Experiment:
             logger.add_summaries(provenance.tensorboard_summaries(to_dict(cfg), start, names))
         return logger
 
-    def _make_saver(self, settings: str) -> CheckpointSaver:
+    def _make_saver(self, settings: str, run_id: str, start: Mapping[str, Any]) -> CheckpointSaver:
         with_checksum = run_folder.with_checksum(settings)
         gait = evaluation_worlds.digest_of_gaits(self.cfg)
 
@@ -294,9 +297,13 @@ class Experiment:
                 settings=with_checksum,
                 device=self.cfg.sim.device,
                 gait_sha256=gait,
+                run_id=run_id,
             )
 
-        return CheckpointSaver(self.trainer, write, self.logger.say, self.ranks)
+        def check_folder() -> None:
+            provenance.check_folder(self.folder, run_id, start)
+
+        return CheckpointSaver(self.trainer, write, self.logger.say, self.ranks, check_folder)
 
     def _make_evaluation(self) -> EvaluationCallback | None:
         interval = self.cfg.runner.evaluation_interval

@@ -99,16 +99,23 @@ def _check_one_run(folders: Sequence[Path]) -> None:
     last = folders[-1]
     out = "remove it, or average fewer checkpoints (--last)"
     newest = _settings(last)
+    own_id = checkpoint.run_id(last)  # None for an older one
     for folder in folders:
         problem = checkpoint.misnamed(folder)
         if problem is not None:
             raise ConfigError(f"checkpoint {folder}: {problem}; {out}")
+        other_id = checkpoint.run_id(folder)
         difference = resume.fixed_difference(newest, _settings(folder))
         if difference is not None:
             key, expected, found = difference
             raise ConfigError(
                 f"checkpoint {folder}: it is of another run than {last.name} ({key}={found}, not "
                 f"{expected}); {out}"
+            )
+        if None not in (own_id, other_id) and own_id != other_id:
+            raise ConfigError(
+                f"checkpoint {folder}: another run of the same settings wrote it than "
+                f"{last.name}; {out}"
             )
 
 

@@ -25,6 +25,7 @@ from mqe.config import ConfigError, read_text
 
 MANIFEST = "manifest.json"
 ENV_STEPS = "env_steps"  # of a run, when it wrote the checkpoint
+RUN_ID = "run_id"  # of the run that wrote the checkpoint, a random text
 FORMAT_VERSION = 1
 PACKAGES = ("mapush", "torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 UNKNOWN_REVISION = "unknown: not a git checkout, nor built from one"
@@ -34,18 +35,24 @@ _HINT = f"take another checkpoint of the run, or remove {MANIFEST} if you change
 
 
 def write_manifest(
-    folder: Path, device: str, gait_sha256: str | None = None, env_steps: int | None = None
+    folder: Path,
+    device: str,
+    gait_sha256: str | None = None,
+    env_steps: int | None = None,
+    run_id: str | None = None,
 ) -> None:
     """Write the manifest of all files in ``folder``; ``device`` is the writing program's (``cpu``,
     ``cuda:0``).
 
     ``gait_sha256`` is the digest of the gait that a team walked with
     (``mqe.controllers.gait.gait_digest``). ``env_steps`` is the age of a run's checkpoint, which a
-    folder's name has as well.
+    folder's name has as well; ``run_id`` tells it from those of other runs with equal settings.
     """
     content = describe_files(folder, device, gait_sha256)
     if env_steps is not None:
         content[ENV_STEPS] = env_steps
+    if run_id is not None:
+        content[RUN_ID] = run_id
     _write(folder, content)
 
 

@@ -45,8 +45,8 @@ def test_an_origin_of_many_brackets_counts_as_damaged(tmp_path) -> None:
     path = tmp_path / provenance.ORIGIN
     for text in (DEEP, '{"starts": ' + DEEP, '{"starts": 3}'):
         path.write_text(text)
-        provenance.write(tmp_path, {"device": "cpu"})
-        assert json.loads(path.read_text()) == {"starts": [{"device": "cpu"}]}
+        run_id = provenance.write(tmp_path, {"device": "cpu"})
+        assert json.loads(path.read_text()) == {"run_id": run_id, "starts": [{"device": "cpu"}]}
 
 
 def endless(path: Path, kind: str) -> Path:
@@ -118,6 +118,7 @@ def test_a_flipped_bit_of_a_run_file_is_named(tmp_path, capsys) -> None:
     [
         ("renamed", "it is the checkpoint of 10k env steps under another name"),
         ("another seed", "it was written by a run with runner.seed=2, not 1"),
+        ("another run", "it was written by another run of the same settings"),
     ],
 )
 def test_a_newest_checkpoint_that_is_not_the_runs_own_is_skipped(how, said, tmp_path) -> None:
@@ -125,17 +126,40 @@ def test_a_newest_checkpoint_that_is_not_the_runs_own_is_skipped(how, said, tmp_
     settings = "env: {num_agents: 1}\n"
     with run_folder.new_run_dir(tmp_path / "run") as run:
         run_folder.write_config(run, settings)
+    run_id = provenance.write(run, provenance.describe("cpu", None))
     for steps in (9_000, 10_000):
-        checkpoint.save(run, steps, networks, {"iteration": 1}, settings=settings)
+        state = {"iteration": 1}
+        checkpoint.save(run, steps, networks, state, settings=settings, run_id=run_id)
     newest = run / "checkpoints" / "10k"
     if how == "renamed":
         newest = newest.rename(run / "checkpoints" / "11k")
+    elif how == "another run":
+        other_id = "0123456789abcdef"
+        checkpoint.save(run, 10_000, networks, {"iteration": 1}, settings=settings, run_id=other_id)
     else:
         other = f"{settings}runner: {{seed: 2}}\n"
         checkpoint.save(run, 10_000, networks, {"iteration": 1}, settings=other)
     saved, notices = resume.find(str(run))
     assert saved.folder == run / "checkpoints" / "9k"
     assert notices == [f"{newest} is skipped: {said}"]
-    if how == "renamed":
-        with pytest.raises(ConfigError, match=said):
-            resume.find(str(newest))
+    with pytest.raises(ConfigError, match=said) as caught:
+        resume.find(str(newest))
+    assert f"give the run ({run})" in str(caught.value)
+    if how != "renamed":
+        assert f"start a new run from these weights with --init_from {newest}" in str(caught.value)
+
+
+def test_a_run_keeps_its_id_and_an_older_one_gets_one(tmp_path) -> None:
+    start = provenance.describe("cpu", None)
+    with run_folder.new_run_dir(tmp_path / "run") as run:
+        assert provenance.run_id(run) is None
+        run_id = provenance.write(run, start)
+        assert provenance.write(run, provenance.describe("cpu", None)) == run_id
+        networks = {"actor_agent0": nn.Linear(1, 1)}
+        checkpoint.save(run, 10_000, networks, settings="", run_id=run_id)
+    (run / provenance.ORIGIN).write_text(DEEP)
+    assert provenance.write(run, start) == run_id  # the last checkpoint's
+    checkpoint.save(run, 11_000, networks, settings="")  # an older version's
+    assert checkpoint.run_id(run / "checkpoints" / "11k") is None
+    (run / provenance.ORIGIN).unlink()
+    assert provenance.write(run, start) not in (run_id, None)

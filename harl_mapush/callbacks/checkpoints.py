@@ -8,6 +8,7 @@ from typing import Any
 
 from harl_mapush.callbacks.callback import Callback
 from harl_mapush.distributed.ranks import Ranks
+from harl_mapush.runs.provenance import LostFolderError
 from harl_mapush.trainer import Trainer
 
 _MOST_FAILURES = 3  # failed checkpoints in a row that end the run
@@ -20,6 +21,10 @@ class UnsavedError(Exception):
     """Checkpoints cannot be written; the message has the reason."""
 
 
+class FolderTakenError(UnsavedError):
+    """Nothing may be written to the run's folder, which belongs to another run or process now."""
+
+
 class CheckpointSaver(Callback):
     """Saves checkpoints; one that cannot be written is skipped, several in a row end the run."""
 
@@ -29,12 +34,17 @@ class CheckpointSaver(Callback):
         write: Callable[[int, dict[str, Any]], None],
         say: Callable[[str], None],
         ranks: Ranks,
+        check_folder: Callable[[], None],
     ) -> None:
-        """Save the state of all ranks; only rank 0 calls ``write``."""
+        """Save the state of all ranks; only rank 0 calls ``write`` and ``check_folder``.
+
+        ``check_folder`` raises LostFolderError if nothing may be written.
+        """
         self._trainer = trainer
         self._write = write
         self._say = say
         self._ranks = ranks
+        self._check_folder = check_folder
         self._num_failures = 0  # in a row
 
     def on_checkpoint(self, env_steps: int) -> None:
@@ -65,16 +75,34 @@ class CheckpointSaver(Callback):
                 return
         raise UnsavedError(f"checkpoint {env_steps} cannot be written ({reason})")
 
+    def check_folder(self) -> None:
+        """Raise FolderTakenError on all ranks if nothing may be written to the run's folder."""
+        self._on_first(lambda: None)
+
     def _try(self, env_steps: int) -> str | None:
         """Save the state; return None, or the reason of the failure."""
         self._ranks.check_weights(self._trainer.algorithm.weights)
         state = self._trainer.state_dict()
+        return self._on_first(lambda: self._write(env_steps, state))
+
+    def _on_first(self, work: Callable[[], None]) -> str | None:
+        """Do ``work`` in the run's folder on rank 0; return None, or the reason of its failure.
+
+        Raises FolderTakenError if the folder is another run's or process's by now.
+        """
         reason = None
+        lost = None
         with self._ranks.busy():
             try:
                 if self._ranks.is_first:
-                    self._write(env_steps, state)
+                    self._check_folder()
+                    work()
+            except LostFolderError as error:
+                lost = str(error)
             except (OSError, RuntimeError) as error:  # torch raises the latter for a full disk
                 unknown = f"{type(error).__name__}; is the disk full?"
                 reason = getattr(error, "strerror", None) or unknown
-        return self._ranks.first(reason)
+        reason, lost = self._ranks.first((reason, lost))
+        if lost is not None:
+            raise FolderTakenError(lost)
+        return reason

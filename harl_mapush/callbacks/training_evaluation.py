@@ -140,6 +140,7 @@ class EvaluationCallback(Callback):
         progress = self._trainer.progress
         if not (progress.has_crossed(self._interval) or progress.is_done):
             return report
+        self._saver.check_folder()
         metrics: dict[str, float] = {}
         is_best = False
         if self.evaluation is not None:

@@ -23,7 +23,15 @@ from harl_mapush.runs import durable, gait_export
 from harl_mapush.runs.formats import FORMATS, Format, foreign
 from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, parse_step_name, step_name
 from mqe.config import ConfigError
-from mqe.manifest import ENV_STEPS, MANIFEST, check_files, damage, read_manifest, write_manifest
+from mqe.manifest import (
+    ENV_STEPS,
+    MANIFEST,
+    RUN_ID,
+    check_files,
+    damage,
+    read_manifest,
+    write_manifest,
+)
 from mqe.pretrained import PRETRAINED, pretrained_folder
 from mqe.tensor_files import is_plain, read_file, read_tensors
 
@@ -58,11 +66,12 @@ def save(
     settings: str | None = None,
     device: str = "cpu",
     gait_sha256: str | None = None,
+    run_id: str | None = None,
 ) -> Path:
     """Write ``checkpoints/<env steps>/`` of a run by a rename, so that it is never incomplete.
 
     ``networks`` are the algorithm's. ``settings`` is the text of the checkpoint's ``config.yaml``,
-    by default that of the run. ``gait_sha256`` is stored in its manifest.
+    by default that of the run. ``gait_sha256`` and ``run_id`` are stored in its manifest.
     """
     folder = run / CHECKPOINTS / step_name(env_steps)
     # The run's folder itself is not made: it may have been moved.
@@ -76,7 +85,7 @@ def save(
             settings = (run / CONFIG).read_text(encoding="utf-8")
         (partial / CONFIG).write_text(settings, encoding="utf-8")
         gait_export.export(partial)
-        write_manifest(partial, device, gait_sha256, env_steps)
+        write_manifest(partial, device, gait_sha256, env_steps, run_id)
     _drop_old_training_states(run)
     return folder
 
@@ -169,6 +178,12 @@ def misnamed(folder: Path) -> str | None:
     if not isinstance(written, int) or named is None or named == written:
         return None
     return f"it is the checkpoint of {step_name(written)} env steps under another name"
+
+
+def run_id(folder: Path) -> str | None:
+    """Return the id of the run that wrote a checkpoint; None for an older one."""
+    found = read_manifest(folder).get(RUN_ID)
+    return found if isinstance(found, str) else None
 
 
 def check_actors(folder: Path) -> None:

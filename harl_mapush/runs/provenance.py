@@ -1,9 +1,16 @@
-"""The origin of a run, ``origin.json`` in its folder, and its summaries for TensorBoard."""
+"""The origin of a run, ``origin.json`` in its folder, and its summaries for TensorBoard.
+
+The file has the run's id, which its checkpoints have as well, and every start. A process that
+trains compares the latest start with its own before it writes, so it notices if its folder became
+another run's, or if another process resumed the run.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import platform
+import secrets
 import shlex
 import sys
 import time
@@ -13,25 +20,31 @@ from typing import Any
 
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
-from harl_mapush.runs import durable
+from harl_mapush.runs import checkpoint, durable, run_folder
 from mqe.config import dump_yaml, read_text
-from mqe.manifest import git_revision, packages
+from mqe.manifest import RUN_ID, git_revision, packages
 
 ORIGIN = "origin.json"
 # Metrics of a run that TensorBoard shows beside its hyper-parameters.
 METRICS = ("success_rate", "return", "episode_time_s")
 # Sections whose settings are all hyper-parameters, and further settings that are.
 _HYPER_PARAMETERS = ("algorithm", "network")
+_START_ID = "start_id"
 _MORE = ("env.num_envs", "task.object", "task.decision_period", "runner.num_steps", "runner.seed")
 
 
+class LostFolderError(Exception):
+    """The folder of a run belongs to another run or process now; the message has the reason."""
+
+
 def describe(device: str, reward_weights: Mapping[str, float] | None) -> dict[str, Any]:
-    """Return the time, command, versions and device of a run's start.
+    """Return the random id, time, command, versions and device of a run's start.
 
     ``reward_weights`` are by term, None if the task weighs no terms.
     """
     weights = {} if reward_weights is None else {"reward_weights": dict(reward_weights)}
     return {
+        _START_ID: secrets.token_hex(8),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": shlex.join(sys.argv),
         "git_revision": git_revision(),
@@ -43,15 +56,57 @@ def describe(device: str, reward_weights: Mapping[str, float] | None) -> dict[st
     }
 
 
-def write(run: Path, start: Mapping[str, Any]) -> None:
-    """Add a start to those in a run's ``origin.json``."""
-    path = run / ORIGIN
+def write(run: Path, start: Mapping[str, Any]) -> str:
+    """Add a start to those in a run's ``origin.json``; return the id of the run.
+
+    An older run, and one whose file is lost, gets that of its last checkpoint, or a new one.
+    """
+    found, starts = _read(run)
+    last = run_folder.last_checkpoint(run)
+    if found is None and last is not None:
+        found = checkpoint.run_id(last)
+    if found is None:
+        found = secrets.token_hex(8)
+    content = {RUN_ID: found, "starts": [*starts, dict(start)]}
+    durable.write_text(run / ORIGIN, json.dumps(content, indent=2) + "\n")
+    return found
+
+
+def run_id(run: Path) -> str | None:
+    """Return the id of a run; None for an older one, or if its ``origin.json`` is lost."""
+    return _read(run)[0]
+
+
+def check_folder(run: Path, own_id: str, start: Mapping[str, Any]) -> None:
+    """Raise LostFolderError if ``run`` became the folder of another run than ``own_id``, or if
+    another process than that of ``start`` resumed the run; OSError if its ``origin.json`` is lost.
+    """
+    run.stat()  # raises OSError if the folder is gone
+    found, starts = _read(run)
+    if not starts:
+        raise OSError(errno.ENOENT, f"its {ORIGIN} is gone or damaged")
+    if found != own_id:
+        raise LostFolderError(
+            f"{run} has become the folder of another run, so this one ends without writing to it; "
+            "its checkpoints are wherever its folder was moved, and --resume takes that place"
+        )
+    latest = starts[-1]
+    if latest.get(_START_ID) != start[_START_ID]:
+        raise LostFolderError(
+            f"{run}: another process resumed this run ({latest.get('time')}), which is possible "
+            f"only if {run_folder.LOCK} was removed; this process ends, so that one alone writes"
+        )
+
+
+def _read(run: Path) -> tuple[str | None, list[dict[str, Any]]]:
+    """Return the id and the starts in a run's ``origin.json``; neither if it is lost."""
     try:
-        starts = [*json.loads(read_text(path))["starts"]]
+        content = json.loads(read_text(run / ORIGIN))
+        starts = [dict(start) for start in content["starts"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        # There is no file yet, or it is damaged; nothing depends on it.
-        starts = []
-    durable.write_text(path, json.dumps({"starts": [*starts, dict(start)]}, indent=2) + "\n")
+        return None, []
+    found = content.get(RUN_ID)
+    return (found if isinstance(found, str) else None), starts
 
 
 def tensorboard_summaries(

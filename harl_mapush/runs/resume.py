@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.evaluation_worlds import other_gait
-from harl_mapush.runs import checkpoint, run_folder
+from harl_mapush.runs import checkpoint, provenance, run_folder
 from harl_mapush.trainer import Trainer
 from mqe.config import ConfigError, flatten, load_yaml, to_dict
 from mqe.registry import resolve_sim
@@ -94,6 +94,12 @@ def find(name: str) -> tuple[SavedRun, list[str]]:
         raise ConfigError(
             f"--resume {name!r}: {problem}; give the run ({run}), which resumes from its newest "
             "whole one"
+        )
+    stranger = _of_another_run(run, real)
+    if stranger is not None:
+        raise ConfigError(
+            f"--resume {name!r}: {stranger}; give the run ({run}), which resumes from its newest "
+            f"own one, or start a new run from these weights with --init_from {name}"
         )
     return SavedRun(run, real, env_steps), []
 
@@ -199,15 +205,22 @@ def _problem(folder: Path) -> str | None:
 
 
 def _of_another_run(run: Path, folder: Path) -> str | None:
-    """Return a description of a checkpoint in ``run`` that another run has written, else None."""
+    """Return a description of a checkpoint in ``run`` that another run has written, else None.
+
+    Older runs and checkpoints have no id; their settings are compared.
+    """
+    own_id = provenance.run_id(run)
+    other_id = checkpoint.run_id(folder)
+    is_foreign = own_id is not None and other_id is not None and own_id != other_id
     try:
         of_run, _ = config.resolve(run_folder.read_config(run), {})
         of_checkpoint, _ = config.resolve(load_yaml(folder / run_folder.CONFIG), {})
     except ConfigError:
-        return None  # the settings are lost, or need a module: ``settings`` says so
+        # The settings are lost, or need a module: ``settings`` says so.
+        return "it was written by another run" if is_foreign else None
     difference = fixed_difference(of_run, of_checkpoint)
     if difference is None:
-        return None
+        return "it was written by another run of the same settings" if is_foreign else None
     key, expected, found = difference
     return f"it was written by a run with {key}={found}, not {expected}"
 

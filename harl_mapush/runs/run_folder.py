@@ -25,8 +25,8 @@ CONFIG = "config.yaml"
 LOGS = "logs"  # TensorBoard's files of older runs
 CHECKPOINTS = "checkpoints"
 COLLECTORS = "collectors"  # logs of the collectors' processes
+LOCK = ".lock"  # locked by the process that trains
 
-_LOCK = ".lock"
 _CHECKSUM = "# sha256 of the lines below: "
 _LARGEST_MENDED = 32_768  # bytes of a file in which a flipped bit is looked for
 _MOST_DAMAGED = 4  # characters of a line that still counts as a checksum's
@@ -90,7 +90,7 @@ def locked(run: Path) -> Iterator[None]:
     The system releases the lock when the process ends in any way. Raises ConfigError if another
     process has it, or if the folder cannot be written.
     """
-    lock = FileLock(run / _LOCK, timeout=0)
+    lock = FileLock(run / LOCK, timeout=0)
     try:
         lock.acquire()
     except Timeout:

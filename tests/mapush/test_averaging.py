@@ -29,13 +29,16 @@ class Numbers(nn.Module):
         self.register_buffer("count", torch.tensor(count))
 
 
-def save(run: Path, env_steps: int, first: Numbers, second: Numbers) -> Path:
+def save(
+    run: Path, env_steps: int, first: Numbers, second: Numbers, run_id: str | None = None
+) -> Path:
     networks = {
         "actor_agent0": first,
         "actor_agent1": second,
         "critic_agent": Numbers(float(env_steps)),
     }
-    return checkpoint.save(run, env_steps, networks, {"env_steps": env_steps}, gait_sha256="walks")
+    state = {"env_steps": env_steps}
+    return checkpoint.save(run, env_steps, networks, state, gait_sha256="walks", run_id=run_id)
 
 
 @pytest.fixture
@@ -164,6 +167,17 @@ def test_checkpoints_of_different_runs_are_not_averaged(run, settings: str, said
     with pytest.raises(ConfigError, match=re.escape(f"9k: it is of another run than 11k ({said}")):
         averaging.average(folders, run / "mean")
     assert not (run / "mean").exists()
+
+
+def test_runs_of_equal_settings_are_told_apart_by_their_ids(run) -> None:
+    same = Numbers(1.0, 1.0)
+    old, _, _ = [folder for _, folder in run_folder.checkpoints(run)][::-1]
+    ours = save(run, 12_000, same, same, "ours")
+    theirs = save(run, 13_000, same, same, "theirs")
+    with pytest.raises(ConfigError, match="12k: another run of the same settings wrote it than 13"):
+        averaging.average([ours, theirs], run / "mean")
+    for folders in ([old, ours], [ours, old]):  # an older checkpoint has no id
+        averaging.average(folders, run / "-".join(folder.name for folder in folders))
 
 
 def test_a_checkpoint_under_another_name_is_not_averaged(run, tmp_path, capsys) -> None:

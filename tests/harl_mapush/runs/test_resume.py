@@ -16,10 +16,11 @@ import yaml
 
 from harl_mapush import experiment, train
 from harl_mapush.callbacks import checkpoints
+from harl_mapush.callbacks.checkpoints import CheckpointSaver
 from harl_mapush.callbacks.logger import RunLogger
 from harl_mapush.interruption import ENDING_SIGNALS
 from harl_mapush.runner import Runner
-from harl_mapush.runs import checkpoint, resume, run_folder
+from harl_mapush.runs import checkpoint, provenance, resume, run_folder
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from mqe.config import ConfigError
 from mqe.manifest import MANIFEST
@@ -204,6 +205,50 @@ def test_a_run_keeps_its_folder_to_itself_while_it_trains(
     assert tried
     with run_folder.locked(folder):  # free again
         pass
+
+
+@pytest.mark.parametrize("how", ["replaced", "resumed", "emptied", "moved"])
+def test_a_folder_that_is_no_longer_its_own_is_not_written(
+    how: str, run, tmp_path, monkeypatch, capsys
+) -> None:
+    """The run's folder changes hands between the third and the fourth checkpoint."""
+    save = CheckpointSaver.save_last
+    elsewhere = tmp_path / "elsewhere"
+
+    def save_last(saver: CheckpointSaver, env_steps: int) -> None:
+        if how == "resumed":
+            (run / ".lock").unlink()
+            with run_folder.locked(run):
+                provenance.write(run, provenance.describe("cpu", None))
+        else:
+            run.rename(elsewhere)
+        if how == "replaced":
+            shutil.copytree(elsewhere, run)
+            (run / provenance.ORIGIN).unlink()
+            shutil.rmtree(run / "checkpoints")
+            provenance.write(run, provenance.describe("cpu", None))
+        if how == "emptied":
+            run.mkdir()
+        before.extend(sorted(run.rglob("*")))
+        save(saver, env_steps)
+
+    before: list[Path] = []
+    monkeypatch.setattr(checkpoints, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(CheckpointSaver, "save_last", save_last)
+    assert train.main(["--resume", str(run)]) == 4
+    said = {
+        "replaced": "has become the folder of another run",
+        "resumed": "another process resumed this run",
+        "emptied": "checkpoint 128 cannot be written (its origin.json is gone or damaged)",
+        "moved": "(No such file or directory); the training since the last checkpoint is lost; the "
+        "folder is gone; if it was moved, --resume takes its new place",
+    }
+    assert said[how] in error_line(capsys)
+    assert sorted(run.rglob("*")) == before
+    monkeypatch.undo()
+    if how != "resumed":
+        assert train.main(["--resume", str(elsewhere)]) == 0
+        assert sorted(path.name for path in (elsewhere / "checkpoints").iterdir())[0] == "128"
 
 
 def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
