@@ -17,12 +17,11 @@ from pathlib import Path
 
 from measuring import emit, lines_of_simulators
 
-from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.interop import openrl_format
 from harl_mapush.interop.openrl_files import MODULE
 from harl_mapush.process import seed_everything
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
 from mqe.config import assignment, merge
 from mqe.registry import make_env

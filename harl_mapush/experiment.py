@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harl_mapush.algorithms.algorithm import Algorithm
+from harl_mapush.algorithms.algorithm import ActingOn, Algorithm
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.callbacks.broken_log import BrokenLog
 from harl_mapush.callbacks.callback import CALLBACKS, Callback
@@ -29,18 +29,24 @@ from harl_mapush.collectors import settings as collector_settings
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.launcher import are_elsewhere, make_launcher
 from harl_mapush.collectors.pool import CollectionError
-from harl_mapush.collectors.remote_env import ActingOn, RemoteEnvSpec
+from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks, UnequalRanksError
 from harl_mapush.distributed.shares import compile_first, facts, own_settings
-from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Signalled, WallTime
 from harl_mapush.memory_plan import check_memory, describe, plan_learner, plan_memory
 from harl_mapush.process import limit_threads, seed_everything
 from harl_mapush.runner import Runner
-from harl_mapush.runs import checkpoint, init_from, provenance, resume, run_folder
+from harl_mapush.runs import (
+    checkpoint,
+    evaluation_worlds,
+    init_from,
+    provenance,
+    resume,
+    run_folder,
+)
 from harl_mapush.runs.resume import SavedRun
 from harl_mapush.trainer import BrokenWorldsError, NonFiniteError, Trainer
 from mqe.config import ConfigError, dump_yaml, to_dict

@@ -1,10 +1,15 @@
-"""Settings of the whole process: the memory that it keeps, torch's threads, and the seed."""
+"""Settings of the whole process: the memory that it keeps, torch's threads, the seed, and the
+library's messages.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy
 import torch
@@ -58,3 +63,29 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+@contextmanager
+def library_lines(say: Callable[[str], None]) -> Iterator[None]:
+    """Pass the library's log messages, such as warnings of broken worlds, to ``say``."""
+    handler = _Lines(say)
+    libraries = [logging.getLogger(name) for name in ("mqe", "harl_mapush")]
+    levels = [library.level for library in libraries]
+    for library in libraries:
+        library.addHandler(handler)
+        library.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for library, level in zip(libraries, levels, strict=True):
+            library.removeHandler(handler)
+            library.setLevel(level)
+
+
+class _Lines(logging.Handler):
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(record.getMessage())

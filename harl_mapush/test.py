@@ -12,9 +12,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.callbacks.broken_log import replay
-from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.drawing import check_figure, draw_checkpoints
 from harl_mapush.evaluation.episodes import Request, check_request
 from harl_mapush.evaluation.gait.examination import evaluate_gait
@@ -30,8 +28,8 @@ from harl_mapush.evaluation.measuring import (
 from harl_mapush.evaluation.policies import find_function, policy_names
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
 from harl_mapush.memory_plan import check_memory, plan_playing
-from harl_mapush.process import limit_threads, seed_everything
-from harl_mapush.runs import checkpoint
+from harl_mapush.process import library_lines, limit_threads, seed_everything
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import film
 from harl_mapush.viewing.watch import TRAINED, watch
 from mqe.config import ConfigError, merge, unknown

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
-from harl_mapush.callbacks.logger import library_lines
-from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.policies import policy_names
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
 from harl_mapush.memory_plan import check_memory, plan_playing
-from harl_mapush.process import limit_threads, seed_everything
-from harl_mapush.runs import checkpoint
+from harl_mapush.process import library_lines, limit_threads, seed_everything
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import film
 from harl_mapush.viewing.film import Entrant, FilmCfg
 from mqe.config import ConfigError, merge

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
-from harl_mapush.callbacks.logger import library_lines
-from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.drawing import check_figure, draw_conditions
 from harl_mapush.evaluation.episodes import Request, check_request
 from harl_mapush.evaluation.measuring import as_csv, headline, measure_all, with_interval
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
-from harl_mapush.runs import checkpoint
+from harl_mapush.process import library_lines
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.config import ConfigError, flatten, merge, unknown
 from mqe.registry import TASKS
 

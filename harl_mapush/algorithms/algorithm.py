@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from mqe.vec_env import TimeStep
@@ -125,3 +126,19 @@ class Algorithm(Protocol):
         Raise ValueError as ``make_experience`` does.
         """
         ...
+
+
+class ActingOn:
+    """A team on one device that acts in worlds on another."""
+
+    def __init__(self, algorithm: Algorithm, device: torch.device) -> None:
+        """Act on ``device``, that of the algorithm."""
+        self._algorithm = algorithm
+        self._device = device
+
+    def act(
+        self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
+    ) -> Decision:
+        """Decide; the actions are on the device of ``obs``."""
+        decision = self._algorithm.act(obs.to(self._device), hidden, deterministic=deterministic)
+        return decision._replace(actions=decision.actions.to(obs.device))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -22,6 +21,7 @@ from harl_mapush.callbacks.callback import Callback
 from harl_mapush.callbacks.curves import Curves
 from harl_mapush.config import LoggerCfg
 from harl_mapush.durations import format_duration
+from harl_mapush.process import library_lines
 from harl_mapush.trainer import IterationReport, Trainer
 
 _BAR_WIDTH = 10  # with the metrics beside it, a bar fits into 80 columns
@@ -30,32 +30,6 @@ _UNKNOWN = "-"  # a statistic before the end of the first episode
 _OVERVIEW = ("success_rate", "return", "episode_time_s", "contact_share")
 
 Headline = Sequence[tuple[str, str]]  # pairs of a label and the name of its statistic
-
-
-@contextmanager
-def library_lines(say: Callable[[str], None]) -> Iterator[None]:
-    """Pass the library's log messages, such as warnings of broken worlds, to ``say``."""
-    handler = _Lines(say)
-    libraries = [logging.getLogger(name) for name in ("mqe", "harl_mapush")]
-    levels = [library.level for library in libraries]
-    for library in libraries:
-        library.addHandler(handler)
-        library.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        for library, level in zip(libraries, levels, strict=True):
-            library.removeHandler(handler)
-            library.setLevel(level)
-
-
-class _Lines(logging.Handler):
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__()
-        self._say = say
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._say(record.getMessage())
 
 
 class RunLogger:

@@ -15,10 +15,9 @@ from typing import Any
 
 import torch
 
-from harl_mapush.algorithms.algorithm import Algorithm
+from harl_mapush.algorithms.algorithm import ActingOn, Algorithm
 from harl_mapush.callbacks.callback import Callback
 from harl_mapush.callbacks.checkpoints import CheckpointSaver
-from harl_mapush.collectors.remote_env import ActingOn
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.runs import durable

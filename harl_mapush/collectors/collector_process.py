@@ -15,10 +15,9 @@ from typing import Any
 
 import torch
 
-from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.collectors.collector import Collector, Identity, make_collector
 from harl_mapush.collectors.shared_memory import CollectorMemory, Phase, SharedWeights
-from harl_mapush.process import keep_freed_memory
+from harl_mapush.process import keep_freed_memory, library_lines
 
 STACK_SIGNAL = signal.SIGUSR1  # makes a collector write its stack to its log
 

@@ -22,7 +22,6 @@ import ray
 import torch
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
-from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.collectors.collector import Collector, Identity, make_collector
 from harl_mapush.collectors.collector_process import EndRequestedError, end_if_asked, wait_for_block
 from harl_mapush.collectors.launcher import NO_ANSWER
@@ -44,7 +43,7 @@ from harl_mapush.collectors.shared_memory import (
     load_weights,
 )
 from harl_mapush.config import RunCfg
-from harl_mapush.process import keep_freed_memory
+from harl_mapush.process import keep_freed_memory, library_lines
 from mqe.config import ConfigError
 
 # Bytes of the object store of a Ray on this machine alone; it has the blocks on their way.

@@ -7,9 +7,7 @@ import math
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
 
-from harl_mapush.algorithms.algorithm import Algorithm, Decision
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.config import RunCfg
 from mqe.registry import TASKS, SimCfg, make_env
@@ -64,19 +62,3 @@ def merge_statistics(reports: Iterable[BlockReport]) -> dict[str, float]:
             total = sum(part[name] * part["num_episodes"] for part in known)
             merged[name] = total / num_episodes
     return merged
-
-
-class ActingOn:
-    """A team on one device that acts in worlds on another."""
-
-    def __init__(self, algorithm: Algorithm, device: torch.device) -> None:
-        """Act on ``device``, that of the algorithm."""
-        self._algorithm = algorithm
-        self._device = device
-
-    def act(
-        self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
-    ) -> Decision:
-        """Decide; the actions are on the device of ``obs``."""
-        decision = self._algorithm.act(obs.to(self._device), hidden, deterministic=deterministic)
-        return decision._replace(actions=decision.actions.to(obs.device))

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks
+from harl_mapush.process import library_lines
 from harl_mapush.runs.resume import SavedRun
 from mqe.config import ConfigError, flatten, to_dict
 from mqe.manifest import PACKAGES, installed

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
 from harl_mapush.evaluation.policies import Policy, load_policy
@@ -31,7 +30,7 @@ from harl_mapush.evaluation.strict_protocol import StrictWatcher
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.memory_plan import check_memory, plan_playing, share_among
 from harl_mapush.process import seed_everything
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.formats import OURS, Team, foreign
 from harl_mapush.runs.policy import TeamPolicy, make_team
 from mqe.config import ConfigError, merge, to_dict

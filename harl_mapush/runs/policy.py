@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import evaluation_worlds
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.formats import Team
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
@@ -32,7 +31,7 @@ def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
         raise ConfigError(
             f"checkpoint {folder} was trained with env.num_agents={num_agents}, and this "
             f"environment has {env.num_agents}; build one of its team's size "
-            "(harl_mapush.evaluation.evaluation_worlds.settings)"
+            "(harl_mapush.runs.evaluation_worlds.settings)"
         )
     if isinstance(env, MultiAgentEnv):
         unfamiliar = evaluation_worlds.unfamiliar(folder, env)

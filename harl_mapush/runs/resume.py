@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation.evaluation_worlds import other_gait
 from harl_mapush.runs import checkpoint, provenance, run_folder
+from harl_mapush.runs.evaluation_worlds import other_gait
 from harl_mapush.trainer import Trainer
 from mqe.config import ConfigError, flatten, load_yaml, to_dict
 from mqe.registry import resolve_sim

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 
 from harl_mapush import config
-from harl_mapush.callbacks.logger import library_lines
+from harl_mapush.process import library_lines
 from mapush.doctor.async_stages import ASYNC_STAGES, AsyncCheckup
 from mapush.doctor.checkup import Checkup
 from mapush.doctor.stage import Stage, StageError, StageSkippedError

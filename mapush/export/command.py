@@ -23,11 +23,10 @@ from torch import Tensor, nn
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.interop import harl_format  # noqa: F401, registers a format
 from harl_mapush.interop.harl_actors import OffPolicyTeam
 from harl_mapush.process import seed_everything
-from harl_mapush.runs import checkpoint, durable
+from harl_mapush.runs import checkpoint, durable, evaluation_worlds
 from harl_mapush.runs.policy import TeamPolicy, load_team
 from mapush.export import description
 from mapush.export.exported_networks import ExportedActor, ExportedGait, ExportedTeam

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
-from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
+from harl_mapush.process import library_lines
 from mapush.report.run_logs import Group, RunLog, differences, groups, read_run
 from mapush.report.trajectories import Trajectory, record_trajectories, training_worlds
 from mqe.config import ConfigError, printable

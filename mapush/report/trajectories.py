@@ -11,10 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.policies import load_policy
 from harl_mapush.process import seed_everything
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.registry import make_env
 from mqe.viewer.recording import outcome_words
 

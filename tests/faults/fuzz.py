@@ -33,9 +33,8 @@ from harl_mapush import config, experiment, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.callbacks import broken_log
 from harl_mapush.clients.mapush_env import KEYS, parse_settings
-from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.interop.harl_files import DEFAULTS
-from harl_mapush.runs import checkpoint, run_folder
+from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mqe.config import ConfigError, build
 from mqe.pretrained import pretrained_folder
 from mqe.registry import TASKS

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from harl_mapush import config
-from harl_mapush.evaluation import evaluation_worlds
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from mapush import robustness
 from mqe.registry import TASKS
 from mqe.tasks.push import APART

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from harl_mapush import test
-from harl_mapush.evaluation import episodes, evaluation_worlds
+from harl_mapush.evaluation import episodes
 from harl_mapush.evaluation.episodes import Request, play_requests
 from harl_mapush.evaluation.measuring import as_csv, measure, table_of_checkpoints
 from harl_mapush.evaluation.workers import run_jobs
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import TeamPolicy
 from mqe.config import ConfigError
 from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import describe, measure
@@ -18,6 +17,7 @@ from harl_mapush.evaluation.pushing import (
     describe_pushing,
     summarize_pushing,
 )
+from harl_mapush.runs import evaluation_worlds
 from mqe.env.observer import PhysicsStep
 from mqe.tasks.episode_report import Metrics
 from mqe.world.scene import PARTS

@@ -14,9 +14,8 @@ import torch
 from torch import nn
 
 from harl_mapush import test
-from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.interop import openrl_files, openrl_format
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import TeamPolicy
 from mapush import importing
 from mqe.config import ConfigError, load_yaml

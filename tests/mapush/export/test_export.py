@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from harl_mapush import config, train
-from harl_mapush.evaluation import evaluation_worlds
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
 from mapush import cli
 from mapush.export import command

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from harl_mapush import test, train
-from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import measure
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
 from harl_mapush.viewing import film
 from mqe import pretrained
