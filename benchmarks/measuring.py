@@ -21,9 +21,8 @@ import torch
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.callbacks.callback import Callback
-from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
-from harl_mapush.process import seed_everything
+from harl_mapush.process import library_lines, seed_everything
 from harl_mapush.runner import Runner
 from harl_mapush.trainer import IterationReport
 from mqe.config import assignment, merge
