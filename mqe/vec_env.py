@@ -40,6 +40,11 @@ class TimeStep(NamedTuple):
         """(N,) bool: the episode ended at this decision, whatever the reason."""
         return self.terminated.all(dim=1) | self.truncated | ~self.valid
 
+    @property
+    def was_cut_off(self) -> Tensor:
+        """(N,) bool: the episode ended by the clock, or because the simulation broke."""
+        return (self.truncated & ~self.terminated.all(dim=1)) | ~self.valid
+
 
 class Mirror(NamedTuple):
     """How a vector looks in a mirror that swaps left and right: its numbers in another order, some

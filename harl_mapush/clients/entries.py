@@ -6,31 +6,16 @@ To add a client here, write its file and a line below; to add one from outside, 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from harl_mapush.clients.mapush_env import MAPushEnv, plain_settings, resolve_settings
+from harl_mapush.clients.mapush_env import MAPushEnv, long_key, plain_settings, resolve_settings
 from harl_mapush.clients.openrl_env import OpenRLEnv
-from harl_mapush.config import DEFAULT_TASK, RunCfg
+from harl_mapush.clients.worlds import Worlds
+from harl_mapush.config import DEFAULT_TASK
 from mqe.config import ConfigError, to_dict
-from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry, load_extensions
-from mqe.registry import make_env
-
-
-@dataclass(frozen=True)
-class Worlds:
-    """The settings of a client's worlds."""
-
-    cfg: RunCfg
-
-    def build(self, seed: int | None = None) -> MultiAgentEnv:
-        """Build the worlds; ``seed`` replaces that of the settings."""
-        if seed is None:
-            seed = self.cfg.runner.seed
-        return make_env(self.cfg.env, self.cfg.sim, self.cfg.task, seed)
-
 
 # Takes ``Worlds``, and options of its own by keyword; returns an environment.
 Client = Callable[..., Any]
@@ -54,7 +39,8 @@ def make(
     load_extensions()
     build = None if client is None else CLIENTS.find(client, "client")
     flat = {"task": task, "num_envs": num_envs, "seed": seed, **(settings or {})}
-    worlds = Worlds(resolve_settings(flat))
+    given = {long_key(key) for key, value in flat.items() if value is not None}
+    worlds = Worlds(resolve_settings(flat), "env.num_envs" in given)
     if build is not None:
         return build(worlds, **options)
     if options:
@@ -73,10 +59,26 @@ def _harl(worlds: Worlds, team_reward: str | None = None) -> MAPushEnv:
     return MAPushEnv({**settings, "team_reward": team_reward})
 
 
-def _openrl(worlds: Worlds) -> OpenRLEnv:
-    """Return the worlds under OpenRL's contract."""
-    return OpenRLEnv(worlds.build(), worlds.cfg.task.name)
+def _openrl(worlds: Worlds, staggered: bool = True) -> OpenRLEnv:
+    """Return the worlds under OpenRL's contract; ``staggered`` is that of ``OpenRLEnv``."""
+    return OpenRLEnv(worlds.build(), worlds.cfg.task.name, staggered=staggered)
+
+
+def _of_extra(extra: str, member: str) -> Client:
+    """Return the client ``member`` of a module that needs the library of an extra."""
+
+    def build(worlds: Worlds, **options: Any) -> Any:
+        try:
+            module = importlib.import_module(f"harl_mapush.clients.{extra}_env")
+        except ImportError as error:
+            raise ConfigError(
+                f"client: {extra} cannot be imported here ({error}); pip install 'mapush[{extra}]'"
+            ) from None
+        return getattr(module, member)(worlds, **options)
+
+    return build
 
 
 CLIENTS.register("harl", _harl)
 CLIENTS.register("openrl", _openrl)
+CLIENTS.register("pettingzoo", _of_extra("pettingzoo", "PettingZooEnv"))

@@ -146,8 +146,7 @@ class HarlEnv:
         infos: Infos = [
             {agent: {} for agent in range(self.n_agents)} for _ in range(self.n_threads)
         ]
-        is_bad = (step.truncated & ~step.terminated.all(dim=1)) | ~step.valid
-        done, bad, broken = torch.stack((step.done, is_bad, ~step.valid)).cpu().numpy()
+        done, bad, broken = torch.stack((step.done, step.was_cut_off, ~step.valid)).cpu().numpy()
         if not done.any():
             return infos
         final_obs = _numpy(step.final_obs)

@@ -10,20 +10,16 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
-import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
 from harl_mapush import config
 from harl_mapush.clients.harl_env import Array, HarlEnv, Infos
+from harl_mapush.clients.world_picture import WorldPicture
 from harl_mapush.config import RunCfg, RunnerCfg
 from mqe.config import ConfigError, build, merge, unknown
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
-from mqe.viewer.camera import Camera
-from mqe.viewer.light import aim_light
-from mqe.viewer.looks import copy_state, shown_model
-from mqe.viewer.offscreen import OffscreenRenderer
 
 KEYS = {
     "num_envs": "env.num_envs",
@@ -36,8 +32,6 @@ KEYS = {
 }
 SECTIONS = ("env", "sim", "task")  # what a dotted key may begin with
 TEAM_REWARD = "team_reward"
-
-_PICTURE = (960, 540)
 
 
 def long_key(key: str) -> str:
@@ -126,15 +120,14 @@ class MAPushEnv(HarlEnv):
         with _spelled(_spellings(settings)):
             env = self._make(self._cfg.runner.seed)
         team_reward = team_reward_of(settings, getattr(self._cfg.task, "state_type", "EP"))
-        self._renderer: OffscreenRenderer | None = None
-        self._camera: Camera | None = None
+        self._picture: WorldPicture | None = None
         super().__init__(env, team_reward, env.report.headline)
 
     def step(self, actions: Any) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
         """Apply actions for one decision; see ``HarlEnv.step``."""
         result = super().step(actions)
-        if self._camera is not None and result[3][0].all():
-            self._camera.cut()
+        if self._picture is not None and result[3][0].all():
+            self._picture.cut()
         return result
 
     def seed(self, seed: int) -> None:
@@ -152,20 +145,9 @@ class MAPushEnv(HarlEnv):
         """Return a picture (height, width, 3) of the first world as it is now; it needs no
         display.
         """
-        self.env.check_open()
-        if self._renderer is None or self._camera is None:
-            self._shown = shown_model(self.env.scene)
-            self._data = mujoco.MjData(self._shown)
-            self._renderer = OffscreenRenderer(self._shown, *_PICTURE)
-            rate = 1.0 / (self.env.step_dt * self.env.decision_period)
-            self._camera = Camera(self.env, 0, rate, _PICTURE[0] / _PICTURE[1])
-        data = self.env.sim.data(0)
-        self._camera.look(data)
-        copy_state(self._shown, data, self._data)
-        x, y, z = self._camera.view.lookat
-        aim_light(self._data, (x, y, z))
-        self._renderer.update(self._data, self._camera.view)
-        return self._renderer.draw()
+        if self._picture is None:
+            self._picture = WorldPicture(self.env)
+        return self._picture.draw()
 
     def close(self) -> None:
         """Free the simulator and what draws it."""
@@ -175,9 +157,9 @@ class MAPushEnv(HarlEnv):
         return make_env(self._cfg.env, self._cfg.sim, self._cfg.task, seed)
 
     def _release(self) -> None:
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = self._camera = None
+        if self._picture is not None:
+            self._picture.close()
+            self._picture = None
         self.env.close()
 
 

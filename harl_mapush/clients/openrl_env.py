@@ -23,7 +23,8 @@ class OpenRLEnv:
 
     As MAPush's trainer does, actions count half: what a policy trained here says means the same as
     there, and is read back the same way. Worlds that the clock ended, or that broke, are
-    ``bad_transition``s; OpenRL heeds them under ``use_proper_time_limits``.
+    ``bad_transition``s; OpenRL heeds them under ``use_proper_time_limits``. Infos of worlds that
+    ended have ``final_obs`` (A, O), the last of the episode, which OpenRL itself never reads.
     """
 
     use_monitor = False
@@ -33,11 +34,16 @@ class OpenRLEnv:
         env: VecEnv,
         name: str,
         on_rollout: Callable[[Mapping[str, float]], None] | None = None,
+        staggered: bool = True,
     ) -> None:
-        """Wrap ``env``; ``on_rollout`` is called with the metrics of every rollout when it ends."""
+        """Wrap ``env``; ``on_rollout`` is called with the metrics of every rollout when it ends.
+
+        ``staggered``, the first episodes begin at ages spread over the time limit.
+        """
         self.env = env
         self.env_name = name
         self._on_rollout = on_rollout
+        self._staggered = staggered
         self.parallel_env_num = env.num_envs
         self.agent_num = env.num_agents
         self.observation_space = box(env.spec.obs_sizes[0])
@@ -49,12 +55,11 @@ class OpenRLEnv:
         self._num_decisions = 0
 
     def reset(self, seed: Any = None, options: Any = None) -> Array:
-        """Start new episodes, staggered as in training; ``seed`` is ignored, since the settings
-        have one.
+        """Start new episodes; ``seed`` is ignored, since the settings have one.
 
         OpenRL resets once for its network and once for its driver: only the last counts.
         """
-        obs, _ = self.env.reset(staggered=True)
+        obs, _ = self.env.reset(staggered=self._staggered)
         return self._array(obs)
 
     def step(
@@ -67,14 +72,15 @@ class OpenRLEnv:
         step: TimeStep = self.env.step(ACTION_FACTOR * given)  # which it clips to [-1, 1]
         self._rewards += step.reward.mean()
         self._num_decisions += 1
-        dones = step.done.unsqueeze(1).expand(-1, self.agent_num).cpu().numpy()
-        is_bad = ((step.truncated & ~step.terminated.all(dim=1)) | ~step.valid).cpu().numpy()
-        return (
-            self._array(step.obs),
-            self._array(step.reward.unsqueeze(2)),
-            dones,
-            self._infos[is_bad.astype(np.intp)].tolist(),
-        )
+        is_done = step.done.cpu().numpy()
+        is_bad = step.was_cut_off.cpu().numpy()
+        infos = self._infos[is_bad.astype(np.intp)].tolist()
+        if is_done.any():
+            final_obs = self._array(step.final_obs)
+            for i in np.flatnonzero(is_done):
+                infos[i] = {**infos[i], "final_obs": final_obs[i]}
+        dones = np.repeat(is_done[:, np.newaxis], self.agent_num, axis=1)
+        return self._array(step.obs), self._array(step.reward.unsqueeze(2)), dones, infos
 
     def batch_rewards(self, buffer: Any) -> dict[str, float]:
         """Return what OpenRL logs of a rollout: mean reward a decision, and the statistics of

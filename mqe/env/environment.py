@@ -172,6 +172,20 @@ class MultiAgentEnv:
             observer.on_reset(self.state)
         return inputs
 
+    def restart(self, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Start a new episode in the worlds of ``mask`` (N,); return obs (N, A, O) and critic state
+        of all worlds.
+
+        A world whose episode has not begun keeps it: the last step has reset the worlds that ended.
+        Episodes that are cut off here do not enter the statistics. Comes after ``reset``.
+        """
+        self.check_open()
+        mask = mask & (self._steps > 0)
+        forces = self.state.forces.masked_fill(mask.unsqueeze(1), 0.0)
+        self._start_episodes(mask)
+        self.state.forces.copy_(forces)
+        return self._observe(self.state, self.task.memory)
+
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
         self.check_open()

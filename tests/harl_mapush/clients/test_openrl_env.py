@@ -100,7 +100,10 @@ def test_what_the_clock_ended_or_broke_is_a_bad_transition_and_what_the_task_end
     env.reset()
     _, _, dones, infos = env.step(np.zeros((N, A, 3)))
     assert dones[:, 0].tolist() == dones[:, 1].tolist() == [False, True, True, True]
-    assert infos == [{}, {}, {"bad_transition": [True, True]}, {"bad_transition": [True, True]}]
+    plain = [{key: value for key, value in i.items() if key != "final_obs"} for i in infos]
+    assert plain == [{}, {}, {"bad_transition": [True, True]}, {"bad_transition": [True, True]}]
+    assert ["final_obs" in info for info in infos] == [False, True, True, True]
+    assert infos[1]["final_obs"].tolist() == [[1.0] * 8] * A
     masks = [
         [not ("bad_transition" in info and info["bad_transition"][agent]) for agent in range(A)]
         for info in infos

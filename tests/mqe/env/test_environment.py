@@ -65,6 +65,32 @@ def test_a_contact_force_that_is_no_number_is_a_broken_world():
     assert torch.isfinite(outcome.final_obs).all()
 
 
+def test_a_restart_begins_new_episodes_in_chosen_worlds_that_have_begun():
+    env = make_env(3)
+    twin = make_env(3)
+    env.reset()
+    twin.reset()
+    actions = torch.full((3, 2, 3), 0.5)
+    _push_object_to_goal(env, [2])
+    _push_object_to_goal(twin, [2])
+    step = env.step(actions)
+    twin.step(actions)
+    assert step.done.tolist() == [False, False, True]
+
+    obs, state = env.restart(torch.tensor([True, False, True]))
+    assert env._episode.tolist() == [1, 0, 1]
+    assert env._steps.tolist() == [0, twin.decision_period, 0]
+    assert not torch.equal(obs[0], step.obs[0])
+    # The others stay: one is under way, one was reset when it ended.
+    assert torch.equal(obs[1:], step.obs[1:])
+    assert torch.equal(state[1:], step.state[1:])
+    assert env.statistics()["num_episodes"] == 1
+    mine = env.step(actions)
+    theirs = twin.step(actions)
+    assert torch.equal(mine.obs[1:], theirs.obs[1:])
+    assert torch.equal(mine.reward[1:], theirs.reward[1:])
+
+
 def test_staggered_first_episodes_end_spread_over_the_time_limit_and_statistics_begin_after_it():
     env = make_env(10, decision_period=5, episode_length_s=1.0)  # 50 control steps are 10 decisions
     env.reset(staggered=True)

@@ -1,0 +1,131 @@
+"""One world under PettingZoo's contract of parallel environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pettingzoo import ParallelEnv
+
+from harl_mapush.clients.harl_env import box
+from harl_mapush.clients.worlds import ClientEnv, Worlds, numpy_of
+from mqe.config import ConfigError, unknown
+from mqe.vec_env import TimeStep
+
+Array = NDArray[np.float32]
+Dicts = tuple[
+    dict[str, Array], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
+]
+RENDER_MODES = ("rgb_array",)
+
+
+class PettingZooEnv(ParallelEnv[str, Array, Array]):
+    """One world whose agents are named ``agent_0``, ``agent_1``, ...
+
+    An agent leaves ``agents`` when it terminates; all leave when the episode ends. The last
+    observation is that of the episode that ended. ``infos`` have the agent's reward terms, and
+    ``broken`` if the simulation broke, which counts as a truncation.
+    """
+
+    def __init__(self, worlds: Worlds, render_mode: str | None = None) -> None:
+        """Build the world; ``render_mode`` is ``rgb_array`` or None."""
+        if render_mode not in (None, *RENDER_MODES):
+            raise ConfigError(f"render_mode: {unknown('mode', render_mode, RENDER_MODES)}")
+        self._client = ClientEnv(worlds.single("PettingZoo's contract"))
+        env = self._client.env
+        self.render_mode = render_mode
+        decisions_per_second = 1.0 / (env.step_dt * env.decision_period)
+        self.metadata = {
+            "name": worlds.cfg.task.name,
+            "render_modes": list(RENDER_MODES),
+            "render_fps": round(decisions_per_second),
+            "is_parallelizable": True,
+        }
+        self.possible_agents = self._client.agents
+        self.agents: list[str] = []
+        self._sizes = dict(zip(self.possible_agents, env.spec.obs_sizes, strict=True))
+        self.observation_spaces = {name: box(size) for name, size in self._sizes.items()}
+        action_sizes = zip(self.possible_agents, env.spec.action_sizes, strict=True)
+        self.action_spaces = {name: box(size, 1.0) for name, size in action_sizes}
+        num_states = env.num_agents if env.spec.state_type == "FP" else 1
+        self.state_space = box(num_states * env.spec.state_size)
+        self._state = np.zeros(self.state_space.shape, dtype=np.float32)
+
+    def observation_space(self, agent: str) -> Any:
+        """Return the space of the agent's observations, always the same object."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Any:
+        """Return the space of the agent's actions, always the same object."""
+        return self.action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Array], dict[str, dict[str, Any]]]:
+        """Start an episode; a ``seed`` begins another sequence of them. ``options`` are ignored."""
+        obs, state = self._client.reset(seed)
+        self.agents = list(self.possible_agents)
+        self._state = numpy_of(state[0]).reshape(-1)
+        return self._by_agent(obs), {name: {} for name in self.agents}
+
+    def step(self, actions: Mapping[str, Any]) -> Dicts:
+        """Apply the actions of all ``agents``, clipped to [-1, 1], for one decision."""
+        step = self._client.step(self._actions(actions))
+        obs = self._by_agent(step.final_obs)
+        rewards = dict(zip(self.possible_agents, step.reward[0].tolist(), strict=True))
+        terminated = dict(zip(self.possible_agents, step.terminated[0].tolist(), strict=True))
+        was_cut_off = bool(step.was_cut_off)
+        infos = self._infos(step)
+        self._state = numpy_of(step.final_state[0]).reshape(-1)
+
+        present = self.agents
+        is_done = bool(step.done)
+        self.agents = [name for name in present if not (is_done or terminated[name])]
+        return (
+            {name: obs[name] for name in present},
+            {name: rewards[name] for name in present},
+            {name: terminated[name] for name in present},
+            {name: was_cut_off and not terminated[name] for name in present},
+            {name: infos[name] for name in present},
+        )
+
+    def state(self) -> Array:
+        """Return the critic's state, one after the other where each agent has its own."""
+        return self._state
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Return a picture (height, width, 3) if ``render_mode`` is ``rgb_array``."""
+        return None if self.render_mode is None else self._client.render()
+
+    def close(self) -> None:
+        """Free the simulator and the renderer."""
+        self._client.close()
+
+    def _actions(self, actions: Mapping[str, Any]) -> torch.Tensor:
+        if not self.agents:
+            raise RuntimeError("the episode is over; call reset()")
+        for name in self.agents:
+            if name not in actions:
+                raise ValueError(f"actions: {name} has none; step() takes one of each agent")
+        spec = self._client.env.spec
+        padded = np.zeros((1, spec.num_agents, spec.action_size), dtype=np.float32)
+        for i, name in enumerate(self.possible_agents):
+            if name in actions:
+                padded[0, i, : spec.action_sizes[i]] = actions[name]
+        return torch.from_numpy(padded).to(self._client.device)
+
+    def _by_agent(self, obs: torch.Tensor) -> dict[str, Array]:
+        rows = numpy_of(obs[0])
+        return {name: rows[i, : self._sizes[name]] for i, name in enumerate(self.possible_agents)}
+
+    def _infos(self, step: TimeStep) -> dict[str, dict[str, Any]]:
+        terms = {name: values[0].tolist() for name, values in step.info.items()}
+        infos: dict[str, dict[str, Any]] = {}
+        for i, name in enumerate(self.possible_agents):
+            infos[name] = {term: values[i] for term, values in terms.items()}
+            if not bool(step.valid):
+                infos[name]["broken"] = True
+        return infos

@@ -1,0 +1,119 @@
+"""The worlds of a client: their settings, and the environment that is built of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from harl_mapush.clients.world_picture import WorldPicture
+from harl_mapush.config import RunCfg
+from mqe.config import ConfigError
+from mqe.env.environment import MultiAgentEnv
+from mqe.registry import make_env
+from mqe.vec_env import TimeStep
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """The settings of a client's worlds."""
+
+    cfg: RunCfg
+    has_num_envs: bool = True  # whether the caller set the number of worlds
+
+    def build(self, seed: int | None = None) -> MultiAgentEnv:
+        """Build the worlds; ``seed`` replaces that of the settings."""
+        if seed is None:
+            seed = self.cfg.runner.seed
+        return make_env(self.cfg.env, self.cfg.sim, self.cfg.task, seed)
+
+    def with_num_envs(self, num_envs: int) -> Worlds:
+        """Return the settings of as many worlds."""
+        env = replace(self.cfg.env, num_envs=num_envs)
+        return Worlds(replace(self.cfg, env=env))
+
+    def single(self, contract: str) -> Worlds:
+        """Return the settings of one world; raise ConfigError if the caller asked for several."""
+        num_envs = self.cfg.env.num_envs
+        if self.has_num_envs and num_envs != 1:
+            raise ConfigError(
+                f"num_envs: {contract} has one world, not {num_envs}; leave it out, or take a "
+                "client of many worlds (torchrl, skrl, gymnasium)"
+            )
+        return self.with_num_envs(1)
+
+
+class ClientEnv:
+    """An environment for contracts in which the caller resets worlds, and gives seeds.
+
+    Worlds that ended hold the first state of their next episode already. A reset of such a world
+    returns that state, so that every client goes through the same sequence of episodes.
+    """
+
+    def __init__(self, worlds: Worlds) -> None:
+        """Build the worlds."""
+        self._worlds = worlds
+        self._seed = worlds.cfg.runner.seed
+        self._has_begun = False
+        self._picture: WorldPicture | None = None
+        self.env = worlds.build()
+        self.agents = [f"agent_{i}" for i in range(self.env.num_agents)]
+
+    @property
+    def device(self) -> torch.device:
+        """The device of all tensors."""
+        return self.env.device
+
+    def reset(self, seed: int | None = None, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return obs (N, A, O) and critic state after a reset of the worlds of ``mask`` (N,), or of
+        all.
+
+        A ``seed`` begins another sequence of episodes in all worlds.
+        """
+        if seed is not None:
+            self._use_seed(seed)
+        if not self._has_begun:
+            self._has_begun = True
+            return self.env.reset()
+        if mask is None:
+            mask = torch.ones(self.env.num_envs, dtype=torch.bool, device=self.device)
+        if self._picture is not None:
+            self._picture.cut()
+        return self.env.restart(mask)
+
+    def step(self, actions: Tensor) -> TimeStep:
+        """Apply actions (N, A, U), clipped to [-1, 1], for one decision."""
+        if not self._has_begun:
+            raise RuntimeError("reset() comes first")
+        return self.env.step(actions)
+
+    def render(self) -> NDArray[np.uint8]:
+        """Return a picture (height, width, 3) of the first world as it is now."""
+        if self._picture is None:
+            self._picture = WorldPicture(self.env)
+        return self._picture.draw()
+
+    def close(self) -> None:
+        """Free the simulator and the renderer."""
+        if self._picture is not None:
+            self._picture.close()
+            self._picture = None
+        self.env.close()
+
+    def _use_seed(self, seed: int) -> None:
+        """Build the worlds anew, unless they have this seed and have not begun."""
+        if seed == self._seed and not self._has_begun:
+            return
+        self.close()
+        self.env = self._worlds.build(seed)
+        self._seed = seed
+        self._has_begun = False
+
+
+def numpy_of(tensor: Tensor) -> NDArray[Any]:
+    """Copy a tensor to the host; the next step may overwrite the environment's."""
+    return np.array(tensor.detach().cpu().numpy(), order="C")

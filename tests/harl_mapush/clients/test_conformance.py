@@ -1,0 +1,179 @@
+"""Every client goes through the same episodes: 200 seeded decisions give the same rewards,
+terminations, truncations and last observations as our own environment, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import mapush
+from harl_mapush.clients.entries import CLIENTS
+from tests.support.registries import restored_registries
+
+NUM_STEPS = 200
+SEED = 7
+PUSH = {
+    "task.decision_period": 1,
+    "task.episode_length_s": 0.3,
+    # Many episodes end by a robot's tilt, the others by the clock.
+    "task.pitch_limit": 0.05,
+}
+VELOCITY = {"task.episode_length_s": 0.3}
+
+
+class Played:
+    """The results of ``NUM_STEPS`` decisions."""
+
+    def __init__(self, num_envs: int, num_agents: int, obs_size: int) -> None:
+        shape = (NUM_STEPS, num_envs, num_agents)
+        self.rewards = np.zeros(shape, np.float32)
+        self.terminated = np.zeros(shape, bool)
+        self.truncated = np.zeros(shape[:2], bool)
+        self.last_obs = np.zeros((*shape, obs_size), np.float32)  # where an episode ended
+
+    def assert_equals(self, other: Played) -> None:
+        for name, values in vars(self).items():
+            np.testing.assert_array_equal(values, vars(other)[name], err_msg=name)
+
+
+Actions = NDArray[np.float32]  # (NUM_STEPS, N, A, U)
+Play = Callable[[Any, Actions, Played], None]
+
+
+def play_ours(env: Any, actions: Actions, played: Played) -> None:
+    env.reset()
+    for t, action in enumerate(actions):
+        step = env.step(torch.from_numpy(action))
+        played.rewards[t] = step.reward
+        played.terminated[t] = step.terminated
+        played.truncated[t] = step.was_cut_off
+        is_done = step.done.numpy()
+        played.last_obs[t, is_done] = step.final_obs[step.done]
+
+
+def play_harl(env: Any, actions: Actions, played: Played) -> None:
+    env.reset()
+    for t, action in enumerate(actions):
+        _, _, rewards, dones, infos, _ = env.step(action)
+        played.rewards[t] = rewards[..., 0]
+        for i in np.flatnonzero(dones.all(axis=1)):
+            played.truncated[t, i] = infos[i][0]["bad_transition"]
+            played.last_obs[t, i] = infos[i][0]["original_obs"]
+        played.terminated[t] = dones & ~played.truncated[t, :, np.newaxis]
+
+
+def play_openrl(env: Any, actions: Actions, played: Played) -> None:
+    env.reset()
+    for t, action in enumerate(actions):
+        # OpenRL's actions count half.
+        _, rewards, dones, infos = env.step(2.0 * action)
+        played.rewards[t] = rewards[..., 0]
+        for i in np.flatnonzero(dones.all(axis=1)):
+            played.truncated[t, i] = "bad_transition" in infos[i]
+            played.last_obs[t, i] = infos[i]["final_obs"]
+        played.terminated[t] = dones & ~played.truncated[t, :, np.newaxis]
+
+
+def play_pettingzoo(env: Any, actions: Actions, played: Played) -> None:
+    env.reset(seed=SEED)
+    for t, action in enumerate(actions):
+        obs, rewards, terminated, truncated, _ = env.step(
+            dict(zip(env.possible_agents, action[0], strict=True))
+        )
+        played.rewards[t, 0] = list(rewards.values())
+        played.terminated[t, 0] = list(terminated.values())
+        played.truncated[t, 0] = any(truncated.values())
+        if not env.agents:
+            played.last_obs[t, 0] = list(obs.values())
+            env.reset()
+
+
+@dataclass
+class Case:
+    """How a client is built and played."""
+
+    play: Play
+    task: str = "go1push_mid"
+    num_envs: int = 2
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+class Toy:
+    """A client of the test's own."""
+
+    def __init__(self, worlds: Any) -> None:
+        self.env = worlds.build()
+
+
+CASES = {
+    "harl": [Case(play_harl, options=(("team_reward", "own"),))],
+    "openrl": [Case(play_openrl, options=(("staggered", False),))],
+    "pettingzoo": [Case(play_pettingzoo, num_envs=1)],
+    "toy": [Case(lambda client, actions, played: play_ours(client.env, actions, played))],
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toy():
+    with restored_registries():
+        mapush.register_client("toy", Toy)
+        yield
+
+
+def make(task: str, num_envs: int, client: str | None = None, **options: Any) -> Any:
+    settings = {"sim.device": "cpu", "sim.num_threads": 1}
+    settings |= PUSH if task == "go1push_mid" else VELOCITY
+    return mapush.make(
+        task, client=client, num_envs=num_envs, seed=SEED, settings=settings, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """Return the results of our own environment, played once for each kind of worlds."""
+    known: dict[Any, tuple[Actions, Played]] = {}
+
+    def play(case: Case) -> tuple[Actions, Played]:
+        key = (case.task, case.num_envs)
+        if key not in known:
+            env = make(case.task, case.num_envs)
+            spec = env.spec
+            shape = (NUM_STEPS, case.num_envs, spec.num_agents, spec.action_size)
+            actions = np.random.default_rng(0).uniform(-1.2, 1.2, shape).astype(np.float32)
+            played = Played(case.num_envs, spec.num_agents, spec.obs_size)
+            play_ours(env, actions, played)
+            env.close()
+            known[key] = (actions, played)
+        return known[key]
+
+    return play
+
+
+def test_every_client_has_a_case() -> None:
+    assert set(CASES) == set(CLIENTS)
+
+
+@pytest.mark.parametrize(
+    ("client", "case"), [(client, case) for client, cases in CASES.items() for case in cases]
+)
+def test_a_client_gives_the_same_decisions_as_our_own_environment(client, case, expected) -> None:
+    if client not in ("harl", "openrl", "toy"):
+        pytest.importorskip(client)
+    actions, wanted = expected(case)
+    env = make(case.task, case.num_envs, client, **dict(case.options))
+    played = Played(*wanted.rewards.shape[1:], wanted.last_obs.shape[-1])
+    case.play(env, actions, played)
+    played.assert_equals(wanted)
+
+
+def test_episodes_of_the_comparison_end_by_the_task_and_by_the_clock(expected) -> None:
+    _, wanted = expected(Case(play_ours))
+    assert wanted.terminated.any()
+    assert wanted.truncated.any()
