@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from io import StringIO
 
@@ -25,6 +25,8 @@ from mqe.viewer.camera import CAMERAS
 from mqe.world.objects import OBJECTS
 
 SHELLS = ("bash", "zsh", "fish")
+# A shell expands the words of a completion, and `$(...)` in one of them would run.
+_PLAIN = re.compile(r"[\w.:=+@/-]+")
 _CHECKPOINTS = ("play", "film", "export")  # commands that begin with one
 
 
@@ -55,8 +57,8 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def values() -> dict[str, list[str]]:
-    """Return what may follow a flag."""
-    return {
+    """Return the words that may follow a flag; names with special characters are left out."""
+    words: dict[str, list[str]] = {
         "--set": sorted(
             {f"{line.split()[0]}=" for line in setting_lines()} | {f"{key}=" for key in _known()}
         ),
@@ -70,6 +72,11 @@ def values() -> dict[str, list[str]]:
         "--agent": [TRAINED, *policy_names()],
         **{flag: _pretrained() for flag in ("--checkpoint", "--init_from")},
     }
+    return {flag: _plain(several) for flag, several in words.items()}
+
+
+def _plain(words: Iterable[str]) -> list[str]:
+    return [word for word in words if _PLAIN.fullmatch(word)]
 
 
 def _known() -> Mapping[str, object]:
@@ -77,7 +84,7 @@ def _known() -> Mapping[str, object]:
 
 
 def _pretrained() -> list[str]:
-    return [f"{PRETRAINED}{name}" for name in pretrained_names()]
+    return _plain(f"{PRETRAINED}{name}" for name in pretrained_names())
 
 
 def _flags(command: str) -> list[str]:

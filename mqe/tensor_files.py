@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
 import zipfile
 from pathlib import Path
 from typing import IO, Any
@@ -21,7 +23,8 @@ def read_file(path: Path | IO[bytes]) -> Any:
     """Read a file onto the CPU without executing code in it; a damaged file raises the reader's own
     error.
 
-    The archive's checksums are looked at first, which torch does not do.
+    The archive's checksums are looked at first, which torch does not do. Its warnings recommend to
+    load with code, or speak of pickles in general.
     """
     if zipfile.is_zipfile(path):  # what torch wrote before 1.6 is none
         with zipfile.ZipFile(path) as archive:
@@ -29,7 +32,16 @@ def read_file(path: Path | IO[bytes]) -> Any:
                 raise zipfile.BadZipFile
     if not isinstance(path, Path):
         path.seek(0)
-    return torch.load(path, map_location="cpu", weights_only=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def reason(error: Exception) -> str:
+    """Return a short text on an error of ``read_file``, for a message."""
+    if isinstance(error, pickle.UnpicklingError):
+        return "not only tensors, and no other pickled object is ever loaded"
+    return type(error).__name__
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -42,9 +54,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except (
         Exception
     ) as error:  # torch raises what its readers raise: RuntimeError, EOFError, UnpicklingError, ...
-        raise ConfigError(
-            f"checkpoint file {path}: damaged ({type(error).__name__}); {hint}"
-        ) from None
+        raise ConfigError(f"checkpoint file {path}: damaged ({reason(error)}); {hint}") from None
     is_flat = isinstance(tensors, dict) and all(
         isinstance(value, Tensor) for value in tensors.values()
     )

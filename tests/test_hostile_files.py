@@ -6,19 +6,24 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from harl_mapush import test, train
 from harl_mapush.runs import checkpoint, provenance, resume, run_folder
 from mapush import listing
+from mapush.sweep import command as sweep
 from mqe.config import ConfigError, load_yaml
 from mqe.manifest import MANIFEST, damage, read_manifest
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
+from mqe.tensor_files import read_tensors
 from tests.support.error_lines import error_line
 
 DEEP = "[" * 100_000
@@ -61,6 +66,35 @@ def endless(path: Path, kind: str) -> Path:
     return path
 
 
+class Malicious:
+    """An object whose unpickling makes a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.folder,)
+
+
+@pytest.mark.parametrize("how", ["torch's archive", "torch's old format", "a plain pickle"])
+@pytest.mark.filterwarnings("error")
+def test_a_pickle_that_runs_code_is_refused_in_one_line(how: str, tmp_path) -> None:
+    made = tmp_path / "made"
+    path = tmp_path / checkpoint.TRAINING_STATE
+    content = {"iteration": Malicious(made)}
+    if how == "a plain pickle":
+        path.write_bytes(pickle.dumps(content))
+    else:
+        is_zip = how == "torch's archive"
+        torch.save(content, path, _use_new_zipfile_serialization=is_zip)
+    said = r"damaged \(not only tensors, and no other pickled object is ever loaded\); "
+    with pytest.raises(ConfigError, match=f"{said}take another checkpoint"):
+        read_tensors(path)
+    with pytest.raises(ConfigError, match=f"{said}--resume an earlier checkpoint"):
+        checkpoint.read_training_state(tmp_path)
+    assert not made.exists()
+
+
 @pytest.mark.parametrize("kind", ["pipe", "device", "16 GiB"])
 def test_files_that_never_end(kind: str, tmp_path, capsys) -> None:
     start = time.perf_counter()
@@ -85,6 +119,8 @@ def test_names_of_folders_cannot_steer_a_terminal(tmp_path, capsys) -> None:
     printed = capsys.readouterr().out
     assert "\x1b" not in printed
     assert "\\x1b]0;title\\x07" in printed
+    assert sweep.main([str(run)]) == 2
+    assert "\\x1b]0;title\\x07: holds no sweep" in error_line(capsys)
 
 
 # Settings that a run has written

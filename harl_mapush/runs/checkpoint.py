@@ -33,7 +33,7 @@ from mqe.manifest import (
     write_manifest,
 )
 from mqe.pretrained import PRETRAINED, pretrained_folder
-from mqe.tensor_files import is_plain, read_file, read_tensors
+from mqe.tensor_files import is_plain, read_file, read_tensors, reason
 
 TRAINING_STATE = "training_state.pt"
 SHARED_ACTOR = "shared_actor"  # of the manifest: all agents have the first one's actor
@@ -139,7 +139,7 @@ def read_training_state(folder: Path) -> dict[str, Any]:
     try:
         state = read_file(folder / TRAINING_STATE)
     except Exception as error:  # torch's reader raises many types
-        raise damaged_state(folder, type(error).__name__) from None
+        raise damaged_state(folder, reason(error)) from None
     if not isinstance(state, dict):
         raise damaged_state(folder, "not a dictionary")
     if not is_plain(state):

@@ -4,6 +4,7 @@ what exists.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from dataclasses import fields
@@ -18,7 +19,7 @@ from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.config import other_names
 from harl_mapush.runs.checkpoint import actor_file
 from harl_mapush.runs.run_folder import last_checkpoint
-from mapush import cli, listing
+from mapush import cli, completion, listing
 from mqe.config import load_yaml
 from mqe.registry import TASKS
 from mqe.tasks.push.rewards import REWARDS
@@ -272,7 +273,7 @@ def test_the_terms_of_the_rewards_are_settings_too(capsys) -> None:
 def complete(script: str, *words: str) -> list[str]:
     """Return what bash offers for the last of ``words``."""
     line = (
-        f"COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words) - 1}; _mapush; echo "
+        f"COMP_WORDS=({shlex.join(words)} ''); COMP_CWORD={len(words) - 1}; _mapush; echo "
         f"${{COMPREPLY[@]}}"
     )
     done = subprocess.run(
@@ -314,6 +315,23 @@ def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
     ]
     assert complete(script, "mapush", "play", "pretrained:cu") == ["pretrained:cuboid"]
     assert complete(script, "mapush", "test", "--til") == ["--tiles"]
+
+
+def test_completion_runs_nothing_that_a_name_contains(capsys, monkeypatch, tmp_path) -> None:
+    made = tmp_path / "made"
+    name = f"x$(touch {made})"
+    monkeypatch.setattr(completion, "pretrained_names", lambda: ["cuboid", name, "a'b", "a b"])
+    monkeypatch.setattr(config, "presets", lambda: ["laptop", name])
+    assert completion.values()["--checkpoint"] == ["pretrained:cuboid"]
+    for shell in completion.SHELLS:
+        assert cli.main(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        assert "touch" not in script
+        if shell == "bash" and shutil.which("bash") is not None:
+            words = ("mapush", "play", "pretrained:", f"--preset={name}", name, name)
+            for k in range(1, len(words)):
+                complete(script, *words[: k + 1])
+    assert not made.exists()
 
 
 def test_other_shells(capsys) -> None:
