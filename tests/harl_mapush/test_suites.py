@@ -26,7 +26,7 @@ def test_a_suite_is_a_layer_of_settings(name: str) -> None:
 @pytest.mark.parametrize(("name", "force"), [("team2", 57.0), ("team3", 105.0), ("team4", 153.0)])
 def test_a_team_suite_takes_the_force_that_it_says(name: str, force: float) -> None:
     cfg, _ = config.resolve({}, config.load_suite(name))
-    friction = object_floor_friction(0.5 * sum(OBJECTS["cuboid"].friction))
+    friction = object_floor_friction(0.5 * sum(OBJECTS[cfg.task.object].friction))
     assert friction * GRAVITY * cfg.task.object_mass == pytest.approx(force, abs=0.6)
 
 
