@@ -83,6 +83,8 @@ TASKS: Registry[TaskEntry] = Registry("task")
 TASKS.register("go1push_mid", PUSH)
 TASKS.register("go1_velocity", VELOCITY)
 TASKS.register("go1push_upper", NAVIGATE)
+# Other names under which settings may name a task.
+TASK_ALIASES = {"navigate": "go1push_upper"}
 
 
 def _make_mujoco(

@@ -26,7 +26,7 @@ from mqe.config import (
     unknown,
     with_present_names,
 )
-from mqe.registry import TASKS
+from mqe.registry import TASK_ALIASES, TASKS
 
 
 def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
@@ -36,8 +36,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     only the old one understands are left out, and a notice says so.
     """
     notices: list[str] = []
-    base = with_present_names(base)
-    over = with_present_names(over)
+    base = _with_own_names(base)
+    over = _with_own_names(over)
     for layer in (base, over):  # before names that only those modules know
         check_imports(layer.get("env"))
     check_layer(base)  # also the values that ``over`` replaces
@@ -60,6 +60,17 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
         named = ", ".join(f"network.{key}" for key in ignored)
         notices.append(f"{named} left out: under algorithm.compat=harl networks are as upstream's")
     return replace(cfg, network=network), notices
+
+
+def _with_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with the present names of settings, and a task's own name for an
+    alias.
+    """
+    present = with_present_names(values)
+    task = present.get("task")
+    if isinstance(task, Mapping) and task.get("name") in list(TASK_ALIASES):
+        present["task"] = {**task, "name": TASK_ALIASES[task["name"]]}
+    return present
 
 
 def _rename(
@@ -103,7 +114,7 @@ def check_layer(values: Mapping[str, Any]) -> None:
     In the sections ``task`` and ``algorithm``, whose keys depend on a name that another layer may
     have, a value must be one that any member with such a key takes.
     """
-    for section, content in with_present_names(values).items():
+    for section, content in _with_own_names(values).items():
         if section not in SECTIONS:
             raise ConfigError(unknown("section", section, SECTIONS))
         if content is not None and not isinstance(content, Mapping):

@@ -11,6 +11,8 @@ from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.runs.formats import FORMATS
 from mapush.commands import COMMANDS
 from mqe.registry import TASKS
+from mqe.tasks.navigate.maps import FAMILIES
+from mqe.tasks.navigate.planners import PLANNERS
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 
@@ -27,6 +29,8 @@ def restored_registries() -> Iterator[None]:
         FORMATS,
         CLIENTS,
         COMMANDS,
+        FAMILIES,
+        PLANNERS,
     ]
     for entry in TASKS.values():
         if entry.terms is not None:

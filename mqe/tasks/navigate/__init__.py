@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,9 +17,11 @@ from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.controllers.team import TeamController
 from mqe.controllers.team_network import TeamDescription, load_team_network, read_team
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
-from mqe.tasks.episode_report import Report
+from mqe.tasks.navigate.episode_report import REPORT
 from mqe.tasks.navigate.features import NavigateConstants
+from mqe.tasks.navigate.map_files import read_maps
 from mqe.tasks.navigate.maps import (
+    FAMILIES,
     ArenaMap,
     MapTable,
     ObstacleShapes,
@@ -27,7 +30,7 @@ from mqe.tasks.navigate.maps import (
     draw_maps,
     slots_of,
 )
-from mqe.tasks.navigate.planners import BLOCKED, Problem, solve_problem
+from mqe.tasks.navigate.problem import BLOCKED, Problem, solve_problem
 from mqe.tasks.navigate.task import NAVIGATE_TERMS, NavigateCfg, NavigateTask
 from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.tasks.push.layouts import OBJECT_CLEARANCE, PushLayouts
@@ -56,7 +59,10 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
     _check(cfg, env, team, push_cfg)
     obj = push_cfg.pushed_object()
     room = room_of(obj)
-    maps = draw_maps(cfg.map, cfg.map_seed, cfg.num_maps, room)
+    if cfg.map in FAMILIES:
+        maps = draw_maps(cfg.map, cfg.map_seed, cfg.num_maps, room)
+    else:
+        maps = read_maps(Path(cfg.map), cfg.map_scale)
     _check_maps(cfg, maps, room)
     slots = slots_of(maps)
     problem, shortest = _solved(tuple(maps), slots, room.reach, device)
@@ -201,17 +207,7 @@ def _planner(name: str) -> Callable[[Any], Callable[[Tensor], Tensor]]:
 NAVIGATE = TaskEntry(
     NavigateCfg,
     _make,
-    Report(
-        rates=("success", "collision", "fall", "collapse"),
-        headline=(("Success", "success_rate"), ("SPL", "spl")),
-        compared=("success_rate", "return"),
-        outcomes={
-            "success": "success",
-            "collision": "the robots collided",
-            "fall": "a robot fell",
-            "collapse": "a robot collapsed",
-        },
-    ),
+    REPORT,
     terms=NAVIGATE_TERMS,
     policies={"straight_line": _planner("straight_line"), "planner": _planner("field")},
 )

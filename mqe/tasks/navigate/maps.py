@@ -1,7 +1,7 @@
 """Maps of the navigation task: an arena with obstacles, where the object starts and where it goes.
 
-Maps come from a family (a seeded generator) or from a file. All maps of a run are known before it
-starts; every episode takes the next one.
+Maps come from a family (a seeded generator) or from a file (``map_files.py``). All maps of a run
+are known before it starts; every episode takes the next one.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError, parse_yaml, read_text, unknown
+from mqe.config import ConfigError
 from mqe.extensions import Registry
 from mqe.world.obstacles import PARKED_BELOW, PARKED_HEIGHT, ObstacleCfg
 from mqe.world.scene import ARENA_HALF_SIZE
@@ -66,14 +65,7 @@ FAMILIES: Registry[Family] = Registry("family of maps")
 
 
 def draw_maps(name: str, seed: int, num_maps: int, room: Room) -> list[ArenaMap]:
-    """Return the maps of a family, the same for a seed on every machine, or those of a file."""
-    if name not in FAMILIES:
-        if not name.endswith((".json", ".yaml", ".yml")):
-            raise ConfigError(
-                f"task.map: {unknown('family of maps', name, FAMILIES)}; or name a .json or .yaml "
-                "file of maps"
-            )
-        return _read_maps(Path(name))
+    """Return the maps of a family, the same for a seed on every machine."""
     rng = random.Random(f"{name} {seed}")  # noqa: S311 - no secret
     return [FAMILIES[name](rng, room) for _ in range(num_maps)]
 
@@ -197,78 +189,6 @@ class ObstacleShapes:
 
 def _point(place: tuple[float, float]) -> str:
     return f"({place[0]:.2f}, {place[1]:.2f})"
-
-
-# Files
-
-
-def _read_maps(path: Path) -> list[ArenaMap]:
-    """Read the maps of a file; raise ConfigError for one that is none."""
-    where = f"task.map: {path}"
-    try:
-        content = parse_yaml(read_text(path), str(path))
-    except OSError as error:
-        raise ConfigError(f"{where}: {error.strerror}; name another file") from None
-    maps = content.get("maps") if isinstance(content, Mapping) else None
-    if not isinstance(maps, list) or not maps:
-        raise ConfigError(f"{where}: must have the key maps with at least one map")
-    arena = content.get("arena")
-    return [_read_map(each, arena, f"{where}: map {k}") for k, each in enumerate(maps)]
-
-
-def _read_map(values: Any, arena: Any, where: str) -> ArenaMap:
-    known = ("arena", "start", "goal", "obstacles", "start_yaw", "spawn")
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{where}: must be a section of keys: {', '.join(known)}")
-    for key in values:
-        if key not in known:
-            raise ConfigError(f"{where}: {unknown('key', key, known)}")
-    obstacles = values.get("obstacles") or []
-    if not isinstance(obstacles, list):
-        raise ConfigError(f"{where}: obstacles must be a list")
-    spawn = values.get("spawn", "ring")
-    if spawn not in ("ring", "behind"):
-        raise ConfigError(f"{where}: {unknown('spawn', spawn, ('ring', 'behind'))}")
-    yaw = values.get("start_yaw")
-    placed = [_read_placed(each, f"{where}: obstacle {k}") for k, each in enumerate(obstacles)]
-    return ArenaMap(
-        arena=_numbers(values.get("arena", arena), 2, f"{where}: arena"),
-        start=_numbers(values.get("start"), 2, f"{where}: start"),
-        goal=_numbers(values.get("goal"), 2, f"{where}: goal"),
-        obstacles=tuple(placed),
-        start_yaw=None if yaw is None else _numbers([yaw], 1, f"{where}: start_yaw")[0],
-        spawn=spawn,
-    )
-
-
-def _read_placed(values: Any, where: str) -> Placed:
-    is_section = isinstance(values, Mapping)
-    shapes = [shape for shape in ("box", "post") if is_section and shape in values]
-    if len(shapes) != 1 or "at" not in values or set(values) - {*shapes, "at", "yaw", "height"}:
-        raise ConfigError(
-            f"{where}: must be like {{box: [length, width], at: [x, y], yaw: 0.0}} or "
-            "{post: radius, at: [x, y]}, with height if it is not 0.6"
-        )
-    height = _numbers([values.get("height", HEIGHT)], 1, f"{where}: height")[0]
-    if shapes[0] == "box":
-        size = _numbers(values["box"], 2, f"{where}: box")
-    else:
-        size = _numbers([values["post"]], 1, f"{where}: post")
-    if min(*size, height) < 0.02:
-        raise ConfigError(f"{where}: every length must be at least 0.02 m")
-    x, y = _numbers(values["at"], 2, f"{where}: at")
-    yaw = _numbers([values.get("yaw", 0.0)], 1, f"{where}: yaw")[0]
-    return Placed(ObstacleCfg(shapes[0], (*size, height)), x, y, yaw)
-
-
-def _numbers(values: Any, count: int, where: str) -> Any:
-    is_list = isinstance(values, (list, tuple)) and len(values) == count
-    if not is_list or not all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e3
-        for value in values
-    ):
-        raise ConfigError(f"{where}: must be {count} number(s) [m, rad], not {values!r}")
-    return tuple(float(value) for value in values)
 
 
 # Families

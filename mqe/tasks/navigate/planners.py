@@ -16,33 +16,14 @@ import torch
 from torch import Tensor
 
 from mqe.extensions import Registry
-from mqe.tasks.navigate.field import CostToGo, Grid
-from mqe.tasks.navigate.maps import ROBOT_ROOM, MapTable, ObstacleShapes
+from mqe.tasks.navigate.baselines import rrt, spline, straight_line
+from mqe.tasks.navigate.problem import Problem, room_cost
 
-CELL = 0.25  # [m] of the grid
-MARGIN = 0.05  # [m] beyond the object's furthest corner
-BLOCKED = 100.0  # cost of a metre on which the object touches an obstacle
-NARROW = 3.0  # further cost of a metre right beside an obstacle; none where robots have room
 NUM_BEARINGS = 32  # in which the planner ``field`` looks
 NUM_RADII = 8  # points that it looks at on each
+NEAREST = 1.25  # [m] from the object to its sub-goal at least, unless the goal is nearer
 FAR_BONUS = 0.1  # [1/m] by which it prefers a further point
 NUM_SAMPLES = 128  # points of a path, evenly spaced, that is followed
-
-
-class Problem(NamedTuple):
-    """M maps to plan on; the arena's middle is the origin."""
-
-    arena: tuple[float, float]  # [m] length along x and y
-    reach: float  # [m] from the object's origin to its furthest corner
-    maps: MapTable
-    shapes: ObstacleShapes  # of the slots of obstacles
-    grid: Grid
-    cost: Tensor  # (M, H, W) of a metre
-    value: Tensor  # (M, H, W) cost-to-go
-
-    def clearance(self, points: Tensor) -> Tensor:
-        """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to obstacles and walls."""
-        return _clearance(self.arena, self.shapes, points, self.maps)
 
 
 class Follower(Protocol):
@@ -73,40 +54,6 @@ def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
     return Planner(follow, help)
 
 
-def solve_problem(
-    maps: MapTable, shapes: ObstacleShapes, arena: tuple[float, float], reach: float
-) -> tuple[Problem, Tensor]:
-    """Return the problem of all maps, and the length (L,) [m] of the shortest way on each."""
-    device = maps.goal.device
-    grid = Grid(arena, CELL, device)
-    solver = CostToGo(grid, device)
-    points = grid.centers.flatten(0, 1)
-    clearance = _clearance(arena, shapes, points, maps).unflatten(1, (grid.height, grid.width))
-    cost = cost_of(clearance, reach)
-    is_blocked = clearance < reach + MARGIN
-    value = solver.solve(cost, maps.goal)
-    lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), maps.goal)
-    index = torch.arange(len(maps.goal), device=device)
-    shortest = grid.look_up(lengths, index, maps.start)
-    return Problem(arena, reach, maps, shapes, grid, cost, value), shortest
-
-
-def cost_of(clearance: Tensor, reach: float) -> Tensor:
-    """Return the cost of a metre for an object's origin with ``clearance`` (...) [m]."""
-    free = (clearance - reach - MARGIN) / ROBOT_ROOM
-    narrow = 1.0 + NARROW * (1.0 - free).clamp(0.0, 1.0).square()
-    return torch.where(free < 0.0, BLOCKED, narrow)
-
-
-def _clearance(
-    arena: tuple[float, float], shapes: ObstacleShapes, points: Tensor, maps: MapTable
-) -> Tensor:
-    half_size = points.new_tensor(arena) / 2
-    to_wall = (half_size - points.abs()).amin(dim=-1)
-    nearest = shapes.clearance(points, maps.obstacle_pos, maps.obstacle_yaw)
-    return torch.minimum(nearest, to_wall)
-
-
 class FieldFollower:
     """Descends the cost-to-go by straight looks ahead."""
 
@@ -115,6 +62,7 @@ class FieldFollower:
         device = problem.maps.goal.device
         self._grid = problem.grid
         self._maps = torch.stack((problem.cost, problem.value), dim=1)  # (L, 2, H, W)
+        self._problem = problem
         self._goal = problem.maps.goal
         self._look_ahead = look_ahead
         angles = torch.arange(NUM_BEARINGS, device=device) * (2.0 * math.pi / NUM_BEARINGS)
@@ -135,10 +83,20 @@ class FieldFollower:
         sampled = self._grid.sample(self._maps[index], points.flatten(1, 2))
         cost, value = sampled.unflatten(2, radius.shape[1:]).unbind(dim=1)
         step = reach.unsqueeze(-1) / len(self._shares)
+        room = room_cost(
+            self._grid,
+            self._problem.distance[index],
+            place.unsqueeze(1),
+            bearings,
+            self._problem.reach,
+        )
         total = (cost * step).cumsum(dim=-1) + value - FAR_BONUS * radius
-        best = total.flatten(1).argmin(dim=1)
+        best = (total.amin(dim=-1) + room[..., 0]).argmin(dim=1)
         row = torch.arange(len(place), device=place.device)
-        return points.flatten(1, 2)[row, best]
+        # A team pushes on only if the sub-goal is not too near.
+        nearest = torch.minimum(distance[:, 0], torch.full_like(distance[:, 0], NEAREST))
+        chosen = radius[row, best, total[row, best].argmin(dim=-1)]
+        return place + torch.maximum(chosen, nearest).unsqueeze(-1) * bearings[row, best]
 
 
 class WaypointFollower:
@@ -174,13 +132,15 @@ def _evenly_spaced(waypoints: Tensor) -> tuple[Tensor, Tensor]:
     return torch.lerp(first, second, part), total[:, 0] / (NUM_SAMPLES - 1)
 
 
-def straight_line(problem: Problem) -> Tensor:
-    """Return the straight way to the goal, whatever is between."""
-    return torch.stack((problem.maps.start, problem.maps.goal), dim=1)
-
-
 PLANNERS: Registry[Planner] = Registry("planner")
 PLANNERS.register("field", Planner(FieldFollower, "descent of the cost-to-go"))
 PLANNERS.register(
     "straight_line", waypoint_planner(straight_line, "straight line to the goal, a baseline")
+)
+PLANNERS.register(
+    "spline",
+    waypoint_planner(spline, "the reference's spline with random knots, blind to obstacles"),
+)
+PLANNERS.register(
+    "rrt", waypoint_planner(rrt, "the reference's random tree, blind to the object's size")
 )

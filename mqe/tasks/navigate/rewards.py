@@ -2,16 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from mqe.config import ConfigError
 from mqe.extensions import Registry
 from mqe.tasks.push.terminations import Posture, collision
 from mqe.tasks.terms import MeasureTerm, MetricTerm, RewardTerm, TerminationTerm
 
 if TYPE_CHECKING:
     from mqe.tasks.navigate.features import NavigateEpisodes
+
+# Terms that a policy which never comes to the goal may be given at every control step, and the
+# most that each is then. Progress is none of these: over an episode its sum is the difference of
+# two costs-to-go, and whoever comes to the goal has all of it.
+MOST_PER_STEP = {
+    "object_contact": 1.0,
+    "robot_contact": 1.0,
+    "time": 1.0,
+}
+
+
+def check_waiting(weights: Mapping[str, float], num_steps: int) -> None:
+    """Raise ConfigError for weights with which never finishing can pay more than finishing.
+
+    A policy that waits may collect every term of ``MOST_PER_STEP`` whose weight is positive over
+    the ``num_steps`` control steps of an episode. One that finishes at once gets the weight of
+    success. Terms of a user's own count as none: they are not known here.
+    """
+    paid = {name: weights.get(name, 0.0) * most for name, most in MOST_PER_STEP.items()}
+    waiting = num_steps * sum(max(0.0, most) for most in paid.values())
+    finishing = weights.get("success", 0.0)
+    progress = weights.get("progress", 0.0)
+    if progress < 0.0:
+        raise ConfigError(
+            f"task.weights.progress: {progress:g} pays for going away from the goal; say 0 or more"
+        )
+    if waiting < finishing or (waiting == 0.0 and finishing + progress > 0.0):
+        return
+    named = ", ".join(f"{name}={weights[name]:g}" for name, most in paid.items() if most > 0.0)
+    raise ConfigError(
+        f"task.weights: never finishing may pay up to {waiting:g} in {num_steps} control steps "
+        f"({named or 'no term asks for the goal'}), and finishing pays success={finishing:g}; "
+        f"raise task.weights.success above {waiting:g}, or lower the others to 0 or less"
+    )
+
 
 REWARDS: Registry[RewardTerm] = Registry(
     "reward",

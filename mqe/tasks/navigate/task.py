@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError, check_values, option
+from mqe.config import ConfigError, check_values, option, unknown
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.controllers.team import TeamController
 from mqe.tasks.navigate.features import (
@@ -18,13 +18,20 @@ from mqe.tasks.navigate.features import (
     SceneFeatures,
     StepFeatures,
 )
-from mqe.tasks.navigate.maps import MapTable
+from mqe.tasks.navigate.map_files import SUFFIXES
+from mqe.tasks.navigate.maps import FAMILIES, MapTable
 from mqe.tasks.navigate.observations import OBSERVATIONS, STATE
 from mqe.tasks.navigate.planners import PLANNERS, Follower
-from mqe.tasks.navigate.rewards import MEASURES, METRICS, REWARDS, TERMINATIONS
+from mqe.tasks.navigate.rewards import (
+    MEASURES,
+    METRICS,
+    REWARDS,
+    TERMINATIONS,
+    check_waiting,
+)
 from mqe.tasks.push.layouts import PushLayouts
 from mqe.tasks.task import Outcome, TermTask
-from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
+from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms, merged_weights
 from mqe.tasks.terms import Memory, Terminated, TermRegistry, Worlds
 from mqe.vec_env import Mirror, MirrorImage
 from mqe.world.collapse import CollapseTimers
@@ -51,7 +58,8 @@ class NavigateCfg(TermCfg):
     team: str = option(
         "pretrained:cuboid", "frozen team that pushes: a run, a checkpoint or pretrained:NAME"
     )
-    map: str = option("scattered", "family of maps, or a .json or .yaml file of maps")
+    map: str = option("scattered", "family of maps, or a .json, .yaml or .png file of maps")
+    map_scale: float = option(0.05, "length of a pixel of a .png map [m]", min=0.005, max=1.0)
     map_seed: int = option(1, "seed of the maps of a family", min=0, max=2**31 - 1)
     num_maps: int = option(100, "number of maps of a family", min=1, max=10_000)
     planner: str = option("field", "planner of the sub-goals", choices=PLANNERS)
@@ -82,6 +90,13 @@ class NavigateCfg(TermCfg):
                 f"control steps of task.episode_length_s {self.episode_length_s}; take a divisor "
                 f"of {max(steps, 1)}"
             )
+        if self.map not in FAMILIES and not self.map.endswith(SUFFIXES):
+            raise ConfigError(
+                f"task.map: {unknown('family of maps', self.map, FAMILIES)}; or name a file: "
+                f"{', '.join(SUFFIXES)}"
+            )
+        weights = merged_weights(REWARDS, self.preset_weights(), self.weights)
+        check_waiting(weights, steps)
 
 
 class NavigateTask(TermTask):

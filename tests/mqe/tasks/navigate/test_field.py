@@ -52,7 +52,7 @@ def test_sweeps_find_what_dijkstra_finds():
     cost[:, :12, 6:8] = 100.0
     cost[:, 4:, 15:17] = 100.0
     goal = (2.3, 0.9)
-    value = CostToGo(grid).solve(cost, tensor([goal]), 12)
+    value = CostToGo(grid).solve(cost, tensor([goal]), num_rounds=12)
     torch.testing.assert_close(value[0], dijkstra(grid, cost[0], goal), rtol=1e-4, atol=1e-4)
     few = CostToGo(grid).solve(cost, tensor([goal]))
     torch.testing.assert_close(few, value, rtol=0.02, atol=0.0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import imageio.v3 as imageio
+import numpy as np
 import pytest
 import torch
 from torch import tensor
 
 from mqe.config import ConfigError
-from mqe.tasks.navigate import maps
+from mqe.tasks.navigate import NavigateCfg, maps
+from mqe.tasks.navigate.map_files import read_maps
 from mqe.tasks.navigate.maps import CUBE, POST, ArenaMap, Placed, Room, draw_maps
 from mqe.world.obstacles import PARKED_HEIGHT
 from tests.support.navigating import navigate_setup
@@ -57,16 +60,39 @@ def test_a_file_that_holds_no_maps_is_refused(text, words, tmp_path):
     path = tmp_path / "maps.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=words):
-        draw_maps(str(path), 0, 1, CUBOID)
+        read_maps(path, 0.05)
 
 
 def test_names_that_are_no_maps_are_refused(tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"task\.map: unknown .*scatered.* did you mean scattered"
-    ):
-        draw_maps("scatered", 0, 1, CUBOID)
+    with pytest.raises(ConfigError, match=r"task\.map: unknown .* did you mean scattered"):
+        NavigateCfg(map="scatered")
     with pytest.raises(ConfigError, match="No such file"):
-        draw_maps(str(tmp_path / "none.yaml"), 0, 1, CUBOID)
+        read_maps(tmp_path / "none.yaml", 0.05)
+    with pytest.raises(ConfigError, match="there is no such file"):
+        read_maps(tmp_path / "none.png", 0.05)
+    (tmp_path / "text.png").write_text("no picture")
+    with pytest.raises(ConfigError, match="no picture that can be read"):
+        read_maps(tmp_path / "text.png", 0.05)
+
+
+def test_a_picture_is_a_map(tmp_path):
+    pixels = np.full((80, 100, 3), 255, dtype=np.uint8)
+    pixels[30:50, 40:44] = 0  # a wall, and one beside it
+    pixels[30:34, 44:60] = 0
+    pixels[39:41, 14:16] = (0, 255, 0)
+    pixels[39:41, 84:86] = (255, 0, 0)
+    imageio.imwrite(tmp_path / "map.png", pixels)
+    (found,) = read_maps(tmp_path / "map.png", 0.1)
+    assert found.arena == pytest.approx((10.0, 8.0))
+    assert found.start == pytest.approx((-3.5, 0.0))
+    assert found.goal == pytest.approx((3.5, 0.0))
+    sizes = [placed.cfg.size[:2] for placed in found.obstacles]
+    assert np.allclose(sizes, [(2.0, 0.4), (0.4, 1.6)])
+    assert np.allclose([placed[1:3] for placed in found.obstacles], [(0.0, 0.8), (-0.8, -0.2)])
+    pixels[39:41, 84:86] = 255
+    imageio.imwrite(tmp_path / "map.png", pixels)
+    with pytest.raises(ConfigError, match="no pixel is red, the goal"):
+        read_maps(tmp_path / "map.png", 0.1)
 
 
 def test_a_goal_that_cannot_be_reached_is_refused(tmp_path):

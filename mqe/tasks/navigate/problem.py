@@ -1,0 +1,89 @@
+"""The planning problem: maps, the object's size, and the cost-to-go on a grid."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mqe.tasks.navigate.field import CostToGo, Grid
+from mqe.tasks.navigate.maps import ROBOT_ROOM, MapTable, ObstacleShapes
+
+CELL = 0.25  # [m] of the grid
+MARGIN = 0.05  # [m] beyond the object's furthest corner
+BLOCKED = 100.0  # cost of a metre on which the object's corner would be 1 m inside an obstacle
+NARROW = 3.0  # further cost of a metre right beside an obstacle; none where robots have room
+# Further cost of a metre in a direction for which robots have no room where they push.
+NO_ROOM = 3.0
+_PUSHING = 0.35  # [m] from the object's furthest corner to the middle of a robot that pushes
+_ROBOT = 0.35  # [m] from a robot's middle to an obstacle, from which it has room
+
+
+class Problem(NamedTuple):
+    """M maps to plan on; the arena's middle is the origin."""
+
+    arena: tuple[float, float]  # [m] length along x and y
+    reach: float  # [m] from the object's origin to its furthest corner
+    maps: MapTable  # starts, goals and obstacles
+    shapes: ObstacleShapes  # of the slots of obstacles
+    grid: Grid
+    distance: Tensor  # (M, H, W) [m] to obstacles and walls
+    cost: Tensor  # (M, H, W) of a metre
+    value: Tensor  # (M, H, W) cost-to-go
+
+    def clearance(self, points: Tensor) -> Tensor:
+        """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to obstacles and walls."""
+        return clearance_of(self.arena, self.shapes, points, self.maps)
+
+
+def clearance_of(
+    arena: tuple[float, float], shapes: ObstacleShapes, points: Tensor, maps: MapTable
+) -> Tensor:
+    """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to the obstacles of ``maps``
+    and the walls of ``arena``.
+    """
+    half_size = points.new_tensor(arena) / 2
+    to_wall = (half_size - points.abs()).amin(dim=-1)
+    nearest = shapes.clearance(points, maps.obstacle_pos, maps.obstacle_yaw)
+    return torch.minimum(nearest, to_wall)
+
+
+def solve_problem(
+    maps: MapTable, shapes: ObstacleShapes, arena: tuple[float, float], reach: float
+) -> tuple[Problem, Tensor]:
+    """Return the problem of all maps, and the length (L,) [m] of the shortest way on each."""
+    device = maps.goal.device
+    grid = Grid(arena, CELL, device)
+    solver = CostToGo(grid, device)
+    points = grid.centers.flatten(0, 1)
+    clearance = clearance_of(arena, shapes, points, maps).unflatten(1, (grid.height, grid.width))
+    cost = cost_of(clearance, reach)
+    directed = room_cost(grid, clearance, points, solver.directions, reach)
+    directed = directed.unflatten(2, (grid.height, grid.width))
+    value = solver.solve(cost, maps.goal, directed)
+    is_blocked = clearance < reach + MARGIN
+    lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), maps.goal)
+    index = torch.arange(len(maps.goal), device=device)
+    shortest = grid.look_up(lengths, index, maps.start)
+    return Problem(arena, reach, maps, shapes, grid, clearance, cost, value), shortest
+
+
+def cost_of(clearance: Tensor, reach: float) -> Tensor:
+    """Return the cost of a metre for an object's origin with ``clearance`` (...) [m]."""
+    free = clearance - reach - MARGIN
+    narrow = NARROW * (1.0 - free / ROBOT_ROOM).clamp(0.0, 1.0).square()
+    return 1.0 + narrow + BLOCKED * (-free).clamp(0.0, 1.0)
+
+
+def room_cost(
+    grid: Grid, clearance: Tensor, points: Tensor, directions: Tensor, reach: float
+) -> Tensor:
+    """Return what a metre in ``directions`` (D, 2) or (M, D, 2) costs more for robots that have no
+    room, (M, D, P), with the object at ``points`` (P, 2) or (M, P, 2) and the maps' ``clearance``
+    (M, H, W).
+    """
+    behind = points.unsqueeze(-3) - (reach + _PUSHING) * directions.unsqueeze(-2)
+    behind = behind.expand(len(clearance), -1, -1, -1)
+    free = grid.sample(clearance.unsqueeze(1), behind.flatten(1, 2))[:, 0]
+    return NO_ROOM * (1.0 - free.unflatten(1, behind.shape[1:3]) / _ROBOT).clamp(0.0, 1.0)

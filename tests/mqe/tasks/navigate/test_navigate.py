@@ -1,0 +1,119 @@
+"""The navigation task: sub-goals, plans, contacts and rewards by hand-made states."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import tensor
+
+from harl_mapush.evaluation.calculator import evaluate
+from harl_mapush.evaluation.policies import make_policy
+from mqe.config import ConfigError
+from mqe.registry import SimCfg, make_env
+from mqe.tasks.entry import EnvCfg
+from mqe.tasks.navigate import NavigateCfg
+from mqe.tasks.navigate.rewards import check_waiting
+from mqe.world.randomization import RandomizationCfg
+from mqe.world.state import SceneState
+from tests.support.navigating import MAP, navigate_setup
+
+SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
+
+
+def test_an_action_shifts_the_planned_sub_goal():
+    task = navigate_setup(2, residual_scale=0.5).task
+    task.layout(torch.zeros(2, dtype=torch.int64))
+    task.begin(torch.ones(2, dtype=torch.bool))
+    planned = task.memory[:, :2].clone()
+    state = SceneState.zeros(2, 2, True, num_obstacles=3)
+    state.object_pos[:, :2] = tensor([-2.8, 0.0])
+    task.command(tensor([[[0.0, 0.0]], [[1.0, -1.0]]]))
+    task.targets(state)
+    ahead = torch.nn.functional.normalize(planned[1] - tensor([-2.8, 0.0]), dim=0)
+    right = tensor([ahead[1], -ahead[0]])
+    shifted = planned[1] + 0.5 * (ahead + right)
+    torch.testing.assert_close(task._subgoal[0], planned[0])
+    torch.testing.assert_close(task._subgoal[1], shifted)
+    marker = task.moved_props()
+    assert marker.shape == (2, 4, 3)
+    torch.testing.assert_close(marker[:, -1, :2], task._subgoal)
+    task.command(tensor([[[1.0, 1.0]]] * 2))  # in the middle of a decision
+    task.targets(state)
+    torch.testing.assert_close(task._subgoal[1], shifted)
+    assert task.moved_props() is None
+
+
+def test_an_episode_is_led_to_the_goal(tmp_path):
+    path = tmp_path / "near.yaml"
+    path.write_text(
+        "{arena: [8, 8], maps: [{start: [-1.5, 0], goal: [1, 0], "
+        "obstacles: [{post: 0.15, at: [0, 3]}]}]}"
+    )
+    env = make_env(EnvCfg(num_envs=2), SIM, NavigateCfg(map=str(path)), seed=0)
+    metrics = evaluate(env, make_policy("planner", "go1push_upper", env, 0))
+    env.close()
+    assert metrics["success_rate"] == 1.0
+    assert 0.7 < metrics["spl"] <= 1.0
+    assert metrics["object_contact_share"] == 0.0
+    assert metrics["shortest_length"] == pytest.approx(2.5, abs=0.1)
+
+
+def test_contacts_are_told_apart():
+    task = navigate_setup(3).task
+    state = SceneState.zeros(3, 2, True, num_obstacles=3)
+    prev = state.like(state.rows.clone())
+    state.obstacle_contacts[1, 0] = tensor([2.0, 2.0])  # the object alone
+    state.obstacle_contacts[2, 1] = tensor([3.0, 1.0])  # a robot, too
+    features = task.step_features(state, prev)
+    assert features.is_touching_obstacle.tolist() == [[False, False], [True, False], [True, True]]
+
+
+def test_progress_is_the_fall_of_the_cost_to_go():
+    task = navigate_setup(1).task
+    prev = SceneState.zeros(1, 2, True, num_obstacles=3)
+    state = prev.like(prev.rows.clone())
+    prev.object_pos[0, :2] = tensor([2.0, 2.0])
+    state.object_pos[0, :2] = tensor([2.0, 2.0]) + 0.2 * tensor([1.5, -2.0]) / 2.5
+    forth = float(task.step_features(state, prev).progress)
+    back = float(task.step_features(prev, state).progress)
+    assert 0.15 < forth < 0.8  # at least the way itself, more where it is narrow
+    assert forth == pytest.approx(-back)
+
+
+def test_waiting_must_not_pay_more_than_finishing():
+    check_waiting({"progress": 1.0, "success": 10.0, "time": -0.002}, 6000)
+    check_waiting({"success": 20.0, "time": 0.003}, 6000)
+    with pytest.raises(ConfigError, match=r"up to 18 in 6000 control steps \(time=0.003\)"):
+        NavigateCfg(weights={"time": 0.003})
+    with pytest.raises(ConfigError, match="pays for going away"):
+        NavigateCfg(weights={"progress": -1.0})
+    with pytest.raises(ConfigError, match="no term asks for the goal"):
+        NavigateCfg(weights={"progress": 0.0, "success": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("env", "cfg", "words"),
+    [
+        ({"num_agents": 2}, {}, "has one agent, which leads the 2 robots"),
+        ({"robots": "go2"}, {}, "the team of 'pretrained:cuboid' are go1, not go2"),
+        ({"randomize": RandomizationCfg(lost_robots=("dead",))}, {}, "leads a whole team"),
+        ({}, {"decision_period": 12}, "must be a multiple of the 5 control steps"),
+        ({}, {"team": "pretrained:go1_velocity"}, "a team that pushes is needed"),
+    ],
+)
+def test_settings_that_do_not_fit_the_team_are_refused(env, cfg, words):
+    with pytest.raises(ConfigError, match=words):
+        make_env(EnvCfg(num_envs=1, **env), SIM, NavigateCfg(map=str(MAP), **cfg), seed=0)
+
+
+def test_robots_start_in_a_row_behind_the_object():
+    task = navigate_setup(1, map="reference", num_maps=2).task
+    start = task.layout(torch.zeros(1, dtype=torch.int64))
+    assert start.object_pos[0, :2].tolist() == pytest.approx([-5.4, 0.0])
+    yaw = 2.0 * torch.atan2(start.object_quat[0, 3], start.object_quat[0, 0])
+    assert float(yaw) == pytest.approx(math.pi / 4)
+    assert (start.robot_pos[0, :, 0] < -6.3).all()
+    assert start.robot_pos[0, :, 1].tolist() == pytest.approx([-0.45, 0.45])
+    assert start.robot_quat[0].tolist() == [[1.0, 0.0, 0.0, 0.0]] * 2

@@ -1,0 +1,155 @@
+"""Planners: the field leads round walls, way-points are followed, baselines are the reference's."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, tensor
+
+import mapush
+from mqe.config import ConfigError
+from mqe.tasks.navigate import baselines
+from mqe.tasks.navigate.maps import (
+    CUBE,
+    ArenaMap,
+    MapTable,
+    ObstacleShapes,
+    Placed,
+    slots_of,
+)
+from mqe.tasks.navigate.planners import NEAREST, PLANNERS, FieldFollower, WaypointFollower
+from mqe.tasks.navigate.problem import Problem, room_cost, solve_problem
+from mqe.world.obstacles import ObstacleCfg
+from tests.support.navigating import navigate_setup
+from tests.support.registries import restored_registries
+
+WALL = ObstacleCfg("box", (0.2, 6.0, 0.6))
+REACH = 0.85
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    """An open arena, and one with a wall that is open at its upper end."""
+    arena = (12.0, 10.0)
+    maps = [
+        ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0)),
+        ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0), (Placed(WALL, 0.0, -2.0),)),
+    ]
+    slots = slots_of(maps)
+    found, shortest = solve_problem(
+        MapTable(maps, slots, "cpu"), ObstacleShapes(slots, "cpu"), arena, REACH
+    )
+    # Straight on; and round the corner at (0, 1), as far from it as the object reaches.
+    assert shortest[0] == pytest.approx(8.0, abs=0.1)
+    assert shortest[1] == pytest.approx(2.0 * math.hypot(4.0, 1.9), abs=0.5)
+    return found
+
+
+def drive(problem: Problem, index: int, look_ahead: float = 2.0) -> Tensor:
+    """Return the places (T, 2) of an object that goes where the field leads, 0.1 m at a time."""
+    follower = FieldFollower(problem, look_ahead)
+    place = problem.maps.start[index : index + 1].clone()
+    places = [place]
+    for _ in range(200):
+        ahead = follower.subgoal(place, tensor([index])) - place
+        distance = ahead.norm()
+        goal_distance = (problem.maps.goal[index] - place).norm()
+        assert min(NEAREST, float(goal_distance)) - 1e-4 <= distance <= look_ahead + 1e-4
+        place = place + 0.1 * ahead / distance
+        places.append(place)
+        if goal_distance < 0.2:
+            break
+    return torch.cat(places)
+
+
+def test_the_field_leads_straight_where_nothing_is_between(problem):
+    places = drive(problem, 0)
+    assert places[:, 1].abs().max() < 0.1
+    assert len(places) < 83
+
+
+def test_the_field_leads_round_a_wall(problem):
+    places = drive(problem, 1)
+    assert (places[-1] - problem.maps.goal[1]).norm() < 0.2
+    free = problem.clearance(places)[1]
+    assert free.min() > REACH
+    assert len(places) < 110
+
+
+def test_robots_need_room_where_they_push(problem):
+    grid = problem.grid
+    ways = tensor([[1.0, 0.0], [-1.0, 0.0]])
+    beside = tensor([[1.3, 0.0]])  # of the wall at x = 0
+    cost = room_cost(grid, problem.distance, beside, ways, REACH)
+    assert cost[0].tolist() == [[0.0], [0.0]]
+    assert float(cost[1, 0]) > 1.0  # ahead: robots would stand in the wall
+    assert float(cost[1, 1]) == 0.0
+
+
+def test_a_path_is_followed_from_the_nearest_point_on():
+    corner = tensor([[[0.0, 0.0], [4.0, 0.0], [4.0, 4.0]]])
+    follower = WaypointFollower(corner, 1.0)
+    index = torch.zeros(3, dtype=torch.int64)
+    places = tensor([[1.0, 0.5], [4.5, 1.0], [4.0, 3.9]])
+    found = follower.subgoal(places, index)
+    expected = tensor([[2.0, 0.0], [4.0, 2.0], [4.0, 4.0]])
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=0.1)
+
+
+def test_the_references_spline_is_a_natural_cubic(problem):
+    paths = baselines.spline(problem)
+    assert paths.shape == (2, 13, 2)
+    torch.testing.assert_close(paths[:, 0], problem.maps.start)
+    torch.testing.assert_close(paths[:, -1], problem.maps.goal)
+    # Cubics through knots on a line stay on it.
+    knots = torch.arange(5.0).view(1, 5, 1).expand(1, 5, 2).double()
+    line = baselines._natural_cubic(knots)
+    torch.testing.assert_close(line[0, :, 0], torch.linspace(0.0, 4.0, 13).double())
+    # Natural: no curvature at the ends; the sum of the squares of 0, 1, 0, 1, 0 by hand.
+    bent = tensor([[[0.0, 0.0], [1.0, 1.0], [2.0, 0.0], [3.0, 1.0], [4.0, 0.0]]]).double()
+    at = baselines._natural_cubic(bent)[0, :, 1]
+    assert at[[0, 3, 6, 9, 12]].tolist() == pytest.approx([0.0, 1.0, 0.0, 1.0, 0.0], abs=1e-9)
+
+
+def test_the_references_tree_keeps_its_nodes_clear_of_middles_only():
+    arena = (14.0, 15.0)
+    maps = [ArenaMap(arena, (-5.4, 0.0), (4.0, 3.0), (Placed(CUBE, 0.0, 1.0),))]
+    slots = slots_of(maps)
+    table = MapTable(maps, slots, "cpu")
+    found, _ = solve_problem(table, ObstacleShapes(slots, "cpu"), arena, REACH)
+    path = baselines.rrt(found)
+    assert path.shape == (1, 13, 2)
+    torch.testing.assert_close(path[0, 0], table.start[0])
+    torch.testing.assert_close(path[0, -1], table.goal[0])
+    assert torch.equal(path, baselines.rrt(found))
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_every_planner_leads_from_anywhere(name, problem):
+    follower = PLANNERS[name].follow(problem, 2.0)
+    places = problem.maps.start.repeat(3, 1) + torch.rand(6, 2)
+    found = follower.subgoal(places, tensor([0, 1]).repeat(3))
+    assert found.shape == (6, 2)
+    assert bool(found.isfinite().all())
+
+
+def test_a_planner_of_ones_own_is_a_function_and_a_line():
+    with restored_registries():
+
+        def along_the_top(problem: Problem) -> Tensor:
+            """Along the upper wall."""
+            maps = problem.maps
+            top = torch.full_like(maps.start[:, :1], 3.0)
+            over = [torch.cat((end[:, :1], top), dim=1) for end in (maps.start, maps.goal)]
+            return torch.stack((maps.start, *over, maps.goal), dim=1)
+
+        mapush.register_planner("along_the_top", along_the_top)
+        assert PLANNERS["along_the_top"].help == "Along the upper wall."
+        task = navigate_setup(2, planner="along_the_top").task
+        task.layout(torch.zeros(2, dtype=torch.int64))
+        task.begin(torch.ones(2, dtype=torch.bool))
+        assert task.memory[0, 1] > 1.5  # the first sub-goal is on the way up
+    with pytest.raises(ConfigError, match="unknown value 'along_the_top'"):
+        navigate_setup(1, planner="along_the_top")
