@@ -78,6 +78,10 @@ class _Lines(NamedTuple):
     places: Tensor  # (H W,) int64 where each cell is among the M L
     length: float  # [m] of a step
 
+    def of(self, values: Tensor) -> Tensor:
+        """Return the values (N, M, L) of the lines' cells, of values (N, H W + 1) of all cells."""
+        return values.index_select(1, self.cells.flatten()).unflatten(1, self.cells.shape)
+
 
 class CostToGo:
     """Solves for the cost-to-go of every cell."""
@@ -126,12 +130,11 @@ class CostToGo:
         for _ in range(num_rounds):
             before = value
             for lines, (there, back) in zip(self._families, sums, strict=True):
-                rows = torch.cat((value, pad), dim=1)[:, lines.cells.flatten()]
-                rows = rows.unflatten(1, lines.cells.shape)
+                rows = lines.of(torch.cat((value, pad), dim=1))
                 ahead = (rows + there).flip(1).cummin(dim=1).values.flip(1) - there
                 behind = (rows - back).cummin(dim=1).values + back
                 best = torch.minimum(ahead, behind)
-                value = torch.minimum(value, best.flatten(1)[:, lines.places])
+                value = torch.minimum(value, best.flatten(1).index_select(1, lines.places))
             # On a GPU the answer would have to be waited for.
             if value.device.type == "cpu" and torch.allclose(before, value, rtol=1e-3):
                 break
@@ -143,7 +146,7 @@ def _cost_along(lines: _Lines, cost: Tensor) -> Tensor:
     H W) a metre.
     """
     pad = cost.new_zeros(len(cost), 1)
-    rows = torch.cat((cost, pad), dim=1)[:, lines.cells.flatten()].unflatten(1, lines.cells.shape)
+    rows = lines.of(torch.cat((cost, pad), dim=1))
     steps = 0.5 * lines.length * (rows[:, 1:] + rows[:, :-1])
     return torch.nn.functional.pad(steps.cumsum(dim=1), (0, 0, 1, 0))
 
