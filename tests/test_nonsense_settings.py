@@ -64,7 +64,7 @@ def test_a_number_has_bounds_and_refuses_nonsense(cls, name, field) -> None:
     wrong: list[Any] = [math.inf, -math.inf, math.nan, -1e30, "abc", True, [[1.0]]]
     if "max" in limits:
         wrong.append(1e30)
-    if limits.get("min", 0.0) > 0.0:
+    if limits.get("min", 0.0) > 0.0 or ("above" in limits and name not in BOUNDED_ELSEWHERE):
         wrong.append(1e-37)
     for value in wrong:
         for given in shaped(value):
@@ -90,7 +90,10 @@ def config_values(values: dict[str, Any]) -> dict[str, Any]:
         ("task.roll_limit=1e-37", "task.roll_limit: must be at least 0.01"),
         ("task.goal_heading=1e30", "task.goal_heading: must be at least -6.28"),
         ("network.mean_bound=1e30", "network.mean_bound: must be at least 0.001 and at most 1000"),
-        ("network.gain=1e30", "network.gain: must be at least 0.0 and at most 100.0"),
+        ("network.gain=1e30", "network.gain: must be at least 1e-06 and at most 100.0"),
+        ("network.gain=1e-37", "network.gain: must be at least 1e-06 and at most 100.0"),
+        ("task.episode_length_s=1e-37", "task.episode_length_s: must be at least 0.02"),
+        ("task.action_scale=[0.5, 0.5, 1e-37]", "task.action_scale: must be at least 0.001"),
         ("algorithm.clip_param=1e5", "algorithm.clip_param: must be at least 0.0001 and at most"),
         ("task.weights.approach=1e30", "task.weights"),
     ],

@@ -37,7 +37,7 @@ class HatrpoCfg(HappoCfg):
         0.5, "least ratio of actual to expected gain at which a step is accepted", min=1e-6, max=1.0
     )
     backtrack_coeff: float = option(
-        0.8, "ratio of each step size to the previous one in the line search", above=0.0, max=1.0
+        0.8, "ratio of each step size to the previous one in the line search", min=1e-3, max=1.0
     )
 
 

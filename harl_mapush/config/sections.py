@@ -79,7 +79,7 @@ class RunnerCfg:
     update_ratio: float | None = option(
         None,
         "number of updates per transition with collectors; null: algorithm.update_ratio",
-        above=0.0,
+        min=1e-6,
         max=1e4,
     )
     queue_blocks: int = option(

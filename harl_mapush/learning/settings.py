@@ -44,7 +44,7 @@ class NetworkCfg:
         "orthogonal_", "initialisation method of the layers' weights", choices=INITIALIZATIONS
     )
     gain: float = option(
-        0.01, "gain of the initial weights of the actor's output layer", min=0.0, max=100.0
+        0.01, "gain of the initial weights of the actor's output layer", min=1e-6, max=100.0
     )
     std_x_coef: float = option(
         1.0,
@@ -268,12 +268,12 @@ class EnsembleCfg:
         500, "number of gradient steps of the model before its first rollouts", min=1, max=10**7
     )
     steps: float = option(
-        0.25, "number of gradient steps of the model per update of the team", above=0.0, max=1e4
+        0.25, "number of gradient steps of the model per update of the team", min=1e-3, max=1e4
     )
     share: float = option(
         0.5,
         "share of predicted transitions in a batch of the team, after the ramp",
-        above=0.0,
+        min=1e-3,
         max=0.95,
     )
     horizon: int = option(
@@ -357,7 +357,7 @@ class OffPolicyCfg(AlgorithmCfg):
     )
     batch_size: int = option(1024, "number of transitions in a batch", min=1, max=2**22)
     update_ratio: float = option(
-        0.03, "number of updates per transition of one environment", above=0.0, max=1e4
+        0.03, "number of updates per transition of one environment", min=1e-6, max=1e4
     )
     n_step: int = option(
         3,

@@ -75,7 +75,7 @@ class NavigateCfg(TermCfg):
     num_observed_obstacles: int = option(
         6, "number of nearest obstacles that the agent observes", min=0, max=64
     )
-    episode_length_s: float = option(120.0, "time limit [s]", above=0.0, max=1e6)
+    episode_length_s: float = option(120.0, "time limit [s]", min=0.02, max=1e6)
     success_radius: float = option(
         1.0, "success: the object's origin is nearer to the goal than this [m]", min=1e-3, max=10.0
     )

@@ -86,7 +86,7 @@ class PushCfg(TermCfg):
     decision_period: int = option(
         1, "control steps (50 Hz) that a command is held", min=1, max=1000
     )
-    episode_length_s: float = option(20.0, "time limit [s]", above=0.0, max=1e6)
+    episode_length_s: float = option(20.0, "time limit [s]", min=0.02, max=1e6)
     success_radius: float = option(
         1.0, "success: the object's origin is nearer to the goal than this [m]", min=1e-3, max=100.0
     )
@@ -97,7 +97,7 @@ class PushCfg(TermCfg):
         None,
         "largest difference of the object's heading from task.goal_heading at success [rad]; "
         "null: any heading",
-        above=0.0,
+        min=1e-3,
         max=math.pi,
     )
     success_rest_s: float = option(
@@ -128,7 +128,7 @@ class PushCfg(TermCfg):
     )
     collapse_ends: bool = option(True, "a robot that lies or kneels for a while ends the episode")
     action_scale: tuple[float, float, float] = option(
-        (0.5, 0.5, 0.5), "command at action 1: vx, vy [m/s], yaw rate [rad/s]", above=0.0, max=1.0
+        (0.5, 0.5, 0.5), "command at action 1: vx, vy [m/s], yaw rate [rad/s]", min=1e-3, max=1.0
     )
     inertia: str = option(
         "physical", "the object's inertia, or the reference's placeholder", choices=INERTIAS
