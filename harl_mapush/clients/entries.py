@@ -82,3 +82,7 @@ def _of_extra(extra: str, member: str) -> Client:
 CLIENTS.register("harl", _harl)
 CLIENTS.register("openrl", _openrl)
 CLIENTS.register("pettingzoo", _of_extra("pettingzoo", "PettingZooEnv"))
+CLIENTS.register("gymnasium", _of_extra("gymnasium", "GymnasiumEnv"))
+CLIENTS.register("torchrl", _of_extra("torchrl", "TorchRLEnv"))
+CLIENTS.register("benchmarl", _of_extra("benchmarl", "BenchMARLTask"))
+CLIENTS.register("skrl", _of_extra("skrl", "SkrlEnv"))

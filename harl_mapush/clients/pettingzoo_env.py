@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pettingzoo import ParallelEnv
+from pettingzoo import ParallelEnv  # pyright: ignore[reportMissingImports]
 
 from harl_mapush.clients.harl_env import box
 from harl_mapush.clients.worlds import ClientEnv, Worlds, numpy_of

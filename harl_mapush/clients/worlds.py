@@ -36,6 +36,11 @@ class Worlds:
         env = replace(self.cfg.env, num_envs=num_envs)
         return Worlds(replace(self.cfg, env=env))
 
+    def with_seed(self, seed: int) -> Worlds:
+        """Return the settings with another seed."""
+        runner = replace(self.cfg.runner, seed=seed)
+        return replace(self, cfg=replace(self.cfg, runner=runner))
+
     def single(self, contract: str) -> Worlds:
         """Return the settings of one world; raise ConfigError if the caller asked for several."""
         num_envs = self.cfg.env.num_envs
@@ -75,7 +80,7 @@ class ClientEnv:
         A ``seed`` begins another sequence of episodes in all worlds.
         """
         if seed is not None:
-            self._use_seed(seed)
+            self.use_seed(seed)
         if not self._has_begun:
             self._has_begun = True
             return self.env.reset()
@@ -84,6 +89,20 @@ class ClientEnv:
         if self._picture is not None:
             self._picture.cut()
         return self.env.restart(mask)
+
+    def use_seed(self, seed: int) -> None:
+        """Begin another sequence of episodes at the next reset; raise ConfigError if the seed
+        cannot be.
+
+        The worlds are built anew, unless they have this seed and have not begun.
+        """
+        if seed == self._seed and not self._has_begun:
+            return
+        env = self._worlds.build(seed)
+        self.close()
+        self.env = env
+        self._seed = seed
+        self._has_begun = False
 
     def step(self, actions: Tensor) -> TimeStep:
         """Apply actions (N, A, U), clipped to [-1, 1], for one decision."""
@@ -103,15 +122,6 @@ class ClientEnv:
             self._picture.close()
             self._picture = None
         self.env.close()
-
-    def _use_seed(self, seed: int) -> None:
-        """Build the worlds anew, unless they have this seed and have not begun."""
-        if seed == self._seed and not self._has_begun:
-            return
-        self.close()
-        self.env = self._worlds.build(seed)
-        self._seed = seed
-        self._has_begun = False
 
 
 def numpy_of(tensor: Tensor) -> NDArray[Any]:

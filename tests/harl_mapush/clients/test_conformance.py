@@ -95,6 +95,55 @@ def play_pettingzoo(env: Any, actions: Actions, played: Played) -> None:
             env.reset()
 
 
+def play_gymnasium(env: Any, actions: Actions, played: Played) -> None:
+    env.reset()
+    for t, action in enumerate(actions):
+        obs, rewards, terminated, truncated, infos = env.step(action[:, 0])
+        played.rewards[t, :, 0] = rewards
+        played.terminated[t, :, 0] = terminated
+        played.truncated[t] = truncated
+        is_done = terminated | truncated
+        if not is_done.any():
+            continue
+        if env.metadata["autoreset_mode"].name == "DISABLED":
+            played.last_obs[t, is_done, 0] = obs[is_done]
+            env.reset(options={"reset_mask": is_done})
+        else:
+            assert infos["_final_obs"].tolist() == is_done.tolist()
+            played.last_obs[t, is_done, 0] = np.stack(infos["final_obs"][is_done])
+
+
+def play_torchrl(env: Any, actions: Actions, played: Played) -> None:
+    left = iter(actions)
+
+    def act(tensordict: Any) -> Any:
+        return tensordict.set(("agents", "action"), torch.from_numpy(next(left)))
+
+    rollout = env.rollout(NUM_STEPS, act, break_when_any_done=False).transpose(0, 1)["next"]
+    played.rewards[:] = rollout["agents", "reward"][..., 0]
+    played.terminated[:] = rollout["terminated"]
+    played.truncated[:] = rollout["truncated"][..., 0]
+    is_done = rollout["done"][..., 0]
+    played.last_obs[is_done] = rollout["agents", "observation"][is_done]
+
+
+def play_benchmarl(task: Any, actions: Actions, played: Played) -> None:
+    play_torchrl(task.get_env_fun(actions.shape[1], True, SEED, "cpu")(), actions, played)
+
+
+def play_skrl(env: Any, actions: Actions, played: Played) -> None:
+    env.reset()
+    for t, action in enumerate(actions):
+        given = dict(zip(env.possible_agents, torch.from_numpy(action).unbind(1), strict=True))
+        _, rewards, terminated, truncated, infos = env.step(given)
+        for i, name in enumerate(env.possible_agents):
+            played.rewards[t, :, i] = rewards[name][:, 0]
+            played.terminated[t, :, i] = terminated[name][:, 0]
+            played.truncated[t] = truncated[name][:, 0]
+            is_done = (terminated[name] | truncated[name])[:, 0].numpy()
+            played.last_obs[t, is_done, i] = infos["final_observations"][name][is_done]
+
+
 @dataclass
 class Case:
     """How a client is built and played."""
@@ -116,6 +165,13 @@ CASES = {
     "harl": [Case(play_harl, options=(("team_reward", "own"),))],
     "openrl": [Case(play_openrl, options=(("staggered", False),))],
     "pettingzoo": [Case(play_pettingzoo, num_envs=1)],
+    "gymnasium": [
+        Case(play_gymnasium, "go1_velocity", options=(("autoreset_mode", mode),))
+        for mode in ("same_step", "disabled")
+    ],
+    "torchrl": [Case(play_torchrl)],
+    "benchmarl": [Case(play_benchmarl)],
+    "skrl": [Case(play_skrl)],
     "toy": [Case(lambda client, actions, played: play_ours(client.env, actions, played))],
 }
 

@@ -1,0 +1,85 @@
+"""Worlds as a task of BenchMARL, which builds TorchRL environments of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarl.environments import TaskClass  # pyright: ignore[reportMissingImports]
+from torchrl.data import Composite  # pyright: ignore[reportMissingImports]
+from torchrl.envs import EnvBase  # pyright: ignore[reportMissingImports]
+
+from harl_mapush.clients.torchrl_env import TorchRLEnv
+from harl_mapush.clients.worlds import Worlds
+from mqe.config import to_dict
+
+
+class BenchMARLTask(TaskClass):
+    """A task for ``benchmarl.experiment.Experiment(task=...)``.
+
+    BenchMARL says how many worlds there are, with which seed; all other settings are those of
+    ``mapush.make``. With ``state_type`` FP the critic has no state of its own.
+    """
+
+    def __init__(self, worlds: Worlds) -> None:
+        """Keep the settings; BenchMARL builds the worlds when it needs them."""
+        super().__init__(worlds.cfg.task.name, to_dict(worlds.cfg.task))
+        self._worlds = worlds
+
+    def get_env_fun(
+        self, num_envs: int, continuous_actions: bool, seed: int | None, device: Any
+    ) -> Callable[[], EnvBase]:
+        """Return a function that builds ``num_envs`` worlds on ``device``."""
+        worlds = self._worlds.with_num_envs(num_envs)
+        if seed is not None:
+            worlds = worlds.with_seed(seed)
+        return lambda: TorchRLEnv(worlds, device)
+
+    def supports_continuous_actions(self) -> bool:
+        """Return True: actions are velocities."""
+        return True
+
+    def supports_discrete_actions(self) -> bool:
+        """Return False."""
+        return False
+
+    def max_steps(self, env: Any) -> int:
+        """Return the time limit of an episode in decisions."""
+        return env.max_decisions
+
+    def has_render(self, env: Any) -> bool:
+        """Return True: the first world can be drawn."""
+        return True
+
+    def group_map(self, env: Any) -> dict[str, list[str]]:
+        """Return the one group of all agents."""
+        return env.group_map
+
+    def observation_spec(self, env: Any) -> Composite:
+        """Return the spec of what agents observe."""
+        spec = env.full_observation_spec_unbatched.clone()
+        for key in [key for key in spec.keys(True, True) if key[-1] != "observation"]:
+            del spec[key]
+        return spec
+
+    def info_spec(self, env: Any) -> Composite | None:
+        """Return None: there are no infos."""
+        return None
+
+    def state_spec(self, env: Any) -> Composite | None:
+        """Return the spec of the critic's state, if the agents share one."""
+        state = env.full_observation_spec_unbatched.get("state", None)
+        return None if state is None else Composite({"state": state})
+
+    def action_spec(self, env: Any) -> Composite:
+        """Return the spec of actions."""
+        return env.full_action_spec_unbatched
+
+    def action_mask_spec(self, env: Any) -> Composite | None:
+        """Return None: all actions are always available."""
+        return None
+
+    @staticmethod
+    def env_name() -> str:
+        """Return the name of the environment."""
+        return "mapush"

@@ -1,0 +1,149 @@
+"""Worlds of one agent under Gymnasium's contract of vector environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from harl_mapush.clients.harl_env import box
+from harl_mapush.clients.worlds import ClientEnv, Worlds, numpy_of
+from mqe.config import ConfigError, unknown
+from mqe.vec_env import TimeStep
+
+AUTORESET_MODES = {
+    "same_step": AutoresetMode.SAME_STEP,
+    "disabled": AutoresetMode.DISABLED,
+}
+OUTPUTS = ("numpy", "torch")
+RENDER_MODES = ("rgb_array",)
+
+
+class GymnasiumEnv(VectorEnv):
+    """N worlds of one agent each, for instance those in which a gait is trained.
+
+    ``infos`` have the reward terms (N,), and ``broken`` (N,) where the simulation broke, which
+    counts as a truncation. With ``same_step``, ended worlds begin their next episode in the same
+    step, and ``infos["final_obs"]`` has the last observations where ``infos["_final_obs"]`` is
+    True. With ``disabled``, observations of ended worlds are their last, and the caller resets them
+    by ``reset(options={"reset_mask": mask})``.
+    """
+
+    def __init__(
+        self,
+        worlds: Worlds,
+        autoreset_mode: str = "same_step",
+        output: str = "numpy",
+        render_mode: str | None = None,
+    ) -> None:
+        """Build the worlds.
+
+        ``autoreset_mode`` is ``same_step`` or ``disabled``. ``output`` ``torch`` leaves all results
+        on the simulator's device, without a copy. ``render_mode`` is ``rgb_array`` or None.
+        """
+        for name, value, allowed in (
+            ("autoreset_mode", autoreset_mode, AUTORESET_MODES),
+            ("output", output, OUTPUTS),
+            ("render_mode", render_mode, (None, *RENDER_MODES)),
+        ):
+            if value not in allowed:
+                raise ConfigError(f"{name}: {unknown('value', value, [*filter(None, allowed)])}")
+        self._client = ClientEnv(worlds)
+        env = self._client.env
+        if env.num_agents != 1:
+            self._client.close()
+            raise ConfigError(
+                f"client: gymnasium's contract has one agent a world, and {worlds.cfg.task.name} "
+                f"has {env.num_agents}; take pettingzoo, torchrl or skrl"
+            )
+        self.num_envs = env.num_envs
+        self.render_mode = render_mode
+        self.metadata = {
+            "autoreset_mode": AUTORESET_MODES[autoreset_mode],
+            "render_modes": list(RENDER_MODES),
+            "render_fps": round(1.0 / (env.step_dt * env.decision_period)),
+        }
+        self.single_observation_space = box(env.spec.obs_size)
+        self.single_action_space = box(env.spec.action_size, 1.0)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._resets_at_once = autoreset_mode == "same_step"
+        self._is_numpy = output == "numpy"
+        # Worlds that the caller has to reset; unknown where nothing is read from the device.
+        self._has_ended = np.zeros(self.num_envs, dtype=bool)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start episodes in all worlds, or in those of ``options["reset_mask"]`` (N,); return the
+        observations of all.
+
+        A ``seed`` begins another sequence of episodes in all worlds.
+        """
+        if seed is not None and not isinstance(seed, (int, np.integer)):
+            raise ValueError(f"seed: must be one whole number for all worlds, not {seed!r}")
+        given = (options or {}).get("reset_mask")
+        mask = None if given is None else self._mask(given)
+        obs, _ = self._client.reset(None if seed is None else int(seed), mask)
+        self._has_ended &= False if mask is None else ~mask.cpu().numpy()
+        return self._given(obs[:, 0]), {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Apply actions (N, U), clipped to [-1, 1], for one decision."""
+        if self._has_ended.any():
+            raise RuntimeError(
+                f"the episode of world {self._has_ended.argmax()} is over; call "
+                'reset(options={"reset_mask": terminated | truncated})'
+            )
+        actions = torch.as_tensor(actions, dtype=torch.float32, device=self._client.device)
+        step = self._client.step(actions.unsqueeze(1))
+        infos = {name: self._given(values[:, 0]) for name, values in step.info.items()}
+        infos["broken"] = self._given(~step.valid)
+        if self._resets_at_once:
+            infos |= self._final(step)
+        elif self._is_numpy:
+            self._has_ended = numpy_of(step.done)
+        obs = step.obs if self._resets_at_once else step.final_obs
+        return (
+            self._given(obs[:, 0]),
+            self._given(step.reward[:, 0]),
+            self._given(step.terminated[:, 0]),
+            self._given(step.was_cut_off),
+            infos,
+        )
+
+    def render(self) -> tuple[NDArray[np.uint8], ...] | None:
+        """Return a picture (height, width, 3) of the first world if ``render_mode`` asks for it."""
+        return None if self.render_mode is None else (self._client.render(),)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Free the simulator and the renderer."""
+        self._client.close()
+
+    def _given(self, tensor: torch.Tensor) -> Any:
+        return numpy_of(tensor) if self._is_numpy else tensor
+
+    def _final(self, step: TimeStep) -> dict[str, Any]:
+        if not self._is_numpy:
+            return {"final_obs": step.final_obs[:, 0], "_final_obs": step.done}
+        is_done = numpy_of(step.done)
+        if not is_done.any():
+            return {}
+        final_obs = np.full(self.num_envs, None, dtype=object)
+        last = numpy_of(step.final_obs[:, 0])
+        for i in np.flatnonzero(is_done):
+            final_obs[i] = last[i]
+        return {"final_obs": final_obs, "_final_obs": is_done}
+
+    def _mask(self, given: Any) -> torch.Tensor:
+        mask = torch.as_tensor(given, device=self._client.device)
+        if mask.dtype != torch.bool or mask.shape != (self.num_envs,):
+            raise ValueError(
+                f"reset_mask: must be {self.num_envs} booleans, not {tuple(mask.shape)} of "
+                f"{mask.dtype}"
+            )
+        return mask

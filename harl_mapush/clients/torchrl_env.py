@@ -1,0 +1,125 @@
+"""Worlds as a TorchRL environment: tensors stay on the simulator's device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase  # pyright: ignore[reportMissingImports]
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite, Unbounded  # pyright: ignore[reportMissingImports]
+from torchrl.envs import EnvBase  # pyright: ignore[reportMissingImports]
+
+from harl_mapush.clients.worlds import ClientEnv, Worlds
+from mqe.config import ConfigError
+
+
+class TorchRLEnv(EnvBase):
+    """N worlds, batch size (N,), whose agents form one group.
+
+    The group has ``observation`` (N, A, O), ``action`` (N, A, U) and ``reward`` (N, A, 1). At the
+    root are the critic's ``state``, (N, S), or (N, A, S) within the group if each agent has its
+    own, ``done``, ``terminated`` and ``truncated`` (N, 1), and ``broken`` (N, 1) where the
+    simulation broke, which counts as a truncation. Observations of an agent with fewer numbers than
+    others end in zeros. ``next`` has the last observation of an episode, and ``reset`` with
+    ``_reset`` begins the next one where it is True.
+    """
+
+    def __init__(
+        self,
+        worlds: Worlds,
+        device: torch.device | str | None = None,
+        group: str = "agents",
+    ) -> None:
+        """Build the worlds; ``device`` is that of the simulator, or an error."""
+        client = ClientEnv(worlds)
+        if device is not None and torch.zeros(0, device=device).device != client.device:
+            client.close()
+            raise ConfigError(
+                f"device: the worlds are on {client.device}, not {device}; set sim.device, or move "
+                "the results with torchrl's DeviceCastTransform"
+            )
+        env = client.env
+        super().__init__(device=client.device, batch_size=torch.Size((env.num_envs,)))
+        self._client = client
+        self.group = group
+        self.group_map = {group: list(client.agents)}
+        self.max_decisions = env.max_episode_length // env.decision_period
+        self._make_specs()
+
+    def statistics(self) -> dict[str, float]:
+        """Return means over the last at most 1,000 finished episodes."""
+        return self._client.env.statistics()
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Return a picture (height, width, 3) of the first world."""
+        return self._client.render()
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """Free the simulator and the renderer."""
+        self._client.close()
+        super().close(raise_if_closed=raise_if_closed)
+
+    def _make_specs(self) -> None:
+        """Set the specs of one world; TorchRL repeats them for the batch."""
+        spec = self._client.env.spec
+        team = torch.Size((spec.num_agents,))
+        flag = Categorical(2, shape=torch.Size((1,)), dtype=torch.bool, device=self.device)
+        obs = Unbounded(torch.Size((*team, spec.obs_size)), device=self.device)
+        observed: dict[str, Any] = {"observation": obs}
+        at_root: dict[str, Any] = {"broken": flag.clone()}
+        if spec.state_type == "FP":
+            observed["state"] = Unbounded(torch.Size((*team, spec.state_size)), device=self.device)
+        else:
+            at_root["state"] = Unbounded(torch.Size((spec.state_size,)), device=self.device)
+        action = Bounded(-1.0, 1.0, shape=torch.Size((*team, spec.action_size)), device=self.device)
+        reward = Unbounded(torch.Size((*team, 1)), device=self.device)
+
+        self.full_observation_spec_unbatched = Composite(
+            {self.group: Composite(observed, shape=team), **at_root}, device=self.device
+        )
+        self.full_action_spec_unbatched = Composite(
+            {self.group: Composite({"action": action}, shape=team)}, device=self.device
+        )
+        self.full_reward_spec_unbatched = Composite(
+            {self.group: Composite({"reward": reward}, shape=team)}, device=self.device
+        )
+        self.full_done_spec_unbatched = Composite(
+            {name: flag.clone() for name in ("done", "terminated", "truncated")},
+            device=self.device,
+        )
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        obs, state = self._client.reset(mask=None if mask is None else mask.reshape(-1))
+        return self._results(obs, state, torch.ones_like(obs[:, 0, 0], dtype=torch.bool))
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        step = self._client.step(tensordict.get((self.group, "action")))
+        results = self._results(step.final_obs, step.final_state, step.valid)
+        results.set((self.group, "reward"), step.reward.unsqueeze(-1))
+        flags = {
+            "done": step.done,
+            "terminated": step.terminated.all(dim=1),
+            "truncated": step.was_cut_off,
+        }
+        for name, flag in flags.items():
+            results.set(name, flag.unsqueeze(-1))
+        return results
+
+    def _set_seed(self, seed: int | None) -> None:
+        if seed is not None:
+            self._client.use_seed(seed)
+
+    def _results(self, obs: Tensor, state: Tensor, valid: Tensor) -> TensorDict:
+        team = TensorDict({"observation": obs}, batch_size=obs.shape[:2], device=self.device)
+        results = TensorDict(
+            {self.group: team, "broken": ~valid.unsqueeze(-1)},
+            batch_size=self.batch_size,
+            device=self.device,
+        )
+        if self._client.env.spec.state_type == "FP":
+            results.set((self.group, "state"), state)
+        else:
+            results.set("state", state)
+        return results

@@ -1,0 +1,95 @@
+"""Worlds of one agent under Gymnasium's contract of vector environments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import mapush
+from mqe.config import ConfigError
+
+pytest.importorskip("gymnasium")
+
+N = 3
+SETTINGS = {"sim.device": "cpu", "sim.num_threads": 1, "task.episode_length_s": 0.2}
+
+
+def make(**options):
+    return mapush.make(
+        "go1_velocity", client="gymnasium", num_envs=N, seed=1, settings=SETTINGS, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def disabled():
+    env = make(autoreset_mode="disabled", render_mode="rgb_array")
+    yield env
+    env.close()
+
+
+def to_the_end(env):
+    """Step until the first episode ends; return that step."""
+    for _ in range(20):
+        step = env.step(np.zeros((N, 12), np.float32))
+        if np.any(step[2] | step[3]):
+            return step
+    raise AssertionError("no episode ended")
+
+
+def test_arrays_have_the_types_of_gymnasiums_contract(disabled) -> None:
+    obs, infos = disabled.reset(seed=2)
+    assert obs in disabled.observation_space
+    assert infos == {}
+    obs, rewards, terminated, truncated, infos = disabled.step(disabled.action_space.sample())
+    assert obs in disabled.observation_space
+    assert (rewards.shape, rewards.dtype) == ((N,), np.float32)
+    assert (terminated.dtype, truncated.dtype) == (np.bool_, np.bool_)
+    assert infos["reward/alive"].shape == (N,)
+    assert disabled.render()[0].shape == (540, 960, 3)
+
+
+def test_gymnasiums_own_wrappers_work() -> None:
+    from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+    env = RecordEpisodeStatistics(make())
+    env.reset()
+    *_, infos = to_the_end(env)
+    assert infos["episode"]["l"][infos["_episode"]].max() == 10
+    env.close()
+
+
+def test_a_world_that_ended_waits_for_its_reset(disabled) -> None:
+    disabled.reset()
+    obs, _, terminated, truncated, _ = to_the_end(disabled)
+    is_done = terminated | truncated
+    with pytest.raises(RuntimeError, match="reset_mask"):
+        disabled.step(np.zeros((N, 12)))
+    with pytest.raises(ValueError, match="3 booleans"):
+        disabled.reset(options={"reset_mask": np.ones(2, bool)})
+    first, _ = disabled.reset(options={"reset_mask": is_done})
+    assert (first[is_done] != obs[is_done]).any(axis=1).all()
+    disabled.step(np.zeros((N, 12)))
+
+
+def test_results_stay_on_the_device() -> None:
+    env = make(output="torch")
+    env.reset()
+    obs, _, terminated, truncated, infos = env.step(torch.zeros(N, 12))
+    assert isinstance(obs, torch.Tensor)
+    assert not (terminated | truncated | infos["_final_obs"]).any()
+    assert infos["final_obs"].shape == (N, env.single_observation_space.shape[0])
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ("go1push_mid", {}, "gymnasium's contract has one agent a world, and go1push_mid has 2"),
+        ("go1_velocity", {"autoreset_mode": "next_step"}, "autoreset_mode: unknown value"),
+        ("go1_velocity", {"output": "jax"}, r"output: unknown value 'jax'.*numpy, torch"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_an_error(task, options, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        mapush.make(task, client="gymnasium", num_envs=1, settings={"sim.device": "cpu"}, **options)
