@@ -52,10 +52,10 @@ class GymnasiumEnv(VectorEnv):
         ):
             if value not in allowed:
                 raise ConfigError(f"{name}: {unknown('value', value, [*filter(None, allowed)])}")
-        self._client = ClientEnv(worlds)
-        env = self._client.env
+        self.client = ClientEnv(worlds)
+        env = self.client.env
         if env.num_agents != 1:
-            self._client.close()
+            self.client.close()
             raise ConfigError(
                 f"client: gymnasium's contract has one agent a world, and {worlds.cfg.task.name} "
                 f"has {env.num_agents}; take pettingzoo, torchrl or skrl"
@@ -88,7 +88,7 @@ class GymnasiumEnv(VectorEnv):
             raise ValueError(f"seed: must be one whole number for all worlds, not {seed!r}")
         given = (options or {}).get("reset_mask")
         mask = None if given is None else self._mask(given)
-        obs, _ = self._client.reset(None if seed is None else int(seed), mask)
+        obs, _ = self.client.reset(None if seed is None else int(seed), mask)
         self._has_ended &= False if mask is None else ~mask.cpu().numpy()
         return self._given(obs[:, 0]), {}
 
@@ -99,8 +99,8 @@ class GymnasiumEnv(VectorEnv):
                 f"the episode of world {self._has_ended.argmax()} is over; call "
                 'reset(options={"reset_mask": terminated | truncated})'
             )
-        actions = torch.as_tensor(actions, dtype=torch.float32, device=self._client.device)
-        step = self._client.step(actions.unsqueeze(1))
+        actions = torch.as_tensor(actions, dtype=torch.float32, device=self.client.device)
+        step = self.client.step(actions.unsqueeze(1))
         infos = {name: self._given(values[:, 0]) for name, values in step.info.items()}
         infos["broken"] = self._given(~step.valid)
         if self._resets_at_once:
@@ -118,11 +118,11 @@ class GymnasiumEnv(VectorEnv):
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """Return a picture (height, width, 3) of the first world if ``render_mode`` asks for it."""
-        return None if self.render_mode is None else (self._client.render(),)
+        return None if self.render_mode is None else (self.client.render(),)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Free the simulator and the renderer."""
-        self._client.close()
+        self.client.close()
 
     def _given(self, tensor: torch.Tensor) -> Any:
         return numpy_of(tensor) if self._is_numpy else tensor
@@ -140,7 +140,7 @@ class GymnasiumEnv(VectorEnv):
         return {"final_obs": final_obs, "_final_obs": is_done}
 
     def _mask(self, given: Any) -> torch.Tensor:
-        mask = torch.as_tensor(given, device=self._client.device)
+        mask = torch.as_tensor(given, device=self.client.device)
         if mask.dtype != torch.bool or mask.shape != (self.num_envs,):
             raise ValueError(
                 f"reset_mask: must be {self.num_envs} booleans, not {tuple(mask.shape)} of "

@@ -34,8 +34,8 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
         """Build the world; ``render_mode`` is ``rgb_array`` or None."""
         if render_mode not in (None, *RENDER_MODES):
             raise ConfigError(f"render_mode: {unknown('mode', render_mode, RENDER_MODES)}")
-        self._client = ClientEnv(worlds.single("PettingZoo's contract"))
-        env = self._client.env
+        self.client = ClientEnv(worlds.single("PettingZoo's contract"))
+        env = self.client.env
         self.render_mode = render_mode
         decisions_per_second = 1.0 / (env.step_dt * env.decision_period)
         self.metadata = {
@@ -44,7 +44,7 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
             "render_fps": round(decisions_per_second),
             "is_parallelizable": True,
         }
-        self.possible_agents = self._client.agents
+        self.possible_agents = self.client.agents
         self.agents: list[str] = []
         self._sizes = dict(zip(self.possible_agents, env.spec.obs_sizes, strict=True))
         self.observation_spaces = {name: box(size) for name, size in self._sizes.items()}
@@ -66,14 +66,14 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Array], dict[str, dict[str, Any]]]:
         """Start an episode; a ``seed`` begins another sequence of them. ``options`` are ignored."""
-        obs, state = self._client.reset(seed)
+        obs, state = self.client.reset(seed)
         self.agents = list(self.possible_agents)
         self._state = numpy_of(state[0]).reshape(-1)
         return self._by_agent(obs), {name: {} for name in self.agents}
 
     def step(self, actions: Mapping[str, Any]) -> Dicts:
         """Apply the actions of all ``agents``, clipped to [-1, 1], for one decision."""
-        step = self._client.step(self._actions(actions))
+        step = self.client.step(self._actions(actions))
         obs = self._by_agent(step.final_obs)
         rewards = dict(zip(self.possible_agents, step.reward[0].tolist(), strict=True))
         terminated = dict(zip(self.possible_agents, step.terminated[0].tolist(), strict=True))
@@ -98,11 +98,11 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
 
     def render(self) -> NDArray[np.uint8] | None:
         """Return a picture (height, width, 3) if ``render_mode`` is ``rgb_array``."""
-        return None if self.render_mode is None else self._client.render()
+        return None if self.render_mode is None else self.client.render()
 
     def close(self) -> None:
         """Free the simulator and the renderer."""
-        self._client.close()
+        self.client.close()
 
     def _actions(self, actions: Mapping[str, Any]) -> torch.Tensor:
         if not self.agents:
@@ -110,12 +110,12 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
         for name in self.agents:
             if name not in actions:
                 raise ValueError(f"actions: {name} has none; step() takes one of each agent")
-        spec = self._client.env.spec
+        spec = self.client.env.spec
         padded = np.zeros((1, spec.num_agents, spec.action_size), dtype=np.float32)
         for i, name in enumerate(self.possible_agents):
             if name in actions:
                 padded[0, i, : spec.action_sizes[i]] = actions[name]
-        return torch.from_numpy(padded).to(self._client.device)
+        return torch.from_numpy(padded).to(self.client.device)
 
     def _by_agent(self, obs: torch.Tensor) -> dict[str, Array]:
         rows = numpy_of(obs[0])

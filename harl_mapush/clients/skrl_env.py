@@ -29,7 +29,7 @@ class SkrlEnv(MultiAgentEnvWrapper):
         client = ClientEnv(worlds)
         super().__init__(client)
         spec = client.env.spec
-        self._client = client
+        self.client = client
         self._obs_sizes = dict(zip(client.agents, spec.obs_sizes, strict=True))
         self._observation_spaces = {name: box(size) for name, size in self._obs_sizes.items()}
         self._action_sizes = dict(zip(client.agents, spec.action_sizes, strict=True))
@@ -40,27 +40,27 @@ class SkrlEnv(MultiAgentEnvWrapper):
     @property
     def num_envs(self) -> int:
         """Number of worlds."""
-        return self._client.env.num_envs
+        return self.client.env.num_envs
 
     @property
     def num_agents(self) -> int:
         """Number of agents."""
-        return len(self._client.agents)
+        return len(self.client.agents)
 
     @property
     def max_num_agents(self) -> int:
         """Number of agents."""
-        return len(self._client.agents)
+        return len(self.client.agents)
 
     @property
     def possible_agents(self) -> list[str]:
         """Names of all agents."""
-        return self._client.agents
+        return self.client.agents
 
     @property
     def agents(self) -> list[str]:
         """Names of all agents: none ever leaves."""
-        return self._client.agents
+        return self.client.agents
 
     @property
     def state_spaces(self) -> Mapping[str, Any]:
@@ -79,18 +79,18 @@ class SkrlEnv(MultiAgentEnvWrapper):
 
     def reset(self) -> tuple[ByAgent, dict[str, Any]]:
         """Start a new episode in every world whose episode has begun."""
-        obs, self._state = self._client.reset()
+        obs, self._state = self.client.reset()
         return self._observations(obs), {}
 
     def step(
         self, actions: Mapping[str, Tensor]
     ) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, dict[str, Any]]:
         """Apply the actions (N, U) of each agent, clipped to [-1, 1], for one decision."""
-        spec = self._client.env.spec
+        spec = self.client.env.spec
         taken = torch.zeros(self.num_envs, spec.num_agents, spec.action_size, device=self.device)
         for i, name in enumerate(self.possible_agents):
             taken[:, i, : self._action_sizes[name]] = actions[name].detach()
-        step = self._client.step(taken)
+        step = self.client.step(taken)
         self._state = step.state
         was_cut_off = step.was_cut_off.unsqueeze(1)
         infos: dict[str, Any] = {
@@ -113,11 +113,11 @@ class SkrlEnv(MultiAgentEnvWrapper):
 
     def render(self, *args: Any, **kwargs: Any) -> Any:
         """Return a picture (height, width, 3) of the first world."""
-        return self._client.render()
+        return self.client.render()
 
     def close(self) -> None:
         """Free the simulator and the renderer."""
-        self._client.close()
+        self.client.close()
 
     def _observations(self, obs: Tensor) -> ByAgent:
         return {

@@ -41,7 +41,7 @@ class TorchRLEnv(EnvBase):
             )
         env = client.env
         super().__init__(device=client.device, batch_size=torch.Size((env.num_envs,)))
-        self._client = client
+        self.client = client
         self.group = group
         self.group_map = {group: list(client.agents)}
         self.max_decisions = env.max_episode_length // env.decision_period
@@ -49,20 +49,20 @@ class TorchRLEnv(EnvBase):
 
     def statistics(self) -> dict[str, float]:
         """Return means over the last at most 1,000 finished episodes."""
-        return self._client.env.statistics()
+        return self.client.env.statistics()
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Return a picture (height, width, 3) of the first world."""
-        return self._client.render()
+        return self.client.render()
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Free the simulator and the renderer."""
-        self._client.close()
+        self.client.close()
         super().close(raise_if_closed=raise_if_closed)
 
     def _make_specs(self) -> None:
         """Set the specs of one world; TorchRL repeats them for the batch."""
-        spec = self._client.env.spec
+        spec = self.client.env.spec
         team = torch.Size((spec.num_agents,))
         flag = Categorical(2, shape=torch.Size((1,)), dtype=torch.bool, device=self.device)
         obs = Unbounded(torch.Size((*team, spec.obs_size)), device=self.device)
@@ -91,11 +91,11 @@ class TorchRLEnv(EnvBase):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
-        obs, state = self._client.reset(mask=None if mask is None else mask.reshape(-1))
+        obs, state = self.client.reset(mask=None if mask is None else mask.reshape(-1))
         return self._results(obs, state, torch.ones_like(obs[:, 0, 0], dtype=torch.bool))
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        step = self._client.step(tensordict.get((self.group, "action")))
+        step = self.client.step(tensordict.get((self.group, "action")))
         results = self._results(step.final_obs, step.final_state, step.valid)
         results.set((self.group, "reward"), step.reward.unsqueeze(-1))
         flags = {
@@ -109,7 +109,7 @@ class TorchRLEnv(EnvBase):
 
     def _set_seed(self, seed: int | None) -> None:
         if seed is not None:
-            self._client.use_seed(seed)
+            self.client.use_seed(seed)
 
     def _results(self, obs: Tensor, state: Tensor, valid: Tensor) -> TensorDict:
         team = TensorDict({"observation": obs}, batch_size=obs.shape[:2], device=self.device)
@@ -118,7 +118,7 @@ class TorchRLEnv(EnvBase):
             batch_size=self.batch_size,
             device=self.device,
         )
-        if self._client.env.spec.state_type == "FP":
+        if self.client.env.spec.state_type == "FP":
             results.set((self.group, "state"), state)
         else:
             results.set("state", state)

@@ -186,6 +186,31 @@ class MultiAgentEnv:
         self.state.forces.copy_(forces)
         return self._observe(self.state, self.task.memory)
 
+    def set_goal(self, goal: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Give the teams in the worlds of ``mask`` (N,), or in all, another ``goal`` (N, 2) [m],
+        world frame; return obs (N, A, O) and critic state.
+
+        In the push task the goal of the present episode moves. In the navigation task ``goal``
+        takes the place of the planner's sub-goal in the coming decision. Comes after ``reset``,
+        between two decisions. Raises ConfigError if the task has no goal.
+        """
+        self.check_open()
+        if goal.shape != (self.num_envs, 2):
+            raise ValueError(
+                f"goal must have the shape {(self.num_envs, 2)} (worlds, x and y), not "
+                f"{tuple(goal.shape)}"
+            )
+        if mask is None:
+            mask = self._everywhere
+        state = self.state
+        if self.task.set_goal(goal, mask):
+            place = self.sim.mocap_pos[:, 0, :2]
+            place.copy_(torch.where(mask.unsqueeze(1), goal.to(place.dtype), place))
+            # The next step compares with this state: nobody is paid for the goal's own way.
+            self._state = state.like(state.rows.clone())
+            self._state.goal_pos[:, :2].copy_(place)
+        return self._observe(self.state, self.task.memory)
+
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
         self.check_open()

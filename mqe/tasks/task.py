@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from mqe.config import ConfigError
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.tasks.terms import EpisodeFeatures, Memory, TaskTerms, Terminated, Worlds
 from mqe.vec_env import Mirror, MirrorImage, Planar, TeamSpec
@@ -60,6 +61,12 @@ class Task(Protocol):
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask``, which start anew as ``layout`` proposed last."""
+        ...
+
+    def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
+        """Expect another ``goal`` (N, 2) [m] in the worlds of ``mask`` (N,) from now on; return
+        whether the scene's goal moves there.
+        """
         ...
 
     def command(self, actions: Tensor) -> None:
@@ -148,6 +155,10 @@ class TaskDefaults:
             self.mirror,
             self.planar,
         )
+
+    def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
+        """Raise ConfigError: there is no goal."""
+        raise ConfigError("set_goal: this task has no goal; go1push_mid and go1push_upper have one")
 
     def disturb(self, step: Tensor) -> Disturbance | None:
         """Leave the robots alone."""

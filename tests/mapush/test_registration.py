@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import io
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -111,6 +113,15 @@ def test_an_actor_loop_runs_by_itself(elsewhere) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "mean reward of 3 decisions" in done.stdout
+
+
+def test_a_high_level_leads_a_team_by_the_goals_of_its_input(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1 0\n1.5 -2\n"))
+    monkeypatch.setattr(sys, "argv", ["own_high_level.py", "3"])
+    runpy.run_path(str(ROOT / "examples" / "own_high_level.py"), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    goals = [line.partition(",")[0] for line in lines]
+    assert goals == ["goal 1.00 0.00", "goal 1.50 -2.00", "goal 1.50 -2.00"]
 
 
 def test_a_callback_of_ones_own_follows_a_run(elsewhere) -> None:

@@ -220,6 +220,13 @@ class NavigateTask(TermTask):
             values = torch.where(mask.unsqueeze(1), values, self.memory)
         self.memory.copy_(values)
 
+    def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
+        """Lead the team to ``goal`` (N, 2) in the coming decision, instead of where the planner
+        says.
+        """
+        self._plan.planned.copy_(torch.where(mask.unsqueeze(1), goal, self._plan.planned))
+        return False
+
     def command(self, actions: Tensor) -> None:
         """Take actions (N, 1, 2) in [-1, 1]; the first of a decision counts."""
         if self._age > 0:

@@ -293,6 +293,13 @@ class PushTask(TermTask):
         self._controller.begin(mask)
         super().begin(mask)
 
+    def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
+        """Forget how near the object came to the old goals, and for how long it rested there."""
+        self.teamwork.nearest.masked_fill_(mask, torch.inf)
+        if self._rest is not None:
+            self._rest.masked_fill_(mask, 0.0)
+        return True
+
     def use_blocks(self, worlds: ActiveWorlds) -> None:
         """Run the gait over blocks of the active ones of ``worlds``."""
         self._controller.use_blocks(worlds)

@@ -91,6 +91,30 @@ def test_a_restart_begins_new_episodes_in_chosen_worlds_that_have_begun():
     assert torch.equal(mine.reward[1:], theirs.reward[1:])
 
 
+def test_a_goal_from_outside_moves_in_chosen_worlds_and_pays_nothing_by_itself():
+    env = make_env(2)
+    env.reset()
+    before = env.step(torch.zeros(2, 2, 3))
+    goal = torch.tensor([[4.0, -3.0], [4.0, -3.0]])
+    obs, state = env.set_goal(goal, torch.tensor([True, False]))
+    assert env.state.goal_pos[0].tolist() == [4.0, -3.0, 0.0]
+    assert not torch.equal(obs[0], before.obs[0])
+    assert not torch.equal(state[0], before.state[0])
+    assert torch.equal(obs[1], before.obs[1])
+
+    step = env.step(torch.zeros(2, 2, 3))
+    assert env.state.goal_pos[0].tolist() == [4.0, -3.0, 0.0]
+    # The goal went metres away, the object did not.
+    assert step.info["reward/progress"][0].abs().max() < 1e-3
+    assert float(env.task.teamwork.nearest[0]) == pytest.approx(
+        float(env.state.goal_distance[0]), abs=1e-3
+    )
+    env.set_goal(env.state.object_pos[:, :2].clone())
+    assert env.step(torch.zeros(2, 2, 3)).terminated.all()
+    with pytest.raises(ValueError, match=r"goal must have the shape \(2, 2\)"):
+        env.set_goal(torch.zeros(2))
+
+
 def test_staggered_first_episodes_end_spread_over_the_time_limit_and_statistics_begin_after_it():
     env = make_env(10, decision_period=5, episode_length_s=1.0)  # 50 control steps are 10 decisions
     env.reset(staggered=True)

@@ -45,6 +45,21 @@ def test_an_action_shifts_the_planned_sub_goal():
     assert task.moved_props() is None
 
 
+def test_a_goal_from_outside_takes_the_planners_place_for_one_decision():
+    env = make_env(EnvCfg(num_envs=2), SIM, NavigateCfg(map=str(MAP)), seed=0)
+    env.reset()
+    planned = env.task.memory[1, :2].clone()
+    goal = env.state.object_pos[:, :2] + tensor([0.5, 1.0])
+    goal_of_the_map = env.state.goal_pos.clone()
+    env.set_goal(goal, tensor([True, False]))
+    env.step(torch.zeros(2, 1, 2))
+    torch.testing.assert_close(env.task._subgoal, torch.stack((goal[0], planned)))
+    assert torch.equal(env.state.goal_pos, goal_of_the_map)
+    env.step(torch.zeros(2, 1, 2))
+    assert not torch.allclose(env.task._subgoal[0], goal[0], atol=0.1)
+    env.close()
+
+
 def test_an_episode_is_led_to_the_goal(tmp_path):
     path = tmp_path / "near.yaml"
     path.write_text(
