@@ -2,7 +2,7 @@
 [--figure FILE]``.
 
 Runs of the push task that differ in nothing but their seed are one row of the table and one line of
-the figure: the mean of its seeds with a band from the least to the largest. Success is the
+the figure: the interquartile mean over its seeds with its 95 % bootstrap interval. Success is the
 calculator's, of each checkpoint, where the run's folder has a ``checkpoints.csv``:
 
     python -m harl_mapush.test --checkpoint RUN --mode calculator --all_checkpoints --csv
@@ -19,7 +19,6 @@ import argparse
 import csv
 import dataclasses
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from mapush.report.run_logs import Curve, Group, RunLog, band, differences, groups, read_run
+from mapush.report.run_logs import Curve, Group, RunLog, band, groups, read_run
 from mqe.config import ConfigError
 
 mpl.rcParams.update({"svg.hashsalt": "1", "svg.fonttype": "none"})
@@ -85,27 +84,6 @@ def reached(log: RunLog, goal: float, against: str) -> float | None:
     )
 
 
-def names(found: Sequence[Group]) -> list[str]:
-    """Return a short name for each group: the algorithm's, and what it differs in from others of
-    the same algorithm.
-    """
-    short = []
-    for group in found:
-        settings = group.runs[0].settings
-        model = " with model" if settings.get("algorithm.model", "none") != "none" else ""
-        short.append(f"{settings['algorithm.name']}{model}")
-    full = list(short)
-    for name, count in Counter(short).items():
-        places = [k for k, other in enumerate(short) if other == name]
-        differing = differences([found[k].runs[0] for k in places]) if count > 1 else {}
-        for place, k in enumerate(places):
-            words = [
-                f"{key.rpartition('.')[2]}={values[place]}" for key, values in differing.items()
-            ]
-            full[k] = ", ".join((name, *words))
-    return full
-
-
 def table(found: Sequence[Group]) -> str:
     """Return a row for each group, in Markdown; the values of seeds are separated by commas, a
     dash is never.
@@ -113,7 +91,7 @@ def table(found: Sequence[Group]) -> str:
     heads = [f"{word} to {goal:g}" for word in ("M env steps", "minutes") for goal in GOALS]
     heads = ["", "seeds", *heads, "last", "measured by", "M env steps in all", "minutes in all"]
     lines = [heads, ["---"] * len(heads)]
-    for name, group in zip(names(found), found, strict=True):
+    for group in found:
         digits = {"env_steps": 2, "seconds": 1}
         curves = [log.curves.get(SUCCESS) for log in group.runs]
         lasts = [None if curve is None else float(curve.values[-1]) for curve in curves]
@@ -123,7 +101,7 @@ def table(found: Sequence[Group]) -> str:
         ends = [log.curves["mapush/num_episodes"] for log in group.runs]
         lines.append(
             [
-                name,
+                group.name,
                 ", ".join(str(log.settings["runner.seed"]) for log in group.runs),
                 *(
                     each([reached(log, goal, x) for log in group.runs], digits[x])
@@ -151,12 +129,12 @@ def draw(found: Sequence[Group]) -> Figure:
     figure = Figure(figsize=(9.0, 3.4), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for panel, (against, (words, scale)) in zip(panels, UNITS.items(), strict=True):
-        for k, (name, group) in enumerate(zip(names(found), found, strict=True)):
+        for k, group in enumerate(found):
             drawn = band(group, SUCCESS, against)
             if drawn is None:
                 continue
             x, mean, low, high = drawn
-            panel.plot(scale * x, mean, color=f"C{k}", label=name)
+            panel.plot(scale * x, mean, color=f"C{k}", label=group.name)
             panel.fill_between(scale * x, low, high, color=f"C{k}", alpha=0.2, linewidth=0)
         panel.set(xlabel=words, xlim=(0, None), ylim=(0, 1))
         panel.grid(alpha=0.3)

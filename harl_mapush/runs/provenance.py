@@ -77,6 +77,25 @@ def run_id(run: Path) -> str | None:
     return _read(run)[0]
 
 
+def preset(run: Path) -> str | None:
+    """Return the preset that a run began with, or the name of its run file; None if unknown."""
+    _, starts = _read(run)
+    if not starts:
+        return None
+    try:
+        words = shlex.split(str(starts[0].get("command", "")))
+    except ValueError:  # an open quotation mark
+        return None
+    named = {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        flag, is_joined, value = word.partition("=")
+        if flag in ("--preset", "--config"):
+            named[flag] = value if is_joined else following
+    if "--config" in named:
+        return Path(named["--config"]).stem
+    return named.get("--preset")
+
+
 def check_folder(run: Path, own_id: str, start: Mapping[str, Any]) -> None:
     """Raise LostFolderError if ``run`` became the folder of another run than ``own_id``, or if
     another process than that of ``start`` resumed the run; OSError if its ``origin.json`` is lost.

@@ -1,16 +1,17 @@
-"""Logs of runs: settings, curves, and groups of runs that differ in their seeds only."""
+"""Logs of runs: settings, curves, and groups of runs that are drawn as one curve."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from harl_mapush.runs import run_folder
+from harl_mapush.runs import provenance, run_folder
+from mapush.report.bootstrap import Array, bootstrap_interval, interquartile_mean
 from mqe.config import ConfigError, flatten
 
 _OWN = (  # settings without an effect on the policy, and the seed
@@ -19,13 +20,10 @@ _OWN = (  # settings without an effect on the policy, and the seed
     "runner.checkpoint_interval",
     "runner.torch_threads",
     "sim.device",
-    "logger.exp_name",
-    "logger.out_dir",
-    "logger.interval",
 )
+_OWN_SECTION = "logger."
+_MOST_WORDS = 3  # settings in the name of a curve
 NUM_POINTS = 200  # of a band
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -39,19 +37,46 @@ class Curve:
 
 @dataclass(frozen=True)
 class RunLog:
-    """The settings of a run by dotted name, and its curves by tag."""
+    """The settings of a run by dotted name, its curves by tag, and its preset or run file."""
 
     folder: Path
     settings: dict[str, Any]
     curves: dict[str, Curve]
+    preset: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The algorithm, and the preset if it is known."""
+        words = [str(self.settings.get("algorithm.name", "unknown algorithm")), self.preset]
+        return ", ".join(word for word in words if word is not None)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seeds only; the name tells the groups apart."""
+    """Runs that are drawn as one curve; the runs of a stratum differ in their seeds only."""
 
     name: str
-    runs: tuple[RunLog, ...]
+    strata: tuple[tuple[RunLog, ...], ...]
+
+    @property
+    def runs(self) -> tuple[RunLog, ...]:
+        """The runs of all strata."""
+        return tuple(log for stratum in self.strata for log in stratum)
+
+    @property
+    def label(self) -> str:
+        """The name, and the number of runs if there are several."""
+        num_runs = len(self.runs)
+        return f"{self.name} ({num_runs} runs)" if num_runs > 1 else self.name
+
+
+class Band(NamedTuple):
+    """The interquartile mean of a group's runs, with the bounds of its 95 % interval."""
+
+    x: Array
+    mean: Array
+    low: Array
+    high: Array
 
 
 def read_run(folder: Path) -> RunLog:
@@ -61,40 +86,45 @@ def read_run(folder: Path) -> RunLog:
     curves = _read_curves(run_folder.curves_folder(folder))
     if not curves:
         raise ConfigError(f"{folder}: it has no curves yet; wait for the first iterations")
-    return RunLog(folder, flatten(run_folder.read_config(folder)), curves)
+    settings = flatten(run_folder.read_config(folder))
+    return RunLog(folder, settings, curves, provenance.preset(folder))
 
 
-def groups(logs: Sequence[RunLog]) -> list[Group]:
-    """Group runs that differ in their seeds only, in the order of their first members."""
+def groups(logs: Sequence[RunLog], labels: Sequence[str] | None = None) -> list[Group]:
+    """Group runs that differ in their seeds only, in the order of their first members.
+
+    ``labels`` name the groups; groups of the same label become one, with a stratum for each.
+    Raises ConfigError if there are more or fewer labels than groups.
+    """
     members: dict[str, list[RunLog]] = {}
     for log in logs:
-        shared = {key: value for key, value in log.settings.items() if key not in _OWN}
+        shared = {key: value for key, value in log.settings.items() if not _is_own(key)}
         members.setdefault(repr(shared), []).append(log)
 
-    differing = differences(logs)
-    named = []
-    for several in members.values():
-        first = several[0]
-        words = [
-            f"{key.rpartition('.')[2]}={values[logs.index(first)]}"
-            for key, values in differing.items()
-        ]
-        seeds = ", ".join(str(log.settings.get("runner.seed")) for log in several)
-        named.append(
-            Group(f"{', '.join(words) or first.folder.name} (seed {seeds})", tuple(several))
+    strata = [tuple(several) for several in members.values()]
+    names = _names([stratum[0] for stratum in strata])
+    if labels is None:
+        return [Group(name, (stratum,)) for name, stratum in zip(names, strata, strict=True)]
+    if len(labels) != len(strata):
+        raise ConfigError(
+            f"--labels {','.join(labels)!r}: {len(labels)} for {len(strata)} curves "
+            f"({'; '.join(names)}); give a label for each, separated by commas"
         )
-    return named
+    merged: dict[str, tuple[tuple[RunLog, ...], ...]] = {}
+    for label, stratum in zip(labels, strata, strict=True):
+        merged[label] = (*merged.get(label, ()), stratum)
+    return [Group(label, own) for label, own in merged.items()]
 
 
 def differences(logs: Sequence[RunLog]) -> dict[str, list[Any]]:
     """Return the settings that differ between runs, except seeds and names: a value per run."""
-    keys = dict.fromkeys(key for log in logs for key in log.settings if key not in _OWN)
+    keys = dict.fromkeys(key for log in logs for key in log.settings if not _is_own(key))
     values = {key: [log.settings.get(key) for log in logs] for key in keys}
     return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
 
 
-def band(group: Group, tag: str, against: str) -> tuple[Array, Array, Array, Array] | None:
-    """Return x, mean, minimum and maximum of ``tag`` over a group's runs; None if a run lacks it.
+def band(group: Group, tag: str, against: str) -> Band | None:
+    """Return the interquartile mean of ``tag`` over a group's runs; None if a run lacks the tag.
 
     ``against`` is the x-axis, ``env_steps`` or ``seconds``. The curves end with the shortest run.
     """
@@ -105,10 +135,42 @@ def band(group: Group, tag: str, against: str) -> tuple[Array, Array, Array, Arr
     start = max(x[0] for x in xs)
     end = min(x[-1] for x in xs)
     grid = np.linspace(start, max(end, start), NUM_POINTS)
-    values = np.stack(
-        [np.interp(grid, x, curve.values) for x, curve in zip(xs, curves, strict=True)]
-    )
-    return grid, values.mean(axis=0), values.min(axis=0), values.max(axis=0)
+    strata = [
+        np.stack(
+            [
+                np.interp(grid, getattr(log.curves[tag], against), log.curves[tag].values)
+                for log in stratum
+            ],
+            axis=1,
+        )
+        for stratum in group.strata
+    ]
+    mean = interquartile_mean(np.concatenate(strata, axis=1))
+    if len(curves) == 1:
+        return Band(grid, mean, mean, mean)
+    return Band(grid, mean, *bootstrap_interval(strata))
+
+
+def _is_own(key: str) -> bool:
+    return key in _OWN or key.startswith(_OWN_SECTION)
+
+
+def _names(logs: Sequence[RunLog]) -> list[str]:
+    """Return the label of each run, with the settings that tell runs of the same label apart."""
+    names = [log.label for log in logs]
+    for label, count in Counter(names).items():
+        if count == 1:
+            continue
+        places = [k for k, log in enumerate(logs) if log.label == label]
+        differing = differences([logs[k] for k in places])
+        for place, k in enumerate(places):
+            words = [
+                f"{key.rpartition('.')[2]}={values[place]}" for key, values in differing.items()
+            ]
+            if len(words) > _MOST_WORDS:
+                words = [*words[:_MOST_WORDS], f"{len(words) - _MOST_WORDS} more differ"]
+            names[k] = ", ".join((label, *words))
+    return names
 
 
 def _read_curves(folder: Path) -> dict[str, Curve]:

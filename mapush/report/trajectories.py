@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from harl_mapush.config import RunCfg
+from harl_mapush.evaluation.calculator import first_episodes
+from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
 from harl_mapush.evaluation.policies import load_policy
 from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
+from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
-from mqe.viewer.recording import outcome_words
+from mqe.viewer.recording import outcome
+from mqe.world.state import SceneState
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,14 @@ class Trajectory:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Played:
+    """The episodes of a team, and the calculator's metrics of them as text."""
+
+    trajectories: list[Trajectory]
+    metrics: str
+
+
 def training_worlds(run: Path, num_episodes: int, seed: int = 0) -> RunCfg:
     """Return the settings of a run's ``num_episodes`` training worlds, without randomization."""
     return evaluation_worlds.settings(
@@ -37,43 +50,73 @@ def training_worlds(run: Path, num_episodes: int, seed: int = 0) -> RunCfg:
     )
 
 
-@torch.no_grad()
-def record_trajectories(cfg: RunCfg, team: Path | str) -> list[Trajectory]:
+class PathWatcher(EpisodeWatcher):
+    """Records the object's path in every world until its first episode ends."""
+
+    def __init__(self, env: MultiAgentEnv) -> None:
+        super().__init__(env.num_envs, env.device)
+        self._env = env
+        self._num_points = torch.zeros(env.num_envs, dtype=torch.int64)
+        self._paths: list[Tensor] = []
+        self._goals = torch.empty(0)
+
+    def on_reset(self, state: SceneState) -> None:
+        """Begin with the positions of object and goal."""
+        self._goals = state.goal_pos[:, :2].clone()
+        self._paths.append(state.object_pos[:, :2].clone())
+
+    def finish(self, is_finished: Tensor) -> None:
+        """Add the points of a decision, in worlds whose first episode has not ended."""
+        self._num_points[~self._is_finished.cpu()] += 1
+        self._paths.append(self._env.state.object_pos[:, :2].clone())
+        super().finish(is_finished)
+
+    def episodes(self) -> dict[str, Tensor]:
+        """Return no measurements."""
+        return {}
+
+    def trajectories(self, outcomes: Sequence[str]) -> list[Trajectory]:
+        """Return the first episode of every world, whose outcomes are given."""
+        recorded = torch.stack(self._paths).cpu().double().numpy()
+        goals = self._goals.cpu().double().numpy()
+        period = self._env.decision_period * self._env.step_dt
+        ends = self._num_points.tolist()
+        return [
+            # After its last decision a world is in its next episode.
+            Trajectory(recorded[:end, world], goals[world], outcome, end * period)
+            for world, (end, outcome) in enumerate(zip(ends, outcomes, strict=True))
+        ]
+
+
+def play(cfg: RunCfg, team: Path | str) -> Played | None:
     """Play one episode in each world of ``cfg``; ``team`` is a run, or the name of a policy.
 
-    The list is empty for a task without an object.
+    Return None for a task without an object.
     """
-    seed = cfg.runner.seed
-    num_episodes = cfg.env.num_envs
     if isinstance(team, Path):
         team = checkpoint.resolve(str(team))
-    seed_everything(seed)
-    env = make_env(cfg.env, cfg.sim, cfg.task, seed)
+    seed_everything(cfg.runner.seed)
+    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         if env.scene.object is None:
-            return []
-        policy = load_policy(team, cfg, env)
-        obs, _ = env.reset()
-        goals = env.state.goal_pos[:, :2].clone()
-        paths = [env.state.object_pos[:, :2].clone()]
-        found = {}
-        num_decisions = math.ceil(env.max_episode_length / env.decision_period)
-        for decision in range(1, num_decisions + 1):
-            step = env.step(policy(obs))
-            obs = step.obs
-            for world in torch.nonzero(step.done).flatten().tolist():
-                if world not in found:
-                    found[world] = (decision, outcome_words(env, world, bool(step.valid[world])))
-            paths.append(env.state.object_pos[:, :2].clone())
-            if len(found) == num_episodes:
-                break
+            return None
+        watcher = PathWatcher(env)
+        episodes = first_episodes(env, load_policy(team, cfg, env), watchers=[watcher])
+        trajectories = watcher.trajectories(_outcomes(env, episodes))
+        limit_s = env.max_episode_length * env.step_dt
+        metrics = env.report.summarize(episodes, limit_s, env.step_dt)
+        return Played(trajectories, env.report.describe(metrics))
     finally:
         env.close()
 
-    recorded = torch.stack(paths).cpu().double().numpy()
-    goal_positions = goals.cpu().double().numpy()
-    period = env.decision_period * env.step_dt
+
+def _outcomes(env: MultiAgentEnv, episodes: Mapping[str, Tensor]) -> list[str]:
+    """Return the outcome of the first episode of every world."""
+    happened = {words: episodes[name] > 0.5 for name, words in env.report.outcomes.items()}
     return [
-        Trajectory(recorded[:end, world], goal_positions[world], outcome, end * period)
-        for world, (end, outcome) in sorted(found.items())
+        outcome(
+            [words for words, worlds in happened.items() if bool(worlds[world])],
+            not bool(episodes["broken"][world]),
+        )
+        for world in range(env.num_envs)
     ]

@@ -132,11 +132,16 @@ class Take(Observer):
 
 def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
     """Return a text about the outcome of the last episode in ``world``."""
-    if not is_valid:
-        return "the simulation broke"
     happened = [
         words
         for name, words in env.report.outcomes.items()
         if bool(env.episode_metrics[name][world] > 0.5)
     ]
+    return outcome(happened, is_valid)
+
+
+def outcome(happened: Sequence[str], is_valid: bool) -> str:
+    """Return a text about the outcome of an episode, of which ``happened`` may be true."""
+    if not is_valid:
+        return "the simulation broke"
     return happened[0] if happened else "time is up"

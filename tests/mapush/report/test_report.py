@@ -4,7 +4,9 @@ else.
 
 from __future__ import annotations
 
+import base64
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -14,10 +16,12 @@ import pytest
 
 from harl_mapush import train
 from harl_mapush.callbacks.curves import Curves
+from harl_mapush.runs.provenance import ORIGIN
 from harl_mapush.runs.run_folder import LOGS, write_config
 from mapush import cli
-from mapush.report.figures import OTHER_COLOR, from_above, outcome_colors
-from mapush.report.run_logs import Curve, RunLog, band, groups, read_run
+from mapush.report.bootstrap import bootstrap_interval, interquartile_mean
+from mapush.report.figures import OTHER_COLOR, SUCCESS, curves, from_above, outcome_colors
+from mapush.report.run_logs import Curve, Group, RunLog, band, groups, read_run
 from mapush.report.trajectories import Trajectory
 from mqe.config import ConfigError
 from mqe.registry import TASKS
@@ -34,10 +38,10 @@ def make_run(folder: Path, seed: int, clip: float, values: list[float]) -> Path:
         folder,
         f"runner:\n  seed: {seed}\n  {limits}\nalgorithm:\n  name: happo\n  clip_param: {clip}\n",
     )
-    curves = Curves(folder / LOGS, lambda line: None)
+    points = Curves(folder / LOGS, lambda line: None)
     for i, value in enumerate(values):
-        curves.add({"mapush/return": value}, 100 * (i + 1))
-    curves.close()
+        points.add({"mapush/return": value}, 100 * (i + 1))
+    points.close()
     return folder
 
 
@@ -45,14 +49,71 @@ def test_a_band_is_over_the_seeds_and_ends_with_the_shortest(tmp_path) -> None:
     names = (("a", 1, 0.2, [0.0, 2.0, 4.0]), ("b", 2, 0.2, [2.0, 4.0]), ("c", 1, 0.1, [9.0, 9.0]))
     logs = [read_run(make_run(tmp_path / name, *more)) for name, *more in names]
     first, second = groups(logs)
-    assert (first.name, second.name) == ("clip_param=0.2 (seed 1, 2)", "clip_param=0.1 (seed 1)")
+    assert (first.name, second.name) == ("happo, clip_param=0.2", "happo, clip_param=0.1")
+    assert (first.label, second.label) == ("happo, clip_param=0.2 (2 runs)", second.name)
     drawn = band(first, "mapush/return", "env_steps")
     assert drawn is not None
-    x, mean, low, high = drawn
-    assert (x[0], x[-1]) == (100.0, 200.0)
-    np.testing.assert_allclose((mean[0], low[0], high[0]), (1.0, 0.0, 2.0))
-    np.testing.assert_allclose((mean[-1], low[-1], high[-1]), (3.0, 2.0, 4.0))
+    assert (drawn.x[0], drawn.x[-1]) == (100.0, 200.0)
+    np.testing.assert_allclose((drawn.mean[0], drawn.low[0], drawn.high[0]), (1.0, 0.0, 2.0))
+    np.testing.assert_allclose((drawn.mean[-1], drawn.low[-1], drawn.high[-1]), (3.0, 2.0, 4.0))
     assert band(first, "mapush/none", "env_steps") is None
+
+
+def test_an_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
+    assert interquartile_mean(np.array([9.0, 1.0, 2.0, 100.0])) == 5.5
+    # With up to three runs nothing is left out.
+    np.testing.assert_allclose(interquartile_mean(np.array([[1.0, 2.0, 6.0]])), [3.0])
+
+
+def test_a_bootstrap_draws_from_each_stratum_by_itself() -> None:
+    # Strata of equal runs: every resample has the same two values in each.
+    easy = np.array([[1.0, 1.0]])
+    hard = np.array([[0.0, 0.0]])
+    low, high = bootstrap_interval([easy, hard])
+    assert (low.item(), high.item()) == (0.5, 0.5)
+    # As one stratum, resamples have from no to four easy runs.
+    low, high = bootstrap_interval([np.concatenate([easy, hard], axis=1)])
+    assert (low.item(), high.item()) == (0.0, 1.0)
+    # Of many runs, the interval is that of the normal distribution: 1.96 * sigma / sqrt(n) of the
+    # mean, 1.1 times wider for this trimmed mean.
+    runs = np.random.default_rng(1).normal(size=(1, 400))
+    low, high = bootstrap_interval([runs])
+    assert (high - low).item() / 2.0 == pytest.approx(1.96 * 1.1 / 20.0, rel=0.15)
+
+
+def test_labels_name_curves_and_equal_ones_are_strata_of_one(tmp_path) -> None:
+    logs = [
+        read_run(make_run(tmp_path / name, seed, clip, [0.0, 1.0]))
+        for name, seed, clip in (("a", 1, 0.2), ("b", 2, 0.2), ("c", 1, 0.1), ("d", 1, 0.3))
+    ]
+    first, second = groups(logs, ["ours", "theirs", "ours"])
+    assert (first.name, second.name) == ("ours", "theirs")
+    assert [[log.folder.name for log in stratum] for stratum in first.strata] == [["a", "b"], ["d"]]
+    with pytest.raises(ConfigError, match="2 for 3 curves .happo, clip_param=0.2; .* a label for"):
+        groups(logs, ["ours", "theirs"])
+
+
+@pytest.mark.parametrize(
+    "command, label",
+    [
+        ("mapush train --preset laptop_hasac --seed 2", "happo, laptop_hasac"),
+        ("mapush train --config=my/push.yaml", "happo, push"),
+        ("mapush train --seed 2", "happo"),
+        ("mapush train --preset 'laptop", "happo"),
+    ],
+)
+def test_a_curve_is_named_by_algorithm_and_preset(tmp_path, command, label) -> None:
+    run = make_run(tmp_path / "run", 1, 0.2, [1.0])
+    (run / ORIGIN).write_text(json.dumps({"starts": [{"command": command}]}))
+    assert read_run(run).label == label
+
+
+def test_success_has_the_axis_of_a_share(tmp_path) -> None:
+    curve = Curve(np.array([0.0, 2e6]), np.array([0.0, 60.0]), np.array([0.1, 0.2]))
+    group = Group("a", ((RunLog(tmp_path, {}, {SUCCESS: curve}),),))
+    figure = curves([group], {SUCCESS: "success rate"})
+    assert figure is not None
+    assert figure.axes[0].get_ylim() == (0.0, 1.0)
 
 
 def test_paths_are_turned_towards_the_goal_and_coloured_by_outcome() -> None:
@@ -61,10 +122,14 @@ def test_paths_are_turned_towards_the_goal_and_coloured_by_outcome() -> None:
         Trajectory(path, np.array([1.0, 4.0]), "success", 3.0),
         Trajectory(path, path[2], "time is up", 1.0),
     ]
-    lines = from_above("run", episodes).axes[0].get_lines()
+    above = from_above("run", episodes, success_radius=0.5).axes[0]
+    lines = above.get_lines()
     np.testing.assert_allclose(
-        lines[0].get_xydata(), [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]], atol=1e-12
+        lines[0].get_xydata(), [[-3.0, 0.0], [-2.0, 0.0], [-2.0, 1.0]], atol=1e-12
     )
+    np.testing.assert_allclose(lines[-1].get_xydata(), [[0.0, 0.0]])
+    (disc,) = above.patches
+    assert (disc.get_center(), disc.get_radius()) == ((0.0, 0.0), 0.5)
     colors = outcome_colors()
     assert [lines[0].get_color(), lines[2].get_color()] == [colors["success"], OTHER_COLOR]
     named = [colors[words] for words in TASKS["go1push_mid"].report.outcomes.values()]
@@ -87,6 +152,10 @@ def test_the_page_is_whole_and_alone(gait, tmp_path, capsys) -> None:
         == 0
     )
     page = tmp_path / "out" / "page.html"
+    film = b"not a real film"
+    (tmp_path / "run" / "video.mp4").write_bytes(film)
+    metrics = {"success_rate": 0.5, "success_ci95": [0.1, 0.9], "num_episodes": 2}
+    (tmp_path / "run" / "evaluation.json").write_text(json.dumps(metrics))
     assert (
         cli.main(["report", str(tmp_path / "run"), "--out", str(page), "--num_episodes", "2"]) == 0
     )
@@ -95,10 +164,13 @@ def test_the_page_is_whole_and_alone(gait, tmp_path, capsys) -> None:
     pictures = {path.name for path in page.parent.glob("*.png")}
     assert pictures == {f"page_{name}.png" for name in ("rewards", "throughput", "from_above_1")}
     assert text.count("data:image/png;base64,") == len(pictures)
+    assert f"data:video/mp4;base64,{base64.b64encode(film).decode()}" in text
+    assert "<td>success</td><td>0.500 (0.100 to 0.900)</td><td>2</td>" in text
     outcome = "<td>time is up</td><td>2 of 2</td><td>1.000 (0.342 to 1.000)</td>"
     assert text.count(outcome) == 3
     for policy in ("scripted_solo", "scripted_team"):
-        assert f"<td>{policy}, on the starts of {tmp_path / 'run'}</td>{outcome}" in text
+        folder = str(tmp_path / "run").replace("/", "/<wbr>")
+        assert f"<td>{policy}, on the starts of {folder}</td>{outcome}" in text
     assert cli.main(["plot", str(gait.parent.parent), "--out", str(tmp_path / "c.png")]) == 2
     assert "has none of the curves" in capsys.readouterr().err
 
@@ -116,6 +188,8 @@ def test_curves_alone(tmp_path, capsys) -> None:
         (("report", "{run}", "--out", "x.pdf"), "must end in .html"),
         (("report", "{run}", "--num_episodes", "-1"), "must be 0 or more"),
         (("plot", "{run}", "--out", "x.html"), "must end in .png"),
+        (("plot", "{run}", "--labels", "a,b"), "2 for 1 curves (happo)"),
+        (("plot", "{run}", "--labels", "a,,b"), "an empty name"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, argv, words) -> None:
