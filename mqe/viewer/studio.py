@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import logging
 import math
 import socket
@@ -41,6 +42,7 @@ except ImportError as error:
 HOST = "127.0.0.1"
 PORTS = range(8080, 8180)  # tried in turn where none is asked for
 _NAP_S = 0.05  # [s] between two looks at a page that starts
+_END_S = 10.0  # [s] for a server that begins, and for a thread whose server is gone
 _PANEL_WIDTH = 340  # pixels
 _NARROW = 2 * _PANEL_WIDTH  # pixels of a page on which the panel begins folded
 _EDGE = 8  # pixels around the panel
@@ -92,10 +94,11 @@ def served(own: socket.socket, panel: Panel, plugins: Sequence[Any] = ()) -> Ite
     """
     is_up = threading.Event()
     is_over = threading.Event()
+    viewers: list[Any] = []
 
     def run(end: Any) -> None:
         try:
-            _serve(end, own, panel, is_up)
+            _serve(end, own, panel, is_up, viewers)
         finally:
             is_over.set()
 
@@ -108,8 +111,12 @@ def served(own: socket.socket, panel: Panel, plugins: Sequence[Any] = ()) -> Ite
             yield handle
     finally:
         # Leaving the handle waits for some seconds only, and two pages of one process crash it:
-        # they share Dear ImGui's context.
-        is_over.wait()
+        # they share Dear ImGui's context. A thread that still waits for the server to ask for a
+        # frame goes on as soon as the server is gone.
+        if not is_over.is_set():
+            for viewer in viewers:
+                viewer._stop_server()
+            is_over.wait(_END_S)
 
 
 def _listening_socket(port: int) -> socket.socket:
@@ -131,8 +138,16 @@ def _listening_socket(port: int) -> socket.socket:
     )
 
 
-def _serve(endpoint: Any, own: socket.socket, panel: Panel, is_up: threading.Event) -> None:
-    """Serve the page on ``own`` until it is over; set ``is_up`` once it can be opened."""
+def _serve(
+    endpoint: Any,
+    own: socket.socket,
+    panel: Panel,
+    is_up: threading.Event,
+    viewers: list[Any],
+) -> None:
+    """Serve the page on ``own`` until it is over; set ``is_up`` once it can be opened, and put the
+    viewer into ``viewers``.
+    """
     from mujoco.studio import web_viewer  # not in every package of Studio
 
     from mqe.viewer.page_guard import guarded
@@ -142,8 +157,26 @@ def _serve(endpoint: Any, own: socket.socket, panel: Panel, is_up: threading.Eve
         viewer = web_viewer.WebViewer(
             viewer_protocol.ViewerConfig(gfx="web"), endpoint, plugins=[panel]
         )
+        viewers.append(viewer)
+        # A first frame before the server runs can crash or hang.
+        _wait_for_answer(own.getsockname()[1])
         is_up.set()
         viewer_protocol.run_viewer_loop(viewer)
+
+
+def _wait_for_answer(port: int) -> None:
+    """Return when the page answers, or after some seconds."""
+    until = time.monotonic() + _END_S
+    while time.monotonic() < until:
+        connection = http.client.HTTPConnection(HOST, port, timeout=_END_S)
+        try:
+            connection.request("GET", "/")
+            connection.getresponse()
+            return
+        except (OSError, http.client.HTTPException):
+            time.sleep(_NAP_S)
+        finally:
+            connection.close()
 
 
 @contextmanager
