@@ -64,8 +64,13 @@ def settings(
         ("env.num_agents", num_agents, asked["env"].get("num_agents", num_agents)),
     ):
         if new != old:
+            hint = ""
+            if key == "task.name" and hasattr(TASKS[new].cfg, "team"):
+                hint = (
+                    f", or let it act under a leader: planner --task {new} --set task.team={folder}"
+                )
             raise ConfigError(
-                f"{key}={new}: checkpoint {folder} was trained with {key}={old}; leave it out"
+                f"{key}={new}: checkpoint {folder} was trained with {key}={old}; leave it out{hint}"
             )
     cfg, _ = config.resolve(own, over)
     _refuse_learning_settings(trained, cfg, over, folder)

@@ -31,6 +31,7 @@ from mqe.tasks.navigate.maps import (
     slots_of,
 )
 from mqe.tasks.navigate.problem import BLOCKED, Problem, solve_problem
+from mqe.tasks.navigate.rewards import pay_for_waiting
 from mqe.tasks.navigate.task import NAVIGATE_TERMS, NavigateCfg, NavigateTask
 from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.tasks.push.layouts import OBJECT_CLEARANCE, PushLayouts
@@ -41,7 +42,7 @@ from mqe.tasks.terms import ObservationTerms, Worlds
 from mqe.world.objects import Footprint, ObjectCfg
 from mqe.world.obstacles import ObstacleCfg
 from mqe.world.robots import Robots
-from mqe.world.scene import build_scene, object_friction_fields
+from mqe.world.scene import STEP_DT, build_scene, object_friction_fields
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
@@ -134,6 +135,14 @@ def _check(cfg: NavigateCfg, env: EnvCfg, team: TeamDescription, push_cfg: PushC
         raise ConfigError(
             f"task.decision_period: {cfg.decision_period} must be a multiple of the "
             f"{push_cfg.decision_period} control steps of a decision of '{cfg.team}'"
+        )
+    if cfg.rewards == "reference":
+        num_steps = round(cfg.episode_length_s / STEP_DT)
+        _LOG.warning(
+            "Note: task.rewards=reference may pay up to %.0f for never finishing, and %g for "
+            "finishing.",
+            pay_for_waiting(cfg.all_weights(), num_steps),
+            cfg.all_weights().get("success", 0.0),
         )
     if env.model != team.model:
         _LOG.warning(

@@ -15,7 +15,15 @@ from mqe.tasks.push import features as push
 from mqe.tasks.push.features import PushConstants
 from mqe.tasks.terms import EpisodeFeatures
 from mqe.world.collapse import CollapseTimers
-from mqe.world.geometry import axes_along, heading_frame, in_frame, length, rotation_matrix
+from mqe.world.geometry import (
+    TWO_PI,
+    axes_along,
+    heading_frame,
+    in_frame,
+    length,
+    roll_pitch_of,
+    rotation_matrix,
+)
 from mqe.world.obstacles import PARKED_BELOW
 from mqe.world.state import SceneState
 
@@ -26,16 +34,17 @@ if TYPE_CHECKING:
 class Plan(NamedTuple):
     """What observations show besides the scene, as views of one tensor."""
 
-    SIZE = 4
+    SIZE = 6
 
     planned: Tensor  # (W, 2) [m] the planner's next sub-goal
+    subgoal: Tensor  # (W, 2) [m] the sub-goal in force
     cost_to_go: Tensor  # (W, 1)
     shortest: Tensor  # (W, 1) [m] length of the shortest way from the start to the goal
 
     @classmethod
     def of(cls, values: Tensor) -> Plan:
-        """Name the parts of ``values`` (W, 4)."""
-        return cls(*values.split((2, 1, 1), dim=1))
+        """Name the parts of ``values`` (W, 6)."""
+        return cls(*values.split((2, 2, 1, 1), dim=1))
 
 
 class NavigateConstants:
@@ -47,6 +56,8 @@ class NavigateConstants:
         self.push = push_constants
         self.problem = problem
         self.half_size = problem.shapes.half_size
+        # [m] from the reference's origin, the middle of the arena's wall at low x, to ours.
+        self.origin = problem.cost.new_tensor((problem.arena[0] / 2, 0.0, 0.0))
 
 
 class SceneFeatures(push.SceneFeatures):
@@ -99,6 +110,18 @@ class SceneFeatures(push.SceneFeatures):
         return torch.cat((places, ahead.flip(-1)), dim=-1)
 
     @cached_property
+    def is_obstacle(self) -> Tensor:
+        """(W, K) bool: the obstacle is in use."""
+        return self.state.obstacle_pos[..., 2] > PARKED_BELOW
+
+    @cached_property
+    def robots_rpy(self) -> Tensor:
+        """(W, A, 3) [rad] roll, pitch and yaw of the robots in [0, 2 pi)."""
+        roll, pitch = roll_pitch_of(self.state.robot_rotation)
+        angles = torch.stack((roll, pitch, self.state.robot_yaw), dim=-1)
+        return torch.remainder(angles, TWO_PI)
+
+    @cached_property
     def obstacles_in_plan(self) -> Tensor:
         """(W, M, 7) the nearest obstacles: place [m], heading (sine, cosine), half the length
         along its own axes [m], and 1; zeros where there are fewer.
@@ -114,7 +137,7 @@ class SceneFeatures(push.SceneFeatures):
         places = in_frame(pos[..., :2] - state.object_pos[:, None, :2], frame)
         ahead = in_frame(heading_frame(rotation_matrix(state.obstacle_quat))[:, :, 0], frame)
         half_size = self.navigate.half_size.expand(len(pos), -1, -1)
-        is_there = (pos[..., 2:] > PARKED_BELOW).float()
+        is_there = self.is_obstacle.unsqueeze(-1).float()
         each = torch.cat((places, ahead.flip(-1), half_size, is_there), dim=-1) * is_there
         distance = length(places) + 100.0 * (1.0 - is_there[..., 0])
         nearest = distance.topk(num_obstacles, dim=1, largest=False).indices
@@ -159,6 +182,11 @@ class StepFeatures(SceneFeatures, push.StepFeatures):
     def path(self) -> Tensor:
         """(N,) [m] that the object moved."""
         return length(self.state.object_pos[:, :2] - self.prev.object_pos[:, :2])
+
+    @cached_property
+    def obstacle_distance(self) -> Tensor:
+        """(N, K) [m] from the sub-goal to the middle of each obstacle."""
+        return length(self.state.obstacle_pos[..., :2] - self.plan.subgoal.unsqueeze(1))
 
     @cached_property
     def is_touching_obstacle(self) -> Tensor:

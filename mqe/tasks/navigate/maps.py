@@ -222,7 +222,8 @@ def reference(rng: random.Random, room: Room) -> ArenaMap:
     """Return the reference's scene: 14 x 15 m and two cubes, which may not overlap with the
     object's start or goal here.
     """
-    start = (1.6 - 7.0, 0.0)
+    # Further from the wall for objects larger than the reference's box.
+    start = (max(1.6, room.reach + 0.75) - 7.0, 0.0)
     side = rng.choice((-1.0, 1.0))
 
     def draw() -> ArenaMap | None:
@@ -304,18 +305,18 @@ def u_turn(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def gate(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 12 x 10 m with one wall and a door in it."""
+    """Return 12 x 10 m, or more for large objects, with one wall and a door in it."""
+    half = max(6.0, 2.0 * room.spawn + 0.2)
     walls = _door(0.0, rng.choice((-2.0, -1.0, 0.0, 1.0, 2.0)), _door_width(room), 10.0)
     y = 5.0 - room.spawn
-    start = (room.spawn - 6.0, rng.uniform(-y, y))
-    goal = (6.0 - room.reach - ROBOT_ROOM, rng.uniform(-y, y))
-    return ArenaMap((12.0, 10.0), start, goal, tuple(walls))
+    start = (room.spawn - half, rng.uniform(-y, y))
+    goal = (half - room.reach - ROBOT_ROOM, rng.uniform(-y, y))
+    return ArenaMap((2.0 * half, 10.0), start, goal, tuple(walls))
 
 
 def corridor(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 16 x 10 m with two walls of 6 m, between which the object has to pass, and walls
-    that close the rest.
-    """
+    """Return 16 x 10 m, or more for large objects, with a corridor of 6 m on the only way."""
+    half = max(8.0, 2.0 * room.spawn + 3.2)
     width = _door_width(room)
     y = rng.choice((-1.5, 0.0, 1.5))
     walls = _door(-3.0, y, width, 10.0)
@@ -323,14 +324,15 @@ def corridor(rng: random.Random, room: Room) -> ArenaMap:
         shape = ObstacleCfg("box", (6.0, THICKNESS, HEIGHT))
         walls.append(Placed(shape, 0.0, y + side * (width + THICKNESS) / 2))
     reach = 5.0 - room.spawn
-    start = (room.spawn - 8.0, rng.uniform(-reach, reach))
-    goal = (8.0 - room.reach - ROBOT_ROOM, rng.uniform(-3.0, 3.0))
-    return ArenaMap((16.0, 10.0), start, goal, tuple(walls))
+    start = (room.spawn - half, rng.uniform(-reach, reach))
+    goal = (half - room.reach - ROBOT_ROOM, rng.uniform(-2.5, 2.5))
+    return ArenaMap((2.0 * half, 10.0), start, goal, tuple(walls))
 
 
 def forest(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 16 x 12 m with sixteen posts."""
+    """Return 16 x 12 m with sixteen posts, or with four between which a large object has room."""
     least = 2.0 * room.reach + ROBOT_ROOM + 0.3
+    num_posts = 16 if room.reach < 1.0 else 4
 
     def draw() -> ArenaMap | None:
         y = 6.0 - room.spawn
@@ -338,7 +340,7 @@ def forest(rng: random.Random, room: Room) -> ArenaMap:
         goal = (8.0 - room.reach - ROBOT_ROOM, rng.uniform(-4.0, 4.0))
         posts: list[Placed] = []
         for _ in range(600):
-            if len(posts) == 16:
+            if len(posts) == num_posts:
                 return ArenaMap((16.0, 12.0), start, goal, tuple(posts))
             place = (rng.uniform(-7.5, 7.5), rng.uniform(-5.5, 5.5))
             post = Placed(POST, *place)

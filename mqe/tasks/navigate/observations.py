@@ -62,8 +62,56 @@ STATE: Registry[ObservationTerm] = Registry(
             "m, 1",
             mirror_signs=_obstacle_signs,
         ),
+        # The reference's, in world coordinates from the middle of the arena's wall at low x.
+        "robots_in_arena": ObservationTerm(
+            "places of the robots in the arena",
+            lambda m: (m.state.robot_pos + m.navigate.origin).flatten(1),
+            "m",
+        ),
+        "robots_rpy": ObservationTerm(
+            "roll, pitch and yaw of the robots in [0, 2 pi)",
+            lambda m: m.robots_rpy.flatten(1),
+            "rad",
+        ),
+        "subgoal_in_arena": ObservationTerm(
+            "place of the sub-goal in the arena",
+            lambda m: m.plan.subgoal + m.navigate.origin[:2],
+            "m",
+        ),
+        "object_in_arena": ObservationTerm(
+            "place of the object in the arena",
+            lambda m: (m.state.object_pos + m.navigate.origin)[:, :2],
+            "m",
+        ),
+        "object_quat": ObservationTerm(
+            "quaternion of the object, x, y, z, w", lambda m: m.state.body_quat[:, -1].roll(-1, 1)
+        ),
+        "obstacles_in_arena": ObservationTerm(
+            "places of all obstacles in the arena",
+            lambda m: (m.state.obstacle_pos + m.navigate.origin)[..., :2].flatten(1),
+            "m",
+        ),
+        "planned_in_arena": ObservationTerm(
+            "place of the planned sub-goal in the arena",
+            lambda m: m.plan.planned + m.navigate.origin[:2],
+            "m",
+        ),
     },
 )
+
+# What ``task.observation`` means: the terms that the agent and the critic observe.
+OBSERVED = {
+    "default": ("planned_distance", "cost_to_go", "goal", "object", "robots", "obstacles"),
+    "reference": (
+        "robots_in_arena",
+        "robots_rpy",
+        "subgoal_in_arena",
+        "object_in_arena",
+        "object_quat",
+        "obstacles_in_arena",
+        "planned_in_arena",
+    ),
+}
 
 
 def _of_one_agent(term: ObservationTerm) -> ObservationTerm:

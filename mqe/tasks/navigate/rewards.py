@@ -1,4 +1,4 @@
-"""Rewards of the navigation task, terminations and metrics."""
+"""Rewards of the navigation task: its own, and those of the reference."""
 
 from __future__ import annotations
 
@@ -9,45 +9,20 @@ from torch import Tensor
 
 from mqe.config import ConfigError
 from mqe.extensions import Registry
-from mqe.tasks.push.terminations import Posture, collision
-from mqe.tasks.terms import MeasureTerm, MetricTerm, RewardTerm, TerminationTerm
+from mqe.tasks.terms import RewardTerm
+from mqe.world.geometry import length
 
 if TYPE_CHECKING:
-    from mqe.tasks.navigate.features import NavigateEpisodes
-
-# Terms that a policy which never comes to the goal may be given at every control step, and the
-# most that each is then. Progress is none of these: over an episode its sum is the difference of
-# two costs-to-go, and whoever comes to the goal has all of it.
-MOST_PER_STEP = {
-    "object_contact": 1.0,
-    "robot_contact": 1.0,
-    "time": 1.0,
-}
+    from mqe.tasks.navigate.features import StepFeatures
 
 
-def check_waiting(weights: Mapping[str, float], num_steps: int) -> None:
-    """Raise ConfigError for weights with which never finishing can pay more than finishing.
+def nearness(distance: Tensor) -> Tensor:
+    """Return 1 / (1 + d) for distances d (...) [m], the reference's measure of being near."""
+    return 1.0 / (1.0 + distance)
 
-    A policy that waits may collect every term of ``MOST_PER_STEP`` whose weight is positive over
-    the ``num_steps`` control steps of an episode. One that finishes at once gets the weight of
-    success. Terms of a user's own count as none: they are not known here.
-    """
-    paid = {name: weights.get(name, 0.0) * most for name, most in MOST_PER_STEP.items()}
-    waiting = num_steps * sum(max(0.0, most) for most in paid.values())
-    finishing = weights.get("success", 0.0)
-    progress = weights.get("progress", 0.0)
-    if progress < 0.0:
-        raise ConfigError(
-            f"task.weights.progress: {progress:g} pays for going away from the goal; say 0 or more"
-        )
-    if waiting < finishing or (waiting == 0.0 and finishing + progress > 0.0):
-        return
-    named = ", ".join(f"{name}={weights[name]:g}" for name, most in paid.items() if most > 0.0)
-    raise ConfigError(
-        f"task.weights: never finishing may pay up to {waiting:g} in {num_steps} control steps "
-        f"({named or 'no term asks for the goal'}), and finishing pays success={finishing:g}; "
-        f"raise task.weights.success above {waiting:g}, or lower the others to 0 or less"
-    )
+
+def _obstacle_nearness(m: StepFeatures) -> Tensor:
+    return (nearness(m.obstacle_distance) * m.is_obstacle).sum(dim=1)
 
 
 REWARDS: Registry[RewardTerm] = Registry(
@@ -73,87 +48,78 @@ REWARDS: Registry[RewardTerm] = Registry(
         "time": RewardTerm(
             "1 at every control step", lambda m: m.never.logical_not().float(), weight=-0.002
         ),
-    },
-)
-
-TERMINATIONS: Registry[TerminationTerm] = Registry(
-    "termination",
-    {
-        "success": TerminationTerm(
-            "the object's origin within task.success_radius of the goal",
-            lambda m: m.is_success,
-            is_failure=False,
+        # The reference's.
+        "target": RewardTerm(
+            "1 / (1 m + distance of the object from the goal)",
+            lambda m: nearness(m.state.goal_distance),
         ),
-        "roll": TerminationTerm(
-            "a trunk rolled beyond the team's roll_limit",
-            lambda m: m.is_lost[Posture.names.index("roll")],
+        "obstacle_nearness": RewardTerm(
+            "sum over obstacles of 1 / (1 m + distance of the sub-goal from their middle)",
+            _obstacle_nearness,
         ),
-        "pitch": TerminationTerm(
-            "a trunk pitched beyond the team's pitch_limit",
-            lambda m: m.is_lost[Posture.names.index("pitch")],
-        ),
-        "height": TerminationTerm(
-            "a trunk or the object 0.35 m above or below its height at spawn",
-            lambda m: m.is_lost[Posture.names.index("height")],
-        ),
-        "collision": TerminationTerm(
-            "two trunks closer than the object's collision distance",
-            lambda m: collision(m.pair_distance, m.constants.object.collision_distance),
-        ),
-        "collapse": TerminationTerm(
-            "a robot that lies or kneels for a while", lambda m: m.is_collapsed
+        "trajectory": RewardTerm(
+            "1 / (1 m + distance of the sub-goal from the planned one)",
+            lambda m: nearness(length(m.plan.subgoal - m.plan.planned)),
         ),
     },
 )
 
-MEASURES: Registry[MeasureTerm] = Registry(
-    "measure",
-    {
-        "object_contact": MeasureTerm(
-            "1 while the object touches an obstacle", lambda m: m.is_touching_obstacle[:, 0]
-        ),
-        "robot_contact": MeasureTerm(
-            "1 while a robot touches an obstacle", lambda m: m.is_touching_obstacle[:, 1]
-        ),
-        "path": MeasureTerm("way of the object", lambda m: m.path, "m"),
-        "shortest": MeasureTerm(
-            "length of the shortest way from the start to the goal",
-            lambda m: m.plan.shortest[:, 0],
-            "m",
-        ),
+# Weights that differ from the terms' own.
+PRESETS: dict[str, dict[str, float]] = {
+    "default": {},
+    "reference": {
+        "progress": 0.0,
+        "success": 2.0,
+        "failure": 0.0,
+        "object_contact": 0.0,
+        "robot_contact": 0.0,
+        "time": 0.0,
+        "target": 0.3,
+        "obstacle_nearness": -0.1,
+        "trajectory": 0.5,
     },
+}
+# Terms that a policy which never comes to the goal may be given at every control step, each at most
+# 1. Progress is none of these: over an episode its sum is the difference of two costs-to-go, and a
+# policy that comes to the goal has all of it.
+PAID_FOR_WAITING = (
+    "object_contact",
+    "robot_contact",
+    "time",
+    "target",
+    "obstacle_nearness",
+    "trajectory",
 )
 
 
-def _fall(e: NavigateEpisodes) -> Tensor:
-    return e.terminated["roll"] | e.terminated["pitch"] | e.terminated["height"]
+def pay_for_waiting(weights: Mapping[str, float], num_steps: int) -> float:
+    """Return the most that a policy which never finishes can collect in ``num_steps`` control
+    steps. Terms of a user's own do not count.
+    """
+    positive = [max(0.0, weights.get(name, 0.0)) for name in PAID_FOR_WAITING]
+    return max(num_steps * sum(positive), weights.get("failure", 0.0))
 
 
-METRICS: Registry[MetricTerm] = Registry(
-    "metric",
-    {
-        "success": MetricTerm("1 for an end at the goal", lambda e: e.is_success),
-        "collision": MetricTerm(
-            "1 for an end by a collision of robots", lambda e: e.terminated["collision"]
-        ),
-        "fall": MetricTerm("1 for an end by a roll, a pitch or a height", _fall),
-        "collapse": MetricTerm("1 for an end by a collapse", lambda e: e.terminated["collapse"]),
-        "episode_time_s": MetricTerm("length of the episode", lambda e: e.time, "s"),
-        "path_length": MetricTerm("way of the object", lambda e: e.sum("path"), "m"),
-        "shortest_length": MetricTerm(
-            "length of the shortest way around the obstacles", lambda e: e.mean("shortest"), "m"
-        ),
-        "spl": MetricTerm(
-            "success weighed by the length of the shortest way over that of the way taken",
-            lambda e: e.spl,
-        ),
-        "object_contact_share": MetricTerm(
-            "share of control steps at which the object touches an obstacle",
-            lambda e: e.mean("object_contact"),
-        ),
-        "robot_contact_share": MetricTerm(
-            "share of control steps at which a robot touches an obstacle",
-            lambda e: e.mean("robot_contact"),
-        ),
-    },
-)
+def check_waiting(weights: Mapping[str, float], num_steps: int) -> None:
+    """Raise ConfigError for weights with which never finishing can pay more than finishing."""
+    progress = weights.get("progress", 0.0)
+    if progress < 0.0:
+        raise ConfigError(
+            f"task.weights.progress: {progress:g} pays for going away from the goal; say 0 or more"
+        )
+    waiting = pay_for_waiting(weights, num_steps)
+    finishing = weights.get("success", 0.0)
+    if finishing > waiting or (waiting == 0.0 and finishing + progress > 0.0):
+        return
+    if waiting == 0.0:
+        raise ConfigError(
+            "task.weights: no term asks for the goal; say task.weights.success=10, or "
+            "task.weights.progress=1"
+        )
+    named = [name for name in (*PAID_FOR_WAITING, "failure") if weights.get(name, 0.0) > 0.0]
+    paid = ", ".join(f"{name}={weights[name]:g}" for name in named)
+    raise ConfigError(
+        f"task.weights: never finishing may pay up to {waiting:g} in {num_steps} control steps "
+        f"({paid}), and finishing pays success={finishing:g}; raise task.weights.success above "
+        f"{waiting:g}, or lower the others to 0 or less"
+    )

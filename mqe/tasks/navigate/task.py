@@ -20,15 +20,11 @@ from mqe.tasks.navigate.features import (
 )
 from mqe.tasks.navigate.map_files import SUFFIXES
 from mqe.tasks.navigate.maps import FAMILIES, MapTable
-from mqe.tasks.navigate.observations import OBSERVATIONS, STATE
+from mqe.tasks.navigate.metrics import MEASURES, METRICS
+from mqe.tasks.navigate.observations import OBSERVATIONS, OBSERVED, STATE
 from mqe.tasks.navigate.planners import PLANNERS, Follower
-from mqe.tasks.navigate.rewards import (
-    MEASURES,
-    METRICS,
-    REWARDS,
-    TERMINATIONS,
-    check_waiting,
-)
+from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_waiting
+from mqe.tasks.navigate.terminations import TERMINATIONS
 from mqe.tasks.push.layouts import PushLayouts
 from mqe.tasks.task import Outcome, TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms, merged_weights
@@ -43,9 +39,9 @@ from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
 NAVIGATE_TERMS = TermRegistry(OBSERVATIONS, STATE, REWARDS, TERMINATIONS, MEASURES, METRICS)
-_DEFAULT = DefaultTerms(
-    tuple(OBSERVATIONS), tuple(STATE), tuple(TERMINATIONS), tuple(MEASURES), tuple(METRICS)
-)
+ACTIONS = ("shift", "arena")
+# [m] of the reference's sub-goals, and of its arena, along y.
+_ARENA_SHARE = 11.0 / 15.0
 _BEHIND = 0.5  # [m] between the object's furthest corner and the robots of a row behind it
 _SPACING = 0.9  # [m] between the robots of a row
 
@@ -79,6 +75,18 @@ class NavigateCfg(TermCfg):
     success_radius: float = option(
         1.0, "success: the object's origin is nearer to the goal than this [m]", min=1e-3, max=10.0
     )
+    failures_end: bool = option(
+        True, "a fall, a collapse or a collision ends the episode; the reference's go on"
+    )
+    rewards: str = option("default", "reward preset", choices=PRESETS)
+    observation: str = option(
+        "default", "the plan's frame, or the reference's world coordinates", choices=OBSERVED
+    )
+    actions: str = option(
+        "shift",
+        "actions shift the planned sub-goal, or place it anywhere in the arena as the reference's",
+        choices=ACTIONS,
+    )
 
     def __post_init__(self) -> None:
         check_values(NavigateCfg, vars(self), "task")
@@ -95,13 +103,22 @@ class NavigateCfg(TermCfg):
                 f"task.map: {unknown('family of maps', self.map, FAMILIES)}; or name a file: "
                 f"{', '.join(SUFFIXES)}"
             )
-        weights = merged_weights(REWARDS, self.preset_weights(), self.weights)
-        check_waiting(weights, steps)
+        if self.rewards != "reference":  # which is there to compare with, faults and all
+            check_waiting(self.all_weights(), steps)
+
+    def preset_weights(self) -> dict[str, float]:
+        """Return the weights of the reward preset."""
+        return PRESETS[self.rewards]
+
+    def all_weights(self) -> dict[str, float]:
+        """Return the weights of all terms that are not 0."""
+        return merged_weights(REWARDS, self.preset_weights(), self.weights)
 
 
 class NavigateTask(TermTask):
-    """N worlds, one agent, two numbers an action: the shift of the planned sub-goal, ahead and to
-    the left, in [-1, 1].
+    """N worlds, one agent, two numbers an action in [-1, 1].
+
+    They shift the planned sub-goal ahead and to the left, or with ``actions=arena`` place it.
     """
 
     num_agents = 1
@@ -142,17 +159,23 @@ class NavigateTask(TermTask):
         self._collapse = CollapseTimers(
             kept.remember("collapse", len(robots), CollapseTimers.SIZE), robots
         )
-        self._subgoal = kept.remember("subgoal", 2, start=None)
         plan = kept.remember("plan", Plan.SIZE, start=None)
         self._plan = Plan.of(plan)
         # Control steps of the present decision; equal in all worlds.
         self._age = 0
-        self._proposed = (self._map_index.clone(), self._subgoal.clone())
+        self._proposed = (self._map_index.clone(), self._plan.planned.clone())
+        self._action = torch.zeros(num_envs, 2, device=device)
+        half_size = torch.tensor(constants.problem.arena, device=device) / 2
+        self._arena_scale = half_size * torch.tensor((1.0, _ARENA_SHARE), device=device)
 
         num_obstacles = len(constants.half_size)
         empty = SceneState.zeros(1, len(robots), True, device, num_obstacles)
         scene = self.scene_features(empty, plan[:1])
-        terms = build_terms(NAVIGATE_TERMS, _DEFAULT, cfg, worlds, scene)
+        observed = OBSERVED[cfg.observation]
+        default = DefaultTerms(
+            observed, observed, tuple(TERMINATIONS), tuple(MEASURES), tuple(METRICS)
+        )
+        terms = build_terms(NAVIGATE_TERMS, default, cfg, worlds, scene)
         super().__init__(terms, worlds, kept, plan)
         action = Mirror.of(range(2), (1.0, -1.0), torch.device(device))
         self.mirror: MirrorImage | None = self.mirror_image(action)
@@ -215,7 +238,10 @@ class NavigateTask(TermTask):
         cost_to_go = problem.grid.look_up(problem.value, index, place).unsqueeze(1)
         shortest = self._shortest[index].unsqueeze(1)
         planned = self._follower.subgoal(place, index)
-        values = torch.cat((planned, cost_to_go, shortest), dim=1)
+        subgoal = self._plan.subgoal
+        if mask is not None:
+            subgoal = torch.where(mask.unsqueeze(1), planned, subgoal)
+        values = torch.cat((planned, subgoal, cost_to_go, shortest), dim=1)
         if mask is not None:
             values = torch.where(mask.unsqueeze(1), values, self.memory)
         self.memory.copy_(values)
@@ -231,25 +257,32 @@ class NavigateTask(TermTask):
         """Take actions (N, 1, 2) in [-1, 1]; the first of a decision counts."""
         if self._age > 0:
             return
-        self._action = actions[:, 0]
+        self._action.copy_(actions[:, 0])
 
     def targets(self, state: SceneState) -> Tensor:
         """Return joint targets (N, A, J) [rad] of the team on its way to the sub-goal."""
         if self._age == 0:
-            planned = self._plan.planned
-            to_planned = planned - state.object_pos[:, :2]
-            ahead = to_planned / length(to_planned).clamp(min=1e-6).unsqueeze(-1)
-            shift = (self._action.unsqueeze(-1) * axes_along(ahead)).sum(dim=1)
-            self._subgoal.copy_(planned + self.cfg.residual_scale * shift)
-            self._team.command(self._subgoal)
+            subgoal = self._plan.subgoal
+            subgoal.copy_(self._chosen_subgoal(state))
+            self._team.command(subgoal)
         self._age += 1
         return self._team.targets(state)
+
+    def _chosen_subgoal(self, state: SceneState) -> Tensor:
+        """Return the sub-goals (N, 2) [m] that the last actions mean."""
+        if self.cfg.actions == "arena":
+            return self._action * self._arena_scale
+        planned = self._plan.planned
+        to_planned = planned - state.object_pos[:, :2]
+        ahead = to_planned / length(to_planned).clamp(min=1e-6).unsqueeze(-1)
+        shift = (self._action.unsqueeze(-1) * axes_along(ahead)).sum(dim=1)
+        return planned + self.cfg.residual_scale * shift
 
     def moved_props(self) -> Tensor | None:
         """Return the obstacles where they are, and the marker of a new sub-goal."""
         if self._age != 1:
             return None
-        marker = torch.nn.functional.pad(self._subgoal, (0, 1)).unsqueeze(1)
+        marker = torch.nn.functional.pad(self._plan.subgoal, (0, 1)).unsqueeze(1)
         return torch.cat((self._maps.obstacle_pos[self._map_index], marker), dim=1)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:

@@ -132,8 +132,8 @@ def navigate_scenes() -> tuple[Scene, Scene]:
         state.obstacle_quat[:] = torch.nn.functional.normalize(turned, dim=-1)
         state.obstacle_contacts.bernoulli_()
         states.append(state)
-    memory = torch.rand(N, 4)
-    image = memory * tensor([1.0, -1.0, 1.0, 1.0])
+    memory = torch.rand(N, 6)
+    image = memory * tensor([1.0, -1.0, 1.0, -1.0, 1.0, 1.0])
     first = Scene(scenes[0], states[0], states[1], memory)
     return first, Scene(scenes[1], mirrored(states[0]), mirrored(states[1]), image)
 

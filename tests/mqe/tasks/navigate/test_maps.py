@@ -9,22 +9,25 @@ import torch
 from torch import tensor
 
 from mqe.config import ConfigError
-from mqe.tasks.navigate import NavigateCfg, maps
+from mqe.tasks.navigate import NavigateCfg, maps, room_of
 from mqe.tasks.navigate.map_files import read_maps
 from mqe.tasks.navigate.maps import CUBE, POST, ArenaMap, Placed, Room, draw_maps
+from mqe.world.objects import OBJECTS
 from mqe.world.obstacles import PARKED_HEIGHT
 from tests.support.navigating import navigate_setup
 
 CUBOID = Room(0.85, 1.85)
 
 
+@pytest.mark.parametrize("name", ["cuboid", "cylinder"])
 @pytest.mark.parametrize("family", maps.FAMILIES)
-def test_a_family_draws_maps_with_room(family):
-    drawn = draw_maps(family, 3, 20, CUBOID)
-    assert drawn == draw_maps(family, 3, 20, CUBOID)
-    assert drawn != draw_maps(family, 4, 20, CUBOID)
+def test_a_family_draws_maps_with_room(family, name):
+    room = room_of(OBJECTS[name])
+    drawn = draw_maps(family, 3, 10, room)
+    assert drawn == draw_maps(family, 3, 10, room)
+    assert drawn != draw_maps(family, 4, 10, room)
     for each in drawn:
-        maps.check_map(each, CUBOID, family)
+        maps.check_map(each, room, family)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import tensor
 
+from harl_mapush import config, test
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.policies import make_policy
 from mqe.config import ConfigError
@@ -27,6 +28,7 @@ def test_an_action_shifts_the_planned_sub_goal():
     task.layout(torch.zeros(2, dtype=torch.int64))
     task.begin(torch.ones(2, dtype=torch.bool))
     planned = task.memory[:, :2].clone()
+    subgoal = task.memory[:, 2:4]
     state = SceneState.zeros(2, 2, True, num_obstacles=3)
     state.object_pos[:, :2] = tensor([-2.8, 0.0])
     task.command(tensor([[[0.0, 0.0]], [[1.0, -1.0]]]))
@@ -34,14 +36,14 @@ def test_an_action_shifts_the_planned_sub_goal():
     ahead = torch.nn.functional.normalize(planned[1] - tensor([-2.8, 0.0]), dim=0)
     right = tensor([ahead[1], -ahead[0]])
     shifted = planned[1] + 0.5 * (ahead + right)
-    torch.testing.assert_close(task._subgoal[0], planned[0])
-    torch.testing.assert_close(task._subgoal[1], shifted)
+    torch.testing.assert_close(subgoal[0], planned[0])
+    torch.testing.assert_close(subgoal[1], shifted)
     marker = task.moved_props()
     assert marker.shape == (2, 4, 3)
-    torch.testing.assert_close(marker[:, -1, :2], task._subgoal)
+    torch.testing.assert_close(marker[:, -1, :2], subgoal)
     task.command(tensor([[[1.0, 1.0]]] * 2))  # in the middle of a decision
     task.targets(state)
-    torch.testing.assert_close(task._subgoal[1], shifted)
+    torch.testing.assert_close(subgoal[1], shifted)
     assert task.moved_props() is None
 
 
@@ -73,6 +75,44 @@ def test_an_episode_is_led_to_the_goal(tmp_path):
     assert 0.7 < metrics["spl"] <= 1.0
     assert metrics["object_contact_share"] == 0.0
     assert metrics["shortest_length"] == pytest.approx(2.5, abs=0.1)
+
+
+def test_the_references_scene_observation_actions_and_rewards():
+    settings = {"map": "reference", "num_maps": 2, "decision_period": 5}
+    of_reference = dict.fromkeys(("rewards", "observation"), "reference")
+    task = navigate_setup(1, **settings, **of_reference, actions="arena", failures_end=False).task
+    start = task.layout(torch.zeros(1, dtype=torch.int64))
+    task.begin(torch.ones(1, dtype=torch.bool))
+    state = SceneState.zeros(1, 2, True, num_obstacles=2)
+    state.object_pos[:] = start.object_pos
+    state.object_quat[:] = start.object_quat
+    state.obstacle_pos[0] = tensor([[-2.0, 2.0, 0.3], [2.0, -2.0, 0.3]])
+    state.goal_pos[0, 0] = -5.4 + 3.0
+    task.command(tensor([[[-0.5, 1.0]]]))
+    task.targets(state)
+    subgoal = tensor([-3.5, 5.5])
+    torch.testing.assert_close(task.memory[0, 2:4], subgoal)
+    obs, _ = task.observe(state, task.memory)
+    assert obs.shape == (1, 1, 26)
+    # The reference's frame begins at the wall.
+    assert obs[0, 0, 12:16].tolist() == pytest.approx([3.5, 5.5, 1.6, 0.0])
+    half = math.pi / 8
+    assert obs[0, 0, 16:20].tolist() == pytest.approx([0.0, 0.0, math.sin(half), math.cos(half)])
+    assert obs[0, 0, 20:24].tolist() == pytest.approx([5.0, 2.0, 9.0, -2.0])
+    outcome = task.evaluate(state, state)
+    rewards = dict(zip(task.reward_names, outcome.rewards[:, 0, 0].tolist(), strict=True))
+    to_obstacles = [math.dist(subgoal, place) for place in ((-2.0, 2.0), (2.0, -2.0))]
+    to_planned = float((task.memory[0, :2] - subgoal).norm())
+    assert rewards == pytest.approx(
+        {
+            "success": 0.0,
+            "target": 0.3 / 4.0,
+            "obstacle_nearness": -0.1 * sum(1.0 / (1.0 + d) for d in to_obstacles),
+            "trajectory": 0.5 / (1.0 + to_planned),
+        }
+    )
+    # Both robots are at one place, and on the floor.
+    assert not outcome.terminations.any()
 
 
 def test_contacts_are_told_apart():
@@ -121,6 +161,22 @@ def test_waiting_must_not_pay_more_than_finishing():
 def test_settings_that_do_not_fit_the_team_are_refused(env, cfg, words):
     with pytest.raises(ConfigError, match=words):
         make_env(EnvCfg(num_envs=1, **env), SIM, NavigateCfg(map=str(MAP), **cfg), seed=0)
+
+
+def test_what_the_references_rewards_pay_for_waiting_is_said(caplog):
+    navigate_setup(1, rewards="reference")
+    assert "may pay up to 4800 for never finishing, and 2 for finishing" in caplog.text
+
+
+def test_an_alias_names_the_task():
+    cfg, _ = config.resolve({"task": {"name": "navigate"}}, {})
+    assert cfg.task.name == "go1push_upper"
+
+
+def test_a_team_that_pushes_is_told_how_to_enter_a_suite_of_maps(capsys):
+    assert test.main(["pretrained:cuboid", "--suite", "H1"]) == 2
+    hint = "let it act under a leader: planner --task go1push_upper --set task.team="
+    assert hint in capsys.readouterr().err
 
 
 def test_robots_start_in_a_row_behind_the_object():
