@@ -49,6 +49,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     )
     config.add_import(parser)
     config.add_flags(parser, tuple(config.FLAGS))
+    config.add_other_flags(parser)
     return parser
 
 

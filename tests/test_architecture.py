@@ -224,7 +224,10 @@ def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
         "--num_agents --exp_name "
         "--seed --num_envs --n_rollout_threads --num_env_steps --max_wall_time --init_from "
         "--device --sim --out "
-        "--set --suite".split()
+        "--set --suite "
+        # Of HARL and MAPush; no help shows them.
+        "--lr --episode_length --log_interval --num_workers --run_duration --headless "
+        "--use_tensorboard".split()
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
 from harl_mapush.clients.entries import CLIENTS
-from harl_mapush.config.other_names import NAMES, NOTHING, dotted
+from harl_mapush.config.other_names import ALWAYS, FLAGS, NAMES, NOTHING, dotted
 from harl_mapush.evaluation import pushing
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, register formats
 from harl_mapush.runs.formats import FORMATS
@@ -76,10 +76,14 @@ def settings() -> str:
     parts += ["## `algorithm`", table((*_SETTING_HEAD, "algorithms"), rows)]
     names = [(f"`{name}`", f"`{key}`") for name, key in NAMES.items()]
     names += [(f"`{name}`", advice) for name, advice in NOTHING.items()]
+    flags = [(f"`{flag}`", _codes(other.keys)) for flag, other in FLAGS.items()]
+    flags += [(f"`{flag}`", "so it is always") for flag in ALWAYS]
     parts += [
         "## Names in other libraries",
         "Of HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab. An error suggests ours.",
         table(("there", "here"), names),
+        "`mapush train` also understands these flags of HARL and MAPush:",
+        table(("there", "here"), flags),
     ]
     return _join(parts)
 

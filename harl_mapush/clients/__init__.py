@@ -18,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from harl_mapush.clients.harl_registration import import_logger
 
         return import_logger()
+    if name == "MAPushHAPPORunner":
+        from harl_mapush.clients.harl_registration import import_runner
+
+        return import_runner()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

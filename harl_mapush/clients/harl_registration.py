@@ -128,6 +128,28 @@ def import_logger(path: str | Path | None = None) -> type:
     return _logger_of(_import("harl.common.base_logger").BaseLogger)
 
 
+def import_runner(path: str | Path | None = None) -> type:
+    """Return ``MAPushHAPPORunner``, upstream's runner of HAPPO in the environment ``mapush``.
+
+    It takes the three dictionaries of HARL's runners. Raises ConfigError where HARL is missing.
+    """
+    register_with_harl(path)
+    return _runner_of(_import("harl.runners").RUNNER_REGISTRY["happo"])
+
+
+@functools.cache
+def _runner_of(base: type) -> type:
+    class MAPushHAPPORunner(base):  # type: ignore[misc, valid-type]
+        """Upstream's runner of HAPPO, whatever name of an environment its arguments have."""
+
+        def __init__(
+            self, args: Mapping[str, Any], algo_args: dict[str, Any], env_args: dict[str, Any]
+        ) -> None:
+            super().__init__({**args, "env": ENV_NAME}, algo_args, env_args)
+
+    return MAPushHAPPORunner
+
+
 @functools.cache
 def _logger_of(base: type) -> type:
     return make_logger(base)

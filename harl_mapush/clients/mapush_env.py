@@ -5,12 +5,14 @@ runners pass it.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from harl_mapush import config
@@ -32,6 +34,13 @@ KEYS = {
 }
 SECTIONS = ("env", "sim", "task")  # what a dotted key may begin with
 TEAM_REWARD = "team_reward"
+# Keys of MAPush's fork for HARL that ask for what is always so; the other values cannot be had.
+ALWAYS = {"headless": True, "record_video": False}
+_NEVER = {
+    "headless": "headless: no window is ever opened here; to watch a team say mapush play",
+    "record_video": "record_video: a training films nothing; to film a team say mapush film",
+}
+_REMEMBERED = 1000  # episodes of each deque
 
 
 def long_key(key: str) -> str:
@@ -121,14 +130,37 @@ class MAPushEnv(HarlEnv):
             env = self._make(self._cfg.runner.seed)
         team_reward = team_reward_of(settings, getattr(self._cfg.task, "state_type", "EP"))
         self._picture: WorldPicture | None = None
+        # Of the last episodes, as in MAPush's fork; a broken one is none.
+        self.episode_success: deque[float] = deque(maxlen=_REMEMBERED)
+        self.episode_collision: deque[float] = deque(maxlen=_REMEMBERED)
+        self.episode_lengths: deque[float] = deque(maxlen=_REMEMBERED)  # [s]
+        self.episode_collaboration: deque[float] = deque(maxlen=_REMEMBERED)
         super().__init__(env, team_reward, env.report.headline)
 
     def step(self, actions: Any) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
         """Apply actions for one decision; see ``HarlEnv.step``."""
         result = super().step(actions)
-        if self._picture is not None and result[3][0].all():
+        is_done = np.atleast_1d(result[3].all(axis=1))
+        if is_done.any():
+            self._remember(is_done, result[4])
+        if self._picture is not None and is_done[0]:
             self._picture.cut()
         return result
+
+    @property
+    def num_envs(self) -> int:
+        """Number of worlds, HARL's ``n_threads``."""
+        return self.n_threads
+
+    @property
+    def env_cfg(self) -> RunCfg:
+        """The settings of the worlds."""
+        return self._cfg
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the worlds."""
+        return self.env.device
 
     def seed(self, seed: int) -> None:
         """Rebuild the worlds with another sequence of episodes; call ``reset`` next.
@@ -156,6 +188,20 @@ class MAPushEnv(HarlEnv):
     def _make(self, seed: int) -> MultiAgentEnv:
         return make_env(self._cfg.env, self._cfg.sim, self._cfg.task, seed)
 
+    def _remember(self, is_done: NDArray[np.bool_], infos: Infos) -> None:
+        """Append the metrics of the episodes that ended, as far as the task has them."""
+        ended = [i for i in np.flatnonzero(is_done) if "broken" not in infos[i][0]]
+        for name, values in (
+            ("success", self.episode_success),
+            ("collision", self.episode_collision),
+            ("episode_time_s", self.episode_lengths),
+            ("collaboration_degree", self.episode_collaboration),
+        ):
+            if name in self.env.episode_metrics:
+                metric = self.env.episode_metrics[name].cpu().numpy()
+                # A metric that does not count for an episode is NaN.
+                values.extend(float(metric[i]) for i in ended if np.isfinite(metric[i]))
+
     def _release(self) -> None:
         if self._picture is not None:
             self._picture.close()
@@ -174,6 +220,10 @@ def _spellings(settings: Mapping[str, Any]) -> dict[str, str]:
     spellings: dict[str, str] = {}
     for key, value in settings.items():
         if key == TEAM_REWARD or value is None:
+            continue
+        if key in ALWAYS:
+            if value is not ALWAYS[key]:
+                raise ConfigError(_NEVER[key])
             continue
         long = long_key(key)
         if long in spellings:

@@ -122,6 +122,28 @@ def add_flags(parser: Arguments, flags: Sequence[str]) -> None:
     )
 
 
+def add_other_flags(parser: Arguments) -> None:
+    """Add the flags of HARL's and MAPush's trainings, which no help shows."""
+    for flag in other_names.FLAGS:
+        parser.add_argument(flag, help=argparse.SUPPRESS)
+    for flag in other_names.ALWAYS:
+        parser.add_argument(flag, nargs="?", help=argparse.SUPPRESS)
+
+
+def _other_flag_values(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the values of other libraries' flags, and name our settings in a line each."""
+    layers = []
+    for flag, other in other_names.FLAGS.items():
+        given = getattr(arguments, flag.strip("-"), None)
+        if given is None:
+            continue
+        texts = [f"{key}={other.value(given)}" for key in other.keys]
+        layers += [assignment(text) for text in texts]
+        said = " ".join(f"--set {text}" for text in texts)
+        sys.stderr.write(f"Note: {flag} {printable(given)} is {printable(said)} here.\n")
+    return layers
+
+
 def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the nested values of the suite, the flags and every ``--set``; later ones win."""
     layers: list[dict[str, Any]] = []
@@ -133,6 +155,7 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
         if given is not None:
             section, _, name = key.partition(".")
             layers.append({section: {name: parse_yaml(given, flag) if flag in _NUMBERS else given}})
+    layers += _other_flag_values(arguments)
     layers += [assignment(text) for text in arguments.set]
     for text in arguments.set:
         _check_foreign(text.partition("=")[0].strip())

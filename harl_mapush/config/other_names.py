@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 # Of HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab.
 NAMES = {
@@ -39,6 +39,11 @@ NAMES = {
 }
 NOTHING = {
     "headless": "training never opens a window; leave it out",
+    "use_tensorboard": "every run writes curves for TensorBoard; leave it out",
+    "eval_interval": "say --set runner.evaluation_interval=ENV_STEPS (env steps, not rollouts)",
+    "save_interval": "say --set runner.checkpoint_interval=ENV_STEPS (env steps, not rollouts)",
+    "record_video": "to film a team say mapush film CHECKPOINT --out FILE",
+    "warmup_episodes": "say --set algorithm.warmup=TRANSITIONS (transitions, not episodes)",
     "sim_device": "say --device",
     "rl_device": "say --device",
     "checkpoint": "to continue a run say --resume RUN, to start from its networks --init_from RUN",
@@ -46,6 +51,25 @@ NOTHING = {
     "render": "to watch say mapush play CHECKPOINT",
     "cuda": "say --device cuda",
 }
+
+
+class OtherFlag(NamedTuple):
+    """A flag of HARL's or MAPush's training that ours understands under its own name."""
+
+    keys: tuple[str, ...]  # the settings that it gives a value
+    value: Callable[[str], str] = str  # of these settings, as --set takes it
+
+
+# HARL counts an interval in rollouts as we do; ``run_duration`` are seconds.
+FLAGS = {
+    "--lr": OtherFlag(("algorithm.learning_rate", "algorithm.critic_learning_rate")),
+    "--episode_length": OtherFlag(("runner.num_steps",)),
+    "--log_interval": OtherFlag(("logger.interval",)),
+    "--num_workers": OtherFlag(("runner.collectors",)),
+    "--run_duration": OtherFlag(("runner.max_wall_time",), lambda seconds: f"{seconds}s"),
+}
+# Flags that ask for what every run does.
+ALWAYS = ("--headless", "--use_tensorboard")
 
 
 def hint(name: str, classes: Mapping[str, type]) -> str | None:

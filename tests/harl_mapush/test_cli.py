@@ -526,3 +526,32 @@ def test_graphics_that_do_not_exist_are_an_exception_to_a_library(
     )
     assert done.returncode == 0
     assert done.stdout.startswith("MUJOCO_GL=vulkan: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "section", "expected"),
+    [
+        ("--lr 0.001", "algorithm", {"learning_rate": 0.001, "critic_learning_rate": 0.001}),
+        ("--episode_length 200", "runner", {"num_steps": 200}),
+        ("--log_interval 5", "logger", {"interval": 5}),
+        ("--num_workers 4", "runner", {"collectors": 4}),
+        ("--run_duration 3600", "runner", {"max_wall_time": "3600s"}),
+        ("--headless", "env", {}),
+        ("--headless True --use_tensorboard", "env", {}),
+    ],
+)
+def test_flags_of_harl_and_mapush_do_what_they_ask(words, section, expected, capsys) -> None:
+    parser = train.make_parser()
+    arguments = parser.parse(["--num_envs", "500", *words.split()])
+    values = config.flag_values(arguments)
+    assert values == {"env": {"num_envs": 500}} | ({section: expected} if expected else {})
+    said = capsys.readouterr().err
+    assert said.count("\n") == bool(expected)
+    for key, value in expected.items():
+        assert f"--set {section}.{key}={value}" in said
+    assert words.split()[0] not in parser.format_help()
+
+
+def test_our_own_flag_wins_over_another_librarys() -> None:
+    arguments = train.make_parser().parse(["--lr", "1", "--set", "algorithm.learning_rate=2"])
+    assert config.flag_values(arguments)["algorithm"]["learning_rate"] == 2

@@ -373,16 +373,20 @@ def test_a_suggestion_is_near_or_missing(capsys) -> None:
     assert "suits is no folder; did you mean suites?" in capsys.readouterr().err
     assert cli.main(["nothing"]) == 2
     assert "did you mean" not in capsys.readouterr().err
-    assert train.main(["--log_interval", "3"]) == 2
+    assert train.main(["--logging", "3"]) == 2
     error = capsys.readouterr().err
-    assert "unknown argument '--log_interval' (allowed: --help," in error
+    assert "unknown argument '--logging' (allowed: --help," in error
 
 
 @pytest.mark.parametrize(
     "argv, words",
     [
-        (("--lr", "3"), "say --set algorithm.learning_rate=VALUE"),
-        (("--headless",), "training never opens a window"),
+        (("--actor_lr", "3"), "say --set algorithm.learning_rate=VALUE"),
+        # The fork's: intervals of rollouts, and of episodes.
+        (("--eval_interval", "25"), "say --set runner.evaluation_interval=ENV_STEPS (env steps"),
+        (("--save_interval", "50"), "say --set runner.checkpoint_interval=ENV_STEPS (env steps"),
+        (("--warmup_episodes", "2"), "say --set algorithm.warmup=TRANSITIONS (transitions"),
+        (("--record_video",), "to film a team say mapush film CHECKPOINT --out FILE"),
         (
             ("--clip_param=0.1",),
             "there is no --clip_param here; say --set algorithm.clip_param=VALUE",

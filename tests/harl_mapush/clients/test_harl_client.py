@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from harl_mapush import test, train
+from harl_mapush import clients, test, train
 from harl_mapush.clients import harl_registration, register_with_harl, run_harl
 from harl_mapush.interop.harl_files import DEFAULTS
 from harl_mapush.runs import checkpoint
@@ -111,6 +111,18 @@ def test_only_our_name_comes_to_us(stub) -> None:
         assert module(place).get_task_name("smac", {}) == ("upstream", "smac", {})
         assert module(place).get_task_name("mapush", {"object": "tblock"}) == name
         assert module(place).get_task_name("mapush", {"task": "go1_velocity"}) == "go1_velocity"
+
+
+def test_the_forks_runner_is_upstreams_in_our_environment(stub) -> None:
+    class Runner:
+        def __init__(self, *arguments) -> None:
+            self.arguments = arguments
+
+    module("runners").RUNNER_REGISTRY = {"happo": Runner}
+    runner = clients.MAPushHAPPORunner({"algo": "happo", "env": "dexhands"}, {}, {"device": "cpu"})
+    assert type(runner).__name__ == "MAPushHAPPORunner"
+    given = ({"algo": "happo", "env": "mapush"}, {}, {"device": "cpu"})
+    assert runner.arguments == given
 
 
 def test_defaults_and_logger_are_found_by_name(stub) -> None:

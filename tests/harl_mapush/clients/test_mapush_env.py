@@ -394,6 +394,36 @@ def test_settings_that_cannot_be_are_named_as_the_user_wrote_them(settings, said
         MAPushEnv(settings)
 
 
+# As in MAPush's fork for HARL
+
+
+def test_the_forks_settings_and_attributes_have_their_meaning(monkeypatch) -> None:
+    env = push(monkeypatch, headless=True, record_video=False, episode_length_s=0.2)
+    assert (env.num_envs, env.device, env.env_cfg.env.num_envs) == (3, torch.device("cpu"), 3)
+    assert env.reset()[2] is None
+    for _ in range(20):
+        env.step(np.zeros((3, 2, 3)))
+    assert list(env.episode_success) == [0.0] * 6
+    assert list(env.episode_collision) == [0.0] * 6
+    assert list(env.episode_lengths) == pytest.approx([0.2] * 6)
+    # The degree of collaboration counts for successes alone.
+    assert not env.episode_collaboration
+    assert env.episode_success.maxlen == 1000
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"headless": False}, "^headless: no window is ever opened here"),
+        ({"record_video": True}, "^record_video: .* say mapush film"),
+    ],
+)
+def test_what_the_fork_had_and_a_training_here_has_not_is_named(wrong, said) -> None:
+    with pytest.raises(ConfigError, match=said):
+        MAPushEnv(wrong)
+
+
 # Towards upstream
 
 

@@ -1,0 +1,61 @@
+"""``make_mqe_env``, as scripts for MQE and MAPush call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from mqe.config import ConfigError, build, merge, unknown
+from mqe.env.environment import MultiAgentEnv
+from mqe.registry import TASKS, SimCfg, make_env
+from mqe.tasks.entry import EnvCfg
+
+_SECTIONS = ("env", "sim", "task")
+# Arguments of MQE's command line, and the settings that they are here.
+_ARGUMENTS = {
+    "num_envs": ("env", "num_envs"),
+    "num_agents": ("env", "num_agents"),
+    "sim_device": ("sim", "device"),
+}
+
+
+class MqeCfg(NamedTuple):
+    """The settings of an environment."""
+
+    env: EnvCfg
+    sim: SimCfg
+    task: Any
+
+
+def make_mqe_env(
+    task: str,
+    args: Any = None,
+    custom_cfg: Callable[[dict[str, Any]], Any] | Mapping[str, Any] | None = None,
+) -> tuple[MultiAgentEnv, MqeCfg]:
+    """Return an environment and its settings.
+
+    Of ``args`` count ``num_envs``, ``num_agents``, ``sim_device`` and ``seed``. ``custom_cfg`` are
+    settings of the sections ``env``, ``sim`` and ``task``, or a function that changes a dictionary
+    of them. ``step`` of the environment returns a ``TimeStep`` (``mqe/vec_env.py``). Raises
+    ConfigError for a name or value that cannot be.
+    """
+    cfg_class = TASKS.find(task, "task").cfg
+    sections: dict[str, Any] = {"task": {"name": task}}
+    for argument, (section, key) in _ARGUMENTS.items():
+        value = getattr(args, argument, None)
+        if value is not None:
+            sections = merge(sections, {section: {key: value}})
+    if callable(custom_cfg):
+        sections = custom_cfg(sections) or sections
+    elif custom_cfg is not None:
+        sections = merge(sections, custom_cfg)
+    for section in sections:
+        if section not in _SECTIONS:
+            raise ConfigError(f"custom_cfg: {unknown('section', section, _SECTIONS)}")
+    cfg = MqeCfg(
+        build(EnvCfg, sections.get("env", {}), "env"),
+        build(SimCfg, sections.get("sim", {}), "sim"),
+        build(cfg_class, sections["task"], "task"),
+    )
+    seed = getattr(args, "seed", None)
+    return make_env(cfg.env, cfg.sim, cfg.task, 1 if seed is None else seed), cfg
