@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -38,15 +39,23 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def imports(path: Path) -> set[str]:
+@functools.cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return the nodes of a file's syntax tree."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
+def imports(path: Path) -> frozenset[str]:
+    """Return the names that a file imports, with their modules."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
@@ -80,11 +89,7 @@ def test_formulas_are_chosen_where_an_algorithm_is_built(path: Path) -> None:
         "harl_mapush/algorithms/off_policy.py": 1,
         "harl_mapush/learning/settings.py": 2,
     }
-    asked = [
-        node
-        for node in ast.walk(ast.parse(path.read_text()))
-        if getattr(node, "attr", None) == "compat"
-    ]
+    asked = [node for node in nodes(path) if getattr(node, "attr", None) == "compat"]
     assert len(asked) == expected.get(name(path), 0)
 
 
@@ -161,7 +166,7 @@ def test_the_world_knows_no_parameter_of_a_learner(path: Path) -> None:
     of_learners = ("actor_agent", "critic_agent", "base.mlp", "act.action_out", "fc_mean")
     strings = [
         node.value
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
     assert not [text for text in strings if any(word in text for word in of_learners)]
@@ -201,7 +206,7 @@ def test_simulators_know_nothing_of_tasks(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_libraries_do_not_print(path: Path) -> None:
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
     assert not [
         call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"
     ]

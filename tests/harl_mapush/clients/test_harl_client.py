@@ -230,6 +230,8 @@ def test_upstreams_runners_train_and_we_measure_them(algo: str, tmp_path, capsys
         "cpu",
         "--baselines",
         "0",
+        "--set",
+        "task.episode_length_s=0.4",
         "--json",
         str(out),
     ]

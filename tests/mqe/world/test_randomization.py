@@ -66,8 +66,22 @@ def test_every_setting_is_tried_here():
     assert set(SHOWN) == {field.name for field in dataclasses.fields(RandomizationCfg)}
 
 
-@pytest.mark.parametrize("sim", ["mujoco", "warp"])
-@pytest.mark.parametrize("name", SHOWN)
+# The other settings act above the simulator.
+OF_THE_SIMULATOR = (
+    "object_mass",
+    "object_friction",
+    "ground_friction",
+    "payload",
+    "motor_strength",
+    "kick_speed",
+    "lost_robots",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "sim"),
+    [*((name, "mujoco") for name in SHOWN), *((name, "warp") for name in OF_THE_SIMULATOR)],
+)
 def test_a_setting_changes_what_happens(name, sim):
     if sim == "warp":
         pytest.importorskip("mujoco_warp")
