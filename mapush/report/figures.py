@@ -146,7 +146,7 @@ def from_above(
     above.plot(starts[:, 0], starts[:, 1], "k|", markersize=8, label="start")
     if success_radius is not None:
         disc = {"facecolor": "#2a9d4a22", "edgecolor": "#2a9d4a", "linestyle": "--"}
-        above.add_patch(Circle((0.0, 0.0), success_radius, label="success", **disc))
+        above.add_patch(Circle((0.0, 0.0), success_radius, label="success radius", **disc))
     above.plot(0.0, 0.0, "*", color="#e0b000", markeredgecolor="k", markersize=12, label="goal")
     above.set_aspect("equal", adjustable="datalim")
     above.set_title("paths of the object, with the goal at the origin")

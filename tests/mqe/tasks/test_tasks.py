@@ -210,6 +210,8 @@ ALLOWED = {
         "go1push_mid",
         "collision",
     },  # of the files that it reads
+    # The deques that the fork's environment has.
+    "harl_mapush/clients/mapush_env.py": {"success", "collision", "collaboration_degree"},
     "harl_mapush/callbacks/logger.py": {"success_rate"},  # shows it first, where it is
     "harl_mapush/runs/provenance.py": {"success_rate"},  # and beside a run's settings
     "harl_mapush/clients/run_openrl.py": {"go1push_mid"},  # and of OpenRL

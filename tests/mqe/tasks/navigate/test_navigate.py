@@ -55,10 +55,10 @@ def test_a_goal_from_outside_takes_the_planners_place_for_one_decision():
     goal_of_the_map = env.state.goal_pos.clone()
     env.set_goal(goal, tensor([True, False]))
     env.step(torch.zeros(2, 1, 2))
-    torch.testing.assert_close(env.task._subgoal, torch.stack((goal[0], planned)))
+    torch.testing.assert_close(env.task._plan.subgoal, torch.stack((goal[0], planned)))
     assert torch.equal(env.state.goal_pos, goal_of_the_map)
     env.step(torch.zeros(2, 1, 2))
-    assert not torch.allclose(env.task._subgoal[0], goal[0], atol=0.1)
+    assert not torch.allclose(env.task._plan.subgoal[0], goal[0], atol=0.1)
     env.close()
 
 
