@@ -108,6 +108,24 @@ class Planar(Protocol):
         ...
 
 
+class EntityBlock(NamedTuple):
+    """The numbers of several entities of one kind, one entity after the other, in a flat vector.
+
+    The first number of an entity is 1 if the entity is there, and 0 if not. The order of entities
+    has no meaning.
+    """
+
+    kind: str  # for instance "others", the other robots
+    start: int  # place of the first entity's first number
+    num_entities: int
+    size: int  # numbers of one entity
+
+    @property
+    def end(self) -> int:
+        """Place behind the last number."""
+        return self.start + self.num_entities * self.size
+
+
 class TeamSpec(NamedTuple):
     """Sizes and properties of the environment that a team is built for."""
 
@@ -118,6 +136,11 @@ class TeamSpec(NamedTuple):
     mirror: MirrorImage | None = None  # if left and right are alike
     planar: Planar | None = None  # for a learned model of the worlds
     is_trained: bool = False  # whether the run starts with trained networks
+    # Sets in observations and in states; all other numbers are those of the agent or the world.
+    obs_sets: tuple[EntityBlock, ...] = ()
+    state_sets: tuple[EntityBlock, ...] = ()
+    # The number of an observation that is 1 if the agent takes part; None: all agents always do.
+    presence: int | None = None
 
     @property
     def num_agents(self) -> int:

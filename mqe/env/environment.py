@@ -111,7 +111,8 @@ class MultiAgentEnv:
             )
         self.randomization = randomization
         if randomization.has_losses:
-            task.excuse_robots(randomization.is_out)
+            randomization.tracks_away = self.spec.presence is not None
+            task.excuse_robots(randomization.is_out, randomization.is_away)
 
         # Of the present episodes.
         self._state: SceneState | None = None

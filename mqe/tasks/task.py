@@ -13,7 +13,7 @@ from torch import Tensor
 from mqe.config import ConfigError
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.tasks.terms import EpisodeFeatures, Memory, TaskTerms, Terminated, Worlds
-from mqe.vec_env import Mirror, MirrorImage, Planar, TeamSpec
+from mqe.vec_env import EntityBlock, Mirror, MirrorImage, Planar, TeamSpec
 from mqe.world.layout import Layout
 from mqe.world.state import SceneState
 
@@ -112,9 +112,10 @@ class Task(Protocol):
         """Run frozen networks over blocks of ``worlds``; called before the first step."""
         ...
 
-    def excuse_robots(self, is_out: Tensor) -> None:
+    def excuse_robots(self, is_out: Tensor, is_away: Tensor) -> None:
         """Expect nothing of the robots that are True in ``is_out`` (N, A), live: they are dead or
-        absent; called before the first step.
+        absent. Those of ``is_away`` (N, A) take no part at present: they may also be late. Called
+        before the first step.
         """
         ...
 
@@ -136,6 +137,9 @@ class TaskDefaults:
     decision_period = 1
     mirror: MirrorImage | None = None
     planar: Planar | None = None
+    obs_sets: tuple[EntityBlock, ...] = ()
+    state_sets: tuple[EntityBlock, ...] = ()
+    presence: int | None = None
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
         """Remember nothing of ``num_envs`` worlds; ``observation_noise`` is the same for every
@@ -154,6 +158,9 @@ class TaskDefaults:
             self.state_type,
             self.mirror,
             self.planar,
+            obs_sets=self.obs_sets,
+            state_sets=self.state_sets,
+            presence=self.presence,
         )
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
@@ -171,7 +178,7 @@ class TaskDefaults:
     def use_blocks(self, worlds: ActiveWorlds) -> None:
         """Do nothing: there is no network."""
 
-    def excuse_robots(self, is_out: Tensor) -> None:
+    def excuse_robots(self, is_out: Tensor, is_away: Tensor) -> None:
         """Do nothing: nothing is expected of a single robot."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -203,6 +210,9 @@ class TermTask(TaskDefaults, ABC):
         """
         self.obs_sizes = (terms.observations.size,) * worlds.num_agents
         self.state_size = terms.state.size
+        self.obs_sets = terms.observations.blocks
+        self.state_sets = terms.state.blocks
+        self.presence = terms.observations.presence
         super().__init__(worlds.num_envs, torch.device(worlds.device))
         if memory is not None:
             self.memory = memory

@@ -25,12 +25,14 @@ from torch import Tensor
 
 from mqe.config import ConfigError
 from mqe.extensions import Registry
-from mqe.vec_env import Mirror
+from mqe.vec_env import EntityBlock, Mirror
 from mqe.world.scene import STEP_DT
 
 _T = TypeVar("_T", bound="Term")
 # Numbers given as they are, or by the settings of the task.
 Signs = tuple[float, ...] | Callable[[Any], tuple[float, ...] | None] | None
+# The term of an observation that is 1 for an agent that takes part, and 0 for others.
+PRESENT = "present"
 
 
 class Worlds(NamedTuple):
@@ -104,8 +106,9 @@ class Term:
 class ObservationTerm(Term):
     """A part of what an agent observes, (N, A, ...), or of the critic's state.
 
-    A term ``over`` entities is (N, A, entities, ...) in an observation and (N, robots, ...) in a
-    state: ``numbers``, signs, index and noise are then those of one entity.
+    A term ``over`` entities is (N, A, entities, ...) in an observation and (N, entities, ...) in a
+    state: ``numbers``, signs, index and noise are then those of one entity. With ``is_set`` their
+    order has no meaning, and an entity's first number is 1 if it is there; all are 0 if not.
     """
 
     # The names of its numbers; by default the name of the term and a number from 0.
@@ -115,7 +118,12 @@ class ObservationTerm(Term):
     mirror_signs: Signs = None
     mirror_index: tuple[int, ...] | None = None
     noise: float | tuple[float, ...] = 1.0  # times ``env.randomize.observation_noise``
-    over: str | None = None  # "teammates" (observation) or "robots" (state)
+    # What the entities are: "teammates" (observation) or "robots" (state), named as the robots of
+    # the team are; others are numbered.
+    over: str | None = None
+    is_set: bool = False
+    # The entity whose place each takes in the mirror, given the settings; None: each its own.
+    mirror_entities: Callable[[Any], Sequence[int] | None] = lambda cfg: None
 
 
 @dataclass(frozen=True)
@@ -225,8 +233,28 @@ class ObservationTerms(TermList[ObservationTerm]):
         return _cat([value.flatten(2) for value in self.values(features)], dim=-1)
 
     def number_names(self, entities: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of all numbers, where ``entities`` are those of terms over some."""
+        """Return the names of all numbers, where ``entities`` are those of terms over robots."""
         return tuple(name for part in self._layout for name in part.number_names(entities))
+
+    @property
+    def blocks(self) -> tuple[EntityBlock, ...]:
+        """The sets among the terms, at their places."""
+        blocks = []
+        start = 0
+        for part in self._layout:
+            block = part.block(start)
+            if block is not None:
+                blocks.append(block)
+            start += part.num_numbers
+        return tuple(blocks)
+
+    @property
+    def presence(self) -> int | None:
+        """The place of the number that is 1 for an agent that takes part; None if there is none."""
+        if PRESENT not in self.terms:
+            return None
+        before = self.names.index(PRESENT)
+        return sum(part.num_numbers for part in self._layout[:before])
 
     @cached_property
     def mirror(self) -> Mirror | None:
@@ -289,6 +317,18 @@ class _Part:
         self._num_entities = len(numbers)
         self._size = math.prod(numbers.shape[1:])
 
+    @property
+    def num_numbers(self) -> int:
+        """Return the number of numbers of all entities."""
+        return self._size * self._num_entities
+
+    def block(self, start: int) -> EntityBlock | None:
+        """Return the term as a set whose numbers begin at ``start``; None if it is no set."""
+        if not self._term.is_set:
+            return None
+        assert self._term.over is not None
+        return EntityBlock(self._term.over, start, self._num_entities, self._size)
+
     def noise(self) -> list[float]:
         """Return the noise scale of every number."""
         noise = self._term.noise
@@ -301,6 +341,8 @@ class _Part:
         numbers = self._term.numbers
         if self._term.over is not None:
             assert numbers is not None
+            if self._term.is_set:
+                entities = [f"{self._term.over}{k}" for k in range(self._num_entities)]
             return [f"{entity}_{number}" for entity in entities for number in numbers]
         if numbers is None:
             return [f"{self._name}_{k}" for k in range(self._size)]
@@ -319,8 +361,8 @@ class _Part:
                 f"{self._size - len(signs):+d} in all; correct them where the term is registered"
             )
         index = self._term.mirror_index or range(self._size)
-        starts = range(0, self._size * self._num_entities, self._size)
-        places = [start + place for start in starts for place in index]
+        entities = self._term.mirror_entities(cfg) or range(self._num_entities)
+        places = [entity * self._size + place for entity in entities for place in index]
         return places, list(signs) * self._num_entities
 
 

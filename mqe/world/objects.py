@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +27,7 @@ ROBOT_FRICTION = 1.0  # the reference's importer default
 ROBOT_FLOOR_FRICTION = 0.5 * (ROBOT_FRICTION + FLOOR_FRICTION)  # 0.55
 INERTIAS = ("physical", "reference")
 REST_SPEED = 0.02  # [m/s] an object slower than this rests
+NUM_OUTLINE_POINTS = 16
 
 _Number = TypeVar("_Number", float, Tensor)
 
@@ -239,6 +240,52 @@ class Footprint:
         point.
         """
         return self.polygon.inward_normal(points)
+
+    @cached_property
+    def outline_points(self) -> Tensor:
+        """(16, 2) [m] points of the true outline, object frame.
+
+        They are the furthest points of the object on rays from its origin. Bearings are even round
+        a square; a long object stretches them. Point 15 - k is the image of point k in the object's
+        x axis, and point 7 - k (modulo 16) that in its y axis, if it is alike on both sides.
+        """
+        reach = np.array([[abs(x) for x in corner] for corner in self._corners()]).max(axis=0)
+        angle = (np.arange(NUM_OUTLINE_POINTS) + 0.5) * (2.0 * math.pi / NUM_OUTLINE_POINTS)
+        rays = reach * np.stack((np.cos(angle), np.sin(angle)), axis=1)
+        rays /= np.linalg.norm(rays, axis=1, keepdims=True)
+        furthest = np.max([_ray_exits(geom, rays) for geom in self.cfg.geoms], axis=0)
+        points = rays * furthest[:, None]
+        return torch.tensor(points, dtype=torch.float32, device=self.polygon.vertices.device)
+
+    def _corners(self) -> list[tuple[float, float]]:
+        """Return opposite corners of every part's bounding rectangle [m], object frame."""
+        corners = []
+        for geom in self.cfg.geoms:
+            half_x = geom.size[0]
+            half_y = geom.size[0]
+            if geom.type == "box":
+                half_x = 0.5 * geom.size[0]
+                half_y = 0.5 * geom.size[1]
+            x, y, _ = geom.pos
+            corners += [(x - half_x, y - half_y), (x + half_x, y + half_y)]
+        return corners
+
+
+def _ray_exits(geom: GeomCfg, rays: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the distances (R,) [m] at which rays (R, 2) from the origin leave a part seen from
+    above; 0 for rays that miss it.
+    """
+    center = np.array(geom.pos[:2])
+    if geom.type == "box":
+        half_size = 0.5 * np.array(geom.size[:2])
+        sides = np.stack((center - half_size, center + half_size))[:, None] / rays
+        enters = sides.min(axis=0).max(axis=1)
+        leaves = sides.max(axis=0).min(axis=1)
+        return np.where(leaves >= np.maximum(enters, 0.0), leaves, 0.0)
+    along = rays @ center
+    square = along**2 - center @ center + geom.size[0] ** 2
+    leaves = along + np.sqrt(np.maximum(square, 0.0))
+    return np.where((square >= 0.0) & (leaves > 0.0), leaves, 0.0)
 
 
 def object_floor_friction(friction: _Number) -> _Number:

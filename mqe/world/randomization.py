@@ -246,6 +246,9 @@ class Randomization:
         # (N, A) robots without power in the present control step, live; and with the absent ones.
         self.is_dead = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
         self.is_out = torch.zeros_like(self.is_dead)
+        # And with the late ones that still wait; up to date if ``tracks_away``.
+        self.is_away = torch.zeros_like(self.is_dead)
+        self.tracks_away = False
         kick = [bounds(cfg.kick_speed), (0.0, TWO_PI)] * scene.num_robots
         self._step = UniformRanges([(-cfg.latency_jitter, cfg.latency_jitter), *kick], device)
         zero = torch.zeros(num_envs, dtype=torch.int64, device=device)
@@ -266,6 +269,9 @@ class Randomization:
         if self.has_latency or self.changes_actions:
             # Worlds in the middle of an episode draw the same numbers again.
             self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))
+        if self.has_losses and self.tracks_away:
+            away = self._away(torch.zeros_like(episode))
+            self.is_away.copy_(torch.where(mask.unsqueeze(1), away, self.is_away))
 
     def actions_in_force(self, actions: Tensor, step: Tensor) -> Tensor:
         """Return the actions (N, A, U) in force in control step ``step`` (N,), where ``actions``
@@ -307,6 +313,8 @@ class Randomization:
             return targets
         self.is_dead.copy_(self._lost("dead") & self._is_past_loss(step))
         self.is_out.copy_(self.is_dead | self._lost("absent"))
+        if self.tracks_away:
+            self.is_away.copy_(self._away(step))
         return torch.where(self.is_dead.unsqueeze(-1), joint_pos, targets)
 
     def _lost(self, way: str) -> Tensor:
@@ -317,6 +325,12 @@ class Randomization:
         is_lost = self._loss.chance < self.cfg.lost_share
         is_this_way = self._loss.way.floor() == ways.index(way)
         return is_lost & is_this_way & (self._agent == self._loss.agent.floor())
+
+    def _away(self, step: Tensor) -> Tensor:
+        """Return the robots (N, A) that take no part in control step ``step`` (N,)."""
+        is_past = self._is_past_loss(step)
+        is_waiting = self._lost("late") & ~is_past
+        return (self._lost("dead") & is_past) | self._lost("absent") | is_waiting
 
     def _is_past_loss(self, step: Tensor) -> Tensor:
         """Return whether control step ``step`` (N,) is after the episode's loss, (N, 1)."""

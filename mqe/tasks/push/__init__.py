@@ -24,6 +24,7 @@ _FRICTION = 1  # stream: the object's friction of each world, drawn once
 USUAL: dict[str, Any] = {
     "close_share": 0.0,
     "tangled_share": 0.0,
+    "entity_dropout": 0.0,
     "success_radius": PushCfg.success_radius,
     "success_heading": None,
     "success_rest_s": 0.0,

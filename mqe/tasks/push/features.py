@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mqe.tasks.push.entities import Roster
 from mqe.tasks.push.terminations import Posture, success
 from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Terminated
 from mqe.world.collapse import CollapseTimers
@@ -74,6 +75,7 @@ class PushConstants:
         observed = [[a, *row[1:]] for row in order]
         self.observed = torch.tensor(observed, dtype=torch.int64, device=device)
         self.nan = torch.tensor(torch.nan, device=device)
+        self.max_robots = cfg.max_robots
 
     def heading_error(self, object_yaw: Tensor) -> Tensor:
         """Return the turn (N,) [rad] from the nearest of the object's equal headings to the goal's.
@@ -159,11 +161,17 @@ class TangleTimers:
 class SceneFeatures:
     """Quantities of one moment, planar unless said otherwise."""
 
-    def __init__(self, state: SceneState, constants: PushConstants) -> None:
-        """Describe ``state``."""
+    def __init__(
+        self, state: SceneState, constants: PushConstants, memory: Tensor | None = None
+    ) -> None:
+        """Describe ``state``; ``memory`` (N, C) holds the ``Roster`` of observations as sets.
+
+        Without it all robots take part and observe one another.
+        """
         self.state = state
         self.constants = constants
         self.pairs = constants.pairs
+        self._memory = memory
 
     @cached_property
     def offset(self) -> Tensor:
@@ -309,6 +317,24 @@ class SceneFeatures:
         turning = self.state.yaw_rate.unsqueeze(-1)
         own = heading[:, : self.constants.num_agents]
         return torch.cat((places, own, velocities, turning), dim=-1)
+
+    @cached_property
+    def roster(self) -> Roster:
+        """Which robots take part, and which others each of them observes."""
+        memory = self._memory
+        if memory is None or not memory.shape[1]:
+            size = Roster.size(self.constants.num_agents)
+            memory = self.state.goal_distance.new_ones(1, size).expand(len(self.state.yaw), -1)
+        return Roster(memory, self.constants.num_agents)
+
+    @cached_property
+    def outline(self) -> Tensor:
+        """(N, P, 2) [m] from the object's origin to points of its outline, along the arena's
+        axes.
+        """
+        points = self.constants.footprint.outline_points
+        axes = self.state.object_frame.unsqueeze(1)
+        return points[:, :1] * axes[..., 0, :] + points[:, 1:] * axes[..., 1, :]
 
     @cached_property
     def yaw(self) -> Tensor:

@@ -3,16 +3,23 @@
 A robot observes the scene in its own heading frame: goal and object (x, y), the object's heading,
 then place and heading of every other robot, in the order i - 1, i - 2, ... round the team. The
 critic's frame has its origin at the object and x towards the goal. Metres, radians and seconds.
+
+Observations as sets have the same size for every team, and no number tells a robot who it is:
+
+    present, goal (x, y), object (x, y), task.max_robots - 1 others, 16 points of the outline
+    critic: distance to the goal, 16 points of the outline, task.max_robots robots
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mqe.controllers.trot import planar_velocity
 from mqe.extensions import Registry
-from mqe.tasks.terms import ObservationTerm
-from mqe.world.objects import OBJECTS
+from mqe.tasks.push import entities
+from mqe.tasks.terms import PRESENT, ObservationTerm
+from mqe.world.objects import NUM_OUTLINE_POINTS, OBJECTS
 
 if TYPE_CHECKING:
     from mqe.tasks.push.task import PushCfg
@@ -37,6 +44,20 @@ def _object_heading_signs(cfg: PushCfg) -> tuple[float, ...] | None:
 def _object_signs(cfg: PushCfg) -> tuple[float, ...] | None:
     heading = _object_heading_signs(cfg)
     return None if heading is None else (*_PLACE, *heading)
+
+
+def _mirrored_points(cfg: PushCfg) -> Sequence[int] | None:
+    """Return the point of the outline whose place each takes in the mirror.
+
+    An object without a mirror image of its own is seen as the object that its image is.
+    """
+    axis = OBJECTS[cfg.object].mirror_signs
+    if axis is None:
+        return None
+    last = NUM_OUTLINE_POINTS - 1
+    if axis[0] < 0.0:
+        last = NUM_OUTLINE_POINTS // 2 - 1
+    return [(last - k) % NUM_OUTLINE_POINTS for k in range(NUM_OUTLINE_POINTS)]
 
 
 # An angle in [0, 2 pi) has no mirror image that is a change of sign.
@@ -89,6 +110,42 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
             lambda m: planar_velocity(m.state),
             "m/s, rad/s",
             mirror_signs=_VELOCITY,
+        ),
+        PRESENT: ObservationTerm(
+            "1 for a robot that takes part, 0 for one that is dead, absent or late",
+            lambda m: m.roster.takes_part.unsqueeze(-1),
+            numbers=(PRESENT,),
+            mirror_signs=(1.0,),
+            noise=0.0,
+        ),
+        "object_place": ObservationTerm(
+            "place of the object's origin in the robot's heading frame",
+            lambda m: m.places_b[:, :, 1],
+            "m",
+            numbers=("object_x", "object_y"),
+            mirror_signs=_PLACE,
+        ),
+        "others": ObservationTerm(
+            "set of the other robots: presence, place and heading (sine, cosine) in the robot's "
+            "heading frame",
+            entities.others_b,
+            "1, m, 1",
+            numbers=(PRESENT, "x", "y", "sin_yaw", "cos_yaw"),
+            mirror_signs=(1.0, *_PLACE, *_HEADING),
+            noise=(0.0, 1.0, 1.0, 1.0, 1.0),
+            over="others",
+            is_set=True,
+        ),
+        "outline": ObservationTerm(
+            "set of points of the object's outline in the robot's heading frame",
+            entities.outline_b,
+            "1, m",
+            numbers=(PRESENT, "x", "y"),
+            mirror_signs=(1.0, *_PLACE),
+            mirror_entities=_mirrored_points,
+            noise=(0.0, 1.0, 1.0),
+            over="outline",
+            is_set=True,
         ),
     },
 )
@@ -149,6 +206,26 @@ STATE: Registry[ObservationTerm] = Registry(
             numbers=("x", "y", "yaw", "vx", "vy", "yaw_rate"),
             over="robots",
         ),
+        "team": ObservationTerm(
+            "set of the robots: presence, place, heading (sine, cosine), velocity and yaw rate in "
+            "the critic's frame",
+            entities.team,
+            "1, m, 1, m/s, rad/s",
+            numbers=(PRESENT, "x", "y", "sin", "cos", "vx", "vy", "yaw_rate"),
+            mirror_signs=(1.0, *_PLACE, *_HEADING, *_VELOCITY),
+            over="team",
+            is_set=True,
+        ),
+        "outline": ObservationTerm(
+            "set of points of the object's outline in the critic's frame",
+            entities.outline_towards_goal,
+            "1, m",
+            numbers=(PRESENT, "x", "y"),
+            mirror_signs=(1.0, *_PLACE),
+            mirror_entities=_mirrored_points,
+            over="outline",
+            is_set=True,
+        ),
     },
 )
 
@@ -156,8 +233,10 @@ STATE: Registry[ObservationTerm] = Registry(
 OBSERVED = {
     "sincos": ("goal", "object", "teammates"),
     "reference": ("goal", "object_and_yaw", "teammates_and_yaw"),
+    "sets": (PRESENT, "goal", "object_place", "others", "outline"),
 }
 OBSERVED_BY_CRITIC = {
     "sincos": ("goal_distance", "object_heading", "robots"),
     "reference": ("object_place", "object_yaw", "goal_place", "robots_in_arena"),
+    "sets": ("goal_distance", "outline", "team"),
 }

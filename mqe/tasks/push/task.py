@@ -14,6 +14,7 @@ from torch import Tensor
 from mqe.config import ConfigError, check_values, option
 from mqe.controllers import Controller
 from mqe.controllers.blocks import ActiveWorlds
+from mqe.tasks.push.entities import Roster
 from mqe.tasks.push.features import (
     PushConstants,
     PushEpisodes,
@@ -41,10 +42,11 @@ from mqe.world.collapse import CollapseTimers
 from mqe.world.layout import Layout
 from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
 from mqe.world.robots import Robots
-from mqe.world.scene import ARENA_HALF_SIZE, STEP_DT
+from mqe.world.scene import ARENA_HALF_SIZE, MAX_ROBOTS, STEP_DT
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
+_DROPOUT = 11  # stream: the robots that others do not observe
 PUSH_TERMS = TermRegistry(OBSERVATIONS, STATE, REWARDS, TERMINATIONS, MEASURES, METRICS)
 _ACTION_SIGNS = (1.0, -1.0, -1.0)  # of vx, vy and yaw rate in a mirror that swaps left and right
 
@@ -66,7 +68,20 @@ class PushCfg(TermCfg):
     )
     rewards: str = option("default", "reward preset", choices=PRESETS)
     observation: str = option(
-        "sincos", "angles as sine and cosine, or in [0, 2 pi)", choices=("sincos", "reference")
+        "sincos",
+        "angles as sine and cosine, or in [0, 2 pi), or sets of robots and of points of the "
+        "object's outline, for teams of any size",
+        choices=tuple(OBSERVED),
+    )
+    max_robots: int = option(
+        8, "largest team that observations as sets have room for", min=1, max=MAX_ROBOTS
+    )
+    entity_dropout: float = option(
+        0.0,
+        "probability that a robot does not observe another one in an episode, with "
+        "task.observation=sets",
+        min=0.0,
+        max=1.0,
     )
     state_type: str = option(
         "EP", "one critic state per environment, or one per agent", choices=("EP", "FP")
@@ -153,6 +168,16 @@ class PushCfg(TermCfg):
             raise ConfigError(
                 "task.observes_heading needs the heading of the goal; say task.goal_heading=0, or "
                 "leave both out"
+            )
+        if self.observation == "sets" and self.state_type == "FP":
+            raise ConfigError(
+                "task.state_type: FP lists the robots in an order for each of them, and "
+                "task.observation=sets has none; say task.state_type=EP"
+            )
+        if self.entity_dropout > 0.0 and self.observation != "sets":
+            raise ConfigError(
+                f"task.entity_dropout={self.entity_dropout:g} leaves robots out of sets; say "
+                f"task.observation=sets instead of {self.observation}, or leave it out"
             )
         nearest, furthest = self.goal_distance
         if not self.success_radius < nearest <= furthest <= ARENA_HALF_SIZE:
@@ -247,10 +272,18 @@ class PushTask(TermTask):
         if cfg.success_rest_s > 0.0:
             self._rest = memory.remember("rest")
         self._is_out: Tensor | None = None
+        self._is_away: Tensor | None = None
         num_pairs = len(self.constants.pairs.robots)
         self._tangle = TangleTimers(memory.remember("tangle", num_pairs, TangleTimers.SIZE))
+        self._roster: Roster | None = None
+        observed: Tensor | None = None  # the part of the memory that observations show
+        if cfg.observation == "sets":
+            _check_room(cfg, self.num_agents)
+            observed = memory.remember("roster", Roster.size(self.num_agents), start=1.0)
+            self._roster = Roster(observed, self.num_agents)
+            self._observes = self._roster.observes.clone()  # in the episodes that begin next
 
-        super().__init__(self._make_terms(worlds), worlds, memory)
+        super().__init__(self._make_terms(worlds), worlds, memory, observed)
         is_planar = cfg.observation == "sincos" and cfg.state_type == "EP" and not cfg.more_state
         judges_poses = cfg.success_heading is not None or self._rest is not None
         # A learned model judges states of the plane that no control step came before.
@@ -286,12 +319,25 @@ class PushTask(TermTask):
 
     def layout(self, episode: Tensor) -> Layout:
         """Draw the start of episode number ``episode`` (N,) of every world."""
+        if self.cfg.entity_dropout > 0.0:
+            shape = self._observes.shape[1:]
+            drawn = self._streams.uniform(_DROPOUT, episode, tuple(shape))
+            self._observes.copy_(drawn >= self.cfg.entity_dropout)
         return self._layouts.draw(self._streams, episode)
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask``."""
         self._controller.begin(mask)
         super().begin(mask)
+        if self._roster is not None:
+            observes = self._roster.observes
+            observes.copy_(torch.where(mask.view(-1, 1, 1), self._observes, observes))
+            self._call_roll()
+
+    def _call_roll(self) -> None:
+        """Note the robots that take part in observations as sets."""
+        if self._roster is not None and self._is_away is not None:
+            self._roster.takes_part.copy_(~self._is_away)
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
         """Forget how near the object came to the old goals, and for how long it rested there."""
@@ -304,11 +350,12 @@ class PushTask(TermTask):
         """Run the gait over blocks of the active ones of ``worlds``."""
         self._controller.use_blocks(worlds)
 
-    def excuse_robots(self, is_out: Tensor) -> None:
+    def excuse_robots(self, is_out: Tensor, is_away: Tensor) -> None:
         """Let falls and collapses of the robots that are True in ``is_out`` (N, A) end no episode,
-        and pay them the mean of the others' rewards.
+        and pay them the mean of the others' rewards. Those of ``is_away`` (N, A) are in no set.
         """
         self._is_out = is_out
+        self._is_away = is_away
 
     def command(self, actions: Tensor) -> None:
         """Take actions (N, A, 3) in [-1, 1] and hold the velocities they ask for."""
@@ -320,7 +367,7 @@ class PushTask(TermTask):
 
     def scene_features(self, state: SceneState, memory: Tensor) -> SceneFeatures:
         """Return the features that robots and critic observe."""
-        return SceneFeatures(state, self.constants)
+        return SceneFeatures(state, self.constants, memory)
 
     def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
         """Return the features of the control step from ``prev`` to ``state``."""
@@ -340,6 +387,7 @@ class PushTask(TermTask):
         ``state``.
         """
         outcome = super().evaluate(state, prev)
+        self._call_roll()
         if self._is_out is None:
             return outcome
         is_there = (~self._is_out).float()
@@ -371,6 +419,16 @@ class PushTask(TermTask):
         if "memory" not in state:
             state = _with_todays_keys(state)
         super().load_state_dict(state)
+
+
+def _check_room(cfg: PushCfg, num_agents: int) -> None:
+    """Raise ConfigError for a team that observations as sets have no room for."""
+    if num_agents > cfg.max_robots:
+        raise ConfigError(
+            f"env.num_agents={num_agents}: observations as sets have room for "
+            f"task.max_robots={cfg.max_robots}; take fewer robots, or train with a larger "
+            "task.max_robots"
+        )
 
 
 def _with_todays_keys(state: dict[str, Any]) -> dict[str, Any]:

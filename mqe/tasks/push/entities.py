@@ -1,0 +1,80 @@
+"""The push task's sets: other robots, the whole team, and points of the object's outline.
+
+An entity's first number is 1 if it is there; the numbers of one that is not are all 0. A set has
+room for ``task.max_robots`` robots, so observations of every team have the same size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mqe.world.geometry import axes_along, in_frame
+
+if TYPE_CHECKING:
+    from mqe.tasks.push.features import SceneFeatures
+
+
+class Roster:
+    """Which robots take part, and which others each of them observes, as columns of a memory."""
+
+    def __init__(self, values: Tensor, num_agents: int) -> None:
+        """Read both off ``values`` (N, C), 1 for yes and 0 for no; they stay views."""
+        self.takes_part = values[:, :num_agents]  # (N, A)
+        # (N, A, A) the robot of the row observes that of the column, if it takes part.
+        self.observes = values[:, num_agents:].unflatten(1, (num_agents, num_agents))
+
+    @staticmethod
+    def size(num_agents: int) -> int:
+        """Return the number of columns C."""
+        return num_agents + num_agents**2
+
+
+def others_b(features: SceneFeatures) -> Tensor:
+    """Return the set (N, A, M - 1, 5) of the other robots in each robot's heading frame: presence,
+    x, y [m], sine and cosine of the heading.
+    """
+    constants = features.constants
+    roster = features.roster
+    is_seen = roster.takes_part.unsqueeze(1) * roster.observes
+    others = constants.order[:, 1:].expand(len(is_seen), -1, -1)
+    return _as_set(features.bodies_b[:, :, 1:], is_seen.gather(2, others), constants.max_robots - 1)
+
+
+def team(features: SceneFeatures) -> Tensor:
+    """Return the set (N, M, 8) of all robots in the critic's frame: presence, then
+    ``SceneFeatures.robots_towards_goal``.
+    """
+    robots = features.robots_towards_goal
+    return _as_set(robots, features.roster.takes_part, features.constants.max_robots)
+
+
+def outline_b(features: SceneFeatures) -> Tensor:
+    """Return the set (N, A, P, 3) of points of the outline in each robot's heading frame: presence,
+    x, y [m].
+    """
+    to_object = -features.offset[..., :2].unsqueeze(2)
+    points = to_object + features.outline.unsqueeze(1)
+    return _all_there(in_frame(points, features.state.robot_frame.unsqueeze(2)))
+
+
+def outline_towards_goal(features: SceneFeatures) -> Tensor:
+    """Return the set (N, P, 3) of points of the outline in the critic's frame: presence, x, y
+    [m].
+    """
+    axes = axes_along(features.state.goal_direction).unsqueeze(1)
+    return _all_there(in_frame(features.outline, axes))
+
+
+def _as_set(values: Tensor, is_there: Tensor, room: int) -> Tensor:
+    """Return the set (..., room, 1 + K) of entities (..., E, K), of which some are there."""
+    is_there = is_there.unsqueeze(-1)
+    entities = torch.cat((is_there, values * is_there), dim=-1)
+    return pad(entities, (0, 0, 0, room - entities.shape[-2]))
+
+
+def _all_there(points: Tensor) -> Tensor:
+    return torch.cat((torch.ones_like(points[..., :1]), points), dim=-1)
