@@ -108,17 +108,25 @@ class Planar(Protocol):
         ...
 
 
+ROBOT_SETS = ("teammates", "robots")  # kinds of sets
+
+
 class EntityBlock(NamedTuple):
     """The numbers of several entities of one kind, one entity after the other, in a flat vector.
 
-    The first number of an entity is 1 if the entity is there, and 0 if not. The order of entities
-    has no meaning.
+    The first number of an entity is 1 if the entity is there, and 0 if not; the next two are its
+    place. The order of entities has no meaning, but in a state entity k of robots is agent k.
     """
 
-    kind: str  # for instance "others", the other robots
+    kind: str  # for instance "outline"
     start: int  # place of the first entity's first number
     num_entities: int
     size: int  # numbers of one entity
+
+    @property
+    def are_robots(self) -> bool:
+        """Whether the entities are robots of the team."""
+        return self.kind in ROBOT_SETS
 
     @property
     def end(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.on_policy import OnPolicy
@@ -81,7 +82,11 @@ class Happo(OnPolicy):
     def _update_factor(self, storage: Storage, agent: int, before: Tensor) -> None:
         """Multiply the factor of the next agents by the ratio of this agent's probabilities."""
         after = rollout_log_probs(self.actors[agent], storage, agent)
-        storage.next_factor.mul_(losses.factor_ratio(after, before, self.cfg.action_aggregation))
+        ratio = losses.factor_ratio(after, before, self.cfg.action_aggregation)
+        if self.spec.presence is not None:
+            # Agents that take no part have no share in what the others' actions lead to.
+            ratio = torch.where(storage.active[agent, :-1] > 0.0, ratio, 1.0)
+        storage.next_factor.mul_(ratio)
 
     def _log_probs_before(self, storage: Storage, agent: int) -> Tensor:
         """Return an agent's log probabilities (T, N, U) before its update."""

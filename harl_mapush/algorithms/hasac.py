@@ -106,6 +106,7 @@ class Hasac(OffPolicy):
         make = partial(
             SquashedActor,
             self.network,
+            sets=self.spec.obs_sets,
             bound_log_std=partial(self.formulas.log_std, std_range=self.cfg.std_range),
             last_activation=self.formulas.last_activation(self.network),
         )
@@ -129,7 +130,10 @@ class Hasac(OffPolicy):
         decisions = [self.decide(i, obs) for i in range(self.num_agents)]
         actions, log_probs = zip(*decisions, strict=True)
         alpha = self.formulas.critic_temperatures(self.alpha, self.num_agents)
-        bonus = -(torch.stack(log_probs, dim=-1) * alpha).sum(-1)
+        entropies = -torch.stack(log_probs, dim=-1) * alpha
+        if self.spec.presence is not None:
+            entropies = entropies * obs[..., self.spec.presence]
+        bonus = entropies.sum(-1)
         return torch.cat(actions, dim=-1), bonus
 
     def actor_loss(

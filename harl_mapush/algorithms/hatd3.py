@@ -74,7 +74,7 @@ class Hatd3(OffPolicy):
     # Acting
 
     def _make_actors(self) -> list[DeterministicActor]:
-        make = partial(DeterministicActor, self.network)
+        make = partial(DeterministicActor, self.network, sets=self.spec.obs_sets)
         return make_actors(make, self.spec, is_shared=self.cfg.share_param)
 
     def explore(self, obs: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from harl_mapush.algorithms.mappo import Mappo, MappoCfg
 from mqe.config import option
+from mqe.vec_env import EntityBlock
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,9 @@ class Ippo(Mappo):
 
     def critic_input(self) -> tuple[str, int]:
         return "FP", self.spec.obs_size
+
+    def critic_sets(self) -> tuple[EntityBlock, ...]:
+        return self.spec.obs_sets
 
     @staticmethod
     def critic_state(obs: Tensor, state: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from torch.nn.functional import pad
 from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
 from harl_mapush.algorithms.team import team_rewards
 from harl_mapush.distributed.ranks import ALONE, Ranks
+from harl_mapush.learning.network_memory import reader_floats
 from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.experience import ReplayExperience
@@ -87,7 +88,9 @@ class OffPolicy(ABC):
 
         # Actors and critics
         self.actors = [actor.to(self.device) for actor in self._make_actors()]
-        critic = TwinCritic(self.network, spec.state_size, sum(spec.action_sizes), num_outputs)
+        critic = TwinCritic(
+            self.network, spec.state_size, spec.action_sizes, num_outputs, spec.state_sets
+        )
         self.critic = critic.to(self.device)
         make_adam = partial(FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, ranks=ranks)
         self.rates = [cfg.learning_rate] * len(self.unique_actors)
@@ -306,6 +309,8 @@ class OffPolicy(ABC):
 
     def _learn(self, order: tuple[int, ...], *parts: Tensor) -> dict[str, Tensor]:
         batch = Batch(*parts)
+        if self.spec.presence is not None:
+            batch = batch._replace(active=batch.active * batch.obs[..., self.spec.presence])
         metrics = self._update_critic(batch)
         if order:
             metrics |= self._update_actors(batch, order)
@@ -510,6 +515,8 @@ class OffPolicy(ABC):
         floats_a_unit = 4 if self.network.use_layer_norm else 3
         critic_floats = floats_a_unit * sum(critic_sizes) + 6 * max(cfg.num_atoms, 1)
         actor_floats = floats_a_unit * sum(self.network.hidden_sizes)
+        actor_floats += reader_floats(self.actors[0].sets)
+        critic_floats += reader_floats(self.critic.critic.sets)
         floats = 2 * self.num_views * critic_floats + actor_floats
 
         experience = shape.nbytes

@@ -19,7 +19,12 @@ from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
 from harl_mapush.algorithms.team import make_actors, team_rewards
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning import losses
-from harl_mapush.learning.network_memory import graph_floats, passed_floats, trained_floats
+from harl_mapush.learning.network_memory import (
+    graph_floats,
+    passed_floats,
+    reader_floats,
+    trained_floats,
+)
 from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.normalization import RunningNorm, ValueNorm
 from harl_mapush.learning.on_policy.formulas import Formulas, make_formulas
@@ -31,7 +36,7 @@ from harl_mapush.learning.on_policy.value_update import ValueLearner
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs
-from mqe.vec_env import TeamSpec
+from mqe.vec_env import EntityBlock, TeamSpec
 
 # The formulas of every ``algorithm.compat``, for a type of device and ranks.
 FORMULAS: dict[str, Callable[[str, Ranks], Formulas]] = {
@@ -79,7 +84,8 @@ class OnPolicy(ABC):
         self.num_values = self.num_agents if has_own_values else 1
 
         # Actors
-        actors = make_actors(partial(Actor, self.network), spec, is_shared=cfg.share_param)
+        make = partial(Actor, self.network, sets=spec.obs_sets)
+        actors = make_actors(make, spec, is_shared=cfg.share_param)
         self.actors: list[Actor] = [actor.to(self.device) for actor in actors]
         if cfg.mirror_loss_coef > 0.0:
             _check_mirror_loss(cfg, self.network, spec, is_possible=self.takes_mirror_loss)
@@ -97,7 +103,14 @@ class OnPolicy(ABC):
         # Critic
         num_outputs = self.num_values if self.state_type == "EP" else 1
         self.value = ValueLearner(
-            cfg, self.network, state_size, num_outputs, self.device, self.shuffle, self.formulas
+            cfg,
+            self.network,
+            state_size,
+            num_outputs,
+            self.device,
+            self.shuffle,
+            self.formulas,
+            self.critic_sets(),
         )
 
     @property
@@ -124,6 +137,10 @@ class OnPolicy(ABC):
     def critic_input(self) -> tuple[str, int]:
         """Return the type of the critic's input, "EP" or "FP", and its size."""
         return self.spec.state_type, self.spec.state_size
+
+    def critic_sets(self) -> tuple[EntityBlock, ...]:
+        """Return the sets in the critic's input."""
+        return self.spec.state_sets
 
     @staticmethod
     def critic_state(obs: Tensor, state: Tensor) -> Tensor:
@@ -352,23 +369,36 @@ class OnPolicy(ABC):
             return min(count, CPU_TILE_ROWS) if on_cpu else count
 
         def trained(
-            sizes: tuple[int, ...], input_size: int, num_minibatches: int, count: float
+            sizes: tuple[int, ...],
+            input_size: int,
+            reader: float,
+            num_minibatches: int,
+            count: float,
         ) -> float:
             shuffled = count * input_size if num_minibatches > 1 else 0.0
             tile = cut(count / num_minibatches)
-            return shuffled + trained_floats(network, sizes, input_size) * tile
+            return shuffled + (trained_floats(network, sizes, input_size) + reader) * tile
 
         obs_size = self.spec.obs_size
         actor_input = obs_size + 3 * self.action_size + 3
         if cfg.mirror_loss_coef > 0.0:  # the pass over mirrored observations
             actor_input += obs_size + graph_floats(actor_sizes, has_norm=network.use_layer_norm)
         critic_input = self.state_shape[-1] + 3 * self.num_values
+        actor_reader = reader_floats(self.actors[0].sets)
+        critic_reader = reader_floats(self.critic.sets)
         critic_num_minibatches = cfg.critic_num_minibatches or cfg.num_minibatches
         return max(
-            trained(actor_sizes, actor_input, cfg.num_minibatches, rows * self.graphs_at_once),
-            trained(critic_sizes, critic_input, critic_num_minibatches, critic_rows),
-            passed_floats(network, actor_sizes, rows, cut(rows)),
-            passed_floats(network, critic_sizes, critic_rows, cut(critic_rows)),
+            trained(
+                actor_sizes,
+                actor_input,
+                actor_reader,
+                cfg.num_minibatches,
+                rows * self.graphs_at_once,
+            ),
+            trained(critic_sizes, critic_input, critic_reader, critic_num_minibatches, critic_rows),
+            passed_floats(network, actor_sizes, rows, cut(rows)) + actor_reader * cut(rows),
+            passed_floats(network, critic_sizes, critic_rows, cut(critic_rows))
+            + critic_reader * cut(critic_rows),
         )
 
     # Helpers
@@ -405,6 +435,7 @@ class OnPolicy(ABC):
             actor_hidden=self.actors[0].hidden_shape if is_recurrent else None,
             critic_hidden=self.critic.hidden_shape if is_recurrent else None,
             keeps_final_state=self.formulas.keeps_final_state,
+            presence=self.spec.presence,
         )
         return Storage(shape, device, self.critic_state, self.team_rewards)
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
+from harl_mapush.learning.set_readers import SetReader
 from harl_mapush.learning.settings import NetworkCfg
 
 # Floats per row and unit of a GRU layer: kept until the backward pass, and computed in a pass
 # without gradients.
 _GRU_KEPT = 9
 _GRU_PASSING = 11
+_NUM_TRIED = 64  # rows, so many that what does not grow with them hardly counts
+_BYTES_A_FLOAT = 4
 
 
 def passed_floats(
@@ -24,6 +30,26 @@ def trained_floats(network: NetworkCfg, sizes: tuple[int, ...], input_size: int)
     """Return the floats of a row with ``input_size`` numbers in a pass with gradients."""
     layers = graph_floats(sizes, has_norm=network.use_layer_norm)
     return layers + _GRU_KEPT * gru_floats(network, sizes) + input_size
+
+
+def reader_floats(reader: SetReader) -> float:
+    """Return the floats of a row in a pass of a reader of sets with gradients.
+
+    They are measured: those that autograd keeps, and the largest gradient with its product.
+    """
+    kept: dict[int, float] = {}
+    weights = {weight.untyped_storage().data_ptr() for weight in reader.parameters()}
+
+    def keep(value: Tensor) -> Tensor:
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes() / _BYTES_A_FLOAT / _NUM_TRIED
+        return value
+
+    device = next(iter(reader.parameters()), torch.empty(0)).device
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+        reader(torch.zeros(_NUM_TRIED, reader.in_size, device=device))
+    return sum(kept.values()) + 2.0 * max(kept.values(), default=0.0)
 
 
 def gru_floats(network: NetworkCfg, sizes: tuple[int, ...]) -> int:

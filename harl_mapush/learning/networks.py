@@ -7,7 +7,7 @@ R recurrent layers, H hidden size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from harl_mapush.learning.normalization import RunningNorm
+from harl_mapush.learning.set_readers import make_critic_reader, make_reader
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.controllers.gait_network import ACTIVATIONS
+from mqe.vec_env import EntityBlock
 
 # Activations without a gain in torch, and those whose gain is used for them.
 _LIKE = {"elu": "relu", "hardswish": "relu", "identity": "linear"}
@@ -25,13 +27,17 @@ _LIKE = {"elu": "relu", "hardswish": "relu", "identity": "linear"}
 class Actor(nn.Module):
     """A Gaussian policy of one agent."""
 
-    def __init__(self, cfg: NetworkCfg, obs_size: int, action_size: int) -> None:
+    def __init__(
+        self, cfg: NetworkCfg, obs_size: int, action_size: int, sets: Sequence[EntityBlock] = ()
+    ) -> None:
+        """Build the networks; ``sets`` are those in an observation."""
         super().__init__()
         self.obs_size = obs_size
         self.action_size = action_size
         self.is_recurrent = cfg.use_recurrent_policy
         self.obs_norm = RunningNorm(obs_size) if cfg.normalize_obs else nn.Identity()
-        self.base = Body(cfg, obs_size, cfg.hidden_sizes)
+        self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
+        self.base = Body(cfg, self.sets.out_size, cfg.hidden_sizes)
         if cfg.use_recurrent_policy:
             self.rnn = Recurrence(cfg, cfg.hidden_sizes[-1])
         head = GaussianHead(cfg, cfg.hidden_sizes[-1], action_size)
@@ -40,7 +46,7 @@ class Actor(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return mean actions (..., U) for obs (..., O), without recurrence."""
-        return self.act["action_out"](self.base(self.obs_norm(obs)))
+        return self.act["action_out"](self.base(self.sets(self.obs_norm(obs))))
 
     def unroll(
         self, obs: Tensor, hidden: Tensor | None, masks: Tensor | None
@@ -53,7 +59,7 @@ class Actor(nn.Module):
             return self(obs), None
         assert hidden is not None
         assert masks is not None
-        features, after = self.rnn(self.base(self.obs_norm(obs)), hidden, masks)
+        features, after = self.rnn(self.base(self.sets(self.obs_norm(obs))), hidden, masks)
         return self.act["action_out"](features), after
 
     def std(self) -> Tensor:
@@ -64,12 +70,20 @@ class Actor(nn.Module):
 class Critic(nn.Module):
     """The values (num_values) of a state: one, or one per agent."""
 
-    def __init__(self, cfg: NetworkCfg, state_size: int, num_values: int = 1) -> None:
+    def __init__(
+        self,
+        cfg: NetworkCfg,
+        state_size: int,
+        num_values: int = 1,
+        sets: Sequence[EntityBlock] = (),
+    ) -> None:
+        """Build the networks; ``sets`` are those in a state."""
         super().__init__()
         hidden_sizes = cfg.critic_hidden_sizes or cfg.hidden_sizes
         self.is_recurrent = cfg.use_recurrent_policy
         self.obs_norm = RunningNorm(state_size) if cfg.normalize_obs else nn.Identity()
-        self.base = Body(cfg, state_size, hidden_sizes)
+        self.sets = make_critic_reader(cfg.sets, state_size, sets, cfg.set_width)
+        self.base = Body(cfg, self.sets.out_size, hidden_sizes)
         if cfg.use_recurrent_policy:
             self.rnn = Recurrence(cfg, hidden_sizes[-1])
         self.v_out = _linear(hidden_sizes[-1], num_values, cfg.initialization_method, 1.0)
@@ -80,7 +94,7 @@ class Critic(nn.Module):
 
         They are in the value normaliser's units.
         """
-        return self.v_out(self.base(self.obs_norm(state)))
+        return self.v_out(self.base(self.sets(self.obs_norm(state))))
 
     def unroll(
         self, state: Tensor, hidden: Tensor | None, masks: Tensor | None
@@ -93,7 +107,7 @@ class Critic(nn.Module):
             return self(state), None
         assert hidden is not None
         assert masks is not None
-        features, after = self.rnn(self.base(self.obs_norm(state)), hidden, masks)
+        features, after = self.rnn(self.base(self.sets(self.obs_norm(state))), hidden, masks)
         return self.v_out(features), after
 
 

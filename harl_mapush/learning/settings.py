@@ -1,10 +1,11 @@
-"""Settings of networks and algorithms; nothing that they configure is imported here."""
+"""Settings of networks and algorithms; of what they configure, only registries are imported."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from harl_mapush.learning.set_readers import SET_READERS
 from mqe.config import option
 from mqe.controllers.gait_network import ACTIVATIONS
 
@@ -71,6 +72,13 @@ class NetworkCfg:
         min=1e-3,
         max=1e3,
     )
+    sets: str = option(
+        "flat",
+        "how actors read observations as sets: flat (as one vector), none (no team mates), nearest "
+        "(two of them), deep_set (all, pooled) or attention; critics read all robots",
+        choices=SET_READERS,
+    )
+    set_width: int = option(64, "size of the hidden layers that read sets", min=1, max=_WIDEST)
     use_recurrent_policy: bool = option(False, "a GRU after the hidden layers of actor and critic")
     num_recurrent_layers: int = option(1, "number of layers of the GRU", min=1, max=64)
     chunk_length: int = option(
@@ -87,6 +95,12 @@ class NetworkCfg:
         if self.std_min >= self.std_y_coef:
             raise ValueError(
                 f"std_min must be below std_y_coef ({self.std_y_coef}), not {self.std_min}"
+            )
+        if self.sets != "flat" and (self.normalize_obs or self.use_feature_normalization):
+            raise ValueError(
+                f"sets={self.sets} reads masks, which a normalisation of inputs would change; set "
+                "network.normalize_obs=false and network.use_feature_normalization=false, or "
+                "network.sets=flat"
             )
         if self.initial_std is not None and not self.std_min < self.initial_std < self.std_y_coef:
             raise ValueError(

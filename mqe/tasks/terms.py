@@ -118,8 +118,7 @@ class ObservationTerm(Term):
     mirror_signs: Signs = None
     mirror_index: tuple[int, ...] | None = None
     noise: float | tuple[float, ...] = 1.0  # times ``env.randomize.observation_noise``
-    # What the entities are: "teammates" (observation) or "robots" (state), named as the robots of
-    # the team are; others are numbered.
+    # What the entities are: "teammates" (observation), "robots" (state), or other things in a set.
     over: str | None = None
     is_set: bool = False
     # The entity whose place each takes in the mirror, given the settings; None: each its own.
@@ -298,7 +297,7 @@ class StateTerms(ObservationTerms):
         for term, value in zip(self.terms.values(), self.values(features), strict=True):
             if self._order is None:
                 parts.append(value.flatten(1))
-            elif term.over is None:
+            elif term.over is None or term.is_set:
                 parts.append(value.flatten(1).unsqueeze(1).expand(-1, len(self._order), -1))
             else:
                 parts.append(value[:, self._order].flatten(2))

@@ -11,12 +11,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from harl_mapush.learning.normalization import RunningNorm
 from harl_mapush.learning.off_policy.td import squashed_sample
 from harl_mapush.learning.optimizer import FlatAdam, flatten_parameters
+from harl_mapush.learning.set_readers import entities_of, make_critic_reader, make_reader
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.controllers.gait_network import ACTIVATIONS
+from mqe.vec_env import EntityBlock
 
 
 class Mlp(nn.Module):
@@ -55,15 +58,19 @@ class SquashedActor(nn.Module):
         action_size: int,
         bound_log_std: Callable[[Tensor], Tensor],
         last_activation: str,
+        sets: Sequence[EntityBlock] = (),
     ) -> None:
-        """Build the networks; ``bound_log_std`` bounds log std of the Gaussian before tanh."""
+        """Build the networks; ``bound_log_std`` bounds log std of the Gaussian before tanh,
+        ``sets`` are those in an observation.
+        """
         super().__init__()
         self.obs_size = obs_size
         self.action_size = action_size
         self.bound_log_std = bound_log_std
         self.obs_norm = _norm(cfg, obs_size)
+        self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
         self.net = Mlp(
-            (obs_size, *cfg.hidden_sizes),
+            (self.sets.out_size, *cfg.hidden_sizes),
             cfg.activation,
             last_activation,
             use_layer_norm=cfg.use_layer_norm,
@@ -73,14 +80,14 @@ class SquashedActor(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return actions without noise (..., U) for obs (..., O)."""
-        return torch.tanh(self.mu_layer(self.net(self.obs_norm(obs))))
+        return torch.tanh(self.mu_layer(self.net(self.sets(self.obs_norm(obs)))))
 
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return actions (..., U) and their log probabilities (...,) for obs (..., O).
 
         ``noise`` (..., U) is standard normal.
         """
-        features = self.net(self.obs_norm(obs))
+        features = self.net(self.sets(self.obs_norm(obs)))
         log_std = self.bound_log_std(self.log_std_layer(features))
         return squashed_sample(self.mu_layer(features), log_std, noise)
 
@@ -88,13 +95,17 @@ class SquashedActor(nn.Module):
 class DeterministicActor(nn.Module):
     """A deterministic policy with tanh-bounded actions."""
 
-    def __init__(self, cfg: NetworkCfg, obs_size: int, action_size: int) -> None:
+    def __init__(
+        self, cfg: NetworkCfg, obs_size: int, action_size: int, sets: Sequence[EntityBlock] = ()
+    ) -> None:
+        """Build the networks; ``sets`` are those in an observation."""
         super().__init__()
         self.obs_size = obs_size
         self.action_size = action_size
         self.obs_norm = _norm(cfg, obs_size)
+        self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
         self.pi = Mlp(
-            (obs_size, *cfg.hidden_sizes),
+            (self.sets.out_size, *cfg.hidden_sizes),
             cfg.activation,
             cfg.activation,
             use_layer_norm=cfg.use_layer_norm,
@@ -103,42 +114,94 @@ class DeterministicActor(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return actions (..., U) for obs (..., O)."""
-        return self.pi(self.obs_norm(obs))
+        return self.pi(self.sets(self.obs_norm(obs)))
 
 
 class Critic(nn.Module):
     """The value of a state and all agents' actions."""
 
-    def __init__(self, cfg: NetworkCfg, in_size: int, num_outputs: int) -> None:
+    def __init__(
+        self, cfg: NetworkCfg, in_size: int, num_outputs: int, sets: Sequence[EntityBlock] = ()
+    ) -> None:
         super().__init__()
-        sizes = (in_size, *(cfg.critic_hidden_sizes or cfg.hidden_sizes), num_outputs)
+        self.sets = make_critic_reader(cfg.sets, in_size, sets, cfg.set_width)
+        sizes = (self.sets.out_size, *(cfg.critic_hidden_sizes or cfg.hidden_sizes), num_outputs)
         self.mlp = Mlp(sizes, cfg.activation, None, use_layer_norm=cfg.use_layer_norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.mlp(x)
+        return self.mlp(self.sets(x))
 
 
 class TwinCritic(nn.Module):
     """Two critics of the same inputs."""
 
     def __init__(
-        self, cfg: NetworkCfg, state_size: int, joint_size: int, num_outputs: int = 1
+        self,
+        cfg: NetworkCfg,
+        state_size: int,
+        action_sizes: Sequence[int],
+        num_outputs: int = 1,
+        sets: Sequence[EntityBlock] = (),
     ) -> None:
+        """Build both critics of states, with these ``sets``, and agents' actions."""
         super().__init__()
         self.state_norm = _norm(cfg, state_size)
-        self.critic = Critic(cfg, state_size + joint_size, num_outputs)
-        self.critic2 = Critic(cfg, state_size + joint_size, num_outputs)
+        self.num_agents = len(action_sizes)
+        self.sets: tuple[EntityBlock, ...] = ()
+        in_size = state_size + sum(action_sizes)
+        in_sets: tuple[EntityBlock, ...] = ()
+        if cfg.sets != "flat":
+            self.sets = tuple(sets)
+            in_size, in_sets = _with_actions(state_size, self.sets, action_sizes)
+        self.critic = Critic(cfg, in_size, num_outputs, in_sets)
+        self.critic2 = Critic(cfg, in_size, num_outputs, in_sets)
 
     def forward(self, state: Tensor, actions: Tensor, *, only_first: bool = False) -> Tensor:
         """Return both critics' outputs (2, B, G, K) for state (B, G, S) and actions (B, A U).
 
         With ``only_first`` the result has those of the first critic alone: (1, B, G, K).
         """
-        joint = actions.unsqueeze(1).expand(-1, state.shape[1], -1)
-        x = torch.cat([self.state_norm(state), joint], dim=-1)
+        if self.sets:
+            x = self._joined(state, actions)
+        else:
+            joint = actions.unsqueeze(1).expand(-1, state.shape[1], -1)
+            x = torch.cat([self.state_norm(state), joint], dim=-1)
         if only_first:
             return self.critic(x).unsqueeze(0)
         return torch.stack([self.critic(x), self.critic2(x)])
+
+    def _joined(self, state: Tensor, actions: Tensor) -> Tensor:
+        """Return states (B, G, ...) in which each robot has its action among its numbers."""
+        parts = []
+        end = 0
+        for block in self.sets:
+            parts.append(state[..., end : block.start])
+            entities = entities_of(state, block)
+            end = block.end
+            if block.are_robots:
+                each = actions.view(len(actions), 1, self.num_agents, -1)
+                each = each.expand(-1, state.shape[1], -1, -1)
+                room = block.num_entities - self.num_agents
+                entities = torch.cat((entities, pad(each, (0, 0, 0, room))), dim=-1)
+            parts.append(entities.flatten(-2))
+        parts.append(state[..., end:])
+        return torch.cat(parts, dim=-1)
+
+
+def _with_actions(
+    state_size: int, sets: Sequence[EntityBlock], action_sizes: Sequence[int]
+) -> tuple[int, tuple[EntityBlock, ...]]:
+    """Return the size of states in which each robot has its action, and the sets in them."""
+    (action_size,) = set(action_sizes)
+    moved = []
+    further = 0
+    for block in sets:
+        block = block._replace(start=block.start + further)
+        if block.are_robots:
+            block = block._replace(size=block.size + action_size)
+            further += action_size * block.num_entities
+        moved.append(block)
+    return state_size + further, tuple(moved)
 
 
 def targets_of(

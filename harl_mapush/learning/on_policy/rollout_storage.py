@@ -29,6 +29,8 @@ class StorageShape(NamedTuple):
     actor_hidden: tuple[int, int] | None = None
     critic_hidden: tuple[int, int] | None = None
     keeps_final_state: bool = True
+    # The number of an observation that is 1 if the agent takes part; None: all always do.
+    presence: int | None = None
 
     @property
     def num_views(self) -> int:
@@ -87,7 +89,7 @@ class Storage:
         self.truncated = zeros(steps, envs)  # 1: ended by the time limit
         self.valid = ones(steps, envs)  # 0: the simulation broke, so the step is left out
         self.masks = ones(steps + 1, envs)  # 0 at t + 1: the episode ended at decision t
-        self.active = ones(agents, steps + 1, envs)  # 0: dead since an earlier decision
+        self.active = ones(agents, steps + 1, envs)  # 0: dead since an earlier decision, or away
         # 1: ended by the time limit alone, and the simulation did not break.
         self.bootstrapped = zeros(steps, envs)
 
@@ -153,6 +155,8 @@ class Storage:
         self.masks[1:] = ~done
         self.bootstrapped.copy_(timed_out & ~ended & is_valid)
         self.active[:, 1:] = (~self.terminated | done.unsqueeze(-1)).permute(2, 0, 1)
+        if self.shape.presence is not None:
+            self.active[:, :-1] *= self.obs[..., self.shape.presence]
 
     def weights(self, agent: int) -> Tensor:
         """Return weights (T, N): 1 if the agent was alive and the simulation did not break."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from harl_mapush.learning.on_policy.minibatches import (
 )
 from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
+from mqe.vec_env import EntityBlock
 
 
 class ValueLearner:
@@ -35,12 +37,13 @@ class ValueLearner:
         device: torch.device,
         shuffle: Shuffle,
         formulas: Formulas,
+        sets: Sequence[EntityBlock] = (),
     ) -> None:
         self.cfg = cfg
         self.network = network
         self.shuffle = shuffle
         self.formulas = formulas
-        self.critic = Critic(network, state_size, num_outputs).to(device)
+        self.critic = Critic(network, state_size, num_outputs, sets).to(device)
         self.optimizer = formulas.optimizer(self.critic, cfg.critic_learning_rate, cfg)
         self.normalizer = formulas.value_normalizer(cfg.value_norm_beta).to(device)
 

@@ -133,7 +133,7 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
             numbers=(PRESENT, "x", "y", "sin_yaw", "cos_yaw"),
             mirror_signs=(1.0, *_PLACE, *_HEADING),
             noise=(0.0, 1.0, 1.0, 1.0, 1.0),
-            over="others",
+            over="teammates",
             is_set=True,
         ),
         "outline": ObservationTerm(
@@ -213,7 +213,7 @@ STATE: Registry[ObservationTerm] = Registry(
             "1, m, 1, m/s, rad/s",
             numbers=(PRESENT, "x", "y", "sin", "cos", "vx", "vy", "yaw_rate"),
             mirror_signs=(1.0, *_PLACE, *_HEADING, *_VELOCITY),
-            over="team",
+            over="robots",
             is_set=True,
         ),
         "outline": ObservationTerm(

@@ -36,8 +36,8 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
     ),
     "factor not cumulative": (
         "algorithms/happo.py",
-        "storage.next_factor.mul_(losses",
-        "storage.next_factor.copy_(losses",
+        "storage.next_factor.mul_(ratio",
+        "storage.next_factor.copy_(ratio",
         "happo_3a_dead",
     ),
     "bad masks ignored": (

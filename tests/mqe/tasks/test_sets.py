@@ -34,10 +34,23 @@ def test_every_team_up_to_max_robots_has_observations_of_one_size():
     for num_agents in range(1, 9):
         spec = make_task(1, num_agents, observation="sets").spec
         assert (spec.obs_size, spec.state_size, spec.presence) == (88, 113, 0)
-        assert spec.obs_sets == (EntityBlock("others", 5, 7, 5), EntityBlock("outline", 40, 16, 3))
-        assert spec.state_sets == (EntityBlock("outline", 1, 16, 3), EntityBlock("team", 49, 8, 8))
+        assert spec.obs_sets == (
+            EntityBlock("teammates", 5, 7, 5),
+            EntityBlock("outline", 40, 16, 3),
+        )
+        assert spec.state_sets == (
+            EntityBlock("outline", 1, 16, 3),
+            EntityBlock("robots", 49, 8, 8),
+        )
     names = make_task(1, 2, observation="sets").obs_names(0)
-    assert names[:6] == ("present", "goal_x", "goal_y", "object_x", "object_y", "others0_present")
+    assert names[:6] == (
+        "present",
+        "goal_x",
+        "goal_y",
+        "object_x",
+        "object_y",
+        "teammates0_present",
+    )
     assert len(names) == 88
     assert make_task(1, 2).spec.obs_sets == ()
     assert make_task(1, 2).spec.presence is None
@@ -69,13 +82,13 @@ def test_the_numbers_of_two_robots_and_a_cuboid():
     task = make_task(1, 2, observation="sets", max_robots=3)
     obs, critic = task.observe(state, task.memory)
     assert obs[0, 0, :5].tolist() == pytest.approx([1.0, 5.0, 0.0, 3.0, 0.0], abs=1e-6)
-    others = observed(task, state, "others")[0, 0]
+    others = observed(task, state, "teammates")[0, 0]
     assert others[0].tolist() == pytest.approx([1.0, 0.0, -2.0, -1.0, 0.0], abs=1e-6)
     assert not others[1:].any()  # room for a third robot
     outline = observed(task, state, "outline")[0, 0]
     assert float(outline[:, 1].min()) == pytest.approx(2.4, abs=1e-5)  # the near face
     assert float(outline[:, 1].max()) == pytest.approx(3.6, abs=1e-5)
-    team = entities(critic, task.spec.state_sets, "team")[0]
+    team = entities(critic, task.spec.state_sets, "robots")[0]
     # The critic's frame looks along the world's y: a robot on the world's x axis is on its right.
     assert team[:, :3].flatten().tolist() == pytest.approx(
         [1.0, -3.0, 0.0, 1.0, -3.0, -2.0, 0.0, 0.0, 0.0], abs=1e-5
@@ -90,8 +103,8 @@ def test_robots_that_change_their_numbers_change_nothing_that_the_others_observe
     for name in ("robot_pos", "robot_quat", "robot_linvel"):
         getattr(swapped, name)[:] = getattr(state, name)[:, order]
     task = make_task(50, 4, observation="sets")
-    here = observed(task, state, "others")[:, 0]
-    there = observed(task, swapped, "others")[:, 0]
+    here = observed(task, state, "teammates")[:, 0]
+    there = observed(task, swapped, "teammates")[:, 0]
     assert not torch.allclose(here, there)
     torch.testing.assert_close(sorted_by_place(here), sorted_by_place(there))
 
@@ -136,9 +149,9 @@ def test_robots_that_are_dead_absent_or_late_are_in_no_set(way, from_start, at_e
     for is_there in (from_start, at_end):
         takes_part = obs[..., env.spec.presence]
         assert takes_part.sum(dim=1).tolist() == [2.0 + is_there] * 4
-        others = entities(obs, env.spec.obs_sets, "others")[..., 0].sum(dim=2)
+        others = entities(obs, env.spec.obs_sets, "teammates")[..., 0].sum(dim=2)
         assert torch.equal(others, takes_part.sum(dim=1, keepdim=True) - takes_part)
-        team = entities(state, env.spec.state_sets, "team")
+        team = entities(state, env.spec.state_sets, "robots")
         assert torch.equal(team[:, :3, 0], takes_part)
         assert not team[team[..., 0] == 0.0].any()
         for _ in range(6):
@@ -156,9 +169,9 @@ def test_dropout_hides_a_share_of_the_others_for_a_whole_episode():
     for episode in (0, 1):
         task.layout(torch.full((200,), episode))
         task.begin(everywhere & (torch.arange(200) < 200 - episode))
-        shares.append(observed(task, state, "others")[:, :, :3, 0])
+        shares.append(observed(task, state, "teammates")[:, :, :3, 0])
     assert float(shares[0].mean()) == pytest.approx(0.75, abs=0.03)
     assert not torch.equal(shares[0], shares[1])
     assert torch.equal(shares[0][199], shares[1][199])  # a world whose episode did not end
-    team = entities(task.observe(state, task.memory)[1], task.spec.state_sets, "team")
+    team = entities(task.observe(state, task.memory)[1], task.spec.state_sets, "robots")
     assert bool((team[:, :4, 0] == 1.0).all())  # the critic sees all

@@ -1,0 +1,199 @@
+"""Readers of sets: the first part of a network, from flat vectors with sets to features.
+
+The members of ``SET_READERS`` differ in how they read the other robots; points of the object's
+outline are always pooled or attended to. All are the same for entities in any order, and entities
+that are not there change nothing, so that one network reads sets with any number of entities.
+B rows, E entities, K numbers an entity, W width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from mqe.extensions import Registry
+from mqe.vec_env import EntityBlock
+
+NUM_NEAREST = 2  # other robots that the reader "nearest" sees
+NUM_HEADS = 2  # of the attention
+_FAR = 1e9  # [m] squared, or a score: of an entity that is not there
+
+
+class SetReader(nn.Module):
+    """Reads the vector as it is, its sets included, in their order."""
+
+    def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
+        """Read vectors with ``size`` numbers, whose sets are ``blocks``; ``width`` is that of
+        hidden layers.
+        """
+        super().__init__()
+        self.in_size = size
+        self.out_size = size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features (..., out_size) of vectors (..., size)."""
+        return x
+
+
+class WithoutRobots(SetReader):
+    """Reads the points of the outline, and no robots."""
+
+    def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
+        super().__init__(size, blocks, width)
+        self.blocks = tuple(blocks)
+        self.pools = nn.ModuleDict(
+            {block.kind: Pool(block.size, width) for block in blocks if self._is_pooled(block)}
+        )
+        self.own_slices = _slices_between(size, self.blocks)
+        num_own = sum(part.stop - part.start for part in self.own_slices)
+        self.out_size = num_own + 2 * width * len(self.pools)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [self.own(x)]
+        for block in self.blocks:
+            if block.kind in self.pools:
+                parts.append(self.pools[block.kind](entities_of(x, block)))
+        return torch.cat(parts, dim=-1)
+
+    def own(self, x: Tensor) -> Tensor:
+        """Return the numbers (..., K) of vectors (..., size) that are in no set."""
+        return torch.cat([x[..., part] for part in self.own_slices], dim=-1)
+
+    def _is_pooled(self, block: EntityBlock) -> bool:
+        return not block.are_robots
+
+
+class NearestRobots(WithoutRobots):
+    """Reads the two nearest robots as well, the nearer first, with zeros for those that lack."""
+
+    def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
+        super().__init__(size, blocks, width)
+        for block in blocks:
+            if block.are_robots:
+                self.out_size += NUM_NEAREST * block.size
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [super().forward(x)]
+        for block in self.blocks:
+            if block.are_robots:
+                parts.append(_nearest(entities_of(x, block)))
+        return torch.cat(parts, dim=-1)
+
+
+class DeepSet(WithoutRobots):
+    """Pools the robots as it does the points (Zaheer et al. 2017)."""
+
+    def _is_pooled(self, block: EntityBlock) -> bool:
+        return True
+
+
+class Attention(WithoutRobots):
+    """One layer of cross-attention from the agent's own numbers to all entities.
+
+    Keys and values of a head are linear in the encoded entities, so their matrices are applied
+    after the sum over entities and to the query, which is the same and costs a tenth.
+    """
+
+    def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
+        super().__init__(size, blocks, width)
+        self.encoders = nn.ModuleDict({block.kind: _encoder(block.size, width) for block in blocks})
+        num_own = self.out_size
+        self.query = nn.Sequential(
+            nn.Linear(num_own, width), nn.ReLU(), nn.Linear(width, NUM_HEADS * width)
+        )
+        self.value = nn.Linear(NUM_HEADS * width, width)
+        self.out_size = num_own + width
+
+    def forward(self, x: Tensor) -> Tensor:
+        own = self.own(x)
+        sets = [entities_of(x, block) for block in self.blocks]
+        is_there = torch.cat([entities[..., :1] for entities in sets], dim=-2)
+        encoders = self.encoders.values()
+        encoded = [encode(each) for encode, each in zip(encoders, sets, strict=True)]
+        keys = torch.cat(encoded, dim=-2) * is_there  # (..., E, W)
+        query = self.query(own).unflatten(-1, (NUM_HEADS, -1))
+        scores = query @ keys.transpose(-1, -2) / math.sqrt(keys.shape[-1])
+        scores = scores - _FAR * (1.0 - is_there.transpose(-1, -2))
+        attended = torch.softmax(scores, dim=-1) @ keys  # (..., heads, W)
+        return torch.cat((own, self.value(attended.flatten(-2))), dim=-1)
+
+    def _is_pooled(self, block: EntityBlock) -> bool:
+        return False
+
+
+class Pool(nn.Module):
+    """The mean and the maximum of encoded entities; zeros of none."""
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        self.encoder = _encoder(size, width)
+
+    def forward(self, entities: Tensor) -> Tensor:
+        """Return features (..., 2 W) of entities (..., E, K)."""
+        is_there = entities[..., :1]
+        encoded = self.encoder(entities) * is_there  # not negative: zeros are the least
+        mean = encoded.sum(dim=-2) / is_there.sum(dim=-2).clamp(min=1.0)
+        return torch.cat((mean, encoded.amax(dim=-2)), dim=-1)
+
+
+SET_READERS: Registry[type[SetReader]] = Registry("reader of sets")
+SET_READERS.register("flat", SetReader)
+SET_READERS.register("none", WithoutRobots)
+SET_READERS.register("nearest", NearestRobots)
+SET_READERS.register("deep_set", DeepSet)
+SET_READERS.register("attention", Attention)
+# What critics read sets with: they need all robots, whatever the actors see of them.
+_CRITICS = {"none": "deep_set", "nearest": "deep_set"}
+
+
+def make_reader(name: str, size: int, blocks: Sequence[EntityBlock], width: int) -> SetReader:
+    """Build an actor's reader; raise ValueError if there is nothing that it could read."""
+    if name != "flat" and not blocks:
+        raise ValueError(
+            f"network.sets={name} reads observations as sets, and there are none; set "
+            "task.observation=sets, or network.sets=flat"
+        )
+    return SET_READERS[name](size, blocks, width)
+
+
+def make_critic_reader(
+    name: str, size: int, blocks: Sequence[EntityBlock], width: int
+) -> SetReader:
+    """Build a critic's reader, beside actors that read with ``name``."""
+    return make_reader(_CRITICS.get(name, name), size, blocks, width)
+
+
+def entities_of(x: Tensor, block: EntityBlock) -> Tensor:
+    """Return the entities (..., E, K) of a set in vectors (..., size)."""
+    return x[..., block.start : block.end].unflatten(-1, (block.num_entities, block.size))
+
+
+def _encoder(size: int, width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+
+
+def _nearest(robots: Tensor) -> Tensor:
+    """Return the numbers (..., 2 K) of the two nearest of robots (..., E, K)."""
+    lacking = NUM_NEAREST - robots.shape[-2]
+    if lacking > 0:
+        robots = pad(robots, (0, 0, 0, lacking))
+    robots = robots * robots[..., :1]
+    distance = robots[..., 1:3].square().sum(dim=-1) + _FAR * (1.0 - robots[..., 0])
+    places = distance.topk(NUM_NEAREST, dim=-1, largest=False).indices
+    places = places.unsqueeze(-1).expand(*places.shape, robots.shape[-1])
+    return robots.gather(-2, places).flatten(-2)
+
+
+def _slices_between(size: int, blocks: Sequence[EntityBlock]) -> list[slice]:
+    """Return the slices of a vector with ``size`` numbers that are in no block."""
+    slices = []
+    start = 0
+    for block in sorted(blocks, key=lambda block: block.start):
+        slices.append(slice(start, block.start))
+        start = block.end
+    slices.append(slice(start, size))
+    return [part for part in slices if part.stop > part.start]

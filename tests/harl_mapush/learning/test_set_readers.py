@@ -1,0 +1,183 @@
+"""Readers of sets: no order, masks, their cost, and every algorithm with each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
+from harl_mapush.algorithms.happo import Happo
+from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.algorithms.on_policy import OnPolicy
+from harl_mapush.learning.networks import Actor, Critic
+from harl_mapush.learning.off_policy.q_networks import TwinCritic
+from harl_mapush.learning.set_readers import (
+    SET_READERS,
+    WithoutRobots,
+    entities_of,
+    make_reader,
+)
+from harl_mapush.learning.settings import NetworkCfg
+from harl_mapush.runner import Runner, RunnerCfg
+from mqe.env.environment import MultiAgentEnv
+from mqe.vec_env import EntityBlock, TeamSpec
+from tests.support.pushing import make_env, make_task
+
+LARGEST = 0.2e6  # multiply-adds of an actor's decision
+
+
+class CountOfRobots(WithoutRobots):
+    """Reads how many robots there are: a member of the tests' own."""
+
+    def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
+        super().__init__(size, blocks, width)
+        self.out_size += 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        (robots,) = (entities_of(x, block) for block in self.blocks if block.are_robots)
+        return torch.cat((super().forward(x), robots[..., 0].sum(dim=-1, keepdim=True)), dim=-1)
+
+
+@pytest.fixture(params=[*SET_READERS, "count"])
+def name(request, monkeypatch) -> str:
+    monkeypatch.setitem(SET_READERS, "count", CountOfRobots)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def spec() -> TeamSpec:
+    return make_task(1, 3, observation="sets").spec
+
+
+def vectors(size: int, blocks: Sequence[EntityBlock], num_there: int = 3) -> Tensor:
+    """Return 10 random vectors whose sets have ``num_there`` entities each, and zeros."""
+    x = torch.randn(10, size)
+    for block in blocks:
+        entities = entities_of(x, block)
+        entities[..., 0] = 1.0
+        entities[:, num_there:] = 0.0
+    return x
+
+
+def changed(x: Tensor, block: EntityBlock, entities: Tensor) -> Tensor:
+    other = x.clone()
+    other[:, block.start : block.end] = entities.flatten(1)
+    return other
+
+
+def test_a_reader_does_not_see_the_order_of_entities_nor_those_that_are_not_there(name, spec):
+    torch.manual_seed(0)
+    actor = Actor(NetworkCfg((16,), sets=name, gain=1.0), spec.obs_size, 3, spec.obs_sets)
+    x = vectors(spec.obs_size, spec.obs_sets)
+    for block in spec.obs_sets:
+        entities = entities_of(x, block)
+        shuffled = changed(x, block, entities[:, torch.randperm(block.num_entities)])
+        hidden = entities.clone()
+        hidden[:, 3:, 1:] = 5.0  # whatever stands where no entity is
+        is_equal = torch.allclose(actor(x), actor(shuffled), atol=1e-6)
+        is_hidden = torch.allclose(actor(x), actor(changed(x, block, hidden)), atol=1e-6)
+        assert (is_equal, is_hidden) == (name != "flat", name != "flat")
+    empty = vectors(spec.obs_size, spec.obs_sets, 0)
+    assert bool(torch.isfinite(actor(empty)).all())
+
+
+@pytest.mark.parametrize(("reader", "num_seen"), [("none", 0), ("nearest", 2), ("deep_set", 7)])
+def test_the_rungs_see_none_two_and_all_of_the_robots(reader, num_seen, spec):
+    torch.manual_seed(0)
+    actor = Actor(NetworkCfg((16,), sets=reader, gain=1.0), spec.obs_size, 3, spec.obs_sets)
+    block = spec.obs_sets[0]
+    x = vectors(spec.obs_size, spec.obs_sets, 7)
+    x.requires_grad_(True)
+    (grad,) = torch.autograd.grad(actor(x).sum(), x)
+    seen = (entities_of(grad, block).abs().sum(dim=-1) > 0.0).sum(dim=1)
+    assert int(seen.max()) <= num_seen
+    assert bool((seen > 0).all()) == (num_seen > 0)
+    if reader == "nearest":
+        place = entities_of(x.detach(), block)[..., 1:3].norm(dim=-1)
+        is_seen = entities_of(grad, block).abs().sum(dim=-1) > 0.0
+        assert torch.equal(is_seen, place.argsort(dim=1).argsort(dim=1) < 2)
+
+
+def test_a_decision_costs_at_most_a_fifth_of_a_million_multiply_adds(name, spec):
+    actor = Actor(NetworkCfg((128, 128), sets=name), spec.obs_size, 3, spec.obs_sets)
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        actor(torch.zeros(1, spec.obs_size))
+    assert 0 < counter.get_total_flops() / 2 <= LARGEST
+
+
+def test_a_set_of_observations_is_needed_and_no_normalisation():
+    with pytest.raises(ValueError, match=r"network.sets=deep_set .* task.observation=sets"):
+        make_reader("deep_set", 8, (), 4)
+    with pytest.raises(ValueError, match=r"sets=attention .* network.normalize_obs=false"):
+        NetworkCfg(sets="attention", normalize_obs=True)
+
+
+def test_critics_do_not_see_the_order_of_the_robots(name, spec):
+    """The action of a robot changes its place together with the robot."""
+    torch.manual_seed(0)
+    network = NetworkCfg((16,), sets=name)
+    critic = Critic(network, spec.state_size, 1, spec.state_sets)
+    twins = TwinCritic(network, spec.state_size, (3, 3, 3), 1, spec.state_sets)
+    x = vectors(spec.state_size, spec.state_sets)
+    actions = torch.randn(10, 3, 3)
+    robots = spec.state_sets[1]
+    assert robots.are_robots
+    order = torch.tensor([2, 0, 1])
+    entities = entities_of(x, robots).clone()
+    entities[:, :3] = entities[:, order]
+    other = changed(x, robots, entities)
+    values = twins(x.unsqueeze(1), actions.flatten(1))
+    assert torch.allclose(critic(x), critic(other), atol=1e-6) == (name != "flat")
+    moved = twins(other.unsqueeze(1), actions[:, order].flatten(1))
+    assert torch.allclose(values, moved, atol=1e-6) == (name != "flat")
+    swapped = twins(x.unsqueeze(1), actions[:, order].flatten(1))
+    assert not torch.allclose(values, swapped, atol=1e-6) or name == "count"
+
+
+@pytest.fixture(scope="module")
+def env():
+    env = make_env(4, 2, observation="sets", decision_period=5, spawn="separated")
+    yield env
+    env.close()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_learns_from_sets(algorithm: str, env: MultiAgentEnv):
+    cls = ALGORITHMS[algorithm].cls
+    settings = {"share_param": True}
+    if isinstance(cls, type) and issubclass(cls, OffPolicy):
+        settings |= {"warmup": 8, "batch_size": 8, "buffer_size": 64, "update_ratio": 0.125}
+    cfg = ALGORITHMS[algorithm].cfg(**settings)
+    team = make_algorithm(
+        cfg, NetworkCfg((8,), sets="attention", set_width=4), env.spec, env.device, 1
+    )
+    assert isinstance(team, (OnPolicy, OffPolicy))
+    before = {name: values.clone() for name, values in team.weights.items()}
+    assert team.plan_bytes(4, 4, "cpu").update > 0
+    Runner(env, team, RunnerCfg(num_env_steps=80, num_steps=4)).learn([], None)
+    for name in ("agent0", "critic"):
+        assert not torch.equal(team.weights[name], before[name])
+        assert bool(torch.isfinite(team.weights[name]).all())
+
+
+def test_an_agent_that_takes_no_part_is_not_learned_from_and_has_no_share_in_the_factor(spec):
+    cfg = ALGORITHMS["happo"].cfg(share_param=True)
+    team = make_algorithm(cfg, NetworkCfg((8,), sets="deep_set", set_width=4), spec, "cpu", 1)
+    assert isinstance(team, Happo)
+    storage = team.make_experience(2, 4)
+    storage.obs.normal_()
+    storage.actions.normal_()
+    storage.obs[..., 0] = 1.0
+    storage.obs[1, :, 2:, 0] = 0.0  # agent 1 is away in the last two worlds
+    storage.finish()
+    assert storage.weights(0).tolist() == [[1.0] * 4] * 2
+    assert storage.weights(1).tolist() == [[1.0, 1.0, 0.0, 0.0]] * 2
+    storage.next_factor.fill_(1.0)
+    team._update_factor(storage, 1, torch.zeros(2, 4, 3))
+    assert bool((storage.next_factor[:, :2] != 1.0).all())
+    assert bool((storage.next_factor[:, 2:] == 1.0).all())
