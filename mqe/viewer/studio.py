@@ -42,7 +42,8 @@ except ImportError as error:
 HOST = "127.0.0.1"
 PORTS = range(8080, 8180)  # tried in turn where none is asked for
 _NAP_S = 0.05  # [s] between two looks at a page that starts
-_END_S = 10.0  # [s] for a server that begins, and for a thread whose server is gone
+_END_S = 10.0  # [s] for a server that begins
+_has_served = threading.Event()  # set by the only page of this process
 _PANEL_WIDTH = 340  # pixels
 _NARROW = 2 * _PANEL_WIDTH  # pixels of a page on which the panel begins folded
 _EDGE = 8  # pixels around the panel
@@ -89,34 +90,27 @@ def show(
 
 @contextmanager
 def served(own: socket.socket, panel: Panel, plugins: Sequence[Any] = ()) -> Iterator[ViewerHandle]:
-    """Serve the page on ``own`` from a thread; it is up when the block begins, and the thread has
-    ended when it is left.
+    """Serve the page on ``own`` from a thread; it is up when the block begins.
+
+    Raises ConfigError for the second page of a process: Studio's pages share one connection to
+    Dear ImGui, on which a second one waits for ever or crashes.
     """
+    if _has_served.is_set():
+        own.close()
+        raise ConfigError(
+            "--web: this process has served a page before, and Studio can serve one only; start "
+            "another process for another page"
+        )
+    _has_served.set()
     is_up = threading.Event()
-    is_over = threading.Event()
-    viewers: list[Any] = []
-
-    def run(end: Any) -> None:
-        try:
-            _serve(end, own, panel, is_up, viewers)
-        finally:
-            is_over.set()
-
-    handle = launch_thread.launch_thread(run, sim_plugins=list(plugins))
-    try:
-        with handle:
-            # A page that is closed while it starts crashes the process.
-            while handle.is_running() and not is_up.wait(_NAP_S):
-                pass
-            yield handle
-    finally:
-        # Leaving the handle waits for some seconds only, and two pages of one process crash it:
-        # they share Dear ImGui's context. A thread that still waits for the server to ask for a
-        # frame goes on as soon as the server is gone.
-        if not is_over.is_set():
-            for viewer in viewers:
-                viewer._stop_server()
-            is_over.wait(_END_S)
+    handle = launch_thread.launch_thread(
+        lambda end: _serve(end, own, panel, is_up), sim_plugins=list(plugins)
+    )
+    with handle:
+        # A page that is closed while it starts crashes the process.
+        while handle.is_running() and not is_up.wait(_NAP_S):
+            pass
+        yield handle
 
 
 def _listening_socket(port: int) -> socket.socket:
@@ -126,6 +120,7 @@ def _listening_socket(port: int) -> socket.socket:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             own.bind((HOST, candidate))
+            own.listen()  # two processes can bind a port at which none listens
         except OSError as error:
             own.close()
             problem = error.strerror
@@ -138,16 +133,8 @@ def _listening_socket(port: int) -> socket.socket:
     )
 
 
-def _serve(
-    endpoint: Any,
-    own: socket.socket,
-    panel: Panel,
-    is_up: threading.Event,
-    viewers: list[Any],
-) -> None:
-    """Serve the page on ``own`` until it is over; set ``is_up`` once it can be opened, and put the
-    viewer into ``viewers``.
-    """
+def _serve(endpoint: Any, own: socket.socket, panel: Panel, is_up: threading.Event) -> None:
+    """Serve the page on ``own`` until it is over; set ``is_up`` once it can be opened."""
     from mujoco.studio import web_viewer  # not in every package of Studio
 
     from mqe.viewer.page_guard import guarded
@@ -157,7 +144,6 @@ def _serve(
         viewer = web_viewer.WebViewer(
             viewer_protocol.ViewerConfig(gfx="web"), endpoint, plugins=[panel]
         )
-        viewers.append(viewer)
         # A first frame before the server runs can crash or hang.
         _wait_for_answer(own.getsockname()[1])
         is_up.set()

@@ -6,45 +6,49 @@ import base64
 import contextlib
 import os
 import socket
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
-import torch
 from websockets.datastructures import Headers
 
+from mqe.config import ConfigError
+from mqe.viewer import studio
+from mqe.viewer.page_guard import refusal
+from tests.support.paths import ROOT
+
+HEADER_TIMEOUT_S = 0.5  # [s] in these tests
+# Serves a page until its standard input closes; a process can serve one only.
+SERVER = f"""
+import sys
+import torch
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.viewer import page_guard, studio
-from mqe.viewer.page_guard import refusal
 from mqe.viewer.player import Player
 
-HEADER_TIMEOUT_S = 0.5  # [s] in these tests
+page_guard.HEADER_TIMEOUT_S = {HEADER_TIMEOUT_S}
+env = make_env(EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu"), PushCfg(), seed=1)
+player = Player(env, {{"zero": lambda obs: torch.zeros(*obs.shape[:2], 3)}})
+own = studio._listening_socket(0)
+with studio.served(own, studio.Panel(player)):
+    print(own.getsockname()[1], flush=True)
+    sys.stdin.read()
+"""
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     """Return the port of a page that is served."""
-    env = make_env(EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu"), PushCfg(), seed=1)
-    player = Player(env, {"zero": lambda: lambda obs: torch.zeros(*obs.shape[:2], 3)})
-    own = studio._listening_socket(0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_guard, "HEADER_TIMEOUT_S", HEADER_TIMEOUT_S)
-        with studio.served(own, studio.Panel(player)):
-            number = own.getsockname()[1]
-            until = time.monotonic() + 20.0
-            while not _is_served(number):
-                assert time.monotonic() < until
-                time.sleep(0.05)
-            yield number
-    env.close()
-
-
-def _is_served(port: int) -> bool:
-    try:
-        return b"200 OK" in ask(port, "/")
-    except ConnectionError:
-        return False
+    words = [sys.executable, "-c", SERVER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, cwd=ROOT, **pipes) as server:
+        yield int(server.stdout.readline())
+        server.stdin.close()
+        assert server.wait(20.0) == 0
 
 
 def ask(port: int, path: str, host: str | None = None, **headers: str) -> bytes:
@@ -129,3 +133,19 @@ def test_the_page_is_bound_to_the_loopback_alone() -> None:
     """A page on the network would need a secret in its address."""
     with studio._listening_socket(0) as own:
         assert own.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_process_serves_one_page_only(monkeypatch) -> None:
+    monkeypatch.setattr(studio, "_has_served", threading.Event())
+    studio._has_served.set()
+    own = studio._listening_socket(0)
+    with pytest.raises(ConfigError, match="has served a page before"), studio.served(own, None):
+        pass
+    assert own.fileno() == -1
+
+
+def test_a_port_belongs_to_one_page(monkeypatch) -> None:
+    with studio._listening_socket(0) as own:
+        port = own.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} cannot be used"):
+            studio._listening_socket(port)
