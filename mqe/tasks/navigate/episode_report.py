@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mqe.tasks.episode_report import Metrics, Report, mean, rate
+from mqe.tasks.navigate.metrics import DEFAULT_METRICS, METRICS
 
 RATES = ("success", "collision", "fall", "collapse")
 
@@ -35,6 +36,39 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     return metrics | {name: mean(columns[name][~is_broken]) for name in others}
 
 
+def describe(metrics: Metrics) -> str:
+    """Format the calculator's metrics for a person, one a line."""
+
+    def number(name: str, unit: str = "") -> str:
+        value = metrics[name]
+        return "-" if value is None else f"{value:.3f}{unit}"
+
+    def event(name: str) -> str:
+        low, high = metrics[f"{name}_ci95"]  # type: ignore[misc]
+        return f"{number(f'{name}_rate')} ({low:.3f} to {high:.3f})"
+
+    rows = [
+        ("success rate", f"{event('success')}, 95 % interval, n = {metrics['num_episodes']}"),
+        ("time of the successes", number("time_given_success_s", " s")),
+        ("finished time, failures as the limit", number("finished_time_s", " s")),
+        ("SPL: success by the shortest way over it", number("spl")),
+        ("way of the object", number("path_length", " m")),
+        ("shortest way", number("shortest_length", " m")),
+        ("object touches an obstacle", f"{number('object_contact_share')} of the time"),
+        ("a robot touches an obstacle", f"{number('robot_contact_share')} of the time"),
+        ("collisions", event("collision")),
+        ("falls", event("fall")),
+        ("collapses", event("collapse")),
+        ("time-outs", event("timeout")),
+    ]
+    known = set(DEFAULT_METRICS)
+    further = [name for name in metrics if name.partition("_agent")[0] in METRICS.keys() - known]
+    rows += [(name, number(name)) for name in further]
+    if metrics["num_broken"]:
+        rows.append(("broken simulations, no successes", str(metrics["num_broken"])))
+    return "".join(f"{label:<42}{value}\n" for label, value in rows)
+
+
 REPORT = Report(
     rates=RATES,
     headline=(("Success", "success_rate"), ("SPL", "spl")),
@@ -46,4 +80,5 @@ REPORT = Report(
         "collapse": "a robot collapsed",
     },
     summarize=summarize,
+    describe=describe,
 )

@@ -31,6 +31,9 @@ MEASURES: Registry[MeasureTerm] = Registry(
 )
 
 
+DEFAULT_MEASURES = tuple(MEASURES)  # those of every navigation task
+
+
 def _fall(e: NavigateEpisodes) -> Tensor:
     return e.terminated["roll"] | e.terminated["pitch"] | e.terminated["height"]
 
@@ -63,3 +66,4 @@ METRICS: Registry[MetricTerm] = Registry(
         ),
     },
 )
+DEFAULT_METRICS = tuple(METRICS)  # those of every navigation task

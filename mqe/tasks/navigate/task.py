@@ -20,11 +20,11 @@ from mqe.tasks.navigate.features import (
 )
 from mqe.tasks.navigate.map_files import SUFFIXES
 from mqe.tasks.navigate.maps import FAMILIES, MapTable
-from mqe.tasks.navigate.metrics import MEASURES, METRICS
+from mqe.tasks.navigate.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASURES, METRICS
 from mqe.tasks.navigate.observations import OBSERVATIONS, OBSERVED, STATE
 from mqe.tasks.navigate.planners import PLANNERS, Follower
 from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_waiting
-from mqe.tasks.navigate.terminations import TERMINATIONS
+from mqe.tasks.navigate.terminations import DEFAULT_TERMINATIONS, TERMINATIONS
 from mqe.tasks.push.layouts import PushLayouts
 from mqe.tasks.task import Outcome, TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms, merged_weights
@@ -173,7 +173,7 @@ class NavigateTask(TermTask):
         scene = self.scene_features(empty, plan[:1])
         observed = OBSERVED[cfg.observation]
         default = DefaultTerms(
-            observed, observed, tuple(TERMINATIONS), tuple(MEASURES), tuple(METRICS)
+            observed, observed, DEFAULT_TERMINATIONS, DEFAULT_MEASURES, DEFAULT_METRICS
         )
         terms = build_terms(NAVIGATE_TERMS, default, cfg, worlds, scene)
         super().__init__(terms, worlds, kept, plan)

@@ -50,3 +50,5 @@ TERMINATIONS: Registry[TerminationTerm] = Registry(
         "collapse": _failure("a robot that lies or kneels for a while", lambda m: m.is_collapsed),
     },
 )
+# Terminations of every navigation task; ``task.more_terminations`` adds others.
+DEFAULT_TERMINATIONS = tuple(TERMINATIONS)
