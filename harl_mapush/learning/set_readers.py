@@ -115,7 +115,7 @@ class Attention(WithoutRobots):
         encoders = self.encoders.values()
         encoded = [encode(each) for encode, each in zip(encoders, sets, strict=True)]
         keys = torch.cat(encoded, dim=-2) * is_there  # (..., E, W)
-        query = self.query(own).unflatten(-1, (NUM_HEADS, -1))
+        query = _split_last(self.query(own), NUM_HEADS, keys.shape[-1])
         scores = query @ keys.transpose(-1, -2) / math.sqrt(keys.shape[-1])
         scores = scores - _FAR * (1.0 - is_there.transpose(-1, -2))
         attended = torch.softmax(scores, dim=-1) @ keys  # (..., heads, W)
@@ -169,7 +169,15 @@ def make_critic_reader(
 
 def entities_of(x: Tensor, block: EntityBlock) -> Tensor:
     """Return the entities (..., E, K) of a set in vectors (..., size)."""
-    return x[..., block.start : block.end].unflatten(-1, (block.num_entities, block.size))
+    numbers = x[..., block.start : block.end]
+    return _split_last(numbers, block.num_entities, block.size)
+
+
+def _split_last(x: Tensor, *sizes: int) -> Tensor:
+    """Split the last dimension; unlike ``unflatten``, an exported network then takes any number of
+    rows.
+    """
+    return x.reshape(*x.shape[:-1], *sizes)
 
 
 def _encoder(size: int, width: int) -> nn.Sequential:

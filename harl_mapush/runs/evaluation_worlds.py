@@ -59,12 +59,18 @@ def settings(
         return config.resolve(own, over)[0]
 
     asked = merge({"task": {}, "env": {}}, over)
+    asked_agents = asked["env"].get("num_agents", num_agents)
+    if acts_in_teams_of(trained, asked_agents):
+        num_agents = asked_agents
     for key, old, new in (
         ("task.name", task, asked["task"].get("name", task)),
-        ("env.num_agents", num_agents, asked["env"].get("num_agents", num_agents)),
+        ("env.num_agents", num_agents, asked_agents),
     ):
         if new != old:
             hint = ""
+            largest = _largest_team(trained)
+            if key == "env.num_agents" and largest is not None:
+                hint = f", or take 1 to {largest}, which its observations have room for"
             if key == "task.name" and hasattr(TASKS[new].cfg, "team"):
                 hint = (
                     f", or let it act under a leader: planner --task {new} --set task.team={folder}"
@@ -75,6 +81,21 @@ def settings(
     cfg, _ = config.resolve(own, over)
     _refuse_learning_settings(trained, cfg, over, folder)
     return cfg
+
+
+def acts_in_teams_of(trained: RunCfg, num_agents: Any) -> bool:
+    """Return whether a policy with these settings can act in teams of ``num_agents`` robots."""
+    if num_agents == trained.env.num_agents:
+        return True
+    largest = _largest_team(trained)
+    return largest is not None and num_agents in range(1, largest + 1)
+
+
+def _largest_team(trained: RunCfg) -> int | None:
+    """Return the largest team that a policy with these settings can act in; None: only its own."""
+    if not getattr(trained.algorithm, "share_param", False):
+        return None
+    return TASKS[trained.task.name].largest_team(trained.task)
 
 
 def _protocol(task: str, name: str) -> Mapping[str, Any]:

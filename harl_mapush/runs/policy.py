@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.config import RunCfg
 from harl_mapush.runs import checkpoint, evaluation_worlds
@@ -26,8 +27,10 @@ def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
 
     Warns by the library's log if ``env`` differs from the worlds that the team learned in.
     """
-    num_agents = checkpoint.read_config(folder)["env"]["num_agents"]
-    if env.num_agents != num_agents:
+    own = checkpoint.read_config(folder)
+    num_agents = own["env"]["num_agents"]
+    trained = config.resolve(own, {})[0]
+    if not evaluation_worlds.acts_in_teams_of(trained, env.num_agents):
         raise ConfigError(
             f"checkpoint {folder} was trained with env.num_agents={num_agents}, and this "
             f"environment has {env.num_agents}; build one of its team's size "
@@ -67,7 +70,11 @@ class TeamPolicy:
             algorithm = make_algorithm(acting, cfg.network, spec, env.device, cfg.runner.seed)
         except ValueError as error:
             raise ConfigError(f"checkpoint {folder}: {error}") from None
-        checkpoint.load_actors(folder, algorithm.networks, weights)
+        # A team of another size shares the first robot's actor.
+        num_stored = checkpoint.read_config(folder)["env"]["num_agents"]
+        names = [f"actor_agent{i}" for i in range(min(num_stored, env.num_agents))]
+        actors = {name: algorithm.networks[name] for name in names}
+        checkpoint.load_actors(folder, actors, weights)
         self._algorithm = algorithm
         self._num_agents = env.num_agents
         self.is_recurrent = cfg.network.use_recurrent_policy

@@ -98,5 +98,6 @@ PUSH = TaskEntry(
     conditions=CONDITIONS,
     terms=PUSH_TERMS,
     of_policy=lambda cfg: {"observes_heading": cfg.is_heading_observed},
+    largest_team=lambda cfg: cfg.max_robots if cfg.observation == "sets" else None,
     policies={"scripted_solo": scripted_solo, "scripted_team": scripted_team},
 )

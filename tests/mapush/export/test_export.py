@@ -15,12 +15,17 @@ import pytest
 import torch
 
 from harl_mapush import config, train
+from harl_mapush.learning.networks import Actor
+from harl_mapush.learning.set_readers import SET_READERS, entities_of
+from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
 from mapush import cli
 from mapush.export import command
+from mapush.export.exported_networks import ExportedActor
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
+from mqe.vec_env import EntityBlock
 from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
 
@@ -123,6 +128,19 @@ def test_a_command_is_scaled_and_within_its_range(exported) -> None:
     far = np.random.default_rng(0).normal(scale=1e3, size=(50, 10)).astype(np.float32)
     command = session.run(None, {"obs": far})[0]
     assert 0.1 < np.abs(command).max() <= 0.5
+
+
+@pytest.mark.parametrize("reader", SET_READERS)
+def test_an_actor_that_reads_sets_is_exported_for_any_number_of_robots(reader, tmp_path) -> None:
+    sets = (EntityBlock("teammates", 2, 7, 5), EntityBlock("outline", 37, 16, 3))
+    actor = Actor(NetworkCfg((8,), sets=reader, set_width=4, gain=1.0), 85, 3, sets)
+    x = torch.randn(16, 85)
+    for block in sets:
+        entities_of(x, block)[..., 0].bernoulli_()
+    network = ExportedActor(actor, (0.5, 0.5, 0.5))
+    exported = command.Exported(network, {"obs": x}, ("command",))
+    command._write(exported, tmp_path / "actor.onnx")
+    assert command._compare(exported, tmp_path / "actor.onnx") < 1e-6
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""A policy that reads sets acts in teams of every size, whatever it was trained in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from harl_mapush import test as evaluate
+from harl_mapush import train
+from harl_mapush.runs import checkpoint, evaluation_worlds
+from harl_mapush.runs.policy import TeamPolicy, load_team
+from mqe.config import ConfigError
+from mqe.registry import make_env
+
+RUN = ["--preset", "smoke", "--device", "cpu", "--num_agents", "2", "--num_envs", "4"]
+RUN += ["--num_env_steps", "64", "--set", "runner.num_steps=4"]
+SETS = ["--set", "task.observation=sets", "--set", "network.sets=attention"]
+
+
+def trained(folder: Path, *arguments: str) -> Path:
+    assert train.main([*RUN, *arguments, "--out", str(folder)]) == 0
+    return checkpoint.resolve(str(folder))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return trained(tmp_path_factory.mktemp("any") / "run", *SETS)
+
+
+def team_of(folder: Path, num_agents: int) -> tuple[TeamPolicy, torch.Tensor]:
+    """Return the policy in a team of ``num_agents``, and what such a team observes."""
+    cfg = evaluation_worlds.settings(folder, {"env": {"num_agents": num_agents, "num_envs": 2}})
+    env = make_env(cfg.env, cfg.sim, cfg.task, 0)
+    team = load_team(cfg, folder, env)
+    assert isinstance(team, TeamPolicy)
+    obs, _ = env.reset()
+    env.close()
+    return team, obs
+
+
+@pytest.mark.parametrize("num_agents", [1, 3, 8])
+def test_every_robot_of_any_team_has_the_trained_actor(folder, num_agents):
+    team, obs = team_of(folder, num_agents)
+    two, _ = team_of(folder, 2)
+    actions = team(obs)
+    assert actions.shape == (2, num_agents, 3)
+    torch.testing.assert_close(actions, two.actors[1](obs), rtol=0.0, atol=1e-6)
+
+
+def test_the_calculator_measures_a_larger_team(folder, tmp_path, capsys):
+    measured = ["--num_envs", "2", "--num_episodes", "2", "--set", "task.episode_length_s=0.4"]
+    arguments = [str(folder), "--num_agents", "3", "--device", "cpu", "--baselines", "0"]
+    assert evaluate.main([*arguments, *measured]) == 0
+    assert "trained with" not in capsys.readouterr().err
+
+
+def test_a_team_that_has_no_room_or_actors_of_its_own_is_refused(folder, tmp_path):
+    with pytest.raises(ConfigError, match=r"env.num_agents=9: .* or take 1 to 8"):
+        evaluation_worlds.settings(folder, {"env": {"num_agents": 9}})
+    own = trained(tmp_path / "own", *SETS, "--set", "algorithm.share_param=false")
+    with pytest.raises(ConfigError, match=r"env.num_agents=3: .*; leave it out$"):
+        evaluation_worlds.settings(own, {"env": {"num_agents": 3}})
