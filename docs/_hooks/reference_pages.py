@@ -182,11 +182,20 @@ def _unit(term: Term) -> str:
     return "" if term.unit == "1" else term.unit
 
 
+# The entities that a term's numbers are repeated for.
+_OVER = {
+    None: "",
+    "teammates": "each teammate",
+    "robots": "each robot",
+    "outline": "each point of the outline",
+}
+
+
 def _observation_table(found: Mapping[str, ObservationTerm]) -> str:
     rows = []
     for name, term in found.items():
         numbers = "" if term.numbers is None else _codes(term.numbers)
-        over = {None: "", "teammates": "each teammate", "robots": "each robot"}[term.over]
+        over = _OVER[term.over]
         rows.append((f"`{name}`", term.help, _unit(term), numbers, over))
     return table(("term", "meaning", "unit", "numbers", "for"), rows)
 
