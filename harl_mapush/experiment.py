@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -23,8 +23,10 @@ from harl_mapush.callbacks.broken_log import BrokenLog
 from harl_mapush.callbacks.callback import CALLBACKS, Callback
 from harl_mapush.callbacks.checkpoints import CheckpointSaver, FolderTakenError, UnsavedError
 from harl_mapush.callbacks.ending import EndOnRequest, RunEnded
+from harl_mapush.callbacks.evaluation_film import EvaluationFilm, check_film
 from harl_mapush.callbacks.logger import NullLogger, ProgressLog, RunLogger
 from harl_mapush.callbacks.training_evaluation import EvaluationCallback, TrainingEvaluation
+from harl_mapush.callbacks.wandb_logger import WandbLogger, check_wandb
 from harl_mapush.collectors import settings as collector_settings
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.launcher import are_elsewhere, make_launcher
@@ -220,7 +222,14 @@ class Experiment:
         self.evaluation = self._make_evaluation()
         if self.evaluation is not None:
             callbacks.append(self.evaluation)
-        callbacks.append(ProgressLog(self.logger, self.trainer))
+        loggers: list[RunLogger | WandbLogger | NullLogger] = [self.logger]
+        if ranks.is_first and cfg.logger.wandb != "off":
+            plain = to_dict(cfg)
+            loggers.append(WandbLogger(cfg.logger, folder, run_id, plain, self.logger.say))
+        film = self._make_film(loggers)
+        if film is not None:
+            callbacks.append(film)
+        callbacks.append(ProgressLog(loggers, self.trainer))
         self.ending = EndOnRequest(self.trainer, wall_time, self.saver, self.logger, ranks)
         callbacks += [make(self) for make in CALLBACKS.values()]
         callbacks += [self.ending, self.saver]
@@ -329,6 +338,24 @@ class Experiment:
             self.ranks,
         )
 
+    def _make_film(
+        self, loggers: Sequence[RunLogger | WandbLogger | NullLogger]
+    ) -> EvaluationFilm | None:
+        interval = self.cfg.logger.film_interval
+        if interval is None or self.evaluation is None:
+            return None
+        return EvaluationFilm(
+            self.evaluation.evaluation,
+            interval,
+            self.parts.team,
+            self.trainer,
+            self.saver,
+            self.folder,
+            [logger for logger in loggers if not isinstance(logger, NullLogger)],
+            self.logger.say,
+            self.ranks,
+        )
+
     def _introduce(self) -> None:
         cfg = self.cfg
         progress = self.trainer.progress
@@ -419,7 +446,10 @@ def _planned_folder(cfg: RunCfg) -> Path:
 def _check_start(
     cfg: RunCfg, saved: SavedRun | None, folder: Path, ranks: Ranks, stack: ExitStack
 ) -> dict[str, Any] | None:
-    """Check the run's folder and initial networks; return the state of a saved run."""
+    """Check logs, the run's folder and initial networks; return the state of a saved run."""
+    check_film(cfg)
+    if ranks.is_first:
+        check_wandb(cfg.logger)
     if saved is None:
         init_from.check(cfg)
         if ranks.is_first:

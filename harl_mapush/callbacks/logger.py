@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
+import struct
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -25,9 +26,16 @@ from harl_mapush.process import library_lines
 from harl_mapush.trainer import IterationReport, Trainer
 
 _BAR_WIDTH = 10  # with the metrics beside it, a bar fits into 80 columns
+_RGB = 3  # TensorBoard's number of the colour space
 _UNKNOWN = "-"  # a statistic before the end of the first episode
 # Statistics that TensorBoard shows first, in this order.
 _OVERVIEW = ("success_rate", "return", "episode_time_s", "contact_share")
+# Tags of HARL's loggers, and those of the same curves here; HARL's other tags are the same.
+_HARL_TAGS = {
+    "train_episode_rewards": "mapush/return",
+    "critic/average_step_rewards": "reward/total",
+    "eval_average_episode_rewards": "eval/return",
+}
 
 Headline = Sequence[tuple[str, str]]  # pairs of a label and the name of its statistic
 
@@ -81,7 +89,7 @@ class RunLogger:
     def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None:
         """Record one iteration, with the environment's means over its last finished episodes."""
         fps = self._rate.measure(report.env_steps)
-        self._curves.add(scalars(report, statistics), report.env_steps)
+        self._curves.add(scalars(report, statistics, self._cfg.tags), report.env_steps)
         if report.note is not None:
             self.say(f"Note: {report.note}.")
 
@@ -114,6 +122,16 @@ class RunLogger:
         for summary in summaries:
             self._curves.add_summary(summary)
 
+    def add_film(self, path: Path, env_steps: int) -> None:
+        """Show a film (.gif) among TensorBoard's images, which moves there."""
+        data = path.read_bytes()
+        width, height = struct.unpack("<HH", data[6:10])  # in the header of a GIF file
+        image = Summary.Image(
+            height=height, width=width, colorspace=_RGB, encoded_image_string=data
+        )
+        summary = Summary(value=[Summary.Value(tag="eval/film", image=image)])
+        self._curves.add_summary(summary, env_steps)
+
     def flush(self) -> None:
         """Write the curves so far; a run that resumes from here continues them."""
         self._curves.flush()
@@ -137,6 +155,22 @@ class RunLogger:
             os.close(nowhere)
 
 
+class Logger(Protocol):
+    """A log of a run's iterations."""
+
+    def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None:
+        """Record one iteration."""
+        ...
+
+    def flush(self) -> None:
+        """Write what was recorded so far."""
+        ...
+
+    def close(self) -> None:
+        """Write everything, and close the log."""
+        ...
+
+
 class NullLogger:
     """The log of ranks that write nothing."""
 
@@ -152,21 +186,25 @@ class NullLogger:
 class ProgressLog(Callback):
     """Logs every iteration with the trainer's statistics, on the first rank only."""
 
-    def __init__(self, logger: RunLogger | NullLogger, trainer: Trainer) -> None:
-        self._logger = logger
+    def __init__(self, loggers: Sequence[Logger], trainer: Trainer) -> None:
+        self._loggers = loggers
         self._trainer = trainer
 
     def on_iteration(self, report: IterationReport) -> None:
         """Log the iteration; all ranks compute the statistics, which are sums over ranks."""
-        self._logger.log(report, self._trainer.statistics())
+        statistics = self._trainer.statistics()
+        for logger in self._loggers:
+            logger.log(report, statistics)
 
     def on_checkpoint(self, env_steps: int) -> None:
         """Write the curves before the checkpoint, from which the run may resume."""
-        self._logger.flush()
+        for logger in self._loggers:
+            logger.flush()
 
     def on_end(self) -> None:
-        """Close the log."""
-        self._logger.close()
+        """Close the logs."""
+        for logger in self._loggers:
+            logger.close()
 
 
 class _Rate:
@@ -252,12 +290,14 @@ def format_count(count: float) -> str:
     return f"{count:.0f}"
 
 
-def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[str, float]:
+def scalars(
+    report: IterationReport, statistics: Mapping[str, float], tags: str = "own"
+) -> dict[str, float]:
     """Return the TensorBoard scalars of one iteration; NaN, for no measurement, is left out.
 
     The learner's metrics keep their tags. An agent's statistics get the prefix ``agent{i}/``, all
     others ``mapush/``. The most important ones are also under ``0_overview/``, which TensorBoard
-    shows first.
+    shows first. With ``tags`` "harl" those that HARL calls otherwise have HARL's tags as well.
     """
     tagged = dict(report.metrics)
     for name, value in statistics.items():
@@ -275,6 +315,8 @@ def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[st
     tagged["perf/env_steps_per_s"] = report.env_steps / report.iteration / seconds
     tagged["perf/collect_s"] = report.collect_s
     tagged["perf/update_s"] = report.update_s
+    if tags == "harl":
+        tagged |= {name: tagged[own] for name, own in _HARL_TAGS.items() if own in tagged}
     return {tag: value for tag, value in tagged.items() if math.isfinite(value)}
 
 

@@ -121,6 +121,29 @@ def test_scalars_have_the_agreed_tags_and_leave_out_what_was_not_measured() -> N
     }
 
 
+def test_the_tags_of_harl_come_beside_our_own() -> None:
+    metrics = {"reward/total": 0.25, "eval/return": 3.0}
+    own = report(5)._replace(metrics=metrics)
+    more = scalars(own, STATISTICS, "harl").items() - scalars(own, STATISTICS).items()
+    assert dict(more) == {
+        "train_episode_rewards": -1.5,
+        "critic/average_step_rewards": 0.25,
+        "eval_average_episode_rewards": 3.0,
+    }
+
+
+def test_a_film_is_one_of_tensorboards_images(tmp_path) -> None:
+    # A GIF of 3 x 2 pixels without a picture.
+    data = b"GIF89a" + bytes([3, 0, 2, 0, 0, 0, 0]) + b";"
+    (tmp_path / "film.gif").write_bytes(data)
+    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, io.StringIO())
+    logger.add_film(tmp_path / "film.gif", 700)
+    logger.close()
+    (image,) = EventAccumulator(str(tmp_path)).Reload().Images("eval/film")
+    assert (image.step, image.width, image.height) == (700, 3, 2)
+    assert image.encoded_image_string == data
+
+
 def test_lines_at_first_last_and_every_interval(tmp_path) -> None:
     stream = io.StringIO()
     logger = RunLogger(LoggerCfg(interval=3), tmp_path, TITLE, 800_000, stream, headline=HEADLINE)

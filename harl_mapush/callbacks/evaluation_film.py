@@ -1,0 +1,95 @@
+"""Films of the evaluation's first episode while a run trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from harl_mapush.algorithms.algorithm import ActingOn, Algorithm
+from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callbacks.checkpoints import CheckpointSaver
+from harl_mapush.callbacks.training_evaluation import TrainingEvaluation
+from harl_mapush.config import RunCfg
+from harl_mapush.distributed.ranks import Ranks
+from harl_mapush.trainer import IterationReport, Trainer
+from mqe.config import ConfigError
+from mqe.viewer.offscreen import choose_backend
+
+FOLDER = "films"  # in the run folder
+
+
+class FilmLog(Protocol):
+    """A log that can show films."""
+
+    def add_film(self, path: Path, env_steps: int) -> None:
+        """Show the film (.gif) of ``path``."""
+        ...
+
+
+def check_film(cfg: RunCfg) -> None:
+    """Raise ConfigError if the settings ask for films that cannot be made."""
+    interval = cfg.logger.film_interval
+    if interval is None:
+        return
+    if cfg.runner.evaluation_interval is None:
+        raise ConfigError(
+            f"logger.film_interval={interval}: films show the evaluation's first episode, and "
+            "there is no evaluation; set runner.evaluation_interval as well, for example "
+            f"--set runner.evaluation_interval={interval}"
+        )
+    try:
+        choose_backend()
+    except ConfigError as error:
+        raise ConfigError(f"logger.film_interval={interval}: {error}") from None
+
+
+class EvaluationFilm(Callback):
+    """Films the team every ``interval`` env steps, and at the end of the run."""
+
+    def __init__(
+        self,
+        evaluation: TrainingEvaluation | None,
+        interval: int,
+        team: Algorithm | ActingOn,
+        trainer: Trainer,
+        saver: CheckpointSaver,
+        folder: Path,
+        logs: Sequence[FilmLog],
+        say: Callable[[str], None],
+        ranks: Ranks,
+    ) -> None:
+        """Film ``team`` in the worlds of ``evaluation``, None on all ranks but the first.
+
+        The films are files in ``folder``, the run's, and shown by ``logs``.
+        """
+        self._evaluation = evaluation
+        self._interval = interval
+        self._team = team
+        self._trainer = trainer
+        self._saver = saver
+        self._folder = folder / FOLDER
+        self._logs = logs
+        self._say = say
+        self._ranks = ranks
+
+    def on_iteration(self, report: IterationReport) -> None:
+        """Make a film if one is due."""
+        progress = self._trainer.progress
+        if not (progress.has_crossed(self._interval) or progress.is_done):
+            return
+        self._saver.check_folder()
+        if self._evaluation is not None:
+            with self._ranks.busy():
+                self._film(self._evaluation, report.env_steps)
+
+    def _film(self, evaluation: TrainingEvaluation, env_steps: int) -> None:
+        path = self._folder / f"{env_steps}.gif"
+        try:
+            self._folder.mkdir(exist_ok=True)
+            evaluation.film(self._team, path, f"{env_steps:,} env steps")
+        except (OSError, ConfigError) as error:
+            self._say(f"Note: {path} cannot be filmed ({error}); training continues.")
+            return
+        for log in self._logs:
+            log.add_film(path, env_steps)
