@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -59,17 +61,19 @@ def cpus_of(node: Mapping[str, Any]) -> float:
     return node["Resources"].get("CPU", 0.0)
 
 
-def connect(**own: Any) -> None:
-    """Join the cluster at RAY_ADDRESS, or start Ray on this machine alone.
+def connect(**own: Any) -> Path | None:
+    """Join the cluster at RAY_ADDRESS, or start Ray on this machine alone; ``leave`` ends it.
 
-    ``own`` are the settings of the latter. Raises ConfigError if the cluster cannot be reached.
+    ``own`` are the settings of the latter, whose folder of logs and sockets is returned. Raises
+    ConfigError if the cluster cannot be reached.
     """
     address = os.environ.get(ADDRESS)
     if address is not None:
         check_address(address)
-    settings: dict[str, Any] = {} if address else own | {"include_dashboard": False}
+    is_own = address in (None, "local")
+    settings: dict[str, Any] = own | {"include_dashboard": False} if is_own else {}
     try:
-        ray.init(
+        context: Any = ray.init(
             address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **settings
         )
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:
@@ -78,6 +82,18 @@ def connect(**own: Any) -> None:
             "well (ray start --address HOST:PORT), with the same versions of Ray and Python, and "
             "with RAY_AUTH_MODE=token if the cluster has a token"
         ) from None
+    return Path(context.address_info["session_dir"]) if is_own else None
+
+
+def leave(session: Path | None) -> None:
+    """Leave the cluster; a Ray that ``connect`` started ends, and its folder is removed."""
+    ray.shutdown()
+    if session is None:
+        return
+    shutil.rmtree(session, ignore_errors=True)
+    latest = session.parent / "session_latest"
+    if latest.is_symlink() and not latest.exists():
+        latest.unlink(missing_ok=True)
 
 
 def check_address(address: str) -> None:

@@ -31,6 +31,7 @@ from harl_mapush.collectors.ray_cluster import (
     connect,
     cpus_of,
     first_sentence,
+    leave,
     name_of,
     nodes,
     signal_handlers_kept,
@@ -144,13 +145,13 @@ class RayLauncher:
     def __enter__(self) -> RayLauncher:
         """Join the cluster; raise ConfigError if it is unreachable or too small."""
         with signal_handlers_kept():
-            connect(
+            self._session = connect(
                 num_cpus=self._num_collectors * self.num_cpus, object_store_memory=_OBJECT_STORE
             )
         try:
             self._check_room()
         except ConfigError:
-            ray.shutdown()
+            leave(self._session)
             raise
         self._head = ray.get_runtime_context().gcs_address
         threading.Thread(target=self._watch_head, name="ray head", daemon=True).start()
@@ -160,7 +161,7 @@ class RayLauncher:
         """Leave the cluster; a Ray that was started for this run ends."""
         self._is_over.set()
         with signal_handlers_kept():
-            ray.shutdown()
+            leave(self._session)
 
     def describe(self) -> str:
         """Return the place of the collectors, as words."""

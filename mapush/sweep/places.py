@@ -76,8 +76,9 @@ class RayPlaces:
         from harl_mapush.collectors import ray_cluster
 
         with ray_cluster.signal_handlers_kept():
-            ray_cluster.connect()
+            self._session = ray_cluster.connect()
         self._ray = ray
+        self._leave = ray_cluster.leave
         has = ray.cluster_resources()
         fit = has.get("GPU", 0.0) / gpu_share if gpu_share else float(jobs)
         self.num_places = int(min(fit, has.get("CPU", 0.0)))
@@ -87,11 +88,11 @@ class RayPlaces:
 
     def start(self, place: int, spec: TrialSpec) -> RayTrial:
         """Start a trial wherever Ray finds room."""
-        return RayTrial(self._ray, self._actor.remote(spec, {}))
+        return RayTrial(self._ray, self._actor.remote(spec, {}, is_grandchild=True))
 
     def close(self) -> None:
         """Leave the cluster."""
-        self._ray.shutdown()
+        self._leave(self._session)
 
 
 class RayTrial:

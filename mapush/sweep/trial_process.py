@@ -94,10 +94,14 @@ class Points:
 class TrialProcess:
     """A trial that trains in a child process of this one."""
 
-    def __init__(self, spec: TrialSpec, variables: Mapping[str, str]) -> None:
+    def __init__(
+        self, spec: TrialSpec, variables: Mapping[str, str], is_grandchild: bool = False
+    ) -> None:
         """Start the training, or resume it if its folder holds some of it.
 
-        ``variables`` are added to its environment variables.
+        ``variables`` are added to its environment variables. If it ``is_grandchild``, a shell
+        starts it and waits for it. Ray kills the children of its worker when the sweep is killed,
+        but not theirs; the training notices the end of its standard input, and saves.
         """
         self._spec = spec
         self._folder = Path(spec.folder)
@@ -107,9 +111,10 @@ class TrialProcess:
             words = ["--resume", spec.folder]
         else:
             words = [*spec.words, "--out", spec.folder]
+        shell = ["sh", "-c", '"$@"; exit $?', "sh"] if is_grandchild else []
         self._output = (self._folder / OUTPUT).open("ab")
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "mapush.sweep.child", *words, *spec.common],
+            [*shell, sys.executable, "-m", "mapush.sweep.child", *words, *spec.common],
             stdin=subprocess.PIPE,  # the child ends when this pipe closes, as on our death
             stdout=self._output,
             stderr=self._output,

@@ -9,6 +9,7 @@ import multiprocessing
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -96,6 +97,22 @@ def test_only_what_speaks_as_ray_does_counts_as_an_answer(answer, is_ray):
         thread.start()
         assert ray_cluster.answers(f"127.0.0.1:{server.getsockname()[1]}") is is_ray
         thread.join(5.0)
+
+
+@pytest.mark.parametrize("address", [None, "local", "auto"])
+def test_only_a_ray_of_our_own_leaves_no_folder(address, monkeypatch, tmp_path) -> None:
+    session = tmp_path / "session_1"
+    session.mkdir()
+    (tmp_path / "session_latest").symlink_to(session)
+    context = SimpleNamespace(address_info={"session_dir": str(session)})
+    monkeypatch.setattr(ray_cluster.ray, "init", lambda **_: context)
+    monkeypatch.setattr(ray_cluster.ray, "shutdown", lambda: None)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address is not None:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    ray_cluster.leave(ray_cluster.connect(num_cpus=1))
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == (["session_1", "session_latest"] if address == "auto" else [])
 
 
 def test_collectors_that_can_never_have_a_place_are_refused():

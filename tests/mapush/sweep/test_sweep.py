@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import math
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,14 +18,15 @@ from harl_mapush.runs import run_folder
 from mapush import cli
 from mapush.sweep import places as places_module
 from mapush.sweep import space as space_module
-from mapush.sweep import summary
+from mapush.sweep import summary, trial_process
 from mapush.sweep.space import Parameter, Space, metric_tags, read_space
-from mapush.sweep.trial_process import Progress
+from mapush.sweep.trial_process import Progress, TrialSpec
 from mapush.sweep.trials import (
     CONFIRM,
     FAILED,
     FINISHED,
     OPEN,
+    OUTPUT,
     STOPPED,
     SWEEP,
     Ledger,
@@ -514,6 +517,32 @@ def test_an_interrupted_sweep_asks_its_trials_to_save_and_waits(tmp_path, monkey
         engine.run_stage(stage, places)
     assert places.log[2:] == ["end 0001", "end 0002", "wait 0001", "wait 0002"]
     assert [each.state for each in Ledger(tmp_path / "sweep").trials] == [OPEN] * 2
+
+
+def test_a_training_outlives_ray_which_kills_the_children_of_its_worker(
+    tmp_path, monkeypatch
+) -> None:
+    """The training, here a script, waits for the end of its standard input and saves then."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho begun\ncat\necho saved\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(trial_process.sys, "executable", str(python))
+    (tmp_path / "run").mkdir()
+    output = tmp_path / "run" / OUTPUT
+    spec = TrialSpec(str(tmp_path / "run"), [], [], "reward/total", 1000, str(tmp_path))
+    process = trial_process.TrialProcess(spec, {}, is_grandchild=True)
+    wait_for(lambda: output.read_text() == "begun\n")
+    process._child.kill()
+    process.end()
+    wait_for(lambda: output.read_text() == "begun\nsaved\n")
+    process.wait()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_each_gpu_is_shared_by_as_many_trials_as_fit(monkeypatch) -> None:
