@@ -15,16 +15,16 @@ from torch import Tensor
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.callbacks.callback import Callback
 from harl_mapush.collectors.collector import BlockReport
-from harl_mapush.collectors.health import CollectorState, Snapshot, Window
 from harl_mapush.collectors.ingest_thread import IngestThread
 from harl_mapush.collectors.launcher import Launcher
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.model_trainer import ModelTrainer
 from harl_mapush.collectors.pool import CollectionError, Pool, WorkerHandle
-from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter, Stopwatch
 from harl_mapush.collectors.remote_env import RemoteEnvSpec, merge_statistics
 from harl_mapush.collectors.shared_memory import BlockLayout, SharedWeights
-from harl_mapush.collectors.watchdog import Watchdog
+from harl_mapush.collectors.supervision.health import CollectorState, Snapshot, Window
+from harl_mapush.collectors.supervision.rate_limiter import FairLock, RateLimiter, Stopwatch
+from harl_mapush.collectors.supervision.watchdog import Watchdog
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import ALONE
 from harl_mapush.learning.off_policy.experience import ReplayExperience

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.pool import FullBlock, Pool
-from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter
+from harl_mapush.collectors.supervision.rate_limiter import FairLock, RateLimiter
 
 _SOON_S = 0.005  # longest wait for further blocks while a block waits to be stored
 _LATER_S = 0.2  # longest wait for blocks otherwise

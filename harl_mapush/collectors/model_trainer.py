@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter
+from harl_mapush.collectors.supervision.rate_limiter import FairLock, RateLimiter
 from harl_mapush.learning.world_model.world_model import Rows, WorldModel
 
 _LATER_S = 0.05  # wait until the next check if no round is due

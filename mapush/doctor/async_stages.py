@@ -25,10 +25,10 @@ from harl_mapush.collectors.ingest_thread import IngestThread
 from harl_mapush.collectors.launcher import Launcher, LocalLauncher, make_launcher
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pool import CollectionError, FullBlock, Pool
-from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.collectors.settings import settled
 from harl_mapush.collectors.shared_memory import CollectorMemory, SharedWeights
+from harl_mapush.collectors.supervision.rate_limiter import FairLock, RateLimiter
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.world_model.world_model import WorldModel

@@ -73,7 +73,7 @@ class RayPlaces:
             raise ConfigError(
                 f"{ADDRESS} is set, but ray is missing; pip install 'mapush[ray]', or unset it"
             ) from None
-        from harl_mapush.collectors import ray_cluster
+        from harl_mapush.collectors.on_ray import cluster as ray_cluster
 
         with ray_cluster.signal_handlers_kept():
             self._session = ray_cluster.connect()

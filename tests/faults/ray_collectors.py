@@ -33,9 +33,9 @@ import tiny  # noqa: E402
 from collectors import Said, expect, run_faults, signalled  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from harl_mapush.collectors import ray_launcher  # noqa: E402
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
 from harl_mapush.collectors.launcher import ADDRESS  # noqa: E402
+from harl_mapush.collectors.on_ray import launcher as ray_launcher  # noqa: E402
 from harl_mapush.collectors.pool import CollectionError  # noqa: E402
 from harl_mapush.runs import run_folder  # noqa: E402
 from tests.support import toy_collectors  # noqa: E402

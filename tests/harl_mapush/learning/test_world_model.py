@@ -15,7 +15,7 @@ from torch import Tensor
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.collectors.model_trainer import ModelTrainer
-from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter
+from harl_mapush.collectors.supervision.rate_limiter import FairLock, RateLimiter
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay
 from harl_mapush.learning.settings import MODEL_ROUND, EnsembleCfg, NetworkCfg

@@ -25,7 +25,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTa
 from harl_mapush.collectors.collector import Collector, Identity, make_collector
 from harl_mapush.collectors.collector_process import EndRequestedError, end_if_asked, wait_for_block
 from harl_mapush.collectors.launcher import NO_ANSWER
-from harl_mapush.collectors.ray_cluster import (
+from harl_mapush.collectors.on_ray.cluster import (
     answers,
     check_room,
     connect,

@@ -1,0 +1,1 @@
+"""Collectors on a Ray cluster."""

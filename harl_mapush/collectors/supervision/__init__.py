@@ -1,0 +1,1 @@
+"""Pace, health and stalls of the processes of an asynchronous run."""
