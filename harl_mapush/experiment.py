@@ -55,7 +55,8 @@ from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.controllers.gait import from_anywhere
 from mqe.cores import num_cores
 from mqe.env.environment import MultiAgentEnv
-from mqe.registry import make_env, resolve_sim, slow_choice
+from mqe.env.mixed_teams import MixedTeams
+from mqe.registry import make_worlds, resolve_sim, slow_choice
 from mqe.sim.simulator import SimulatorError
 from mqe.vec_env import TeamSpec
 
@@ -73,11 +74,12 @@ class Machine(NamedTuple):
 class Parts(NamedTuple):
     """Environment, algorithm and trainer of a run."""
 
-    env: MultiAgentEnv | RemoteEnvSpec
+    env: MultiAgentEnv | MixedTeams | RemoteEnvSpec
     algorithm: Algorithm
     trainer: Trainer
     team: Algorithm | ActingOn  # the team as it acts in worlds on the machine's ``device``
-    simulated: MultiAgentEnv | None  # the worlds that step in this process
+    # The worlds that step in this process, if their teams are of one size.
+    simulated: MultiAgentEnv | None
 
 
 def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
@@ -159,16 +161,22 @@ def build(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) ->
 
 def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) -> Parts:
     share = ranks.share(cfg.env.num_envs)
-    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
+    env = make_worlds(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
     stack.callback(env.close)
     algorithm = _make_team(cfg, env.spec, learner, ranks)
     trainer = Runner(env, algorithm, cfg.runner, ranks)
-    return Parts(env, algorithm, trainer, algorithm, env)
+    simulated = env if isinstance(env, MultiAgentEnv) else None
+    return Parts(env, algorithm, trainer, algorithm, simulated)
 
 
 def _build_with_collectors(
     cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack
 ) -> Parts:
+    if len(cfg.env.team_sizes) > 1:
+        raise ConfigError(
+            f"env.team_sizes={list(cfg.env.team_sizes)}: collectors have teams of one size; set "
+            "runner.collectors=0, or leave it out"
+        )
     env = RemoteEnvSpec(cfg, learner)
     stack.callback(env.close)
     algorithm = _make_team(cfg, env.spec, learner, ranks)

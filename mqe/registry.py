@@ -8,7 +8,7 @@ import importlib.util
 import os
 from collections import ChainMap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import mujoco
@@ -17,6 +17,7 @@ import torch
 
 from mqe.config import ConfigError, checked, option, to_dict
 from mqe.env.environment import MultiAgentEnv
+from mqe.env.mixed_teams import MixedTeams
 from mqe.extensions import Registry
 from mqe.sim.simulator import Simulator
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
@@ -38,6 +39,7 @@ __all__ = [
     "TaskSetup",
     "make_env",
     "make_simulator",
+    "make_worlds",
 ]
 
 
@@ -224,6 +226,38 @@ def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulat
     return SIMULATORS[name].make(model, num_envs, cfg, device)
 
 
+def make_worlds(
+    env: EnvCfg, sim: SimCfg, task: Any, seed: int, share: Share = ALL_WORLDS
+) -> MultiAgentEnv | MixedTeams:
+    """Build the environment of a training, as ``make_env`` does, with all ``env.team_sizes``.
+
+    Raises ConfigError for settings that cannot be.
+    """
+    sizes = env.team_sizes
+    if len(sizes) < 2:
+        return make_env(env, sim, task, seed, share)
+    if len(sizes) > env.num_envs:
+        raise ConfigError(
+            f"env.num_envs={env.num_envs}: {len(sizes)} env.team_sizes need a world each; take "
+            f"{len(sizes)} or more"
+        )
+    parts: list[MultiAgentEnv] = []
+    first = share.first
+    for k, size in enumerate(sizes):
+        num_envs = (env.num_envs + k) // len(sizes)
+        own = replace(env, num_envs=num_envs, num_agents=size, team_sizes=())
+        parts.append(make_env(own, sim, task, seed, share._replace(first=first)))
+        first += num_envs
+    if parts[0].spec.presence is None:
+        for part in parts:
+            part.close()
+        raise ConfigError(
+            f"env.team_sizes={list(sizes)}: teams of several sizes need observations of one size; "
+            "say task.observation=sets, or leave it out"
+        )
+    return MixedTeams(parts)
+
+
 def make_env(
     env: EnvCfg,
     sim: SimCfg,
@@ -236,6 +270,7 @@ def make_env(
 ) -> MultiAgentEnv:
     """Build the environment of task settings ``task``; one seed gives one sequence of episodes.
 
+    Of several ``env.team_sizes`` it has the largest.
     Of worlds that several processes have, ``env.num_envs`` is the number of this ``share``.
     ``places`` has the seed and number of each world, where they are not ``seed`` and 0, 1, ...
     ``first_episode`` is the number of every world's first episode. With ``senses_parts``, observers

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable
 
 import torch
 
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.config import RunCfg
+from mqe.env.mixed_teams import weighted_means
 from mqe.registry import TASKS, SimCfg, make_env
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.streams import Streams
@@ -53,12 +53,4 @@ class RemoteEnvSpec:
 def merge_statistics(reports: Iterable[BlockReport]) -> dict[str, float]:
     """Return means over the episodes of all collectors, weighted by their numbers of episodes."""
     parts = [report.statistics for report in reports if report.statistics.get("num_episodes", 0)]
-    merged: dict[str, float] = {"num_episodes": sum(part["num_episodes"] for part in parts)}
-    for name in dict.fromkeys(name for part in parts for name in part if name != "num_episodes"):
-        known = [part for part in parts if math.isfinite(part.get(name, math.nan))]
-        num_episodes = sum(part["num_episodes"] for part in known)
-        merged[name] = math.nan
-        if num_episodes:
-            total = sum(part[name] * part["num_episodes"] for part in known)
-            merged[name] = total / num_episodes
-    return merged
+    return weighted_means(parts)

@@ -46,7 +46,11 @@ def settings(
     if folder is None:
         task = (over.get("task") or {}).get("name", task)
     evaluation: dict[str, Any] = {
-        "env": {"num_envs": 1 if is_film else NUM_ENVS, "randomize": to_dict(RandomizationCfg())},
+        "env": {
+            "num_envs": 1 if is_film else NUM_ENVS,
+            "team_sizes": [],
+            "randomize": to_dict(RandomizationCfg()),
+        },
         "sim": {"name": "auto", "device": "auto"},
         "runner": {"seed": 0},
     }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.config import option
+from mqe.config import ConfigError, option
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Task
 from mqe.tasks.terms import TermRegistry
@@ -47,6 +47,37 @@ class EnvCfg:
     randomize: RandomizationCfg = option(
         RandomizationCfg, "what differs from world to world and from moment to moment"
     )
+    team_sizes: tuple[int, ...] = option(
+        (),
+        "robots in one world, where worlds differ in training: ascending sizes, with equal shares "
+        "of the worlds; empty: num_agents in all",
+        min=1,
+        max=MAX_ROBOTS,
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for team sizes that contradict each other or the number of worlds."""
+        sizes = self.team_sizes
+        if list(sizes) != sorted(set(sizes)):
+            raise ConfigError(
+                f"env.team_sizes: {list(sizes)} must be different sizes in ascending order; say "
+                f"{sorted(set(sizes))}"
+            )
+        if sizes and self.num_agents not in (None, sizes[-1]):
+            raise ConfigError(
+                f"env.num_agents={self.num_agents}: env.team_sizes={list(sizes)} has the largest "
+                f"team; say {sizes[-1]}, or leave one of them out"
+            )
+        if sizes and not isinstance(self.robots, str):
+            raise ConfigError(
+                "env.robots: names one kind for each robot of a team of one size; name one kind "
+                "for all, or leave env.team_sizes out"
+            )
+
+    @property
+    def largest_team(self) -> int | None:
+        """Number of robots in the worlds with the most of them; None: the object's team."""
+        return self.team_sizes[-1] if self.team_sizes else self.num_agents
 
 
 class TaskSetup(NamedTuple):

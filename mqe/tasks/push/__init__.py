@@ -75,7 +75,7 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 
 def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
     obj = cfg.pushed_object()
-    num_agents = env.num_agents or (
+    num_agents = env.largest_team or (
         obj.num_agents if isinstance(env.robots, str) else len(env.robots)
     )
     scene = build_scene(

@@ -1,0 +1,136 @@
+"""Worlds with teams of several sizes behind one ``VecEnv``: an environment for each size.
+
+A simulator steps worlds of one model, so each size has its own, with a share of the worlds. Robots
+that a world lacks are padded: their observations are zeros, so that they take no part, and their
+rewards and terminations are those of the robots that are there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mqe.env.environment import MultiAgentEnv
+from mqe.vec_env import TimeStep
+
+
+class MixedTeams:
+    """Several environments whose worlds lie one after the other; A is the largest team."""
+
+    def __init__(self, parts: Sequence[MultiAgentEnv]) -> None:
+        """Join ``parts``, of which the last has the largest team.
+
+        Observations and states must have the same sizes in all of them, with a number that says
+        which robots take part (``TeamSpec.presence``).
+        """
+        largest = parts[-1]
+        assert largest.spec.presence is not None
+        self.parts = tuple(parts)
+        self.num_envs = sum(part.num_envs for part in parts)
+        self.num_agents = largest.num_agents
+        self.spec = largest.spec
+        self.task = largest.task
+        self.report = largest.report
+        self.decision_period = largest.decision_period
+        self.step_dt = largest.step_dt
+        self.device = largest.device
+
+    def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
+        """Start a new episode everywhere; return obs (N, A, O) and state (N, S)."""
+        return self._joined([part.reset(staggered=staggered) for part in self.parts])
+
+    def step(self, actions: Tensor) -> TimeStep:
+        """Hold ``actions`` (N, A, U) for one decision; those of robots that lack do nothing."""
+        each = actions.split([part.num_envs for part in self.parts])
+        steps = [
+            part.step(own[:, : part.num_agents]) for part, own in zip(self.parts, each, strict=True)
+        ]
+        return TimeStep(
+            obs=self._padded([step.obs for step in steps]),
+            state=torch.cat([step.state for step in steps]),
+            reward=self._with_means([step.reward for step in steps]),
+            terminated=torch.cat(
+                [step.terminated[:, :1].expand(-1, self.num_agents) for step in steps]
+            ),
+            truncated=torch.cat([step.truncated for step in steps]),
+            valid=torch.cat([step.valid for step in steps]),
+            final_obs=self._padded([step.final_obs for step in steps]),
+            final_state=torch.cat([step.final_state for step in steps]),
+            info={
+                name: self._with_means([step.info[name] for step in steps])
+                for name in steps[0].info
+            },
+        )
+
+    def grow_buffers(self) -> str | None:
+        """Enlarge the simulators' contact buffers that overflowed; return messages, or None."""
+        messages = [part.grow_buffers() for part in self.parts]
+        return "; ".join(message for message in messages if message is not None) or None
+
+    def statistics(self) -> dict[str, float]:
+        """Return means over the last episodes of all sizes, and of each size the report's headline
+        as ``NAME_of_N``.
+        """
+        each = {part.num_agents: part.statistics() for part in self.parts}
+        merged = weighted_means(list(each.values()))
+        headline = [name for _, name in self.report.headline]
+        for num_agents, statistics in each.items():
+            for name in headline:
+                merged[f"{name}_of_{num_agents}"] = statistics[name]
+        return merged
+
+    def reset_statistics(self) -> None:
+        """Forget finished episodes."""
+        for part in self.parts:
+            part.reset_statistics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that a bit-exact resume needs."""
+        return {str(part.num_agents): part.state_dict() for part in self.parts}
+
+    def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Restore a ``state_dict``; return the obs and state it was saved in."""
+        return self._joined(
+            [part.load_state_dict(state[str(part.num_agents)]) for part in self.parts]
+        )
+
+    def close(self) -> None:
+        """Free the simulators."""
+        for part in self.parts:
+            part.close()
+
+    def _joined(self, inputs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        return self._padded([obs for obs, _ in inputs]), torch.cat([state for _, state in inputs])
+
+    def _padded(self, obs: Sequence[Tensor]) -> Tensor:
+        """Join observations (n, a, O) as (N, A, O), with zeros for robots that lack."""
+        pad = torch.nn.functional.pad
+        return torch.cat([pad(x, (0, 0, 0, self.num_agents - x.shape[1])) for x in obs])
+
+    def _with_means(self, rewards: Sequence[Tensor]) -> Tensor:
+        """Join rewards (n, a) as (N, A), with the team's mean for robots that lack."""
+        rows = []
+        for reward in rewards:
+            lacking = self.num_agents - reward.shape[1]
+            mean = reward.mean(dim=1, keepdim=True).expand(-1, lacking)
+            rows.append(torch.cat((reward, mean), dim=1))
+        return torch.cat(rows)
+
+
+def weighted_means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means over the episodes of all ``parts``, which have means and ``num_episodes``
+    each; NaN for a metric that no episode has.
+    """
+    merged: dict[str, float] = {"num_episodes": sum(part["num_episodes"] for part in parts)}
+    for name in dict.fromkeys(name for part in parts for name in part if name != "num_episodes"):
+        known = [part for part in parts if math.isfinite(part.get(name, math.nan))]
+        num_episodes = sum(part["num_episodes"] for part in known)
+        merged[name] = math.nan
+        if num_episodes:
+            total = sum(part[name] * part["num_episodes"] for part in known)
+            merged[name] = total / num_episodes
+    return merged
