@@ -10,8 +10,9 @@ from harl_mapush import config, test
 from harl_mapush.config.presets import _preset_folder
 from mapush import listing
 from mqe.config import ConfigError
-from mqe.world.objects import OBJECTS, object_floor_friction
-from mqe.world.scene import GRAVITY
+from mqe.registry import make_env
+from mqe.world.randomization import bounds
+from mqe.world.scene import sliding_force
 from tests.support.paths import ROOT
 
 
@@ -26,11 +27,23 @@ def test_a_suite_is_a_layer_of_settings(name: str) -> None:
     assert config.suites()[name][0].islower()
 
 
-@pytest.mark.parametrize(("name", "force"), [("team2", 57.0), ("team3", 105.0), ("team4", 153.0)])
-def test_a_team_suite_takes_the_force_that_it_says(name: str, force: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "forces"),
+    [
+        ("team2", [57.0]),
+        ("team3", [105.0]),
+        ("team4", [153.0]),
+        ("heavy", [75.0, 119.0]),
+        *((f"any_n{n}", [12.8]) for n in range(1, 9)),
+    ],
+)
+def test_a_team_suite_takes_the_force_that_it_says(name: str, forces: list[float]) -> None:
     cfg, _ = config.resolve({}, config.load_suite(name))
-    friction = object_floor_friction(0.5 * sum(OBJECTS[cfg.task.object].friction))
-    assert friction * GRAVITY * cfg.task.object_mass == pytest.approx(force, abs=0.6)
+    factors = sorted(set(bounds(cfg.env.randomize.object_mass)))
+    needed = [factor * sliding_force(cfg.task.pushed_object()) for factor in factors]
+    assert needed == pytest.approx(forces, abs=1.2)
+    # Layouts have room for the team.
+    make_env(cfg.env, cfg.sim, cfg.task, 0).close()
 
 
 def test_flags_win_over_the_suite() -> None:

@@ -18,9 +18,8 @@ from torch.nn.functional import normalize
 
 from mqe.tasks.push.features import StepFeatures, Teamwork
 from mqe.world.geometry import in_frame, quat_from_yaw
-from mqe.world.objects import object_floor_friction
 from mqe.world.robots import Robots
-from mqe.world.scene import GRAVITY, STEP_DT
+from mqe.world.scene import STEP_DT, sliding_force
 from mqe.world.state import SceneState
 
 if TYPE_CHECKING:
@@ -54,10 +53,7 @@ class PlanarPush:
         # [m] on the floor.
         self._object_height = -min(part.pos[2] - 0.5 * part.size[-1] for part in parts)
         self._robot_height = robots.walking_height.view(-1).expand(len(robots))
-        friction = 0.5 * sum(task.constants.object.friction)
-        self._sliding_force = (
-            object_floor_friction(friction) * task.constants.object.mass * GRAVITY
-        )  # [N]
+        self._sliding_force = sliding_force(task.constants.object)
 
     def observe(self, state: Tensor) -> Tensor:
         """Return what agents see, (B, A, O), of states (B, S)."""
