@@ -1,5 +1,5 @@
 """Write a trained team or gait as ONNX, with a contract in JSON and the scene: ``mapush export
-CHECKPOINT OUT_DIR``.
+CHECKPOINT OUT_DIR``, or a gait for Unitree's controllers: ``--for unitree``.
 
 Running it needs ONNX Runtime, and MuJoCo for the scene, but not this library
 (``examples/exported_team.py``).
@@ -28,11 +28,11 @@ from harl_mapush.interop.harl_actors import OffPolicyTeam
 from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, durable, evaluation_worlds
 from harl_mapush.runs.policy import TeamPolicy, load_team
-from mapush.export import description
+from mapush.export import description, unitree
 from mapush.export.exported_networks import ExportedActor, ExportedGait, ExportedTeam
 from mqe.config import ConfigError, merge
 from mqe.controllers.gait import GaitController, gait_names
-from mqe.controllers.gait_network import load_gait
+from mqe.controllers.gait_network import load_gait, read_description
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushCfg, PushTask
@@ -72,6 +72,12 @@ def make_parser() -> config.Parser:
     parser.add_argument("target", metavar="OUT_DIR", nargs="?", help="the folder to make")
     # --out of a training run has another meaning.
     parser.add_argument("--out", metavar="OUT_DIR", dest="folder", help="the folder, as a flag")
+    parser.add_argument(
+        "--for",
+        dest="reader",
+        choices=("unitree",),
+        help="write a gait for this reader: unitree's C++ controllers",
+    )
     add_looks(parser, "shapes")
     config.add_import(parser)
     config.add_flags(parser, ("--seed",))
@@ -95,11 +101,19 @@ def _main(argv: Sequence[str] | None) -> int:
             f"task.name={cfg.task.name}: only push teams and gaits can be exported; load it from "
             "Python"
         )
+    if arguments.reader is not None and TASKS[cfg.task.name].examination != "gait":
+        raise ConfigError(
+            f"--for {arguments.reader}: {arguments.checkpoint} is a team, and its controllers walk "
+            "only; name a gait, for example pretrained:go2_velocity, or leave --for out"
+        )
     checkpoint.check_actors(folder)
     seed_everything(cfg.runner.seed)
     out.parent.mkdir(parents=True, exist_ok=True)
     with durable.new_folder(out) as partial:
-        worst = export(cfg, folder, arguments.checkpoint, partial, arguments.looks)
+        if arguments.reader is None:
+            worst = export(cfg, folder, arguments.checkpoint, partial, arguments.looks)
+        else:
+            worst = export_for_unitree(cfg, folder, arguments.checkpoint, partial)
     largest = ", ".join(f"{name} {error:.1e}" for name, error in worst.items())
     sys.stdout.write(f"{out}: largest differences from torch: {largest}.\n")
     return 0
@@ -183,13 +197,51 @@ def export(
         worst[name] = _compare(exported, out / name)
     for name, gait, robot in zip(files, gaits, robots.cfgs, strict=True):
         worst[name] = max(worst[name], _compare_gait(gait, robot, out / name))
+    _check(worst)
+    return worst
+
+
+def export_for_unitree(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
+    """Write the gait in ``folder`` for Unitree's controllers into the folder ``out``.
+
+    Returns the network's largest difference from torch; raises ConfigError if it is too large.
+    """
+    robot = ROBOTS[read_description(str(folder)).robot]
+    network = unitree.UnitreeGait(
+        ExportedGait(load_gait(str(folder), torch.device("cpu"), robot), robot)
+    )
+    obs = torch.randn(_NUM_CHECKED, unitree.OBS_SIZE)
+    path = out / unitree.NETWORK
+    path.parent.mkdir()
+    # Their runner makes an input of the shape that the file names: one row.
+    _write(Exported(network, {"obs": obs[:1]}, ("actions",)), path, is_batch=False)
+    _describe(path, unitree.metadata(robot, what))
+    unitree.write_settings(robot, cfg.task.max_command, out)
+    run = _session(path)
+    with torch.no_grad():
+        wanted = network(obs)
+    found = torch.cat([run({"obs": row})[0] for row in obs.split(1)])
+    worst = {unitree.NETWORK.as_posix(): float((wanted - found).abs().max())}
+    _check(worst)
+    return worst
+
+
+def _describe(path: Path, properties: Mapping[str, str]) -> None:
+    """Write properties into a network's file."""
+    onnx = _import("onnx")
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, dict(properties))
+    onnx.save(model, path)
+
+
+def _check(worst: Mapping[str, float]) -> None:
+    """Raise ConfigError for the first network that differs too much from torch."""
     for name, error in worst.items():
         if not error <= TOLERANCE:
             raise ConfigError(
                 f"{name} differs by {error:.1e} from torch, more than {TOLERANCE}; nothing was "
                 "exported"
             )
-    return worst
 
 
 def _settings(folder: Path, arguments: Any) -> RunCfg:
@@ -321,9 +373,10 @@ def _gait_example(num_robots: int) -> dict[str, Tensor]:
     }
 
 
-def _write(exported: Exported, path: Path) -> None:
-    """Write one network; the number of rows is free."""
-    axes = {name: {0: "batch"} for name in (*exported.inputs, *exported.outputs)}
+def _write(exported: Exported, path: Path, is_batch: bool = True) -> None:
+    """Write one network; the number of rows is free, or that of the example."""
+    names = (*exported.inputs, *exported.outputs) if is_batch else ()
+    axes = {name: {0: "batch"} for name in names}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of shapes that tracing fixes: all but the batch are fixed
         torch.onnx.export(

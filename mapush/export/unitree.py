@@ -1,0 +1,181 @@
+"""A gait in the form that Unitree's C++ controllers read: a network with one output, and its
+observation and motors in ``params/deploy.yaml`` (unitree_rl_lab at e72a072, deploy/include).
+
+Their runner feeds nothing back. The clock is their term ``gait_phase``, and the last two actions
+are found in their history of network outputs, from which the feet's lift is taken off again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mapush.export.description import JOINTS
+from mapush.export.exported_networks import ExportedGait
+from mqe.config import dump_yaml
+from mqe.controllers.trot import ACTION_SCALE, GAIT_FREQUENCY, STANDING_COMMAND
+from mqe.world.geometry import TWO_PI
+from mqe.world.robots import NUM_JOINTS, RobotCfg
+from mqe.world.robots.robot import LEG_JOINTS, LEGS
+from mqe.world.scene import STEP_DT
+
+NETWORK = Path("exported") / "policy.onnx"
+SETTINGS = Path("params") / "deploy.yaml"
+_JOINT_NAMES = [f"{name}_joint" for name in JOINTS]  # as Unitree calls them
+_SDK_LEGS = ("FR", "FL", "RR", "RL")  # order of the motors in Unitree's messages
+# Terms of the observation in their order: numbers, and control steps of history, oldest first.
+TERMS = {
+    "base_ang_vel": (3, 1),
+    "projected_gravity": (3, 1),
+    "velocity_commands": (3, 3),
+    "joint_pos_rel": (NUM_JOINTS, 1),
+    "joint_vel_rel": (NUM_JOINTS, 1),
+    "last_action": (NUM_JOINTS, 2),
+    "gait_phase": (2, 1),
+}
+OBS_SIZE = sum(numbers * history for numbers, history in TERMS.values())
+# [rad] by which Unitree's clock is ahead of the gait's: it advances before it is read, and once
+# more when an episode begins.
+_AHEAD = 2.0 * TWO_PI * GAIT_FREQUENCY * STEP_DT
+
+
+class UnitreeGait(nn.Module):
+    """A gait as a function of Unitree's observation alone, (B, 65) to actions (B, J).
+
+    Their controller multiplies the actions by a scale and adds the nominal joint angles.
+    """
+
+    scale: Tensor  # (J,) [rad]
+    sides: Tensor  # (4,) 1 for feet that begin a cycle, -1 for feet half a cycle later
+
+    def __init__(self, gait: ExportedGait) -> None:
+        super().__init__()
+        self.gait = gait
+        self.register_buffer("scale", torch.tensor(ACTION_SCALE * len(LEGS)))
+        self.register_buffer("sides", torch.cos(TWO_PI * gait.foot_offset))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return the actions; their zeros at the start of an episode count as no action."""
+        sizes = [numbers * history for numbers, history in TERMS.values()]
+        angvel_b, down_b, commands, joint_pos, joint_vel, outputs, phase = obs.split(sizes, dim=-1)
+        before_last, last, command = commands.split(3, dim=-1)
+        older_output, last_output = outputs.split(NUM_JOINTS, dim=-1)
+        moving = self._is_moving(command)
+
+        # The lift of a control step has the clock after it.
+        last_lift = self._lift(phase, _AHEAD, self._is_moving(last))
+        older_lift = self._lift(phase, 1.5 * _AHEAD, self._is_moving(before_last))
+        clock = _turned(phase, _AHEAD) * moving
+        values = (
+            -down_b,
+            angvel_b,
+            command,
+            joint_pos,
+            joint_vel,
+            self._action(last_output, last_lift),
+            self._action(older_output, older_lift),
+            clock,
+        )
+        action = self.gait.policy(torch.cat(values, dim=-1) * self.gait.obs_scale)
+        return action.clamp(-1.0, 1.0) + self._lift(phase, 0.5 * _AHEAD, moving)
+
+    def _is_moving(self, command: Tensor) -> Tensor:
+        return (command.abs().amax(dim=-1, keepdim=True) > STANDING_COMMAND).to(command.dtype)
+
+    def _lift(self, phase: Tensor, angle: float, moving: Tensor) -> Tensor:
+        """Return the feet's lift (B, J) in units of an action, ``angle`` before ``phase``."""
+        sine = _turned(phase, angle)[..., :1]
+        # A foot swings in the second half of its cycle.
+        swing = (-sine * self.sides).clamp(min=0.0) * moving
+        return (swing.unsqueeze(-1) * self.gait.lift).flatten(-2) / self.scale
+
+    def _action(self, output: Tensor, lift: Tensor) -> Tensor:
+        has_acted = (output.abs().amax(dim=-1, keepdim=True) > 0.0).to(output.dtype)
+        return (output - lift) * has_acted
+
+
+def _turned(phase: Tensor, angle: float) -> Tensor:
+    """Return the sine and cosine (B, 2) of an angle that is ``angle`` [rad] less."""
+    sine, cosine = phase.split(1, dim=-1)
+    turned_sine = sine * math.cos(angle) - cosine * math.sin(angle)
+    turned_cosine = cosine * math.cos(angle) + sine * math.sin(angle)
+    return torch.cat((turned_sine, turned_cosine), dim=-1)
+
+
+def sdk_order() -> list[int]:
+    """Return the motor in Unitree's messages of each joint."""
+    return [
+        _SDK_LEGS.index(leg) * len(LEG_JOINTS) + joint
+        for leg in LEGS
+        for joint in range(len(LEG_JOINTS))
+    ]
+
+
+def settings(robot: RobotCfg, max_command: Sequence[float]) -> dict[str, Any]:
+    """Return the contents of ``deploy.yaml``; stiffness and damping are in the motors' order."""
+    ahead, left, turning = ([-most, most] for most in max_command)
+    observations = {
+        name: {
+            "params": {"period": 1.0 / GAIT_FREQUENCY} if name == "gait_phase" else {},
+            "clip": None,
+            "scale": [1.0] * numbers,
+            "history_length": history,
+        }
+        for name, (numbers, history) in TERMS.items()
+    }
+    return {
+        "joint_ids_map": sdk_order(),
+        "step_dt": STEP_DT,
+        "stiffness": [robot.stiffness] * NUM_JOINTS,
+        "damping": [robot.damping] * NUM_JOINTS,
+        "default_joint_pos": list(robot.joint_pos),
+        "commands": {
+            "base_velocity": {
+                "ranges": {"lin_vel_x": ahead, "lin_vel_y": left, "ang_vel_z": turning}
+            }
+        },
+        "actions": {
+            "JointPositionAction": {
+                "clip": None,
+                "joint_names": _JOINT_NAMES,
+                "scale": list(ACTION_SCALE) * len(LEGS),
+                "offset": list(robot.joint_pos),
+                "joint_ids": None,
+            }
+        },
+        "observations": observations,
+    }
+
+
+def metadata(robot: RobotCfg, what: str) -> dict[str, str]:
+    """Return the properties of the network's file, under the keys that mjlab writes and reads."""
+    names = list(TERMS)
+    histories = [history for _, history in TERMS.values()]
+    described: dict[str, Sequence[object]] = {
+        "joint_names": _JOINT_NAMES,
+        "joint_stiffness": [robot.stiffness] * NUM_JOINTS,
+        "joint_damping": [robot.damping] * NUM_JOINTS,
+        "default_joint_pos": robot.joint_pos,
+        "command_names": ["base_velocity"],
+        "observation_names": names,
+        "observation_terms_scale": [1.0] * len(names),
+        "observation_terms_clip": ["none"] * len(names),
+        "observation_terms_history_length": histories,
+        "observation_terms_flatten_history_dim": [True] * len(names),
+        "action_scale": list(ACTION_SCALE) * len(LEGS),
+    }
+    return {"run_path": what} | {
+        key: ",".join(str(value) for value in values) for key, values in described.items()
+    }
+
+
+def write_settings(robot: RobotCfg, max_command: Sequence[float], folder: Path) -> None:
+    """Write ``params/deploy.yaml`` into ``folder``."""
+    path = folder / SETTINGS
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dump_yaml(settings(robot, max_command)), encoding="utf-8")
