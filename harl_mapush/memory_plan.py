@@ -154,6 +154,18 @@ def share_among(plan: MemoryPlan, num_workers: int) -> MemoryPlan:
     return plan._replace(num_workers=num_workers)
 
 
+def most_worlds(plan: MemoryPlan) -> int | None:
+    """Return the number of worlds, of all ranks together, that fit with the other settings.
+
+    It is rounded down to two significant binary digits; None if the free memory is unknown.
+    """
+    if plan.free is None:
+        return None
+    room = plan.free / plan.num_workers * _ROOM - plan.fixed
+    in_worlds = plan.needed - plan.fixed  # proportional to the number of worlds
+    return _rounded(plan.num_envs * room / in_worlds) * plan.num_ranks
+
+
 def check_memory(plan: MemoryPlan) -> None:
     """Raise ConfigError, with numbers that would fit, if a run does not fit on its device.
 
@@ -163,9 +175,9 @@ def check_memory(plan: MemoryPlan) -> None:
     if plan.free is None or plan.needed * workers <= plan.free:
         return
     room = plan.free / workers * _ROOM - plan.fixed
-    in_worlds = plan.needed - plan.fixed  # proportional to the number of worlds
+    in_worlds = plan.needed - plan.fixed
     in_rows = plan.rollout + plan.update
-    num_envs = _rounded(plan.num_envs * room / in_worlds) * plan.num_ranks
+    num_envs = most_worlds(plan) or 0
     num_steps = int(plan.num_steps * (room - in_worlds + in_rows) / in_rows) if in_rows else 0
     num_fitting = int(plan.free * _ROOM / plan.needed)
 

@@ -56,6 +56,7 @@ for _name, _target, _help in (
         "mapush.completion:main",
         "print a script that completes commands and settings in a shell",
     ),
+    ("capacity", "mapush.capacity:main", "print how many worlds this machine's memory holds"),
     ("doctor", "mapush.doctor.command:main", "check this machine, step by step"),
 ):
     COMMANDS.register(_name, Command(_target, _help, _name in ("train", "test")))
