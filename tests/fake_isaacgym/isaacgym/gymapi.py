@@ -37,6 +37,12 @@ def Transform() -> SimpleNamespace:  # noqa: N802, as there
     return SimpleNamespace(p=Vec3(), r=None)
 
 
+class World(list):
+    """The actors of one world."""
+
+    origin: Vec3
+
+
 class Gym:
     """One simulation, in which bodies float and joints of unit inertia follow their torques."""
 
@@ -63,8 +69,14 @@ class Gym:
         return SimpleNamespace(links={"box": 1.0}, joints=[], options=options)
 
     def create_env(self, sim, low, high, per_row):
+        row, column = divmod(self.num_worlds, per_row)
         self.num_worlds += 1
-        return []
+        env = World()
+        env.origin = Vec3(column * (high.x - low.x), row * (high.y - low.y), 0.0)
+        return env
+
+    def get_env_origin(self, env):
+        return env.origin
 
     def create_actor(self, env, asset, pose, name, group, collides, segmentation):
         links = [

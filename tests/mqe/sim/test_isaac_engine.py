@@ -95,6 +95,19 @@ def test_joints_and_quaternions_lie_where_isaac_gym_has_them(engine) -> None:
     assert box[3:7].tolist() == qpos[1, [42, 43, 44, 41]].tolist()
 
 
+def test_worlds_lie_apart_and_their_states_are_relative_to_them(engine) -> None:
+    engine._scene["timestep"] = engine._gym.params.dt = 0.0
+    engine._views["qpos"][:, 41 - 3 : 41] = [1.0, -2.0, 0.5]  # the box
+    engine.step(1, 0)
+    origins = engine._origins
+    side = 2 * (12.1 + 1.0)  # walls, and a margin
+    np.testing.assert_allclose(origins, [[0.0] * 3, [side, 0.0, 0.0], [0.0, side, 0.0]])
+    boxes = [actor.index for actor in engine._gym.actors if actor.name == "object"]
+    theirs = engine._gym.root[boxes, :3].numpy()
+    np.testing.assert_allclose(theirs, origins + [1.0, -2.0, 0.5], atol=1e-6)
+    np.testing.assert_allclose(engine._views["qpos"][:, 38:41], [[1.0, -2.0, 0.5]] * N, atol=1e-5)
+
+
 def test_only_worlds_that_the_host_changed_are_written(engine) -> None:
     engine.step(4, 0)
     before = engine._gym.root.clone()

@@ -1,12 +1,14 @@
 """Isaac Gym Preview 4 as an engine. Written against its stubs; it has not run on the real thing
 yet.
 
-``docs/guides/isaacgym.md`` has the checklist for whoever runs it first. All worlds lie at one place
-and are kept apart by their collision groups, so that the world's frame is every environment's.
+``docs/guides/isaacgym.md`` has the checklist for whoever runs it first. Worlds lie side by side on
+a grid: at one place, each body would be near those of all other worlds, and PhysX's buffers of
+pairs would overflow. Isaac Gym's root states are in the frame of the whole grid.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from typing import Any
@@ -34,6 +36,8 @@ FIELDS = (
     "actuator_forcerange",
 )
 TOLERANCE = 1e-4  # of friction
+ROOM = 8.0  # [m] from the middle of a world without walls to its edge
+MARGIN = 1.0  # [m] between a wall and the edge of its world
 
 
 class IsaacGym:
@@ -132,10 +136,15 @@ class IsaacGym:
             (gymapi.Vec3(*wall[:3]), gym.create_box(sim, wall[3], wall[4], wall[5], fixed))
             for wall in scene["walls"]
         ]
-        corner = gymapi.Vec3(0.0, 0.0, 0.0)
-        root_ids, link_ids, dof_at = [], [], []
+        reach = self._reach()
+        low = gymapi.Vec3(-reach, -reach, 0.0)
+        high = gymapi.Vec3(reach, reach, reach)
+        per_row = math.ceil(math.sqrt(self._sizes.num_envs))
+        origins, root_ids, link_ids, dof_at = [], [], [], []
         for env_id in range(self._sizes.num_envs):
-            env = gym.create_env(sim, corner, corner, 1)
+            env = gym.create_env(sim, low, high, per_row)
+            origin = gym.get_env_origin(env)
+            origins.append((origin.x, origin.y, origin.z))
             roots = []
             for k, tree in enumerate(scene["trees"]):
                 bit = GROUP_FILTER << k if tree in self._robots else 0
@@ -166,9 +175,19 @@ class IsaacGym:
                 pose.p = pos
                 gym.create_actor(env, asset, pose, "wall", env_id, 0, 0)
             root_ids.append(roots)
+        self._origins = np.array(origins)  # (N, 3) [m]
         gym.prepare_sim(sim)
         self._bind(np.array(root_ids), dof_at, link_ids)
         self._is_ready = True
+
+    def _reach(self) -> float:
+        """Return the distance [m] from the middle of a world to its edge."""
+        sides = [
+            abs(wall[axis]) + 0.5 * wall[axis + 3]
+            for wall in self._scene["walls"]
+            for axis in (0, 1)
+        ]
+        return max([ROOM, *(side + MARGIN for side in sides)])
 
     def _load_assets(self) -> dict[str, Any]:
         assets = {}
@@ -293,6 +312,7 @@ class IsaacGym:
         poses, velocities, joint_pos, joint_vel = self._split(
             views["qpos"][changed], views["qvel"][changed]
         )
+        poses[..., :3] += self._origins[changed][:, None]
         roots = torch.as_tensor(
             to_root_states(poses, velocities), dtype=torch.float32, device=device
         )
@@ -324,6 +344,7 @@ class IsaacGym:
         gym.refresh_dof_state_tensor(sim)
         gym.refresh_net_contact_force_tensor(sim)
         poses, velocities = from_root_states(self._root[self._root_ids].cpu().numpy())
+        poses[..., :3] -= self._origins[:, None]
         joints = self._dof[:, self._theirs_at].cpu().numpy()
         qpos, qvel = views["qpos"], views["qvel"]
         for k in range(len(self._scene["trees"])):
