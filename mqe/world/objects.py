@@ -7,7 +7,7 @@ Its floor lies at z = 0.02 m; ours at 0, so heights are the reference's minus th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any, TypeVar
@@ -257,6 +257,10 @@ class Footprint:
         points = rays * furthest[:, None]
         return torch.tensor(points, dtype=torch.float32, device=self.polygon.vertices.device)
 
+    def points_of(self, num_worlds: int) -> Tensor:
+        """Return the points of the outline, (1, 16, 2) for all W worlds or (W, 16, 2)."""
+        return self.outline_points.unsqueeze(0)
+
     def _corners(self) -> list[tuple[float, float]]:
         """Return opposite corners of every part's bounding rectangle [m], object frame."""
         corners = []
@@ -269,6 +273,50 @@ class Footprint:
             x, y, _ = geom.pos
             corners += [(x - half_x, y - half_y), (x + half_x, y + half_y)]
         return corners
+
+
+class Footprints(Footprint):
+    """Outlines of objects of boxes that differ from world to world, as tensors on one device."""
+
+    def __init__(
+        self, cfg: ObjectCfg, shapes: Sequence[ObjectCfg], device: torch.device | str = "cpu"
+    ) -> None:
+        """Describe the objects ``shapes`` of N worlds, which share the numbers of ``cfg``."""
+        super().__init__(cfg, device)
+        most = max(len(shape.geoms) for shape in shapes)
+        padded = [(*s.geoms, *s.geoms[:1] * (most - len(s.geoms))) for s in shapes]
+        centers = [[geom.pos[:2] for geom in geoms] for geoms in padded]
+        sizes = [[geom.size[:2] for geom in geoms] for geoms in padded]
+        corners = torch.tensor([(s.outline[0], s.outline[2]) for s in shapes], device=device)
+        self._centers = torch.tensor(centers, device=device).unsqueeze(1)  # (N, 1, B, 2)
+        self._half_sizes = torch.tensor(sizes, device=device).unsqueeze(1) / 2
+        self._middle = corners.mean(dim=1, keepdim=True)  # (N, 1, 2)
+        self._half_reach = 0.5 * (corners[:, 1:] - corners[:, :1])
+        points = [Footprint(shape).outline_points for shape in shapes]
+        self.points = torch.stack(points).to(corners.device)  # (N, 16, 2)
+
+    def distance(self, points: Tensor) -> Tensor:
+        """Return the distance (N, A) [m] from points (N, A, 2) in the object frame to the world's
+        outline; 0 inside.
+        """
+        return geometry.distance_to_boxes(points, self._centers, self._half_sizes)
+
+    def push_direction(self, points: Tensor) -> Tensor:
+        """Return the inward normal (N, A, 2) of the nearest side of the rectangle round the
+        world's object.
+        """
+        offset = points - self._middle
+        outside = offset.abs() - self._half_reach
+        is_x = outside[..., :1] >= outside[..., 1:]
+        is_side = torch.cat((is_x, ~is_x), dim=-1)
+        return torch.where(is_side, -torch.sign(offset), 0.0)
+
+    def points_of(self, num_worlds: int) -> Tensor:
+        """Return the points of the outline (W, 16, 2) of all worlds, one after the other as often
+        as W has room.
+        """
+        repeats = -(-num_worlds // len(self.points))
+        return self.points.repeat(repeats, 1, 1)[:num_worlds]
 
 
 def _ray_exits(geom: GeomCfg, rays: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,13 +11,17 @@ from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push.episode_report import REPORT
 from mqe.tasks.push.scripted import scripted_solo, scripted_team
 from mqe.tasks.push.task import PUSH_TERMS, PushCfg, PushTask
+from mqe.world.objects import ObjectCfg
 from mqe.world.robots import Robots
 from mqe.world.scene import build_scene, object_friction_fields
+from mqe.world.shapes import DRAWN, common_object, draw_shapes, read_shapes, shape_fields
 from mqe.world.streams import Streams
 
 __all__ = ["PUSH", "PushCfg", "PushTask"]
 
-_FRICTION = 1  # stream: the object's friction of each world, drawn once
+# Streams of each world, drawn once: the object's friction, and its shape.
+_FRICTION = 1
+_SHAPE = 2
 
 # Settings of ``task`` that make episodes easier or harder, as they are measured whatever a team was
 # trained with.
@@ -73,8 +77,19 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 }
 
 
+def _shapes_of_worlds(cfg: PushCfg, streams: Streams) -> list[ObjectCfg]:
+    """Return the object of each world; an empty list if all have ``task.object``."""
+    if cfg.shapes is None:
+        return []
+    if cfg.shapes == DRAWN:
+        return draw_shapes(streams, _SHAPE, cfg.shape_mass, cfg.shape_friction)
+    known = read_shapes(cfg.shapes)
+    return [known[number % len(known)] for number in streams.numbers.tolist()]
+
+
 def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
-    obj = cfg.pushed_object()
+    shapes = _shapes_of_worlds(cfg, streams)
+    obj = common_object(shapes) if shapes else cfg.pushed_object()
     num_agents = env.largest_team or (
         obj.num_agents if isinstance(env.robots, str) else len(env.robots)
     )
@@ -83,7 +98,9 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
     )
     robots = Robots(scene.robots, device)
     controller = GaitController(load_team_gait(cfg.gait, robots), env.num_envs, robots)
-    task = PushTask(cfg, env.num_envs, robots, streams, controller)
+    task = PushTask(cfg, env.num_envs, robots, streams, controller, shapes)
+    if shapes:
+        return TaskSetup(scene, task, shape_fields(scene, shapes))
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
     friction = streams.between(*obj.friction, _FRICTION, episode)
     return TaskSetup(scene, task, object_friction_fields(scene, friction.cpu()))

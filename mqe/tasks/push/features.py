@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -15,8 +16,9 @@ from mqe.tasks.push.terminations import Posture, success
 from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Terminated
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import TWO_PI, axes_along, in_frame, length
-from mqe.world.objects import REST_SPEED, Footprint
+from mqe.world.objects import REST_SPEED, Footprint, Footprints, ObjectCfg
 from mqe.world.scene import STEP_DT
+from mqe.world.shapes import common_object
 from mqe.world.state import SceneState
 
 if TYPE_CHECKING:
@@ -57,13 +59,25 @@ class Pairs:
 class PushConstants:
     """The constants of a push task that features are computed with."""
 
-    def __init__(self, cfg: PushCfg, num_agents: int, device: torch.device | str = "cpu") -> None:
-        """Compute them for the section ``task`` of the settings and a team of ``num_agents``."""
+    def __init__(
+        self,
+        cfg: PushCfg,
+        num_agents: int,
+        device: torch.device | str = "cpu",
+        shapes: Sequence[ObjectCfg] = (),
+    ) -> None:
+        """Compute them for the section ``task`` of the settings and a team of ``num_agents``;
+        ``shapes`` are the worlds' own objects, if they differ.
+        """
         a = num_agents
         self.cfg = cfg
         self.num_agents = num_agents
-        self.object = cfg.pushed_object()
-        self.footprint = Footprint(self.object, device)
+        if shapes:
+            self.object = common_object(shapes)
+            self.footprint: Footprint = Footprints(self.object, shapes, device)
+        else:
+            self.object = cfg.pushed_object()
+            self.footprint = Footprint(self.object, device)
         self.pairs = Pairs(a, device)
         self.posture = Posture(
             a, self.object, cfg.roll_limit, cfg.pitch_limit, torch.device(device)
@@ -332,9 +346,9 @@ class SceneFeatures:
         """(N, P, 2) [m] from the object's origin to points of its outline, along the arena's
         axes.
         """
-        points = self.constants.footprint.outline_points
         axes = self.state.object_frame.unsqueeze(1)
-        return points[:, :1] * axes[..., 0, :] + points[:, 1:] * axes[..., 1, :]
+        points = self.constants.footprint.points_of(len(axes))
+        return points[..., :1] * axes[..., 0, :] + points[..., 1:] * axes[..., 1, :]
 
     @cached_property
     def yaw(self) -> Tensor:

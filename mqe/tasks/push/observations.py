@@ -52,7 +52,7 @@ def _mirrored_points(cfg: PushCfg) -> Sequence[int] | None:
     An object without a mirror image of its own is seen as the object that its image is.
     """
     axis = OBJECTS[cfg.object].mirror_signs
-    if axis is None:
+    if axis is None or cfg.shapes is not None:
         return None
     last = NUM_OUTLINE_POINTS - 1
     if axis[0] < 0.0:

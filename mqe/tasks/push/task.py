@@ -5,6 +5,7 @@ frozen gait.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,17 @@ class PushCfg(TermCfg):
     object: str = option("cuboid", "what is pushed", choices=OBJECTS)
     object_mass: float | None = option(
         None, "mass of the object [kg]; null: its own", min=1e-3, max=1e4
+    )
+    shapes: str | None = option(
+        None,
+        "an object of up to six boxes for each world in place of task.object: drawn (from the "
+        "seed), held_out (20 shapes for tests only) or a JSON file; null: task.object everywhere",
+    )
+    shape_mass: tuple[float, float] = option(
+        (2.0, 20.0), "range of the masses of drawn shapes [kg]", min=1e-3, max=1e4
+    )
+    shape_friction: tuple[float, float] = option(
+        (0.2, 1.0), "range of the friction of drawn shapes' material", min=1e-3, max=10.0
     )
     object_width: float = option(
         1.0, "factor on the object's length along y, or on its radius", min=0.05, max=10.0
@@ -169,6 +181,8 @@ class PushCfg(TermCfg):
                 "task.observes_heading needs the heading of the goal; say task.goal_heading=0, or "
                 "leave both out"
             )
+        if self.shapes is not None:
+            self._check_shapes()
         if self.observation == "sets" and self.state_type == "FP":
             raise ConfigError(
                 "task.state_type: FP lists the robots in an order for each of them, and "
@@ -199,6 +213,26 @@ class PushCfg(TermCfg):
                 "task.spawn=separated "
                 f"instead of {self.spawn}, or 0 for both"
             )
+
+    def _check_shapes(self) -> None:
+        """Raise ConfigError for settings that shapes which differ do not go with."""
+        if self.observation != "sets":
+            raise ConfigError(
+                f"task.shapes={self.shapes}: only outlines tell the worlds' objects apart; say "
+                "task.observation=sets"
+            )
+        if self.goal_heading is not None:
+            raise ConfigError(
+                f"task.shapes={self.shapes}: objects that differ have no heading in common; leave "
+                "task.goal_heading out"
+            )
+        for name in ("shape_mass", "shape_friction"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ConfigError(
+                    f"task.{name}: [{low:g}, {high:g}] must be a range in ascending order; say "
+                    f"[{high:g}, {low:g}]"
+                )
 
     @property
     def is_heading_observed(self) -> bool:
@@ -237,8 +271,11 @@ class PushTask(TermTask):
         robots: Robots,
         streams: Streams,
         controller: Controller,
+        shapes: Sequence[ObjectCfg] = (),
     ) -> None:
-        """Push with ``robots`` that ``controller`` walks."""
+        """Push with ``robots`` that ``controller`` walks; ``shapes`` are the worlds' own objects,
+        if they differ.
+        """
         device = robots.device
         self.cfg = cfg
         self.num_agents = len(robots)
@@ -246,7 +283,7 @@ class PushTask(TermTask):
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
         self.state_type = cfg.state_type
         self.action_sizes: tuple[int, ...] = (3,) * self.num_agents
-        self.constants = PushConstants(cfg, self.num_agents, device)
+        self.constants = PushConstants(cfg, self.num_agents, device, shapes)
         self._controller = controller
         self._streams = streams
         self._layouts = PushLayouts(

@@ -1,0 +1,248 @@
+"""Objects that differ from world to world: up to six boxes, from the seed or from a file.
+
+All worlds share one model with ``NUM_BOXES`` boxes; a world's own object is a matter of model
+fields: sizes, places, masses and friction. Boxes that it lacks are shrunk inside its first one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+import torch
+from torch import Tensor
+
+from mqe.config import ConfigError
+from mqe.extensions import Registry
+from mqe.world.objects import GeomCfg, ObjectCfg
+from mqe.world.scene import Scene, object_friction_fields
+from mqe.world.streams import Streams
+
+NUM_BOXES = 6
+DRAWN = "drawn"
+HELD_OUT = "held_out"
+HEIGHT = 0.5  # [m] of every box
+# [m] lengths of arms, and thickness of each.
+ARM = (0.5, 1.2)
+THICKNESS = (0.25, 0.5)
+_LARGEST_REACH = 1.5  # [m] of a box's corner along x or y
+_SHRUNK = 0.01  # [m] half a side of a box that a shape lacks
+_NUM_DRAWN = 7  # family, four lengths, mass, friction
+
+Box = tuple[float, float, float, float]  # [m] centre x, y and lengths along x, y
+# Boxes of two arms and two thicknesses; the first one's centre is the origin.
+FAMILIES: Registry[Callable[[float, float, float, float], list[Box]]] = Registry("family of shapes")
+
+
+def _bar(a: float, b: float, s: float, t: float) -> list[Box]:
+    return [(0.0, 0.0, a, b)]
+
+
+def _l_shape(a: float, b: float, s: float, t: float) -> list[Box]:
+    return [(0.0, 0.0, a, s), (0.5 * (t - a), 0.5 * (s + b), t, b)]
+
+
+def _t_shape(a: float, b: float, s: float, t: float) -> list[Box]:
+    return [(0.0, 0.0, a, s), (0.0, 0.5 * (s + b), t, b)]
+
+
+def _u_shape(a: float, b: float, s: float, t: float) -> list[Box]:
+    t = min(t, 0.3 * a)
+    side = 0.5 * (a - t)
+    arm = 0.5 * b
+    y = 0.5 * (s + arm)
+    return [(0.0, 0.0, a, s), (-side, y, t, arm), (side, y, t, arm)]
+
+
+def _plus(a: float, b: float, s: float, t: float) -> list[Box]:
+    arm = 0.5 * max(b - s, 0.2)
+    y = 0.5 * (s + arm)
+    return [(0.0, 0.0, a, s), (0.0, -y, t, arm), (0.0, y, t, arm)]
+
+
+for _name, _family in (
+    ("bar", _bar),
+    ("L", _l_shape),
+    ("T", _t_shape),
+    ("U", _u_shape),
+    ("plus", _plus),
+):
+    FAMILIES.register(_name, _family)
+
+
+def make_shape(name: str, boxes: Sequence[Box], mass: float, friction: float) -> ObjectCfg:
+    """Return the object of ``boxes`` that do not overlap, of uniform density; ``friction`` is the
+    material's own.
+    """
+    areas = [box[2] * box[3] for box in boxes]
+    geoms = tuple(
+        GeomCfg("box", (x_length, y_length, HEIGHT), mass * area / sum(areas), (x, y, 0.0))
+        for (x, y, x_length, y_length), area in zip(boxes, areas, strict=True)
+    )
+    return ObjectCfg(
+        name=name,
+        geoms=geoms,
+        outline=_rectangle(boxes),
+        friction=(friction, friction),
+        spawn_height=0.5 * HEIGHT + 0.03,
+        spawn_tilt=0.01,
+    )
+
+
+def draw_shapes(
+    streams: Streams,
+    purpose: int,
+    mass: tuple[float, float],
+    friction: tuple[float, float],
+) -> list[ObjectCfg]:
+    """Return an object for each world of ``streams``, with a mass and a friction in these ranges;
+    each world's depends on seed and world only.
+    """
+    episode = torch.zeros_like(streams.numbers)
+    drawn = streams.uniform(purpose, episode, (_NUM_DRAWN,)).cpu().double()
+    names = list(FAMILIES)
+    shapes = []
+    for row in drawn.tolist():
+        name = names[int(row[0] * len(names))]
+        arms = [_between(ARM, number) for number in row[1:3]]
+        thicknesses = [_between(THICKNESS, number) for number in row[3:5]]
+        boxes = FAMILIES[name](*arms, *thicknesses)
+        shapes.append(make_shape(name, boxes, _between(mass, row[5]), _between(friction, row[6])))
+    return shapes
+
+
+def read_shapes(where: str) -> list[ObjectCfg]:
+    """Return the objects of a JSON file, or the ``held_out`` ones, which nothing is trained on.
+
+    Raises ConfigError for a file that cannot be read, or that has no such objects.
+    """
+    path = Path(where)
+    if where == HELD_OUT:
+        path = Path(str(files("mqe") / "assets" / "shapes" / "held_out.json"))
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"task.shapes: {where!r} is neither {DRAWN} nor {HELD_OUT}, nor a JSON file that can "
+            f"be read ({error})"
+        ) from None
+    if not isinstance(listed, list) or not listed:
+        raise ConfigError(f"task.shapes: {where!r} must be a list of one or more shapes")
+    return [
+        _read_shape(entry, f"task.shapes: {where!r}, shape {k}") for k, entry in enumerate(listed)
+    ]
+
+
+def common_object(shapes: Sequence[ObjectCfg]) -> ObjectCfg:
+    """Return the object that the model of all worlds is compiled with: that of ``shapes`` with the
+    narrowest first box, with an outline round all of them.
+
+    Inside that box is inside every object (``broken_worlds``).
+    """
+    corners = [corner for shape in shapes for corner in shape.outline]
+    narrowest = min(shapes, key=lambda shape: min(shape.geoms[0].size))
+    return replace(narrowest, geoms=_padded(narrowest), outline=_rectangle_round(corners))
+
+
+def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> dict[str, Tensor]:
+    """Return the model fields (N, ...) that give each world its own of ``shapes``."""
+    model = scene.model
+    body = model.body("object").id
+    fields: dict[str, np.ndarray[Any, Any]] = {}
+    for name in (
+        "geom_size",
+        "geom_pos",
+        "geom_rbound",
+        "geom_aabb",
+        "body_mass",
+        "body_ipos",
+        "body_iquat",
+        "body_inertia",
+    ):
+        shared = getattr(model, name)
+        fields[name] = np.repeat(shared[None], len(shapes), axis=0)
+    for world, shape in enumerate(shapes):
+        for geom, part in zip(scene.object_geoms, _padded(shape), strict=True):
+            half_size = 0.5 * np.array(part.size)
+            fields["geom_size"][world, geom] = half_size
+            fields["geom_pos"][world, geom] = part.pos
+            fields["geom_rbound"][world, geom] = np.linalg.norm(half_size)
+            fields["geom_aabb"][world, geom] = (*np.zeros(3), *half_size)
+        mass, center, inertia = shape.inertia()
+        moments, axes = np.linalg.eigh(inertia)
+        axes[:, 2] *= np.sign(np.linalg.det(axes))
+        quat = np.zeros(4)
+        mujoco.mju_mat2Quat(quat, axes.flatten())
+        fields["body_mass"][world, body] = mass
+        fields["body_ipos"][world, body] = center
+        fields["body_iquat"][world, body] = quat
+        fields["body_inertia"][world, body] = moments
+    friction = torch.tensor([shape.friction[0] for shape in shapes], dtype=torch.float64)
+    given = {name: torch.from_numpy(values) for name, values in fields.items()}
+    return given | object_friction_fields(scene, friction)
+
+
+def _between(bounds: tuple[float, float], number: float) -> float:
+    return bounds[0] + (bounds[1] - bounds[0]) * number
+
+
+def _padded(shape: ObjectCfg) -> tuple[GeomCfg, ...]:
+    """Return the parts of a shape, with tiny ones in its middle for those that it lacks."""
+    tiny = GeomCfg("box", (2.0 * _SHRUNK, 2.0 * _SHRUNK, 2.0 * _SHRUNK), 0.0)
+    return (*shape.geoms, *[tiny] * (NUM_BOXES - len(shape.geoms)))
+
+
+def _rectangle(boxes: Sequence[Box]) -> tuple[tuple[float, float], ...]:
+    corners = []
+    for x, y, x_length, y_length in boxes:
+        corners += [(x - 0.5 * x_length, y - 0.5 * y_length)]
+        corners += [(x + 0.5 * x_length, y + 0.5 * y_length)]
+    return _rectangle_round(corners)
+
+
+def _rectangle_round(corners: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Return the corners of the rectangle round points, counter-clockwise."""
+    x_low, y_low = (min(values) for values in zip(*corners, strict=True))
+    x_high, y_high = (max(values) for values in zip(*corners, strict=True))
+    return ((x_low, y_low), (x_high, y_low), (x_high, y_high), (x_low, y_high))
+
+
+def _read_shape(entry: Any, where: str) -> ObjectCfg:
+    """Return an object of a file; raise ConfigError, which begins with ``where``."""
+    keys = {"name", "boxes", "mass", "friction"}
+    if not isinstance(entry, Mapping) or set(entry) != keys:
+        raise ConfigError(f"{where}: must have the keys {', '.join(sorted(keys))}, and no others")
+    boxes = entry["boxes"]
+    is_list = isinstance(boxes, list) and 1 <= len(boxes) <= NUM_BOXES
+    if not is_list or not all(isinstance(box, list) and _are_numbers(box, 4) for box in boxes):
+        raise ConfigError(
+            f"{where}: boxes must be 1 to {NUM_BOXES} lists of four numbers (centre x, y and "
+            "lengths along x, y in metres)"
+        )
+    if tuple(boxes[0][:2]) != (0.0, 0.0):
+        raise ConfigError(f"{where}: the first box must have its centre at 0, 0, the origin")
+    reach = max(abs(box[k]) + 0.5 * box[2 + k] for box in boxes for k in (0, 1))
+    if min(min(box[2:]) for box in boxes) < 4.0 * _SHRUNK or reach > _LARGEST_REACH:
+        raise ConfigError(
+            f"{where}: boxes must be {4.0 * _SHRUNK} m long or more, and lie within "
+            f"{_LARGEST_REACH} m of the origin along x and y"
+        )
+    values = [entry["mass"], entry["friction"]]
+    if not _are_numbers(values, 2) or min(values) <= 0.0:
+        raise ConfigError(f"{where}: mass [kg] and friction must be numbers above 0")
+    return make_shape(str(entry["name"]), [tuple(box) for box in boxes], *map(float, values))
+
+
+def _are_numbers(values: Sequence[Any], count: int) -> bool:
+    is_number = [
+        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        for value in values
+    ]
+    return len(values) == count and all(is_number)

@@ -1,0 +1,218 @@
+"""Shapes that differ from world to world: drawn from the seed, read from files, and simulated as if
+each were compiled into a model of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import torch
+from torch import tensor
+
+from mqe.config import ConfigError
+from mqe.env.environment import MultiAgentEnv
+from mqe.registry import EnvCfg, SimCfg, make_env, make_simulator
+from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.tasks.push import PushCfg
+from mqe.tasks.push.features import PushConstants, SceneFeatures
+from mqe.world.objects import Footprint, Footprints
+from mqe.world.scene import build_scene
+from mqe.world.shapes import (
+    FAMILIES,
+    HELD_OUT,
+    common_object,
+    draw_shapes,
+    make_shape,
+    read_shapes,
+    shape_fields,
+)
+from mqe.world.streams import Streams
+from tests.mqe.tasks.test_mirror import scenes
+
+TASK = PushCfg(observation="sets", shapes="drawn", spawn="separated", decision_period=5)
+MASS = (2.0, 20.0)
+FRICTION = (0.2, 1.0)
+
+
+def drawn(num_envs: int, seed: int = 0, first: int = 0):
+    return draw_shapes(Streams(seed, num_envs, "cpu", first), 2, MASS, FRICTION)
+
+
+def make(sim: str = "mujoco", num_envs: int = 3, task: PushCfg = TASK) -> MultiAgentEnv:
+    cfg = SimCfg(name=sim, device="cpu", num_threads=1)
+    return make_env(EnvCfg(num_envs, 2), cfg, task, 0)
+
+
+def test_a_corner_of_two_boxes_by_hand():
+    """3 kg: 2 kg of 1.0 by 0.4 m, and 1 kg of 0.4 by 0.5 m on its left end."""
+    shape = make_shape("L", [(0.0, 0.0, 1.0, 0.4), (-0.3, 0.45, 0.4, 0.5)], 3.0, 0.5)
+    mass, center, inertia = shape.inertia()
+    assert mass == pytest.approx(3.0)
+    assert [geom.mass for geom in shape.geoms] == pytest.approx([2.0, 1.0])
+    assert center.tolist() == pytest.approx([-0.1, 0.15, 0.0])
+    own = 2.0 / 12.0 * (1.0**2 + 0.4**2) + 1.0 / 12.0 * (0.4**2 + 0.5**2)
+    arms = 2.0 * (0.1**2 + 0.15**2) + 1.0 * (0.2**2 + 0.3**2)
+    assert inertia[2, 2] == pytest.approx(own + arms)
+    assert shape.outline == ((-0.5, -0.2), (0.5, -0.2), (0.5, 0.7), (-0.5, 0.7))
+
+
+def test_drawn_shapes_depend_on_seed_and_world_only():
+    shapes = drawn(300)
+    assert drawn(10, first=5) == shapes[5:15]
+    assert drawn(3, seed=1) != shapes[:3]
+    assert {shape.name for shape in shapes} == set(FAMILIES)
+    masses = [shape.mass for shape in shapes]
+    frictions = [shape.friction[0] for shape in shapes]
+    for values, (low, high) in ((masses, MASS), (frictions, FRICTION)):
+        assert low <= min(values) < low + 0.1 * (high - low)
+        assert high - 0.1 * (high - low) < max(values) <= high
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_boxes_of_a_family_touch_and_do_not_overlap(family):
+    for shape in [shape for shape in drawn(300) if shape.name == family] + read_shapes(HELD_OUT):
+        for one, other in combinations(shape.geoms, 2):
+            gaps = [
+                abs(one.pos[k] - other.pos[k]) - 0.5 * (one.size[k] + other.size[k]) for k in (0, 1)
+            ]
+            assert max(gaps) >= -1.1e-3  # held-out shapes are in whole millimetres
+        for part in shape.geoms[1:]:
+            assert float(Footprint(shape).distance(tensor(part.pos[:2]))) == 0.0
+        points = Footprint(shape).outline_points
+        assert float(Footprint(shape).distance(points).max()) < 1e-6
+
+
+def test_held_out_shapes_are_twenty_of_all_families_and_none_is_drawn():
+    shapes = read_shapes(HELD_OUT)
+    assert len(shapes) == 20
+    assert {shape.name.rstrip("0123456789") for shape in shapes} == set(FAMILIES)
+    lengths = {geom.size for shape in drawn(300) for geom in shape.geoms}
+    assert not lengths & {geom.size for shape in shapes for geom in shape.geoms}
+
+
+def test_a_world_moves_as_the_model_of_its_own_shape():
+    """The object lies against a robot; so it does where the shape is compiled into the model."""
+    env = make()
+    env.reset()
+    put_objects_against_robots(env)
+    qpos = env.sim.qpos.clone()
+    qvel = env.sim.qvel.clone()
+    env.sim.step(20)
+    for world, shape in enumerate(drawn(3)):
+        alone = MujocoBatchSimulator(build_scene(2, shape).model, 1, 1)
+        alone.qpos[0] = qpos[world]
+        alone.qvel[0] = qvel[world]
+        alone.step(20)
+        assert float((alone.qpos[0, 38:40] - qpos[world, 38:40]).norm()) > 1e-3
+        torch.testing.assert_close(env.sim.qpos[world], alone.qpos[0], rtol=0.0, atol=1e-5)
+    env.close()
+
+
+def put_objects_against_robots(env: MultiAgentEnv) -> None:
+    """Put each world's object against the first robot's front or back."""
+    for world, shape in enumerate(drawn(env.num_envs)):
+        place = env.sim.qpos[world, 38:45]
+        place[:2] = env.sim.qpos[world, :2]
+        place[0] += 0.5 * shape.geoms[0].size[0] + 0.15
+        place[3:] = tensor([1.0, 0.0, 0.0, 0.0])
+
+
+def test_both_simulators_have_the_same_shapes():
+    pytest.importorskip("mujoco_warp")
+    import warp as wp
+
+    scene = build_scene(1, common_object(drawn(3)))
+    fields = shape_fields(scene, drawn(3))
+    cfg = SimCfg(device="cpu", num_threads=1)
+    sims = [make_simulator(replace(cfg, name=name), scene.model, 3) for name in ("mujoco", "warp")]
+    for sim in sims:
+        for name, values in fields.items():
+            sim.set_field(name, values)
+    for name in (*fields, "body_invweight0", "dof_invweight0"):
+        known = torch.from_numpy(sims[0]._batch.expanded(name)).float()
+        seen = wp.to_torch(getattr(sims[1]._model, name))
+        torch.testing.assert_close(seen.reshape(known.shape), known, rtol=1e-5, atol=1e-6)
+    for sim in sims:
+        sim.close()
+
+
+@pytest.mark.slow
+def test_both_simulators_move_the_same_shapes_alike():
+    pytest.importorskip("mujoco_warp")
+    seen = []
+    for sim in ("mujoco", "warp"):
+        env = make(sim)
+        env.reset()
+        put_objects_against_robots(env)
+        for _ in range(2):
+            step = env.step(torch.zeros(3, 2, 3))
+        seen.append(step.obs)
+        env.close()
+    torch.testing.assert_close(seen[0], seen[1], rtol=0.0, atol=1e-4)
+
+
+def test_outlines_are_those_of_each_world_and_last_states_have_them_too():
+    shapes = drawn(50)
+    constants = PushConstants(TASK, 2, "cpu", shapes)
+    state, _ = scenes("cuboid", 2)
+    both = state.like(torch.cat((state.rows, state.rows), dim=1))
+    features = SceneFeatures(both, constants)
+    assert torch.equal(features.outline[:50], features.outline[50:])
+    points = torch.randn(50, 4, 2)
+    footprints = Footprints(common_object(shapes), shapes)
+    for world in (0, 7, 49):
+        own = Footprint(shapes[world])
+        assert torch.equal(footprints.points[world], own.outline_points)
+        torch.testing.assert_close(footprints.distance(points)[world], own.distance(points[world]))
+    # The rectangle round a corner: from its right and from above.
+    corner = make_shape("L", [(0.0, 0.0, 1.0, 0.4), (-0.3, 0.45, 0.4, 0.5)], 3.0, 0.5)
+    rectangle = Footprints(common_object([corner]), [corner])
+    seen = rectangle.push_direction(tensor([[[2.0, 0.3], [0.0, 2.0]]]))
+    assert seen.tolist() == [[[-1.0, 0.0], [0.0, -1.0]]]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"boxes": []}, "boxes must be 1 to 6 lists of four numbers"),
+        ({"boxes": [[0.1, 0.0, 1.0, 1.0]]}, "first box must have its centre at 0, 0"),
+        ({"boxes": [[0.0, 0.0, 9.0, 1.0]]}, "within 1.5 m"),
+        ({"mass": 0.0}, "mass .* above 0"),
+        ({"friction": math.nan}, "friction must be numbers above 0"),
+        ({"colour": 1}, "must have the keys boxes, friction, mass, name"),
+    ],
+)
+def test_a_file_of_ones_own_is_read_and_mistakes_are_named(entry, message, tmp_path: Path):
+    good = {"name": "a", "boxes": [[0, 0, 1.0, 0.4]], "mass": 2, "friction": 0.5}
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps([good]))
+    (shape,) = read_shapes(str(path))
+    assert (shape.mass, shape.friction) == (2.0, (0.5, 0.5))
+    path.write_text(json.dumps([good, good | entry]))
+    with pytest.raises(ConfigError, match=rf"own.json', shape 1: .*{message}"):
+        read_shapes(str(path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"observation": "sincos"}, "task.shapes=drawn: only outlines"),
+        ({"goal_heading": 0.0}, "task.shapes=drawn: .* task.goal_heading"),
+        ({"shape_mass": (3.0, 2.0)}, r"task.shape_mass: \[3, 2\] .* say \[2, 3\]"),
+    ],
+)
+def test_settings_that_shapes_do_not_go_with_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        PushCfg(**({"observation": "sets", "shapes": "drawn"} | settings))
+
+
+def test_a_file_that_is_none_is_refused():
+    with pytest.raises(
+        ConfigError, match="task.shapes: 'nowhere.json' is neither drawn nor held_out"
+    ):
+        read_shapes("nowhere.json")
