@@ -68,7 +68,7 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "learning/on_policy/surrogate.py",
         "loss - cfg.entropy_coef * entropy",
         "loss",
-        "mappo_2a",
+        "mappo_3a_dead",
     ),
     "value clip off": (
         "learning/on_policy/value_update.py",
@@ -274,7 +274,7 @@ def ours() -> list[str]:
 
 
 def test_last_line_names_the_worst(capsys):
-    assert harl_parity.main([str(recording("happo_2a")), str(recording("mappo_2a"))]) == 0
+    assert harl_parity.main([str(recording("happo_2a")), str(recording("mappo_3a_dead"))]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[0].startswith("happo_2a.pt.xz: ")
