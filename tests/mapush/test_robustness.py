@@ -55,6 +55,7 @@ def test_what_a_preset_makes_harder_is_measured_as_usual() -> None:
         "object",
         "object_mass",
         "decision_period",
+        "observation",
         "weights",
         "rewards",
     }
