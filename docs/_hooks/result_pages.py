@@ -74,6 +74,27 @@ def suites() -> str:
     return table(("suite", "policy", "success rate (95 %)", *PUSHING.values()), rows)
 
 
+def navigation() -> str:
+    """Return the table of teams among obstacles, by suite and planner."""
+    rows = []
+    for row in _read("long_horizon.jsonl"):
+        num_successes = round(row["success_rate"] * row["num_episodes"])
+        seconds = row["time_given_success_s"]
+        rows.append(
+            (
+                f"`{row['suite']}`",
+                f"`{row['team']}`",
+                f"`{row['policy']}`",
+                f"{_share(num_successes, row['num_episodes'])} of{SPACE}{row['num_episodes']}",
+                f"{row['spl']:.2f}",
+                "" if seconds is None else f"{seconds:.0f}",
+                f"{100.0 * row['object_contact_share']:.2f} %",
+            )
+        )
+    head = ("suite", "team", "planner", "success rate (95 %)", "SPL", "s", "object touches")
+    return table(head, rows)
+
+
 def robustness() -> str:
     """Return the table of the shipped teams under every condition."""
     pooled = _pooled()
@@ -156,6 +177,7 @@ def gaits() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "teams": teams,
     "suites": suites,
+    "navigation": navigation,
     "robustness": robustness,
     "seeds": seeds,
     "throughput": throughput,
