@@ -33,6 +33,7 @@ from mapush.sweep.trials import (
     Ledger,
     Trial,
     best_first,
+    contenders,
     rank_settings,
     wait_until_saved,
 )
@@ -176,8 +177,7 @@ def _run(engine: Any, space: Space, ledger: Ledger, places: Places, common: Sequ
         return
 
     # Second stage: the best settings with other seeds.
-    searched = [trial for trial in ledger.trials if trial.stage == SEARCH]
-    for best in best_first(searched, space.cfg.mode)[: space.cfg.confirm]:
+    for best in contenders(ledger.trials, space.cfg.mode)[: space.cfg.confirm]:
         known = {trial.seed for trial in ledger.trials if trial.setting == best.setting}
         for seed in space.cfg.seeds:
             if seed not in known:

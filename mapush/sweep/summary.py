@@ -26,6 +26,7 @@ from mapush.sweep.trials import (
     Setting,
     Trial,
     best_first,
+    contenders,
     order_of_merit,
 )
 from mqe.config import dump_yaml
@@ -100,6 +101,18 @@ def page(
         tied = list(itertools.takewhile(lambda each: each.mean == ranked[0].mean, ranked))
         if len(tied) > 1:
             parts.append(_ties(space, ranked[0].mean, len(tied), len(ranked)))
+        ahead = _stopped_ahead(trials, cfg.mode)
+        if ahead:
+            rows = [
+                [t.number, *(_short(t.values[key]) for key in keys), t.env_steps, f"{t.value:.3f}"]
+                for t in ahead[:_NUM_BEST]
+            ]
+            parts += [
+                "These trials were stopped early with a value that a finished one did not reach. "
+                "They are not ranked above, because they had fewer env steps; `confirm` counts "
+                "them.",
+                _markdown(["trial", *keys, "env steps", cfg.metric], rows),
+            ]
     else:
         parts.append("No trial has finished.")
     if shares:
@@ -282,6 +295,14 @@ def _caveat(space: Space, ranked: Sequence[Setting]) -> str:
         "Each setting has one run, and these are the best of many: expect lower values with other "
         "seeds. `seeds: [...]` trains the best settings again."
     )
+
+
+def _stopped_ahead(trials: Sequence[Trial], mode: str) -> list[Trial]:
+    """Return the stopped trials that are better than some finished one, the best first."""
+    ordered = contenders(trials, mode)
+    finished = [k for k, trial in enumerate(ordered) if trial.state == FINISHED]
+    last = finished[-1] if finished else 0
+    return [trial for trial in ordered[:last] if trial.state == STOPPED]
 
 
 def _ties(space: Space, mean: float, num_tied: int, num_settings: int) -> str:

@@ -114,6 +114,23 @@ def best_first(trials: Iterable[Trial], mode: str) -> list[Trial]:
     return sorted(known, key=lambda trial: trial.value, reverse=mode == "max")
 
 
+def contenders(trials: Iterable[Trial], mode: str) -> list[Trial]:
+    """Return the trials of the search with a value, finished or stopped, the best first.
+
+    A trial that was stopped early counts with its last value, so that one which was ahead of
+    finished ones when it was stopped is before them; of equal ones, the longest is first.
+    """
+    sign = -1.0 if mode == "max" else 1.0
+    known = [
+        trial
+        for trial in trials
+        if trial.stage == SEARCH
+        and trial.state in (FINISHED, STOPPED)
+        and not math.isnan(trial.value)
+    ]
+    return sorted(known, key=lambda trial: (sign * trial.value, -trial.env_steps))
+
+
 def order_of_merit(trials: Iterable[Trial], mode: str) -> list[Trial]:
     """Return the trials of the search that finished or were stopped, the best first.
 

@@ -31,6 +31,7 @@ from mapush.sweep.trials import (
     SWEEP,
     Ledger,
     Trial,
+    contenders,
     mean_interval,
     order_of_merit,
     rank_settings,
@@ -290,6 +291,21 @@ def test_stopped_trials_come_after_finished_ones_and_the_earlier_the_later() -> 
     assert [each.number for each in order_of_merit(trials, "min")] == [2, 4, 3, 5, 1]
 
 
+def test_a_stopped_trial_that_was_ahead_is_confirmed_before_a_worse_finished_one() -> None:
+    trials = [
+        trial(1, 0.078),
+        trial(2, 0.050),
+        trial(3, 0.034, STOPPED, steps=300),
+        trial(4, 0.025, STOPPED, steps=600),
+        trial(5, 0.0),
+        trial(6, 0.0, STOPPED, steps=300),
+        trial(7, None, STOPPED),
+        trial(8, 0.9, stage=CONFIRM),
+    ]
+    assert [each.number for each in contenders(trials, "max")] == [1, 2, 3, 4, 5, 6]
+    assert [each.number for each in contenders(trials, "min")] == [5, 6, 4, 3, 2, 1]
+
+
 # Records
 
 
@@ -342,6 +358,7 @@ def test_the_summary_says_what_is_best_what_matters_and_what_failed(tmp_path) ->
     assert "5 trials (3 finished, 1 stopped early, 1 failed, 0 not over)" in text
     assert "| 1 | 0.001 | 0.1 | 3 | 0.450 | -0.185 to 1.085 | 1, 2 | 4, 5 |" in text
     assert "| algorithm.clip_param | 0.70 |" in text
+    assert "These trials were stopped early" not in text
     assert "exit code 1: a \\| b" in text
     assert (tmp_path / "trials.csv").read_text().splitlines()[2] == (
         "2,2,0.001,0.1,3,1,search,stopped,300,0.1,"
