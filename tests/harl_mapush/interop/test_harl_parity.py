@@ -216,7 +216,7 @@ def test_a_recording_is_the_same_compressed_or_not(tmp_path):
 
 
 def test_all_recordings_are_here():
-    assert len(RECORDINGS) == 14
+    assert len(RECORDINGS) == 13
 
 
 @pytest.fixture(scope="module")
