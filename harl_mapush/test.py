@@ -164,7 +164,8 @@ def _add_viewer(parser: config.Parser) -> None:
         type=int,
         nargs="?",
         const=0,
-        help="show the viewer on a web page that this machine alone can open",
+        help="web page in place of the window, which this machine alone can open (default: the "
+        "first free port from 8080)",
     )
     add_looks(viewer, "meshes if they are there, else shapes")
     group = parser.add_argument_group("film")

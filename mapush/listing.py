@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING
 from pathlib import Path
@@ -17,11 +17,12 @@ from harl_mapush.config.other_names import dotted
 from harl_mapush.runs import run_folder
 from mapush.report.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, printable, suggestion
-from mqe.pretrained import PRETRAINED, pretrained_names
+from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
 from mqe.registry import TASKS
 from mqe.tasks.term_settings import merged_weights
 
-SUITES = "suites"  # the word in place of a folder
+PRESETS = "presets"  # words in place of a folder
+SUITES = "suites"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,24 +34,25 @@ def _list(argv: Sequence[str] | None) -> int:
     parser = config.Parser(
         prog="mapush list",
         description="List runs with their checkpoints and the policies that ship with mapush; or "
-        "the suites.",
+        "the presets, or the suites.",
     )
     parser.add_argument(
         "folder",
         metavar="FOLDER",
         nargs="?",
         default="results",
-        help="folder of runs (default: results), or the word suites",
+        help="folder of runs (default: results), or the word presets or suites",
     )
     arguments = parser.parse(argv)
     if arguments.folder == SUITES:
-        return _list_suites()
+        return _list_words(config.suites())
+    if arguments.folder == PRESETS:
+        return _list_words(config.preset_summaries())
     root = Path(arguments.folder)
     if not root.is_dir() and arguments.folder != "results":
-        meant = suggestion(arguments.folder, (SUITES,))
-        raise ConfigError(
-            f"{root} is no folder{meant or f'; name one that holds runs, or {SUITES}'}"
-        )
+        meant = suggestion(arguments.folder, (PRESETS, SUITES))
+        hint = f"; name one that holds runs, or {PRESETS} or {SUITES}"
+        raise ConfigError(f"{root} is no folder{meant or hint}")
     found = sorted(
         path.parent
         for path in root.rglob(run_folder.CHECKPOINTS)
@@ -59,18 +61,30 @@ def _list(argv: Sequence[str] | None) -> int:
     for run in found:
         sys.stdout.write(f"{wrapped(printable(_run_line(run)))}\n")
     if not found:
-        sys.stdout.write(f"No runs in {root}.\n")
+        sys.stdout.write(f"No runs in {root}; mapush list FOLDER looks in another folder.\n")
     for name in pretrained_names():
-        sys.stdout.write(f"{PRETRAINED}{name}\n")
+        sys.stdout.write(f"{wrapped(_policy_line(name))}\n")
     return 0
 
 
-def _list_suites() -> int:
-    """Print the suites with what they ask of a team, one a line."""
-    width = max(map(len, config.suites()))
-    for name, meaning in config.suites().items():
-        sys.stdout.write(f"{name:{width}}  {meaning}\n")
+def _list_words(meanings: Mapping[str, str]) -> int:
+    """Print names with their meanings, one a line."""
+    width = max(map(len, meanings))
+    for name, meaning in meanings.items():
+        sys.stdout.write(f"{wrapped(f'{name:{width}}  {meaning}', width + 2)}\n")
     return 0
+
+
+def _policy_line(name: str) -> str:
+    """Format a shipped policy as one line."""
+    settings = load_yaml(pretrained_folder(name) / run_folder.CONFIG)
+    world = settings["env"]
+    task = settings["task"]
+    robots = "robot" if world["num_agents"] == 1 else "robots"
+    label = task.get("object") or "gait"
+    mass = f" of {task['object_mass']:g} kg" if task.get("object_mass") else ""
+    team = f"{world['num_agents']} {robots} ({world['robots']})"
+    return f"{PRETRAINED}{name}: {label}{mass}, {team}"
 
 
 def _run_line(run: Path) -> str:
@@ -122,14 +136,14 @@ def _settings(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def wrapped(line: str) -> str:
+def wrapped(line: str, indent: int = 4) -> str:
     """Return a line in the width of the terminal; in a file or pipe it stays one line."""
     if not sys.stdout.isatty():
         return line
     return textwrap.fill(
         line,
         shutil.get_terminal_size().columns,
-        subsequent_indent="    ",
+        subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )

@@ -56,8 +56,8 @@ def option(
 
     ``min`` and ``max`` are inclusive, ``above`` is an exclusive lower bound; all of them, and
     ``choices``, hold for every element of a tuple, list or section. Where ``choices`` is a mapping,
-    its keys count at the time a value is checked. A list, dict, set or dataclass type as default is
-    called for each instance.
+    its keys count at the time a value is checked, since a user's module may add some. A list, dict,
+    set or dataclass type as default is called for each instance.
     """
     allowed = choices if choices is None or isinstance(choices, Mapping) else tuple(choices)
     bounds = {"help": help, "min": min, "above": above, "max": max, "choices": allowed}
@@ -283,11 +283,15 @@ def suggestion(word: Any, allowed: Iterable[Any]) -> str:
     return "" if best is None else f"; did you mean {best}?"
 
 
-def unknown(kind: str, name: Any, allowed: Iterable[Any]) -> str:
-    """Format the error for an unknown name: a similar known name, and all known names."""
+def unknown(kind: str, name: Any, allowed: Iterable[Any], *, is_open: bool = False) -> str:
+    """Format the error for an unknown name: a similar known name, and all known names.
+
+    ``is_open`` if a user's module can add names.
+    """
     allowed = [str(candidate) for candidate in allowed]
     meant = suggestion(name, allowed)
-    return f"unknown {kind} {str(name)!r}{meant} (allowed: {', '.join(allowed) or 'none'})"
+    hint = "; one of your own needs --import MODULE" if is_open else ""
+    return f"unknown {kind} {str(name)!r}{meant} (allowed: {', '.join(allowed) or 'none'}){hint}"
 
 
 def printable(line: str) -> str:
@@ -314,7 +318,8 @@ def _check_range(value: Any, limits: Mapping[str, Any], where: str) -> None:
         return
     choices = limits.get("choices")
     if choices is not None and value not in choices:
-        raise ConfigError(f"{where}: {unknown('value', value, choices)}")
+        is_open = isinstance(choices, Mapping)
+        raise ConfigError(f"{where}: {unknown('value', value, choices, is_open=is_open)}")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
     rules: list[tuple[str, str, Callable[[Any], bool]]] = [

@@ -44,7 +44,7 @@ class Registry(dict[str, _Member]):
         ``where`` is the setting or flag that gave the name, for instance ``env.robots``.
         """
         if name not in self:
-            raise ConfigError(f"{where}: {unknown(self.kind, name, self)}")
+            raise ConfigError(f"{where}: {unknown(self.kind, name, self, is_open=True)}")
         return self[name]
 
 

@@ -22,6 +22,7 @@ from harl_mapush.config.presets import (
     load_file,
     load_preset,
     load_suite,
+    preset_summaries,
     presets,
     suites,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "load_file",
     "load_preset",
     "load_suite",
+    "preset_summaries",
     "presets",
     "resolve",
     "suites",

@@ -149,7 +149,7 @@ def _check_named_section(section: str, content: Mapping[str, Any]) -> None:
 def _check_name(section: str, name: Any) -> None:
     registry = NAMED_SECTIONS[section]
     if not isinstance(name, str) or name not in registry:
-        raise ConfigError(f"{section}.name: {unknown(section, name, registry)}")
+        raise ConfigError(f"{section}.name: {unknown(section, name, registry, is_open=True)}")
 
 
 def _common_keys(

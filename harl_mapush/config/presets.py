@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,18 @@ CPU_SPEED = 3800.0  # env steps/s of one core, with two robots (preset laptop)
 def presets() -> list[str]:
     """Return the names of the presets."""
     return sorted(path.name.removesuffix(".yaml") for path in _preset_folder().glob("*.yaml"))
+
+
+def preset_summaries() -> dict[str, str]:
+    """Return the first sentence of each preset's leading comment, by the preset's name."""
+    summaries = {}
+    for name in presets():
+        text = (_preset_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+        comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+        words = " ".join(line.removeprefix("#").strip() for line in comment)
+        words = re.sub(r" \(docs/[^)]*\)", "", words)
+        summaries[name] = words.partition(". ")[0].removesuffix(".")
+    return summaries
 
 
 def load_file(path: str | Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -293,7 +294,10 @@ def _locate(name: str) -> Path:
         if (path / kind.folder).is_dir() and (path / kind.config).is_file():
             return path / kind.folder
     if not any(path.glob("*.pt")) and not (path / CONFIG).exists():
-        raise ConfigError(f"--checkpoint {name!r} is neither a run nor a checkpoint; give {kinds}")
+        raise ConfigError(
+            f"--checkpoint {name!r} is neither a run nor a checkpoint; give {kinds} "
+            f"(mapush list {shlex.quote(name)} lists the runs in it)"
+        )
     return path
 
 

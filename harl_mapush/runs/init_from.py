@@ -16,6 +16,7 @@ from harl_mapush.config import RunCfg
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.formats import OURS
 from mqe.config import ConfigError, merge, to_dict
+from mqe.pretrained import PRETRAINED
 from mqe.tensor_files import read_tensors
 
 KEY = "runner.init_from (--init_from)"
@@ -87,6 +88,7 @@ def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any
             "all; use --set algorithm.share_param=false"
         )
     has_critic = _has_critic(folder, networks)
+    name = what if what.startswith(PRETRAINED) else folder
     try:
         if has_critic:
             checkpoint.load(folder, networks)
@@ -96,8 +98,8 @@ def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any
         _check_algorithm(what, folder, cfg.name)
         raise ConfigError(f"{error}{_hint(folder, cfg)}") from None
     if has_critic:
-        return f"Starts with the actors and the critic of {folder}"
-    return f"Starts with the actors of {folder}, and with a new critic"
+        return f"Starts with the actors and the critic of {name}"
+    return f"Starts with the actors of {name}, and with a new critic"
 
 
 def _own_settings(

@@ -392,7 +392,8 @@ def _differences_table(logs: Sequence[RunLog]) -> str:
     """Return a row for each value of a setting, with the runs that have it."""
     found = differences(logs)
     if not found:
-        return "<p>Only seeds differ.</p>"
+        words = "Only seeds differ." if len(logs) > 1 else "There is one run."
+        return f"<p>{words}</p>"
     rows = []
     for key, values in found.items():
         for value in dict.fromkeys(map(str, values)):

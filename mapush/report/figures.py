@@ -70,7 +70,8 @@ def curves(
             if drawn is None:
                 continue
             x, words = _x_axis(drawn.x, against, longest)
-            panel.plot(x, drawn.mean, color=f"C{k}", label=group.label)
+            # A line at the edge of the panel, such as a rate of 0, is drawn over the axis.
+            panel.plot(x, drawn.mean, color=f"C{k}", label=group.label, clip_on=False, zorder=3)
             if len(group.runs) > 1:
                 panel.fill_between(x, drawn.low, drawn.high, color=f"C{k}", alpha=0.2, linewidth=0)
             if place + columns >= len(known):  # nothing below it

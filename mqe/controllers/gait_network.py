@@ -41,7 +41,7 @@ class GaitDescription:
 
     robot: str = option("", "kind of robot that the gait was trained on")
     observation: dict[str, int] = option(dict, "terms of the observation in their order, and sizes")
-    activation: str = option("elu", "activation between the layers", choices=ACTIVATIONS)
+    activation: str = option("elu", "activation between the layers", choices=tuple(ACTIVATIONS))
     mean_bound: float | None = option(
         None, "bound of the actions, kept by a tanh; null: none", above=0.0
     )

@@ -54,7 +54,8 @@ class TermCfg:
         weights = [f"task.weights.{name}" for name in terms.rewards]
         for name in self.weights:
             if name not in terms.rewards:
-                raise ConfigError(unknown("key", f"task.weights.{name}", weights))
+                key = f"task.weights.{name}"
+                raise ConfigError(unknown("key", key, weights, is_open=True))
 
         chosen: dict[str, tuple[Iterable[str], Mapping[str, Any]]] = {
             "replaced_observations": (self.replaced_observations.values(), terms.observations),
@@ -66,7 +67,8 @@ class TermCfg:
         for key, (names, known) in chosen.items():
             for name in names:
                 if name not in known:
-                    raise ConfigError(f"task.{key}: {unknown('value', name, known)}")
+                    message = unknown("value", name, known, is_open=True)
+                    raise ConfigError(f"task.{key}: {message}")
 
 
 class DefaultTerms(NamedTuple):

@@ -83,6 +83,14 @@ def test_a_run_starts_with_the_networks_of_another(run, gait, tmp_path, capsys) 
     assert load_yaml(new / "config.yaml")["runner"]["init_from"] == str(run)
 
 
+def test_a_run_says_by_name_which_shipped_team_it_starts_from(tmp_path, capsys) -> None:
+    sizes = ("--num_envs", "2", "--num_env_steps", "20", "--set", "runner.num_steps=2")
+    argv = ["--preset", "smoke", "--algo", "hasac", *sizes, "--out", str(tmp_path / "run")]
+    assert train.main([*argv, "--init_from", "pretrained:cuboid", "--device", "cpu"]) == 0
+    line = "Starts with the actors and the critic of pretrained:cuboid.\n"
+    assert line in capsys.readouterr().out
+
+
 def test_a_run_observes_and_commands_as_the_one_it_starts_from_and_reports_it(
     run, gait, tmp_path, capsys
 ) -> None:
@@ -239,8 +247,27 @@ def test_runs_and_what_comes_along_are_listed(run, tmp_path, capsys) -> None:
     assert cli.main(["list", str(run.parent)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{run}: cuboid, happo, seed 1; success none yet; checkpoints 16"
-    assert "pretrained:cuboid" in lines
+    assert "pretrained:cuboid: cuboid, 2 robots (go1)" in lines
+    assert "pretrained:team2: cuboid of 18 kg, 2 robots (go1)" in lines
+    assert "pretrained:go2_push: gait, 1 robot (go2)" in lines
     assert cli.main(["list", str(tmp_path / "none")]) == 2
+
+
+def test_a_folder_without_runs_is_told_from_another_folder(tmp_path, capsys) -> None:
+    assert cli.main(["list", str(tmp_path)]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == f"No runs in {tmp_path}; mapush list FOLDER looks in another folder."
+
+
+def test_presets_are_listed_with_the_first_sentence_about_them(capsys) -> None:
+    assert cli.main(["list", "presets"]) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert list(lines) == config.presets()
+    assert (
+        lines["laptop"] == "The box, two robots, HAPPO on two CPU cores, 8 M env steps, 20 minutes"
+    )
+    assert lines["laptop_hasac_model"] == "As laptop_hasac, with a learned model of the worlds"
+    assert lines["rtx2070"] == "As h100, for a card of 8 GB; the memory plan is 1.8 GiB"
 
 
 def test_every_setting_is_listed_with_its_default() -> None:
@@ -398,6 +425,16 @@ def test_a_suggestion_is_near_or_missing(capsys) -> None:
         ),
         (("--set", "env.n_envs=3"), "say --set env.num_envs=VALUE"),
         (("--sed", "3"), "did you mean --seed?"),
+        (("--object", "crate"), "tower); one of your own needs --import MODULE"),
+        (("--set", "task.weights.looking=1"), "idle); one of your own needs --import MODULE"),
+        (
+            ("--set", "task.more_metrics=[object_speed]"),
+            "); one of your own needs --import MODULE",
+        ),
+        (
+            ("--set", "task.rewards=own"),
+            "unknown value 'own' (allowed: published, repo, default)\n",
+        ),
         (("--init_from", "nothing"), "runner.init_from (--init_from): 'nothing' does not exist"),
     ],
 )

@@ -78,9 +78,9 @@ class NavigateCfg(TermCfg):
     failures_end: bool = option(
         True, "a fall, a collapse or a collision ends the episode; the reference's go on"
     )
-    rewards: str = option("default", "reward preset", choices=PRESETS)
+    rewards: str = option("default", "reward preset", choices=tuple(PRESETS))
     observation: str = option(
-        "default", "the plan's frame, or the reference's world coordinates", choices=OBSERVED
+        "default", "the plan's frame, or the reference's world coordinates", choices=tuple(OBSERVED)
     )
     actions: str = option(
         "shift",

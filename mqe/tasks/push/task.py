@@ -78,7 +78,7 @@ class PushCfg(TermCfg):
     gait: str | tuple[str, ...] | None = option(
         None, "the frozen policy that walks, or one per robot; null: that of each robot's kind"
     )
-    rewards: str = option("default", "reward preset", choices=PRESETS)
+    rewards: str = option("default", "reward preset", choices=tuple(PRESETS))
     observation: str = option(
         "sincos",
         "angles as sine and cosine, or in [0, 2 pi), or sets of robots and of points of the "

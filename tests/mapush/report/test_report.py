@@ -116,6 +116,17 @@ def test_success_has_the_axis_of_a_share(tmp_path) -> None:
     assert figure.axes[0].get_ylim() == (0.0, 1.0)
 
 
+def test_a_rate_of_zero_is_drawn_over_the_axis(tmp_path) -> None:
+    curve = Curve(np.array([0.0, 2e6]), np.array([0.0, 60.0]), np.array([0.0, 0.0]))
+    group = Group("a", ((RunLog(tmp_path, {}, {SUCCESS: curve}),),))
+    figure = curves([group], {SUCCESS: "success rate"})
+    assert figure is not None
+    panel = figure.axes[0]
+    line = panel.lines[0]
+    assert not line.get_clip_on()
+    assert line.get_zorder() > panel.spines["bottom"].get_zorder()
+
+
 def test_paths_are_turned_towards_the_goal_and_coloured_by_outcome() -> None:
     path = np.array([[1.0, 1.0], [1.0, 2.0], [0.0, 2.0]])
     episodes = [
@@ -161,6 +172,7 @@ def test_the_page_is_whole_and_alone(gait, tmp_path, capsys) -> None:
     )
     text = page.read_text()
     assert not re.findall(r"(?:src|href)=\"(?!data:)", text)
+    assert "<p>There is one run.</p>" in text
     pictures = {path.name for path in page.parent.glob("*.png")}
     assert pictures == {f"page_{name}.png" for name in ("rewards", "throughput", "from_above_1")}
     assert text.count("data:image/png;base64,") == len(pictures)
