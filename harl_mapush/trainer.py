@@ -76,12 +76,15 @@ class Progress:
 
     def is_checkpoint_due(self) -> bool:
         """Return whether the iteration that was just done ends with a checkpoint."""
-        return self.has_crossed(self.checkpoint_interval) or self.iteration == self.num_iterations
+        return self.is_due(self.checkpoint_interval)
 
-    def has_crossed(self, interval: int) -> bool:
-        """Return whether the last iteration passed a multiple of ``interval`` env steps."""
+    def is_due(self, interval: int) -> bool:
+        """Return whether what is done every ``interval`` env steps follows the last iteration.
+
+        It does after an iteration that passes a multiple of them, and after the run's last.
+        """
         before = self.env_steps - self.steps_per_iteration
-        return self.env_steps // interval > before // interval
+        return self.is_done or self.env_steps // interval > before // interval
 
 
 class Trainer(Protocol):

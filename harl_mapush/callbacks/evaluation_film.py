@@ -76,7 +76,7 @@ class EvaluationFilm(Callback):
     def on_iteration(self, report: IterationReport) -> None:
         """Make a film if one is due."""
         progress = self._trainer.progress
-        if not (progress.has_crossed(self._interval) or progress.is_done):
+        if not progress.is_due(self._interval):
             return
         self._saver.check_folder()
         if self._evaluation is not None:

@@ -159,7 +159,7 @@ class EvaluationCallback(Callback):
     def on_iteration(self, report: IterationReport) -> IterationReport:
         """Return the report with the metrics of an evaluation, if one is due."""
         progress = self._trainer.progress
-        if not (progress.has_crossed(self._interval) or progress.is_done):
+        if not progress.is_due(self._interval):
             return report
         self._saver.check_folder()
         metrics: dict[str, float] = {}

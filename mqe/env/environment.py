@@ -111,7 +111,6 @@ class MultiAgentEnv:
             )
         self.randomization = randomization
         if randomization.has_losses:
-            randomization.tracks_away = self.spec.presence is not None
             task.excuse_robots(randomization.is_out, randomization.is_away)
 
         # Of the present episodes.

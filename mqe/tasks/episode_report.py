@@ -65,6 +65,17 @@ def nothing_at_start(state: SceneState) -> dict[str, Tensor]:
     return {}
 
 
+# What ends an episode of a team, in a film's words.
+TEAM_OUTCOMES: Mapping[str, str] = MappingProxyType(
+    {
+        "success": "success",
+        "collision": "the robots collided",
+        "fall": "a robot fell",
+        "collapse": "a robot collapsed",
+    }
+)
+
+
 class Report(NamedTuple):
     """How a task's metrics are summed up and shown; by default, by the mean of each."""
 
@@ -75,9 +86,8 @@ class Report(NamedTuple):
     compared: tuple[str, ...] = ("return",)
     # What a film says where a metric is 1; the first one counts.
     outcomes: Mapping[str, str] = MappingProxyType({})
-    at_start: Callable[[SceneState], dict[str, Tensor]] = (
-        nothing_at_start  # further metrics (N,), when episodes begin
-    )
+    # Further metrics (N,), when episodes begin.
+    at_start: Callable[[SceneState], dict[str, Tensor]] = nothing_at_start
     # From metrics (N,) of N episodes by name, with ``broken`` bool, the time limit and a control
     # step [s].
     summarize: Callable[[Mapping[str, Tensor], float, float], Metrics] = summarize_metrics

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mqe.tasks.episode_report import Metrics, Report, mean, rate
+from mqe.tasks.episode_report import TEAM_OUTCOMES, Metrics, Report, mean, rate
 from mqe.tasks.navigate.metrics import DEFAULT_METRICS, METRICS
 
 RATES = ("success", "collision", "fall", "collapse")
@@ -73,12 +73,7 @@ REPORT = Report(
     rates=RATES,
     headline=(("Success", "success_rate"), ("SPL", "spl")),
     compared=("success_rate", "return"),
-    outcomes={
-        "success": "success",
-        "collision": "the robots collided",
-        "fall": "a robot fell",
-        "collapse": "a robot collapsed",
-    },
+    outcomes=TEAM_OUTCOMES,
     summarize=summarize,
     describe=describe,
 )

@@ -42,7 +42,7 @@ NAVIGATE_TERMS = TermRegistry(OBSERVATIONS, STATE, REWARDS, TERMINATIONS, MEASUR
 ACTIONS = ("shift", "arena")
 # [m] of the reference's sub-goals, and of its arena, along y.
 _ARENA_SHARE = 11.0 / 15.0
-_BEHIND = 0.5  # [m] between the object's furthest corner and the robots of a row behind it
+_BEHIND = 0.25  # [m] between the object's furthest corner and the robots of a row behind it
 _SPACING = 0.9  # [m] between the robots of a row
 
 
@@ -115,6 +115,18 @@ class NavigateCfg(TermCfg):
         return merged_weights(REWARDS, self.preset_weights(), self.weights)
 
 
+def row_behind(count: int, reach: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return places (1, A, 2) and quaternions (1, A, 4) of robots in a row behind an object,
+    looking along x.
+
+    ``reach`` [m] is the distance from the object's origin to its furthest corner.
+    """
+    left = _SPACING * (torch.arange(count, device=device) - 0.5 * (count - 1))
+    behind = torch.full_like(left, -reach - _BEHIND)
+    row = torch.stack((behind, left), dim=-1).unsqueeze(0)
+    return row, quat_from_yaw(torch.zeros_like(row[..., 0]))
+
+
 class NavigateTask(TermTask):
     """N worlds, one agent, two numbers an action in [-1, 1].
 
@@ -144,7 +156,7 @@ class NavigateTask(TermTask):
         self.decision_period = cfg.decision_period
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
         self.constants = constants
-        self._robots = robots
+        self._row, self._row_quat = row_behind(len(robots), constants.problem.reach, robots.device)
         self._streams = streams
         self._team = team
         self._layouts = layouts
@@ -198,30 +210,18 @@ class NavigateTask(TermTask):
         is_drawn = yaw.isnan().unsqueeze(1)
         object_quat = torch.where(is_drawn, drawn.object_quat, quat_from_yaw(yaw.nan_to_num()))
         is_behind = maps.is_behind[index]
-        row, row_quat = self._row_behind(len(index))
         height = drawn.robot_pos[..., 2:]
-        behind = torch.cat((row, height), dim=-1)
+        behind = torch.cat((self._row.expand(len(index), -1, -1), height), dim=-1)
         wide = is_behind.view(-1, 1, 1)
         return drawn._replace(
             robot_pos=torch.where(wide, behind, drawn.robot_pos) + shift.unsqueeze(1),
-            robot_quat=torch.where(wide, row_quat, drawn.robot_quat),
+            robot_quat=torch.where(wide, self._row_quat, drawn.robot_quat),
             object_pos=drawn.object_pos + shift,
             object_quat=object_quat,
             goal_pos=torch.nn.functional.pad(maps.goal[index], (0, 1)),
             obstacle_pos=maps.obstacle_pos[index],
             obstacle_quat=quat_from_yaw(maps.obstacle_yaw[index]),
         )
-
-    def _row_behind(self, num_envs: int) -> tuple[Tensor, Tensor]:
-        """Return places (N, A, 2) and quaternions of robots in a row behind the object, looking
-        along x.
-        """
-        count = len(self._robots)
-        device = self._robots.device
-        left = _SPACING * (torch.arange(count, device=device) - 0.5 * (count - 1))
-        behind = torch.full_like(left, -self.constants.problem.reach - _BEHIND + 0.25)
-        row = torch.stack((behind, left), dim=-1).expand(num_envs, -1, -1)
-        return row, quat_from_yaw(torch.zeros_like(row[..., 0]))
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask``, and plan from the new starts."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from mqe.tasks.episode_report import Metrics, Report, mean, rate, wilson_interval
+from mqe.tasks.episode_report import TEAM_OUTCOMES, Metrics, Report, mean, rate, wilson_interval
 from mqe.tasks.push.metrics import DEFAULT_METRICS, METRICS
 from mqe.tasks.push.terminations import TERMINATIONS
 from mqe.world.state import SceneState
@@ -187,12 +187,7 @@ REPORT = Report(
     rates=("success", "collision", "fall", "collapse", "tangle"),
     headline=(("Success", "success_rate"), ("Collision", "collision_rate")),
     compared=("success_rate", "return"),
-    outcomes={
-        "success": "success",
-        "collision": "the robots collided",
-        "fall": "a robot fell",
-        "collapse": "a robot collapsed",
-    },
+    outcomes=TEAM_OUTCOMES,
     at_start=goal_direction,
     summarize=summarize,
     describe=describe,

@@ -369,9 +369,9 @@ class PushTask(TermTask):
         if self._roster is not None:
             observes = self._roster.observes
             observes.copy_(torch.where(mask.view(-1, 1, 1), self._observes, observes))
-            self._call_roll()
+            self._update_roster()
 
-    def _call_roll(self) -> None:
+    def _update_roster(self) -> None:
         """Note the robots that take part in observations as sets."""
         if self._roster is not None and self._is_away is not None:
             self._roster.takes_part.copy_(~self._is_away)
@@ -424,7 +424,7 @@ class PushTask(TermTask):
         ``state``.
         """
         outcome = super().evaluate(state, prev)
-        self._call_roll()
+        self._update_roster()
         if self._is_out is None:
             return outcome
         is_there = (~self._is_out).float()

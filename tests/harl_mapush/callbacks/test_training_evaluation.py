@@ -157,11 +157,12 @@ def test_success_counts_before_return_and_what_a_resume_plays_again_is_forgotten
 
 def test_intervals_are_crossed_where_env_steps_pass_a_multiple_of_them() -> None:
     steps = (47, 48, 49)
-    crossed = [Progress(1, own, 2, 10**9, iteration=1).has_crossed(48) for own in steps]
-    assert crossed == [False, True, True]
-    assert not Progress(1, 32, 9, 10**9, iteration=2).has_crossed(48 * 2)
-    assert Progress(1, 32, 9, 10**9, iteration=3).has_crossed(48 * 2)
-    assert Progress(1, 32, 9, 10**9, iteration=9).is_done
+    due = [Progress(1, own, 2, 10**9, iteration=1).is_due(48) for own in steps]
+    assert due == [False, True, True]
+    assert not Progress(1, 32, 9, 10**9, iteration=2).is_due(48 * 2)
+    assert Progress(1, 32, 9, 10**9, iteration=3).is_due(48 * 2)
+    assert not Progress(1, 32, 9, 10**9, iteration=8).is_due(48 * 100)
+    assert Progress(1, 32, 9, 10**9, iteration=9).is_due(48 * 100)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,10 @@ def test_every_world_is_as_it_would_be_alone():
         actions = 2.0 * torch.rand(5, 3, 3) - 1.0
         step = env.step(actions)
         own = alone.step(actions[1:3, :2])
-        obs, state, own_obs, own_state = step.obs, step.state, own.obs, own.state
+        obs = step.obs
+        state = step.state
+        own_obs = own.obs
+        own_state = own.state
         assert torch.equal(step.final_obs[1:3, :2], own.final_obs)
         assert torch.equal(step.reward[1:3, :2], own.reward)
         torch.testing.assert_close(step.reward[1:3, 2], own.reward.mean(dim=1))

@@ -156,7 +156,8 @@ def test_robots_that_are_dead_absent_or_late_are_in_no_set(way, from_start, at_e
         assert not team[team[..., 0] == 0.0].any()
         for _ in range(6):
             step = env.step(torch.zeros(4, 3, 3))
-        obs, state = step.obs, step.state
+        obs = step.obs
+        state = step.state
     env.close()
 
 

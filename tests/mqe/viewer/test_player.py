@@ -24,6 +24,7 @@ from mapush import cli
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
+from mqe.viewer import player as player_module
 from mqe.viewer import studio, window
 from mqe.viewer.player import Player
 from mqe.world.robots import NUM_JOINTS
@@ -287,7 +288,9 @@ def test_a_port_in_use_is_one_line(run, capsys) -> None:
     assert error.count("\n") == 1
 
 
-def test_worlds_are_shown_in_turn_and_all_their_episodes_count() -> None:
+def test_worlds_are_shown_in_turn_and_all_their_episodes_count(monkeypatch) -> None:
+    # The last picture of an episode is held while the worlds stand at the starts of the next ones.
+    monkeypatch.setattr(player_module, "HOLD_S", 0.0)
     env = make_env(
         EnvCfg(num_envs=3), CPU, PushCfg(spawn="separated", episode_length_s=0.1), seed=1
     )

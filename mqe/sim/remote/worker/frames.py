@@ -9,7 +9,8 @@ import numpy as np
 
 def rotate(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """Turn vectors (..., 3) by unit quaternions (..., 4) wxyz."""
-    w, axis = quat[..., :1], quat[..., 1:]
+    w = quat[..., :1]
+    axis = quat[..., 1:]
     twice = 2.0 * np.cross(axis, vector)
     return vector + w * twice + np.cross(axis, twice)
 
@@ -20,7 +21,8 @@ def to_root_states(pose: np.ndarray, velocity: np.ndarray) -> np.ndarray:
 
     MuJoCo has a free joint's angular velocity in the body's frame, Isaac Gym in the world's.
     """
-    pos, quat = pose[..., :3], pose[..., 3:]
+    pos = pose[..., :3]
+    quat = pose[..., 3:]
     turning = rotate(quat, velocity[..., 3:])
     return np.concatenate((pos, quat[..., 1:], quat[..., :1], velocity[..., :3], turning), axis=-1)
 

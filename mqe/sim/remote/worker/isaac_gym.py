@@ -23,7 +23,9 @@ from mqe.sim.remote.worker.protocol import Sizes
 from mqe.sim.remote.worker.serve import Refused
 
 ROBOT_FRICTION = 1.0  # the importer's default, which the reference leaves as it is
-POSE, VELOCITY, JOINTS = 7, 6, 12
+POSE = 7
+VELOCITY = 6
+JOINTS = 12
 GROUP_FILTER = 1  # bit of the first robot: shapes collide where their filters have no bit in common
 PUSHING_LINKS = ("trunk", "hip", "thigh")  # whose contact is with other bodies, not with the floor
 FIELDS = (
@@ -47,7 +49,9 @@ class IsaacGym:
 
     def __init__(self, scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> None:
         self.versions = {"isaacgym": "Preview 4 (1.0rc4)", "torch": torch.__version__}
-        self._scene, self._sizes, self._views = scene, sizes, views
+        self._scene = scene
+        self._sizes = sizes
+        self._views = views
         self._robots: list[str] = scene["robots"]
         self._fields: dict[str, np.ndarray] = {}
         self._device = torch.device(scene["device"])
@@ -65,7 +69,9 @@ class IsaacGym:
     def step(self, num_steps: int, num_rows: int) -> None:
         if not self._is_ready:
             self._make_worlds()
-        gym, sim, views = self._gym, self._sim, self._views
+        gym = self._gym
+        sim = self._sim
+        views = self._views
         self._write_changes()
         pushes = torch.from_numpy(views["xfrc_applied"]).to(self._device)
         is_pushed = bool(views["xfrc_applied"].any())
@@ -101,18 +107,23 @@ class IsaacGym:
         self._gym.destroy_sim(self._sim)
 
     def _make_sim(self) -> Any:
-        params, is_gpu = gymapi.SimParams(), self._device.type == "cuda"
-        params.dt, params.substeps, params.up_axis = (
-            self._scene["timestep"],
-            1,
-            gymapi.UpAxis.UP_AXIS_Z,
-        )
-        params.gravity, params.use_gpu_pipeline = gymapi.Vec3(*self._scene["gravity"]), is_gpu
+        params = gymapi.SimParams()
+        is_gpu = self._device.type == "cuda"
+        params.dt = self._scene["timestep"]
+        params.substeps = 1
+        params.up_axis = gymapi.UpAxis.UP_AXIS_Z
+        params.gravity = gymapi.Vec3(*self._scene["gravity"])
+        params.use_gpu_pipeline = is_gpu
         physx = params.physx
-        physx.use_gpu, physx.num_threads, physx.solver_type = is_gpu, 10, 1
-        physx.num_position_iterations, physx.num_velocity_iterations = 4, 0
-        physx.contact_offset, physx.rest_offset = 0.01, 0.0
-        physx.bounce_threshold_velocity, physx.max_depenetration_velocity = 0.5, 1.0
+        physx.use_gpu = is_gpu
+        physx.num_threads = 10
+        physx.solver_type = 1
+        physx.num_position_iterations = 4
+        physx.num_velocity_iterations = 0
+        physx.contact_offset = 0.01
+        physx.rest_offset = 0.0
+        physx.bounce_threshold_velocity = 0.5
+        physx.max_depenetration_velocity = 1.0
         physx.max_gpu_contact_pairs = self._scene["contact_pairs"]
         physx.default_buffer_size_multiplier = 5.0
         physx.contact_collection = gymapi.ContactCollection.CC_ALL_SUBSTEPS
@@ -122,7 +133,9 @@ class IsaacGym:
         return sim
 
     def _make_worlds(self) -> None:
-        gym, sim, scene = self._gym, self._sim, self._scene
+        gym = self._gym
+        sim = self._sim
+        scene = self._scene
         floor = self._check_fields()
         ground = gymapi.PlaneParams()
         ground.normal = gymapi.Vec3(0.0, 0.0, 1.0)
@@ -140,7 +153,10 @@ class IsaacGym:
         low = gymapi.Vec3(-reach, -reach, 0.0)
         high = gymapi.Vec3(reach, reach, reach)
         per_row = math.ceil(math.sqrt(self._sizes.num_envs))
-        origins, root_ids, link_ids, dof_at = [], [], [], []
+        origins = []
+        root_ids = []
+        link_ids = []
+        dof_at = []
         for env_id in range(self._sizes.num_envs):
             env = gym.create_env(sim, low, high, per_row)
             origin = gym.get_env_origin(env)
@@ -211,7 +227,8 @@ class IsaacGym:
     def _check_fields(self) -> float:
         """Return the floor's material; raise Refused for what PhysX's averages cannot say."""
         floor = float(material(np.array(self._scene["floor_friction"]), ROBOT_FRICTION))
-        geoms, pairs = self._fields.get("geom_friction"), self._fields.get("pair_friction")
+        geoms = self._fields.get("geom_friction")
+        pairs = self._fields.get("pair_friction")
         if geoms is not None and np.ptp(geoms[:, self._scene["floor_geom"], 0]) > TOLERANCE:
             raise Refused(
                 "Isaac Gym has one ground for all worlds; leave env.randomize.ground_friction a "
@@ -233,7 +250,8 @@ class IsaacGym:
         return floor
 
     def _set_properties(self, env: Any, actor: int, tree: str, env_id: int, floor: float) -> None:
-        gym, is_robot = self._gym, tree in self._robots
+        gym = self._gym
+        is_robot = tree in self._robots
         friction = ROBOT_FRICTION
         if not is_robot:
             pairs = self._fields.get("pair_friction")
@@ -241,7 +259,8 @@ class IsaacGym:
             friction = float(material(np.array(pair), floor))
         shapes = gym.get_actor_rigid_shape_properties(env, actor)
         for shape in shapes:
-            shape.friction, shape.restitution = friction, 0.0
+            shape.friction = friction
+            shape.restitution = 0.0
         gym.set_actor_rigid_shape_properties(env, actor, shapes)
         masses = self._fields.get("body_mass")
         if masses is None:
@@ -255,14 +274,19 @@ class IsaacGym:
         root = links[0]  # the trunk, or the object: nothing else varies
         root.mass *= share
         for row in (root.inertia.x, root.inertia.y, root.inertia.z):
-            row.x, row.y, row.z = row.x * share, row.y * share, row.z * share
+            row.x = row.x * share
+            row.y = row.y * share
+            row.z = row.z * share
         gym.set_actor_rigid_body_properties(env, actor, links, False)
 
     def _bind(
         self, root_ids: np.ndarray, dof_at: list[dict[str, int]], link_ids: list[dict[str, int]]
     ) -> None:
         """Take Isaac Gym's tensors, and find our joints and links in them."""
-        gym, sim, n, device = self._gym, self._sim, self._sizes.num_envs, self._device
+        gym = self._gym
+        sim = self._sim
+        n = self._sizes.num_envs
+        device = self._device
         self._root = gymtorch.wrap_tensor(gym.acquire_actor_root_state_tensor(sim))
         self._dof = gymtorch.wrap_tensor(gym.acquire_dof_state_tensor(sim)).view(n, -1, 2)
         self._net = gymtorch.wrap_tensor(gym.acquire_net_contact_force_tensor(sim)).view(n, -1, 3)
@@ -292,17 +316,17 @@ class IsaacGym:
                 :, self._ours_at
             ]
 
-        self._gain, self._bias_pos, self._bias_vel = (
-            motors("gainprm", 0),
-            motors("biasprm", 1),
-            motors("biasprm", 2),
-        )
-        self._least, self._most = motors("forcerange", 0), motors("forcerange", 1)
+        self._gain = motors("gainprm", 0)
+        self._bias_pos = motors("biasprm", 1)
+        self._bias_vel = motors("biasprm", 2)
+        self._least = motors("forcerange", 0)
+        self._most = motors("forcerange", 1)
         self._known = {name: np.full_like(self._views[name], np.nan) for name in ("qpos", "qvel")}
 
     def _write_changes(self) -> None:
         """Put the worlds that the host changed since the last step into their new state."""
-        views, device = self._views, self._device
+        views = self._views
+        device = self._device
         changed = changed_rows(views["qpos"], self._known["qpos"]) | changed_rows(
             views["qvel"], self._known["qvel"]
         )
@@ -339,24 +363,23 @@ class IsaacGym:
 
     def _read(self) -> None:
         """Write the state after a step into the shared memory."""
-        gym, sim, views = self._gym, self._sim, self._views
+        gym = self._gym
+        sim = self._sim
+        views = self._views
         gym.refresh_actor_root_state_tensor(sim)
         gym.refresh_dof_state_tensor(sim)
         gym.refresh_net_contact_force_tensor(sim)
         poses, velocities = from_root_states(self._root[self._root_ids].cpu().numpy())
         poses[..., :3] -= self._origins[:, None]
         joints = self._dof[:, self._theirs_at].cpu().numpy()
-        qpos, qvel = views["qpos"], views["qvel"]
+        qpos = views["qpos"]
+        qvel = views["qvel"]
         for k in range(len(self._scene["trees"])):
             # Robots first, then the object.
-            at, vel_at = (
-                k * (POSE + JOINTS),
-                k * (VELOCITY + JOINTS),
-            )
-            qpos[:, at : at + POSE], qvel[:, vel_at : vel_at + VELOCITY] = (
-                poses[:, k],
-                velocities[:, k],
-            )
+            at = k * (POSE + JOINTS)
+            vel_at = k * (VELOCITY + JOINTS)
+            qpos[:, at : at + POSE] = poses[:, k]
+            qvel[:, vel_at : vel_at + VELOCITY] = velocities[:, k]
             if k < len(self._robots):
                 own = joints[:, k * JOINTS : (k + 1) * JOINTS]
                 qpos[:, at + POSE : at + POSE + JOINTS] = own[..., 0]
@@ -376,9 +399,13 @@ class IsaacGym:
         """Return poses (K, B, 7), velocities (K, B, 6), and all joints' positions and speeds (K,
         J).
         """
-        poses, velocities, joint_pos, joint_vel = [], [], [], []
+        poses = []
+        velocities = []
+        joint_pos = []
+        joint_vel = []
         for k in range(len(self._scene["trees"])):
-            at, vel_at = k * (POSE + JOINTS), k * (VELOCITY + JOINTS)
+            at = k * (POSE + JOINTS)
+            vel_at = k * (VELOCITY + JOINTS)
             poses.append(qpos[:, at : at + POSE])
             velocities.append(qvel[:, vel_at : vel_at + VELOCITY])
             if k < len(self._robots):

@@ -20,7 +20,9 @@ class PlainMujoco:
 
     def __init__(self, scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> None:
         self.versions = {"mujoco": mujoco.__version__}
-        self._scene, self._sizes, self._views = scene, sizes, views
+        self._scene = scene
+        self._sizes = sizes
+        self._views = views
         model = mujoco.MjModel.from_xml_string(scene["mjcf"])
         self._models = [model] * sizes.num_envs
         self._datas = [mujoco.MjData(model) for _ in range(sizes.num_envs)]
@@ -38,19 +40,17 @@ class PlainMujoco:
                 mujoco.mj_setConst(model, data)
 
     def step(self, num_steps: int, num_rows: int) -> None:
-        views, nv = self._views, self._sizes.nv
+        views = self._views
+        nv = self._sizes.nv
         views["failed"][:] = False
         for env, (model, data) in enumerate(zip(self._models, self._datas)):
-            data.qpos[:], data.qvel[:], data.ctrl[:] = (
-                views["qpos"][env],
-                views["qvel"][env],
-                views["ctrl"][env],
-            )
-            data.xfrc_applied[:], data.mocap_pos[:] = (
-                views["xfrc_applied"][env],
-                views["mocap_pos"][env],
-            )
-            data.qacc_warmstart[:], data.time = views["memory"][env, :nv], views["memory"][env, nv]
+            data.qpos[:] = views["qpos"][env]
+            data.qvel[:] = views["qvel"][env]
+            data.ctrl[:] = views["ctrl"][env]
+            data.xfrc_applied[:] = views["xfrc_applied"][env]
+            data.mocap_pos[:] = views["mocap_pos"][env]
+            data.qacc_warmstart[:] = views["memory"][env, :nv]
+            data.time = views["memory"][env, nv]
             try:
                 for k in range(num_steps):
                     if num_rows:
@@ -58,12 +58,11 @@ class PlainMujoco:
                     mujoco.mj_step(model, data)
             except Exception:  # of the engine, in this world alone
                 views["failed"][env] = True
-            views["qpos"][env], views["qvel"][env], views["ctrl"][env] = (
-                data.qpos,
-                data.qvel,
-                data.ctrl,
-            )
-            views["memory"][env, :nv], views["memory"][env, nv] = data.qacc_warmstart, data.time
+            views["qpos"][env] = data.qpos
+            views["qvel"][env] = data.qvel
+            views["ctrl"][env] = data.ctrl
+            views["memory"][env, :nv] = data.qacc_warmstart
+            views["memory"][env, nv] = data.time
             views["sensordata"][env] = self._forces(model, data).ravel()
 
     def close(self) -> None:
@@ -73,7 +72,8 @@ class PlainMujoco:
         """Return the net force (K, 3) of the first of every pair of trees on the second, world
         frame.
         """
-        total, one = np.zeros((len(self._scene["forces"]), 3)), np.zeros(6)
+        total = np.zeros((len(self._scene["forces"]), 3))
+        one = np.zeros(6)
         for k in range(data.ncon):
             contact = data.contact[k]
             first, second = (

@@ -23,10 +23,8 @@ _ALIGNED = 64  # bytes
 _MESSAGE = struct.Struct("<4sIQ")  # mark, length of the JSON, length of what follows it
 _MARK = b"MPSH"
 # Without JSON: a step, two numbers in place of lengths, and its answer.
-_STEP, _DONE = (
-    b"STEP",
-    b"DONE",
-)
+_STEP = b"STEP"
+_DONE = b"DONE"
 _LONGEST = 1 << 32  # bytes of a message
 
 Wait = Callable[[int], None]  # return when the pipe is ready, or raise
@@ -65,7 +63,8 @@ def layout(sizes: Sizes, dtype: str) -> tuple[dict[str, tuple[int, tuple[int, ..
         "memory": (n, sizes.nmemory),
         "failed": (n,),
     }
-    places, offset = {}, _FIRST
+    places = {}
+    offset = _FIRST
     for name, shape in shapes.items():
         kind = "bool" if name == "failed" else dtype
         places[name] = (offset, shape, kind)
@@ -103,7 +102,9 @@ class Channel:
 
     def __init__(self, read_fd: int, write_fd: int, wait: Wait | None = None) -> None:
         """Communicate on two pipes; ``wait``, if given, is called before every read and write."""
-        self._read_fd, self._write_fd, self._wait = read_fd, write_fd, wait
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        self._wait = wait
 
     def send(self, message: dict[str, Any], payload: bytes = b"") -> None:
         """Send a message."""

@@ -54,7 +54,8 @@ def serve(
     """Answer messages until ``close``, an error, or until the host has gone; an error is answered
     as well.
     """
-    engine, do = None, "start"
+    engine = None
+    do = "start"
     try:
         while True:
             message, payload = channel.receive()
