@@ -11,6 +11,7 @@ import difflib
 import errno
 import functools
 import math
+import os
 import re
 import sys
 import types
@@ -466,7 +467,9 @@ def _load_with_bases(
     path: Path, seen: tuple[Path, ...], check: Callable[[dict[str, Any]], None] | None
 ) -> dict[str, Any]:
     try:
-        path = path.resolve()
+        path = Path(
+            os.path.realpath(path)
+        )  # unlike resolve(), it raises nothing for links to themselves
         text = read_text(path)
     except (OSError, ValueError) as error:  # ValueError: not text, or a name with a null byte
         reason = getattr(error, "strerror", None) or (
@@ -542,6 +545,15 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.012345
 _Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
 _Loader.add_constructor(
     "tag:yaml.org,2002:float", lambda _, node: float(re.sub(r"\.(?=[inIN])", "", node.value))
+)
+_Dumper.add_representer(
+    str,
+    lambda dumper, data: dumper.represent_scalar(
+        "tag:yaml.org,2002:str",
+        data,
+        # Readers take these for ends of lines, unless they are escaped.
+        style='"' if any(each in data for each in "\x85\u2028\u2029") else None,
+    ),
 )
 _Dumper.add_representer(
     list,

@@ -111,6 +111,13 @@ def test_files_that_never_end(kind: str, tmp_path, capsys) -> None:
     assert time.perf_counter() - start < 5.0
 
 
+def test_a_run_file_that_is_a_link_to_itself(tmp_path) -> None:
+    path = tmp_path / "run.yaml"
+    path.symlink_to(path)
+    with pytest.raises(ConfigError, match="cannot be read as a YAML file .*symbolic links"):
+        load_yaml(path)
+
+
 def test_names_of_folders_cannot_steer_a_terminal(tmp_path, capsys) -> None:
     run = tmp_path / "\x1b]0;title\x07"
     (run / "checkpoints").mkdir(parents=True)

@@ -144,7 +144,8 @@ def check_settings(path: str | Path) -> list[str]:
     digest = first[len(_CHECKSUM) :].strip()
     if not _looks_like_checksum(first) or hashlib.sha256(text.encode()).hexdigest() == digest:
         return []
-    line = _line_of_flipped_bit(text.encode(), digest)
+    below = path.read_bytes().partition(b"\n")[2]  # as it is: a flipped bit makes - a line's end
+    line = _line_of_flipped_bit(below, digest)
     if line is not None:
         number, found, written = line
         raise ConfigError(

@@ -263,8 +263,9 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 def _pruner(space: Space) -> optuna.pruners.BasePruner:
     """Return the pruner of a sweep: asynchronous successive halving, or none."""
     cfg = space.cfg.stopping
-    if cfg is None:
+    first = space.first_rung
+    if cfg is None or first is None:
         return optuna.pruners.NopPruner()
     return optuna.pruners.SuccessiveHalvingPruner(
-        min_resource=space.first_rung, reduction_factor=cfg.keep, min_early_stopping_rate=0
+        min_resource=first, reduction_factor=cfg.keep, min_early_stopping_rate=0
     )

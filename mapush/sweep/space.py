@@ -47,7 +47,10 @@ class StoppingCfg:
     """ASHA: a trial continues past a rung only if it is among the best ``1 / keep`` so far."""
 
     first: int | None = option(
-        None, "env steps of the first rung; null: a tenth of runner.num_env_steps", min=1
+        None,
+        "env steps of the first rung; null: runner.num_env_steps / keep^2, or / keep if the metric "
+        "has no value before",
+        min=1,
     )
     keep: int = option(
         3,
@@ -135,10 +138,19 @@ class Space(NamedTuple):
         return self.cfg.num_trials or _DEFAULT_TRIALS
 
     @property
-    def first_rung(self) -> int:
-        """Env steps of the first rung, which every trial gets."""
-        assert self.cfg.stopping is not None
-        return self.cfg.stopping.first or max(1, self.run.runner.num_env_steps // 10)
+    def first_rung(self) -> int | None:
+        """Env steps of the first rung, which every trial gets; None: no trial is stopped early.
+
+        By default the budget itself is where the next rung would be, so that no trial is stopped
+        shortly before its end.
+        """
+        stopping = self.cfg.stopping
+        if stopping is None or stopping.first is not None:
+            return None if stopping is None else stopping.first
+        budget = self.run.runner.num_env_steps
+        rungs = (budget // stopping.keep**power + 1 for power in (2, 1))
+        known = steps_before_episodes(self.run, self.cfg.metric)
+        return next((rung for rung in rungs if known < rung < budget), None)
 
     def grid(self) -> list[dict[str, Any]]:
         """Return all combinations of the choices; the last parameter varies fastest."""
@@ -156,7 +168,10 @@ class Space(NamedTuple):
             if num_confirming:
                 text += f" and {num_confirming} with other seeds"
         env_steps = num_trials * self.run.runner.num_env_steps
-        return f"{text}, at most {env_steps:,} env steps in all"
+        text += f", at most {env_steps:,} env steps in all"
+        if self.cfg.stopping is not None and self.first_rung is None:
+            text += f"; none is stopped early, {self.cfg.metric} has no value in time"
+        return text
 
 
 def read_space(path: Path, num_trials: int | None = None, imports: Sequence[str] = ()) -> Space:
@@ -223,11 +238,15 @@ def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
     space = Space(cfg, parameters, base, run)
 
     _check_seeds(space)
-    if cfg.stopping is not None and space.first_rung >= run.runner.num_env_steps:
-        raise ConfigError(
-            f"stopping.first: must be below runner.num_env_steps {run.runner.num_env_steps}, not "
-            f"{space.first_rung}; or set stopping: null"
-        )
+    if cfg.stopping is not None and cfg.stopping.first is not None:
+        first = cfg.stopping.first
+        known = steps_before_episodes(run, cfg.metric)
+        budget = run.runner.num_env_steps
+        if not known < first < budget:
+            raise ConfigError(
+                f"stopping.first: must be below runner.num_env_steps {budget}, and above {known} "
+                f"for {cfg.metric} to have a value, not {first}; or set stopping: null"
+            )
     if cfg.search == "grid":
         for parameter in parameters:
             if not parameter.choices:
@@ -288,8 +307,8 @@ def _check_start(run: RunCfg) -> None:
             raise ConfigError(str(error).replace("--checkpoint", "runner.init_from:")) from None
 
 
-def _check_budget(run: RunCfg, metric: str) -> None:
-    """Raise ConfigError if a trial ends before its first episodes count.
+def steps_before_episodes(run: RunCfg, metric: str) -> int:
+    """Return the env steps after which a metric of episodes has a value; 0 for other metrics.
 
     With a staggered start episodes count after the time limit has passed once.
     """
@@ -297,10 +316,16 @@ def _check_budget(run: RunCfg, metric: str) -> None:
     length_s = getattr(run.task, "episode_length_s", None)
     is_of_episodes = re.match(r"mapush/|agent\d+/", metric) is not None
     if length_s is None or not is_of_episodes or not run.runner.staggered_start:
-        return
-    needed = run.env.num_envs * round(length_s / STEP_DT)
+        return 0
+    return run.env.num_envs * round(length_s / STEP_DT)
+
+
+def _check_budget(run: RunCfg, metric: str) -> None:
+    """Raise ConfigError if a trial ends before its first episodes count."""
+    needed = steps_before_episodes(run, metric)
     budget = run.runner.num_env_steps
     if budget < needed:
+        length_s = getattr(run.task, "episode_length_s", None)
         raise ConfigError(
             f"runner.num_env_steps {budget}: no episode counts within this budget, so {metric} has "
             f"no value: {run.env.num_envs} worlds with a time limit of {length_s:g} s take "

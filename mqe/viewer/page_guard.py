@@ -8,16 +8,16 @@ guard refuses such requests by their ``Host`` and ``Origin``.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
+_OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
 HEADER_TIMEOUT_S = 10.0  # [s] after which a connection without a complete header ends
 _DROP = "/drop"  # where Studio's page uploads models
 
@@ -31,7 +31,7 @@ def refusal(path: str, headers: Headers) -> str | None:
     The port in ``Host`` may be another than the server's: that of a tunnel, for instance by ssh.
     """
     hosts = headers.get_all("Host")
-    if len(hosts) != 1 or _name(hosts[0]) not in LOOPBACK_NAMES:
+    if len(hosts) != 1 or _OWN_HOST.fullmatch(hosts[0]) is None:
         return "the page can only be opened as 127.0.0.1 or localhost"
     for origin in headers.get_all("Origin"):
         if origin.lower() not in (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}"):
@@ -92,11 +92,3 @@ def _finish(
     headers["Cross-Origin-Resource-Policy"] = "same-origin"
     headers["Content-Security-Policy"] = "frame-ancestors 'none'"
     return changed
-
-
-def _name(host: str) -> str:
-    """Return the host name of a ``Host`` header without its port; "" if it is malformed."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""

@@ -15,6 +15,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from websockets.datastructures import Headers
 
 from harl_mapush import config, experiment, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
@@ -35,12 +37,14 @@ from harl_mapush.callbacks import broken_log
 from harl_mapush.clients.mapush_env import KEYS, parse_settings
 from harl_mapush.interop.harl_files import DEFAULTS
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
+from mapush import cli
 from mqe.config import ConfigError, build
 from mqe.pretrained import pretrained_folder
 from mqe.registry import TASKS
-from mqe.viewer import video
+from mqe.viewer import page_guard, video
 
 _TOO_LONG_S = 5.0
+_HANGS_S = 60.0
 _SCALARS = (
     *(
         "",
@@ -53,6 +57,9 @@ _SCALARS = (
         "1e39",
         "-1e39",
         "1e-40",
+        "1e-37",
+        "1e30",
+        "-1e30",
         "1e400",
         ".inf",
         ".nan",
@@ -70,6 +77,7 @@ _SCALARS = (
         "cuda",
         "cuda:99",
         "mps",
+        "banana",
         "happo",
         "go1_velocity",
         "cylinder",
@@ -107,6 +115,10 @@ _SCALARS = (
         "../../x",
         "/",
         "/dev/null",
+        "/dev/zero",
+        ".x",
+        "../x:y",
+        "\x1b[31m",
         ".",
         "&a [*a]",
     ),
@@ -129,6 +141,8 @@ _WORDS = (
     "--config",
     "--preset",
     "--load_config",
+    "--import",
+    "--policy",
     "--help",
     "--",
     "-x",
@@ -152,6 +166,7 @@ def run_cases(num_cases: int, seed: int) -> bool:
     were answered.
     """
     draw = random.Random(seed)
+    signal.signal(signal.SIGALRM, _interrupt)
     experiment.run = lambda cfg, saved, program: _stop_before_training(cfg)
     test._play = lambda cfg, folder, *_: checkpoint.check_actors(folder) or 0
     broken_log.film_states = lambda *_: video.Film(Path("film.mp4"), 1, 1.0, [])
@@ -163,6 +178,8 @@ def run_cases(num_cases: int, seed: int) -> bool:
         settings,
         python_call,
         broken_file,
+        special_file,
+        page_request,
     )
     tallies = {kind.__name__: Counter[str]() for kind in kinds}
     before = Path.cwd()
@@ -199,6 +216,7 @@ def judge(case: Callable[[], int], what: str) -> str:
     out = io.StringIO()
     err = io.StringIO()
     begun = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, _HANGS_S)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = case()
@@ -207,6 +225,8 @@ def judge(case: Callable[[], int], what: str) -> str:
     except BaseException:
         sys.stderr.write(f"{what}\n{traceback.format_exc(limit=-4)}\n")
         return "traceback"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
     if time.monotonic() - begun > _TOO_LONG_S:
         sys.stderr.write(f"{what}\ntook {time.monotonic() - begun:.1f} s\n")
         return "over 5 s"
@@ -361,6 +381,53 @@ def broken_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], An
     return lambda: test.main(words), what
 
 
+def special_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a checkpoint with something in the place of a file that is none, or has no end."""
+    folder = files / draw.choice(("saved", "\x1b[31mred", "two\nlines"))
+    shutil.copytree(pretrained_folder("cuboid"), folder)
+    names = [path.name for path in folder.iterdir() if path.is_file()]
+    path = folder / draw.choice(names)
+    path.unlink()
+    kind = draw.choice(("fifo", "/dev/zero", "itself", "nowhere", "folder", "brackets", "empty"))
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind in ("brackets", "empty"):
+        path.write_text("[" * 100_000 if kind == "brackets" else "")
+    else:
+        path.symlink_to({"itself": path, "nowhere": files / "nowhere"}.get(kind, Path(kind)))
+    words = draw.choice(
+        (
+            ["test", str(folder), "--num_envs", "2", "--device", "cpu"],
+            ["train", "--resume", str(folder)],
+            ["train", "--config", str(folder / "config.yaml")],
+            ["list", str(files)],
+            ["report", str(folder), "--no_films"],
+        )
+    )
+    return lambda: cli.main(words), (kind, path.name, words)
+
+
+def page_request(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a request to the viewer's page, from this machine's own page or another one."""
+    own = ("127.0.0.1", "localhost", "LOCALHOST", "[::1]")
+    signs = ("", ":8080", "@", "#", "?", "/", "\\", ".", ":", "[", "]", "%00", "\t", "evil.example")
+    host = draw.choice(own) + "".join(draw.choices(signs, k=draw.randrange(4)))
+    if draw.random() < 0.3:
+        host = "".join(draw.choices((*signs, *own), k=3))
+    origin = draw.choice(("", f"http://{host}", "null", f"http://{host}.evil.example", "evil"))
+    headers = Headers({"Host": host} | ({"Origin": origin} if origin else {}))
+    path = draw.choice(("/", "/drop", "/drop?x", "/ws", "//drop", "/\0"))
+
+    def ask() -> None:
+        if page_guard.refusal(path, headers) is None:
+            assert "evil" not in host + origin
+            assert origin in ("", f"http://{host}")
+
+    return lambda: attempt(ask), (host, origin, path)
+
+
 def attempt(call: Callable[[], Any]) -> int:
     """Return what a command would that makes this call."""
     try:
@@ -477,6 +544,10 @@ def strange_tensor(draw: random.Random) -> Any:
             ),
         )
     )
+
+
+def _interrupt(*_: object) -> None:
+    raise TimeoutError(f"hangs for {_HANGS_S:g} s")
 
 
 def _stop_before_training(cfg: Any) -> int:

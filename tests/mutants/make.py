@@ -14,6 +14,7 @@ import difflib
 import json
 import random
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -55,12 +56,15 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--areas", nargs="*", help="some areas only")
+    parser.add_argument("--since", metavar="COMMIT", help="only lines that are new since then")
     parser.add_argument("--out", type=Path, default=Path("mutants.json"))
     arguments = parser.parse_args()
     areas = tomllib.loads(AREAS.read_text(encoding="utf-8"))
     chosen = {name: areas[name] for name in arguments.areas or areas}
+    added = None if arguments.since is None else added_lines(arguments.since)
     draws = [
-        draw(name, area, random.Random(f"{arguments.seed} {name}")) for name, area in chosen.items()
+        draw(name, area, random.Random(f"{arguments.seed} {name}"), added)
+        for name, area in chosen.items()
     ]
     mutants: list[dict[str, Any]] = []
     while draws and len(mutants) < arguments.number:
@@ -75,9 +79,29 @@ def main() -> int:
     return 0
 
 
-def draw(name: str, area: dict[str, list[str]], chance: random.Random) -> Iterator[dict[str, Any]]:
+def added_lines(since: str) -> set[tuple[str, int]]:
+    """Return the paths and numbers of the lines that are new or changed since a commit."""
+    command = ["git", "diff", "--find-renames", "--unified=0", since, "--", "*.py"]
+    diff = subprocess.run(command, cwd=TREE, check=True, capture_output=True, text=True).stdout
+    added = set()
+    path = ""
+    for line in diff.splitlines():
+        if line.startswith("+++ "):
+            path = line.removeprefix("+++ b/")
+        elif hunk := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            first = int(hunk[1])
+            added |= {(path, first + k) for k in range(int(hunk[2] or 1))}
+    return added
+
+
+def draw(
+    name: str,
+    area: dict[str, list[str]],
+    chance: random.Random,
+    added: set[tuple[str, int]] | None,
+) -> Iterator[dict[str, Any]]:
     """Yield an area's mutants in random order: one of each place, then another one of each, and so
-    on.
+    on; only of lines in ``added``, if it is given.
     """
     tests = [f"tests/{test}" for test in area["tests"]]
     missing = [path for path in (*area["modules"], *tests) if not (TREE / path).is_file()]
@@ -86,6 +110,8 @@ def draw(name: str, area: dict[str, list[str]], chance: random.Random) -> Iterat
     places: dict[Place, list[tuple[str, int]]] = {}
     for path in area["modules"]:
         for place, mutation in mutations(path):
+            if added is not None and (path, place[1][0]) not in added:
+                continue
             places.setdefault(place, []).append(mutation)
     for each in places.values():
         chance.shuffle(each)

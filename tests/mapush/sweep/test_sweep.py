@@ -19,7 +19,13 @@ from mapush import cli
 from mapush.sweep import places as places_module
 from mapush.sweep import space as space_module
 from mapush.sweep import summary, trial_process
-from mapush.sweep.space import Parameter, Space, metric_tags, read_space
+from mapush.sweep.space import (
+    Parameter,
+    Space,
+    metric_tags,
+    read_space,
+    steps_before_episodes,
+)
 from mapush.sweep.trial_process import Progress, TrialSpec
 from mapush.sweep.trials import (
     CONFIRM,
@@ -90,8 +96,31 @@ def test_a_space_names_lists_and_intervals(tmp_path) -> None:
     assert clip.choices == (0.1, 0.2)
     assert (epochs.low, epochs.high, epochs.is_whole) == (2, 5, True)
     assert space.run.env.num_envs == 4
-    assert (space.num_settings, space.seeds, space.first_rung) == (20, (1,), 100)
+    assert (space.num_settings, space.seeds, space.first_rung) == (20, (1,), 334)
     assert space.budget() == "20 trials and 6 with other seeds, at most 26,000 env steps in all"
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    "budget, keep, first",
+    # Episodes count after 200 env steps.
+    [
+        (1000, 3, 334),
+        (2000, 3, 223),
+        (9000, 3, 1001),
+        (1000, 2, 251),
+        (600, 3, 201),
+        (500, 3, None),
+    ],
+)
+def test_trials_are_stopped_once_their_metric_is_known_and_not_near_their_end(
+    tmp_path, budget: int, keep: int, first: int | None
+) -> None:
+    runner = SMALL["runner"] | {"num_env_steps": budget}
+    space = make_space(tmp_path, settings=SMALL | {"runner": runner}, stopping={"keep": keep})
+    assert steps_before_episodes(space.run, space.cfg.metric) == 200
+    assert space.first_rung == first
+    assert ("none is stopped early" in space.budget()) == (first is None)
 
 
 @pytest.mark.usefixtures("quick")
@@ -164,6 +193,7 @@ def test_the_space_in_the_documents_is_one(tmp_path) -> None:
         ({"seeds": [1, 5]}, "1 is the seed that the search itself trains with"),
         ({"seeds": [5, 5]}, "has a seed twice"),
         ({"stopping": {"first": 1000}}, "must be below runner.num_env_steps 1000"),
+        ({"stopping": {"first": 200}}, "above 200 for mapush/success_rate to have a value"),
         ({"stopping": {"keep": 1}}, "stopping.keep: must be at least 2"),
         ({"preset": "tiny"}, "unknown preset 'tiny'"),
         ({"preset": "smoke", "config": "x.yaml"}, "both name the run that is varied"),
@@ -413,7 +443,7 @@ def test_a_curve_is_given_point_by_point_at_equal_distances(tmp_path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_the_search_goes_on_from_the_records(tmp_path) -> None:
     engine = pytest.importorskip("mapush.sweep.engine")
-    space = make_space(tmp_path)
+    space = make_space(tmp_path, metric="reward/total", stopping={"first": 100})
     ledger = Ledger(tmp_path / "sweep")
     ledger.add(None, {RATE: 2e-3, CLIP: 0.2, EPOCHS: 4}, 1)
     over = ledger.add(None, {RATE: 1e-3, CLIP: 0.1, EPOCHS: 2}, 1)
@@ -458,7 +488,7 @@ def test_the_search_goes_on_from_the_records(tmp_path) -> None:
 @pytest.mark.parametrize(("value", "is_hopeless"), [(0.1, True), (0.9, False)])
 def test_rungs_remember_trials_of_before_the_kill(tmp_path, value, is_hopeless) -> None:
     engine = pytest.importorskip("mapush.sweep.engine")
-    space = make_space(tmp_path)
+    space = make_space(tmp_path, metric="reward/total", stopping={"first": 100})
     ledger = Ledger(tmp_path)
     ledger.trials = [trial(k, 0.5 + k / 10) for k in (1, 2, 3)]
     for each in ledger.trials:

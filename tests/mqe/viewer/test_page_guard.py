@@ -123,7 +123,15 @@ def test_a_connection_without_a_whole_header_ends(port: int, start: bytes) -> No
 
 
 @pytest.mark.parametrize(
-    "hosts", [[], ["127.0.0.1", "evil.example"], ["[::1"], ["127.0.0.1.nip.io"]]
+    "hosts",
+    [
+        [],
+        ["127.0.0.1", "evil.example"],
+        ["[::1"],
+        ["[::1]evil.example"],
+        ["evil.example@localhost"],
+        ["127.0.0.1.nip.io"],
+    ],
 )
 def test_a_malformed_host_is_refused(hosts: list[str]) -> None:
     assert refusal("/", Headers([("Host", host) for host in hosts])) is not None
