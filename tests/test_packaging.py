@@ -90,6 +90,14 @@ def test_an_unknown_revision_is_called_unknown(tmp_path: Path) -> None:
     assert revision_of(tmp_path) == UNKNOWN_REVISION
 
 
+def test_the_revision_of_a_checkout_is_its_commit(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y.z"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    assert commit.stdout.startswith(revision_of(tmp_path).rpartition("g")[2][:7])
+
+
 @pytest.mark.slow
 def test_examples_run_elsewhere_with_nothing_but_the_wheel(tmp_path: Path) -> None:
     parts = [

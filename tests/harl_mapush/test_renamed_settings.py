@@ -76,3 +76,11 @@ def test_a_schedule_that_the_other_kind_of_algorithm_has_not_is_left_out() -> No
     cfg, notices = config.resolve(preset, {"algorithm": {"name": "hasac"}})
     assert (cfg.algorithm.schedule, cfg.algorithm.gamma) == ("constant", 0.9)
     assert notices == ["algorithm.schedule left out: set for happo, unknown to hasac"]
+
+
+@pytest.mark.parametrize("former", RENAMED)
+def test_each_former_name_alone_is_read(former: str) -> None:
+    section, key = former.split(".")
+    nested = with_present_names({section: {key: None}})
+    name_section, name = RENAMED[former].name.split(".")
+    assert list(nested[name_section]) == [name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, dataclass
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -213,3 +214,8 @@ def test_merge_leaves_its_arguments() -> None:
     base = {"a": {"b": 1, "c": [1, 2]}}
     assert merge(base, {"a": {"c": [3]}, "d": 4}) == {"a": {"b": 1, "c": [3]}, "d": 4}
     assert base == {"a": {"b": 1, "c": [1, 2]}}
+
+
+def test_a_file_that_is_not_there_is_called_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file or directory"):
+        load_yaml(tmp_path / "nowhere.yaml")

@@ -388,6 +388,7 @@ def test_the_summary_says_what_is_best_what_matters_and_what_failed(tmp_path) ->
     assert "5 trials (3 finished, 1 stopped early, 1 failed, 0 not over)" in text
     assert "| 1 | 0.001 | 0.1 | 3 | 0.450 | -0.185 to 1.085 | 1, 2 | 4, 5 |" in text
     assert "| algorithm.clip_param | 0.70 |" in text
+    assert "So few trials give a rough estimate only" in text
     assert "These trials were stopped early" not in text
     assert "exit code 1: a \\| b" in text
     assert (tmp_path / "trials.csv").read_text().splitlines()[2] == (
@@ -408,6 +409,13 @@ def test_the_summary_warns_of_ties(tmp_path) -> None:
     text = summary.page(space, trials, rank_settings(trials, "max"), {})
     assert "the first 2 of 3 settings are tied, with `mapush/success_rate` 1.000" in text
     assert "tied" not in summary.page(space, trials, rank_settings(trials, "min"), {})
+
+
+@pytest.mark.usefixtures("quick")
+def test_many_trials_give_more_than_a_rough_estimate(tmp_path) -> None:
+    trials = [trial(number, number / 40) for number in range(1, 41)]
+    page = summary.page(make_space(tmp_path), trials, rank_settings(trials, "max"), {CLIP: 1.0})
+    assert "So few" not in page
 
 
 @pytest.mark.usefixtures("quick")

@@ -9,7 +9,7 @@ import torch
 from torch import tensor
 
 from mqe.tasks.velocity import VelocityCfg, VelocityTask
-from mqe.tasks.velocity.features import resistance
+from mqe.tasks.velocity.features import horizontal_velocity, resistance
 from mqe.tasks.velocity.random_events import RandomEvents
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.state import SceneState
@@ -97,3 +97,15 @@ def test_without_loads_nothing_is_remembered_of_them() -> None:
     assert task.memory.shape[1] == 34
     assert make_task().memory.shape[1] == 37
     assert task.spec.state_size == make_task().spec.state_size
+
+
+def test_a_points_velocity_is_the_trunks_its_turning_and_its_own() -> None:
+    state = changed(
+        walking(1, 0.5, yaw=math.pi / 2),  # ahead is along y
+        robot_angvel_b=tensor([0.0, 0.0, 2.0]),
+    )
+    ahead = tensor([1.0, 0.0, 0.0]).expand(1, 1, 4, 3)
+    velocity = horizontal_velocity(state, 0.3 * ahead, 0.2 * ahead)
+    # The turning moves a point ahead of the trunk to the robot's left, along -x.
+    expected = tensor([-0.3 * 2.0, 0.5 + 0.2]).expand(1, 1, 4, 2)
+    torch.testing.assert_close(velocity, expected)

@@ -5,6 +5,7 @@ nothing by default.
 import dataclasses
 import functools
 
+import mujoco
 import pytest
 import torch
 
@@ -14,13 +15,18 @@ from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 from mqe.world.objects import OBJECTS
-from mqe.world.randomization import RandomizationCfg
+from mqe.world.randomization import (
+    DC_DAMPING,
+    DC_RESISTANCE,
+    DC_STIFFNESS,
+    RandomizationCfg,
+)
 from mqe.world.scene import STEP_DT, read_state
 
 CALM = RandomizationCfg()
 # A value that shows within a second, by setting; one setting needs another beside it.
 SHOWN = {
-    "object_mass": {"object_mass": 3.0},
+    "object_mass": {"object_mass": 2.0},
     "object_friction": {"object_friction": 0.5},
     "ground_friction": {"ground_friction": (0.5, 0.6)},
     "payload": {"payload": 3.0},
@@ -145,6 +151,30 @@ def test_masses_frictions_and_motors_are_scaled_as_asked_for():
             [-9.5, -0.4]
         ]
         assert fields_of(env, world, "actuator_forcerange")[:3, 1].tolist() == [10.0, 10.0, 11.0]
+
+
+def test_a_stronger_dc_motor_has_less_resistance_and_the_same_no_load_speed():
+    env = make_env(
+        EnvCfg(2, model="physical", randomize=RandomizationCfg(motor_strength=0.5)),
+        SimCfg(name="mujoco", device="cpu", num_threads=1),
+        VelocityCfg(),
+        seed=3,
+    )
+    model = env.scene.model
+    assert (model.actuator_gaintype == mujoco.mjtGain.mjGAIN_DCMOTOR).all()
+    made = fields_of(env, 1, "actuator_gainprm")
+    ratio = made / torch.as_tensor(model.actuator_gainprm)
+    for gain, expected in ((DC_RESISTANCE, 2.0), (DC_STIFFNESS, 0.5), (DC_DAMPING, 0.5)):
+        assert ratio[:, gain].tolist() == pytest.approx([expected] * model.nu)
+    others = [k for k in range(made.shape[1]) if k not in (DC_RESISTANCE, DC_STIFFNESS, DC_DAMPING)]
+    assert torch.equal(made[:, others], torch.as_tensor(model.actuator_gainprm).to(made)[:, others])
+    env.close()
+
+
+@pytest.mark.parametrize("share", [-0.5, 1.5])
+def test_a_share_of_lost_robots_is_between_0_and_1(share):
+    with pytest.raises(ConfigError, match="lost_share: must be"):
+        build(RandomizationCfg, {"lost_share": share}, "env.randomize")
 
 
 def test_of_a_range_every_world_draws_its_own_whatever_runs_beside_it():

@@ -135,3 +135,12 @@ def test_clearance_is_the_distance_to_the_nearest_obstacle():
     corner = 2.0 - 0.5**0.5
     assert found[0].tolist() == pytest.approx([corner, -0.5, 0.85], abs=1e-6)
     assert found[1].tolist() == [100.0] * 3
+
+
+def test_a_door_is_a_gap_in_a_wall_across_the_arena() -> None:
+    walls = maps._door(1.0, 0.5, 2.4, 8.0)  # a gap from -0.7 to 1.7
+    assert [wall.cfg.size[1] for wall in walls] == [2.3, 3.3]
+    assert [(wall.x, wall.y) for wall in walls] == [
+        (1.0, pytest.approx(2.85)),
+        (1.0, pytest.approx(-2.35)),
+    ]
