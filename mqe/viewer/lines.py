@@ -1,4 +1,4 @@
-"""Lines in a scene: velocity commands as arrows, and the trail of the object."""
+"""Lines in a scene: velocity commands as arrows, the object's trail and its planned way."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _SHORTEST = 0.02  # [m] that is drawn
 _SPEED_COLOR = (0.1, 0.7, 0.2, 1.0)
 _TURN_COLOR = (0.9, 0.2, 0.6, 1.0)
 _TRAIL_COLOR = (0.55, 0.33, 0.10, 1.0)
+_WAY_COLOR = (0.15, 0.35, 0.75, 1.0)
 _TRAIL_HEIGHT = 0.03  # [m] above the floor
 _MOST_SEGMENTS = 200  # of a trail
 
@@ -60,9 +61,20 @@ def command_arrows(pos: np.ndarray, xmat: np.ndarray, command: Sequence[float]) 
 def trail(points: Sequence[np.ndarray]) -> list[Line]:
     """Return the object's way over the floor through ``points`` (3,) [m]."""
     stride = 1 + len(points) // _MOST_SEGMENTS
-    kept = [np.array([*point[:2], _TRAIL_HEIGHT]) for point in points[::stride]]
+    return _on_floor(points[::stride], _TRAIL_COLOR)
+
+
+def planned_way(position: np.ndarray, way: Sequence[Sequence[float]]) -> list[Line]:
+    """Return the planned way of an object at ``position`` (3,) [m] through points (x, y) [m]."""
+    return _on_floor([position, *way], _WAY_COLOR) if way else []
+
+
+def _on_floor(
+    points: Sequence[Sequence[float] | np.ndarray], color: tuple[float, float, float, float]
+) -> list[Line]:
+    raised = [np.array([point[0], point[1], _TRAIL_HEIGHT]) for point in points]
     return [
-        Line(start, end, _TRAIL_COLOR, mujoco.mjtGeom.mjGEOM_CAPSULE)
-        for start, end in pairwise(kept)
+        Line(start, end, color, mujoco.mjtGeom.mjGEOM_CAPSULE)
+        for start, end in pairwise(raised)
         if np.linalg.norm(end - start) > 1e-4
     ]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqe.viewer.camera import CAMERAS, FOLLOW_TIME, camera_axes, fitted
-from mqe.viewer.lines import Line, command_arrows, trail
+from mqe.viewer.lines import Line, command_arrows, planned_way, trail
 from mqe.viewer.looks import copy_state, shown_model, shown_spec
 from mqe.viewer.meshes import NO_MESHES, Meshes
 from mqe.viewer.player import Player
@@ -157,8 +157,10 @@ class LiveView:
 
 
 def drawn_lines(player: Player, data: mujoco.MjData, arrows: bool, trace: bool) -> list[Line]:
-    """Return the robots' velocity commands as arrows, and the object's trail."""
+    """Return the robots' velocity commands as arrows, the object's trail and its planned way."""
     lines = trail(player.trail) if trace else []
+    if trace and player.way:
+        lines += planned_way(data.body("object").xpos, list(player.way))
     if arrows:
         for name, command in zip(player.robots, list(player.commands), strict=False):
             body = data.body(name)

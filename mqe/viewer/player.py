@@ -76,7 +76,10 @@ class Player(Observer):
         )
         # Positions (3,) [m] of the object's origin since the episode began, or the world is shown.
         self.trail: list[np.ndarray] = []
+        # Positions (P, 2) [m] that a task with a planner wants the object to pass next.
+        self.way: list[list[float]] = []
         self.can_steer = hasattr(env.task, "steer")
+        self._can_plan = hasattr(env.task, "planned_way")
         self.robots = [f"robot{i}/trunk" for i in range(env.scene.num_robots)]
         self._scale = None if action_scale is None else torch.tensor(action_scale)
         self._episodes = [0] * env.num_envs  # of every world: the number of the present one, from 1
@@ -124,6 +127,7 @@ class Player(Observer):
             for world in range(env.num_envs):
                 self._begin(world)
         self._clear()
+        self._plan()
         self._due = time.monotonic()
         while True:
             self._steer()
@@ -139,6 +143,7 @@ class Player(Observer):
                 self._policy.reset_memory(step.done)  # pyright: ignore[reportOptionalMemberAccess]
             if self._end_episodes(step):
                 return
+            self._plan()
 
     def _end_episodes(self, step: TimeStep) -> bool:
         """Note the outcomes of episodes that ended; return whether the shown one did."""
@@ -166,6 +171,7 @@ class Player(Observer):
         self.distance = ([], [])
         self.rewards = ([], {})
         self.trail = []
+        self.way = []
 
     def _act(self, obs: Tensor) -> Tensor:
         wanted = self.controls.policy
@@ -192,6 +198,11 @@ class Player(Observer):
                 self.commands = [list(self.controls.command)]
             else:
                 self.commands = []
+
+    def _plan(self) -> None:
+        """Ask a task with a planner for the object's way in the shown world."""
+        if self._can_plan:
+            self.way = self.env.task.planned_way(self.world).tolist()  # type: ignore[attr-defined]
 
     def _record(self, terms: Mapping[str, float]) -> None:
         times, values = self.rewards

@@ -43,6 +43,8 @@ ACTIONS = ("shift", "arena")
 # [m] of the reference's sub-goals, and of its arena, along y.
 _ARENA_SHARE = 11.0 / 15.0
 _BEHIND = 0.25  # [m] between the object's furthest corner and the robots of a row behind it
+_LONGEST_WAY = 64  # points of a way that is drawn
+_NEAR_GOAL = 0.1  # [m]
 _SPACING = 0.9  # [m] between the robots of a row
 
 
@@ -245,6 +247,17 @@ class NavigateTask(TermTask):
         if mask is not None:
             values = torch.where(mask.unsqueeze(1), values, self.memory)
         self.memory.copy_(values)
+
+    def planned_way(self, world: int) -> Tensor:
+        """Return the way (P, 2) [m] from the sub-goal to the goal in one world, as the planner now
+        sees it, for a picture; each point is the sub-goal of an object at the one before.
+        """
+        index = self._map_index[world : world + 1]
+        goal = self._maps.goal[index]
+        way = [self._plan.planned[world : world + 1]]
+        while len(way) < _LONGEST_WAY and bool(length(goal - way[-1]) > _NEAR_GOAL):
+            way.append(self._follower.subgoal(way[-1], index))
+        return torch.cat(way)
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
         """Lead the team to ``goal`` (N, 2) in the coming decision, instead of where the planner

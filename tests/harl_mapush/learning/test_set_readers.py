@@ -16,8 +16,11 @@ from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.off_policy.q_networks import TwinCritic
 from harl_mapush.learning.set_readers import (
+    NUM_HEADS,
     SET_READERS,
+    Attention,
     WithoutRobots,
+    _nearest,
     entities_of,
     make_reader,
 )
@@ -100,6 +103,30 @@ def test_the_rungs_see_none_two_and_all_of_the_robots(reader, num_seen, spec):
         place = entities_of(x.detach(), block)[..., 1:3].norm(dim=-1)
         is_seen = entities_of(grad, block).abs().sum(dim=-1) > 0.0
         assert torch.equal(is_seen, place.argsort(dim=1).argsort(dim=1) < 2)
+
+
+def test_two_places_are_read_whatever_the_number_of_robots() -> None:
+    one = torch.tensor([[[1.0, 3.0, 4.0]]])  # is there, ahead, to the left
+    assert _nearest(one).tolist() == [[1.0, 3.0, 4.0, 0.0, 0.0, 0.0]]
+    three = torch.tensor([[[1.0, 3.0, 4.0], [0.0, 0.1, 0.1], [1.0, 1.0, 0.0]]])
+    assert _nearest(three).tolist() == [[1.0, 1.0, 0.0, 1.0, 3.0, 4.0]]
+
+
+def test_attention_is_the_scaled_dot_product(spec):
+    torch.manual_seed(0)
+    blocks = spec.obs_sets
+    reader = Attention(spec.obs_size, blocks, 8)
+    x = vectors(spec.obs_size, blocks)
+    sets = [entities_of(x, block) for block in blocks]
+    encoded = [reader.encoders[block.kind](each) for block, each in zip(blocks, sets, strict=True)]
+    keys = torch.cat(encoded, dim=1)
+    is_there = torch.cat([each[..., 0] for each in sets], dim=1) > 0.5
+    query = reader.query(reader.own(x)).view(len(x), NUM_HEADS, 8)
+    attended = torch.nn.functional.scaled_dot_product_attention(
+        query, keys, keys, attn_mask=is_there.unsqueeze(1)
+    )
+    expected = torch.cat((reader.own(x), reader.value(attended.flatten(1))), dim=1)
+    torch.testing.assert_close(reader(x), expected)
 
 
 def test_a_decision_costs_at_most_a_fifth_of_a_million_multiply_adds(name, spec):

@@ -56,6 +56,12 @@ def level_scenes(task: PushTask, object_pos: Tensor, goal: Tensor, seed: int) ->
     )
 
 
+def test_a_model_gets_the_numbers_of_the_critics_state() -> None:
+    planar = planar_of(make_task(1, 2))
+    assert planar.world_names == ("goal_distance", "object_sin", "object_cos")
+    assert planar.robot_names == ("x", "y", "sin", "cos", "vx", "vy", "yaw_rate")
+
+
 def pushed_scenes(task: PushTask) -> tuple[SceneState, SceneState]:
     """Return worlds before and after a control step in which the object came straight towards its
     goal, or left it.

@@ -14,6 +14,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
+from mqe.world import randomization
 from mqe.world.objects import OBJECTS
 from mqe.world.randomization import (
     DC_DAMPING,
@@ -169,6 +170,11 @@ def test_a_stronger_dc_motor_has_less_resistance_and_the_same_no_load_speed():
     others = [k for k in range(made.shape[1]) if k not in (DC_RESISTANCE, DC_STIFFNESS, DC_DAMPING)]
     assert torch.equal(made[:, others], torch.as_tensor(model.actuator_gainprm).to(made)[:, others])
     env.close()
+
+
+def test_worlds_episodes_steps_and_noise_have_streams_of_their_own():
+    streams = (randomization._WORLD, randomization._EPISODE, randomization._STEP)
+    assert len({*streams, randomization._NOISE}) == 4
 
 
 @pytest.mark.parametrize("share", [-0.5, 1.5])

@@ -16,6 +16,8 @@ from mqe.registry import SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
 from mqe.tasks.navigate import NavigateCfg
 from mqe.tasks.navigate.rewards import check_waiting
+from mqe.viewer.live_view import drawn_lines
+from mqe.viewer.player import Player
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.state import SceneState
 from tests.support.navigating import MAP, navigate_setup
@@ -45,6 +47,35 @@ def test_an_action_shifts_the_planned_sub_goal():
     task.targets(state)
     torch.testing.assert_close(subgoal[1], shifted)
     assert task.moved_props() is None
+
+
+@pytest.mark.parametrize("planner", ["field", "straight_line", "spline"])
+def test_the_planned_way_leads_from_the_sub_goal_to_the_goal(planner: str) -> None:
+    env = make_env(EnvCfg(num_envs=2), SIM, NavigateCfg(map=str(MAP), planner=planner), seed=0)
+    env.reset()
+    way = env.task.planned_way(1)
+    torch.testing.assert_close(way[0], env.task._plan.planned[1])
+    assert float((way[-1] - env.state.goal_pos[1, :2]).norm()) < 0.1
+    steps = (way[1:] - way[:-1]).norm(dim=1)
+    assert bool((steps <= env.task.cfg.look_ahead + 0.2).all())
+    env.close()
+
+
+def test_the_viewer_draws_the_planned_way() -> None:
+    env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(MAP)), seed=0)
+    player = Player(env, {"nobody": lambda: lambda obs: torch.zeros(1, 1, 2)}, None)
+    player.controls.speed = 1e6
+    drawn = []
+
+    def show(data) -> bool:
+        drawn.append((player.way, drawn_lines(player, data, arrows=False, trace=True)))
+        return len(drawn) < 3
+
+    player.run(show)
+    way, lines = drawn[0]
+    assert len(lines) == len(way) > 1
+    assert lines[-1].end[:2].tolist() == pytest.approx(way[-1])
+    env.close()
 
 
 def test_a_goal_from_outside_takes_the_planners_place_for_one_decision():
