@@ -106,8 +106,8 @@ def test_the_rungs_see_none_two_and_all_of_the_robots(reader, num_seen, spec):
 
 
 def test_two_places_are_read_whatever_the_number_of_robots() -> None:
-    one = torch.tensor([[[1.0, 3.0, 4.0]]])  # is there, ahead, to the left
-    assert _nearest(one).tolist() == [[1.0, 3.0, 4.0, 0.0, 0.0, 0.0]]
+    one = torch.tensor([[[1.0, 3.0, 4.0]]] * 5)  # is there, ahead, to the left
+    assert _nearest(one).tolist() == [[1.0, 3.0, 4.0, 0.0, 0.0, 0.0]] * 5
     three = torch.tensor([[[1.0, 3.0, 4.0], [0.0, 0.1, 0.1], [1.0, 1.0, 0.0]]])
     assert _nearest(three).tolist() == [[1.0, 1.0, 0.0, 1.0, 3.0, 4.0]]
 

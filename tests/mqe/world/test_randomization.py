@@ -16,12 +16,7 @@ from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 from mqe.world import randomization
 from mqe.world.objects import OBJECTS
-from mqe.world.randomization import (
-    DC_DAMPING,
-    DC_RESISTANCE,
-    DC_STIFFNESS,
-    RandomizationCfg,
-)
+from mqe.world.randomization import RandomizationCfg
 from mqe.world.scene import STEP_DT, read_state
 
 CALM = RandomizationCfg()
@@ -165,9 +160,10 @@ def test_a_stronger_dc_motor_has_less_resistance_and_the_same_no_load_speed():
     assert (model.actuator_gaintype == mujoco.mjtGain.mjGAIN_DCMOTOR).all()
     made = fields_of(env, 1, "actuator_gainprm")
     ratio = made / torch.as_tensor(model.actuator_gainprm)
-    for gain, expected in ((DC_RESISTANCE, 2.0), (DC_STIFFNESS, 0.5), (DC_DAMPING, 0.5)):
+    # Resistance, stiffness and damping.
+    for gain, expected in ((0, 2.0), (4, 0.5), (6, 0.5)):
         assert ratio[:, gain].tolist() == pytest.approx([expected] * model.nu)
-    others = [k for k in range(made.shape[1]) if k not in (DC_RESISTANCE, DC_STIFFNESS, DC_DAMPING)]
+    others = [k for k in range(made.shape[1]) if k not in (0, 4, 6)]
     assert torch.equal(made[:, others], torch.as_tensor(model.actuator_gainprm).to(made)[:, others])
     env.close()
 
