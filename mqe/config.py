@@ -467,9 +467,8 @@ def _load_with_bases(
     path: Path, seen: tuple[Path, ...], check: Callable[[dict[str, Any]], None] | None
 ) -> dict[str, Any]:
     try:
-        path = Path(
-            os.path.realpath(path)
-        )  # unlike resolve(), it raises nothing for links to themselves
+        # Path.resolve() raises RuntimeError for a link to itself; reading it is an OSError.
+        path = Path(os.path.realpath(path))
         text = read_text(path)
     except (OSError, ValueError) as error:  # ValueError: not text, or a name with a null byte
         reason = getattr(error, "strerror", None) or (

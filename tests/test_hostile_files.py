@@ -150,6 +150,11 @@ def test_a_flipped_bit_of_a_run_file_is_named(tmp_path, capsys) -> None:
         with pytest.raises(ConfigError, match="damaged, it says"):
             run_folder.check_settings(path)
 
+    run_folder.write_config(tmp_path, "logger: {name: a-b}\n")
+    path.write_bytes(path.read_bytes().replace(b"a-b", b"a\rb"))  # - and a bit less
+    with pytest.raises(ConfigError, match="damaged, it says"):
+        run_folder.check_settings(path)
+
     path.write_bytes(whole.replace(b"seed: 1", b"seed: 12"))
     assert "was changed since a run wrote it" in run_folder.check_settings(path)[0]
     path.write_text(text)

@@ -97,6 +97,7 @@ def test_any_text_is_plain_values_or_one_line(text: str) -> None:
 
 @SETTINGS
 @hypothesis.given(SECTIONS)
+@hypothesis.example({"section": {"key": "two\u2028lines\x85"}})
 def test_values_come_back_from_yaml(values: dict[str, Any]) -> None:
     assert parse_yaml(dump_yaml(values)) == values
 
@@ -126,6 +127,7 @@ def test_any_assignment_is_nested_values_or_one_line(text: str) -> None:
     if message:
         assert message.startswith("--set")
     else:
+        assert "=" in text
         assert len(assignment(text)) == 1
 
 
@@ -162,6 +164,9 @@ def test_a_number_within_bounds_is_kept_and_one_beyond_is_refused(data: Any, num
     )
     message = refusal(lambda: check_values(cls, {field.name: number}, "section"))
     assert is_within == (not message), message
+    if is_within:
+        kept = check_values(cls, {field.name: number}, "section")
+        assert kept == {field.name: number}
 
 
 @SETTINGS

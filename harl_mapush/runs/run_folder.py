@@ -144,8 +144,9 @@ def check_settings(path: str | Path) -> list[str]:
     digest = first[len(_CHECKSUM) :].strip()
     if not _looks_like_checksum(first) or hashlib.sha256(text.encode()).hexdigest() == digest:
         return []
-    below = path.read_bytes().partition(b"\n")[2]  # as it is: a flipped bit makes - a line's end
-    line = _line_of_flipped_bit(below, digest)
+    # ``text`` has newlines for carriage returns, and a "-" with a flipped bit is one of these.
+    unchanged = path.read_bytes().partition(b"\n")[2]
+    line = _line_of_flipped_bit(unchanged, digest)
     if line is not None:
         number, found, written = line
         raise ConfigError(

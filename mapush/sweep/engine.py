@@ -262,10 +262,10 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 
 def _pruner(space: Space) -> optuna.pruners.BasePruner:
     """Return the pruner of a sweep: asynchronous successive halving, or none."""
-    cfg = space.cfg.stopping
+    stopping = space.cfg.stopping
     first = space.first_rung
-    if cfg is None or first is None:
+    if stopping is None or first is None:
         return optuna.pruners.NopPruner()
     return optuna.pruners.SuccessiveHalvingPruner(
-        min_resource=first, reduction_factor=cfg.keep, min_early_stopping_rate=0
+        min_resource=first, reduction_factor=stopping.keep, min_early_stopping_rate=0
     )

@@ -145,8 +145,10 @@ class Space(NamedTuple):
         shortly before its end.
         """
         stopping = self.cfg.stopping
-        if stopping is None or stopping.first is not None:
-            return None if stopping is None else stopping.first
+        if stopping is None:
+            return None
+        if stopping.first is not None:
+            return stopping.first
         budget = self.run.runner.num_env_steps
         rungs = (budget // stopping.keep**power + 1 for power in (2, 1))
         known = steps_before_episodes(self.run, self.cfg.metric)
@@ -239,14 +241,7 @@ def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
 
     _check_seeds(space)
     if cfg.stopping is not None and cfg.stopping.first is not None:
-        first = cfg.stopping.first
-        known = steps_before_episodes(run, cfg.metric)
-        budget = run.runner.num_env_steps
-        if not known < first < budget:
-            raise ConfigError(
-                f"stopping.first: must be below runner.num_env_steps {budget}, and above {known} "
-                f"for {cfg.metric} to have a value, not {first}; or set stopping: null"
-            )
+        _check_first_rung(cfg.stopping.first, run, cfg.metric)
     if cfg.search == "grid":
         for parameter in parameters:
             if not parameter.choices:
@@ -325,11 +320,22 @@ def _check_budget(run: RunCfg, metric: str) -> None:
     needed = steps_before_episodes(run, metric)
     budget = run.runner.num_env_steps
     if budget < needed:
-        length_s = getattr(run.task, "episode_length_s", None)
+        length_s = needed // run.env.num_envs * STEP_DT
         raise ConfigError(
             f"runner.num_env_steps {budget}: no episode counts within this budget, so {metric} has "
             f"no value: {run.env.num_envs} worlds with a time limit of {length_s:g} s take "
             f"{needed} env steps before their first; raise it, or lower env.num_envs"
+        )
+
+
+def _check_first_rung(first: int, run: RunCfg, metric: str) -> None:
+    """Raise ConfigError if trials would be compared before their metric has a value, or never."""
+    known = steps_before_episodes(run, metric)
+    budget = run.runner.num_env_steps
+    if not known < first < budget:
+        raise ConfigError(
+            f"stopping.first: must be below runner.num_env_steps {budget}, and above {known} for "
+            f"{metric} to have a value, not {first}; or set stopping: null"
         )
 
 

@@ -66,7 +66,7 @@ def trail(points: Sequence[np.ndarray]) -> list[Line]:
 
 def planned_way(position: np.ndarray, way: Sequence[Sequence[float]]) -> list[Line]:
     """Return the planned way of an object at ``position`` (3,) [m] through points (x, y) [m]."""
-    return _on_floor([position, *way], _WAY_COLOR) if way else []
+    return _on_floor([position, *way], _WAY_COLOR)
 
 
 def _on_floor(

@@ -257,6 +257,7 @@ class Player(Observer):
             self.world = wanted
             self._data = self.env.sim.data(wanted)
             self._clear()
+            self._plan()
         if not self._show(self._data) or self.controls.is_closed:
             raise _ClosedError
         if self.controls.is_next:

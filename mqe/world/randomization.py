@@ -191,14 +191,6 @@ class _LossDraws(NamedTuple):
     time: Tensor  # [s]
 
 
-class _LostRobots(NamedTuple):
-    """The robots (N, A) that the present episodes lose, by the way of ``LOSSES``."""
-
-    dead: Tensor
-    absent: Tensor
-    late: Tensor
-
-
 class Randomization:
     """Delays, noise and disturbances between a task and the simulator, drawn for each world."""
 
@@ -251,15 +243,14 @@ class Randomization:
         num_draws = len(_EpisodeDraws._fields)
         self._draws = _EpisodeDraws(*columns[:num_draws])
         self._loss = _LossDraws(*columns[num_draws:]) if self.has_losses else None
-        self._lost = _LostRobots(
-            *torch.zeros(3, *action_shape[:2], dtype=torch.bool, device=device)
-        )
-        self._lost_ways = [(name, index) for index, name in enumerate(cfg.lost_robots)]
-        # (N, A) robots without power in the present control step, live; and with the absent ones.
-        self.is_dead = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
-        self.is_out = torch.zeros_like(self.is_dead)
-        # And with the late ones that still wait.
-        self.is_away = torch.zeros_like(self.is_dead)
+        nobody = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
+        # (N, A) robots that the present episodes lose, for each way to be lost.
+        self._lost = {name: nobody.clone() for name in LOSSES}
+        # (N, A) robots of the present control step, all live: those without power; those and the
+        # absent ones; all that do not take part, so the late ones that still wait as well.
+        self.is_dead = nobody.clone()
+        self.is_out = nobody.clone()
+        self.is_away = nobody.clone()
         kick = [bounds(cfg.kick_speed), (0.0, TWO_PI)] * scene.num_robots
         self._step = UniformRanges([(-cfg.latency_jitter, cfg.latency_jitter), *kick], device)
         zero = torch.zeros(num_envs, dtype=torch.int64, device=device)
@@ -281,9 +272,10 @@ class Randomization:
             # Worlds in the middle of an episode draw the same numbers again.
             self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))
         if self.has_losses:
-            self._note_losses()
+            self._mark_losses()
             is_past = self._is_past_loss(torch.zeros_like(episode))
-            is_away = self._lost.absent | torch.where(is_past, self._lost.dead, self._lost.late)
+            dead_or_late = torch.where(is_past, self._lost["dead"], self._lost["late"])
+            is_away = self._lost["absent"] | dead_or_late
             self.is_away.copy_(torch.where(mask.unsqueeze(1), is_away, self.is_away))
 
     def actions_in_force(self, actions: Tensor, step: Tensor) -> Tensor:
@@ -300,7 +292,8 @@ class Randomization:
             )
             actions = actions.masked_fill(is_frozen.unsqueeze(2), 0.0)
         if self.has_losses:
-            is_waiting = self._lost.absent | (self._lost.late & ~self._is_past_loss(step))
+            is_late = self._lost["late"] & ~self._is_past_loss(step)
+            is_waiting = self._lost["absent"] | is_late
             actions = actions.masked_fill(is_waiting.unsqueeze(2), 0.0)
         if not self.has_command_latency:
             return actions
@@ -314,7 +307,7 @@ class Randomization:
             return layout
         planar = layout.robot_pos[..., :2]
         far = planar * (ABSENT_DISTANCE / length(planar).clamp(min=1e-6)).unsqueeze(-1)
-        moved = torch.where(self._lost.absent.unsqueeze(-1), far, planar)
+        moved = torch.where(self._lost["absent"].unsqueeze(-1), far, planar)
         robot_pos = torch.cat((moved, layout.robot_pos[..., 2:]), dim=-1)
         return layout._replace(robot_pos=robot_pos)
 
@@ -325,19 +318,19 @@ class Randomization:
         if not self.has_losses:
             return targets
         is_past = self._is_past_loss(step)
-        self.is_dead.copy_(self._lost.dead & is_past)
-        self.is_out.copy_(self.is_dead | self._lost.absent)
-        self.is_away.copy_(self.is_out | (self._lost.late & ~is_past))
+        self.is_dead.copy_(self._lost["dead"] & is_past)
+        self.is_out.copy_(self.is_dead | self._lost["absent"])
+        self.is_away.copy_(self.is_out | (self._lost["late"] & ~is_past))
         return torch.where(self.is_dead.unsqueeze(-1), joint_pos, targets)
 
-    def _note_losses(self) -> None:
-        """Note which robots the present episodes lose, by way."""
+    def _mark_losses(self) -> None:
+        """Mark the robots that are dead, absent or late in the present episodes."""
         assert self._loss is not None
         is_hit = self._agent == self._loss.agent.floor()
         is_lost = is_hit & (self._loss.chance < self.cfg.lost_share)
         way = self._loss.way.floor()
-        for name, index in self._lost_ways:
-            getattr(self._lost, name).copy_(is_lost & (way == index))
+        for index, name in enumerate(self.cfg.lost_robots):
+            self._lost[name].copy_(is_lost & (way == index))
 
     def _is_past_loss(self, step: Tensor) -> Tensor:
         """Return whether control step ``step`` (N,) is after the episode's loss, (N, 1)."""
@@ -386,7 +379,7 @@ class Randomization:
         self._delay.load_state_dict(state["delay"])
         self._drawn.copy_(state["drawn"])
         if self.has_losses:
-            self._note_losses()
+            self._mark_losses()
         self._actions.load_state_dict(state["actions"])
 
     def _kicks(self, drawn: Tensor, step: Tensor) -> Tensor:

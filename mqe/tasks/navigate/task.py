@@ -44,7 +44,7 @@ ACTIONS = ("shift", "arena")
 _ARENA_SHARE = 11.0 / 15.0
 _BEHIND = 0.25  # [m] between the object's furthest corner and the robots of a row behind it
 _LONGEST_WAY = 64  # points of a way that is drawn
-_NEAR_GOAL = 0.1  # [m]
+_NEAR_GOAL = 0.1  # [m] from the goal to the last point of that way
 _SPACING = 0.9  # [m] between the robots of a row
 
 
@@ -249,8 +249,10 @@ class NavigateTask(TermTask):
         self.memory.copy_(values)
 
     def planned_way(self, world: int) -> Tensor:
-        """Return the way (P, 2) [m] from the sub-goal to the goal in one world, as the planner now
-        sees it, for a picture; each point is the sub-goal of an object at the one before.
+        """Return the planned way (P, 2) [m] from the sub-goal to the goal of one world.
+
+        Each point is the sub-goal that the planner has for an object at the point before. It waits
+        for the device, and is meant for pictures.
         """
         index = self._map_index[world : world + 1]
         goal = self._maps.goal[index]

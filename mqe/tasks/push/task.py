@@ -372,7 +372,7 @@ class PushTask(TermTask):
             self._update_roster()
 
     def _update_roster(self) -> None:
-        """Note the robots that take part in observations as sets."""
+        """Mark the robots that observations as sets contain."""
         if self._roster is not None and self._is_away is not None:
             self._roster.takes_part.copy_(~self._is_away)
 

@@ -121,6 +121,10 @@ def test_trials_are_stopped_once_their_metric_is_known_and_not_near_their_end(
     assert steps_before_episodes(space.run, space.cfg.metric) == 200
     assert space.first_rung == first
     assert ("none is stopped early" in space.budget()) == (first is None)
+    engine = pytest.importorskip("mapush.sweep.engine")
+    pruner = engine.Search(space, Ledger(tmp_path)).study.pruner
+    stops_none = isinstance(pruner, engine.optuna.pruners.NopPruner)
+    assert stops_none == (first is None)
 
 
 @pytest.mark.usefixtures("quick")

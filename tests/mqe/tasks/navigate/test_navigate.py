@@ -62,19 +62,20 @@ def test_the_planned_way_leads_from_the_sub_goal_to_the_goal(planner: str) -> No
 
 
 def test_the_viewer_draws_the_planned_way() -> None:
-    env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(MAP)), seed=0)
-    player = Player(env, {"nobody": lambda: lambda obs: torch.zeros(1, 1, 2)}, None)
+    env = make_env(EnvCfg(num_envs=2), SIM, NavigateCfg(map=str(MAP)), seed=0)
+    player = Player(env, {"nobody": lambda: lambda obs: torch.zeros(2, 1, 2)}, None)
     player.controls.speed = 1e6
     drawn = []
 
     def show(data) -> bool:
         drawn.append((player.way, drawn_lines(player, data, arrows=False, trace=True)))
+        player.controls.world = 1
         return len(drawn) < 3
 
     player.run(show)
-    way, lines = drawn[0]
-    assert len(lines) == len(way) > 1
-    assert lines[-1].end[:2].tolist() == pytest.approx(way[-1])
+    for way, lines in drawn[:2]:  # of the first world and, in the same control step, the other
+        assert len(lines) == len(way) > 1
+        assert lines[-1].end[:2].tolist() == pytest.approx(way[-1])
     env.close()
 
 
