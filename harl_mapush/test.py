@@ -372,9 +372,11 @@ def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg
     over = config.flag_values(arguments)
     if num_tiles > 1:
         over = merge({"env": {"num_envs": num_tiles}}, over)
-    is_film = arguments.mode == "viewer"
-    protocol = arguments.protocol or evaluation_worlds.PROTOCOLS[0]
-    cfg = evaluation_worlds.settings(folder, over, is_film, protocol)
+    if arguments.mode == "viewer":
+        cfg = evaluation_worlds.shown(folder, over, arguments.suite)
+    else:
+        protocol = arguments.protocol or evaluation_worlds.PROTOCOLS[0]
+        cfg = evaluation_worlds.settings(folder, over, protocol=protocol)
     if arguments.mode == "calculator" and TASKS[cfg.task.name].examination is not None:
         _refuse_worlds(over)
         given = [

@@ -106,7 +106,7 @@ def _entrant(name: str, arguments: Any, wanted: FilmCfg) -> Entrant:
     over = config.flag_values(arguments)
     if wanted.num_tiles > 1:
         over = merge({"env": {"num_envs": wanted.num_tiles}}, over)
-    cfg = evaluation_worlds.settings(folder, over, True, evaluation_worlds.PROTOCOLS[0])
+    cfg = evaluation_worlds.shown(folder, over, arguments.suite)
     check_memory(plan_playing(cfg, *resolve_sim(cfg.sim)))
     return Entrant(cfg, team, name.removeprefix("pretrained:"))
 

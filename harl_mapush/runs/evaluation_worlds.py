@@ -29,14 +29,16 @@ PROTOCOLS = ("mapush", "strict")
 def settings(
     folder: Path | None,
     over: Mapping[str, Any],
-    is_film: bool = False,
-    protocol: str = PROTOCOLS[0],
+    *,
+    num_envs: int = NUM_ENVS,
+    protocol: str | None = PROTOCOLS[0],
 ) -> RunCfg:
     """Return the settings for an evaluation or a film of the checkpoint in ``folder``.
 
-    They are the checkpoint's own settings (without a checkpoint, the defaults), changed by
-    ``protocol`` or for a film, and then by ``over``, which has sections and keys like a run file.
-    Raises ConfigError for changes that belong to the policy.
+    They are the checkpoint's own settings (without a checkpoint, the defaults) for ``num_envs``
+    worlds, changed by ``protocol``, and then by ``over``, which has sections and keys like a run
+    file. Without a protocol, starts, goals and success stay those of the training. Raises
+    ConfigError for changes that belong to the policy.
     """
     own = {} if folder is None else checkpoint.read_config(folder)
     trained, _ = config.resolve(own, {})
@@ -47,7 +49,7 @@ def settings(
         task = (over.get("task") or {}).get("name", task)
     evaluation: dict[str, Any] = {
         "env": {
-            "num_envs": 1 if is_film else NUM_ENVS,
+            "num_envs": num_envs,
             "team_sizes": [],
             "randomize": to_dict(RandomizationCfg()),
         },
@@ -56,7 +58,7 @@ def settings(
     }
     if folder is not None:
         evaluation["task"] = dict(TASKS[task].of_policy(trained.task))
-    if not is_film and TASKS[task].examination is None:
+    if protocol is not None and TASKS[task].examination is None:
         evaluation = merge(evaluation, {"task": dict(_protocol(task, protocol))})
     over = merge(evaluation, {section: content or {} for section, content in over.items()})
     if folder is None:
@@ -85,6 +87,14 @@ def settings(
     cfg, _ = config.resolve(own, over)
     _refuse_learning_settings(trained, cfg, over, folder)
     return cfg
+
+
+def shown(folder: Path | None, over: Mapping[str, Any], suite: str | None) -> RunCfg:
+    """Return the settings for a viewer or a film: a suite is shown as it is measured, and a team
+    without one in the worlds that it learned in.
+    """
+    protocol = None if suite is None else PROTOCOLS[0]
+    return settings(folder, over, num_envs=1, protocol=protocol)
 
 
 def acts_in_teams_of(trained: RunCfg, num_agents: Any) -> bool:

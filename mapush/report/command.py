@@ -208,7 +208,7 @@ def _film_in(run: Path) -> Path | None:
 def _film(run: Path, path: Path) -> None:
     """Film the last checkpoint of ``run``; raise ConfigError if this machine cannot."""
     folder = checkpoint.resolve(str(run))
-    cfg = evaluation_worlds.settings(folder, {}, is_film=True)
+    cfg = evaluation_worlds.shown(folder, {}, suite=None)
     wanted = FilmCfg(
         path,
         _FILM_SIZE,

@@ -45,8 +45,9 @@ def training_worlds(run: Path, num_episodes: int, seed: int = 0) -> RunCfg:
     """Return the settings of a run's ``num_episodes`` training worlds, without randomization."""
     return evaluation_worlds.settings(
         checkpoint.resolve(str(run)),
-        {"env": {"num_envs": num_episodes}, "runner": {"seed": seed}},
-        is_film=True,
+        {"runner": {"seed": seed}},
+        num_envs=num_episodes,
+        protocol=None,
     )
 
 

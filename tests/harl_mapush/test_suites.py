@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from harl_mapush import config, test
+from harl_mapush.config import RunCfg
 from harl_mapush.config.presets import _preset_folder
+from harl_mapush.runs import checkpoint
 from mapush import listing
 from mqe.config import ConfigError
 from mqe.registry import make_env
@@ -53,6 +55,21 @@ def test_flags_win_over_the_suite() -> None:
     assert values["env"]["num_agents"] == 3
     assert values["task"]["object"] == "beam"
     assert values["task"]["object_mass"] == 18.0
+
+
+def test_a_suite_is_shown_as_it_is_measured() -> None:
+    folder = checkpoint.resolve("pretrained:team2")
+
+    def settings(*words: str) -> RunCfg:
+        return test._settings(folder, test.make_parser().parse(words))
+
+    shown = settings("--mode", "viewer", "--suite", "team2")
+    measured = settings("--suite", "team2")
+    assert shown.task == measured.task
+    assert shown.env.randomize == measured.env.randomize
+    assert (shown.env.num_envs, measured.env.num_envs) == (1, 300)
+    assert shown.task.success_radius == 1.0
+    assert settings("--mode", "viewer").task.success_radius == 0.5  # as it learned
 
 
 def test_an_unknown_suite_names_the_nearest() -> None:

@@ -201,12 +201,12 @@ def test_what_ships_is_refused_where_it_is_damaged(tmp_path, monkeypatch) -> Non
 
 def test_what_differs_from_training_is_a_table() -> None:
     folder = checkpoint.resolve("pretrained:cuboid")
-    cfg = evaluation_worlds.settings(folder, {}, False, "mapush")
+    cfg = evaluation_worlds.settings(folder, {}, protocol="mapush")
     head, *rows, blank = evaluation_worlds.differences(folder, cfg).splitlines()
     assert head.split("  ")[0] == "setting"
     assert "task.spawn                        separated              independent" in rows
     assert "env.randomize.kick_speed          [0.0, 0.6]             0.0" in rows
     assert all(len(row) < 80 for row in rows)
     assert blank == ""
-    trained = evaluation_worlds.settings(folder, checkpoint.read_config(folder), False, "mapush")
+    trained = evaluation_worlds.settings(folder, checkpoint.read_config(folder), protocol="mapush")
     assert evaluation_worlds.differences(folder, trained) == ""
