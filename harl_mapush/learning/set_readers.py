@@ -1,14 +1,13 @@
 """Readers of sets: the first part of a network, from flat vectors with sets to features.
 
 The members of ``SET_READERS`` differ in how they read the other robots; points of the object's
-outline are always pooled or attended to. All are the same for entities in any order, and entities
+outline are always pooled. All are the same for entities in any order, and entities
 that are not there change nothing, so that one network reads sets with any number of entities.
 B rows, E entities, K numbers an entity, W width.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -19,8 +18,7 @@ from mqe.extensions import Registry
 from mqe.vec_env import EntityBlock
 
 NUM_NEAREST = 2  # other robots that the reader "nearest" sees
-NUM_HEADS = 2  # of the attention
-_FAR = 1e9  # [m] squared, or a score: of an entity that is not there
+_FAR = 1e9  # [m] squared: of a robot that is not there
 
 
 class SetReader(nn.Module):
@@ -91,40 +89,6 @@ class DeepSet(WithoutRobots):
         return True
 
 
-class Attention(WithoutRobots):
-    """One layer of cross-attention from the agent's own numbers to all entities.
-
-    Keys and values of a head are linear in the encoded entities, so their matrices are applied
-    after the sum over entities and to the query, which is the same and costs a tenth.
-    """
-
-    def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
-        super().__init__(size, blocks, width)
-        self.encoders = nn.ModuleDict({block.kind: _encoder(block.size, width) for block in blocks})
-        num_own = self.out_size
-        self.query = nn.Sequential(
-            nn.Linear(num_own, width), nn.ReLU(), nn.Linear(width, NUM_HEADS * width)
-        )
-        self.value = nn.Linear(NUM_HEADS * width, width)
-        self.out_size = num_own + width
-
-    def forward(self, x: Tensor) -> Tensor:
-        own = self.own(x)
-        sets = [entities_of(x, block) for block in self.blocks]
-        is_there = torch.cat([entities[..., :1] for entities in sets], dim=-2)
-        encoders = self.encoders.values()
-        encoded = [encode(each) for encode, each in zip(encoders, sets, strict=True)]
-        keys = torch.cat(encoded, dim=-2) * is_there  # (..., E, W)
-        query = _split_last(self.query(own), NUM_HEADS, keys.shape[-1])
-        scores = query @ keys.transpose(-1, -2) / math.sqrt(keys.shape[-1])
-        scores = scores - _FAR * (1.0 - is_there.transpose(-1, -2))
-        attended = torch.softmax(scores, dim=-1) @ keys  # (..., heads, W)
-        return torch.cat((own, self.value(attended.flatten(-2))), dim=-1)
-
-    def _is_pooled(self, block: EntityBlock) -> bool:
-        return False
-
-
 class Pool(nn.Module):
     """The mean and the maximum of encoded entities; zeros of none."""
 
@@ -145,7 +109,6 @@ SET_READERS.register("flat", SetReader)
 SET_READERS.register("none", WithoutRobots)
 SET_READERS.register("nearest", NearestRobots)
 SET_READERS.register("deep_set", DeepSet)
-SET_READERS.register("attention", Attention)
 # What critics read sets with: they need all robots, whatever the actors see of them.
 _CRITICS = {"none": "deep_set", "nearest": "deep_set"}
 
@@ -170,14 +133,8 @@ def make_critic_reader(
 def entities_of(x: Tensor, block: EntityBlock) -> Tensor:
     """Return the entities (..., E, K) of a set in vectors (..., size)."""
     numbers = x[..., block.start : block.end]
-    return _split_last(numbers, block.num_entities, block.size)
-
-
-def _split_last(x: Tensor, *sizes: int) -> Tensor:
-    """Split the last dimension; unlike ``unflatten``, an exported network then takes any number of
-    rows.
-    """
-    return x.reshape(*x.shape[:-1], *sizes)
+    # Unlike unflatten, reshape lets an exported network take any number of rows.
+    return numbers.reshape(*x.shape[:-1], block.num_entities, block.size)
 
 
 def _encoder(size: int, width: int) -> nn.Sequential:

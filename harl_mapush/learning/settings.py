@@ -75,7 +75,7 @@ class NetworkCfg:
     sets: str = option(
         "flat",
         "how actors read observations as sets: flat (as one vector), none (no team mates), nearest "
-        "(two of them), deep_set (all, pooled) or attention; critics read all robots",
+        "(two of them) or deep_set (all, pooled); critics read all robots",
         choices=SET_READERS,
     )
     set_width: int = option(64, "size of the hidden layers that read sets", min=1, max=_WIDEST)

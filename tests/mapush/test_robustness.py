@@ -54,6 +54,7 @@ def test_what_a_preset_makes_harder_is_measured_as_usual() -> None:
         "name",
         "object",
         "object_mass",
+        "goal_heading",
         "decision_period",
         "observation",
         "weights",

@@ -16,9 +16,7 @@ from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.off_policy.q_networks import TwinCritic
 from harl_mapush.learning.set_readers import (
-    NUM_HEADS,
     SET_READERS,
-    Attention,
     WithoutRobots,
     _nearest,
     entities_of,
@@ -112,23 +110,6 @@ def test_two_places_are_read_whatever_the_number_of_robots() -> None:
     assert _nearest(three).tolist() == [[1.0, 1.0, 0.0, 1.0, 3.0, 4.0]]
 
 
-def test_attention_is_the_scaled_dot_product(spec):
-    torch.manual_seed(0)
-    blocks = spec.obs_sets
-    reader = Attention(spec.obs_size, blocks, 8)
-    x = vectors(spec.obs_size, blocks)
-    sets = [entities_of(x, block) for block in blocks]
-    encoded = [reader.encoders[block.kind](each) for block, each in zip(blocks, sets, strict=True)]
-    keys = torch.cat(encoded, dim=1)
-    is_there = torch.cat([each[..., 0] for each in sets], dim=1) > 0.5
-    query = reader.query(reader.own(x)).view(len(x), NUM_HEADS, 8)
-    attended = torch.nn.functional.scaled_dot_product_attention(
-        query, keys, keys, attn_mask=is_there.unsqueeze(1)
-    )
-    expected = torch.cat((reader.own(x), reader.value(attended.flatten(1))), dim=1)
-    torch.testing.assert_close(reader(x), expected)
-
-
 def test_a_decision_costs_at_most_a_fifth_of_a_million_multiply_adds(name, spec):
     actor = Actor(NetworkCfg((128, 128), sets=name), spec.obs_size, 3, spec.obs_sets)
     counter = FlopCounterMode(display=False)
@@ -140,8 +121,8 @@ def test_a_decision_costs_at_most_a_fifth_of_a_million_multiply_adds(name, spec)
 def test_a_set_of_observations_is_needed_and_no_normalisation():
     with pytest.raises(ValueError, match=r"network.sets=deep_set .* task.observation=sets"):
         make_reader("deep_set", 8, (), 4)
-    with pytest.raises(ValueError, match=r"sets=attention .* network.normalize_obs=false"):
-        NetworkCfg(sets="attention", normalize_obs=True)
+    with pytest.raises(ValueError, match=r"sets=deep_set .* network.normalize_obs=false"):
+        NetworkCfg(sets="deep_set", normalize_obs=True)
 
 
 def test_critics_do_not_see_the_order_of_the_robots(name, spec):
@@ -181,7 +162,7 @@ def test_every_algorithm_learns_from_sets(algorithm: str, env: MultiAgentEnv):
         settings |= {"warmup": 8, "batch_size": 8, "buffer_size": 64, "update_ratio": 0.125}
     cfg = ALGORITHMS[algorithm].cfg(**settings)
     team = make_algorithm(
-        cfg, NetworkCfg((8,), sets="attention", set_width=4), env.spec, env.device, 1
+        cfg, NetworkCfg((8,), sets="deep_set", set_width=4), env.spec, env.device, 1
     )
     assert isinstance(team, (OnPolicy, OffPolicy))
     before = {name: values.clone() for name, values in team.weights.items()}

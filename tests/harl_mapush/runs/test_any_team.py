@@ -16,7 +16,7 @@ from mqe.registry import make_env
 
 RUN = ["--preset", "smoke", "--device", "cpu", "--num_agents", "2", "--num_envs", "4"]
 RUN += ["--num_env_steps", "64", "--set", "runner.num_steps=4"]
-SETS = ["--set", "task.observation=sets", "--set", "network.sets=attention"]
+SETS = ["--set", "task.observation=sets", "--set", "network.sets=deep_set"]
 
 
 def trained(folder: Path, *arguments: str) -> Path:
