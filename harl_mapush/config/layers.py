@@ -49,8 +49,11 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
         notices += _rename(section, default, sections, over)
     values = merge(sections, {name: over[name] or {} for name in over})
 
+    task = TASKS[values["task"]["name"]]
+    usual = task.usual_env(build(task.cfg, values["task"], "task"))
+    values["env"] = {**usual, **values["env"]}
     classes = SECTION_CLASSES | {
-        "task": TASKS[values["task"]["name"]].cfg,
+        "task": task.cfg,
         "algorithm": ALGORITHMS[values["algorithm"]["name"]].cfg,
     }
     cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})

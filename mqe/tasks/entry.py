@@ -106,6 +106,8 @@ class TaskEntry(NamedTuple):
     # Settings of ``task`` that a policy is built for, from those that it was trained with; they
     # stay unless an evaluation asks for others.
     of_policy: Callable[[Any], Mapping[str, Any]] = lambda cfg: {}
+    # Settings of ``env`` that the task asks for, where nobody says others.
+    usual_env: Callable[[Any], Mapping[str, Any]] = lambda cfg: {}
     # The size of the largest team that a shared policy which was trained with these settings of
     # ``task`` can act in; None: only teams of the size that it was trained in.
     largest_team: Callable[[Any], int | None] = lambda cfg: None

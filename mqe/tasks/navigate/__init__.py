@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -213,10 +213,22 @@ def _planner(name: str) -> Callable[[Any], Callable[[Tensor], Tensor]]:
     return make
 
 
+def _robots_of_team(cfg: NavigateCfg) -> Mapping[str, Any]:
+    """Return the robots that the frozen team learned with; nothing of one that cannot be read,
+    which is an error as soon as it is asked to act.
+    """
+    try:
+        team = read_team(cfg.team).description
+    except ConfigError:
+        return {}
+    return {"robots": team.robots, "model": team.model}
+
+
 NAVIGATE = TaskEntry(
     NavigateCfg,
     _make,
     REPORT,
+    usual_env=_robots_of_team,
     terms=NAVIGATE_TERMS,
     policies={"straight_line": _planner("straight_line"), "planner": _planner("field")},
 )

@@ -220,3 +220,12 @@ def test_robots_start_in_a_row_behind_the_object():
     assert (start.robot_pos[0, :, 0] < -6.3).all()
     assert start.robot_pos[0, :, 1].tolist() == pytest.approx([-0.45, 0.45])
     assert start.robot_quat[0].tolist() == [[1.0, 0.0, 0.0, 0.0]] * 2
+
+
+def test_a_team_brings_its_robots_along_where_nobody_names_others():
+    task = {"name": "navigate", "team": "pretrained:team2"}
+    assert config.resolve({"task": task}, {})[0].env.model == "physical"
+    named = config.resolve({"task": task, "env": {"model": "reference"}}, {})[0]
+    assert named.env.model == "reference"
+    unknown = config.resolve({"task": {**task, "team": "pretrained:nobody"}}, {})[0]
+    assert unknown.env.model == "reference"
