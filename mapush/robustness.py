@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from harl_mapush.evaluation.measuring import as_csv, headline, measure_all, with
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
 from harl_mapush.process import library_lines
 from harl_mapush.runs import checkpoint, evaluation_worlds
-from mqe.config import ConfigError, flatten, merge, unknown
+from mqe.config import ConfigError, flatten, merge, nested, unknown
 from mqe.registry import TASKS
 
 PROGRAM = "mapush robustness"
@@ -79,7 +80,8 @@ def _main(arguments: Any) -> int:
         check_figure(arguments.figure)
     for flag in ("json", "csv", "figure"):
         config.check_writable(flag, getattr(arguments, flag))
-    over = config.flag_values(arguments)
+    suite = {} if arguments.suite is None else config.load_suite(arguments.suite)
+    over = config.flag_values(argparse.Namespace(**{**vars(arguments), "suite": None}))
     if "seed" in (over.get("runner") or {}):
         raise ConfigError(
             "runner.seed and --seeds exclude each other; use --seeds alone for the episodes' seeds"
@@ -87,7 +89,7 @@ def _main(arguments: Any) -> int:
 
     # All teams are checked before the first is measured.
     teams = [(name, checkpoint.resolve(name)) for name in arguments.checkpoints]
-    tables = [_conditions(folder, arguments.only) for _, folder in teams]
+    tables = [_conditions(folder, arguments.only, suite) for _, folder in teams]
     for conditions in tables:
         _check_settings(over, conditions)
 
@@ -124,8 +126,12 @@ def _main(arguments: Any) -> int:
     return 0
 
 
-def _conditions(folder: Path, only: Sequence[str] | None) -> Mapping[str, Mapping[str, Any]]:
-    """Return the conditions of a checkpoint's task by name, restricted to ``only`` if given."""
+def _conditions(
+    folder: Path, only: Sequence[str] | None, suite: Mapping[str, Any]
+) -> Mapping[str, Mapping[str, Any]]:
+    """Return the conditions of a checkpoint's task by name in the worlds of ``suite``, restricted
+    to ``only`` if given.
+    """
     task = config.resolve(checkpoint.read_config(folder), {})[0].task.name
     known = TASKS[task].conditions
     if not known:
@@ -135,7 +141,21 @@ def _conditions(folder: Path, only: Sequence[str] | None) -> Mapping[str, Mappin
     for name in only or ():
         if name not in known:
             raise ConfigError(f"--only: {unknown('condition', name, known)}")
-    return {name: known[name] for name in only or known}
+    usual = flatten(next(iter(known.values())))
+    return {name: _in_suite(known[name], usual, suite) for name in only or known}
+
+
+def _in_suite(
+    condition: Mapping[str, Any], usual: Mapping[str, Any], suite: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a condition in the worlds of a suite: what it changes of the ``usual`` leaves stays,
+    all else is as the suite says.
+    """
+    found = merge(condition, suite)
+    for key, value in flatten(condition).items():
+        if key not in usual or usual[key] != value:
+            found = merge(found, nested(key, value))
+    return found
 
 
 def _check_settings(over: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> None:

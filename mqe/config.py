@@ -189,10 +189,16 @@ def assignment(text: str) -> dict[str, Any]:
         raise ConfigError(
             f"--set {text!r}: must have the form section.key=value, for instance env.num_envs=64"
         )
-    nested = parse_yaml(value, f"--set {path.strip()}")
-    for key in reversed(keys):
-        nested = {key: nested}
-    return with_present_names(nested)
+    return with_present_names(nested(".".join(keys), parse_yaml(value, f"--set {path.strip()}")))
+
+
+def nested(name: str, value: object) -> dict[str, Any]:
+    """Return a value under its dotted name as nested values."""
+    found = value
+    for key in reversed(name.split(".")):
+        found = {key: found}
+    assert isinstance(found, dict)
+    return found
 
 
 def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:

@@ -87,6 +87,30 @@ def test_conditions_change_what_they_say_and_nothing_else() -> None:
     assert (late.action_latency, late.command_latency) == (0.02, 0.02)
 
 
+def test_in_a_suite_a_condition_changes_what_is_its_own(monkeypatch) -> None:
+    seen = []
+
+    def measured(requests, num_workers, say):
+        seen.extend(request.cfg for request in requests)
+        return iter(())
+
+    monkeypatch.setattr(robustness, "measure_all", measured)
+    words = ["pretrained:team2", "--suite", "pose", "--device", "cpu", "--only"]
+    names = ["separated", "independent", "within 0.5 m", "mass x2"]
+    with pytest.raises(ValueError, match="zip"):
+        robustness.main([*words, *names])
+    apart, independent, within, heavy = seen
+    assert [cfg.task.spawn for cfg in seen] == [
+        "separated",
+        "independent",
+        "separated",
+        "separated",
+    ]
+    assert [cfg.task.success_radius for cfg in seen] == [0.1, 0.1, 0.5, 0.1]
+    assert [cfg.task.success_rest_s for cfg in seen] == [2.0] * 4
+    assert (heavy.env.randomize.object_mass, apart.env.randomize.object_mass) == (2.0, 1.0)
+
+
 def test_a_line_a_condition_with_the_keys_that_are_known(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setitem(APART, "episode_length_s", 0.2)
     lines, table, figure = (tmp_path / name for name in ("r.jsonl", "r.csv", "r.svg"))
