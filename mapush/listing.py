@@ -98,7 +98,10 @@ def _run_line(run: Path) -> str:
         words = f"{label}, {algorithm.get('name')}, seed {runner.get('seed')}"
     except (ConfigError, AttributeError):
         return f"{run}: its {run_folder.CONFIG} is damaged"
-    names = [path.name for _, path in run_folder.checkpoints(run)]
+    try:
+        names = [path.name for _, path in run_folder.checkpoints(run)]
+    except PermissionError as error:
+        return f"{run}: {words}; {error.filename} cannot be read ({error.strerror})"
     success = "none yet"
     with suppress(ConfigError):  # a new run has no curves
         rates = read_run(run).curves.get("mapush/success_rate")

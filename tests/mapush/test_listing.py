@@ -17,6 +17,7 @@ from harl_mapush import config, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.config import other_names
+from harl_mapush.runs import run_folder
 from harl_mapush.runs.checkpoint import actor_file
 from harl_mapush.runs.run_folder import last_checkpoint
 from mapush import cli, completion, listing
@@ -451,3 +452,17 @@ def test_what_is_suggested_exists() -> None:
     assert not {f"{key.partition('.')[0]}.{name}" for name, key in other_names.NAMES.items()} & set(
         known
     )
+
+
+def test_a_run_of_which_nothing_may_be_read_does_not_hide_the_others(
+    run, capsys, monkeypatch
+) -> None:
+    def refuse(folder: Path) -> list[tuple[int, Path]]:
+        raise PermissionError(13, "Permission denied", str(folder / "checkpoints"))
+
+    monkeypatch.setattr(run_folder, "checkpoints", refuse)
+    assert cli.main(["list", str(run.parent)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{run}: cuboid, happo, seed 1; ")
+    assert "cannot be read (Permission denied)" in " ".join(lines[:3])
+    assert "pretrained:cuboid: cuboid, 2 robots (go1)" in lines
