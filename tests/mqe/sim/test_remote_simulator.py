@@ -283,6 +283,18 @@ def test_a_header_of_another_layout_is_refused() -> None:
     os.close(fd)
 
 
+@pytest.mark.parametrize(
+    "text", [b"[" * 50_000, b"1", b"null", b'["ok"]', b"\xff\xfe", b"", b'{"ok": 1']
+)
+def test_a_message_that_is_no_object_breaks_the_protocol(text: bytes) -> None:
+    read_fd, write_fd = os.pipe()
+    os.write(write_fd, protocol._MESSAGE.pack(protocol._MARK, len(text), 0) + text)
+    os.close(write_fd)
+    with pytest.raises(protocol.ProtocolError, match="a message on the pipe that is no"):
+        protocol.Channel(read_fd, -1).receive()
+    os.close(read_fd)
+
+
 def test_text_on_stdout_cannot_corrupt_the_pipe() -> None:
     sim = faulty(step="chatter")
     for _ in range(3):

@@ -136,8 +136,10 @@ class Channel:
             raise ProtocolError(f"bytes on the pipe that are no message: {mark!r}")
         try:
             message = json.loads(self._exactly(length).decode())
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ProtocolError("a message on the pipe that is no JSON") from None
+        if not isinstance(message, dict):
+            raise ProtocolError(f"a message on the pipe that is no object: {message!r:.40}")
         return message, self._exactly(further)
 
     def _exactly(self, count: int) -> bytes:
