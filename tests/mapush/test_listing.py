@@ -320,7 +320,8 @@ def test_fish_completes_commands_flags_settings_and_names(capsys, tmp_path) -> N
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
 
     assert complete("mapush pl") == ["play", "plot"]
-    assert complete("mapush train --preset lap") == ["laptop", "laptop_hasac"]
+    laptops = ["laptop", "laptop_hasac", "laptop_hasac_model"]
+    assert complete("mapush train --preset lap") == laptops
     assert complete("mapush train --set algorithm.clip") == ["algorithm.clip_param="]
 
 

@@ -16,7 +16,11 @@ from mqe.world.randomization import RandomizationCfg
 
 SHIPPED = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir())
 TEAMS = [name for name in SHIPPED if not (pretrained_folder(name) / DESCRIPTION).is_file()]
-OBJECTS = {"team2": "cuboid", "pose": "cuboid"}  # where a team is not named after its object
+OBJECTS = {
+    "team2": "cuboid",
+    "team2_tblock": "tblock",
+    "pose": "cuboid",
+}  # where a team is not named after its object
 NUM_ENVS = 8
 
 
