@@ -74,7 +74,7 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py
 
 $(VENV)/.installed-test: $(VENV)/.torch pyproject.toml setup.py
 	$(PIP) -e '.[test,gpu]'
-	@touch $@ $(VENV)/.installed
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-docs
 
 $(VENV)/.installed-docs: $(VENV)/.torch pyproject.toml setup.py
 	$(PIP) -e '.[docs]'

@@ -45,7 +45,7 @@ __all__ = [
     "register_task",
     "register_termination",
 ]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def __getattr__(name: str) -> Any:

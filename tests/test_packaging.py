@@ -5,6 +5,7 @@ that must stay true.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,26 @@ def test_the_version_stands_once(capsys) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["dynamic"] == ["version"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "mapush.__version__"}
-    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == __version__
+
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    heading = re.search(r"^## \[(\d[\d.]*)\] - (\S+)$", changes, flags=re.MULTILINE)
+    assert heading is not None
+    assert heading[1] == __version__
+    assert heading[2] == str(citation["date-released"])
+    for page in (ROOT / "docs").rglob("*.md"):
+        wheels = re.findall(r"mapush-([\d.]+)-py3", page.read_text(encoding="utf-8"))
+        assert set(wheels) <= {__version__}, page
+
+
+def test_continuous_integration_builds_the_site_strictly() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^docs: .*\n.* mkdocs build --strict$", makefile, flags=re.MULTILINE)
+    assert (ROOT / ".ci/run").read_text(encoding="utf-8").endswith("make test\nmake docs\n")
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
+    runs = [step.get("run", "") for step in workflow["jobs"]["test"]["steps"]]
+    assert [run.split()[-1] for run in runs if run.startswith("make ")] == ["test", "docs"]
 
 
 @pytest.mark.parametrize(
