@@ -15,6 +15,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,8 @@ def check_folder(run: Path, own_id: str, start: Mapping[str, Any]) -> None:
     another process than that of ``start`` resumed the run; OSError if its ``origin.json`` is lost.
     """
     run.stat()  # raises OSError if the folder is gone
+    with suppress(FileNotFoundError), (run / ORIGIN).open("rb"):
+        pass  # raises the OSError of a share that fails
     found, starts = _read(run)
     if not starts:
         raise OSError(errno.ENOENT, f"its {ORIGIN} is gone or damaged")

@@ -251,6 +251,12 @@ def test_a_folder_that_is_no_longer_its_own_is_not_written(
         assert sorted(path.name for path in (elsewhere / "checkpoints").iterdir())[0] == "128"
 
 
+def test_a_share_that_fails_is_not_taken_for_a_lost_origin(tmp_path) -> None:
+    (tmp_path / provenance.ORIGIN).mkdir()
+    with pytest.raises(IsADirectoryError):
+        provenance.check_folder(tmp_path, "own", {})
+
+
 def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError(
