@@ -30,7 +30,8 @@ PROGRAM = "mapush average"
 def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
-        prog=PROGRAM, description="Average the actors of a run's last checkpoints into one team."
+        prog=PROGRAM,
+        description="The average of the actors of a run's last checkpoints, as one team.",
     )
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("target", metavar="OUT_DIR", help="the checkpoint folder to write")

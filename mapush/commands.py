@@ -22,42 +22,42 @@ class Command(NamedTuple):
 
 COMMANDS: Registry[Command] = Registry("command")
 for _name, _target, _help in (
-    ("train", "harl_mapush.train:main", "train a team"),
-    ("test", "harl_mapush.test:main", "measure or watch a trained team"),
-    ("play", "mapush.play:main", "watch a trained team, in a window or on a page"),
-    ("film", "mapush.film:main", "film a team, or several side by side"),
-    ("list", "mapush.listing:main", "list runs and the policies that ship with mapush"),
+    ("train", "harl_mapush.train:main", "training of a team"),
+    ("test", "harl_mapush.test:main", "success rate and other metrics of a team"),
+    ("play", "mapush.play:main", "a team to watch, in a window or on a page"),
+    ("film", "mapush.film:main", "a film of a team, or of several side by side"),
+    ("list", "mapush.listing:main", "runs, and the policies that ship with mapush"),
     (
         "settings",
         "mapush.listing:settings",
-        "list all settings, with default, range and meaning",
+        "settings, with default, range and meaning",
     ),
-    ("report", "mapush.report.command:main", "write a page about runs"),
-    ("plot", "mapush.report.command:plot", "draw the curves of runs"),
+    ("report", "mapush.report.command:main", "a page about runs"),
+    ("plot", "mapush.report.command:plot", "a figure with the curves of runs"),
     (
         "robustness",
         "mapush.robustness:main",
-        "measure a team in worlds that differ from the usual ones",
+        "metrics of a team in worlds that differ from the usual ones",
     ),
-    ("average", "mapush.averaging:main", "average a run's last checkpoints into one team"),
+    ("average", "mapush.averaging:main", "the average of a run's last checkpoints as one team"),
     (
         "export",
         "mapush.export.command:main",
-        "write a trained team as ONNX, with a description of every number",
+        "a trained team as ONNX, with a description of every number",
     ),
     (
         "import",
         "mapush.importing:main",
-        "turn policies and task files of MAPush into runs and run files",
+        "runs and run files from policies and task files of MAPush",
     ),
-    ("sweep", "mapush.sweep.command:main", "train over a space of settings and rank them"),
+    ("sweep", "mapush.sweep.command:main", "trainings over a space of settings, and their ranking"),
     (
         "completion",
         "mapush.completion:main",
-        "print a script that completes commands and settings in a shell",
+        "a script that completes commands and settings in a shell",
     ),
-    ("capacity", "mapush.capacity:main", "print how many worlds this machine's memory holds"),
-    ("doctor", "mapush.doctor.command:main", "check this machine, step by step"),
+    ("capacity", "mapush.capacity:main", "the number of worlds that this machine's memory holds"),
+    ("doctor", "mapush.doctor.command:main", "a check of this machine, step by step"),
 ):
     COMMANDS.register(_name, Command(_target, _help, _name in ("train", "test")))
 

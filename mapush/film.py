@@ -29,7 +29,8 @@ _MOST_TEAMS = 9
 def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
-        prog=PROGRAM, description="Film a team, or several side by side with a tile for each."
+        prog=PROGRAM,
+        description="A film of a team, or of several side by side with a tile for each.",
     )
     parser.add_argument(
         "teams",

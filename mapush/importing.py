@@ -24,7 +24,7 @@ KINDS = ("openrl", "config")
 def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
-        prog=PROGRAM, description="Convert files of MAPush to files of this project."
+        prog=PROGRAM, description="Runs and run files of this project from files of MAPush."
     )
     parser.add_argument(
         "kind", metavar="KIND", help="openrl (trained policies) or config (task/*/config.py)"

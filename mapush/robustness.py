@@ -27,7 +27,7 @@ DIGITS = 5  # significant digits in JSON lines
 def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
-        prog=PROGRAM, description="Measure teams in worlds that differ from the usual ones."
+        prog=PROGRAM, description="Metrics of teams in worlds that differ from the usual ones."
     )
     parser.add_argument(
         "checkpoints",

@@ -51,7 +51,7 @@ def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
         prog=PROGRAM,
-        description="Check this machine step by step, up to the first step that fails.",
+        description="A check of this machine, step by step, up to the first step that fails.",
     )
     parser.add_argument("--preset", metavar="NAME", help="preset of the run for the check")
     parser.add_argument(

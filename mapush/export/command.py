@@ -62,7 +62,7 @@ def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
         prog=PROGRAM,
-        description="Write a trained team or gait as ONNX, with a description of every number.",
+        description="A trained team or gait as ONNX, with a description of every number.",
     )
     parser.add_argument(
         "checkpoint",

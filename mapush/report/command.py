@@ -69,7 +69,7 @@ _STYLE = (
 
 def make_parser(program: str = PROGRAM) -> config.Parser:
     """Build the command line of ``mapush report`` or ``mapush plot``."""
-    words = "Write a page about runs." if program == PROGRAM else "Draw the curves of runs."
+    words = "A page about runs." if program == PROGRAM else "A figure with the curves of runs."
     parser = config.Parser(prog=program, description=words)
     parser.add_argument(
         "runs",
@@ -99,12 +99,12 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
         parser.add_argument(
             "--no_baselines",
             action="store_true",
-            help="leave out the task's scripted policies on the same starts",
+            help="page without the task's scripted policies on the same starts",
         )
         parser.add_argument(
             "--no_films",
             action="store_true",
-            help="leave out the films, one for each curve",
+            help="page without the films, one for each curve",
         )
     return parser
 

@@ -47,7 +47,7 @@ _PARTS = ("optuna", "matplotlib")
 def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
-        prog=PROGRAM, description="Train over a space of settings and rank them."
+        prog=PROGRAM, description="Trainings over a space of settings, and their ranking."
     )
     parser.add_argument(
         "space",

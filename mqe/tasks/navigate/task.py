@@ -52,7 +52,7 @@ _SPACING = 0.9  # [m] between the robots of a row
 class NavigateCfg(TermCfg):
     """The navigation task: the team, its maps, the planner, rewards and the end of episodes."""
 
-    name: str = option("go1push_upper", "which task", choices=("go1push_upper",))
+    name: str = option("go1push_upper", "name of the task", choices=("go1push_upper",))
     team: str = option(
         "pretrained:cuboid", "frozen team that pushes: a run, a checkpoint or pretrained:NAME"
     )
@@ -68,25 +68,32 @@ class NavigateCfg(TermCfg):
         0.75, "largest shift of the sub-goal along x and y by an action [m]", min=0.0, max=10.0
     )
     decision_period: int = option(
-        25, "control steps (50 Hz) that a sub-goal is held", min=1, max=1000
+        25, "number of control steps (50 Hz) that a sub-goal is held", min=1, max=1000
     )
     num_observed_obstacles: int = option(
         6, "number of nearest obstacles that the agent observes", min=0, max=64
     )
     episode_length_s: float = option(120.0, "time limit [s]", min=0.02, max=1e6)
     success_radius: float = option(
-        1.0, "success: the object's origin is nearer to the goal than this [m]", min=1e-3, max=10.0
+        1.0,
+        "distance of the object's origin from the goal below which it is success [m]",
+        min=1e-3,
+        max=10.0,
     )
     failures_end: bool = option(
-        True, "a fall, a collapse or a collision ends the episode; the reference's go on"
+        True,
+        "end of the episode at a fall, a collapse or a collision; false: it continues, as the reference's",
     )
     rewards: str = option("default", "reward preset", choices=tuple(PRESETS))
     observation: str = option(
-        "default", "the plan's frame, or the reference's world coordinates", choices=tuple(OBSERVED)
+        "default",
+        "coordinates of observations: the plan's frame, or the reference's world coordinates",
+        choices=tuple(OBSERVED),
     )
     actions: str = option(
         "shift",
-        "actions shift the planned sub-goal, or place it anywhere in the arena as the reference's",
+        "meaning of actions: a shift of the planned sub-goal, or a sub-goal anywhere in the "
+        "arena as the reference's",
         choices=ACTIONS,
     )
 

@@ -56,8 +56,8 @@ _ACTION_SIGNS = (1.0, -1.0, -1.0)  # of vx, vy and yaw rate in a mirror that swa
 class PushCfg(TermCfg):
     """The push task: what is pushed, what robots see, the rewards, how episodes start and end."""
 
-    name: str = option("go1push_mid", "which task", choices=("go1push_mid",))
-    object: str = option("cuboid", "what is pushed", choices=OBJECTS)
+    name: str = option("go1push_mid", "name of the task", choices=("go1push_mid",))
+    object: str = option("cuboid", "object that the team pushes", choices=OBJECTS)
     object_mass: float | None = option(
         None, "mass of the object [kg]; null: its own", min=1e-3, max=1e4
     )
@@ -76,13 +76,13 @@ class PushCfg(TermCfg):
         1.0, "factor on the object's length along y, or on its radius", min=0.05, max=10.0
     )
     gait: str | tuple[str, ...] | None = option(
-        None, "the frozen policy that walks, or one per robot; null: that of each robot's kind"
+        None, "frozen policy that walks, or one per robot; null: that of each robot's kind"
     )
     rewards: str = option("default", "reward preset", choices=tuple(PRESETS))
     observation: str = option(
         "sincos",
-        "angles as sine and cosine, or in [0, 2 pi), or sets of robots and of points of the "
-        "object's outline, for teams of any size",
+        "form of observations: angles as sine and cosine, or in [0, 2 pi), or sets of robots "
+        "and of points of the object's outline, for teams of any size",
         choices=tuple(OBSERVED),
     )
     max_robots: int = option(
@@ -96,10 +96,12 @@ class PushCfg(TermCfg):
         max=1.0,
     )
     state_type: str = option(
-        "EP", "one critic state per environment, or one per agent", choices=("EP", "FP")
+        "EP",
+        "number of critic states: one per environment (EP), or one per agent (FP)",
+        choices=("EP", "FP"),
     )
     spawn: str = option(
-        "separated", "robots spawned apart, or anywhere on the ring", choices=SPAWNS
+        "separated", "places of robots at spawn: apart, or anywhere on the ring", choices=SPAWNS
     )
     close_share: float = option(
         0.0, "share of starts with two robots almost touching", min=0.0, max=1.0
@@ -111,14 +113,18 @@ class PushCfg(TermCfg):
         (1.5, 3.0), "range of the goal's distance at spawn [m]", above=0.0
     )
     decision_period: int = option(
-        1, "control steps (50 Hz) that a command is held", min=1, max=1000
+        1, "number of control steps (50 Hz) that a command is held", min=1, max=1000
     )
     episode_length_s: float = option(20.0, "time limit [s]", min=0.02, max=1e6)
     success_radius: float = option(
-        1.0, "success: the object's origin is nearer to the goal than this [m]", min=1e-3, max=100.0
+        1.0,
+        "distance of the object's origin from the goal below which it is success [m]",
+        min=1e-3,
+        max=100.0,
     )
     success_ends: bool = option(
-        True, "success ends the episode, and pays the term reach; else it may be left again"
+        True,
+        "end of the episode at success, with the reward reach; false: the goal may be left again",
     )
     success_heading: float | None = option(
         None,
@@ -145,20 +151,22 @@ class PushCfg(TermCfg):
         "set",
     )
     roll_limit: float = option(
-        ROLL_LIMIT, "a trunk rolled further has fallen [rad]", min=0.01, max=2.0 * math.pi
+        ROLL_LIMIT, "roll of a trunk beyond which it has fallen [rad]", min=0.01, max=2.0 * math.pi
     )
     pitch_limit: float = option(
         PITCH_LIMIT,
-        "a trunk pitched further has fallen [rad]; the reference's 1.6 never ends",
+        "pitch of a trunk beyond which it has fallen [rad]; the reference's 1.6 is never reached",
         min=0.01,
         max=2.0 * math.pi,
     )
-    collapse_ends: bool = option(True, "a robot that lies or kneels for a while ends the episode")
+    collapse_ends: bool = option(True, "end of the episode when a robot lies or kneels for a while")
     action_scale: tuple[float, float, float] = option(
         (0.5, 0.5, 0.5), "command at action 1: vx, vy [m/s], yaw rate [rad/s]", min=1e-3, max=1.0
     )
     inertia: str = option(
-        "physical", "the object's inertia, or the reference's placeholder", choices=INERTIAS
+        "physical",
+        "inertia of the object: its own, or the reference's placeholder",
+        choices=INERTIAS,
     )
 
     def __post_init__(self) -> None:

@@ -55,7 +55,7 @@ GET_UP_TIME = 2.0
 class VelocityCfg(TermCfg):
     """Commands, disturbances and rewards of the gait's training."""
 
-    name: str = option("go1_velocity", "which task", choices=("go1_velocity",))
+    name: str = option("go1_velocity", "name of the task", choices=("go1_velocity",))
     episode_length_s: float = option(20.0, "time limit [s]", min=STEP_DT, max=160.0)
     max_command: tuple[float, float, float] = option(
         (0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate|", min=0.0, max=10.0
@@ -78,7 +78,7 @@ class VelocityCfg(TermCfg):
         max=1e4,
     )
     floor_friction: tuple[float, float] = option(
-        (0.48, 0.65), "range over worlds", min=1e-3, max=10.0
+        (0.48, 0.65), "range of the floor's friction over worlds", min=1e-3, max=10.0
     )
 
     def __post_init__(self) -> None:
