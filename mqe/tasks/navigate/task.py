@@ -82,7 +82,8 @@ class NavigateCfg(TermCfg):
     )
     failures_end: bool = option(
         True,
-        "end of the episode at a fall, a collapse or a collision; false: it continues, as the reference's",
+        "end of the episode at a fall, a collapse or a collision; false: it continues, as the "
+        "reference's",
     )
     rewards: str = option("default", "reward preset", choices=tuple(PRESETS))
     observation: str = option(
