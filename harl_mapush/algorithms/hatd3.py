@@ -70,6 +70,14 @@ class Hatd3(OffPolicy):
         targets, pairs = targets_of(self.unique_actors, self.optimizers)
         self.target_actors = targets * self.num_agents if self.cfg.share_param else targets
         self.targets += pairs
+        num_moves = 1
+        if self.cfg.share_param:
+            num_moves = self.formulas.num_shared_target_moves(self.num_agents)
+        self._repeated_moves = pairs * (num_moves - 1)
+
+    @property
+    def target_moves(self) -> list[tuple[Tensor, Tensor]]:
+        return [*self.targets, *self._repeated_moves]
 
     # Acting
 

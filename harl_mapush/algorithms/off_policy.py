@@ -77,6 +77,8 @@ class OffPolicy(ABC):
         self.ranks = ranks
         self.formulas = FORMULAS[self.cfg.compat](ranks)
         _check_settings(self.cfg, network, spec, self.formulas, ranks)
+        if self.follows_first_critic:
+            cfg = self.cfg = self.formulas.deterministic(self.cfg)
 
         # Sizes
         self.num_agents = spec.num_agents
@@ -129,6 +131,11 @@ class OffPolicy(ABC):
     def unique_actors(self) -> list[Any]:
         """The actors without repetition: one if it is shared."""
         return self.actors[:1] if self.cfg.share_param else self.actors
+
+    @property
+    def target_moves(self) -> list[tuple[Tensor, Tensor]]:
+        """Targets and their sources, once for every move of an update."""
+        return self.targets
 
     # Differences between algorithms
 
@@ -314,7 +321,7 @@ class OffPolicy(ABC):
         metrics = self._update_critic(batch)
         if order:
             metrics |= self._update_actors(batch, order)
-            for target, source in self.targets:
+            for target, source in self.target_moves:
                 td.move_towards(target, source, self.cfg.polyak)
         return metrics
 
@@ -327,13 +334,18 @@ class OffPolicy(ABC):
         outputs = self.critic(batch.state, self._joint(batch.actions.unbind(1)))
 
         # Errors of both critics.
-        weights = batch.active if self.num_views > 1 and cfg.use_policy_active_masks else None
+        weights = None
+        second_share = 1.0
+        if self.num_views > 1 and cfg.use_policy_active_masks:
+            weights = self.formulas.critic_weights(batch.active)
+            second_share = self.formulas.second_critic_share(cfg, batch.active)
         if self.support is not None:
             errors = td.cross_entropy(outputs, target)
         else:
             huber_delta = cfg.huber_delta if cfg.use_huber_loss else None
             errors = td.huber(outputs.squeeze(-1) - target, huber_delta)
-        loss = td.weighted_mean(errors[0], weights) + td.weighted_mean(errors[1], weights)
+        loss = td.weighted_mean(errors[0], weights)
+        loss = loss + second_share * td.weighted_mean(errors[1], weights)
 
         norm = _step(self.critic_optimizer, loss, cfg.max_grad_norm, weights)
         return {

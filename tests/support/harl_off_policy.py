@@ -76,7 +76,10 @@ def build(record: Mapping[str, Any]) -> Hasac | Hatd3:
     network["hidden_sizes"] = tuple(network["hidden_sizes"])
     agents = env["n_agents"]
     spec = TeamSpec(
-        (env["obs_dim"],) * agents, (env["act_dim"],) * agents, env["share_obs_dim"], "EP"
+        (env["obs_dim"],) * agents,
+        (env["act_dim"],) * agents,
+        env["share_obs_dim"],
+        _state_type(record),
     )
     cfg: Any = entry.cfg
     algorithm = entry.cls(cfg(compat="harl", warmup=0, **settings), NetworkCfg(**network), spec)
@@ -96,9 +99,9 @@ def replay(record: Mapping[str, Any], stage: int) -> dict[str, float]:
         batch = ring.look_up(update["index"])
         theirs = update["batch"]
         pairs = [
-            (batch.returns, theirs["reward"]),
-            (batch.next_state, theirs["next_share_obs"]),
-            (batch.discount, theirs["gamma"] * (1.0 - theirs["term"])),
+            (batch.returns, _by_row(theirs["reward"], batch.returns)),
+            (batch.next_state, _by_row(theirs["next_share_obs"], batch.next_state)),
+            (batch.discount, (theirs["gamma"] * (1.0 - theirs["term"]))[: len(batch.discount)]),
         ]
         sizes["batch"] = max(sizes["batch"], *(_distance(ours, other) for ours, other in pairs))
         noise = list(update["noise"])
@@ -106,6 +109,16 @@ def replay(record: Mapping[str, Any], stage: int) -> dict[str, float]:
         algorithm.draw_order = lambda order=tuple(update["agent_order"]): order  # type: ignore[method-assign]
         algorithm.learn(batch)
     return sizes | compare(algorithm, recorded["post"])
+
+
+def _state_type(record: Mapping[str, Any]) -> str:
+    return record["env"].get("state_type", "EP")
+
+
+def _by_row(theirs: Tensor, ours: Tensor) -> Tensor:
+    """Return upstream's agent-major rows (G B, ...) in the shape of our own (B, G, ...)."""
+    num_rows, num_views = ours.shape[:2]
+    return theirs.reshape(num_views, num_rows, -1).transpose(0, 1).reshape(ours.shape)
 
 
 def load_ring(algorithm: Hasac | Hatd3, record: Mapping[str, Any]) -> RingReplay:
@@ -116,7 +129,9 @@ def load_ring(algorithm: Hasac | Hatd3, record: Mapping[str, Any]) -> RingReplay
     rows = ring.shape.num_rows
 
     def side_by_side(*parts: Tensor | list[Tensor]) -> Tensor:
-        tensors = [x for part in parts for x in (part if isinstance(part, list) else [part])]
+        tensors = [
+            x.flatten(1) for part in parts for x in (part if isinstance(part, list) else [part])
+        ]
         return torch.cat(tensors, dim=1).view(rows, envs, -1)
 
     ring.here.copy_(
@@ -127,7 +142,7 @@ def load_ring(algorithm: Hasac | Hatd3, record: Mapping[str, Any]) -> RingReplay
     ring.there.copy_(side_by_side(buffer["next_obs"], buffer["next_share_obs"]))
     ring.rewards.copy_(side_by_side(buffer["rewards"]))
     flags = buffer["dones"] * _DONE + buffer["terms"] * _TERMINATED + _VALID
-    ring.flags.copy_(flags.view(rows, envs))
+    ring.flags.copy_(flags.view(rows, envs, -1)[..., 0])  # FP agents end together in recordings
     ring.newest.fill_((buffer["idx"] // envs - 1) % rows)
     return ring
 
@@ -139,7 +154,7 @@ def load_learner(algorithm: Hasac | Hatd3, state: Mapping[str, Any]) -> None:
         algorithm.optimizers,
         state["actor"],
         state["actor_optim"],
-        strict=True,
+        strict=not algorithm.cfg.share_param,
     ):
         actor.load_state_dict(saved)
         _load_adam(optimizer, adam)
@@ -153,22 +168,21 @@ def load_learner(algorithm: Hasac | Hatd3, state: Mapping[str, Any]) -> None:
         algorithm.temperatures.log_alpha.data.copy_(state["log_alpha"])
         for name, saved in state["alpha_optim"].items():
             getattr(algorithm.alpha_optimizer, name).copy_(saved)
-        algorithm.alpha_optimizer.step_count.fill_(state["actor_optim"][0]["step"])
+        algorithm.alpha_optimizer.step_count.fill_(state["critic_optim"]["step"])
     if state["value_norm"] is not None:
         algorithm.normalizer.load_state_dict(state["value_norm"])
 
 
 def compare(algorithm: Hasac | Hatd3, state: Mapping[str, Any]) -> dict[str, float]:
     """Return the largest difference of every part from a recorded state."""
+    is_shared = algorithm.cfg.share_param
     pairs: dict[str, list[tuple[Tensor, Tensor]]] = {
         "actors": [
-            p
-            for a, s in zip(algorithm.unique_actors, state["actor"], strict=True)
-            for p in _pairs(a, s)
+            p for a, s in zip(algorithm.actors, state["actor"], strict=True) for p in _pairs(a, s)
         ],
         "actors' Adam": [
             p
-            for o, s in zip(algorithm.optimizers, state["actor_optim"], strict=True)
+            for o, s in zip(algorithm.optimizers, state["actor_optim"], strict=not is_shared)
             for p in _adam_pairs(o, s)
         ],
         "critics": _twin_pairs(algorithm.critic, state["critic"]),

@@ -22,6 +22,7 @@ from gymnasium.spaces import Box
 from harl.algorithms.actors import ALGO_REGISTRY
 from harl.algorithms.critics import CRITIC_REGISTRY
 from harl.common.buffers.off_policy_buffer_ep import OffPolicyBufferEP
+from harl.common.buffers.off_policy_buffer_fp import OffPolicyBufferFP
 from harl.common.valuenorm import ValueNorm
 from harl.runners.off_policy_ha_runner import OffPolicyHARunner
 from harl.runners.off_policy_ma_runner import OffPolicyMARunner
@@ -80,16 +81,40 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "hatd3_2a": ("hatd3", {}, NOISY),
     "matd3_2a": ("matd3", {}, NOISY | {"policy_freq": 1}),
 }
+# cases that are compared without a file
+SHARED = {"share_param": True}
+PLAIN = {"use_huber_loss": False}
+UNMASKED = {"use_policy_active_masks": False}
+LIVE_CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "hatd3_shared": ("hatd3", {}, NOISY | SHARED, "EP"),
+    "matd3_shared": ("matd3", {}, NOISY | SHARED, "EP"),
+    "hatd3_settings_without_effect": (
+        "hatd3",
+        {"use_valuenorm": True},
+        NOISY | {"use_huber_loss": True, "huber_delta": 0.1},
+        "EP",
+    ),
+    "hasac_shared": ("hasac", {}, SOFT | SHARED, "EP"),
+    "hasac_unmasked": ("hasac", {"use_valuenorm": True}, SOFT | UNMASKED, "EP"),
+    "hasac_fp": ("hasac", {}, SOFT, "FP"),
+    "hasac_fp_value_norm": ("hasac", {"use_valuenorm": True}, SOFT, "FP"),
+    "hasac_fp_squares": ("hasac", {}, SOFT | PLAIN, "FP"),
+    "hasac_fp_unmasked": ("hasac", {}, SOFT | UNMASKED, "FP"),
+}
 
 
 def record(case: str) -> dict[str, Any]:
     """Run one case."""
-    algo, train, settings = CASES[case]
+    if case in LIVE_CASES:
+        algo, train, settings, state_type = LIVE_CASES[case]
+    else:
+        algo, train, settings = CASES[case]
+        state_type = "EP"
     config = {"train": TRAIN | train, "model": dict(MODEL), "algo": ALGO | settings}
     torch.manual_seed(1)
     np.random.seed(7)
-    runner = make_runner(algo, config)
-    fill(runner.buffer, np.random.default_rng(2))
+    runner = make_runner(algo, config, state_type)
+    fill(runner.buffer, np.random.default_rng(2), state_type)
     stages = []
     for _ in range(NUM_STAGES):
         stage: dict[str, Any] = {"pre": learner(runner), "updates": []}
@@ -132,13 +157,14 @@ def record(case: str) -> dict[str, Any]:
             "obs_dim": OBS,
             "share_obs_dim": STATE,
             "act_dim": ACTION,
+            "state_type": state_type,
         },
         "buffer": arrays | {"idx": buffer.idx, "cur_size": buffer.cur_size},
         "stages": stages,
     }
 
 
-def make_runner(algo: str, config: dict[str, Any]) -> Any:
+def make_runner(algo: str, config: dict[str, Any], state_type: str) -> Any:
     """Put together what upstream's ``train`` works on, without its environments and folders."""
     kind = OffPolicyMARunner if algo.startswith("ma") else OffPolicyHARunner
     runner = object.__new__(kind)
@@ -148,13 +174,17 @@ def make_runner(algo: str, config: dict[str, Any]) -> Any:
     runner.algo_args = config
     runner.device = torch.device("cpu")
     runner.num_agents = AGENTS
-    runner.state_type = "EP"
+    runner.state_type = state_type
     runner.total_it = 0
     runner.fixed_order = merged["fixed_order"]
     runner.policy_freq = merged.get("policy_freq", 1)
-    runner.actor = [ALGO_REGISTRY[algo](merged, obs, action) for _ in range(AGENTS)]
-    runner.critic = CRITIC_REGISTRY[algo](merged, state, [action] * AGENTS, AGENTS, "EP")
-    runner.buffer = OffPolicyBufferEP(merged, state, AGENTS, [obs] * AGENTS, [action] * AGENTS)
+    if merged["share_param"]:
+        runner.actor = [ALGO_REGISTRY[algo](merged, obs, action)] * AGENTS
+    else:
+        runner.actor = [ALGO_REGISTRY[algo](merged, obs, action) for _ in range(AGENTS)]
+    runner.critic = CRITIC_REGISTRY[algo](merged, state, [action] * AGENTS, AGENTS, state_type)
+    buffer = OffPolicyBufferFP if state_type == "FP" else OffPolicyBufferEP
+    runner.buffer = buffer(merged, state, AGENTS, [obs] * AGENTS, [action] * AGENTS)
     runner.value_normalizer = ValueNorm(1) if merged["use_valuenorm"] else None
     runner.alpha = [merged.get("alpha")] * AGENTS
     if merged.get("auto_alpha"):  # as upstream's base runner makes them
@@ -167,12 +197,15 @@ def make_runner(algo: str, config: dict[str, Any]) -> Any:
     return runner
 
 
-def fill(buffer: OffPolicyBufferEP, rng: np.random.Generator) -> None:
+def fill(
+    buffer: OffPolicyBufferEP | OffPolicyBufferFP, rng: np.random.Generator, state_type: str
+) -> None:
     """Insert more rows than fit, with terminations, time-outs and dead agents."""
 
     def normal(*shape: int) -> np.ndarray:
         return rng.normal(size=shape).astype(np.float32)
 
+    views = (AGENTS,) if state_type == "FP" else ()
     for _ in range(ROWS + 11):
         done = rng.random((ENVS, 1)) < 0.15
         term = done & (rng.random((ENVS, 1)) < 0.5)
@@ -181,15 +214,15 @@ def fill(buffer: OffPolicyBufferEP, rng: np.random.Generator) -> None:
         actions = [np.tanh(normal(ENVS, ACTION)) for _ in range(AGENTS)]
         buffer.insert(
             (
-                normal(ENVS, STATE),
+                normal(ENVS, *views, STATE),
                 obs,
                 actions,
                 None,
-                normal(ENVS, 1),
-                done,
+                normal(ENVS, *views, 1),
+                np.broadcast_to(done.reshape(ENVS, *[1 for _ in views], 1), (ENVS, *views, 1)),
                 valid,
-                term,
-                normal(ENVS, STATE),
+                np.broadcast_to(term.reshape(ENVS, *[1 for _ in views], 1), (ENVS, *views, 1)),
+                normal(ENVS, *views, STATE),
                 following,
                 None,
             )

@@ -46,7 +46,23 @@ class OffPolicyFormulas:
         """Return the weights (B,) of a deterministic actor's loss."""
         return weights
 
+    def num_shared_target_moves(self, num_agents: int) -> int:
+        """Return how often an update moves the target of an actor that all agents share."""
+        return 1
+
     # Critics
+
+    def deterministic(self, cfg: OffPolicyCfg) -> OffPolicyCfg:
+        """Return the settings as the critics of deterministic actors heed them."""
+        return cfg
+
+    def critic_weights(self, active: Tensor) -> Tensor | None:
+        """Return the weights (B, A) of the critics' errors from active (B, A), for FP states."""
+        return active
+
+    def second_critic_share(self, cfg: OffPolicyCfg, active: Tensor) -> float:
+        """Return the weight of the second critic's loss for active (B, A) and FP states."""
+        return 1.0
 
     def normalizer(self, cfg: OffPolicyCfg) -> nn.Module:
         """Build the normaliser of rewards or values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,23 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
 
     def actor_weights(self, weights: Tensor | None) -> None:
         return None
+
+    def num_shared_target_moves(self, num_agents: int) -> int:
+        return num_agents
+
+    def deterministic(self, cfg: OffPolicyCfg) -> OffPolicyCfg:
+        # Upstream's critics of deterministic actors know neither.
+        return replace(cfg, use_value_norm=False, use_huber_loss=False)
+
+    def critic_weights(self, active: Tensor) -> None:
+        # Upstream multiplies a loss that is a mean already, so that its masks have no effect.
+        return None
+
+    def second_critic_share(self, cfg: OffPolicyCfg, active: Tensor) -> float:
+        if not cfg.use_huber_loss:
+            return 1.0
+        # Upstream takes a mean over the masks where the first critic's loss has a sum.
+        return 1.0 / (active.numel() * self.ranks.size)
 
     def normalizer(self, cfg: OffPolicyCfg) -> nn.Module:
         return ValueNorm()

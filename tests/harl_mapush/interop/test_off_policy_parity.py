@@ -30,6 +30,31 @@ def test_recorded_updates_agree(name: str, stage: int) -> None:
     assert {part: size for part, size in replayed(name, stage).items() if size > TOLERANCE} == {}
 
 
+LIVE_CASES = [
+    "hatd3_shared",
+    "matd3_shared",
+    "hatd3_settings_without_effect",
+    "hasac_shared",
+    "hasac_unmasked",
+    "hasac_fp",
+    "hasac_fp_value_norm",
+    "hasac_fp_squares",
+    "hasac_fp_unmasked",
+]
+
+
+@pytest.mark.parametrize("case", LIVE_CASES)
+def test_shared_actors_and_states_of_each_agent_agree_with_an_installed_harl(case: str) -> None:
+    pytest.importorskip("harl")
+    from tests.support import record_off_policy  # it imports HARL
+
+    assert list(record_off_policy.LIVE_CASES) == LIVE_CASES
+    record = record_off_policy.record(case)
+    for stage in (0, 1):
+        differences = harl_off_policy.replay(record, stage)
+        assert {part: size for part, size in differences.items() if size > TOLERANCE} == {}
+
+
 def test_every_algorithm_of_upstreams_that_is_here_is_recorded_in_both_orders() -> None:
     records = [harl_off_policy.read(path) for path in RECORDINGS]
     assert {record["meta"]["algo"] for record in records} == {"hasac", "hatd3", "matd3"}
