@@ -19,6 +19,7 @@ from harl_mapush.runs.run_folder import LOGS
 
 _MOST_BYTES = 64 * 2**20  # limit of points that wait to be written; the oldest are dropped first
 _INTERVAL_S = 10.0  # between two writes
+_PREFIX = "events.out.tfevents."  # of a file's name
 _numbers = itertools.count()
 
 
@@ -43,6 +44,7 @@ class Curves:
         self._num_lost = 0
         self._is_failing = False
         self._written_at = time.monotonic()
+        self._clock = time.time() - self._written_at  # of a time on the monotonic clock
 
     def add(self, scalars: Mapping[str, float], step: int) -> None:
         """Add one point to each curve."""
@@ -51,7 +53,7 @@ class Curves:
 
     def add_summary(self, summary: Summary, step: int = 0) -> None:
         """Add any other summary that TensorBoard can show."""
-        self._waiting.append(_record(Event(wall_time=time.time(), step=step, summary=summary)))
+        self._waiting.append(_record(Event(wall_time=self._now(), step=step, summary=summary)))
         self._num_bytes += len(self._waiting[-1])
         while self._num_bytes > _MOST_BYTES:
             self._num_bytes -= len(self._waiting.popleft())
@@ -113,7 +115,7 @@ class Curves:
             self._close_file()
         if self._descriptor is None:
             name = (
-                f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}."
+                f"{_PREFIX}{self._begin():010d}.{socket.gethostname()}."
                 f"{os.getpid()}.{next(_numbers)}"
             )
             # Older runs have a folder for logs. The run's own folder is not made again: it may
@@ -124,13 +126,28 @@ class Curves:
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         return self._descriptor
 
+    def _begin(self) -> int:
+        """Return the time in the next file's name [s], later than in all others here.
+
+        TensorBoard reads files in the order of their names. If the clock was set back between two
+        sessions of a run, the points of the later one would count as replaced.
+        """
+        names = [path.name for path in self._folder.glob(f"{_PREFIX}*")]
+        found = [name.removeprefix(_PREFIX).partition(".")[0] for name in names]
+        latest = max((int(text) for text in found if text.isdecimal()), default=0)
+        return max(int(self._now()), latest + 1)
+
+    def _now(self) -> float:
+        """Return the time [s] by a clock that does not jump while the run trains."""
+        return self._clock + time.monotonic()
+
     def _header(self) -> bytes:
-        version = _record(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        version = _record(Event(wall_time=self._now(), file_version="brain.Event:2"))
         if self._purge_step is None:
             return version
         start = SessionLog(status=SessionLog.START)
         return version + _record(
-            Event(wall_time=time.time(), step=self._purge_step, session_log=start)
+            Event(wall_time=self._now(), step=self._purge_step, session_log=start)
         )
 
     def _close_file(self) -> None:

@@ -6,6 +6,7 @@ import base64
 import html
 import importlib
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -270,6 +271,9 @@ def _writable(name: str, *suffixes: str) -> Path:
     if path.is_dir():
         raise ConfigError(f"--out {name!r}: is a folder; name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
+    place = path if path.exists() else path.parent
+    if not os.access(place, os.W_OK):
+        raise ConfigError(f"--out {name!r}: {place} cannot be written; name another file")
     return path
 
 

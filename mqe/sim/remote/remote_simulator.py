@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError
+from mqe.config import ConfigError, printable
 from mqe.sim.remote.worker.protocol import (
     MAX_ROWS,
     VERSION,
@@ -134,7 +134,10 @@ class ProcessSimulator:
             "scene": scene,
         }
         try:
-            self.versions: dict[str, str] = self._ask(message)["versions"]
+            answer = self._ask(message)
+            if not isinstance(answer.get("versions"), dict):
+                self._fail("does not keep the protocol (its answer to 'open' has no versions)")
+            self.versions: dict[str, str] = answer["versions"]
         except BaseException:
             self.close()
             raise
@@ -285,6 +288,9 @@ class ProcessSimulator:
             self._timeout = self._step_timeout if self._is_started else self._start_timeout
         try:
             if message["do"] == "step":
+                # A second answer to the last message would be taken for the answer to this one.
+                if any(event & select.POLLIN for _, event in self._polls[self._fds[0]].poll(0)):
+                    raise ProtocolError("an answer to no question")
                 self._channel.send_step(message["steps"], message["rows"])
             else:
                 self._channel.send(message, payload)
@@ -299,6 +305,10 @@ class ProcessSimulator:
             self._fail(f"refuses: {answer['refused']}", has_words=False)
         if "error" in answer:
             self._fail(f"failed in {self._doing!r}: {answer['error']}", has_words=False)
+        if answer.get("ok") != message["do"]:
+            self._fail(
+                f"does not keep the protocol (no answer to {message['do']!r}: {answer!r:.40})"
+            )
         return answer
 
     def _wait(self, fd: int) -> None:
@@ -334,7 +344,7 @@ class ProcessSimulator:
         hint = next((hint for sign, hint in self._spec.hints if sign in said or sign in what), "")
         line = f"sim.name={self._spec.name}: its process ({self._python}) {what}"
         line += f"; its last words: {words}" if words else ""
-        self._error = SimulatorError(line + (f"; {hint}" if hint else ""))
+        self._error = SimulatorError(printable(line + (f"; {hint}" if hint else "")))
         raise self._error from None
 
     def _end(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -210,6 +211,14 @@ def test_bad_input_is_one_line(tmp_path, capsys, argv, words) -> None:
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_a_run_is_read(
+    tmp_path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)
+    assert cli.main(["report", "no/such/run", "--out", str(tmp_path / "x.html")]) == 2
+    assert f"{tmp_path} cannot be written; name another file" in capsys.readouterr().err
 
 
 def test_without_the_extra_a_line_names_it(tmp_path, capsys, monkeypatch) -> None:

@@ -295,6 +295,40 @@ def test_a_message_that_is_no_object_breaks_the_protocol(text: bytes) -> None:
     os.close(read_fd)
 
 
+def message(text: bytes) -> bytes:
+    return protocol._MESSAGE.pack(protocol._MARK, len(text), 0) + text
+
+
+DONE = protocol._MESSAGE.pack(protocol._DONE, 0, 0)
+OPENED = message(b'{"ok": "open", "versions": {}}')
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        (message(b"{}"), "(no answer to 'open': {})"),
+        (DONE, "(no answer to 'open': {'ok': 'step'})"),
+        (message(b'{"ok": "open"}'), "(its answer to 'open' has no versions)"),
+        (message(b'{"ok": "open", "versions": [1]}'), "(its answer to 'open' has no versions)"),
+        (OPENED + DONE, "(an answer to no question)"),
+        (OPENED + message(b'{"x": 1}'), "(an answer to no question)"),
+        (message(b'{"refused": "\\u001b]0;x\\n"}'), "refuses: \\x1b]0;x\\n"),
+    ],
+)
+def test_a_worker_that_answers_something_else_is_one_line(
+    answers: bytes, says: str, tmp_path, monkeypatch
+) -> None:
+    peer = tmp_path / "peer.py"
+    peer.write_text(
+        "import os, sys\n"
+        "os.read(int(sys.argv[2]), 65536)\n"
+        f"os.write(int(sys.argv[3]), {answers!r})\n"
+        "os.read(int(sys.argv[2]), 65536)\n"
+    )
+    monkeypatch.setattr(remote_simulator, "_LAUNCHER", peer)
+    assert says in lost(lambda: faulty().step(4))
+
+
 def test_text_on_stdout_cannot_corrupt_the_pipe() -> None:
     sim = faulty(step="chatter")
     for _ in range(3):
