@@ -72,6 +72,23 @@ def test_a_suite_is_shown_as_it_is_measured() -> None:
     assert settings("--mode", "viewer").task.success_radius == 0.5  # as it learned
 
 
+@pytest.mark.parametrize("name", config.suites())
+def test_what_a_suite_pushes_does_not_depend_on_the_training(name: str) -> None:
+    task = config.load_suite(name)["task"]
+    if "team" in task:  # a frozen team brings its object
+        return
+    assert "shapes" in task
+    assert "object_mass" in task or task["shapes"] is not None
+
+
+def test_a_team_of_heavy_boxes_meets_the_tower_s_own_mass() -> None:
+    folder = checkpoint.resolve("pretrained:team2")
+    words = ["--suite", "upright"]
+    cfg = test._settings(folder, test.make_parser().parse(words))
+    assert cfg.task.object == "tower"
+    assert cfg.task.object_mass == 6.0
+
+
 def test_an_unknown_suite_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="--suite: .*team2"):
         config.load_suite("team_2")
