@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from harl_mapush.clients.harl_env import HarlEnv
-from harl_mapush.clients.mapush_env import MAPushEnv
+from harl_mapush.clients.harl.harl_env import HarlEnv
+from harl_mapush.clients.harl.mapush_env import MAPushEnv
 
 __all__ = ["HarlEnv", "MAPushEnv"]
 
@@ -11,15 +11,15 @@ __all__ = ["HarlEnv", "MAPushEnv"]
 def __getattr__(name: str) -> Any:
     """Import the members that need upstream HARL only when they are asked for."""
     if name == "register_with_harl":
-        from harl_mapush.clients.harl_registration import register_with_harl
+        from harl_mapush.clients.harl.harl_registration import register_with_harl
 
         return register_with_harl
     if name == "MAPushLogger":
-        from harl_mapush.clients.harl_registration import import_logger
+        from harl_mapush.clients.harl.harl_registration import import_logger
 
         return import_logger()
     if name == "MAPushHAPPORunner":
-        from harl_mapush.clients.harl_registration import import_runner
+        from harl_mapush.clients.harl.harl_registration import import_runner
 
         return import_runner()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

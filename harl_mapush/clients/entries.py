@@ -10,7 +10,12 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harl_mapush.clients.mapush_env import MAPushEnv, long_key, plain_settings, resolve_settings
+from harl_mapush.clients.harl.mapush_env import (
+    MAPushEnv,
+    long_key,
+    plain_settings,
+    resolve_settings,
+)
 from harl_mapush.clients.openrl_env import OpenRLEnv
 from harl_mapush.clients.worlds import Worlds
 from harl_mapush.config import DEFAULT_TASK

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from harl_mapush.clients.harl_env import box
+from harl_mapush.clients.harl.harl_env import box
 from harl_mapush.clients.worlds import ClientEnv, Worlds, numpy_of
 from mqe.config import ConfigError, unknown
 from mqe.vec_env import TimeStep

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harl_mapush.clients.harl_env import box
+from harl_mapush.clients.harl.harl_env import box
 from harl_mapush.interop.openrl_format import ACTION_FACTOR
 from mqe.vec_env import TimeStep, VecEnv
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv  # pyright: ignore[reportMissingImports]
 
-from harl_mapush.clients.harl_env import box
+from harl_mapush.clients.harl.harl_env import box
 from harl_mapush.clients.worlds import ClientEnv, Worlds, numpy_of
 from mqe.config import ConfigError, unknown
 from mqe.vec_env import TimeStep

@@ -19,15 +19,15 @@ import numpy as np
 import torch
 
 from harl_mapush import config
-from harl_mapush.clients.harl_logger import attach_logger
-from harl_mapush.clients.harl_registration import (
+from harl_mapush.clients.harl.harl_logger import attach_logger
+from harl_mapush.clients.harl.harl_registration import (
     DEFAULT_SETTINGS,
     ENV_NAME,
     PATH_VARIABLE,
     register_with_harl,
     task_name,
 )
-from harl_mapush.clients.mapush_env import (
+from harl_mapush.clients.harl.mapush_env import (
     KEYS,
     SECTIONS,
     TEAM_REWARD,

@@ -9,7 +9,7 @@ import torch
 from skrl.envs.wrappers.torch.base import MultiAgentEnvWrapper  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
-from harl_mapush.clients.harl_env import box
+from harl_mapush.clients.harl.harl_env import box
 from harl_mapush.clients.worlds import ClientEnv, Worlds
 
 ByAgent = dict[str, Tensor]

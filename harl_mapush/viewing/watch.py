@@ -12,9 +12,9 @@ from harl_mapush.evaluation.policies import Policy, load_policy, policy_names
 from harl_mapush.runs import run_folder
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
-from mqe.viewer import window
+from mqe.viewer.live import window
+from mqe.viewer.live.player import Player
 from mqe.viewer.meshes import chosen
-from mqe.viewer.player import Player
 
 TRAINED = "trained"  # the policy that the command line names, among the viewer's
 
@@ -46,7 +46,7 @@ def watch(
         meshes = chosen(looks, env.scene.robots, say)
         if port is None and window.has_display():
             return window.show(player, meshes)
-        from mqe.viewer import studio  # some builds of MuJoCo lack its module
+        from mqe.viewer.live import studio  # some builds of MuJoCo lack its module
 
         return studio.show(player, port or 0, say, meshes)
     finally:

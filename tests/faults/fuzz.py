@@ -34,14 +34,15 @@ from websockets.datastructures import Headers
 from harl_mapush import config, experiment, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.callbacks import broken_log
-from harl_mapush.clients.mapush_env import KEYS, parse_settings
+from harl_mapush.clients.harl.mapush_env import KEYS, parse_settings
 from harl_mapush.interop.harl_files import DEFAULTS
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mapush import cli
 from mqe.config import ConfigError, build
 from mqe.pretrained import pretrained_folder
 from mqe.registry import TASKS
-from mqe.viewer import page_guard, video
+from mqe.viewer import video
+from mqe.viewer.live import page_guard
 
 _TOO_LONG_S = 5.0
 _HANGS_S = 60.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harl_mapush.clients import harl_registration
+from harl_mapush.clients.harl import harl_registration
 
 _SPEC = importlib.util.find_spec("harl")
 if _SPEC and _SPEC.submodule_search_locations:

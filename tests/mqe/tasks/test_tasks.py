@@ -205,13 +205,13 @@ NAMES |= {name for entry in TASKS.values() for _, name in entry.report.headline}
 ALLOWED = {
     "mqe/registry.py": set(TASKS),  # where they are registered
     "harl_mapush/config/sections.py": {"go1push_mid"},  # the default of the command line
-    "harl_mapush/clients/harl_registration.py": {"go1push_mid"},  # and HARL's
+    "harl_mapush/clients/harl/harl_registration.py": {"go1push_mid"},  # and HARL's
     "harl_mapush/interop/mapush_tasks.py": {
         "go1push_mid",
         "collision",
     },  # of the files that it reads
     # The deques that the fork's environment has.
-    "harl_mapush/clients/mapush_env.py": {"success", "collision", "collaboration_degree"},
+    "harl_mapush/clients/harl/mapush_env.py": {"success", "collision", "collaboration_degree"},
     "harl_mapush/callbacks/logger.py": {"success_rate"},  # shows it first, where it is
     "harl_mapush/runs/provenance.py": {"success_rate"},  # and beside a run's settings
     "harl_mapush/clients/run_openrl.py": {"go1push_mid"},  # and of OpenRL

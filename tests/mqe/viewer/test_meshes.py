@@ -13,7 +13,7 @@ import pytest
 from mapush import cli
 from mqe.config import ConfigError
 from mqe.viewer import meshes
-from mqe.viewer.live_view import live_model
+from mqe.viewer.live.live_view import live_model
 from mqe.viewer.looks import HIDDEN, shown_model, with_meshes
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS

@@ -16,8 +16,8 @@ from mqe.registry import SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
 from mqe.tasks.navigate import NavigateCfg
 from mqe.tasks.navigate.rewards import check_waiting
-from mqe.viewer.live_view import drawn_lines
-from mqe.viewer.player import Player
+from mqe.viewer.live.live_view import drawn_lines
+from mqe.viewer.live.player import Player
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.state import SceneState
 from tests.support.navigating import MAP, navigate_setup

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from mqe.viewer.camera import CAMERAS, MARGIN, camera_axes
-from mqe.viewer.lines import trail
-from mqe.viewer.live_view import LiveView, copy_live_state, live_model
+from mqe.viewer.live.lines import trail
+from mqe.viewer.live.live_view import LiveView, copy_live_state, live_model
+from mqe.viewer.live.player import Player
 from mqe.viewer.looks import shown_model
-from mqe.viewer.player import Player
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import build_scene
 from tests.mqe.viewer.test_looks import rolled_out

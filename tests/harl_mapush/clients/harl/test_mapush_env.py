@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import tensor
 
-from harl_mapush.clients import HarlEnv, MAPushEnv, mapush_env
-from harl_mapush.clients.harl_registration import UpstreamEnv
+from harl_mapush.clients import HarlEnv, MAPushEnv
+from harl_mapush.clients.harl import mapush_env
+from harl_mapush.clients.harl.harl_registration import UpstreamEnv
 from mqe.config import ConfigError
 from mqe.vec_env import TeamSpec, TimeStep
 from mqe.world.objects import OBJECTS

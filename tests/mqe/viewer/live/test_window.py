@@ -9,7 +9,7 @@ import mujoco
 import pytest
 
 from mqe.config import ConfigError
-from mqe.viewer import window
+from mqe.viewer.live import window
 
 MODEL = mujoco.MjSpec().compile()
 

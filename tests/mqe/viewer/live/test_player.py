@@ -24,9 +24,9 @@ from mapush import cli
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
-from mqe.viewer import player as player_module
-from mqe.viewer import studio, window
-from mqe.viewer.player import Player
+from mqe.viewer.live import player as player_module
+from mqe.viewer.live import studio, window
+from mqe.viewer.live.player import Player
 from mqe.world.robots import NUM_JOINTS
 from tests.support.registries import restored_registries
 from tests.support.tiny_runs import TINY

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqe.viewer.camera import CAMERAS, FOLLOW_TIME, camera_axes, fitted
-from mqe.viewer.lines import Line, command_arrows, planned_way, trail
+from mqe.viewer.live.lines import Line, command_arrows, planned_way, trail
+from mqe.viewer.live.player import Player
 from mqe.viewer.looks import copy_state, shown_model, shown_spec
 from mqe.viewer.meshes import NO_MESHES, Meshes
-from mqe.viewer.player import Player
 from mqe.world.scene import Scene
 
 TARGET = "camera target"

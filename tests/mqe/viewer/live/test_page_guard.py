@@ -16,8 +16,8 @@ import pytest
 from websockets.datastructures import Headers
 
 from mqe.config import ConfigError
-from mqe.viewer import studio
-from mqe.viewer.page_guard import refusal
+from mqe.viewer.live import studio
+from mqe.viewer.live.page_guard import refusal
 from tests.support.paths import ROOT
 
 HEADER_TIMEOUT_S = 0.5  # [s] in these tests
@@ -27,8 +27,8 @@ import sys
 import torch
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
-from mqe.viewer import page_guard, studio
-from mqe.viewer.player import Player
+from mqe.viewer.live import page_guard, studio
+from mqe.viewer.live.player import Player
 
 page_guard.HEADER_TIMEOUT_S = {HEADER_TIMEOUT_S}
 env = make_env(EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu"), PushCfg(), seed=1)

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from mqe.config import ConfigError
-from mqe.viewer.live_view import LiveView, copy_live_state, drawn_lines, live_model
+from mqe.viewer.live.live_view import LiveView, copy_live_state, drawn_lines, live_model
+from mqe.viewer.live.player import Player
 from mqe.viewer.meshes import NO_MESHES, Meshes
-from mqe.viewer.player import Player
 
 try:
     from mujoco.studio import (
@@ -137,7 +137,7 @@ def _serve(endpoint: Any, own: socket.socket, panel: Panel, is_up: threading.Eve
     """Serve the page on ``own`` until it is over; set ``is_up`` once it can be opened."""
     from mujoco.studio import web_viewer  # not in every package of Studio
 
-    from mqe.viewer.page_guard import guarded
+    from mqe.viewer.live.page_guard import guarded
 
     logging.getLogger("WebServer").setLevel(logging.ERROR)
     with _bound_to(web_viewer, own, guarded):

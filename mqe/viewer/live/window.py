@@ -14,9 +14,9 @@ import mujoco
 import mujoco.viewer
 
 from mqe.config import ConfigError
-from mqe.viewer.live_view import LiveView, copy_live_state, drawn_lines, live_model
+from mqe.viewer.live.live_view import LiveView, copy_live_state, drawn_lines, live_model
+from mqe.viewer.live.player import Player
 from mqe.viewer.meshes import NO_MESHES, Meshes
-from mqe.viewer.player import Player
 
 KEYS = (
     "space: pause   right: step   up, down: speed   enter: next episode   Y: next policy\n"

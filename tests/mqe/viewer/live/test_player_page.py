@@ -15,7 +15,7 @@ import mujoco
 import pytest
 
 from mapush import cli
-from mqe.viewer import studio
+from mqe.viewer.live import studio
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 SOFTWARE = (

@@ -13,7 +13,8 @@ import torch
 import yaml
 
 from harl_mapush import clients, test, train
-from harl_mapush.clients import harl_registration, register_with_harl, run_harl
+from harl_mapush.clients import register_with_harl, run_harl
+from harl_mapush.clients.harl import harl_registration
 from harl_mapush.interop.harl_files import DEFAULTS
 from harl_mapush.runs import checkpoint
 from mqe.config import ConfigError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from harl_mapush.callbacks.logger import statistics_line
-from harl_mapush.clients.harl_env import HarlEnv
+from harl_mapush.clients.harl.harl_env import HarlEnv
 from harl_mapush.config import DEFAULT_TASK
 
 

@@ -1,10 +1,10 @@
-"""harl_mapush.clients.harl_logger: what upstream's runners log of a push task."""
+"""harl_mapush.clients.harl.harl_logger: what upstream's runners log of a push task."""
 
 from __future__ import annotations
 
 import pytest
 
-from harl_mapush.clients import harl_logger
+from harl_mapush.clients.harl import harl_logger
 
 
 class Writer:

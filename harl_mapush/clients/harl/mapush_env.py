@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from harl_mapush import config
-from harl_mapush.clients.harl_env import Array, HarlEnv, Infos
+from harl_mapush.clients.harl.harl_env import Array, HarlEnv, Infos
 from harl_mapush.clients.world_picture import WorldPicture
 from harl_mapush.config import RunCfg, RunnerCfg
 from mqe.config import ConfigError, build, merge, unknown
