@@ -29,8 +29,9 @@ from mqe.config import assignment, merge
 from mqe.controllers.team_network import read_team
 from mqe.registry import make_env, resolve_sim
 from mqe.tasks.navigate import room_of
-from mqe.tasks.navigate.maps import MapTable, ObstacleShapes, draw_maps, slots_of
-from mqe.tasks.navigate.problem import solve_problem
+from mqe.tasks.navigate.maps.families import draw_maps
+from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mqe.tasks.navigate.planners.problem import solve_problem
 from mqe.tasks.push import PushCfg
 from mqe.viewer.video import record
 

@@ -11,8 +11,8 @@ from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.runs.formats import FORMATS
 from mapush.commands import COMMANDS
 from mqe.registry import TASKS
-from mqe.tasks.navigate.maps import FAMILIES
-from mqe.tasks.navigate.planners import PLANNERS
+from mqe.tasks.navigate.maps.families import FAMILIES
+from mqe.tasks.navigate.planners.registry import PLANNERS
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 

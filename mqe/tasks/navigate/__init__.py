@@ -19,18 +19,11 @@ from mqe.controllers.team_network import TeamDescription, load_team_network, rea
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.navigate.episode_report import REPORT
 from mqe.tasks.navigate.features import NavigateConstants
-from mqe.tasks.navigate.map_files import read_maps
-from mqe.tasks.navigate.maps import (
-    FAMILIES,
-    ArenaMap,
-    MapTable,
-    ObstacleShapes,
-    Room,
-    check_map,
-    draw_maps,
-    slots_of,
-)
-from mqe.tasks.navigate.problem import BLOCKED, Problem, solve_problem
+from mqe.tasks.navigate.maps.arena_map import ArenaMap, Room, check_map
+from mqe.tasks.navigate.maps.families import FAMILIES, draw_maps
+from mqe.tasks.navigate.maps.files import read_maps
+from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mqe.tasks.navigate.planners.problem import BLOCKED, Problem, solve_problem
 from mqe.tasks.navigate.rewards import pay_for_waiting
 from mqe.tasks.navigate.task import NAVIGATE_TERMS, NavigateCfg, NavigateTask
 from mqe.tasks.push.features import PushConstants, SceneFeatures

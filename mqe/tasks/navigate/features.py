@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.tasks.navigate.problem import Problem
+from mqe.tasks.navigate.planners.problem import Problem
 from mqe.tasks.push import features as push
 from mqe.tasks.push.features import PushConstants
 from mqe.tasks.terms import EpisodeFeatures

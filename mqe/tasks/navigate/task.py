@@ -18,11 +18,13 @@ from mqe.tasks.navigate.features import (
     SceneFeatures,
     StepFeatures,
 )
-from mqe.tasks.navigate.map_files import SUFFIXES
-from mqe.tasks.navigate.maps import FAMILIES, MapTable
+from mqe.tasks.navigate.maps.families import FAMILIES
+from mqe.tasks.navigate.maps.files import SUFFIXES
+from mqe.tasks.navigate.maps.table import MapTable
 from mqe.tasks.navigate.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASURES, METRICS
 from mqe.tasks.navigate.observations import OBSERVATIONS, OBSERVED, STATE
-from mqe.tasks.navigate.planners import PLANNERS, Follower
+from mqe.tasks.navigate.planners.followers import Follower
+from mqe.tasks.navigate.planners.registry import PLANNERS
 from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_waiting
 from mqe.tasks.navigate.terminations import DEFAULT_TERMINATIONS, TERMINATIONS
 from mqe.tasks.push.layouts import PushLayouts

@@ -9,9 +9,11 @@ import torch
 from torch import tensor
 
 from mqe.config import ConfigError
-from mqe.tasks.navigate import NavigateCfg, maps, room_of
-from mqe.tasks.navigate.map_files import read_maps
-from mqe.tasks.navigate.maps import CUBE, POST, ArenaMap, Placed, Room, draw_maps
+from mqe.tasks.navigate import NavigateCfg, room_of
+from mqe.tasks.navigate.maps.arena_map import ArenaMap, Placed, Room, check_map
+from mqe.tasks.navigate.maps.families import CUBE, FAMILIES, POST, _door, draw_maps
+from mqe.tasks.navigate.maps.files import read_maps
+from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mqe.world.objects import OBJECTS
 from mqe.world.obstacles import PARKED_HEIGHT
 from tests.support.navigating import navigate_setup
@@ -20,14 +22,14 @@ CUBOID = Room(0.85, 1.85)
 
 
 @pytest.mark.parametrize("name", ["cuboid", "cylinder"])
-@pytest.mark.parametrize("family", maps.FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_draws_maps_with_room(family, name):
     room = room_of(OBJECTS[name])
     drawn = draw_maps(family, 3, 10, room)
     assert drawn == draw_maps(family, 3, 10, room)
     assert drawn != draw_maps(family, 4, 10, room)
     for each in drawn:
-        maps.check_map(each, room, family)
+        check_map(each, room, family)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +44,9 @@ def test_a_family_draws_maps_with_room(family, name):
 def test_a_map_without_room_is_refused(change, words):
     whole = {"arena": (10.0, 8.0), "start": (-2.8, 0.0), "goal": (3.5, 0.0)}
     whole |= {"obstacles": (Placed(CUBE, 0.5, 0.0),)}
-    maps.check_map(ArenaMap(**whole), CUBOID, "map")
+    check_map(ArenaMap(**whole), CUBOID, "map")
     with pytest.raises(ConfigError, match=words):
-        maps.check_map(ArenaMap(**(whole | change)), CUBOID, "map")
+        check_map(ArenaMap(**(whole | change)), CUBOID, "map")
 
 
 @pytest.mark.parametrize(
@@ -117,9 +119,9 @@ def test_obstacles_have_slots_of_their_shape():
         ArenaMap((9.0, 9.0), (0.0, 0.0), (1.0, 1.0), (Placed(CUBE, 1.0, 2.0, 0.5),)),
         ArenaMap((9.0, 9.0), (0.0, 0.0), (1.0, 1.0), (Placed(POST, 3.0, 4.0),)),
     ]
-    slots = maps.slots_of(both)
+    slots = slots_of(both)
     assert sorted(slot.shape for slot in slots) == ["box", "post"]
-    table = maps.MapTable(both, slots, "cpu")
+    table = MapTable(both, slots, "cpu")
     cube = slots.index(CUBE)
     assert table.obstacle_pos[0, cube].tolist() == pytest.approx([1.0, 2.0, 0.3])
     assert table.obstacle_pos[1, cube, 2] == PARKED_HEIGHT
@@ -127,7 +129,7 @@ def test_obstacles_have_slots_of_their_shape():
 
 
 def test_clearance_is_the_distance_to_the_nearest_obstacle():
-    shapes = maps.ObstacleShapes((CUBE, POST), "cpu")
+    shapes = ObstacleShapes((CUBE, POST), "cpu")
     pos = tensor([[[0.0, 0.0, 0.3], [5.0, 0.0, 0.3]], [[0.0, 0.0, PARKED_HEIGHT]] * 2])
     yaw = tensor([[torch.pi / 4, 0.0], [0.0, 0.0]])
     points = tensor([[2.0, 0.0], [0.0, 0.0], [4.0, 0.0]])
@@ -138,7 +140,7 @@ def test_clearance_is_the_distance_to_the_nearest_obstacle():
 
 
 def test_a_door_is_a_gap_in_a_wall_across_the_arena() -> None:
-    walls = maps._door(1.0, 0.5, 2.4, 8.0)  # a gap from -0.7 to 1.7
+    walls = _door(1.0, 0.5, 2.4, 8.0)  # a gap from -0.7 to 1.7
     assert [wall.cfg.size[1] for wall in walls] == [2.3, 3.3]
     assert [(wall.x, wall.y) for wall in walls] == [
         (1.0, pytest.approx(2.85)),

@@ -10,17 +10,13 @@ from torch import Tensor, tensor
 
 import mapush
 from mqe.config import ConfigError
-from mqe.tasks.navigate import baselines
-from mqe.tasks.navigate.maps import (
-    CUBE,
-    ArenaMap,
-    MapTable,
-    ObstacleShapes,
-    Placed,
-    slots_of,
-)
-from mqe.tasks.navigate.planners import NEAREST, PLANNERS, FieldFollower, WaypointFollower
-from mqe.tasks.navigate.problem import Problem, room_cost, solve_problem
+from mqe.tasks.navigate.maps.arena_map import ArenaMap, Placed
+from mqe.tasks.navigate.maps.families import CUBE
+from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mqe.tasks.navigate.planners import baselines
+from mqe.tasks.navigate.planners.followers import NEAREST, FieldFollower, WaypointFollower
+from mqe.tasks.navigate.planners.problem import Problem, room_cost, solve_problem
+from mqe.tasks.navigate.planners.registry import PLANNERS
 from mqe.world.obstacles import ObstacleCfg
 from tests.support.navigating import navigate_setup
 from tests.support.registries import restored_registries

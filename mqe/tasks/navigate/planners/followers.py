@@ -1,23 +1,18 @@
-"""Planners: where the object should go next, on maps with obstacles.
+"""Followers: the next sub-goal of an object, wherever it is.
 
-A planner of one's own is a function from ``Problem`` to way-points (M, P, 2), from the start to the
-goal of every map; the team then follows them. The planner ``field`` needs no way-points: from
-wherever the object is, it looks for the straight way to a point at most ``look_ahead`` away that is
-least costly up to the point and from there to the goal.
+That of the field looks for the straight way to a point at most ``look_ahead`` away that is least
+costly up to the point and from there to the goal; the other follows way-points.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from mqe.extensions import Registry
-from mqe.tasks.navigate.baselines import rrt, spline, straight_line
-from mqe.tasks.navigate.problem import Problem, room_cost
+from mqe.tasks.navigate.planners.problem import Problem, room_cost
 
 NUM_BEARINGS = 32  # in which the planner ``field`` looks
 NUM_RADII = 8  # points that it looks at on each
@@ -32,26 +27,6 @@ class Follower(Protocol):
     def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2) [m] of objects at ``place`` (N, 2) on maps ``index`` (N,)."""
         ...
-
-
-# Way-points (M, P, 2) of a problem.
-WaypointPlanner = Callable[[Problem], Tensor]
-
-
-class Planner(NamedTuple):
-    """An entry of ``PLANNERS``."""
-
-    follow: Callable[[Problem, float], Follower]  # for a problem and a look-ahead [m]
-    help: str
-
-
-def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
-    """Return the entry of a planner that returns way-points."""
-
-    def follow(problem: Problem, look_ahead: float) -> Follower:
-        return WaypointFollower(function(problem), look_ahead)
-
-    return Planner(follow, help)
 
 
 class FieldFollower:
@@ -130,17 +105,3 @@ def _evenly_spaced(waypoints: Tensor) -> tuple[Tensor, Tensor]:
     first = waypoints.gather(1, before.unsqueeze(-1).expand(-1, -1, 2))
     second = waypoints.gather(1, after.unsqueeze(-1).expand(-1, -1, 2))
     return torch.lerp(first, second, part), total[:, 0] / (NUM_SAMPLES - 1)
-
-
-PLANNERS: Registry[Planner] = Registry("planner")
-PLANNERS.register("field", Planner(FieldFollower, "descent of the cost-to-go"))
-PLANNERS.register(
-    "straight_line", waypoint_planner(straight_line, "straight line to the goal, a baseline")
-)
-PLANNERS.register(
-    "spline",
-    waypoint_planner(spline, "the reference's spline with random knots, blind to obstacles"),
-)
-PLANNERS.register(
-    "rrt", waypoint_planner(rrt, "the reference's random tree, blind to the object's size")
-)

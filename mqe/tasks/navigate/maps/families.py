@@ -1,64 +1,30 @@
-"""Maps of the navigation task: an arena with obstacles, where the object starts and where it goes.
+"""Families of maps: seeded generators, by name.
 
-Maps come from a family (a seeded generator) or from a file (``map_files.py``). All maps of a run
-are known before it starts; every episode takes the next one.
+All maps of a run are known before it starts; every episode takes the next one.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from collections.abc import Callable, Sequence
 
 from mqe.config import ConfigError
 from mqe.extensions import Registry
-from mqe.world.obstacles import PARKED_BELOW, PARKED_HEIGHT, ObstacleCfg
-from mqe.world.scene import ARENA_HALF_SIZE
+from mqe.tasks.navigate.maps.arena_map import (
+    HEIGHT,
+    ROBOT_ROOM,
+    ArenaMap,
+    Placed,
+    Room,
+    distance_to,
+)
+from mqe.world.obstacles import ObstacleCfg
 
-HEIGHT = 0.6  # [m] of obstacles
 CUBE = ObstacleCfg("box", (1.0, 1.0, HEIGHT))
 POST = ObstacleCfg("post", (0.15, HEIGHT))
 THICKNESS = 0.2  # [m] of walls
-ROBOT_ROOM = 0.6  # [m] beyond the object that a robot needs where it pushes
-MOST_OBSTACLES = 64  # in one map
 _TRIES = 2000  # draws of a map before the generator gives up
-_ARENA_MIN = 3.0  # [m]
-_ROUNDING = 1e-6  # [m]
-
-
-class Placed(NamedTuple):
-    """An obstacle and its pose."""
-
-    cfg: ObstacleCfg
-    x: float  # [m]
-    y: float  # [m]
-    yaw: float = 0.0  # [rad]
-
-
-@dataclass(frozen=True)
-class ArenaMap:
-    """One map; lengths in metres, the arena's middle is the origin."""
-
-    arena: tuple[float, float]
-    start: tuple[float, float]
-    goal: tuple[float, float]
-    obstacles: tuple[Placed, ...] = ()
-    start_yaw: float | None = None  # [rad] of the object; None: drawn
-    spawn: str = "ring"  # robots around the object, or "behind" it in a row
-
-
-class Room(NamedTuple):
-    """What an object and its team need on a map."""
-
-    reach: float  # [m] from the object's origin to its furthest corner
-    spawn: float  # [m] from the object's start that its robots take up
-
 
 Family = Callable[[random.Random, Room], ArenaMap]
 FAMILIES: Registry[Family] = Registry("family of maps")
@@ -68,130 +34,6 @@ def draw_maps(name: str, seed: int, num_maps: int, room: Room) -> list[ArenaMap]
     """Return the maps of a family, the same for a seed on every machine."""
     rng = random.Random(f"{name} {seed}")  # noqa: S311 - no secret
     return [FAMILIES[name](rng, room) for _ in range(num_maps)]
-
-
-def check_map(arena_map: ArenaMap, room: Room, where: str) -> None:
-    """Raise ConfigError for a map on which the object does not fit."""
-    half_x, half_y = (length / 2 for length in arena_map.arena)
-    if max(half_x, half_y) > ARENA_HALF_SIZE or min(half_x, half_y) < _ARENA_MIN / 2:
-        raise ConfigError(
-            f"{where}: the arena is {arena_map.arena[0]:g} x {arena_map.arena[1]:g} m; each side "
-            f"must be from {_ARENA_MIN:g} to {2 * ARENA_HALF_SIZE:g} m"
-        )
-    if len(arena_map.obstacles) > MOST_OBSTACLES:
-        raise ConfigError(
-            f"{where}: {len(arena_map.obstacles)} obstacles; {MOST_OBSTACLES} at most: join boxes "
-            "that touch"
-        )
-    is_behind = arena_map.spawn == "behind"
-    spawn = room.reach + 0.1 if is_behind else room.spawn
-    for name, place, needed in (
-        ("start", arena_map.start, spawn),
-        ("goal", arena_map.goal, room.reach),
-    ):
-        to_wall = min(half_x - abs(place[0]), half_y - abs(place[1]))
-        if to_wall < needed - _ROUNDING:
-            raise ConfigError(
-                f"{where}: the {name} {_point(place)} is {max(to_wall, 0.0):.2f} m from the wall "
-                f"of the arena, and the object needs {needed:.2f} m; move it inwards, or make the "
-                "arena larger"
-            )
-        for placed in arena_map.obstacles:
-            gap = distance_to(placed, place)
-            if gap < needed - _ROUNDING:
-                raise ConfigError(
-                    f"{where}: the {name} {_point(place)} overlaps with the {placed.cfg.shape} at "
-                    f"{_point((placed.x, placed.y))}: {gap:.2f} m between them, and the object "
-                    f"needs {needed:.2f} m; move one of them"
-                )
-
-
-def distance_to(placed: Placed, point: tuple[float, float]) -> float:
-    """Return the distance [m] from a point to an obstacle; 0 inside."""
-    dx = point[0] - placed.x
-    dy = point[1] - placed.y
-    if placed.cfg.shape == "post":
-        return max(0.0, math.hypot(dx, dy) - placed.cfg.size[0])
-    cos = math.cos(placed.yaw)
-    sin = math.sin(placed.yaw)
-    half_x, half_y = placed.cfg.half_size
-    beyond_x = max(0.0, abs(cos * dx + sin * dy) - half_x)
-    beyond_y = max(0.0, abs(cos * dy - sin * dx) - half_y)
-    return math.hypot(beyond_x, beyond_y)
-
-
-def slots_of(maps: Iterable[ArenaMap]) -> tuple[ObstacleCfg, ...]:
-    """Return the slots of obstacles in which every one of ``maps`` has room."""
-    most: Counter[ObstacleCfg] = Counter()
-    for each in maps:
-        most |= Counter(placed.cfg for placed in each.obstacles)
-    return tuple(most.elements())
-
-
-class MapTable:
-    """All maps of a run as tensors on one device; K slots of obstacles."""
-
-    def __init__(
-        self, maps: Sequence[ArenaMap], slots: Sequence[ObstacleCfg], device: torch.device | str
-    ) -> None:
-        """Put each map's obstacles into slots of their shapes; the others are parked."""
-        pos = torch.zeros(len(maps), len(slots), 3)
-        pos[..., 2] = PARKED_HEIGHT
-        yaw = torch.zeros(len(maps), len(slots))
-        for row, each in enumerate(maps):
-            free = list(range(len(slots)))
-            for placed in each.obstacles:
-                slot = next(k for k in free if slots[k] == placed.cfg)
-                free.remove(slot)
-                pos[row, slot] = torch.tensor([placed.x, placed.y, placed.cfg.height / 2])
-                yaw[row, slot] = placed.yaw
-        nan = math.nan
-        yaws = [nan if each.start_yaw is None else each.start_yaw for each in maps]
-        self.start = torch.tensor([each.start for each in maps], device=device)  # (L, 2)
-        self.goal = torch.tensor([each.goal for each in maps], device=device)  # (L, 2)
-        self.start_yaw = torch.tensor(yaws, device=device)  # (L,); NaN: drawn
-        is_behind = [each.spawn == "behind" for each in maps]
-        self.is_behind = torch.tensor(is_behind, device=device)  # (L,)
-        self.obstacle_pos = pos.to(device)  # (L, K, 3)
-        self.obstacle_yaw = yaw.to(device)  # (L, K)
-
-
-class ObstacleShapes:
-    """The shapes of K slots, and distances to them."""
-
-    def __init__(self, slots: Sequence[ObstacleCfg], device: torch.device | str) -> None:
-        """Take the slots of a scene."""
-        half_sizes = [slot.half_size for slot in slots]
-        self.half_size = torch.tensor(half_sizes, device=device).view(-1, 2)  # (K, 2) [m]
-        self._is_post = [slot.shape == "post" for slot in slots]
-
-    def clearance(self, points: Tensor, pos: Tensor, yaw: Tensor) -> Tensor:
-        """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to the nearest of the
-        obstacles at ``pos`` (M, K, 3) and ``yaw`` (M, K); negative inside, 100 without any.
-        """
-        nearest = points.new_full((len(pos), points.shape[-2]), 100.0)
-        for k, is_post in enumerate(self._is_post):
-            offset = points - pos[:, k, None, :2]
-            if is_post:
-                distance = offset.norm(dim=-1) - self.half_size[k, 0]
-            else:
-                cos = yaw[:, k, None].cos()
-                sin = yaw[:, k, None].sin()
-                x, y = offset.unbind(dim=-1)
-                local = torch.stack((cos * x + sin * y, cos * y - sin * x), dim=-1)
-                beyond = local.abs() - self.half_size[k]
-                outside = beyond.clamp(min=0.0).norm(dim=-1)
-                distance = outside + beyond.amax(dim=-1).clamp(max=0.0)
-            is_parked = pos[:, k, 2:] < PARKED_BELOW
-            nearest = torch.minimum(nearest, distance.masked_fill(is_parked, 100.0))
-        return nearest
-
-
-def _point(place: tuple[float, float]) -> str:
-    return f"({place[0]:.2f}, {place[1]:.2f})"
-
-
-# Families
 
 
 def _apart(place: tuple[float, float], others: Sequence[Placed], gap: float) -> bool:

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.tasks.navigate.field import CostToGo, Grid
-from mqe.tasks.navigate.maps import ROBOT_ROOM, MapTable, ObstacleShapes
+from mqe.tasks.navigate.maps.arena_map import ROBOT_ROOM
+from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes
+from mqe.tasks.navigate.planners.cost_to_go import CostToGo, Grid
 
 CELL = 0.25  # [m] of the grid
 MARGIN = 0.05  # [m] beyond the object's furthest corner

@@ -13,7 +13,7 @@ import random
 import torch
 from torch import Tensor
 
-from mqe.tasks.navigate.problem import Problem
+from mqe.tasks.navigate.planners.problem import Problem
 from mqe.world.obstacles import PARKED_BELOW
 
 _JITTER = 0.5  # [m] of the spline's inner knots

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqe.config import ConfigError, parse_yaml, read_text, unknown
-from mqe.tasks.navigate.maps import HEIGHT, ArenaMap, Placed
+from mqe.tasks.navigate.maps.arena_map import HEIGHT, ArenaMap, Placed
 from mqe.world.obstacles import ObstacleCfg
 
 SUFFIXES = (".json", ".yaml", ".yml", ".png")

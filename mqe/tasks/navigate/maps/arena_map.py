@@ -1,0 +1,99 @@
+"""One map: an arena with obstacles, the place where the object starts, and its goal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mqe.config import ConfigError
+from mqe.world.obstacles import ObstacleCfg
+from mqe.world.scene import ARENA_HALF_SIZE
+
+HEIGHT = 0.6  # [m] of obstacles
+ROBOT_ROOM = 0.6  # [m] beyond the object that a robot needs where it pushes
+MOST_OBSTACLES = 64  # in one map
+_ARENA_MIN = 3.0  # [m]
+_ROUNDING = 1e-6  # [m]
+
+
+class Placed(NamedTuple):
+    """An obstacle and its pose."""
+
+    cfg: ObstacleCfg
+    x: float  # [m]
+    y: float  # [m]
+    yaw: float = 0.0  # [rad]
+
+
+@dataclass(frozen=True)
+class ArenaMap:
+    """One map; lengths in metres, the arena's middle is the origin."""
+
+    arena: tuple[float, float]
+    start: tuple[float, float]
+    goal: tuple[float, float]
+    obstacles: tuple[Placed, ...] = ()
+    start_yaw: float | None = None  # [rad] of the object; None: drawn
+    spawn: str = "ring"  # robots around the object, or "behind" it in a row
+
+
+class Room(NamedTuple):
+    """What an object and its team need on a map."""
+
+    reach: float  # [m] from the object's origin to its furthest corner
+    spawn: float  # [m] from the object's start that its robots take up
+
+
+def check_map(arena_map: ArenaMap, room: Room, where: str) -> None:
+    """Raise ConfigError for a map on which the object does not fit."""
+    half_x, half_y = (length / 2 for length in arena_map.arena)
+    if max(half_x, half_y) > ARENA_HALF_SIZE or min(half_x, half_y) < _ARENA_MIN / 2:
+        raise ConfigError(
+            f"{where}: the arena is {arena_map.arena[0]:g} x {arena_map.arena[1]:g} m; each side "
+            f"must be from {_ARENA_MIN:g} to {2 * ARENA_HALF_SIZE:g} m"
+        )
+    if len(arena_map.obstacles) > MOST_OBSTACLES:
+        raise ConfigError(
+            f"{where}: {len(arena_map.obstacles)} obstacles; {MOST_OBSTACLES} at most: join boxes "
+            "that touch"
+        )
+    is_behind = arena_map.spawn == "behind"
+    spawn = room.reach + 0.1 if is_behind else room.spawn
+    for name, place, needed in (
+        ("start", arena_map.start, spawn),
+        ("goal", arena_map.goal, room.reach),
+    ):
+        to_wall = min(half_x - abs(place[0]), half_y - abs(place[1]))
+        if to_wall < needed - _ROUNDING:
+            raise ConfigError(
+                f"{where}: the {name} {_point(place)} is {max(to_wall, 0.0):.2f} m from the wall "
+                f"of the arena, and the object needs {needed:.2f} m; move it inwards, or make the "
+                "arena larger"
+            )
+        for placed in arena_map.obstacles:
+            gap = distance_to(placed, place)
+            if gap < needed - _ROUNDING:
+                raise ConfigError(
+                    f"{where}: the {name} {_point(place)} overlaps with the {placed.cfg.shape} at "
+                    f"{_point((placed.x, placed.y))}: {gap:.2f} m between them, and the object "
+                    f"needs {needed:.2f} m; move one of them"
+                )
+
+
+def distance_to(placed: Placed, point: tuple[float, float]) -> float:
+    """Return the distance [m] from a point to an obstacle; 0 inside."""
+    dx = point[0] - placed.x
+    dy = point[1] - placed.y
+    if placed.cfg.shape == "post":
+        return max(0.0, math.hypot(dx, dy) - placed.cfg.size[0])
+    cos = math.cos(placed.yaw)
+    sin = math.sin(placed.yaw)
+    half_x, half_y = placed.cfg.half_size
+    beyond_x = max(0.0, abs(cos * dx + sin * dy) - half_x)
+    beyond_y = max(0.0, abs(cos * dy - sin * dx) - half_y)
+    return math.hypot(beyond_x, beyond_y)
+
+
+def _point(place: tuple[float, float]) -> str:
+    return f"({place[0]:.2f}, {place[1]:.2f})"

@@ -1,0 +1,80 @@
+"""All maps of a run as tensors, and the shapes of their obstacles."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from mqe.tasks.navigate.maps.arena_map import ArenaMap
+from mqe.world.obstacles import PARKED_BELOW, PARKED_HEIGHT, ObstacleCfg
+
+
+def slots_of(maps: Iterable[ArenaMap]) -> tuple[ObstacleCfg, ...]:
+    """Return the slots of obstacles in which every one of ``maps`` has room."""
+    most: Counter[ObstacleCfg] = Counter()
+    for each in maps:
+        most |= Counter(placed.cfg for placed in each.obstacles)
+    return tuple(most.elements())
+
+
+class MapTable:
+    """All maps of a run as tensors on one device; K slots of obstacles."""
+
+    def __init__(
+        self, maps: Sequence[ArenaMap], slots: Sequence[ObstacleCfg], device: torch.device | str
+    ) -> None:
+        """Put each map's obstacles into slots of their shapes; the others are parked."""
+        pos = torch.zeros(len(maps), len(slots), 3)
+        pos[..., 2] = PARKED_HEIGHT
+        yaw = torch.zeros(len(maps), len(slots))
+        for row, each in enumerate(maps):
+            free = list(range(len(slots)))
+            for placed in each.obstacles:
+                slot = next(k for k in free if slots[k] == placed.cfg)
+                free.remove(slot)
+                pos[row, slot] = torch.tensor([placed.x, placed.y, placed.cfg.height / 2])
+                yaw[row, slot] = placed.yaw
+        nan = math.nan
+        yaws = [nan if each.start_yaw is None else each.start_yaw for each in maps]
+        self.start = torch.tensor([each.start for each in maps], device=device)  # (L, 2)
+        self.goal = torch.tensor([each.goal for each in maps], device=device)  # (L, 2)
+        self.start_yaw = torch.tensor(yaws, device=device)  # (L,); NaN: drawn
+        is_behind = [each.spawn == "behind" for each in maps]
+        self.is_behind = torch.tensor(is_behind, device=device)  # (L,)
+        self.obstacle_pos = pos.to(device)  # (L, K, 3)
+        self.obstacle_yaw = yaw.to(device)  # (L, K)
+
+
+class ObstacleShapes:
+    """The shapes of K slots, and distances to them."""
+
+    def __init__(self, slots: Sequence[ObstacleCfg], device: torch.device | str) -> None:
+        """Take the slots of a scene."""
+        half_sizes = [slot.half_size for slot in slots]
+        self.half_size = torch.tensor(half_sizes, device=device).view(-1, 2)  # (K, 2) [m]
+        self._is_post = [slot.shape == "post" for slot in slots]
+
+    def clearance(self, points: Tensor, pos: Tensor, yaw: Tensor) -> Tensor:
+        """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to the nearest of the
+        obstacles at ``pos`` (M, K, 3) and ``yaw`` (M, K); negative inside, 100 without any.
+        """
+        nearest = points.new_full((len(pos), points.shape[-2]), 100.0)
+        for k, is_post in enumerate(self._is_post):
+            offset = points - pos[:, k, None, :2]
+            if is_post:
+                distance = offset.norm(dim=-1) - self.half_size[k, 0]
+            else:
+                cos = yaw[:, k, None].cos()
+                sin = yaw[:, k, None].sin()
+                x, y = offset.unbind(dim=-1)
+                local = torch.stack((cos * x + sin * y, cos * y - sin * x), dim=-1)
+                beyond = local.abs() - self.half_size[k]
+                outside = beyond.clamp(min=0.0).norm(dim=-1)
+                distance = outside + beyond.amax(dim=-1).clamp(max=0.0)
+            is_parked = pos[:, k, 2:] < PARKED_BELOW
+            nearest = torch.minimum(nearest, distance.masked_fill(is_parked, 100.0))
+        return nearest

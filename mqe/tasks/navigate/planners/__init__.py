@@ -1,0 +1,1 @@
+"""Planners: where the object should go next, on maps with obstacles."""

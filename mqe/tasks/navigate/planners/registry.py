@@ -1,0 +1,50 @@
+"""Planners by name.
+
+A planner of one's own is a function from ``Problem`` to way-points (M, P, 2), from the start to the
+goal of every map; the team then follows them. The planner ``field`` needs no way-points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from mqe.extensions import Registry
+from mqe.tasks.navigate.planners.baselines import rrt, spline, straight_line
+from mqe.tasks.navigate.planners.followers import FieldFollower, Follower, WaypointFollower
+from mqe.tasks.navigate.planners.problem import Problem
+
+# Way-points (M, P, 2) of a problem.
+WaypointPlanner = Callable[[Problem], Tensor]
+
+
+class Planner(NamedTuple):
+    """An entry of ``PLANNERS``."""
+
+    follow: Callable[[Problem, float], Follower]  # for a problem and a look-ahead [m]
+    help: str
+
+
+def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
+    """Return the entry of a planner that returns way-points."""
+
+    def follow(problem: Problem, look_ahead: float) -> Follower:
+        return WaypointFollower(function(problem), look_ahead)
+
+    return Planner(follow, help)
+
+
+PLANNERS: Registry[Planner] = Registry("planner")
+PLANNERS.register("field", Planner(FieldFollower, "descent of the cost-to-go"))
+PLANNERS.register(
+    "straight_line", waypoint_planner(straight_line, "straight line to the goal, a baseline")
+)
+PLANNERS.register(
+    "spline",
+    waypoint_planner(spline, "the reference's spline with random knots, blind to obstacles"),
+)
+PLANNERS.register(
+    "rrt", waypoint_planner(rrt, "the reference's random tree, blind to the object's size")
+)
