@@ -1,4 +1,4 @@
-"""The gait examination: command grids, delayed targets, corner commands, kicks, pushing.
+"""The gait examination: command grids, delayed targets, corner commands, kicks, pushing, terrain.
 
 Every world has the motors' own lag, and every robot is dropped as the push task drops robots.
 ``docs/background/gait.md`` defines each metric and gives its target.
@@ -16,6 +16,7 @@ from torch import Tensor
 from harl_mapush.evaluation.gait.gait_worlds import GaitPolicy, GaitWorlds
 from harl_mapush.evaluation.gait.measures import asymmetry, overshoot, stance
 from harl_mapush.evaluation.gait.push_limits import measure_push_limits
+from harl_mapush.evaluation.gait.terrain import measure_terrain
 from harl_mapush.evaluation.gait.walk_recording import (
     Recorder,
     Walk,
@@ -83,6 +84,7 @@ def evaluate_gait(
         ("random commands, kicks, standing", wander),
         ("pushing a box", press),
         ("pushing a wall and a heavy box", measure_push_limits),
+        ("kerbs and slopes", measure_terrain),
         ("corner commands", walk_corners),
     ):
         say(f"Examining the gait: {name}")

@@ -17,11 +17,18 @@ from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
 from mqe.tasks.velocity.terminations import has_fallen
 from mqe.world.actuators import TargetDelay
 from mqe.world.collapse import CollapseTimers
-from mqe.world.geometry import quat_from_rpy, quat_from_yaw
+from mqe.world.geometry import quat_from_rpy, quat_from_yaw, wrap_to_pi
 from mqe.world.layout import Layout
 from mqe.world.objects import ObjectCfg
 from mqe.world.robots import DEFAULT_ROBOT, Robots
-from mqe.world.scene import DECIMATION, STEP_DT, build_scene, pack_layout, read_state
+from mqe.world.scene import (
+    DECIMATION,
+    STEP_DT,
+    build_scene,
+    pack_layout,
+    read_state,
+    with_block,
+)
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams, UniformRanges
 
@@ -56,13 +63,17 @@ class GaitWorlds:
         actuators: str = "reference",
         robot: str = DEFAULT_ROBOT,
         model: str = "reference",
+        block: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         """Drop the robots at the origin with random yaw, or at ``start`` (x [m], yaw [rad]).
 
         ``latency`` (N,) int64 is the delay of joint targets [physics steps], which is added to the
-        motors' own lag; None is no delay.
+        motors' own lag; None is no delay. ``block`` is the position (N, 3) [m] and the orientation
+        (N, 4) of each world's block on the floor (``with_block``); None is no block.
         """
         self.scene = build_scene(1, obj, actuators=actuators, robots=robot, model=model)
+        if block is not None:
+            self.scene = with_block(self.scene)
         self.sim = make_simulator(sim, self.scene.model, num_envs)
         self.num_envs = num_envs
         self.device = self.sim.device
@@ -78,7 +89,12 @@ class GaitWorlds:
         lag = self.scene.actuator_lag
         self._latency = lag if latency is None else latency.to(self.device) + lag
         everywhere = torch.ones(num_envs, dtype=torch.bool, device=self.device)
-        self.sim.write(everywhere, *pack_layout(self.scene, self._drop(start)))
+        qpos, qvel, fixed = pack_layout(self.scene, self._drop(start))
+        if block is not None:
+            pos, quat = (part.to(self.device) for part in block)
+            fixed = torch.cat((fixed, pos.unsqueeze(1)), dim=1)
+            self.sim.mocap_quat[:, -1] = quat
+        self.sim.write(everywhere, qpos, qvel, fixed)
         self.state = read_state(self.sim, self.scene)
         self._steps = 0  # control steps
         # Joint targets [rad] of the last control step.
@@ -95,6 +111,16 @@ class GaitWorlds:
     def velocity(self) -> Tensor:
         """Velocity (N, 3): vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
         return planar_velocity(self.state)[:, 0]
+
+    def along_x(self, speed: float, direction: float = 1.0) -> Tensor:
+        """Return commands (N, 3) along the x axis at ``speed`` [m/s] towards positive x, nose first
+        for ``direction`` 1 and tail first for -1.
+        """
+        heading = 0.0 if direction > 0.0 else math.pi
+        turn = wrap_to_pi(heading - self.state.robot_yaw[:, 0])
+        ahead = torch.full_like(turn, direction * speed)
+        aside = -direction * self.state.robot_pos[:, 0, 1]
+        return torch.stack((ahead, aside.clamp(-0.2, 0.2), (2.0 * turn).clamp(-0.5, 0.5)), dim=1)
 
     def advance(self, command: Tensor, watch: Callable[[PhysicsStep], None] | None = None) -> None:
         """Follow ``command`` (N, 3) for a control step; call ``watch`` with each physics step."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
 from harl_mapush.evaluation.gait.gait_worlds import GaitPolicy, GaitWorlds, PhysicsStep
 from mqe.registry import SimCfg
@@ -94,19 +93,11 @@ class _Pushing:
             if step == begin:
                 start = self.worlds.state.object_pos[:, 0]
             see = self._see if step >= begin else None
-            self.worlds.advance(self._command(step * STEP_DT), see)
+            speed = SPEED if step * STEP_DT > SETTLE_TIME else 0.0
+            self.worlds.advance(self.worlds.along_x(speed, self._direction), see)
         moved = self.worlds.state.object_pos[:, 0] - start
         self.object_speed = float(moved.mean()) / MEASURED
         self.worlds.close()
-
-    def _command(self, time: float) -> Tensor:
-        """Return commands (N, 3) along x, which keep heading and line."""
-        state = self.worlds.state
-        heading = 0.0 if self._direction > 0.0 else math.pi
-        turn = torch.remainder(heading - state.robot_yaw[:, 0] + math.pi, 2.0 * math.pi) - math.pi
-        ahead = torch.full_like(turn, self._direction * SPEED if time > SETTLE_TIME else 0.0)
-        aside = -self._direction * state.robot_pos[:, 0, 1]
-        return torch.stack((ahead, aside.clamp(-0.2, 0.2), (2.0 * turn).clamp(-0.5, 0.5)), dim=1)
 
     def _see(self, step: PhysicsStep) -> None:
         force = step.state.contact_force[:, 0]
