@@ -66,7 +66,7 @@ def measure(arguments: argparse.Namespace, num_robots: int) -> dict[str, object]
     engine = make_engine(scene, sizes, views)
     targets = torch.randn(DECIMATION, num_envs, model.nu)
     sim.step(DECIMATION, targets)
-    in_worker = float(sim.sensordata[0, 1])
+    in_worker = float(sim.data.sensordata[0, 1])
     rows = []
     for _ in range(arguments.num_steps):
         time.sleep(arguments.pause_ms / 1000.0)
@@ -83,11 +83,11 @@ def measure(arguments: argparse.Namespace, num_robots: int) -> dict[str, object]
         sim.step(DECIMATION, targets)
         spent = time.perf_counter() - begin
         cpu = time.process_time() - cpu
-        own = float(sim.sensordata[0, 0])
-        worker = float(sim.sensordata[0, 1])
+        own = float(sim.data.sensordata[0, 0])
+        worker = float(sim.data.sensordata[0, 1])
         rows.append((own, spent_here - own_here, spent - own, cpu_here, cpu + worker - in_worker))
         in_worker = worker
-    assert torch.equal(sim.ctrl, targets[-1])
+    assert torch.equal(sim.data.ctrl, targets[-1])
     version = sim.versions["python"]
     sim.close()
     columns = [list(column) for column in zip(*rows, strict=True)]

@@ -117,7 +117,7 @@ def pile_up(env: MultiAgentEnv, num_steps: int, draw: torch.Generator) -> Capaci
     agents = env.num_agents
     device = env.device
     everywhere = torch.ones(n, dtype=torch.bool, device=device)
-    qpos = sim.qpos.clone()
+    qpos = sim.data.qpos.clone()
     robots = qpos[:, : env.scene.robot_qpos].view(n, agents, ROBOT_QPOS)
     spread = torch.rand((n, agents, 3), generator=draw, device=device)
     robots[..., :2] = 0.6 * (spread[..., :2] - 0.5)
@@ -127,14 +127,14 @@ def pile_up(env: MultiAgentEnv, num_steps: int, draw: torch.Generator) -> Capaci
     stance = torch.tensor(env.scene.robots[0].joint_pos, device=device)
     robots[..., 7:] = stance
     qpos[:, env.scene.robot_qpos : env.scene.robot_qpos + 2] = 0.0
-    sim.write(everywhere, qpos, torch.zeros_like(sim.qvel), sim.mocap_pos.clone())
+    sim.write(everywhere, qpos, torch.zeros_like(sim.data.qvel), sim.data.mocap_pos.clone())
     targets = stance
     for t in range(num_steps):
         if t % HELD_STEPS == 0:
             targets = stance + 0.5 * torch.randn(
                 (n, agents, NUM_JOINTS), generator=draw, device=device
             )
-        sim.ctrl.copy_(targets.flatten(1))
+        sim.data.ctrl.copy_(targets.flatten(1))
         sim.step(DECIMATION)
     return _take(sim)
 

@@ -213,9 +213,9 @@ def _captures_whole_step(runner: Runner) -> bool:
     graph = torch.cuda.CUDAGraph()
     with capturing(graph, env.device):
         env._step(actions)  # type: ignore[attr-defined]
-    before = env.sim.qpos.clone()  # type: ignore[attr-defined]
+    before = env.sim.data.qpos.clone()  # type: ignore[attr-defined]
     graph.replay()
-    return bool((env.sim.qpos != before).any())  # type: ignore[attr-defined]
+    return bool((env.sim.data.qpos != before).any())  # type: ignore[attr-defined]
 
 
 def train(arguments: argparse.Namespace) -> int:

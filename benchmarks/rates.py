@@ -33,7 +33,7 @@ class CtrlRecorder:
 
     def __init__(self, env: MultiAgentEnv, num_steps: int) -> None:
         self._step = env.sim.step
-        self.ctrl = torch.zeros(num_steps, DECIMATION, *env.sim.ctrl.shape, device=env.device)
+        self.ctrl = torch.zeros(num_steps, DECIMATION, *env.sim.data.ctrl.shape, device=env.device)
         self.row = torch.zeros(1, dtype=torch.int64, device=env.device)
         env.sim.step = self._record
 
@@ -75,7 +75,9 @@ def step_rates(
     env.reset()
     for _ in range(WARM_STEPS):
         env.step(actions[0])
-    env.sim.captures = not env.sim.synchronous  # physics alone is a graph of control steps
+    graphs = env.sim.features.graphs
+    if graphs is not None:
+        graphs.captures_steps = True  # physics alone is a graph of control steps
     recorder._step(DECIMATION, recorder.ctrl[0])
     env_s = []
     physics_s = []

@@ -124,7 +124,7 @@ def advance(sim: Any, states: list[State]) -> tuple[Tensor, Tensor]:
             state = single | {"time": single["time"].view(-1), "size": torch.tensor(sim.size)}
         sim.load_state_dict(state)
         sim.step(1)
-        velocities.append(sim.qvel.double().cpu().clone())
+        velocities.append(sim.data.qvel.double().cpu().clone())
         if isinstance(sim, MujocoWarpSimulator):
             iterations.append(torch.from_numpy(sim._data.solver_niter.numpy().copy()))
     return torch.stack(velocities), torch.stack(iterations) if iterations else torch.zeros(0)

@@ -100,7 +100,7 @@ def compare_rewards(task: PushTask, found: Decisions) -> None:
         error=error[continues].abs().mean().item(),
     )
     weights = task._weights.clone()
-    for k, name in enumerate(task.reward_names):
+    for k, name in enumerate(task.names.rewards):
         task._weights.zero_()[k] = weights[k]
         ours = planar.judge(state, next_state)[0][continues, 0]
         theirs = given[continues, k]

@@ -334,7 +334,7 @@ def test_a_world_that_breaks_leaves_no_file_behind(tmp_path, monkeypatch, capfd)
     env = make_env(num_envs=1)
     env.reset()
     env.step(torch.full((1, 2, 3), torch.nan))
-    env.sim.qvel.fill_(1e12)
+    env.sim.data.qvel.fill_(1e12)
     env.step(torch.zeros(1, 2, 3))
     env.close()
     assert list(tmp_path.iterdir()) == []

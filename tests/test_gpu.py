@@ -17,6 +17,7 @@ from mqe.cuda_graphs import capturing
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.sim.simulator import snapshot
 from mqe.world.scene import DECIMATION
 from tests.support.observing import OnControlStep
 
@@ -78,7 +79,7 @@ def test_a_whole_decision_is_one_graph_that_does_what_the_step_does(runner):
         env.step(actions_of(env))
     state = env.state_dict()
     wanted = env.step(actions_of(env))
-    qpos = env.sim.qpos.clone()
+    qpos = env.sim.data.qpos.clone()
 
     graph = torch.cuda.CUDAGraph()
     actions = actions_of(env)
@@ -86,7 +87,7 @@ def test_a_whole_decision_is_one_graph_that_does_what_the_step_does(runner):
         step = env._step(actions)
     env.load_state_dict(state)
     graph.replay()
-    torch.testing.assert_close(env.sim.qpos, qpos, rtol=0, atol=1e-4)
+    torch.testing.assert_close(env.sim.data.qpos, qpos, rtol=0, atol=1e-4)
     torch.testing.assert_close(step.reward, wanted.reward, rtol=0, atol=1e-3)
     torch.testing.assert_close(step.obs, wanted.obs, rtol=0, atol=1e-3)
 
@@ -138,11 +139,11 @@ def test_one_control_step_from_a_copied_state_is_mujocos(runner):
     for name in ("qpos", "qvel", "ctrl", "mocap_pos"):
         getattr(host, name).copy_(getattr(sim, name).cpu())
     sim._warmstart.zero_()
-    sim.ctrl.add_(0.05)
-    host.ctrl.add_(0.05)
+    sim.data.ctrl.add_(0.05)
+    host.data.ctrl.add_(0.05)
     sim.step(DECIMATION)
     host.step(DECIMATION)
-    error = (sim.qpos.cpu().double() - host.qpos).abs().amax(dim=1)
+    error = (sim.data.qpos.cpu().double() - host.data.qpos).abs().amax(dim=1)
     host.close()
     assert float(error.median()) < 1e-5
     assert float(error.max()) < 1e-3
@@ -154,11 +155,11 @@ def test_who_watches_sees_every_control_step_of_decisions_that_are_replayed(runn
     env.reset()
     for _ in range(4):
         env.step(actions_of(env))
-    with env.observed_by(OnControlStep(lambda: heights.append(env.sim.data(0).qpos[2]))):
+    with env.observed_by(OnControlStep(lambda: heights.append(snapshot(env.sim, 0).qpos[2]))):
         env.step(actions_of(env))
     assert len(heights) == env.decision_period
     env.step(actions_of(env))
-    assert float(env.state.robot_pos[0, 0, 2]) == pytest.approx(float(env.sim.qpos[0, 2]))
+    assert float(env.state.robot_pos[0, 0, 2]) == pytest.approx(float(env.sim.data.qpos[0, 2]))
 
 
 def test_an_environment_that_goes_takes_nothing_of_another_ones(runner):

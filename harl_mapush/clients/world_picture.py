@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqe.env.environment import MultiAgentEnv
+from mqe.sim.simulator import snapshot
 from mqe.viewer.camera import Camera
 from mqe.viewer.light import aim_light
 from mqe.viewer.looks import copy_state, shown_model
@@ -32,7 +33,7 @@ class WorldPicture:
     def draw(self) -> NDArray[np.uint8]:
         """Return the picture (height, width, 3)."""
         self._env.check_open()
-        data = self._env.sim.data(0)
+        data = snapshot(self._env.sim, 0)
         self._camera.look(data)
         copy_state(self._model, data, self._data)
         x, y, z = self._camera.view.lookat

@@ -139,10 +139,11 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
             cfg.env, cfg.sim, cfg.task, 0, places=places, senses_parts=job.measures_pushing
         )
         try:
-            worlds = ActiveWorlds(env.sim.resting) if env.device.type == "cpu" else None
+            worlds = ActiveWorlds(env.resting) if env.device.type == "cpu" else None
             policy, note = _policy(job, cfg, env, worlds)
-            if worlds is not None:
-                env.task.use_blocks(worlds)
+            use_blocks = env.task.features.use_blocks
+            if worlds is not None and use_blocks is not None:
+                use_blocks(worlds)
             unused = torch.tensor(
                 [number >= job.num_episodes for _, number in places], device=env.device
             )

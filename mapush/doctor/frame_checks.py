@@ -44,20 +44,20 @@ def find_wrong_motion(env: MultiAgentEnv) -> str | None:
     scene = env.scene
     bodies = [(ROBOT_QPOS * k, ROBOT_QVEL * k) for k in range(scene.num_robots)]
     bodies += [(scene.robot_qpos, scene.robot_qvel)] * (scene.object is not None)
-    qpos = sim.qpos.clone()
-    qvel = torch.zeros_like(sim.qvel)
+    qpos = sim.data.qpos.clone()
+    qvel = torch.zeros_like(sim.data.qvel)
     for k, (at, vel_at) in enumerate(bodies):
         pose = (2.0 * k, 0.0, 5.0, *_TURNED)
         qpos[:, at : at + POSE] = torch.tensor(pose, dtype=qpos.dtype, device=qpos.device)
         velocity = torch.tensor((*_LINEAR, *_ANGULAR), dtype=qvel.dtype, device=qvel.device)
         qvel[:, vel_at : vel_at + len(velocity)] = velocity
-    sim.write(torch.ones_like(sim.failed), qpos, qvel, sim.mocap_pos.clone())
+    sim.write(torch.ones_like(sim.data.failed), qpos, qvel, sim.data.mocap_pos.clone())
     joints = [qpos[:, at + POSE : at + ROBOT_QPOS] for at, _ in bodies[: scene.num_robots]]
-    sim.ctrl.copy_(torch.cat(joints, dim=1))
+    sim.data.ctrl.copy_(torch.cat(joints, dim=1))
     sim.step(1)
     dt = scene.model.opt.timestep
     before = qpos[0].double().cpu().numpy()
-    after = sim.qpos[0].double().cpu().numpy()
+    after = sim.data.qpos[0].double().cpu().numpy()
     for k, (at, _) in enumerate(bodies):
         name = f"robot {k}" if k < scene.num_robots else "object"
         speed = (after[at : at + 3] - before[at : at + 3]) / dt

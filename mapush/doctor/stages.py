@@ -158,7 +158,7 @@ def check_devices(checkup: Checkup) -> str:
     assert env is not None
     assert runner is not None
     env.reset()
-    device = env.sim.qpos.device
+    device = env.sim.data.qpos.device
     count = 0
     for whole, name in (
         (env.sim, "simulator"),
@@ -169,7 +169,7 @@ def check_devices(checkup: Checkup) -> str:
         for part, tensor in tensors_of(whole, name):
             if tensor.device != device:
                 raise StageError(
-                    f"{part} is on {tensor.device}, but simulator.qpos on {device}", REPORT
+                    f"{part} is on {tensor.device}, but simulator.data.qpos on {device}", REPORT
                 )
             count += 1
     return f"{count} tensors of simulator, environment, policy and experience, all on {device}"

@@ -29,11 +29,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mqe.config import ConfigError
 from mqe.env.broken_world_recorder import BrokenWorldRecorder
 from mqe.env.decision_graph import StepResult, captured_step
 from mqe.env.observer import Observer, PhysicsStep
 from mqe.env.statistics import EpisodeStatistics
-from mqe.sim.simulator import Simulator
+from mqe.sim.simulator import GraphSupport, Simulator
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Outcome, Task
 from mqe.vec_env import ALL_WORLDS, Share, TimeStep
@@ -89,6 +90,8 @@ class MultiAgentEnv:
         self.sim = sim
         self.scene = scene
         self.task = task
+        sim_features = sim.features
+        features = task.features
         self.report = report or Report()
         self.share = share
         self.settings = settings or {}
@@ -110,20 +113,34 @@ class MultiAgentEnv:
                 Streams(0, n, sim.device),
             )
         self.randomization = randomization
-        if randomization.has_losses:
-            task.excuse_robots(randomization.is_out, randomization.is_away)
+        if randomization.has_losses and features.excuse_robots is not None:
+            features.excuse_robots(randomization.is_out, randomization.is_away)
+
+        # Of the task's optional parts.
+        memory = features.memory
+        if memory is None:
+            memory = torch.zeros(n, 0, device=self.device)
+        self._memory = memory
+        noise_scale = features.noise_scale
+        if noise_scale is None:
+            noise_scale = torch.ones(self.spec.obs_size, device=self.device)
+        self._noise_scale = noise_scale
+        self._stateful = features.stateful
+        self._set_goal = features.set_goal
+        self._disturbance = features.disturb
+        self._moved_props = features.moved_props
 
         # Of the present episodes.
         self._state: SceneState | None = None
         self._episode = torch.full((n,), first_episode - 1, dtype=torch.int64, device=self.device)
         self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)  # control steps
-        self._sums = torch.zeros(n, len(task.metric_names), device=self.device)  # of the metrics
+        self._sums = torch.zeros(n, len(task.names.measures), device=self.device)  # of the metrics
         self._return = torch.zeros(n, device=self.device)
 
         # Of finished episodes. The metrics, (N,) each, are those of the episodes that ended at the
         # last step, where they did; the next step may overwrite them.
         self.episode_metrics: dict[str, Tensor] = {}
-        names = (*task.episode_metric_names, "return")
+        names = (*task.names.metrics, "return")
         self._statistics = EpisodeStatistics(names, self.report.rates, n, self.device, share)
         # Control steps before episodes count.
         self._unsettled = torch.zeros((), dtype=torch.int64, device=self.device)
@@ -139,12 +156,22 @@ class MultiAgentEnv:
         self._observers: tuple[Observer, ...] = ()
         self._is_closed = False
 
+        # (N,) bool, for ``pause`` to set; a simulator that cannot leave worlds alone steps them.
+        resting = sim_features.resting
+        if resting is None:
+            resting = torch.zeros(n, dtype=torch.bool, device=self.device)
+        self.resting = resting
+        self._grow_buffers = sim_features.grow_buffers
+
         # Whether each decision is captured and replayed as one CUDA graph.
-        self.use_graphs = not sim.synchronous
+        self.use_graphs = sim_features.graphs is not None
+        self._graphs = sim_features.graphs or GraphSupport()
         # A second graph, of single control steps, would hold scratch memory of its own.
-        sim.captures = False
+        self._graphs.captures_steps = False
+        # Whether reading a value costs no wait, so that branching on one is free.
+        self.is_synchronous = sim_features.graphs is None
         self._graph = captured_step(self.device)
-        self._graph_generation = sim.generation
+        self._graph_generation = self._graphs.generation
 
     @property
     def state(self) -> SceneState:
@@ -162,12 +189,12 @@ class MultiAgentEnv:
         """
         self.check_open()
         self._paused = None
-        self.sim.resting.zero_()
+        self.resting.zero_()
         self._start_episodes(self._everywhere)
         self._unsettled.fill_(self.max_episode_length if staggered else 0)
         if staggered:
             self._steps.copy_(self._ages())
-        inputs = self._observe(self.state, self.task.memory)
+        inputs = self._observe(self.state, self._memory)
         for observer in self._observers:
             observer.on_reset(self.state)
         return inputs
@@ -184,7 +211,7 @@ class MultiAgentEnv:
         forces = self.state.forces.masked_fill(mask.unsqueeze(1), 0.0)
         self._start_episodes(mask)
         self.state.forces.copy_(forces)
-        return self._observe(self.state, self.task.memory)
+        return self._observe(self.state, self._memory)
 
     def set_goal(self, goal: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Give the teams in the worlds of ``mask`` (N,), or in all, another ``goal`` (N, 2) [m],
@@ -195,6 +222,10 @@ class MultiAgentEnv:
         between two decisions. Raises ConfigError if the task has no goal.
         """
         self.check_open()
+        if self._set_goal is None:
+            raise ConfigError(
+                "set_goal: this task has no goal; go1push_mid and go1push_upper have one"
+            )
         if goal.shape != (self.num_envs, 2):
             raise ValueError(
                 f"goal must have the shape {(self.num_envs, 2)} (worlds, x and y), not "
@@ -203,13 +234,13 @@ class MultiAgentEnv:
         if mask is None:
             mask = self._everywhere
         state = self.state
-        if self.task.set_goal(goal, mask):
-            place = self.sim.mocap_pos[:, 0, :2]
+        if self._set_goal(goal, mask):
+            place = self.sim.data.mocap_pos[:, 0, :2]
             place.copy_(torch.where(mask.unsqueeze(1), goal.to(place.dtype), place))
             # The next step compares with this state: nobody is paid for the goal's own way.
             self._state = state.like(state.rows.clone())
             self._state.goal_pos[:, :2].copy_(place)
-        return self._observe(self.state, self.task.memory)
+        return self._observe(self.state, self._memory)
 
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
@@ -223,9 +254,9 @@ class MultiAgentEnv:
             return step
         if not self.use_graphs:
             return self._step(actions)
-        if self.sim.generation != self._graph_generation:
+        if self._graphs.generation != self._graph_generation:
             self._graph = captured_step(self.device)
-            self._graph_generation = self.sim.generation
+            self._graph_generation = self._graphs.generation
         step, self._state, self.episode_metrics = self._graph(self._step_result, actions)
         return step
 
@@ -236,9 +267,9 @@ class MultiAgentEnv:
         On a device where reading a value would have to wait, they keep running: a graph steps all
         worlds.
         """
-        if self.sim.synchronous:
+        if self.is_synchronous:
             self._paused = mask.clone()
-            self.sim.resting.copy_(mask)
+            self.resting.copy_(mask)
 
     @contextmanager
     def observed_by(self, *observers: Observer) -> Iterator[None]:
@@ -265,7 +296,7 @@ class MultiAgentEnv:
 
         To be called between rollouts: it waits for the device, and the next step is captured anew.
         """
-        return self.sim.grow_buffers()
+        return None if self._grow_buffers is None else self._grow_buffers()
 
     def statistics(self) -> dict[str, float]:
         """Return means over the last at most 1,000 finished episodes, and ``num_episodes`` among
@@ -282,7 +313,7 @@ class MultiAgentEnv:
         self.check_open()
         return {
             "sim": self.sim.state_dict(),
-            "task": self.task.state_dict(),
+            "task": {} if self._stateful is None else self._stateful.state_dict(),
             "episode": self._episode.clone(),
             "steps": self._steps.clone(),
             "return": self._return.clone(),
@@ -298,7 +329,8 @@ class MultiAgentEnv:
         """Restore a ``state_dict``; return the obs and critic state it was saved in."""
         self.check_open()
         self.sim.load_state_dict(state["sim"])
-        self.task.load_state_dict(state["task"])
+        if self._stateful is not None:
+            self._stateful.load_state_dict(state["task"])
         self._episode.copy_(state["episode"])
         self._steps.copy_(state["steps"])
         self._unsettled.copy_(state["unsettled"])
@@ -309,7 +341,7 @@ class MultiAgentEnv:
         self._state = read_state(self.sim, self.scene)
         self._state.forces.copy_(state["forces"])
         self.randomization.load_state_dict(state[_RANDOMIZATION_KEY])
-        return self._observe(self._state, self.task.memory)
+        return self._observe(self._state, self._memory)
 
     def check_open(self) -> None:
         """Raise RuntimeError if the environment is closed."""
@@ -340,7 +372,7 @@ class MultiAgentEnv:
 
     def _step(self, actions: Tensor) -> TimeStep:
         """Take one decision."""
-        if not self.sim.synchronous:
+        if not self.is_synchronous:
             # A replayed graph starts from memory, not from objects.
             self._state = read_state(self.sim, self.scene)
         decision = self._take_control_steps(actions)
@@ -354,8 +386,8 @@ class MultiAgentEnv:
         reward = decision.rewards.sum(dim=0)
         self._return += reward.mean(dim=1)
 
-        if self.sim.synchronous and bool(decision.running.all()):
-            final_obs, final_state = self._observe(decision.last, self.task.memory)
+        if self.is_synchronous and bool(decision.running.all()):
+            final_obs, final_state = self._observe(decision.last, self._memory)
             obs = final_obs
             state = final_state
         else:
@@ -371,7 +403,7 @@ class MultiAgentEnv:
             final_state=final_state,
             info={
                 f"reward/{name}": decision.rewards[k]
-                for k, name in enumerate(self.task.reward_names)
+                for k, name in enumerate(self.task.names.rewards)
             },
         )
 
@@ -426,39 +458,42 @@ class MultiAgentEnv:
             targets, self._episode, self._steps
         )
         self._disturb(velocity_kicks)
-        props = self.task.moved_props()
-        if props is not None:
-            self.sim.mocap_pos[:, 1:].copy_(props)
+        if self._moved_props is not None:
+            props = self._moved_props()
+            if props is not None:
+                self.sim.data.mocap_pos[:, 1:].copy_(props)
         if not any(observer.needs_physics_steps for observer in self._observers):
             self.sim.step(DECIMATION, targets)
-            return self.sim.failed
+            return self.sim.data.failed
         return self._take_physics_steps(targets)
 
     def _take_physics_steps(self, targets: Tensor) -> Tensor:
         """Take the physics steps of a control step one by one, motors following ``targets``
         (4, N, J).
         """
-        has_failed = torch.zeros_like(self.sim.failed)
+        has_failed = torch.zeros_like(self.sim.data.failed)
         for row in targets:
             before = read_state(self.sim, self.scene)
             self.sim.step(1, row.unsqueeze(0))
             step = PhysicsStep(before, self.sim, self.scene)
             for observer in self._observers:
                 observer.on_physics_step(step)
-            has_failed |= self.sim.failed
+            has_failed |= self.sim.data.failed
         return has_failed
 
     def _disturb(self, velocity_kicks: Tensor | None) -> None:
         """Change the trunks' velocities by kicks (N, A, 3) [m/s], and by the task's disturbance."""
-        disturbance = self.task.disturb(self._steps)
+        disturbance = None
+        if self._disturbance is not None:
+            disturbance = self._disturbance(self._steps)
         for i, body in enumerate(self.scene.trunk_bodies):
             start = self.scene.robot_qvel // self.scene.num_robots * i
-            velocity = self.sim.qvel[:, start : start + 3]
+            velocity = self.sim.data.qvel[:, start : start + 3]
             if velocity_kicks is not None:
                 velocity.add_(velocity_kicks[:, i])
             if disturbance is not None:
                 velocity.add_(disturbance.velocity[:, i])
-                self.sim.xfrc_applied[:, body, :3].copy_(disturbance.force[:, i])
+                self.sim.data.xfrc_applied[:, body, :3].copy_(disturbance.force[:, i])
 
     def _count(self, outcome: Outcome, live: Tensor) -> tuple[Tensor, Tensor]:
         """Count a control step in the worlds where it is ``live``; return its rewards (K, N, A) and
@@ -481,7 +516,7 @@ class MultiAgentEnv:
         the present one takes its place.
         """
         last = decision.last
-        last_memory = self.task.memory.clone()
+        last_memory = self._memory.clone()
         self._record_episodes(ended, decision.ends[:-1])
         self.num_failed += (~valid).sum()
         self._start_episodes(~decision.running)
@@ -489,8 +524,8 @@ class MultiAgentEnv:
         is_observable = valid & decision.is_in_limits
         last_rows = torch.where(is_observable, last.rows, self.state.rows)
         rows = torch.cat((last_rows, self.state.rows), dim=1)
-        last_memory = torch.where(is_observable.unsqueeze(1), last_memory, self.task.memory)
-        memory = torch.cat((last_memory, self.task.memory))
+        last_memory = torch.where(is_observable.unsqueeze(1), last_memory, self._memory)
+        memory = torch.cat((last_memory, self._memory))
         both_obs, both_states = self._observe(last.like(rows), memory)
         final_obs, obs = both_obs.split(self.num_envs)
         final_state, state = both_states.split(self.num_envs)
@@ -522,7 +557,7 @@ class MultiAgentEnv:
     def _observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return obs and critic state of W worlds and their ``memory``; W is N or 2 N."""
         obs, critic_state = self.task.observe(state, memory)
-        obs = self.randomization.add_noise(obs, self._episode, self._steps, self.task.noise_scale)
+        obs = self.randomization.add_noise(obs, self._episode, self._steps, self._noise_scale)
         return obs, critic_state
 
     def _ages(self) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mqe.sim.simulator import Simulator
+from mqe.sim.simulator import Simulator, SimulatorError
 from mqe.vec_env import TimeStep
 from mqe.world.scene import Scene, forces_of_parts
 from mqe.world.state import SceneState
@@ -20,7 +20,7 @@ class PhysicsStep:
         step.
         """
         forces = state.forces
-        forces.copy_(sim.sensordata[:, : forces.shape[1]])
+        forces.copy_(sim.data.sensordata[:, : forces.shape[1]])
         self.state = state
         # (N, A, 3, 3) [N] of each robot's parts on the object, in the order of ``PARTS``; None:
         # the scene has no sensors of them.
@@ -29,8 +29,16 @@ class PhysicsStep:
 
     @property
     def torque(self) -> Tensor:
-        """(N, A, J) [N m] of the motors; the next step overwrites it."""
-        return self._sim.actuator_force.view_as(self.state.joint_vel)
+        """(N, A, J) [N m] of the motors; the next step overwrites it. Raises SimulatorError if the
+        simulator does not report them.
+        """
+        actuator_force = self._sim.features.actuator_force
+        if actuator_force is None:
+            raise SimulatorError(
+                "this simulator does not report motor torques; leave out --protocol strict, or "
+                "measure with --sim mujoco"
+            )
+        return actuator_force().view_as(self.state.joint_vel)
 
 
 class Observer:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mqe.cores import num_cores
+from mqe.sim.simulator import SimulatorData, SimulatorFeatures
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,10 +28,6 @@ if mujoco.get_mju_user_warning() is None:
 class MujocoBatchSimulator:
     """N worlds of one model on all cores; results do not depend on the number of threads."""
 
-    synchronous = True
-    captures = False
-    generation = 0
-
     def __init__(self, model: mujoco.MjModel, num_envs: int, num_threads: int = 0) -> None:
         """Make ``num_envs`` worlds on ``num_threads`` threads (0: one for each core that this
         process may use).
@@ -39,24 +36,34 @@ class MujocoBatchSimulator:
         self.num_envs = num_envs
         self.device = torch.device("cpu")
         self._batch = Batch(model, num_envs, num_threads or num_cores())
-        self.qpos = self._bind("qpos")
-        self.qvel = self._bind("qvel")
-        self.ctrl = self._bind("ctrl")
-        self.mocap_pos = self._bind("mocap_pos")
-        self.mocap_quat = self._bind("mocap_quat")
-        self.xfrc_applied = self._bind("xfrc_applied")
-        self._warmstart = self._bind("qacc_warmstart")
-        self._time = self._bind("time")
         with warnings.catch_warnings():  # torch warns that an output is read-only, which it is
             warnings.simplefilter("ignore", UserWarning)
-            self.sensordata = self._bind("sensordata")
-        self.failed = torch.zeros(num_envs, dtype=torch.bool)
+            sensordata = self._bind("sensordata")
+        self.data = SimulatorData(
+            qpos=self._bind("qpos"),
+            qvel=self._bind("qvel"),
+            ctrl=self._bind("ctrl"),
+            mocap_pos=self._bind("mocap_pos"),
+            mocap_quat=self._bind("mocap_quat"),
+            xfrc_applied=self._bind("xfrc_applied"),
+            sensordata=sensordata,
+            failed=torch.zeros(num_envs, dtype=torch.bool),
+        )
+        self._warmstart = self._bind("qacc_warmstart")
+        self._time = self._bind("time")
         self._is_resting = np.zeros(num_envs, dtype=bool)
-        self.resting = torch.from_numpy(self._is_resting)
 
     @property
-    def actuator_force(self) -> Tensor:
-        """Torques (N, nu) [N m] of the last physics step; copied at every step once they were
+    def features(self) -> SimulatorFeatures:
+        """Worlds at rest, torques, and snapshots with a world's own model fields."""
+        return SimulatorFeatures(
+            resting=torch.from_numpy(self._is_resting),
+            actuator_force=self._actuator_force,
+            snapshot=self._snapshot,
+        )
+
+    def _actuator_force(self) -> Tensor:
+        """Return the motors' torques (N, nu) [N m]; they are copied at every step once they were
         asked for.
         """
         with warnings.catch_warnings():
@@ -70,7 +77,7 @@ class MujocoBatchSimulator:
         """Advance every world by ``decimation`` physics steps; a world whose engine raises is
         marked ``failed``.
         """
-        self.failed.zero_()
+        self.data.failed.zero_()
         ids = np.flatnonzero(~self._is_resting) if self._is_resting.any() else None
         if ctrl is None:
             with self._failures_marked():
@@ -89,10 +96,10 @@ class MujocoBatchSimulator:
         # A rollout stops at a world for which MuJoCo warns. Single steps continue it, and the
         # environment checks the result.
         num_taken = np.rint((self._time.numpy() - before) / self.model.opt.timestep)
-        is_behind = (num_taken < len(ctrl)) & ~self._is_resting & ~self.failed.numpy()
+        is_behind = (num_taken < len(ctrl)) & ~self._is_resting & ~self.data.failed.numpy()
         for k, row in enumerate(ctrl) if is_behind.any() else ():
             behind = np.flatnonzero(is_behind & (num_taken <= k))
-            self.ctrl[behind] = row[behind].to(self.ctrl.dtype)
+            self.data.ctrl[behind] = row[behind].to(self.data.ctrl.dtype)
             with self._failures_marked():
                 self._batch.step(behind)
 
@@ -101,7 +108,7 @@ class MujocoBatchSimulator:
         try:
             yield
         except SimulationError as error:
-            self.failed[torch.as_tensor(error.ids, dtype=torch.int64)] = True
+            self.data.failed[torch.as_tensor(error.ids, dtype=torch.int64)] = True
             _LOG.warning(
                 "%d world(s) failed and will be reset: %s",
                 len(error.ids),
@@ -110,14 +117,15 @@ class MujocoBatchSimulator:
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
         """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one."""
+        data = self.data
         rows = mask.unsqueeze(1)
-        for view, values in ((self.qpos, qpos), (self.qvel, qvel), (self.mocap_pos, mocap_pos)):
+        for view, values in ((data.qpos, qpos), (data.qvel, qvel), (data.mocap_pos, mocap_pos)):
             view.copy_(
                 torch.where(mask.view(-1, *[1] * (view.dim() - 1)), values.to(view.dtype), view)
             )
-        for view in (self._warmstart, self.ctrl, self._time.view(self.num_envs, -1)):
+        for view in (self._warmstart, data.ctrl, self._time.view(self.num_envs, -1)):
             view.masked_fill_(rows, 0.0)
-        self.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
+        data.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
         """Set per-world values (N, ...) of a model field."""
@@ -125,15 +133,11 @@ class MujocoBatchSimulator:
         if name in mujoco.MjModel._setconst_inputs:
             self._batch.set_const()
 
-    def data(self, env: int) -> mujoco.MjData:
-        """World ``env`` as MjData, forward kinematics done."""
+    def _snapshot(self, env: int) -> mujoco.MjData:
+        """Return world ``env`` with its own values of model fields, forward kinematics done."""
         data = self._batch.get_data(env)
         mujoco.mj_forward(self._batch.get_model(env), data)
         return data
-
-    def grow_buffers(self) -> str | None:
-        """Nothing to do: MuJoCo's buffers grow by themselves."""
-        return None
 
     def state_dict(self) -> dict[str, Tensor]:
         """The integration state of every world."""
@@ -146,16 +150,16 @@ class MujocoBatchSimulator:
 
     def _state(self) -> dict[str, Tensor]:
         state = {
-            "qpos": self.qpos,
-            "qvel": self.qvel,
-            "ctrl": self.ctrl,
-            "mocap_pos": self.mocap_pos,
-            "xfrc_applied": self.xfrc_applied,
+            "qpos": self.data.qpos,
+            "qvel": self.data.qvel,
+            "ctrl": self.data.ctrl,
+            "mocap_pos": self.data.mocap_pos,
+            "xfrc_applied": self.data.xfrc_applied,
             "qacc_warmstart": self._warmstart,
             "time": self._time,
         }
         if self.model.nmocap > 1:  # a goal alone is never turned
-            state["mocap_quat"] = self.mocap_quat
+            state["mocap_quat"] = self.data.mocap_quat
         return state
 
     def close(self) -> None:

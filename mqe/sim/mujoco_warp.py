@@ -24,6 +24,7 @@ from mujoco_warp import OverflowType
 from torch import Tensor
 
 from mqe.cuda_graphs import capture_stream
+from mqe.sim.simulator import GraphSupport, SimulatorData, SimulatorFeatures
 
 _LOG = logging.getLogger(__name__)
 wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)  # not a line for every kernel module
@@ -138,24 +139,31 @@ class MujocoWarpSimulator:
         self._known = known_to_warp(model)
         self.num_envs = num_envs
         self.device = device
-        self.synchronous = device.type == "cpu"
-        self.captures = not self.synchronous
+        self._graphs = None if device.type == "cpu" else GraphSupport()
         self._fields: dict[str, Tensor] = {}
-        self.generation = 0
         self._warp_device = wp.device_from_torch(device)
         self._is_loaded = False  # the kernels
         self._make_model()
         self._make_data(size or capacity(model))
 
+    @property
+    def features(self) -> SimulatorFeatures:
+        """Graphs on a GPU, torques, and contact buffers that can grow."""
+        return SimulatorFeatures(
+            graphs=self._graphs,
+            actuator_force=lambda: self._actuator_force,
+            grow_buffers=self.grow_buffers,
+        )
+
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by ``decimation`` physics steps; lost contacts mark their world as
         ``failed``.
         """
-        if not self.synchronous and torch.cuda.is_current_stream_capturing():
+        if self._graphs is not None and torch.cuda.is_current_stream_capturing():
             with self._place(), wp.ScopedCapture(stream=self._stream(), external=True):
                 self._substeps(decimation, ctrl)
-        elif self.captures:
-            recorded = self._graphs.get((decimation, ctrl is None)) or self._capture(
+        elif self._graphs is not None and self._graphs.captures_steps:
+            recorded = self._recorded.get((decimation, ctrl is None)) or self._capture(
                 decimation, ctrl
             )
             if ctrl is not None:
@@ -167,7 +175,7 @@ class MujocoWarpSimulator:
             self._is_loaded = True
         lost = self._overflow & LOST
         self._lost |= lost
-        torch.ne(lost, 0, out=self.failed)
+        torch.ne(lost, 0, out=self.data.failed)
         self._overflow.zero_()
         torch.maximum(self._most_rows, self._nefc, out=self._most_rows)
         torch.maximum(
@@ -178,14 +186,15 @@ class MujocoWarpSimulator:
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
         """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one."""
+        data = self.data
         rows = mask.unsqueeze(1)
-        self.qpos.copy_(torch.where(rows, qpos, self.qpos))
-        self.qvel.copy_(torch.where(rows, qvel, self.qvel))
-        self.mocap_pos.copy_(torch.where(rows.unsqueeze(2), mocap_pos, self.mocap_pos))
-        self.ctrl.masked_fill_(rows, 0.0)
+        data.qpos.copy_(torch.where(rows, qpos, data.qpos))
+        data.qvel.copy_(torch.where(rows, qvel, data.qvel))
+        data.mocap_pos.copy_(torch.where(rows.unsqueeze(2), mocap_pos, data.mocap_pos))
+        data.ctrl.masked_fill_(rows, 0.0)
         self._warmstart.masked_fill_(rows, 0.0)
         self._time.masked_fill_(mask, 0.0)
-        self.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
+        data.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
         """Set a model field per world (N, ...), and the fields that MuJoCo derives from it; waits
@@ -275,19 +284,6 @@ class MujocoWarpSimulator:
             f"and {size.rows}"
         )
 
-    def data(self, env: int) -> mujoco.MjData:
-        """World ``env`` as MjData on the host, forward kinematics done; per-world model fields are
-        the shared ones.
-        """
-        data = mujoco.MjData(self.model)
-        data.qpos[:] = self.qpos[env].cpu().numpy()
-        data.qvel[:] = self.qvel[env].cpu().numpy()
-        data.ctrl[:] = self.ctrl[env].cpu().numpy()
-        data.mocap_pos[:] = self.mocap_pos[env].cpu().numpy()
-        data.mocap_quat[:] = self.mocap_quat[env].cpu().numpy()
-        mujoco.mj_forward(self.model, data)
-        return data
-
     def state_dict(self) -> dict[str, Tensor]:
         """The integration state of every world, and how far the contact buffers have grown."""
         return {name: view.clone() for name, view in self._state().items()} | {
@@ -308,7 +304,7 @@ class MujocoWarpSimulator:
     def close(self) -> None:
         """Drop graphs and buffers; a second time does nothing. Waits for the device."""
         self._wait()
-        self._graphs.clear()
+        self._recorded.clear()
         with suppress(AttributeError):
             del self._data, self._model
 
@@ -320,16 +316,16 @@ class MujocoWarpSimulator:
 
     def _state(self) -> dict[str, Tensor]:
         state = {
-            "qpos": self.qpos,
-            "qvel": self.qvel,
-            "ctrl": self.ctrl,
-            "mocap_pos": self.mocap_pos,
-            "xfrc_applied": self.xfrc_applied,
+            "qpos": self.data.qpos,
+            "qvel": self.data.qvel,
+            "ctrl": self.data.ctrl,
+            "mocap_pos": self.data.mocap_pos,
+            "xfrc_applied": self.data.xfrc_applied,
             "qacc_warmstart": self._warmstart,
             "time": self._time,
         }
         if self.model.nmocap > 1:  # a goal alone is never turned
-            state["mocap_quat"] = self.mocap_quat
+            state["mocap_quat"] = self.data.mocap_quat
         return state
 
     def _lost_bits(self) -> int:
@@ -359,13 +355,16 @@ class MujocoWarpSimulator:
                 self._known, self.num_envs, nconmax=size.contacts, njmax=size.rows
             )
         data = self._data
-        self.qpos = wp.to_torch(data.qpos)
-        self.qvel = wp.to_torch(data.qvel)
-        self.ctrl = wp.to_torch(data.ctrl)
-        self.mocap_pos = wp.to_torch(data.mocap_pos)
-        self.mocap_quat = wp.to_torch(data.mocap_quat)
-        self.xfrc_applied = wp.to_torch(data.xfrc_applied)
-        self.sensordata = wp.to_torch(data.sensordata)
+        self.data = SimulatorData(
+            qpos=wp.to_torch(data.qpos),
+            qvel=wp.to_torch(data.qvel),
+            ctrl=wp.to_torch(data.ctrl),
+            mocap_pos=wp.to_torch(data.mocap_pos),
+            mocap_quat=wp.to_torch(data.mocap_quat),
+            xfrc_applied=wp.to_torch(data.xfrc_applied),
+            sensordata=wp.to_torch(data.sensordata),
+            failed=torch.zeros(self.num_envs, dtype=torch.bool, device=self.device),
+        )
         self._time = wp.to_torch(data.time)
         self._warmstart = wp.to_torch(data.qacc_warmstart)
         self._overflow = wp.to_torch(data.overflow)
@@ -375,9 +374,7 @@ class MujocoWarpSimulator:
         self._lost = torch.zeros_like(self._overflow)
         self._most_rows = torch.zeros_like(self._nefc)
         self._most_contacts = torch.zeros_like(self._nacon)
-        self.actuator_force = wp.to_torch(data.actuator_force)
-        self.failed = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
-        self.resting = torch.zeros_like(self.failed)  # has no effect: a launch steps all worlds
+        self._actuator_force = wp.to_torch(data.actuator_force)
 
     def _substeps(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Take physics steps as ``mjw.step`` does, but skip what cannot change the result.
@@ -392,7 +389,7 @@ class MujocoWarpSimulator:
         unseen = 0 if self.model.nhistory else _NO_SENSORS
         for left in reversed(range(decimation)):
             if ctrl is not None:
-                self.ctrl.copy_(ctrl[decimation - 1 - left])
+                self.data.ctrl.copy_(ctrl[decimation - 1 - left])
             opt.disableflags = flags | idle | (unseen if left else 0)
             try:
                 mjw.forward(self._model, self._data)
@@ -404,17 +401,18 @@ class MujocoWarpSimulator:
     def _renew(self) -> None:
         """Drop recordings of memory that is about to be replaced, once nothing uses it any more."""
         self._wait()
-        self._graphs: dict[tuple[int, bool], _Recorded] = {}
-        self.generation += 1
+        self._recorded: dict[tuple[int, bool], _Recorded] = {}
+        if self._graphs is not None:
+            self._graphs.generation += 1
 
     def _wait(self) -> None:
         """Wait for the device: Warp frees memory without regard to torch's streams."""
-        if not self.synchronous:
+        if self._graphs is not None:
             torch.cuda.synchronize(self.device)
 
     def _place(self) -> AbstractContextManager[Any]:
         """Work where torch works: on its current stream of this device."""
-        if self.synchronous:
+        if self._graphs is None:
             return wp.ScopedDevice(self._warp_device)
         return wp.ScopedStream(self._stream(), sync_enter=False)
 
@@ -426,7 +424,7 @@ class MujocoWarpSimulator:
         loads the kernels.
         """
         state = self.state_dict()
-        rows = self.ctrl.new_zeros(0) if ctrl is None else ctrl.clone()
+        rows = self.data.ctrl.new_zeros(0) if ctrl is None else ctrl.clone()
         with torch.cuda.device(self.device):
             side = capture_stream(torch.cuda.current_device())
         side.wait_stream(torch.cuda.current_stream(self.device))
@@ -438,7 +436,7 @@ class MujocoWarpSimulator:
                 self._substeps(decimation, None if ctrl is None else rows)
         torch.cuda.current_stream(self.device).wait_stream(side)
         assert capture.graph is not None
-        recorded = self._graphs[decimation, ctrl is None] = _Recorded(capture.graph, rows)
+        recorded = self._recorded[decimation, ctrl is None] = _Recorded(capture.graph, rows)
         self.load_state_dict(state)
         self._overflow.zero_()
         return recorded

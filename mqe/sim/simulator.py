@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import mujoco
 import torch
@@ -15,23 +17,13 @@ class SimulatorError(RuntimeError):
     """
 
 
-class Simulator(Protocol):
-    """N worlds of one model. All tensors are live views of the simulator's memory: write in place.
+class SimulatorData(NamedTuple):
+    """Live views of a simulator's memory under MuJoCo's names; write in place.
 
-    ``qpos``, ``qvel``, ``ctrl``, ``mocap_pos``, ``mocap_quat`` and ``xfrc_applied`` are the state;
-    ``sensordata`` is an output, one physics step behind it. The floating point type is the
-    simulator's own (float64 on CPU, float32 on CUDA).
+    ``sensordata`` and ``failed`` are outputs, all others the state, which outputs are one physics
+    step behind. The floating point type is the simulator's own (float64 on CPU, float32 on CUDA).
     """
 
-    model: mujoco.MjModel  # the shared model, on the host
-    num_envs: int
-    device: torch.device
-    synchronous: bool  # reading a value costs no wait, so that branching on one is free
-    # Replay a control step as a graph of its own; who captures more than that turns it off.
-    captures: bool
-    # How often the memory that a step reads and writes was replaced: older recordings of it are
-    # void.
-    generation: int
     qpos: Tensor  # (N, nq)
     qvel: Tensor  # (N, nv)
     ctrl: Tensor  # (N, nu)
@@ -41,18 +33,52 @@ class Simulator(Protocol):
     sensordata: Tensor  # (N, nsensordata)
     # (N,) bool: the last step broke this world (an engine error, or a contact buffer overflowed).
     failed: Tensor
-    resting: Tensor  # (N,) bool, for others to set: a step may leave these worlds as they are
+
+
+@dataclass
+class GraphSupport:
+    """The interface of a simulator whose steps can be part of a CUDA graph."""
+
+    # Whether a control step is replayed as a graph of its own; whoever captures more turns it off.
+    captures_steps: bool = True
+    # How often the memory that a step reads and writes was replaced, which voids older graphs.
+    generation: int = 0
+
+
+class SimulatorFeatures(NamedTuple):
+    """Optional abilities of a simulator."""
+
+    # None: reading a value costs no wait, so that branching on one is free.
+    graphs: GraphSupport | None = None
+    # (N,) bool, for others to set: a step leaves these worlds as they are.
+    resting: Tensor | None = None
+    # Returns the torques (N, nu) [N m] of the last physics step.
+    actuator_force: Callable[[], Tensor] | None = None
+    # Returns one world as ``snapshot`` does, with its own values of model fields.
+    snapshot: Callable[[int], mujoco.MjData] | None = None
+    # Enlarges buffers that overflowed since the last call, which replaces ``data``; returns a
+    # message, or None if none overflowed.
+    grow_buffers: Callable[[], str | None] | None = None
+
+
+class Simulator(Protocol):
+    """N worlds of one model."""
+
+    model: mujoco.MjModel  # the shared model, on the host
+    num_envs: int
+    device: torch.device
+    data: SimulatorData
 
     @property
-    def actuator_force(self) -> Tensor:
-        """Torques (N, nu) [N m] of the last physics step, an output."""
+    def features(self) -> SimulatorFeatures:
+        """The optional abilities; asked for once."""
         ...
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by one control step of ``decimation`` physics steps.
 
-        ``ctrl`` (decimation, N, nu) is written to ``self.ctrl``, a row before each physics step;
-        without it ``self.ctrl`` stays as it is.
+        ``ctrl`` (decimation, N, nu) is written to ``data.ctrl``, a row before each physics step;
+        without it ``data.ctrl`` stays as it is.
         """
         ...
 
@@ -66,18 +92,8 @@ class Simulator(Protocol):
         """Set per-world values of a model field, by MuJoCo's name, (N, ...)."""
         ...
 
-    def data(self, env: int) -> mujoco.MjData:
-        """World ``env`` as MjData on the host, forward kinematics done, to render or to look at."""
-        ...
-
-    def grow_buffers(self) -> str | None:
-        """Enlarge buffers that overflowed since the last call, which replaces all views; return a
-        message, or None.
-        """
-        ...
-
     def state_dict(self) -> dict[str, Tensor]:
-        """The state that a bit-exact continuation needs."""
+        """Return the state that a bit-exact continuation needs."""
         ...
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -87,3 +103,16 @@ class Simulator(Protocol):
     def close(self) -> None:
         """Free threads and memory."""
         ...
+
+
+def snapshot(sim: Simulator, env: int) -> mujoco.MjData:
+    """Return world ``env`` as MjData on the host, forward kinematics done, to render or to look
+    at.
+    """
+    if sim.features.snapshot is not None:
+        return sim.features.snapshot(env)
+    data = mujoco.MjData(sim.model)
+    for name in ("qpos", "qvel", "ctrl", "mocap_pos", "mocap_quat", "xfrc_applied"):
+        getattr(data, name)[:] = getattr(sim.data, name)[env].cpu().numpy()
+    mujoco.mj_forward(sim.model, data)
+    return data

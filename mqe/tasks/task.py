@@ -5,12 +5,12 @@ simulator.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.tasks.terms import EpisodeFeatures, Memory, TaskTerms, Terminated, Worlds
 from mqe.vec_env import EntityBlock, Mirror, MirrorImage, Planar, TeamSpec
@@ -35,6 +35,48 @@ class Disturbance(NamedTuple):
     force: Tensor  # (N, A, 3) [N] on the trunk, world frame, for the whole control step
 
 
+class OutcomeNames(NamedTuple):
+    """Names of an ``Outcome``'s rows and columns, and of an episode's metrics."""
+
+    rewards: tuple[str, ...]  # K
+    measures: tuple[str, ...]  # M
+    metrics: tuple[str, ...]  # F
+
+
+class Stateful(Protocol):
+    """An object whose state goes into checkpoints."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class TaskFeatures(NamedTuple):
+    """Optional parts of a task; nothing here synchronises with the host."""
+
+    # (N, C) all that observations show besides the scene, live.
+    memory: Tensor | None = None
+    # (O,) what env.randomize.observation_noise means for each number of an observation; None: the
+    # same for all.
+    noise_scale: Tensor | None = None
+    # Saves and restores what the present episodes depend on besides the scene.
+    stateful: Stateful | None = None
+    # Expects another goal (N, 2) [m] in the worlds of a mask (N,) from now on; returns whether the
+    # scene's goal moves there.
+    set_goal: Callable[[Tensor, Tensor], bool] | None = None
+    # Returns what pushes the robots before a control step (N,) of their episodes.
+    disturb: Callable[[Tensor], Disturbance] | None = None
+    # Returns the positions (N, K + M, 3) [m] of obstacles and markers for the coming control step;
+    # None: they stay.
+    moved_props: Callable[[], Tensor | None] | None = None
+    # Has frozen networks run over blocks of worlds; called before the first step.
+    use_blocks: Callable[[ActiveWorlds], None] | None = None
+    # Expects nothing of the robots that are True in the first mask (N, A), live: they are dead or
+    # absent. Those of the second (N, A) take no part at present: they may also be late. Called
+    # before the first step.
+    excuse_robots: Callable[[Tensor, Tensor], None] | None = None
+
+
 class Task(Protocol):
     """One task over N worlds of A agents. Masks are (N,) bool; nothing here synchronises with the
     host.
@@ -42,17 +84,16 @@ class Task(Protocol):
 
     decision_period: int  # control steps a decision
     max_episode_length: int  # control steps, a multiple of decision_period
-    reward_names: tuple[str, ...]  # K terms
-    metric_names: tuple[str, ...]  # M per-step measures
-    episode_metric_names: tuple[str, ...]  # F metrics of an episode
-    memory: Tensor  # (N, C) all that observations show besides the scene, live; C may be 0
-    noise_scale: (
-        Tensor  # (O,) what env.randomize.observation_noise means for each number of an observation
-    )
+    names: OutcomeNames
 
     @property
     def spec(self) -> TeamSpec:
         """Sizes, and what a team is built for."""
+        ...
+
+    @property
+    def features(self) -> TaskFeatures:
+        """The optional parts; asked for once."""
         ...
 
     def layout(self, episode: Tensor) -> Layout:
@@ -61,12 +102,6 @@ class Task(Protocol):
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask``, which start anew as ``layout`` proposed last."""
-        ...
-
-    def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
-        """Expect another ``goal`` (N, 2) [m] in the worlds of ``mask`` (N,) from now on; return
-        whether the scene's goal moves there.
-        """
         ...
 
     def command(self, actions: Tensor) -> None:
@@ -79,23 +114,13 @@ class Task(Protocol):
         """Return joint position targets (N, A, J) [rad] for the coming control step."""
         ...
 
-    def disturb(self, step: Tensor) -> Disturbance | None:
-        """Return what pushes the robots before control step ``step`` (N,) of their episodes."""
-        ...
-
-    def moved_props(self) -> Tensor | None:
-        """Return the positions (N, K + M, 3) [m] of obstacles and markers for the coming control
-        step; None: they stay.
-        """
-        ...
-
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge one control step that went from ``prev`` to ``state``."""
         ...
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return obs (W, A, O) and critic state, (W, S) or (W, A, S), of any W worlds and their
-        ``memory`` (W, C).
+        ``memory`` (W, C); C is 0 for a task without one.
         """
         ...
 
@@ -108,25 +133,10 @@ class Task(Protocol):
         """
         ...
 
-    def use_blocks(self, worlds: ActiveWorlds) -> None:
-        """Run frozen networks over blocks of ``worlds``; called before the first step."""
-        ...
-
-    def excuse_robots(self, is_out: Tensor, is_away: Tensor) -> None:
-        """Expect nothing of the robots that are True in ``is_out`` (N, A), live: they are dead or
-        absent. Those of ``is_away`` (N, A) take no part at present: they may also be late. Called
-        before the first step.
-        """
-        ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
 
 class TaskDefaults:
-    """Base class with what most tasks have in common: no memory, no disturbance, no mirror
-    image.
+    """Base class with what most tasks have in common: decisions at every control step, no optional
+    parts, no mirror image.
     """
 
     num_agents: int
@@ -140,13 +150,6 @@ class TaskDefaults:
     obs_sets: tuple[EntityBlock, ...] = ()
     state_sets: tuple[EntityBlock, ...] = ()
     presence: int | None = None
-
-    def __init__(self, num_envs: int, device: torch.device) -> None:
-        """Remember nothing of ``num_envs`` worlds; ``observation_noise`` is the same for every
-        number.
-        """
-        self.memory = torch.zeros(num_envs, 0, device=device)
-        self.noise_scale = torch.ones(max(self.obs_sizes), device=device)
 
     @property
     def spec(self) -> TeamSpec:
@@ -163,30 +166,10 @@ class TaskDefaults:
             presence=self.presence,
         )
 
-    def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
-        """Raise ConfigError: there is no goal."""
-        raise ConfigError("set_goal: this task has no goal; go1push_mid and go1push_upper have one")
-
-    def disturb(self, step: Tensor) -> Disturbance | None:
-        """Leave the robots alone."""
-        return None
-
-    def moved_props(self) -> Tensor | None:
-        """Leave obstacles and markers alone."""
-        return None
-
-    def use_blocks(self, worlds: ActiveWorlds) -> None:
-        """Do nothing: there is no network."""
-
-    def excuse_robots(self, is_out: Tensor, is_away: Tensor) -> None:
-        """Do nothing: nothing is expected of a single robot."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing: an episode goes by the scene alone."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take nothing."""
+    @property
+    def features(self) -> TaskFeatures:
+        """No optional parts."""
+        return TaskFeatures()
 
 
 class TermTask(TaskDefaults, ABC):
@@ -213,16 +196,24 @@ class TermTask(TaskDefaults, ABC):
         self.obs_sets = terms.observations.blocks
         self.state_sets = terms.state.blocks
         self.presence = terms.observations.presence
-        super().__init__(worlds.num_envs, torch.device(worlds.device))
-        if memory is not None:
-            self.memory = memory
-        self.noise_scale = terms.observations.noise_scale
+        if memory is None:
+            memory = torch.zeros(worlds.num_envs, 0, device=worlds.device)
+        self.memory = memory
         self.terms = terms
         self._kept = kept or Memory(worlds)
         self._memories = [self._kept, *terms.memories().values()]
-        self.reward_names = terms.rewards.names
-        self.metric_names = terms.measures.columns
-        self.episode_metric_names = terms.metrics.columns
+        self.names = OutcomeNames(
+            terms.rewards.names, terms.measures.columns, terms.metrics.columns
+        )
+
+    @property
+    def features(self) -> TaskFeatures:
+        """What observations show of the memory, their noise, and the state for checkpoints."""
+        return TaskFeatures(
+            memory=self.memory,
+            noise_scale=self.terms.observations.noise_scale,
+            stateful=self,
+        )
 
     @abstractmethod
     def scene_features(self, state: SceneState, memory: Tensor) -> Any:

@@ -122,11 +122,11 @@ class Take(Observer):
         world = self._world + tile
         qpos, mocap_pos = (
             values[world].to("cpu", torch.float64).numpy().copy()
-            for values in (sim.qpos, sim.mocap_pos)
+            for values in (sim.data.qpos, sim.data.mocap_pos)
         )
         mocap_quat = None
         if self._env.scene.obstacles:
-            mocap_quat = sim.mocap_quat[world].to("cpu", torch.float64).numpy().copy()
+            mocap_quat = sim.data.mocap_quat[world].to("cpu", torch.float64).numpy().copy()
         self._episodes[tile][-1].states.append(ShownState(qpos, mocap_pos, mocap_quat))
 
 

@@ -210,15 +210,16 @@ def build_scene(
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:
     """Copy the state that tasks see from the simulator's memory, as float32."""
-    forces = sim.sensordata
+    data = sim.data
+    forces = data.sensordata
     if scene.has_part_sensors or scene.obstacles:
         forces = forces[:, : scene.num_forces]
-    parts = [sim.qpos, sim.qvel, forces, sim.mocap_pos[:, 0]]
+    parts = [data.qpos, data.qvel, forces, data.mocap_pos[:, 0]]
     num_obstacles = scene.num_obstacles
     if num_obstacles:
         slots = slice(1, 1 + num_obstacles)
-        parts += [sim.mocap_pos[:, slots].flatten(1), sim.mocap_quat[:, slots].flatten(1)]
-        parts.append(sim.sensordata[:, scene.num_forces : scene.num_forces + 2 * num_obstacles])
+        parts += [data.mocap_pos[:, slots].flatten(1), data.mocap_quat[:, slots].flatten(1)]
+        parts.append(data.sensordata[:, scene.num_forces : scene.num_forces + 2 * num_obstacles])
     rows = torch.cat([part.t() for part in parts]).to(torch.float32)
     return SceneState(rows, scene.num_robots, scene.object is not None, num_obstacles)
 
@@ -270,7 +271,7 @@ def forces_of_parts(sim: Simulator, scene: Scene) -> Tensor | None:
         return None
     num_robots = scene.num_robots
     between = scene.num_forces - 3 * num_robots + 2 * scene.num_obstacles
-    whole, _, sensed = sim.sensordata.to(torch.float32).split(
+    whole, _, sensed = sim.data.sensordata.to(torch.float32).split(
         [3 * num_robots, between, 3 * (1 + len(LEGS)) * num_robots],
         dim=1,
     )
@@ -306,7 +307,7 @@ def turn_obstacles(sim: Simulator, scene: Scene, layout: Layout, mask: Tensor) -
     """Turn the obstacles as ``layout`` does in the worlds of ``mask`` (N,)."""
     if layout.obstacle_quat is None:
         return
-    quat = sim.mocap_quat[:, 1 : 1 + scene.num_obstacles]
+    quat = sim.data.mocap_quat[:, 1 : 1 + scene.num_obstacles]
     wanted = layout.obstacle_quat.to(quat.dtype)
     quat.copy_(torch.where(mask.view(-1, 1, 1), wanted, quat))
 

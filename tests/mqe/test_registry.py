@@ -47,7 +47,7 @@ def test_an_action_that_is_no_number_breaks_its_world_for_one_decision():
     actions[1, 0, 2] = torch.nan
     assert env.step(actions).valid.tolist() == [True, False]
     assert env.step(torch.zeros(2, 2, 3)).valid.all()
-    assert env.sim.ctrl.isfinite().all()
+    assert env.sim.data.ctrl.isfinite().all()
     env.close()
 
 

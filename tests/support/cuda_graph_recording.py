@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mqe.env.environment import MultiAgentEnv
+from mqe.sim.simulator import GraphSupport, snapshot
 
 _recording: list[RecordedGraph] = []  # at most one
 
@@ -102,11 +103,9 @@ class LaunchedSim:
     at replays only.
     """
 
-    synchronous = False
-
-    def __init__(self, sim: Any) -> None:
+    def __init__(self, sim: Any, graphs: GraphSupport) -> None:
         self._sim = sim
-        self.generation = 0
+        self.features = sim.features._replace(graphs=graphs, snapshot=self._snapshot)
 
     def step(self, decimation: int, ctrl: torch.Tensor | None = None) -> None:
         """Step now, or at every replay."""
@@ -115,10 +114,9 @@ class LaunchedSim:
         else:
             self._sim.step(decimation, ctrl)
 
-    def data(self, env: int) -> Any:
-        """Return a world to the host."""
+    def _snapshot(self, env: int) -> Any:
         assert not _recording, "the host asks for a world while a graph is recorded"
-        return self._sim.data(env)
+        return snapshot(self._sim, env)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sim, name)
@@ -126,8 +124,9 @@ class LaunchedSim:
 
 def launched(env: MultiAgentEnv) -> MultiAgentEnv:
     """Have an environment on the CPU work as one on a GPU does."""
-    env.sim = LaunchedSim(env.sim)  # type: ignore[assignment]
+    env.sim = LaunchedSim(env.sim, env._graphs)  # type: ignore[assignment]
     env.use_graphs = True
+    env.is_synchronous = False
     return env
 
 

@@ -58,8 +58,8 @@ def slide(sim: Simulator, scene: Scene) -> tuple[torch.Tensor, torch.Tensor]:
     start = layout()
     sim.write(everywhere, *pack_layout(scene, start))
     turn_obstacles(sim, scene, start, everywhere)
-    sim.qvel[:, scene.robot_qvel] = 3.0
-    sim.ctrl[:] = team(1).joint_pos.flatten()
+    sim.data.qvel[:, scene.robot_qvel] = 3.0
+    sim.data.ctrl[:] = team(1).joint_pos.flatten()
     furthest = torch.zeros(NUM_ENVS)
     touched = torch.zeros(NUM_ENVS, dtype=torch.bool)
     for _ in range(60):

@@ -36,7 +36,7 @@ class Operations(TorchDispatchMode):
 
 def operations_of_a_decision(env: MultiAgentEnv) -> int:
     """Return the number of operations of one decision, computed as on a GPU."""
-    env.sim.synchronous = False
+    env.is_synchronous = False
     env.use_graphs = False
     actions = torch.zeros(env.num_envs, env.num_agents, env.spec.action_size)
     env.reset()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, tensor
 
+from mqe.controllers.blocks import ActiveWorlds
 from mqe.env.environment import MultiAgentEnv
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.tasks.push import PUSH, PushCfg, PushTask
@@ -29,6 +30,9 @@ class Stander:
 
     def targets(self, state: SceneState) -> Tensor:
         return STANCE.expand(*state.robot_pos.shape[:2], 12)
+
+    def use_blocks(self, worlds: ActiveWorlds) -> None:
+        pass
 
     def state_dict(self) -> dict[str, Tensor]:
         return {}

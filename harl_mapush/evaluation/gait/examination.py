@@ -225,8 +225,8 @@ def wander(
             turn = 2.0 * math.pi * worlds.streams.uniform(_KICK, key)
             for name, speed in kicks.items():
                 kicked = rows[name]
-                worlds.sim.qvel[kicked, 0] += speed * torch.cos(turn[kicked])
-                worlds.sim.qvel[kicked, 1] += speed * torch.sin(turn[kicked])
+                worlds.sim.data.qvel[kicked, 0] += speed * torch.cos(turn[kicked])
+                worlds.sim.data.qvel[kicked, 1] += speed * torch.sin(turn[kicked])
         if step == round(STANDING_SETTLE / STEP_DT):
             start = worlds.state.robot_pos[standing, 0, :2]
         worlds.advance(command)

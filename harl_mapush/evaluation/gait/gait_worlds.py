@@ -153,7 +153,7 @@ class GaitWorlds:
     def _look(self) -> None:
         """Read the state; a world that broke keeps its last valid state, fallen and collapsed."""
         state = read_state(self.sim, self.scene)
-        self._broken |= self.sim.failed | ~state.rows.isfinite().all(dim=0)
+        self._broken |= self.sim.data.failed | ~state.rows.isfinite().all(dim=0)
         self.state = state.like(torch.where(self._broken, self.state.rows, state.rows))
 
     def _drop(self, start: tuple[float, float] | None) -> Layout:

@@ -34,7 +34,7 @@ from mqe.sim.remote.worker.protocol import (
     Sizes,
     create_memory,
 )
-from mqe.sim.simulator import SimulatorError
+from mqe.sim.simulator import SimulatorData, SimulatorError, SimulatorFeatures
 
 _LOG = logging.getLogger(__name__)
 _LAUNCHER = Path(__file__).parent / "worker" / "__main__.py"
@@ -67,9 +67,7 @@ class ProcessSimulator:
     The engine is made at once, and its worlds at the first step, when all fields are known.
     """
 
-    synchronous = True  # every step waits for the other process anyway
-    captures = False
-    generation = 0
+    features = SimulatorFeatures()
 
     def __init__(
         self,
@@ -116,16 +114,18 @@ class ProcessSimulator:
         self._shared = {name: torch.from_numpy(array) for name, array in self._arrays.items()}
         self._is_copied = device.type != "cpu"
         self._tensors = {name: shared.to(device) for name, shared in self._shared.items()}
-        self.qpos, self.qvel, self.ctrl = (self._tensors[name] for name in ("qpos", "qvel", "ctrl"))
-        self.mocap_pos = self._tensors["mocap_pos"]
-        # Is not sent: there are no obstacles in a simulator of its own process.
-        self.mocap_quat = torch.zeros(num_envs, model.nmocap, 4, device=device)
-        self.xfrc_applied = self._tensors["xfrc_applied"]
-        self.sensordata = self._tensors["sensordata"]
-        self.failed = self._tensors["failed"]
-        # Has no effect: the other process steps all worlds.
-        self.resting = torch.zeros_like(self.failed)
-        self.qpos.copy_(torch.as_tensor(model.qpos0))
+        self.data = SimulatorData(
+            qpos=self._tensors["qpos"],
+            qvel=self._tensors["qvel"],
+            ctrl=self._tensors["ctrl"],
+            mocap_pos=self._tensors["mocap_pos"],
+            # Is not sent: there are no obstacles in a simulator of its own process.
+            mocap_quat=torch.eye(4, device=device)[0].repeat(num_envs, model.nmocap, 1),
+            xfrc_applied=self._tensors["xfrc_applied"],
+            sensordata=self._tensors["sensordata"],
+            failed=self._tensors["failed"],
+        )
+        self.data.qpos.copy_(torch.as_tensor(model.qpos0))
         message = {
             "do": "open",
             "version": VERSION,
@@ -141,15 +141,6 @@ class ProcessSimulator:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def actuator_force(self) -> Tensor:
-        """Raise SimulatorError: what motors do is not among what the other process sends."""
-        raise SimulatorError(
-            "motor torques are not known to a simulator in a process of its own; leave out "
-            "--protocol strict, or "
-            "measure with --sim mujoco"
-        )
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by ``decimation`` physics steps, a row of ``ctrl`` each; wait for
@@ -177,10 +168,11 @@ class ProcessSimulator:
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
         """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one."""
-        for view, values in ((self.qpos, qpos), (self.qvel, qvel), (self.mocap_pos, mocap_pos)):
+        data = self.data
+        for view, values in ((data.qpos, qpos), (data.qvel, qvel), (data.mocap_pos, mocap_pos)):
             rows = mask.view(-1, *[1] * (view.dim() - 1))
             view.copy_(torch.where(rows, values.to(view.dtype), view))
-        for view in (self.ctrl, self._tensors["memory"], self.xfrc_applied):
+        for view in (data.ctrl, self._tensors["memory"], data.xfrc_applied):
             view.masked_fill_(mask.view(-1, *[1] * (view.dim() - 1)), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
@@ -190,18 +182,6 @@ class ProcessSimulator:
         array = np.ascontiguousarray(values.cpu().numpy())
         message = {"do": "set_field", "name": name, "dtype": array.dtype.str, "shape": array.shape}
         self._ask(message, array.tobytes())
-
-    def data(self, env: int) -> mujoco.MjData:
-        """World ``env`` as MjData of the host's model, forward kinematics done."""
-        data = mujoco.MjData(self.model)
-        for name in _STATE[:5]:
-            getattr(data, name)[:] = self._tensors[name][env].cpu().numpy()
-        mujoco.mj_forward(self.model, data)
-        return data
-
-    def grow_buffers(self) -> str | None:
-        """Nothing to do: the engine's buffers are planned before it starts."""
-        return None
 
     def state_dict(self) -> dict[str, Tensor]:
         """The tensors in shared memory by name."""

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError, check_values, option, unknown
-from mqe.controllers.blocks import ActiveWorlds
 from mqe.controllers.team import TeamController
 from mqe.tasks.navigate.features import (
     NavigateConstants,
@@ -28,7 +27,7 @@ from mqe.tasks.navigate.planners.registry import PLANNERS
 from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_waiting
 from mqe.tasks.navigate.terminations import DEFAULT_TERMINATIONS, TERMINATIONS
 from mqe.tasks.push.layouts import PushLayouts
-from mqe.tasks.task import Outcome, TermTask
+from mqe.tasks.task import Outcome, TaskFeatures, TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms, merged_weights
 from mqe.tasks.terms import Memory, Terminated, TermRegistry, Worlds
 from mqe.vec_env import Mirror, MirrorImage
@@ -271,6 +270,15 @@ class NavigateTask(TermTask):
             way.append(self._follower.subgoal(way[-1], index))
         return torch.cat(way)
 
+    @property
+    def features(self) -> TaskFeatures:
+        """Goals in the planner's place, a marker that moves, and frozen networks in blocks."""
+        return super().features._replace(
+            set_goal=self.set_goal,
+            moved_props=self.moved_props,
+            use_blocks=self._team.use_blocks,
+        )
+
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
         """Lead the team to ``goal`` (N, 2) in the coming decision, instead of where the planner
         says.
@@ -317,10 +325,6 @@ class NavigateTask(TermTask):
             self._age = 0
             self._update_plan(state.object_pos[:, :2])
         return outcome
-
-    def use_blocks(self, worlds: ActiveWorlds) -> None:
-        """Run the team's networks over blocks of the active ones of ``worlds``."""
-        self._team.use_blocks(worlds)
 
     def scene_features(self, state: SceneState, memory: Tensor) -> SceneFeatures:
         """Return the features that the agent and the critic observe, of any W worlds."""

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from mqe.config import ConfigError, check_values, option
 from mqe.controllers import Controller
-from mqe.controllers.blocks import ActiveWorlds
 from mqe.tasks.push.entities import Roster
 from mqe.tasks.push.features import (
     PushConstants,
@@ -35,7 +34,7 @@ from mqe.tasks.push.terminations import (
     ROLL_LIMIT,
     TERMINATIONS,
 )
-from mqe.tasks.task import Outcome, TermTask
+from mqe.tasks.task import Outcome, TaskFeatures, TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
 from mqe.tasks.terms import Memory, TaskTerms, Terminated, TermRegistry, Worlds
 from mqe.vec_env import Mirror, MirrorImage, Planar
@@ -384,16 +383,21 @@ class PushTask(TermTask):
         if self._roster is not None and self._is_away is not None:
             self._roster.takes_part.copy_(~self._is_away)
 
+    @property
+    def features(self) -> TaskFeatures:
+        """Goals that move, frozen networks in blocks, and robots that are lost."""
+        return super().features._replace(
+            set_goal=self.set_goal,
+            use_blocks=self._controller.use_blocks,
+            excuse_robots=self.excuse_robots,
+        )
+
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
         """Forget how near the object came to the old goals, and for how long it rested there."""
         self.teamwork.nearest.masked_fill_(mask, torch.inf)
         if self._rest is not None:
             self._rest.masked_fill_(mask, 0.0)
         return True
-
-    def use_blocks(self, worlds: ActiveWorlds) -> None:
-        """Run the gait over blocks of the active ones of ``worlds``."""
-        self._controller.use_blocks(worlds)
 
     def excuse_robots(self, is_out: Tensor, is_away: Tensor) -> None:
         """Let falls and collapses of the robots that are True in ``is_out`` (N, A) end no episode,

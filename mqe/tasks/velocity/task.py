@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mqe.config import ConfigError, check_values, option
 from mqe.controllers.trot import is_moving, mirrored_action
-from mqe.tasks.task import Disturbance, TermTask
+from mqe.tasks.task import Disturbance, TaskFeatures, TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
 from mqe.tasks.terms import Memory, TaskTerms, TermRegistry, Worlds
 from mqe.tasks.velocity.features import (
@@ -169,7 +169,12 @@ class VelocityTask(TermTask):
         """Return the joint targets of the last action."""
         return self._actuation.targets
 
-    def disturb(self, step: Tensor) -> Disturbance | None:
+    @property
+    def features(self) -> TaskFeatures:
+        """Kicks and forces on the trunk."""
+        return super().features._replace(disturb=self.disturb)
+
+    def disturb(self, step: Tensor) -> Disturbance:
         """Kick the trunk about every two seconds, lean on it for about one second in four, and
         resist its way ahead with half of the commands.
         """

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import Observer
+from mqe.sim.simulator import snapshot
 from mqe.vec_env import TimeStep
 from mqe.viewer.recording import outcome_words
 from mqe.world.state import SceneState
@@ -214,7 +215,7 @@ class Player(Observer):
         """Show the new state, then wait until the next one is due or requested."""
         for world in range(self.env.num_envs):
             self._times[world] += self.env.step_dt
-        self._data = self.env.sim.data(self.world)
+        self._data = snapshot(self.env.sim, self.world)
         if self.env.scene.object is not None:
             self._follow_object(self._data)
 
@@ -255,7 +256,7 @@ class Player(Observer):
         wanted = min(max(self.controls.world, 0), self.env.num_envs - 1)
         if wanted != self.world:
             self.world = wanted
-            self._data = self.env.sim.data(wanted)
+            self._data = snapshot(self.env.sim, wanted)
             self._clear()
             self._plan()
         if not self._show(self._data) or self.controls.is_closed:

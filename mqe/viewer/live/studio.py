@@ -191,7 +191,7 @@ class _Hands(plugin.SimPlugin):
 
     def __init__(self, player: Player) -> None:
         self._player = player
-        self._forces = player.env.sim.xfrc_applied  # (N, bodies, 6)
+        self._forces = player.env.sim.data.xfrc_applied  # (N, bodies, 6)
         self._pulled: int | None = None  # the world
 
     @messages.handler

@@ -50,7 +50,7 @@ def test_actions_are_those_of_present_agents(env) -> None:
 
 def test_a_broken_world_is_a_truncation_with_a_mark(env) -> None:
     env.reset()
-    env.client.env.sim.qpos[0, 0] = np.nan
+    env.client.env.sim.data.qpos[0, 0] = np.nan
     obs, rewards, terminated, truncated, infos = env.step(
         {name: np.zeros(3) for name in env.agents}
     )

@@ -237,9 +237,10 @@ def test_stepping_the_object_into_the_goal_is_a_success_at_the_right_time() -> N
         # Put world 0's object on its goal before its third decision: success at control step 11.
         if reached.decisions == 2:
             start = env.scene.robot_qpos
-            env.sim.qpos[0, start : start + 2] = env.state.goal_pos[0, :2].to(env.sim.qpos.dtype)
+            qpos = env.sim.data.qpos
+            qpos[0, start : start + 2] = env.state.goal_pos[0, :2].to(qpos.dtype)
             # In the air, so that no robot is hit; not too high to end it.
-            env.sim.qpos[0, start + 2] = 1.0 - 0.45
+            qpos[0, start + 2] = 1.0 - 0.45
         reached.decisions += 1
         return still(obs)
 

@@ -94,10 +94,10 @@ def test_who_does_not_get_up_after_the_drop_has_collapsed_and_who_does_has_not()
         worlds = GaitWorlds(stand, SIM, 0, 1)
         for step in range(100):
             if step * 0.02 < down:
-                worlds.sim.qpos[0, 2] = 0.2
-                worlds.sim.qvel[0, :6] = 0.0
+                worlds.sim.data.qpos[0, 2] = 0.2
+                worlds.sim.data.qvel[0, :6] = 0.0
             elif step * 0.02 < down + 0.02:
-                worlds.sim.qpos[0, 2] = 0.35
+                worlds.sim.data.qpos[0, 2] = 0.35
             worlds.advance(torch.zeros(1, 3))
         assert bool(worlds.collapsed) is expected
         worlds.close()
@@ -106,7 +106,7 @@ def test_who_does_not_get_up_after_the_drop_has_collapsed_and_who_does_has_not()
 def test_a_world_that_breaks_is_a_fall_and_a_collapse(caplog):
     worlds = GaitWorlds(stand, SIM, 0, 2)
     worlds.advance(torch.zeros(2, 3))
-    worlds.sim.qvel[1, 3] = math.nan
+    worlds.sim.data.qvel[1, 3] = math.nan
     for _ in range(60):
         worlds.advance(torch.zeros(2, 3))
     worlds.close()

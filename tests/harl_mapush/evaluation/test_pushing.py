@@ -179,9 +179,11 @@ def test_every_physics_step_of_an_episode_counts_and_none_after_it() -> None:
     def hit(obs: Tensor) -> Tensor:
         if not int(env._steps.max()):
             # World 0: the object slides into robot 0; world 1: it is at its goal at once.
-            way = env.sim.qpos[0, :2] - env.sim.qpos[0, start : start + 2]
-            env.sim.qvel[0, env.scene.robot_qvel :][:2] = 3.0 * way / way.norm()
-            env.sim.qpos[1, start : start + 2] = env.state.goal_pos[1, :2].to(env.sim.qpos.dtype)
+            way = env.sim.data.qpos[0, :2] - env.sim.data.qpos[0, start : start + 2]
+            env.sim.data.qvel[0, env.scene.robot_qvel :][:2] = 3.0 * way / way.norm()
+            env.sim.data.qpos[1, start : start + 2] = env.state.goal_pos[1, :2].to(
+                env.sim.data.qpos.dtype
+            )
         return torch.zeros(*obs.shape[:2], 3)
 
     watcher = _Counted(env, 1.0, goal_heading=0.0)

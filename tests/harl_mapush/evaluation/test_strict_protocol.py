@@ -116,12 +116,12 @@ def test_an_episode_continues_after_success_which_counts_at_its_time() -> None:
         start = env.scene.robot_qpos
         for world in (0, 1):
             if reached.decisions == 2:
-                env.sim.qpos[world, start : start + 2] = env.state.goal_pos[world, :2].to(
-                    env.sim.qpos.dtype
+                env.sim.data.qpos[world, start : start + 2] = env.state.goal_pos[world, :2].to(
+                    env.sim.data.qpos.dtype
                 )
-                env.sim.qpos[world, start + 2] = 1.0 - 0.45
+                env.sim.data.qpos[world, start + 2] = 1.0 - 0.45
         if reached.decisions == 3:
-            env.sim.qpos[0, start : start + 2] = 0.0
+            env.sim.data.qpos[0, start : start + 2] = 0.0
         reached.decisions += 1
         return still(obs)
 
@@ -154,17 +154,17 @@ def test_worlds_at_rest_stay_as_they_are_and_change_nothing_for_others() -> None
         env = make_env(4, episode_length_s=0.1)
         env.reset()
         mask = tensor([False, is_resting, False, False])
-        before = env.sim.qpos[1].clone()
+        before = env.sim.data.qpos[1].clone()
         env.pause(mask)
         for _ in range(7):
             step = env.step(torch.zeros(4, 2, 3))
             assert not (is_resting and bool(step.done[1]))
-        assert torch.equal(env.sim.qpos[1], before) == is_resting
+        assert torch.equal(env.sim.data.qpos[1], before) == is_resting
         assert int(env.num_failed) == 0
         rows.append(env.state.rows[:, [0, 2, 3]].clone())
         env.reset()
         env.step(torch.zeros(4, 2, 3))
-        assert not torch.equal(env.sim.qpos[1], before)  # it wakes
+        assert not torch.equal(env.sim.data.qpos[1], before)  # it wakes
         env.close()
     assert torch.equal(*rows)
 

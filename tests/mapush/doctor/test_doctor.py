@@ -236,7 +236,7 @@ def test_a_tensor_elsewhere_is_named_with_both_devices(checkup, monkeypatch):
 
     monkeypatch.setattr(Checkup, "build", build_astray)
     with pytest.raises(
-        StageError, match=r"^experience.rewards is on meta, but simulator.qpos on cpu$"
+        StageError, match=r"^experience.rewards is on meta, but simulator.data.qpos on cpu$"
     ):
         stages.check_devices(checkup)
 
@@ -249,7 +249,7 @@ def test_tensors_are_found_wherever_they_hide(checkup):
     assert {
         "policy.optimizers[0].exp_avg",
         "policy.value.critic.v_out.weight",
-        "environment.sim.qpos",
+        "environment.sim.data.qpos",
     } <= names
     assert "environment.task.controller.memory.phase" in names
 

@@ -36,17 +36,17 @@ def test_a_simulator_that_means_something_else_by_a_velocity_is_found_out(mistak
 
     def step(decimation, ctrl=None):
         if mistake == "quaternions":
-            sim.qpos[:, at + 3 : at + 7] = sim.qpos[:, at + 3 : at + 7].roll(1, dims=1)
+            sim.data.qpos[:, at + 3 : at + 7] = sim.data.qpos[:, at + 3 : at + 7].roll(1, dims=1)
         if mistake == "frame":
-            turn = rotation_matrix(sim.qpos[:, at + 3 : at + 7])
-            sim.qvel[:, vel_at + 3 : vel_at + 6] = (
-                turn @ sim.qvel[:, vel_at + 3 : vel_at + 6, None]
+            turn = rotation_matrix(sim.data.qpos[:, at + 3 : at + 7])
+            sim.data.qvel[:, vel_at + 3 : vel_at + 6] = (
+                turn @ sim.data.qvel[:, vel_at + 3 : vel_at + 6, None]
             )[..., 0]
         if mistake == "point":
-            sim.qvel[:, vel_at + 1] += 0.33
+            sim.data.qvel[:, vel_at + 1] += 0.33
         real(decimation, ctrl)
         if mistake == "quaternions":
-            sim.qpos[:, at + 3 : at + 7] = sim.qpos[:, at + 3 : at + 7].roll(-1, dims=1)
+            sim.data.qpos[:, at + 3 : at + 7] = sim.data.qpos[:, at + 3 : at + 7].roll(-1, dims=1)
 
     sim.step = step  # type: ignore[method-assign]
     if mistake is None:

@@ -82,16 +82,16 @@ def test_the_example_follows_the_environment_state_by_state(run, exported) -> No
     world.begin({name: values[1] for name, values in starts.items()})
 
     obs, _ = env.reset()
-    np.testing.assert_array_equal(world.data.qpos, env.sim.qpos[1])
+    np.testing.assert_array_equal(world.data.qpos, env.sim.data.qpos[1])
     np.testing.assert_allclose(world.observations(other.names), obs[1], atol=1e-6)
     for _ in range(4):
         obs = env.step(team(obs)).obs
         for _ in range(5):
             world.step(other.act(world.observations(other.names), world.robots()))
             assert world.outcome(1) is None
-    np.testing.assert_allclose(world.data.qpos, env.sim.qpos[1], atol=1e-4)
+    np.testing.assert_allclose(world.data.qpos, env.sim.data.qpos[1], atol=1e-4)
     # Something moved.
-    assert float((env.sim.qpos[1] - torch.as_tensor(starts["qpos"][1])).abs().max()) > 0.1
+    assert float((env.sim.data.qpos[1] - torch.as_tensor(starts["qpos"][1])).abs().max()) > 0.1
     env.close()
 
 

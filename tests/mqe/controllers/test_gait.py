@@ -279,7 +279,7 @@ def test_the_velocity_task_rewards_following_and_ends_at_a_fall():
     obs, critic_state = env.reset()
     assert obs.shape == (3, 1, GAIT_OBS_SIZE)
     assert critic_state.shape == (3, env.spec.state_size)
-    env.sim.qpos[1, 3:7] = torch.tensor([0.7, 0.714, 0.0, 0.0])  # on its side
+    env.sim.data.qpos[1, 3:7] = torch.tensor([0.7, 0.714, 0.0, 0.0])  # on its side
     step = env.step(torch.zeros(3, 1, 12))
     assert step.terminated[:, 0].tolist() == [False, True, False]
     assert step.info["reward/fall"][1] == pytest.approx(-10.0)
@@ -313,7 +313,7 @@ def test_terms_of_the_velocity_task_by_hand():
         robot_angvel_b=torch.tensor([0.0, 0.0, 0.005]),
     )
     outcome = task.evaluate(state, state)
-    terms = dict(zip(task.reward_names, outcome.rewards.flatten().tolist(), strict=True))
+    terms = dict(zip(task.names.rewards, outcome.rewards.flatten().tolist(), strict=True))
     # Errors are 0.39 m/s and 0.195 rad/s; the mean has come a twentieth of the way from 0 to the
     # velocity.
     assert terms["track_velocity"] == pytest.approx(1.5 * math.exp(-1.0), rel=1e-5)
@@ -358,12 +358,12 @@ def test_a_gait_that_stays_down_ends_but_one_that_starts_down_has_time_to_get_up
         env.reset()
         steps = 0
         for k in range(300):
-            env.sim.qpos[:, 2] = 0.35
-            env.sim.qpos[:, 3:7] = torch.tensor([1.0, 0.0, 0.0, 0.0])
-            env.sim.qpos[:, 7:] = torch.tensor(DEFAULT_JOINT_POS)
-            env.sim.qvel[:] = 0.0
+            env.sim.data.qpos[:, 2] = 0.35
+            env.sim.data.qpos[:, 3:7] = torch.tensor([1.0, 0.0, 0.0, 0.0])
+            env.sim.data.qpos[:, 7:] = torch.tensor(DEFAULT_JOINT_POS)
+            env.sim.data.qvel[:] = 0.0
             if not is_up_first or k > GET_UP_TIME / STEP_DT:
-                env.sim.qpos[:, 2] = 0.06  # the trunk rests
+                env.sim.data.qpos[:, 2] = 0.06  # the trunk rests
                 steps += 1
             if bool(env.step(torch.zeros(1, 1, 12)).terminated.all()):
                 break
@@ -416,14 +416,14 @@ def test_mirrored_states_give_mirrored_observations():
     velocity = torch.randn(18).double()
     act = mirrored_action(CPU)
     flip = torch.tensor([1.0, -1.0, 1.0]).double()
-    env.sim.qpos[0] = torch.cat((pose, joints))
-    env.sim.qvel[0] = velocity
-    env.sim.qpos[1, :3] = pose[:3] * flip
-    env.sim.qpos[1, 3:7] = pose[3:] * torch.tensor([1.0, -1.0, 1.0, -1.0])
-    env.sim.qpos[1, 7:] = act(joints)
-    env.sim.qvel[1, 6:] = act(velocity[6:])
-    env.sim.qvel[1, :3] = velocity[:3] * flip
-    env.sim.qvel[1, 3:6] = velocity[3:6] * -flip
+    env.sim.data.qpos[0] = torch.cat((pose, joints))
+    env.sim.data.qvel[0] = velocity
+    env.sim.data.qpos[1, :3] = pose[:3] * flip
+    env.sim.data.qpos[1, 3:7] = pose[3:] * torch.tensor([1.0, -1.0, 1.0, -1.0])
+    env.sim.data.qpos[1, 7:] = act(joints)
+    env.sim.data.qvel[1, 6:] = act(velocity[6:])
+    env.sim.data.qvel[1, :3] = velocity[:3] * flip
+    env.sim.data.qvel[1, 3:6] = velocity[3:6] * -flip
     state = read_state(env.sim, scene)
     command = torch.tensor([[[0.3, 0.2, -0.1]], [[0.3, -0.2, 0.1]]])
     memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))

@@ -4,16 +4,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from mqe.env.environment import MultiAgentEnv
 from mqe.env.statistics import CAPACITY, EpisodeStatistics
+from mqe.sim.simulator import GraphSupport
 from mqe.tasks.task import Disturbance
+from tests.support.cuda_graph_recording import LaunchedSim
 from tests.support.pushing import make_env
 
 
 def _push_object_to_goal(env, worlds):
     """Put the object of ``worlds`` 0.5 m from its goal: success at the next control step."""
     start = env.scene.robot_qpos
-    goal = env.sim.mocap_pos[worlds, 0, :2]
-    env.sim.qpos[worlds, start : start + 2] = goal + torch.tensor([0.5, 0.0], dtype=torch.float64)
+    goal = env.sim.data.mocap_pos[worlds, 0, :2]
+    env.sim.data.qpos[worlds, start : start + 2] = goal + torch.tensor(
+        [0.5, 0.0], dtype=torch.float64
+    )
 
 
 def test_a_broken_world_is_reset_counted_and_masked_while_the_others_continue():
@@ -22,7 +27,7 @@ def test_a_broken_world_is_reset_counted_and_masked_while_the_others_continue():
     env.reset()
     twin.reset()
     actions = torch.zeros(4, 2, 3)
-    env.sim.qpos[2, 0] = torch.nan
+    env.sim.data.qpos[2, 0] = torch.nan
     step = env.step(actions)
     wanted = twin.step(actions)
     assert step.valid.tolist() == [True, True, False, True]
@@ -39,13 +44,13 @@ def test_a_broken_world_is_reset_counted_and_masked_while_the_others_continue():
     assert int(env.num_failed) == 1
     assert env.statistics()["num_episodes"] == 0  # an episode that broke is no episode
     assert env.step(actions).valid.all()
-    assert torch.isfinite(env.sim.qpos).all()
+    assert torch.isfinite(env.sim.data.qpos).all()
 
 
 def test_a_velocity_beyond_reason_is_a_broken_world():
     env = make_env(2)
     env.reset()
-    env.sim.qvel[0, 0] = 1e7
+    env.sim.data.qvel[0, 0] = 1e7
     assert env.step(torch.zeros(2, 2, 3)).valid.tolist() == [False, True]
 
 
@@ -56,7 +61,7 @@ def test_a_contact_force_that_is_no_number_is_a_broken_world():
 
     def poisoned(decimation, ctrl):
         step(decimation, ctrl)
-        env.sim.sensordata[1, 0] = torch.nan
+        env.sim.data.sensordata[1, 0] = torch.nan
 
     env.sim.step = poisoned
     outcome = env.step(torch.zeros(2, 2, 3))
@@ -175,7 +180,7 @@ def test_a_world_that_breaks_after_its_end_shows_nothing_of_it():
         step(decimation, ctrl)
         calls.append(decimation)
         if len(calls) == 2:
-            env.sim.qpos[0, 0] = torch.nan
+            env.sim.data.qpos[0, 0] = torch.nan
 
     env.sim.step = poisoned
     outcome = env.step(torch.zeros(2, 2, 3))
@@ -196,7 +201,7 @@ def test_rewards_of_a_decision_add_up_over_its_control_steps():
     step = env.step(actions)
     wanted = sum(single.step(actions).reward for _ in range(4))
     torch.testing.assert_close(step.reward, wanted)
-    assert torch.equal(env.sim.qpos, single.sim.qpos)
+    assert torch.equal(env.sim.data.qpos, single.sim.data.qpos)
 
 
 def test_the_clock_truncates_at_the_limit_and_shows_the_last_state():
@@ -216,7 +221,7 @@ def test_progress_is_measured_from_the_control_step_before():
     before = (env.state.goal_pos - env.state.object_pos)[:, :2]
     start = env.scene.robot_qvel
     # 1 m/s towards the goal.
-    env.sim.qvel[0, start : start + 2] = (before[0] / before[0].norm()).double()
+    env.sim.data.qvel[0, start : start + 2] = (before[0] / before[0].norm()).double()
     step = env.step(torch.zeros(2, 2, 3))
     after = (env.state.goal_pos - env.state.object_pos)[:, :2]
     moved = before.norm(dim=1) - after.norm(dim=1)
@@ -244,7 +249,7 @@ def test_a_new_episode_has_felt_no_contact_yet():
 
     def touched(decimation, ctrl):
         step(decimation, ctrl)
-        env.sim.sensordata[:] = 5.0
+        env.sim.data.sensordata[:] = 5.0
 
     env.sim.step = touched
     assert env.step(torch.zeros(2, 2, 3)).done.tolist() == [True, False]
@@ -333,7 +338,12 @@ def test_a_ring_of_another_length_takes_the_newest_episodes(
 
 
 def test_a_simulator_captures_no_control_steps_of_its_own_under_an_environment():
-    assert not make_env(1).sim.captures
+    env = make_env(1)
+    graphs = GraphSupport()
+    simulator = LaunchedSim(env.sim, graphs)
+    environment = MultiAgentEnv(simulator, env.scene, env.task)  # type: ignore[arg-type]
+    assert environment.use_graphs
+    assert not graphs.captures_steps
 
 
 def test_an_episodes_return_is_the_sum_of_its_rewards():
@@ -360,14 +370,14 @@ def test_kicks_and_forces_reach_the_robots_trunks(monkeypatch):
     force = torch.zeros(2, 2, 3)
     kick[1, 1, 0] = 3.0
     force[0, 1, 2] = 40.0
-    monkeypatch.setattr(env.task, "disturb", lambda steps: Disturbance(kick, force))
-    before = env.sim.qvel.clone()
+    monkeypatch.setattr(env, "_disturbance", lambda steps: Disturbance(kick, force))
+    before = env.sim.data.qvel.clone()
     env._disturb(None)
     second = env.scene.robot_qvel // 2
     changed = torch.zeros_like(before)
     changed[1, second] = 3.0
-    assert torch.equal(env.sim.qvel - before, changed)
-    assert env.sim.xfrc_applied[0, env.scene.trunk_bodies[1]].tolist() == [
+    assert torch.equal(env.sim.data.qvel - before, changed)
+    assert env.sim.data.xfrc_applied[0, env.scene.trunk_bodies[1]].tolist() == [
         0.0,
         0.0,
         40.0,
@@ -375,4 +385,4 @@ def test_kicks_and_forces_reach_the_robots_trunks(monkeypatch):
         0.0,
         0.0,
     ]
-    assert int((env.sim.xfrc_applied != 0.0).sum()) == 1
+    assert int((env.sim.data.xfrc_applied != 0.0).sum()) == 1

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from harl_mapush.learning.update_graphs import Graphs
 from mqe.env.environment import MultiAgentEnv
+from mqe.sim.simulator import snapshot
 from tests.support.cuda_graph_recording import launched, stand_in
 from tests.support.observing import OnControlStep
 from tests.support.pushing import make_env
@@ -79,7 +80,7 @@ def test_who_watches_every_control_step_sees_every_one_also_of_replayed_decision
     env.reset()
     for _ in range(4):
         env.step(actions)
-    with env.observed_by(OnControlStep(lambda: seen.append(env.sim.data(0).time))):
+    with env.observed_by(OnControlStep(lambda: seen.append(snapshot(env.sim, 0).time))):
         for _ in range(4):
             env.step(actions)
     assert len(seen) == 4 * env.decision_period
@@ -138,7 +139,7 @@ def test_memory_that_was_replaced_is_recorded_anew():
         env.step(actions)
     old = env._graph._recorded
     assert old is not None
-    env.sim.generation += 1
+    env._graphs.generation += 1
     for _ in range(3):
         env.step(actions)
     assert env._graph._recorded not in (None, old)

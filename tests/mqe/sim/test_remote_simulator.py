@@ -21,7 +21,7 @@ from mqe.registry import SimCfg, make_simulator
 from mqe.sim.remote import remote_simulator
 from mqe.sim.remote.remote_simulator import EngineSpec, ProcessSimulator
 from mqe.sim.remote.worker import protocol
-from mqe.sim.simulator import SimulatorError
+from mqe.sim.simulator import SimulatorError, snapshot
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import build_scene
 from tests.support.paths import ROOT, TESTS
@@ -73,7 +73,7 @@ def pushing(sim) -> None:
     sim.write(
         torch.ones(n, dtype=torch.bool), qpos, qvel, torch.zeros(n, 1, 3, dtype=torch.float64)
     )
-    sim.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS)
+    sim.data.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS)
 
 
 @pytest.mark.parametrize("has_rows", [False, True])
@@ -93,13 +93,15 @@ def test_the_same_engine_gives_the_same_numbers_in_its_own_process(has_rows: boo
         for _ in range(5):
             # More rows than a message takes.
             sim.step(10, rows.expand(10, 2, 12) if has_rows else None)
-    first, second = sims
+    own = sims[0].data
+    theirs = sims[1].data
     for name in ("qpos", "qvel", "ctrl"):
-        assert float(getattr(first, name).abs().max()) > 0.0
-        assert torch.equal(getattr(first, name), getattr(second, name)), name
-    torch.testing.assert_close(second.sensordata, first.sensordata, rtol=1e-9, atol=1e-9)
-    assert not torch.equal(second.qpos[0], second.qpos[1])
-    second.data(0)
+        assert float(getattr(own, name).abs().max()) > 0.0
+        assert torch.equal(getattr(own, name), getattr(theirs, name)), name
+    torch.testing.assert_close(theirs.sensordata, own.sensordata, rtol=1e-9, atol=1e-9)
+    assert not torch.equal(theirs.qpos[0], theirs.qpos[1])
+    shown = snapshot(sims[1], 1)
+    assert torch.equal(torch.from_numpy(shown.qpos), theirs.qpos[1])
     for sim in sims:
         sim.close()
 
@@ -116,7 +118,7 @@ def test_a_push_is_measured_as_in_the_process_of_the_host(name: str) -> None:
     most = 0.0
     for sim in sims:
         pushing(sim)
-        sim.qpos[:, 0] -= 0.9 * (name == "cylinder")
+        sim.data.qpos[:, 0] -= 0.9 * (name == "cylinder")
     for _ in range(40):
         for sim in sims:
             sim.step(1)
@@ -142,8 +144,8 @@ def test_an_interpreter_of_another_version_steps_the_same_world() -> None:
         sim.load_state_dict(state)
         for _ in range(20):
             sim.step(1)
-            most = max(most, float(sim.sensordata[0, 0]))
-        wanted.append(sim.qpos.clone())
+            most = max(most, float(sim.data.sensordata[0, 0]))
+        wanted.append(sim.data.qpos.clone())
     assert torch.equal(*wanted)
     assert most > 20.0  # [N] on the box
     assert 0.2 < float(wanted[0][0, 2]) < 0.35
@@ -165,7 +167,7 @@ def test_tensors_that_are_copies_follow_as_views_do() -> None:
     for sim in sims:
         pushing(sim)
         sim.step(4)
-        sim.qvel[:, 1] = 0.2
+        sim.data.qvel[:, 1] = 0.2
         sim.step(4)
     assert torch.equal(sims[0].qpos, copied.qpos)
     for sim in sims:
@@ -333,7 +335,7 @@ def test_text_on_stdout_cannot_corrupt_the_pipe() -> None:
     sim = faulty(step="chatter")
     for _ in range(3):
         sim.step(4)
-    assert float(sim.qpos[0, 0]) == SCENE.model.qpos0[0] + 3.0
+    assert float(sim.data.qpos[0, 0]) == SCENE.model.qpos0[0] + 3.0
     sim.close()
 
 
@@ -350,10 +352,10 @@ def test_signals_of_a_scheduler_leave_the_worker_to_its_host() -> None:
     sim = faulty()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         os.kill(sim._process.pid, number)
-    before = sim.qpos.clone()
+    before = sim.data.qpos.clone()
     sim.step(4)
     assert sim._process.poll() is None
-    assert not torch.equal(sim.qpos, before)  # it still steps
+    assert not torch.equal(sim.data.qpos, before)  # it still steps
     sim.close()
 
 

@@ -37,11 +37,11 @@ def _start(sim):
     qvel = torch.zeros(n, SCENE.model.nv, dtype=torch.float64)
     sim.write(
         torch.ones(n, dtype=torch.bool),
-        qpos.to(sim.qpos.dtype),
-        qvel.to(sim.qvel.dtype),
+        qpos.to(sim.data.qpos.dtype),
+        qvel.to(sim.data.qvel.dtype),
         torch.zeros(n, 1, 3),
     )
-    sim.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS)
+    sim.data.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS)
 
 
 def _skip_without(name):
@@ -62,47 +62,49 @@ def sim(request):
 
 
 def test_a_write_is_the_state_of_the_next_step(sim):
-    sim.qvel[1, 0] = 1.0
+    sim.data.qvel[1, 0] = 1.0
     sim.step(4)
-    moved = sim.qpos[:, 0] + 1.0 + 0.1 * torch.arange(4)
+    moved = sim.data.qpos[:, 0] + 1.0 + 0.1 * torch.arange(4)
     assert float(moved[1]) > 0.01
     assert float(moved[[0, 2, 3]].abs().max()) < 5e-3
-    assert not sim.failed.any()
+    assert not sim.data.failed.any()
 
 
 def test_a_masked_write_leaves_the_other_worlds_alone(sim):
     sim.step(4)
-    before = sim.qpos.clone()
+    before = sim.data.qpos.clone()
     mask = torch.tensor([False, True, False, False])
     target = before + 1.0
-    sim.write(mask, target, sim.qvel + 1.0, torch.ones(4, 1, 3, dtype=sim.mocap_pos.dtype))
-    torch.testing.assert_close(sim.qpos[1], target[1])
-    torch.testing.assert_close(sim.qpos[[0, 2, 3]], before[[0, 2, 3]], rtol=0, atol=0)
-    assert sim.mocap_pos[:, 0, 0].tolist() == [0.0, 1.0, 0.0, 0.0]
-    assert not sim.ctrl[1].any()
+    sim.write(
+        mask, target, sim.data.qvel + 1.0, torch.ones(4, 1, 3, dtype=sim.data.mocap_pos.dtype)
+    )
+    torch.testing.assert_close(sim.data.qpos[1], target[1])
+    torch.testing.assert_close(sim.data.qpos[[0, 2, 3]], before[[0, 2, 3]], rtol=0, atol=0)
+    assert sim.data.mocap_pos[:, 0, 0].tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert not sim.data.ctrl[1].any()
 
 
 def test_a_broken_world_does_not_touch_the_others(sim):
     sim.step(2)
     state = sim.state_dict()
     sim.step(4)
-    healthy = sim.qpos.clone()
+    healthy = sim.data.qpos.clone()
     sim.load_state_dict(state)
-    sim.qpos[2, 0] = torch.nan
+    sim.data.qpos[2, 0] = torch.nan
     sim.step(4)
-    torch.testing.assert_close(sim.qpos[[0, 1, 3]], healthy[[0, 1, 3]], rtol=0, atol=0)
-    assert not torch.isfinite(sim.qpos[2]).all()
+    torch.testing.assert_close(sim.data.qpos[[0, 1, 3]], healthy[[0, 1, 3]], rtol=0, atol=0)
+    assert not torch.isfinite(sim.data.qpos[2]).all()
 
 
 def test_state_dict_continues_exactly(sim):
     sim.step(6)
     state = sim.state_dict()
     sim.step(4)
-    wanted = sim.qpos.clone()
+    wanted = sim.data.qpos.clone()
     sim.step(4)
     sim.load_state_dict(state)
     sim.step(4)
-    torch.testing.assert_close(sim.qpos, wanted, rtol=0, atol=0)
+    torch.testing.assert_close(sim.data.qpos, wanted, rtol=0, atol=0)
 
 
 def test_targets_of_a_control_step_act_as_in_single_steps_also_in_broken_and_resting_worlds():
@@ -113,12 +115,12 @@ def test_targets_of_a_control_step_act_as_in_single_steps_also_in_broken_and_res
     for is_single in (True, False):
         sim = MujocoBatchSimulator(SCENE.model, 6, 2)
         _start(sim)
-        sim.qvel[1, 3] = torch.nan
-        sim.qvel[2, 3] = 1e7  # breaks within the control step
-        sim.resting[4] = True
+        sim.data.qvel[1, 3] = torch.nan
+        sim.data.qvel[2, 3] = 1e7  # breaks within the control step
+        sim.features.resting[4] = True
         for rows in targets.split(1) if is_single else (targets,):
             sim.step(len(rows), rows)
-        results.append(sim.state_dict() | {"forces": sim.sensordata.clone()})
+        results.append(sim.state_dict() | {"forces": sim.data.sensordata.clone()})
         sim.close()
     assert not torch.isfinite(results[0]["qpos"][2]).all()
     assert results[0]["time"][[0, 4, 5]].tolist() == pytest.approx([0.02, 0.0, 0.02])
@@ -136,9 +138,9 @@ def test_cpu_results_do_not_depend_on_the_number_of_threads():
         sim = MujocoBatchSimulator(SCENE.model, 6, threads)
         _start(sim)
         for k in range(20):
-            sim.ctrl[:, 1] = 0.8 + 0.02 * k
+            sim.data.ctrl[:, 1] = 0.8 + 0.02 * k
             sim.step(4)
-        results.append(sim.qpos.clone())
+        results.append(sim.data.qpos.clone())
         sim.close()
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
@@ -165,5 +167,5 @@ def test_robots_with_their_legs_in_each_others_are_not_torn_apart(name):
     for field in ("qpos", "qvel", "ctrl"):
         getattr(sim, field)[:] = torch.tensor(state[field])
     sim.step(DECIMATION)
-    assert 1.0 < float(sim.qvel.abs().max()) < 10.0
+    assert 1.0 < float(sim.data.qvel.abs().max()) < 10.0
     sim.close()

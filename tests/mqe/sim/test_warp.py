@@ -148,8 +148,8 @@ def run(name: str, make: type) -> Run:
         assert bool(step.valid.all())
         rows.append(
             (
-                sim.ctrl.double().clone(),
-                sim.qpos.double().clone(),
+                sim.data.ctrl.double().clone(),
+                sim.data.qpos.double().clone(),
                 step.reward,
                 step.terminated.clone(),
             )
@@ -169,8 +169,8 @@ def test_warp_follows_mujoco(name, monkeypatch):
     monkeypatch.setattr("mqe.tasks.velocity.task.GET_UP_TIME", 0.0)
     ours = run(name, MujocoWarpSimulator)
     theirs = run(name, MujocoBatchSimulator)
-    torch.testing.assert_close(ours.ctrl, theirs.ctrl, rtol=0, atol=1e-6)
-    error = (ours.qpos - theirs.qpos).abs().amax(dim=(0, 2))
+    torch.testing.assert_close(ours.data.ctrl, theirs.data.ctrl, rtol=0, atol=1e-6)
+    error = (ours.data.qpos - theirs.data.qpos).abs().amax(dim=(0, 2))
     assert float(error.median()) < 1e-5
     assert float(error.max()) < 1e-3
     torch.testing.assert_close(ours.reward, theirs.reward, rtol=0, atol=1e-3)
@@ -198,10 +198,15 @@ def press(name: str, make: type) -> tuple[Tensor, Tensor]:
         qpos[:, at + 7 : at + 19] = torch.tensor(DEFAULT_JOINT_POS)
         qvel[:, 18 * robot] = -0.5 * side
     everywhere = torch.ones(NUM_ENVS, dtype=torch.bool)
-    sim.write(everywhere, qpos.to(sim.qpos), qvel.to(sim.qvel), torch.zeros_like(sim.mocap_pos))
-    sim.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS * 2)
+    sim.write(
+        everywhere,
+        qpos.to(sim.data.qpos),
+        qvel.to(sim.data.qvel),
+        torch.zeros_like(sim.data.mocap_pos),
+    )
+    sim.data.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS * 2)
     sim.step(1)  # contacts are stiff: in a few steps some have bounced off
-    result = sim.qpos.double().clone(), sim.sensordata.double().clone()
+    result = sim.data.qpos.double().clone(), sim.data.sensordata.double().clone()
     sim.close()
     return result
 
@@ -241,7 +246,7 @@ def test_what_a_step_leaves_out_changes_nothing(damped):
     for sim in sims:
         if damped == "in a field":
             sim.set_field("dof_damping", 0.01 * torch.arange(1.0, 1.0 + NUM_ENVS).unsqueeze(1))
-        sim.qpos.fill_(1.0)
+        sim.data.qpos.fill_(1.0)
     ours, whole = sims
     for _ in range(10):
         ours.step(DECIMATION)
@@ -250,12 +255,12 @@ def test_what_a_step_leaves_out_changes_nothing(damped):
                 mjw.step(whole._model, whole._data)
     for name in ("qpos", "qvel", "sensordata"):
         assert torch.equal(getattr(ours, name), getattr(whole, name)), name
-    assert float(ours.sensordata.abs().min()) > 0.0
+    assert float(ours.data.sensordata.abs().min()) > 0.0
     free = mujoco.MjSpec.from_string(PENDULUM).compile()
     data = mujoco.MjData(free)
     data.qpos[:] = 1.0
     mujoco.mj_step(free, data, 10 * DECIMATION)
-    assert (abs(float(ours.qpos[-1, 0]) - data.qpos[0]) < 1e-4) == (damped == "nowhere")
+    assert (abs(float(ours.data.qpos[-1, 0]) - data.qpos[0]) < 1e-4) == (damped == "nowhere")
 
 
 def test_a_stream_has_one_object_of_warps_for_ever(monkeypatch):
@@ -328,7 +333,7 @@ def test_eight_boxes_in_default_buffers_are_an_error_and_in_ours_they_stand():
     sim = MujocoWarpSimulator(model, 2, CPU, Capacity(defaults.naconmax, defaults.njmax))
     sim.step(DECIMATION)
     assert sim.usage().rows == 128 > defaults.njmax
-    assert sim.failed.tolist() == [True, True]
+    assert sim.data.failed.tolist() == [True, True]
     with pytest.raises(CapacityError, match="2 of 2 worlds lost contacts: NEFC of .*rows=64"):
         sim.check_capacity()
     sim.close()
@@ -337,8 +342,8 @@ def test_eight_boxes_in_default_buffers_are_an_error_and_in_ours_they_stand():
     for _ in range(25):
         sim.step(DECIMATION)
     sim.check_capacity()
-    assert not sim.failed.any()
-    assert float(sim.qpos.view(2, 8, 7)[..., 2].min()) > 0.24
+    assert not sim.data.failed.any()
+    assert float(sim.data.qpos.view(2, 8, 7)[..., 2].min()) > 0.24
     sim.close()
 
 
@@ -352,11 +357,11 @@ def test_buffers_grow_between_rollouts_and_the_run_continues():
     valid = torch.stack([env.step(action).valid for action in actions[:40]])
     assert not valid.all()
     assert int(env.num_failed) == int((~valid).sum())
-    before = env.sim.qpos.clone()
-    generation = env.sim.generation
+    before = env.sim.data.qpos.clone()
+    views = env.sim.data
     note = env.grow_buffers()
-    assert env.sim.generation > generation  # graphs of before write where the worlds were
-    assert torch.equal(env.sim.qpos, before)
+    assert env.sim.data is not views
+    assert torch.equal(env.sim.data.qpos, before)
     assert note is not None
     grown = (
         r"contact buffers overflowed in 1 of 4 worlds \(NEFC\); "
@@ -374,7 +379,7 @@ def test_buffers_grow_between_rollouts_and_the_run_continues():
     other.reset()
     other.load_state_dict(state)  # a run that goes on need not lose the same contacts again
     assert other.sim.size == env.sim.size
-    assert torch.equal(other.sim.qpos, env.sim.qpos)
+    assert torch.equal(other.sim.data.qpos, env.sim.data.qpos)
     for each in (env, other):
         each.close()
         each.close()
@@ -385,8 +390,7 @@ def test_lost_contacts_that_no_buffer_prevents_are_reported_and_nothing_is_repla
     env = MultiAgentEnv(make_sim(MujocoWarpSimulator, scene, fields), scene, task)
     env.reset()
     step = env.sim.step
-    views = env.sim.qpos
-    generation = env.sim.generation
+    views = env.sim.data
 
     def overflowing(decimation, ctrl):
         env.sim._overflow[1] |= int(OverflowType.NVMAX)
@@ -395,8 +399,7 @@ def test_lost_contacts_that_no_buffer_prevents_are_reported_and_nothing_is_repla
     env.sim.step = overflowing
     assert env.step(actions[0]).valid.tolist() == [True, False, True, True]
     assert env.grow_buffers() == "1 of 4 worlds lost contacts (NVMAX), which no larger buffer mends"
-    assert env.sim.qpos is views
-    assert env.sim.generation == generation
+    assert env.sim.data is views
     assert env.grow_buffers() is None
     env.close()
 

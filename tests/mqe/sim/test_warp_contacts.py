@@ -9,6 +9,7 @@ import torch
 from harl_mapush import config
 from mqe.registry import SimCfg, make_env
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.sim.simulator import snapshot
 from mqe.world.scene import DECIMATION
 
 pytest.importorskip(
@@ -42,14 +43,14 @@ def test_boxes_that_touch_almost_face_to_face_have_mujocos_contacts():
     ours = MujocoWarpSimulator(model, count, CPU, Capacity(16, 64))
     theirs = MujocoBatchSimulator(model, count, 1)
     for sim in (ours, theirs):
-        sim.qpos.copy_(qpos)
-    num_contacts = [theirs.data(k).ncon for k in range(count)]
+        sim.data.qpos.copy_(qpos)
+    num_contacts = [snapshot(theirs, k).ncon for k in range(count)]
     assert min(num_contacts) == 1  # MuJoCo sees two edges that cross
     assert max(num_contacts) == 8  # and two faces
     for sim in (ours, theirs):
         sim.step(1)
     assert int(ours._nacon) == sum(num_contacts)
-    torch.testing.assert_close(ours.qvel.double(), theirs.qvel, rtol=0, atol=1e-5)
+    torch.testing.assert_close(ours.data.qvel.double(), theirs.data.qvel, rtol=0, atol=1e-5)
     ours.close()
     theirs.close()
 
@@ -71,9 +72,9 @@ def test_one_control_step_of_robots_that_touch_is_mujocos():
     )
     for env in (ours, theirs):
         env.sim.write(torch.ones(256, dtype=torch.bool), qpos, qvel, goal)
-        env.sim.ctrl.copy_(ctrl + 0.05)
+        env.sim.data.ctrl.copy_(ctrl + 0.05)
         env.sim.step(DECIMATION)
-    error = (ours.sim.qpos.double() - theirs.sim.qpos).abs().amax(dim=1)
+    error = (ours.sim.data.qpos.double() - theirs.sim.data.qpos).abs().amax(dim=1)
     assert float(error.max()) < 1e-4
     ours.close()
     theirs.close()

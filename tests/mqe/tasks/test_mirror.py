@@ -143,8 +143,8 @@ def test_the_simulator_does_in_the_mirror_what_it_does_in_front_of_it(kind):
             scene.model.body_iquat[number] = (1.0, 0.0, 0.0, 0.0)
     env = MultiAgentEnv(MujocoBatchSimulator(scene.model, 2, 1), scene, task, report=PUSH.report)
     env.reset()
-    qpos = env.sim.qpos[0]
-    qvel = env.sim.qvel[0]
+    qpos = env.sim.data.qpos[0]
+    qvel = env.sim.data.qvel[0]
     starts = {"cuboid": -0.95, "tblock": -0.75, "cylinder": -1.85, "beam": -0.5, "tower": -0.55}
     behind = starts[kind]
     for robot, (y, yaw) in enumerate(((0.25, 0.15), (-0.4, 0.3))):
@@ -152,8 +152,8 @@ def test_the_simulator_does_in_the_mirror_what_it_does_in_front_of_it(kind):
         qpos[19 * robot :][:7] = tensor([behind - 0.02 * robot, y, 0.28, *heading])
         qvel[18 * robot :][:18] = tensor([1.0] + [0.0] * 17)
     qpos[41:45] = tensor([1.0, 0.0, 0.0, 0.0])  # of the object
-    env.sim.mocap_pos[1] = env.sim.mocap_pos[0] * PLACE
-    env.sim.qpos[1], env.sim.qvel[1] = mirrored_worlds(qpos, qvel, kind)
+    env.sim.data.mocap_pos[1] = env.sim.data.mocap_pos[0] * PLACE
+    env.sim.data.qpos[1], env.sim.data.qvel[1] = mirrored_worlds(qpos, qvel, kind)
     actions = torch.zeros(2, 2, 3)
     image = image_of(task)
     env.step(actions)

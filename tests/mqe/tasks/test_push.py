@@ -129,7 +129,7 @@ def test_evaluate_pays_success_and_exception_once_each() -> None:
         "collision": True,
         "collapse": False,
     }
-    rewards = dict(zip(task.reward_names, outcome.rewards.tolist(), strict=True))
+    rewards = dict(zip(task.names.rewards, outcome.rewards.tolist(), strict=True))
     assert rewards["reach"] == [[10.0, 10.0]]
     assert rewards["exception"] == [[-5.0, -5.0]]
     assert outcome.rewards.shape == (len(task.terms.rewards.weights), 1, 2)
@@ -149,13 +149,13 @@ def test_every_failure_gets_the_exception_reward(ending: str) -> None:
         for name, ends in zip(TERMINATIONS, outcome.terminations[:, 0].tolist(), strict=True)
         if ends
     ] == [ending]
-    rewards = dict(zip(task.reward_names, outcome.rewards.tolist(), strict=True))
+    rewards = dict(zip(task.names.rewards, outcome.rewards.tolist(), strict=True))
     assert (rewards["reach"], rewards["exception"]) == ([[0.0, 0.0]], [[-5.0, -5.0]])
 
 
 def metrics_of(task: PushTask, state: SceneState) -> dict[str, float]:
     return dict(
-        zip(task.metric_names, task.evaluate(state, state).measures[0].tolist(), strict=True)
+        zip(task.names.measures, task.evaluate(state, state).measures[0].tolist(), strict=True)
     )
 
 
@@ -198,7 +198,7 @@ def test_episode_metrics() -> None:
     terminations[names.index("collision"), 1] = True
     terminations[names.index("collapse"), 1] = True
     values = task.episode_metrics(sums, tensor([100, 50]), terminations)
-    metrics = dict(zip(task.episode_metric_names, values.unbind(dim=1), strict=True))
+    metrics = dict(zip(task.names.metrics, values.unbind(dim=1), strict=True))
     assert metrics["success"].tolist() == [1.0, 0.0]
     assert metrics["collision"].tolist() == [0.0, 1.0]
     assert metrics["fall"].tolist() == [0.0, 0.0]
@@ -303,7 +303,7 @@ def last_ending(
         for name, ending in zip(TERMINATIONS, outcome.terminations[:, 0].tolist(), strict=True)
         if ending
     ]
-    return ends, dict(zip(task.metric_names, outcome.measures[0].tolist(), strict=True))
+    return ends, dict(zip(task.names.measures, outcome.measures[0].tolist(), strict=True))
 
 
 def test_a_lasting_collapse_ends_an_episode_as_an_exception() -> None:
@@ -312,7 +312,7 @@ def test_a_lasting_collapse_ends_an_episode_as_an_exception() -> None:
     assert (ends, metrics["collapse"]) == ([], 0.0)
     outcome = task.evaluate(crouching(), crouching())  # 0.6 s
     assert outcome.terminations[:, 0].tolist() == [name == "collapse" for name in TERMINATIONS]
-    rewards = dict(zip(task.reward_names, outcome.rewards.tolist(), strict=True))
+    rewards = dict(zip(task.names.rewards, outcome.rewards.tolist(), strict=True))
     assert rewards["exception"] == [[-5.0, -5.0]]
     task.begin(tensor([True]))
     assert last_ending(task, crouching(), 29)[0] == []

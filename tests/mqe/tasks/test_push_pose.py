@@ -114,7 +114,7 @@ def test_time_at_rest_is_saved() -> None:
 
 def test_turning_to_the_goals_heading_is_rewarded() -> None:
     task = make_task(object="tblock", weights={"turn": 1.0}, rewards="default", **POSE)
-    number = task.reward_names.index("turn")
+    number = task.names.rewards.index("turn")
     outcome = task.evaluate(at_goal(20.0 * DEGREE), at_goal(25.0 * DEGREE))
     assert outcome.rewards[number, 0, 0].item() == pytest.approx(5.0 * DEGREE, abs=1e-5)
 

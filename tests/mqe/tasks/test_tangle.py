@@ -55,11 +55,14 @@ def pressed(simulator: str, gaps: list[float]) -> SceneState:
         qpos[:, start + 7 : start + ROBOT_QPOS] = tensor(DEFAULT_JOINT_POS)
     everywhere = torch.ones(len(gaps), dtype=torch.bool)
     sim.write(
-        everywhere, qpos.to(sim.qpos), torch.zeros_like(sim.qvel), torch.zeros_like(sim.mocap_pos)
+        everywhere,
+        qpos.to(sim.data.qpos),
+        torch.zeros_like(sim.data.qvel),
+        torch.zeros_like(sim.data.mocap_pos),
     )
-    sim.ctrl[:] = tensor(DEFAULT_JOINT_POS * 3)
+    sim.data.ctrl[:] = tensor(DEFAULT_JOINT_POS * 3)
     for robot, force in ((0, 60.0), (2, -60.0)):
-        sim.xfrc_applied[:, scene.trunk_bodies[robot], 0] = force
+        sim.data.xfrc_applied[:, scene.trunk_bodies[robot], 0] = force
     sim.step(DECIMATION)
     sim.step(DECIMATION)
     state = read_state(sim, scene)

@@ -21,7 +21,7 @@ from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.registry import TASKS, SimCfg, make_env
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.episode_report import Report
-from mqe.tasks.task import Outcome, TaskDefaults
+from mqe.tasks.task import Outcome, OutcomeNames, TaskDefaults
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.video import record
 from mqe.world.layout import Layout
@@ -61,12 +61,9 @@ class MeetTask(TaskDefaults):
     obs_sizes = (2, 2)
     action_sizes = (3, 3)
     state_size = 4
-    reward_names = ("near",)
-    metric_names = ("distance",)
-    episode_metric_names = ("met", "distance")
+    names = OutcomeNames(("near",), ("distance",), ("met", "distance"))
 
     def __init__(self, cfg: MeetCfg, num_envs: int, robots: Robots, controller: Controller) -> None:
-        super().__init__(num_envs, robots.device)
         self.cfg = cfg
         self._robots = robots
         self._controller = controller
@@ -139,11 +136,11 @@ def test_a_task_is_built_and_stepped(task: str) -> None:
     for _ in range(2):
         step = env.step(torch.zeros(3, env.num_agents, env.spec.action_size))
     assert step.obs.isfinite().all()
-    assert set(step.info) == {f"reward/{name}" for name in env.task.reward_names}
+    assert set(step.info) == {f"reward/{name}" for name in env.task.names.rewards}
     statistics = env.statistics()
     assert {name for _, name in entry.report.headline} | {*entry.report.compared} <= set(statistics)
     assert {f"{name}_rate" for name in entry.report.rates} <= set(statistics)
-    assert set(entry.report.outcomes) <= set(env.task.episode_metric_names)
+    assert set(entry.report.outcomes) <= set(env.task.names.metrics)
     env.close()
 
 

@@ -273,7 +273,7 @@ def test_metrics_are_columns_of_their_names(task):
     sums = torch.rand(N, len(terms.measures.columns))
     terminations = torch.rand(len(terms.terminations.names), N) > 0.5
     values = scene.task.episode_metrics(sums, steps, terminations)
-    assert values.shape == (N, len(scene.task.episode_metric_names))
+    assert values.shape == (N, len(scene.task.names.metrics))
     assert not torch.isinf(values).any()  # NaN: it does not count for an episode
 
 
@@ -306,8 +306,8 @@ def test_a_task_saves_and_restores_the_memory_of_its_terms(monkeypatch):
     scene, _ = push_scenes()
     task = own_task(monkeypatch)
     other = own_task(monkeypatch)
-    row = task.reward_names.index("count")
-    column = task.metric_names.index("count")
+    row = task.names.rewards.index("count")
+    column = task.names.measures.index("count")
     task.evaluate(scene.state, scene.prev)
     other.load_state_dict(task.state_dict())
     for each in (task, other):
@@ -325,11 +325,11 @@ def test_ends_by_a_further_termination_are_a_metric(monkeypatch):
     names = task.terms.terminations.names
     ended = torch.zeros(len(names), N, dtype=torch.bool)
     ended[names.index("late"), 3] = True
-    sums = torch.zeros(N, len(task.metric_names))
+    sums = torch.zeros(N, len(task.names.measures))
     metrics = task.episode_metrics(sums, torch.ones(N), ended)
-    column = task.episode_metric_names.index("late")
+    column = task.names.metrics.index("late")
     assert metrics[:, column].tolist() == [float(k == 3) for k in range(N)]
-    assert task.episode_metric_names[-1] == "late"
+    assert task.names.metrics[-1] == "late"
 
 
 def test_choices_that_cannot_be_are_named():

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError
+from mqe.sim.simulator import snapshot
 from mqe.viewer import looks, offscreen, recording, render_pool, video
 from mqe.viewer.camera import CAMERAS, MARGIN, Camera, ShownState
 from mqe.viewer.offscreen import choose_backend
@@ -88,7 +89,7 @@ def test_everything_is_in_the_picture(name: str, num_agents: int) -> None:
     env.reset()
     for world in range(3):
         camera = Camera(env, world, rate=25.0, aspect=16 / 9)
-        data = env.sim.data(world)
+        data = snapshot(env.sim, world)
         camera.look(data)
         azimuth = math.radians(camera.view.azimuth)
         elevation = math.radians(camera.view.elevation)
@@ -115,8 +116,8 @@ def test_everything_is_in_the_picture(name: str, num_agents: int) -> None:
 def test_the_top_of_an_object_far_from_the_goal_has_no_dots(name: str) -> None:
     env = make_env(1, 2, object=name)
     env.reset()
-    qpos = env.sim.qpos[0].numpy().astype(np.float64)
-    goal = env.sim.mocap_pos[0].numpy().astype(np.float64)
+    qpos = env.sim.data.qpos[0].numpy().astype(np.float64)
+    goal = env.sim.data.mocap_pos[0].numpy().astype(np.float64)
     at = env.scene.robot_qpos
     goal[0, :2] = qpos[at : at + 2] + 4.5  # [m]
     canvas = Canvas(960, 540)
@@ -136,8 +137,8 @@ def test_a_large_object_that_moves_fast_stays_in_the_picture() -> None:
     env = make_env(1, 2, object="cylinder")
     env.reset()
     camera = Camera(env, 0, rate=25.0, aspect=16 / 9)
-    qpos = env.sim.qpos[0].numpy().astype(np.float64)
-    goal = env.sim.mocap_pos[0].numpy().astype(np.float64)
+    qpos = env.sim.data.qpos[0].numpy().astype(np.float64)
+    goal = env.sim.data.mocap_pos[0].numpy().astype(np.float64)
     at = env.scene.robot_qpos
     angles = np.linspace(0.0, 2.0 * np.pi, 16)
     rim = np.stack((1.5 * np.cos(angles), 1.5 * np.sin(angles), 0.25 + 0 * angles), axis=-1)
@@ -155,7 +156,7 @@ def test_the_camera_moves_smoothly_and_cuts_between_episodes() -> None:
     env = make_env(2)
     env.reset()
     camera = Camera(env, 0, rate=25.0, aspect=16 / 9)
-    first, second = (env.sim.data(world) for world in (0, 1))
+    first, second = (snapshot(env.sim, world) for world in (0, 1))
     camera.look(first)
     start = camera.view.lookat.copy()
     camera.look(second)
@@ -359,7 +360,7 @@ def test_processes_draw_what_one_does(monkeypatch) -> None:
     env.reset()
     camera = Camera(env, 0, 25.0, 2.0)
     canvas = Canvas(96, 48)
-    state = ShownState(env.sim.qpos[0].numpy(), env.sim.mocap_pos[0].numpy())
+    state = ShownState(env.sim.data.qpos[0].numpy(), env.sim.data.mocap_pos[0].numpy())
     pictures = [[camera.tile(state, f"{k}")] for k in range(5)]
     model = looks.shown_model(env.scene)
     with Painters(model, canvas, 5) as here:
@@ -388,8 +389,8 @@ def test_a_camera_sees_everything_from_every_angle(name: str) -> None:
     env = make_env(1)
     env.reset()
     camera = Camera(env, 0, 25.0, 16 / 9, CAMERAS[name])
-    camera.look(env.sim.data(0))
+    camera.look(snapshot(env.sim, 0))
     assert camera.view.elevation == CAMERAS[name].elevation
     near = Camera(env, 0, 25.0, 16 / 9, CAMERAS[name]._replace(distance=2.0))
-    near.look(env.sim.data(0))
+    near.look(snapshot(env.sim, 0))
     assert near.view.distance == 2.0 < camera.view.distance

@@ -52,7 +52,7 @@ def test_a_number_beyond_reason_is_a_broken_world_and_is_named(
     env.step(NOTHING)
     step = env.sim.step
     env.sim.step = lambda decimation, ctrl: None  # MuJoCo itself would mend some of these
-    env.sim.qpos[1, at] = value
+    env.sim.data.qpos[1, at] = value
     assert outcome(env) == [True, False, True]
     (broken,) = recorder.take_broken()
     assert broken.world == 1
@@ -67,7 +67,9 @@ def test_a_robot_inside_the_object_is_a_broken_world() -> None:
     recorder = env.record_broken_worlds()
     env.reset()
     env.sim.step = lambda decimation, ctrl: None
-    env.sim.qpos[2, :3] = env.sim.qpos[2, OBJECT : OBJECT + 3] + torch.tensor([0.2, 0.1, 0.05])
+    env.sim.data.qpos[2, :3] = env.sim.data.qpos[2, OBJECT : OBJECT + 3] + torch.tensor(
+        [0.2, 0.1, 0.05]
+    )
     assert outcome(env) == [True, True, False]
     assert (
         recorder.take_broken()[0].cause
@@ -87,15 +89,17 @@ def test_the_last_states_of_the_episode_are_kept_until_they_are_taken(num_steps:
     env = make_env(3)
     recorder = env.record_broken_worlds()
     env.reset()
-    goal = env.sim.mocap_pos[1, 0, :2].clone()
-    env.sim.qpos[:, OBJECT : OBJECT + 2] = goal  # an episode of one step before it, in all worlds
+    goal = env.sim.data.mocap_pos[1, 0, :2].clone()
+    env.sim.data.qpos[:, OBJECT : OBJECT + 2] = (
+        goal  # an episode of one step before it, in all worlds
+    )
     env.step(NOTHING)
     states = []
     for step in range(num_steps):
         if step == num_steps - 1:
-            env.sim.qpos[1, 0] = 1e4
+            env.sim.data.qpos[1, 0] = 1e4
         env.step(NOTHING)
-        states.append(env.sim.qpos[1].float().numpy().copy())
+        states.append(env.sim.data.qpos[1].float().numpy().copy())
     for _ in range(7):
         env.step(NOTHING)
     (broken,) = recorder.take_broken()
@@ -112,7 +116,7 @@ def test_states_are_kept_by_replayed_graphs_as_well(monkeypatch) -> None:
         env.reset()
         for step in range(12):
             if step == 8:
-                env.sim.qpos[2, OBJECT] = 20.0
+                env.sim.data.qpos[2, OBJECT] = 20.0
             env.step(NOTHING)
         taken.append(recorder.take_broken())
     assert taken[0][0].cause == taken[1][0].cause
@@ -137,7 +141,7 @@ def broken_run(gait: Path, run: Path, monkeypatch, *words: str) -> int:
     evaluate = MultiAgentEnv._step
 
     def thrown(env: MultiAgentEnv, actions: torch.Tensor):
-        env.sim.qpos[2, OBJECT] = 700.0
+        env.sim.data.qpos[2, OBJECT] = 700.0
         return evaluate(env, actions)
 
     monkeypatch.setattr(MultiAgentEnv, "_step", thrown)

@@ -41,9 +41,12 @@ def at_rest(name: str, sim_name: str) -> tuple[Simulator, Scene]:
     qpos[:, scene.robot_qpos + 2] = -lowest
     everywhere = torch.ones(len(ANGLES), dtype=torch.bool)
     sim.write(
-        everywhere, qpos.to(sim.qpos), torch.zeros_like(sim.qvel), torch.zeros_like(sim.mocap_pos)
+        everywhere,
+        qpos.to(sim.data.qpos),
+        torch.zeros_like(sim.data.qvel),
+        torch.zeros_like(sim.data.mocap_pos),
     )
-    sim.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS)
+    sim.data.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS)
     sim.step(60)
     return sim, scene
 
@@ -52,7 +55,7 @@ def center_of_mass(sim: Simulator, scene: Scene) -> torch.Tensor:
     """Return where every object's centre of mass is, (N, 2)."""
     start = scene.robot_qpos
     (x, y, _) = scene.model.body("object").ipos
-    pose = sim.qpos[:, start : start + 7].double()
+    pose = sim.data.qpos[:, start : start + 7].double()
     yaw = 2.0 * torch.atan2(pose[:, 6], pose[:, 3])
     turned = torch.stack((x * yaw.cos() - y * yaw.sin(), x * yaw.sin() + y * yaw.cos()), dim=1)
     return pose[:, :2] + turned
@@ -65,7 +68,7 @@ def test_a_sliding_object_is_braked_alike_in_every_direction(name, sim_name):
     sim, scene = at_rest(name, sim_name)
     friction = float(scene.model.pair_friction[0, 0])
     ahead = torch.stack((ANGLES.cos(), ANGLES.sin()), dim=1)
-    sim.qvel[:, scene.robot_qvel : scene.robot_qvel + 2] = (SPEED * ahead).to(sim.qvel)
+    sim.data.qvel[:, scene.robot_qvel : scene.robot_qvel + 2] = (SPEED * ahead).to(sim.data.qvel)
     start = center_of_mass(sim, scene)
     sim.step(math.ceil(1.2 * SPEED / (friction * GRAVITY) / PHYSICS_DT))
     way = center_of_mass(sim, scene) - start
@@ -84,14 +87,14 @@ def test_an_object_breaks_away_at_its_friction_in_every_direction(name, share, m
     body = scene.model.body("object")
     push = torch.stack((force * ANGLES.cos(), force * ANGLES.sin()), dim=1).double()
     depth = 0.25 + float(body.ipos[2])  # applied at the floor, or it would tip
-    sim.xfrc_applied[:, body.id, :2] = push
-    sim.xfrc_applied[:, body.id, 3:5] = torch.stack(
+    sim.data.xfrc_applied[:, body.id, :2] = push
+    sim.data.xfrc_applied[:, body.id, 3:5] = torch.stack(
         (depth * push[:, 1], -depth * push[:, 0]), dim=1
     )
     sim.step(200)
-    before = sim.qvel[:, scene.robot_qvel : scene.robot_qvel + 2].norm(dim=1)
+    before = sim.data.qvel[:, scene.robot_qvel : scene.robot_qvel + 2].norm(dim=1)
     sim.step(200)
-    gained = sim.qvel[:, scene.robot_qvel : scene.robot_qvel + 2].norm(dim=1) - before
+    gained = sim.data.qvel[:, scene.robot_qvel : scene.robot_qvel + 2].norm(dim=1) - before
     # [m/s] in the second that was.
     expected = max(share - 1.0, 0.0) * force / share / OBJECTS[name].mass
     assert bool((gained > 0.5 * expected).all()) if moves else bool((gained < 0.01).all())
@@ -171,12 +174,12 @@ def test_a_robot_that_slides_along_something_is_held_back_alike_in_every_directi
     """
     scene, qpos = pressed(touched)
     sim = make_sim(sim_name, scene, len(ANGLES))
-    qvel = torch.zeros_like(sim.qvel)
+    qvel = torch.zeros_like(sim.data.qvel)
     ahead = torch.stack((ANGLES.cos(), ANGLES.sin()), dim=1)
     qvel[:, 1:3] = ahead.to(qvel)
     everywhere = torch.ones(len(ANGLES), dtype=torch.bool)
-    sim.write(everywhere, qpos.to(sim.qpos), qvel, torch.zeros_like(sim.mocap_pos))
-    sim.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS).repeat(2)
+    sim.write(everywhere, qpos.to(sim.data.qpos), qvel, torch.zeros_like(sim.data.mocap_pos))
+    sim.data.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS).repeat(2)
     sim.step(1)
     state = read_state(sim, scene)
     force = (state.contact_force if touched == "object" else state.robot_contact_force)[

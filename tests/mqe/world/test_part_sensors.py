@@ -11,6 +11,7 @@ import torch
 
 from mqe import registry
 from mqe.registry import EnvCfg, SimCfg
+from mqe.sim.simulator import snapshot
 from mqe.tasks.push import PushCfg
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import PARTS, Scene, build_scene, forces_of_parts, with_part_sensors
@@ -67,14 +68,14 @@ def test_parts_have_the_forces_of_their_contacts(name: str, tolerance: float) ->
     seen = torch.zeros(scene.num_robots, len(PARTS))
     # Robot 0 runs into the box nose first, robot 1 tail first, and robot 2 lands on it.
     start = scene.robot_qpos
-    env.sim.qpos[:, start : start + 7] = torch.tensor([0.0, 0.0, 0.25, 1.0, 0.0, 0.0, 0.0])
+    env.sim.data.qpos[:, start : start + 7] = torch.tensor([0.0, 0.0, 0.25, 1.0, 0.0, 0.0, 0.0])
     places = ((-0.95, 0.3, 1.0), (0.95, 0.27, -1.5), (0.0, 0.85, 0.0))
     for i, (x, height, speed) in enumerate(places):
         first = 19 * i
-        env.sim.qpos[:, first : first + 7] = torch.tensor([x, 0.0, height, 1.0, 0.0, 0.0, 0.0])
-        env.sim.qvel[:, 18 * i] = speed
+        env.sim.data.qpos[:, first : first + 7] = torch.tensor([x, 0.0, height, 1.0, 0.0, 0.0, 0.0])
+        env.sim.data.qvel[:, 18 * i] = speed
     for _ in range(60):
-        data = env.sim.data(0)
+        data = snapshot(env.sim, 0)
         wanted = contact_forces(scene, data)
         env.sim.step(1)
         found = forces_of_parts(env.sim, scene)

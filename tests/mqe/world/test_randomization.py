@@ -59,7 +59,7 @@ def run(env: MultiAgentEnv, num_steps: int = 40) -> torch.Tensor:
     obs = [env.reset()[0]]
     ahead = torch.ones(env.num_envs, 2, 3) * torch.tensor([1.0, 0.0, 0.0])
     for k in range(num_steps):
-        env.sim.xfrc_applied[:, env.scene.model.body("object").id, 0] = 30.0
+        env.sim.data.xfrc_applied[:, env.scene.model.body("object").id, 0] = 30.0
         obs.append(env.step(ahead if k % 8 < 4 else -ahead).obs)
     return torch.stack(obs)
 
@@ -202,9 +202,9 @@ def test_a_heavier_object_is_harder_to_move_on_either_simulator(sim):
         env = env_with(RandomizationCfg(object_mass=mass), 2, sim)
         env.reset()
         body = env.scene.model.body("object").id
-        env.sim.xfrc_applied[:, body, 0] = 60.0
+        env.sim.data.xfrc_applied[:, body, 0] = 60.0
         env.sim.step(40)
-        speeds.append(float(env.sim.qvel[0, env.scene.robot_qvel]))
+        speeds.append(float(env.sim.data.qvel[0, env.scene.robot_qvel]))
         env.close()
     friction = 0.33 * 9.81
     # 60 N on 4 kg and on 12 kg, less friction, for 0.2 s; the object tips and lifts a little on the
@@ -290,7 +290,7 @@ def test_a_teammate_that_falls_ends_the_episode_as_before():
     env.reset()
     env.step(torch.zeros(4, 2, 3))
     for i in range(2):  # every robot on its back
-        env.sim.qpos[:, 19 * i + 3 : 19 * i + 7] = torch.tensor([0.0, 1.0, 0.0, 0.0])
+        env.sim.data.qpos[:, 19 * i + 3 : 19 * i + 7] = torch.tensor([0.0, 1.0, 0.0, 0.0])
     features = env.task.step_features(read_state(env.sim, env.scene), env.state)
     assert features.is_lost[0].all()
     env.randomization.is_out.fill_(True)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.sim.simulator import snapshot
 from mqe.world.layout import Layout
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS, Robots
@@ -47,7 +48,7 @@ def _layout(num_envs, robots, object_xy=(0.0, 0.0), yaw=0.0):
 def _simulate(scene, layout, num_envs):
     sim = MujocoBatchSimulator(scene.model, num_envs, 1)
     sim.write(torch.ones(num_envs, dtype=torch.bool), *pack_layout(scene, layout))
-    sim.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS).repeat(scene.num_robots)
+    sim.data.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS).repeat(scene.num_robots)
     return sim
 
 
@@ -146,9 +147,9 @@ def test_friction_pairs_are_the_references_averages():
     sim = _simulate(scene, _layout(1, [(-0.88, 0.0), (0.0, 1.5)]), 1)
     seen = {}
     for _ in range(30):
-        sim.qvel[:, 0] = 0.5
+        sim.data.qvel[:, 0] = 0.5
         sim.step(1)
-        data = sim.data(0)
+        data = snapshot(sim, 0)
         for contact in data.contact:
             names = sorted(scene.model.geom(g).name or "limb" for g in contact.geom)
             key = tuple("foot" if "foot" in name else name.split("/")[0] for name in names)
@@ -164,12 +165,12 @@ def test_friction_of_each_world_is_its_own():
     for name, values in object_friction_fields(scene, torch.tensor([0.1, 0.55])).items():
         sim.set_field(name, values)
     sim.step(100)
-    start = sim.qpos[:, scene.robot_qpos].clone()
-    sim.qvel[:, scene.robot_qvel] = (
+    start = sim.data.qpos[:, scene.robot_qpos].clone()
+    sim.data.qvel[:, scene.robot_qvel] = (
         1.0  # the box slides to a stop after v^2 / (2 mu g), mu = (material + 0.1) / 2
     )
     sim.step(300)
-    effective = 1.0 / (2.0 * 9.81 * (sim.qpos[:, scene.robot_qpos] - start))
+    effective = 1.0 / (2.0 * 9.81 * (sim.data.qpos[:, scene.robot_qpos] - start))
     np.testing.assert_allclose(effective, [0.10, 0.325], rtol=0.02)
     fields = floor_friction_fields(scene, torch.tensor([0.3, 0.6]))
     assert fields["geom_friction"][1, scene.model.geom("floor").id, 0] == pytest.approx(0.6)
@@ -178,7 +179,7 @@ def test_friction_of_each_world_is_its_own():
 def test_state_is_read_in_the_frames_it_names():
     scene = build_scene(2, OBJECTS["tblock"])
     sim = _simulate(scene, _layout(1, [(-2.0, 0.0), (3.0, 1.0)], object_xy=(0.5, -0.5), yaw=0.7), 1)
-    sim.qvel[0, 18:21] = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
+    sim.data.qvel[0, 18:21] = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
     state = read_state(sim, scene)
     assert state.robot_pos.dtype is torch.float32
     torch.testing.assert_close(state.robot_pos[0, 1], torch.tensor([3.0, 1.0, 0.30]))
@@ -194,7 +195,7 @@ def test_contact_sensor_gives_the_force_of_each_robot_on_the_object():
     sim = _simulate(scene, _layout(1, [(-0.88, 0.0), (0.0, 1.5)]), 1)
     pushed = torch.zeros(3)
     for _ in range(40):
-        sim.qvel[:, 0] = 0.5
+        sim.data.qvel[:, 0] = 0.5
         sim.step(1)
         force = read_state(sim, scene).contact_force[0]
         assert not force[1].any()  # the other robot stands apart
@@ -209,19 +210,19 @@ def test_a_cylinder_that_lands_flat_lies_still():
     sim = _simulate(scene, _layout(64, [(-4.0, 0.0)]), 64)
     heading = torch.linspace(0.0, 6.2, 64, dtype=torch.float64)
     at = scene.robot_qpos
-    sim.qpos[:, at + 2] = 0.33
-    sim.qpos[:, at + 3] = torch.cos(heading / 2)
-    sim.qpos[:, at + 6] = torch.sin(heading / 2)
+    sim.data.qpos[:, at + 2] = 0.33
+    sim.data.qpos[:, at + 3] = torch.cos(heading / 2)
+    sim.data.qpos[:, at + 6] = torch.sin(heading / 2)
     sim.step(40)
     height = []
     speed = []
     for _ in range(60):
         sim.step(4)
-        height.append(sim.qpos[:, at + 2].clone())
-        speed.append(sim.qvel[:, scene.robot_qvel :].abs().amax(dim=1))
+        height.append(sim.data.qpos[:, at + 2].clone())
+        speed.append(sim.data.qvel[:, scene.robot_qvel :].abs().amax(dim=1))
     assert float(torch.stack(height).max()) < 0.2501
     assert float(torch.stack(speed)[-1].max()) < 1e-3
-    data = sim.data(0)
+    data = snapshot(sim, 0)
     rim = [
         contact.pos[:2] - data.body("object").xpos[:2]
         for contact in data.contact
@@ -247,9 +248,9 @@ def test_walls_stop_an_object(name):
     scene = build_scene(1, OBJECTS[name])
     sim = _simulate(scene, _layout(1, [(-4.0, 0.0)], object_xy=(ARENA_HALF_SIZE - 2.0, 0.0)), 1)
     for _ in range(100):
-        sim.qvel[:, scene.robot_qvel] = 2.0
+        sim.data.qvel[:, scene.robot_qvel] = 2.0
         sim.step(4)
-    assert ARENA_HALF_SIZE - 2.0 < float(sim.qpos[0, scene.robot_qpos]) < ARENA_HALF_SIZE
+    assert ARENA_HALF_SIZE - 2.0 < float(sim.data.qpos[0, scene.robot_qpos]) < ARENA_HALF_SIZE
 
 
 def test_four_walls_enclose_a_square_of_24_metres():
@@ -409,8 +410,8 @@ def test_a_robot_stands_on_the_floor(name):
     scene = build_scene(1, None, robots=name)
     sim = _simulate(scene, _layout(1, [(0.0, 0.0)]), 1)
     sim.step(300)
-    assert 0.25 < float(sim.qpos[0, 2]) < 0.33
-    data = sim.data(0)
+    assert 0.25 < float(sim.data.qpos[0, 2]) < 0.33
+    data = snapshot(sim, 0)
     assert data.ncon == 4
     assert all(
         abs(data.geom_xpos[c.geom[1]][2] - ROBOTS[name].foot_radius) < 2e-3 for c in data.contact
@@ -425,10 +426,10 @@ def test_mass_of_each_world_is_its_own():
     mass = torch.as_tensor(scene.model.body_mass).repeat(2, 1)
     mass[:, body] = torch.tensor([4.0, 8.0])
     sim.set_field("body_mass", mass)
-    sim.qpos[:, scene.robot_qpos + 2] = 2.0  # in the air
-    sim.xfrc_applied[:, body, 0] = 40.0
+    sim.data.qpos[:, scene.robot_qpos + 2] = 2.0  # in the air
+    sim.data.xfrc_applied[:, body, 0] = 40.0
     sim.step(20)
-    np.testing.assert_allclose(sim.qvel[:, scene.robot_qvel], [1.0, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(sim.data.qvel[:, scene.robot_qvel], [1.0, 0.5], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("front", "left"), [(1, 1), (1, -1), (-1, 1), (-1, -1)])
@@ -499,6 +500,6 @@ def test_six_robots_stand() -> None:
     sim = _simulate(scene, _layout(1, [(1.0 * i, 0.0) for i in range(6)]), 1)
     for _ in range(50):
         sim.step(4)
-    assert not bool(sim.failed.any())
-    heights = sim.qpos[0].view(6, 19)[:, 2]
+    assert not bool(sim.data.failed.any())
+    heights = sim.data.qpos[0].view(6, 19)[:, 2]
     assert float(heights.min()) > 0.15

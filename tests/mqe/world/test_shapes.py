@@ -100,8 +100,8 @@ def test_a_world_moves_as_the_model_of_its_own_shape():
     env = make()
     env.reset()
     put_objects_against_robots(env)
-    qpos = env.sim.qpos.clone()
-    qvel = env.sim.qvel.clone()
+    qpos = env.sim.data.qpos.clone()
+    qvel = env.sim.data.qvel.clone()
     env.sim.step(20)
     for world, shape in enumerate(drawn(3)):
         alone = MujocoBatchSimulator(build_scene(2, shape).model, 1, 1)
@@ -109,15 +109,15 @@ def test_a_world_moves_as_the_model_of_its_own_shape():
         alone.qvel[0] = qvel[world]
         alone.step(20)
         assert float((alone.qpos[0, 38:40] - qpos[world, 38:40]).norm()) > 1e-3
-        torch.testing.assert_close(env.sim.qpos[world], alone.qpos[0], rtol=0.0, atol=1e-5)
+        torch.testing.assert_close(env.sim.data.qpos[world], alone.qpos[0], rtol=0.0, atol=1e-5)
     env.close()
 
 
 def put_objects_against_robots(env: MultiAgentEnv) -> None:
     """Put each world's object against the first robot's front or back."""
     for world, shape in enumerate(drawn(env.num_envs)):
-        place = env.sim.qpos[world, 38:45]
-        place[:2] = env.sim.qpos[world, :2]
+        place = env.sim.data.qpos[world, 38:45]
+        place[:2] = env.sim.data.qpos[world, :2]
         place[0] += 0.5 * shape.geoms[0].size[0] + 0.15
         place[3:] = tensor([1.0, 0.0, 0.0, 0.0])
 

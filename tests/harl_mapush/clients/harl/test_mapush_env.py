@@ -243,7 +243,8 @@ def test_a_success_is_no_time_out(monkeypatch) -> None:
     model = env.env.sim.model
     sim = env.env.sim
     start = model.jnt_qposadr[model.body("object").jntadr[0]]
-    sim.qpos[0, start : start + 2] = sim.mocap_pos[0, 0, :2]  # the object lies on its goal
+    # The object lies on its goal.
+    sim.data.qpos[0, start : start + 2] = sim.data.mocap_pos[0, 0, :2]
     *_, dones, infos, _ = env.step(np.zeros((3, 2, 3)))
     assert dones.tolist() == [[True, True], [False, False], [False, False]]
     assert infos[0][1]["bad_transition"] is False

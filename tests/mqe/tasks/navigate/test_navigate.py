@@ -132,7 +132,7 @@ def test_the_references_scene_observation_actions_and_rewards():
     assert obs[0, 0, 16:20].tolist() == pytest.approx([0.0, 0.0, math.sin(half), math.cos(half)])
     assert obs[0, 0, 20:24].tolist() == pytest.approx([5.0, 2.0, 9.0, -2.0])
     outcome = task.evaluate(state, state)
-    rewards = dict(zip(task.reward_names, outcome.rewards[:, 0, 0].tolist(), strict=True))
+    rewards = dict(zip(task.names.rewards, outcome.rewards[:, 0, 0].tolist(), strict=True))
     to_obstacles = [math.dist(subgoal, place) for place in ((-2.0, 2.0), (2.0, -2.0))]
     to_planned = float((task.memory[0, :2] - subgoal).norm())
     assert rewards == pytest.approx(

@@ -8,6 +8,7 @@ import mujoco
 import numpy as np
 import pytest
 
+from mqe.sim.simulator import snapshot
 from mqe.viewer.camera import CAMERAS, MARGIN, camera_axes
 from mqe.viewer.live.lines import trail
 from mqe.viewer.live.live_view import LiveView, copy_live_state, live_model
@@ -33,7 +34,7 @@ class Shown:
         self.view = LiveView(self.model, self.player)
         self.camera = mujoco.MjvCamera()
         self.view.reset(self.camera)
-        copy_live_state(self.model, env.sim.data(0), self.data)
+        copy_live_state(self.model, snapshot(env.sim, 0), self.data)
 
     def aim(self, covered: float = 0.0) -> None:
         self.view.aim(self.data, self.camera, ASPECT, covered)

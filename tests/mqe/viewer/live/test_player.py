@@ -298,7 +298,7 @@ def test_worlds_are_shown_in_turn_and_all_their_episodes_count(monkeypatch) -> N
     seen = []
 
     def show(data) -> bool:
-        where = env.sim.qpos[player.world, :3].tolist()
+        where = env.sim.data.qpos[player.world, :3].tolist()
         assert data.qpos[:3].tolist() == pytest.approx(where, abs=1e-5)
         seen.append((player.world, player.episode, len(player.trail)))
         player.controls.world = 2 if len(seen) > 2 else 0
@@ -324,7 +324,7 @@ def test_a_pull_ends_in_the_world_where_it_began() -> None:
     env = make_env(EnvCfg(num_envs=2), CPU, PushCfg(), seed=1)
     player = make_player(env)
     hands = studio._Hands(player)
-    forces = env.sim.xfrc_applied
+    forces = env.sim.data.xfrc_applied
     pull = np.zeros((forces.shape[1] + 1, 6))  # the last is the camera's
     pull[1, 0] = 5.0
     hands.on_perturb(messages.PerturbSnapshot(state=pull.reshape(-1), state_sig=0))
