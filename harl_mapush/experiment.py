@@ -238,9 +238,11 @@ class Experiment:
         if film is not None:
             callbacks.append(film)
         callbacks.append(ProgressLog(loggers, self.trainer))
-        self.ending = EndOnRequest(self.trainer, wall_time, self.saver, self.logger, ranks)
+        intervals = (cfg.runner.evaluation_interval, cfg.logger.film_interval)
+        pauses = [interval for interval in intervals if interval is not None]
+        self.ending = EndOnRequest(self.trainer, wall_time, self.saver, self.logger, ranks, pauses)
         callbacks += [make(self) for make in CALLBACKS.values()]
-        callbacks += [self.ending, self.saver]
+        callbacks += [self.saver, self.ending]
         self.callbacks = callbacks
 
     def say(self, line: str) -> None:

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -34,6 +35,8 @@ ENDING_SIGNALS = (
 )
 # Signals that end the process at once if they come a second time.
 _BY_HAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NUM_RECENT = 10  # iterations whose times tell that of the next one
+_UNKNOWN_SAVE_S = 5.0  # time allowed for the last checkpoint as long as none was written
 
 
 class Signalled(BaseException):
@@ -70,31 +73,56 @@ class Interruption:
 
 
 class WallTime:
-    """The time limit of a run; tells when there is no time for another iteration."""
+    """The time limit of a run; tells when there is no time for another iteration.
+
+    Training is measured apart from the pauses after it and from checkpoints. Building the run,
+    compiling and warming up happen once, before or in the first iteration, so that one does not
+    count as soon as there is another.
+    """
 
     def __init__(self, limit: str | None, start: float) -> None:
         """Measure ``limit``, for instance ``3h50m``, from ``start`` on the monotonic clock."""
         self._limit_s = None if limit is None else parse_duration(limit)
         self._start = start
         self._last = time.monotonic()
-        self._longest_s = 0.0
+        self._num_iterations = 0
+        self._recent_s: deque[float] = deque(maxlen=_NUM_RECENT)  # training times
+        # Longest pause after an iteration, by whether an evaluation or a film was due.
+        self._pause_s = {False: 0.0, True: 0.0}
+        self._save_s: float | None = None  # longest time of a checkpoint
 
     def is_past(self) -> bool:
         """Return whether the time limit is over; may be called at any time."""
         return self._limit_s is not None and time.monotonic() - self._start >= self._limit_s
 
-    def is_up(self) -> bool:
+    def is_up(self, training_s: float, was_due: bool, will_be_due: bool) -> bool:
         """Return whether the next iteration would end too late; must be called once per iteration.
 
-        The next iteration is assumed to take one and a half times as long as the longest so far,
-        with its logs and checkpoints.
+        ``training_s`` is the time of collecting and updating. ``was_due`` and ``will_be_due`` tell
+        whether an evaluation or a film follows this iteration and the next. The next iteration,
+        its pause and the last checkpoint are assumed to take one and a half times as long as the
+        longest so far; of the training times only the last few count.
         """
         now = time.monotonic()
-        self._longest_s = max(self._longest_s, now - self._last)
+        if self._num_iterations == 1:
+            self._recent_s.clear()
+        if self._num_iterations > 0:
+            pause_s = now - self._last - training_s
+            self._pause_s[was_due] = max(self._pause_s[was_due], pause_s)
+        self._recent_s.append(training_s)
+        self._num_iterations += 1
         self._last = now
         if self._limit_s is None:
             return False
-        return now - self._start + 1.5 * self._longest_s >= self._limit_s
+        save_s = _UNKNOWN_SAVE_S if self._save_s is None else self._save_s
+        next_s = max(self._recent_s) + self._pause_s[will_be_due] + save_s
+        return now - self._start + 1.5 * next_s >= self._limit_s
+
+    def note_saved(self) -> None:
+        """Measure a checkpoint, which was written since the last call of ``is_up``."""
+        now = time.monotonic()
+        self._save_s = max(self._save_s or 0.0, now - self._last)
+        self._last = now
 
 
 @contextmanager

@@ -7,12 +7,9 @@ is captured.
 from __future__ import annotations
 
 import copy
-import logging
 import math
-import threading
-import time
-from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Collection
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
 import mujoco
@@ -25,8 +22,8 @@ from torch import Tensor
 
 from mqe.cuda_graphs import capture_stream
 from mqe.sim.simulator import GraphSupport, SimulatorData, SimulatorFeatures
+from mqe.sim.warp_kernels import load_in_parallel, recorded_launches
 
-_LOG = logging.getLogger(__name__)
 wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)  # not a line for every kernel module
 
 # What loses contacts or constraint rows. Solver iteration limits set bits of their own and lose
@@ -77,7 +74,6 @@ _INTEGRATORS = {
     int(mujoco.mjtIntegrator.mjINT_DISCRETE): mjw.discrete,
 }
 _GROWTH = 1.5  # factor by which an overflowing buffer grows
-_PATIENCE = 3.0  # [s] kernels from the cache load faster, or nearly so
 
 
 class CapacityError(RuntimeError):
@@ -170,9 +166,9 @@ class MujocoWarpSimulator:
                 recorded.ctrl.copy_(ctrl)
             wp.capture_launch(recorded.graph, stream=self._stream())
         else:
-            with self._place(), _announced(self.device, active=not self._is_loaded):
+            with self._place():
+                self._load_kernels()
                 self._substeps(decimation, ctrl)
-            self._is_loaded = True
         lost = self._overflow & LOST
         self._lost |= lost
         torch.ne(lost, 0, out=self.data.failed)
@@ -398,6 +394,17 @@ class MujocoWarpSimulator:
                 opt.disableflags = flags
             integrate(self._model, self._data)
 
+    def _load_kernels(self) -> None:
+        """Load the kernels of a step in parallel, unless that was done; the state stays."""
+        if self._is_loaded:
+            return
+        state = self.state_dict()
+        with recorded_launches() as launched:
+            self._substeps(1)
+        self.load_state_dict(state)
+        load_in_parallel(launched, self._warp_device)
+        self._is_loaded = True
+
     def _renew(self) -> None:
         """Drop recordings of memory that is about to be replaced, once nothing uses it any more."""
         self._wait()
@@ -429,9 +436,8 @@ class MujocoWarpSimulator:
             side = capture_stream(torch.cuda.current_device())
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side), self._place():
-            with _announced(self.device, active=not self._is_loaded):
-                self._substeps(1)
-            self._is_loaded = True
+            self._load_kernels()
+            self._substeps(1)
             with wp.ScopedCapture(stream=self._stream()) as capture:
                 self._substeps(decimation, None if ctrl is None else rows)
         torch.cuda.current_stream(self.device).wait_stream(side)
@@ -477,28 +483,3 @@ def _names(bits: int) -> str:
     return "|".join(
         bit.name or "" for bit in OverflowType if bits & int(bit) and int(bit).bit_count() == 1
     )
-
-
-@contextmanager
-def _announced(device: torch.device, *, active: bool) -> Iterator[None]:
-    """Report that kernels are being compiled, if they are not in the cache, and when that is
-    over.
-    """
-    if not active:
-        yield
-        return
-    line = (
-        "loading the physics kernels for %s; the first time on a machine they are compiled, "
-        "for about 150 s ..."
-    )
-    timer = threading.Timer(_PATIENCE, _LOG.info, (line, device))
-    timer.daemon = True
-    timer.start()
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        timer.cancel()
-    seconds = time.perf_counter() - start
-    if seconds > _PATIENCE:
-        _LOG.info("physics kernels are ready after %.0f s", seconds)

@@ -4,9 +4,7 @@ kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-from unittest import mock
+from typing import NamedTuple
 
 import mujoco
 import mujoco_warp as mjw
@@ -14,6 +12,7 @@ import warp as wp
 from warp._src import context
 
 from mqe.sim.mujoco_warp import Capacity, capacity, known_to_warp
+from mqe.sim.warp_kernels import recorded_launches
 
 _WORLDS = (64, 128)  # two sizes give a straight line
 
@@ -60,17 +59,6 @@ def _bytes(model: mujoco.MjModel, size: Capacity, num_envs: int) -> tuple[int, i
         warp_model = mjw.put_model(model)
         data = mjw.make_data(model, num_envs, nconmax=size.contacts, njmax=size.rows)
         state = tracker.wp_alloc_tracker_get_current_bytes()
-        with (
-            mock.patch.object(wp, "launch", _nothing),
-            mock.patch.object(wp, "launch_tiled", _nothing),
-            mock.patch.object(wp, "capture_while", _once),
-        ):
+        with recorded_launches():
             mjw.step(warp_model, data)
         return state, tracker.wp_alloc_tracker_get_peak_bytes()
-
-
-def _nothing(*_: Any, **__: Any) -> None: ...
-
-
-def _once(condition: Any, while_body: Callable[..., None], **arguments: Any) -> None:
-    while_body(**arguments)

@@ -17,10 +17,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from harl_mapush import config, experiment, interruption, train
 from harl_mapush.callbacks.curves import Curves
+from harl_mapush.callbacks.ending import EndOnRequest, RunEnded
 from harl_mapush.callbacks.logger import RunLogger
+from harl_mapush.distributed.ranks import ALONE
 from harl_mapush.durations import parse_duration
 from harl_mapush.interruption import ENDING_SIGNALS, Interruption, WallTime
 from harl_mapush.runs import checkpoint
+from harl_mapush.trainer import IterationReport, Progress
 from mqe.config import ConfigError
 from tests.support.tiny_runs import TINY
 
@@ -120,24 +123,85 @@ def test_what_is_no_duration(text: str) -> None:
         config.resolve({}, {"runner": {"max_wall_time": text}})
 
 
-def test_the_clock_leaves_time_for_another_iteration(monkeypatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    wall_time = WallTime("60s", start=90.0)
-    endless = WallTime(None, start=0.0)
+class SlowTrainer:
+    """Progress of 1,000 iterations of 100 env steps each on a clock that the test moves."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.progress = Progress(100, 100, 1_000, checkpoint_interval=100_000)
+        self.now_s = 1_000.0
+        self.num_saved = 0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+
+    def save_last(self, env_steps: int) -> None:
+        self.num_saved += 1
+
+    def flush(self) -> None: ...
+
+    def run(self, limit: str, *, compile_s=0.0, evaluation_s=0.0, save_s=0.0, interval=None):
+        """Return the seconds after which a run of 2 s iterations ended; the first one compiles."""
+        start = self.now_s
+        wall_time = WallTime(limit, start)
+        pauses = () if interval is None else (interval,)
+        ending = EndOnRequest(self, wall_time, self, self, ALONE, pauses)
+        self.now_s += 30.0  # the worlds are built
+        with pytest.raises(RunEnded):
+            self._iterate(ending, compile_s, evaluation_s, save_s, interval)
+        return self.now_s - start
+
+    def _iterate(self, ending, compile_s, evaluation_s, save_s, interval) -> None:
+        while not self.progress.is_done:
+            training_s = 2.0 if self.progress.iteration else 2.0 + compile_s
+            self.progress.iteration += 1
+            self.now_s += training_s
+            if interval is not None and self.progress.is_due(interval):
+                self.now_s += evaluation_s
+            done = self.progress.iteration
+            ending.on_iteration(
+                IterationReport(done, 1_000, 100 * done, 100_000, training_s - 0.5, 0.5, metrics={})
+            )
+            if save_s and done % 20 == 0:
+                self.now_s += save_s
+                ending.on_checkpoint(100 * done)
+
+
+def test_the_time_limit_does_not_count_on_compiling_again(monkeypatch) -> None:
+    # 1.5 * (2 s of training + 5 s for an unknown checkpoint) must be left: 499.5 s are the last.
+    assert SlowTrainer(monkeypatch).run("510s", compile_s=65.0) == 30.0 + 65.0 + 2.0 * 203
+
+
+def test_the_time_limit_leaves_time_for_a_checkpoint(monkeypatch) -> None:
+    # 1.5 * (2 + 10) s must be left: after iteration 217 of 2 s, with ten checkpoints of 10 s.
+    trainer = SlowTrainer(monkeypatch)
+    ended_s = trainer.run("510s", save_s=10.0)
+    assert ended_s == 30.0 + 2.0 * trainer.progress.iteration + 10.0 * 9
+    assert 490.0 < ended_s <= 510.0 - 10.0
+    assert trainer.num_saved == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "last"),
+    # After iteration 39, at 148 s, 1.5 * (2 + 40 + 5) s must be left, as an evaluation is due.
+    # After 50, at 210 s, it is 1.5 * (2 + 5) s.
+    [("218s", 39), ("219s", 50)],
+)
+def test_the_time_limit_leaves_time_for_an_evaluation_that_is_due(monkeypatch, limit, last) -> None:
+    trainer = SlowTrainer(monkeypatch)
+    trainer.run(limit, evaluation_s=40.0, interval=2_000)
+    assert trainer.progress.iteration == last
+
+
+def test_one_slow_iteration_is_forgotten_after_ten(monkeypatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    wall_time = WallTime("1000s", start=0.0)
     is_up = []
-    # 20, 24, 34, 44 and 48 s since the start; 15 s are wanted.
-    for passed in (
-        10.0,
-        4.0,
-        10.0,
-        10.0,
-        4.0,
-    ):
-        now[0] += passed
-        is_up.append(wall_time.is_up())
-    assert is_up == [False, False, False, False, True]
-    assert not endless.is_up()
+    for training_s in (2.0, 2.0, 300.0, *(2.0,) * 100):
+        now_s[0] += training_s
+        is_up.append(wall_time.is_up(training_s, was_due=False, will_be_due=False))
+    assert not any(is_up)
+    now_s[0] += 485.0
+    assert wall_time.is_up(2.0, was_due=False, will_be_due=False)
+    assert not WallTime(None, start=0.0).is_up(2.0, was_due=False, will_be_due=False)
 
 
 def test_time_that_is_up_saves_and_ends(command, tmp_path, capsys) -> None:

@@ -86,17 +86,17 @@ def test_counts_have_three_digits(count: float, words: str) -> None:
 
 
 def test_the_rate_is_that_of_the_last_interval(tmp_path, monkeypatch) -> None:
-    times = iter([60.0, 60.0, 70.0, 80.0, 80.0, 85.0])  # [s]; the first iteration compiles
-    monkeypatch.setattr(logger_module.time, "perf_counter", lambda: next(times))
+    now_s = [0.0]
+    monkeypatch.setattr(logger_module.time, "perf_counter", lambda: now_s[0])
     stream = io.StringIO()
-    logger = RunLogger(LoggerCfg(interval=1), tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
-    logger._rate.measure(100_000)
-    logger._rate.begin_interval(100_000)
-    assert logger._rate.measure(200_000) == 10_000.0
-    assert logger._rate.measure(300_000) == 10_000.0
-    logger._rate.begin_interval(300_000)
-    assert logger._rate.measure(400_000) == 20_000.0
+    logger = RunLogger(LoggerCfg(interval=2), tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
+    # The first iteration compiles for 60 s; lines follow iterations 1, 2, 4 and 6.
+    for iteration, seconds in enumerate((60.0, 10.0, 5.0, 5.0, 1.0, 3.0), start=1):
+        now_s[0] += seconds
+        logger.log(report(iteration), {})
     logger.close()
+    rates = [re.search(r"(\S+)/s", line) for line in stream.getvalue().splitlines()]
+    assert [rate and rate[1] for rate in rates] == [None, "10k", "20k", "50k"]
 
 
 def test_scalars_have_the_agreed_tags_and_leave_out_what_was_not_measured() -> None:

@@ -1,0 +1,104 @@
+"""The kernels that a step of the GPU simulator launches, compiled and loaded in parallel."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+import warp as wp
+
+from mqe.cores import num_cores
+
+_LOG = logging.getLogger(__name__)
+_PATIENCE_S = 3.0  # kernels from the cache load faster, or nearly so
+_PROGRESS_S = 10.0  # time between two lines
+_BLOCK_DIM = 256  # threads of a block unless a launch names them
+
+
+class KernelModule(NamedTuple):
+    """A module of kernels; each size of a block is compiled for itself."""
+
+    module: wp.Module
+    block_dim: int
+
+
+@contextmanager
+def recorded_launches() -> Iterator[dict[KernelModule, None]]:
+    """Record the modules that are launched, in order, instead of launching them.
+
+    Both branches of conditions run once. No other thread may launch kernels meanwhile.
+    """
+    launched: dict[KernelModule, None] = {}
+
+    def record(
+        kernel: wp.Kernel,
+        dim: int | Sequence[int],
+        *_: Any,
+        block_dim: int | None = None,
+        **__: Any,
+    ) -> None:
+        sizes = (dim,) if isinstance(dim, int) else dim
+        # Warp loads nothing for a launch of no threads, and compiles generic kernels by arguments.
+        if all(sizes) and not kernel.is_generic:
+            launched[KernelModule(kernel.module, block_dim or _BLOCK_DIM)] = None
+
+    with (
+        mock.patch.object(wp, "launch", record),
+        mock.patch.object(wp, "launch_tiled", record),
+        mock.patch.object(wp, "capture_while", _run_body),
+        mock.patch.object(wp, "capture_if", _run_branches),
+    ):
+        yield launched
+
+
+def load_in_parallel(modules: Collection[KernelModule], device: wp.Device) -> None:
+    """Load modules on ``device``, compiling those that Warp's cache lacks, on all cores.
+
+    If that takes long, log how many are ready.
+    """
+    start_s = time.perf_counter()
+    next_s = start_s + _PATIENCE_S
+    with ThreadPoolExecutor(num_cores()) as pool:
+        # The compiler runs outside Python's lock, so threads compile side by side.
+        loads = [
+            pool.submit(wp.force_load, device, [each.module], each.block_dim, 0) for each in modules
+        ]
+        for num_ready, load in enumerate(as_completed(loads), start=1):
+            load.result()
+            now_s = time.perf_counter()
+            if now_s >= next_s:
+                next_s = now_s + _PROGRESS_S
+                _LOG.info(
+                    "compiling the physics kernels for %s, once on a machine: %d of %d modules "
+                    "after %.0f s",
+                    device,
+                    num_ready,
+                    len(modules),
+                    now_s - start_s,
+                )
+    seconds = time.perf_counter() - start_s
+    if seconds > _PATIENCE_S:
+        _LOG.info("physics kernels are ready after %.0f s", seconds)
+
+
+def _run_body(
+    condition: Any, while_body: Callable[..., None], stream: Any = None, **arguments: Any
+) -> None:
+    while_body(**arguments)
+
+
+def _run_branches(
+    condition: Any,
+    on_true: Callable[..., None] | None = None,
+    on_false: Callable[..., None] | None = None,
+    stream: Any = None,
+    **arguments: Any,
+) -> None:
+    for branch in (on_true, on_false):
+        if branch is not None:
+            branch(**arguments)

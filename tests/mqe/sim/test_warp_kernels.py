@@ -1,0 +1,121 @@
+"""mqe.sim.warp_kernels: the modules that a step launches, and the lines while they compile."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from mqe.world.objects import OBJECTS
+from mqe.world.scene import build_scene
+
+pytest.importorskip(
+    "mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'"
+)
+
+import warp as wp  # noqa: E402, after the skip
+
+from mqe.sim import mujoco_warp, warp_kernels  # noqa: E402
+from mqe.sim.mujoco_warp import MujocoWarpSimulator  # noqa: E402
+from mqe.sim.warp_kernels import KernelModule, load_in_parallel  # noqa: E402
+
+
+def make_sim() -> MujocoWarpSimulator:
+    scene = build_scene(2, OBJECTS["cuboid"])
+    return MujocoWarpSimulator(scene.model, 2, torch.device("cpu"))
+
+
+def test_a_step_launches_no_module_that_was_not_loaded(monkeypatch) -> None:
+    loaded: list[KernelModule] = []
+
+    def load(modules: Any, device: wp.Device) -> None:
+        loaded.extend(modules)
+        load_in_parallel(modules, device)
+
+    monkeypatch.setattr(mujoco_warp, "load_in_parallel", load)
+    launched: set[KernelModule] = set()
+    real = {name: getattr(wp, name) for name in ("launch", "launch_tiled")}
+
+    def passing(name: str) -> Any:
+        def launch(kernel: wp.Kernel, dim: Any, *args: Any, **kwargs: Any) -> Any:
+            sizes = (dim,) if isinstance(dim, int) else dim
+            if all(sizes):
+                launched.add(KernelModule(kernel.module, kwargs.get("block_dim") or 256))
+            return (
+                real[name](kernel, dim, *args, **kwargs)
+                if name == "launch"
+                else real[name](kernel, *args, dim=dim, **kwargs)
+            )
+
+        return launch
+
+    sim = make_sim()
+    for name in real:
+        monkeypatch.setattr(wp, name, passing(name))
+    sim.step(4)
+    assert launched == set(loaded)
+    assert len(loaded) == len(set(loaded)) > 20
+    sim.step(4)
+    assert len(loaded) == len(set(loaded))
+
+
+def test_loading_leaves_the_worlds_as_they_were() -> None:
+    one = make_sim()
+    other = make_sim()
+    other._is_loaded = True  # nothing is launched for the record
+    one._load_kernels()
+    for name, values in one.state_dict().items():
+        assert torch.equal(values, other.state_dict()[name]), name
+    for sim in (one, other):
+        sim.step(4)
+    assert torch.equal(one.qpos, other.qpos)
+    assert torch.equal(one.qvel, other.qvel)
+
+
+def test_slow_compilation_says_how_far_it_is(monkeypatch, caplog) -> None:
+    now_s = [0.0]
+
+    def compile_slowly(*_: Any) -> None:
+        now_s[0] += 2.0
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(wp, "force_load", compile_slowly)
+    monkeypatch.setattr(warp_kernels, "as_completed", lambda loads: serially(loads))
+    monkeypatch.setattr(warp_kernels, "ThreadPoolExecutor", Serial)
+    module = KernelModule(wp.get_module("any"), 256)
+    with caplog.at_level(logging.INFO, "mqe"):
+        load_in_parallel([module] * 9, wp.get_device("cpu"))
+        load_in_parallel([module], wp.get_device("cpu"))
+    start = "compiling the physics kernels for cpu, once on a machine: "
+    assert [record.message for record in caplog.records] == [
+        start + "2 of 9 modules after 4 s",
+        start + "7 of 9 modules after 14 s",
+        "physics kernels are ready after 18 s",
+    ]
+
+
+class Serial:
+    """A pool that does its work when a result is asked for."""
+
+    def __init__(self, num_threads: int) -> None: ...
+
+    def __enter__(self) -> Serial:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def submit(self, work: Any, *args: Any) -> Any:
+        return lambda: work(*args)
+
+
+class Done:
+    def result(self) -> None: ...
+
+
+def serially(loads: Any) -> Any:
+    for load in loads:
+        load()
+        yield Done()
