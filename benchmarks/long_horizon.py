@@ -3,9 +3,10 @@
 
 Every suite is played by every policy with the same starts, one episode of each map, as ``mapush
 test planner --suite NAME`` does it; one JSON line each, then a table in Markdown. A policy is a
-planner that the team follows, or one of ``BASELINES``. ``--leader`` is a run or checkpoint of the
-navigation task that acts on the first policy. The maps are those of ``--map_seed``: take one that
-no choice was made with.
+planner that the team follows, or one of ``BASELINES``; ``sampled`` tries ``--num_samples``
+sub-goals in the simulator and takes the best, as an upper bound without learning. ``--leader`` is
+a run or checkpoint of the navigation task that acts on the first policy. The maps are those of
+``--map_seed``: take one that no choice was made with.
 
 With ``--plans`` nothing is played: each planner plans each map on one thread of a CPU, and a line
 tells the median of its CPU time and how long its ways are beside the shortest.
@@ -23,6 +24,7 @@ from typing import Any
 
 import torch
 from measuring import emit
+from sampled_subgoals import measure_sampled
 from torch import Tensor
 
 from harl_mapush import config
@@ -51,6 +53,7 @@ BASELINES = {
     "scripted_team": ("field", "scripted_team"),
     "no_mid_level": ("field", "walk"),
     "no_high_level": ("goal", "team"),
+    "sampled": ("field", "team"),
 }
 POLICIES = ("field", "straight_line", "spline", "rrt", *BASELINES)
 SEED = 20_261_124  # of the maps
@@ -79,6 +82,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--team", help="frozen team; None: that of the suite")
     parser.add_argument("--leader", help="run or checkpoint of the navigation task")
     parser.add_argument("--num_episodes", type=int, default=300)
+    parser.add_argument("--num_samples", type=int, default=8, help="worlds a map of sampled")
     parser.add_argument("--map_seed", type=int, default=SEED)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--plans", action="store_true", help="plan, and do not play")
@@ -147,6 +151,18 @@ def way_length(follower: Follower, table: MapTable) -> Tensor:
     return length + rest.norm()
 
 
+def played(cfg: RunCfg, num_episodes: int, folder: Path | None) -> dict[str, Any]:
+    """Return the calculator's metrics of ``num_episodes`` episodes."""
+    request = Request(
+        cfg,
+        seeds=(cfg.runner.seed,),
+        num_episodes=num_episodes,
+        folder=folder,
+        function="zero" if folder is None else None,
+    )
+    return measure(request, 0, lambda line: None)
+
+
 def film(cfg: RunCfg, policy: Path | str, path: Path) -> None:
     """Film two episodes at three times the world's speed."""
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
@@ -193,15 +209,11 @@ def main() -> int:
         for name, policy, folder in policies:
             cfg = settings(arguments, suite, policy, folder)
             seed_everything(cfg.runner.seed)
-            request = Request(
-                cfg,
-                seeds=(cfg.runner.seed,),
-                num_episodes=arguments.num_episodes,
-                folder=folder,
-                function="zero" if folder is None else None,
-            )
             begun = time.perf_counter()
-            metrics = measure(request, 0, lambda line: None)
+            if name == "sampled":
+                metrics = measure_sampled(cfg, arguments.num_episodes, arguments.num_samples)
+            else:
+                metrics = played(cfg, arguments.num_episodes, folder)
             row = {"suite": suite, "policy": name, "team": cfg.task.team}
             row |= {key: metrics[key] for key in KEYS}
             row |= {
@@ -210,7 +222,7 @@ def main() -> int:
             }
             emit(**row)
             rows.append(row)
-            if arguments.films is not None:
+            if arguments.films is not None and name != "sampled":
                 arguments.films.mkdir(parents=True, exist_ok=True)
                 film(cfg, folder or "zero", arguments.films / f"{suite}_{name}.mp4")
     sys.stdout.write(table(rows))
