@@ -1,22 +1,31 @@
 """Success of teams that push around obstacles, under several planners and a leader that learned:
-``long_horizon.py [--suites H0 H1 ...] [--planners field ...] [--leader RUN] [--films FOLDER]``.
+``long_horizon.py [--suites H0 H1 ...] [--policies field ...] [--leader RUN] [--films FOLDER]``.
 
-Every suite is played by every planner with the same starts, one episode of each map, as ``mapush
-test planner --suite NAME`` does it; one JSON line each, then a table in Markdown. ``--leader`` is a
-run or checkpoint of the navigation task that acts on the first planner. The maps are those of
-``--map_seed``: take one that no choice was made with. ``planning_ms`` is the time in which the maps
-of a suite were planned, for each of them.
+Every suite is played by every policy with the same starts, one episode of each map, as ``mapush
+test planner --suite NAME`` does it; one JSON line each, then a table in Markdown. A policy is a
+planner that the team follows, or one of ``BASELINES``; ``sampled`` tries ``--num_samples``
+sub-goals in the simulator and takes the best, as an upper bound without learning. ``--leader`` is
+a run or checkpoint of the navigation task that acts on the first policy. The maps are those of
+``--map_seed``: take one that no choice was made with.
+
+With ``--plans`` nothing is played: each planner plans each map on one thread of a CPU, and a line
+tells the median of its CPU time and how long its ways are beside the shortest.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import statistics
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from measuring import emit, wait
+import torch
+from measuring import emit
+from sampled_subgoals import measure_sampled
+from torch import Tensor
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
@@ -27,16 +36,26 @@ from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.config import assignment, merge
 from mqe.controllers.team_network import read_team
-from mqe.registry import make_env, resolve_sim
+from mqe.registry import make_env
 from mqe.tasks.navigate import room_of
 from mqe.tasks.navigate.maps.families import draw_maps
 from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mqe.tasks.navigate.planners.followers import Follower
 from mqe.tasks.navigate.planners.problem import solve_problem
+from mqe.tasks.navigate.planners.registry import PLANNERS
 from mqe.tasks.push import PushCfg
 from mqe.viewer.video import record
 
 SUITES = ("H0", "H1", "H2", "H3", "gate", "corridor", "forest")
-PLANNERS = ("field", "straight_line", "spline", "rrt")
+# Planner and mid level of policies that are no planner.
+BASELINES = {
+    "scripted_solo": ("field", "scripted_solo"),
+    "scripted_team": ("field", "scripted_team"),
+    "no_mid_level": ("field", "walk"),
+    "no_high_level": ("goal", "team"),
+    "sampled": ("field", "team"),
+}
+POLICIES = ("field", "straight_line", "spline", "rrt", *BASELINES)
 SEED = 20_261_124  # of the maps
 KEYS = (
     "success_rate",
@@ -59,23 +78,25 @@ def make_parser() -> argparse.ArgumentParser:
     """Build the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--suites", nargs="+", default=SUITES)
-    parser.add_argument("--planners", nargs="+", default=PLANNERS)
+    parser.add_argument("--policies", "--planners", nargs="+", default=POLICIES)
     parser.add_argument("--team", help="frozen team; None: that of the suite")
     parser.add_argument("--leader", help="run or checkpoint of the navigation task")
     parser.add_argument("--num_episodes", type=int, default=300)
+    parser.add_argument("--num_samples", type=int, default=8, help="worlds a map of sampled")
     parser.add_argument("--map_seed", type=int, default=SEED)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--plans", action="store_true", help="plan, and do not play")
     parser.add_argument("--films", type=Path, help="folder for a film of each row")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     return parser
 
 
-def settings(
-    arguments: argparse.Namespace, suite: str, planner: str, folder: Path | None
-) -> RunCfg:
+def settings(arguments: argparse.Namespace, suite: str, policy: str, folder: Path | None) -> RunCfg:
     """Return the settings of one row of the table."""
+    planner, mid_level = BASELINES.get(policy, (policy, "team"))
     task: dict[str, Any] = {
         "planner": planner,
+        "mid_level": mid_level,
         "map_seed": arguments.map_seed,
         "num_maps": arguments.num_episodes,
     }
@@ -87,22 +108,59 @@ def settings(
     return evaluation_worlds.settings(folder, over)
 
 
-def planning_time(cfg: RunCfg) -> float:
-    """Return the milliseconds in which a map of the suite is planned."""
-    _, device = resolve_sim(cfg.sim)
+def plans(cfg: RunCfg, planner: str) -> dict[str, float]:
+    """Return the median milliseconds in which a map of the suite is planned on a CPU, and the mean
+    length of the planned ways over that of the shortest.
+    """
     room = room_of(PushCfg(**read_team(cfg.task.team).description.task).pushed_object())
     maps = draw_maps(cfg.task.map, cfg.task.map_seed, cfg.task.num_maps, room)
     slots = slots_of(maps)
-    table = MapTable(maps, slots, device)
-    shapes = ObstacleShapes(slots, device)
-    seconds = 0.0
-    for _ in range(2):  # the first time is not typical
-        wait(device)
-        begun = time.perf_counter()
-        solve_problem(table, shapes, maps[0].arena, room.reach)
-        wait(device)
-        seconds = time.perf_counter() - begun
-    return 1e3 * seconds / len(maps)
+    shapes = ObstacleShapes(slots, "cpu")
+    times = []
+    lengths = []
+    for each in maps:
+        table = MapTable([each], slots, "cpu")
+        begun = time.thread_time()
+        problem, shortest = solve_problem(table, shapes, each.arena, room.reach)
+        solved = time.thread_time()
+        follower = PLANNERS[planner].follow(problem, cfg.task.look_ahead)
+        planned = time.thread_time()
+        # The cost-to-go of every cell is the field's own work; others do without.
+        times.append(planned - (begun if planner == "field" else solved))
+        lengths.append(float(way_length(follower, table) / shortest))
+    return {
+        "planning_ms": 1e3 * statistics.median(times),
+        "way_over_shortest": statistics.mean(lengths),
+    }
+
+
+def way_length(follower: Follower, table: MapTable) -> Tensor:
+    """Return the length [m] of the way of an object that goes straight to each sub-goal, 0.1 m at
+    a time.
+    """
+    place = table.start
+    index = torch.zeros(1, dtype=torch.int64)
+    length = torch.zeros(())
+    for _ in range(1000):
+        rest = table.goal - place
+        if rest.norm() < 0.1:
+            break
+        ahead = follower.subgoal(place, index) - place
+        place = place + 0.1 * ahead / ahead.norm().clamp(min=1e-6)
+        length += 0.1
+    return length + rest.norm()
+
+
+def played(cfg: RunCfg, num_episodes: int, folder: Path | None) -> dict[str, Any]:
+    """Return the calculator's metrics of ``num_episodes`` episodes."""
+    request = Request(
+        cfg,
+        seeds=(cfg.runner.seed,),
+        num_episodes=num_episodes,
+        folder=folder,
+        function="zero" if folder is None else None,
+    )
+    return measure(request, 0, lambda line: None)
 
 
 def film(cfg: RunCfg, policy: Path | str, path: Path) -> None:
@@ -137,34 +195,34 @@ def main() -> int:
     """Print a line for each suite and policy, and the table."""
     arguments = make_parser().parse_args()
     leader = None if arguments.leader is None else checkpoint.resolve(arguments.leader)
+    if arguments.plans:
+        torch.set_num_threads(1)
+        for suite, planner in itertools.product(arguments.suites, arguments.policies):
+            cfg = settings(arguments, suite, planner, None)
+            emit(suite=suite, planner=planner, num_maps=cfg.task.num_maps, **plans(cfg, planner))
+        return 0
     rows = []
     for suite in arguments.suites:
-        planning_ms = planning_time(settings(arguments, suite, "field", None))
-        policies = [(planner, planner, None) for planner in arguments.planners]
+        policies = [(name, name, None) for name in arguments.policies]
         if leader is not None:
-            policies.append(("leader", arguments.planners[0], leader))
-        for name, planner, folder in policies:
-            cfg = settings(arguments, suite, planner, folder)
+            policies.append(("leader", arguments.policies[0], leader))
+        for name, policy, folder in policies:
+            cfg = settings(arguments, suite, policy, folder)
             seed_everything(cfg.runner.seed)
-            request = Request(
-                cfg,
-                seeds=(cfg.runner.seed,),
-                num_episodes=arguments.num_episodes,
-                folder=folder,
-                function="zero" if folder is None else None,
-            )
             begun = time.perf_counter()
-            metrics = measure(request, 0, lambda line: None)
+            if name == "sampled":
+                metrics = measure_sampled(cfg, arguments.num_episodes, arguments.num_samples)
+            else:
+                metrics = played(cfg, arguments.num_episodes, folder)
             row = {"suite": suite, "policy": name, "team": cfg.task.team}
             row |= {key: metrics[key] for key in KEYS}
             row |= {
                 "map_seed": arguments.map_seed,
-                "planning_ms": planning_ms,
                 "seconds": time.perf_counter() - begun,
             }
             emit(**row)
             rows.append(row)
-            if arguments.films is not None:
+            if arguments.films is not None and name != "sampled":
                 arguments.films.mkdir(parents=True, exist_ok=True)
                 film(cfg, folder or "zero", arguments.films / f"{suite}_{name}.mp4")
     sys.stdout.write(table(rows))

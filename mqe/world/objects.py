@@ -99,6 +99,11 @@ class ObjectCfg:
         """Return the total mass [kg]."""
         return sum(geom.mass for geom in self.geoms)
 
+    @property
+    def reach(self) -> float:
+        """Return the distance [m] from the origin to the furthest corner."""
+        return max(math.hypot(x, y) for x, y in self.outline)
+
     def with_mass(self, mass: float) -> ObjectCfg:
         """Return the object with a total mass of ``mass`` [kg], distributed as before."""
         factor = mass / self.mass
@@ -123,7 +128,7 @@ class ObjectCfg:
         along_x = factor if any(geom.type == "cylinder" for geom in self.geoms) else 1.0
         outline = tuple((along_x * x, factor * y) for x, y in self.outline)
         reach = max(math.hypot(x, y) for x, y in outline)
-        further = reach - max(math.hypot(x, y) for x, y in self.outline)
+        further = reach - self.reach
         nearest, furthest = self.spawn_ring
         return replace(
             self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,12 @@ from torch import Tensor
 from mqe.config import ConfigError, build
 from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.controllers.team import TeamController
-from mqe.controllers.team_network import TeamDescription, load_team_network, read_team
+from mqe.controllers.team_network import (
+    ReadTeam,
+    TeamDescription,
+    load_team_network,
+    read_team,
+)
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.navigate.episode_report import REPORT
 from mqe.tasks.navigate.features import NavigateConstants
@@ -29,6 +33,7 @@ from mqe.tasks.navigate.task import NAVIGATE_TERMS, NavigateCfg, NavigateTask
 from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.tasks.push.layouts import OBJECT_CLEARANCE, PushLayouts
 from mqe.tasks.push.observations import OBSERVATIONS
+from mqe.tasks.push.scripted import LOOKED_AT, ScriptedTeam, WalkingTeam
 from mqe.tasks.push.task import PushCfg
 from mqe.tasks.term_settings import observed_names
 from mqe.tasks.terms import ObservationTerms, Worlds
@@ -76,9 +81,10 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
     )
     robots = Robots(scene.robots, device)
     push_constants = PushConstants(push_cfg, team.num_robots, device)
+    terms = _observations(push_cfg, push_constants, team.num_robots, device)
     controller = TeamController(
-        load_team_network(found, device),
-        _observer(push_cfg, push_constants, team.num_robots, device),
+        _mid_level(cfg, found, terms, obj, device),
+        _observer(terms, push_constants),
         GaitController(load_team_gait(push_cfg.gait, robots), env.num_envs, robots),
         push_cfg.decision_period,
         torch.tensor(push_cfg.action_scale, device=device),
@@ -102,7 +108,7 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
 
 def room_of(obj: ObjectCfg) -> Room:
     """Return what an object and its team need on a map."""
-    reach = max(math.hypot(x, y) for x, y in obj.outline)
+    reach = obj.reach
     # Robots on the ring keep clear of the object's sides.
     furthest = max(obj.spawn_ring[1], reach + OBJECT_CLEARANCE)
     return Room(reach, furthest + _ROBOT_REACH)
@@ -181,19 +187,49 @@ def _check_reachable(cfg: NavigateCfg, shortest: Tensor) -> None:
         )
 
 
-def _observer(
+def _observations(
     cfg: PushCfg, constants: PushConstants, num_robots: int, device: torch.device
-) -> Callable[[SceneState, Tensor], Tensor]:
-    """Return the team's own observation, with a sub-goal in the place of the goal."""
+) -> ObservationTerms:
+    """Return the terms of the team's own observation."""
     worlds = Worlds(1, num_robots, device, cfg)
     empty = SceneFeatures(SceneState.zeros(1, num_robots, True, device), constants)
     names = observed_names(cfg.default_observations, cfg)
-    terms = ObservationTerms({name: OBSERVATIONS[name] for name in names}, worlds, empty)
+    return ObservationTerms({name: OBSERVATIONS[name] for name in names}, worlds, empty)
+
+
+def _observer(
+    terms: ObservationTerms, constants: PushConstants
+) -> Callable[[SceneState, Tensor], Tensor]:
+    """Return the team's own observation, with a sub-goal in the place of the goal."""
 
     def observe(state: SceneState, subgoal: Tensor) -> Tensor:
         return terms(SceneFeatures(state.with_goal(subgoal), constants))
 
     return observe
+
+
+def _mid_level(
+    cfg: NavigateCfg,
+    found: ReadTeam,
+    terms: ObservationTerms,
+    obj: ObjectCfg,
+    device: torch.device,
+) -> Callable[[Tensor], Tensor]:
+    """Return the policy that leads the robots to a sub-goal: the frozen team, or a script."""
+    if cfg.mid_level == "team":
+        return load_team_network(found, device)
+    num_robots = found.description.num_robots
+    names = terms.number_names([f"robot{k}" for k in range(1, num_robots)])
+    missing = [name for name in LOOKED_AT if name not in names]
+    if missing:
+        raise ConfigError(
+            f"task.mid_level: {cfg.mid_level} looks at {missing[0]}, which robots of '{cfg.team}' "
+            "do not observe; say task.mid_level=team, or name another task.team"
+        )
+    if cfg.mid_level == "walk":
+        return WalkingTeam(names, device)
+    num_pushing = 1 if cfg.mid_level == "scripted_solo" else num_robots
+    return ScriptedTeam(names, obj.reach, num_robots, device, num_pushing)
 
 
 def _planner(name: str) -> Callable[[Any], Callable[[Tensor], Tensor]]:

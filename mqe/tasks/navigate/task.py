@@ -41,6 +41,7 @@ from mqe.world.streams import Streams
 
 NAVIGATE_TERMS = TermRegistry(OBSERVATIONS, STATE, REWARDS, TERMINATIONS, MEASURES, METRICS)
 ACTIONS = ("shift", "arena")
+MID_LEVELS = ("team", "scripted_team", "scripted_solo", "walk")
 # [m] of the reference's sub-goals, and of its arena, along y.
 _ARENA_SHARE = 11.0 / 15.0
 _BEHIND = 0.25  # [m] between the object's furthest corner and the robots of a row behind it
@@ -56,6 +57,12 @@ class NavigateCfg(TermCfg):
     name: str = option("go1push_upper", "name of the task", choices=("go1push_upper",))
     team: str = option(
         "pretrained:cuboid", "frozen team that pushes: a run, a checkpoint or pretrained:NAME"
+    )
+    mid_level: str = option(
+        "team",
+        "who follows sub-goals: the frozen team, a script in which all robots push or only the "
+        "first, or robots that walk straight to the sub-goal",
+        choices=MID_LEVELS,
     )
     map: str = option("scattered", "family of maps, or a .json, .yaml or .png file of maps")
     map_scale: float = option(0.05, "length of a pixel of a .png map [m]", min=0.005, max=1.0)

@@ -7,7 +7,7 @@ when the object is at the goal. They use their own observations only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,16 +30,23 @@ LOOKED_AT = ("goal_x", "goal_y", "object_x", "object_y")
 class ScriptedTeam:
     """Robots that push side by side; observations (N, A, O) to actions (N, A, 3)."""
 
-    def __init__(self, env: MultiAgentEnv, num_pushing: int | None = None) -> None:
-        """Let the first ``num_pushing`` robots push (None: all); the others step aside."""
-        task: PushTask = env.task  # pyright: ignore[reportAssignmentType]
-        names = task.obs_names(0)
-        self._columns = torch.tensor([names.index(name) for name in LOOKED_AT], device=env.device)
-        outline = task.constants.object.outline
-        self._standoff = CLEARANCE + max(math.hypot(x, y) for x, y in outline)
-        self._scale = torch.tensor(task.cfg.action_scale, device=env.device)
-        self._num_pushing = num_pushing or env.num_agents
-        places = torch.arange(env.num_agents, device=env.device) - 0.5 * (self._num_pushing - 1)
+    def __init__(
+        self,
+        obs_names: Sequence[str],
+        reach: float,
+        num_agents: int,
+        device: torch.device,
+        num_pushing: int | None = None,
+    ) -> None:
+        """Let the first ``num_pushing`` robots push (None: all); the others step aside.
+
+        ``obs_names`` are those of an observation's numbers, and ``reach`` [m] is the distance from
+        the object's origin to its furthest corner.
+        """
+        self._columns = columns_of(obs_names, LOOKED_AT, device)
+        self._standoff = CLEARANCE + reach
+        self._num_pushing = num_pushing or num_agents
+        places = torch.arange(num_agents, device=device) - 0.5 * (self._num_pushing - 1)
         self._line = SPACING * places.view(1, -1, 1)  # (1, A, 1) [m] left of the way to the goal
 
     def __call__(self, obs: Tensor) -> Tensor:
@@ -86,11 +93,39 @@ class ScriptedTeam:
         return torch.where(rest.abs() > NEAR_LINE, on_circle, place)
 
 
+class WalkingTeam:
+    """Robots that walk straight to the goal, whatever is between: no team at all; observations
+    (N, A, O) to actions (N, A, 3).
+    """
+
+    def __init__(self, obs_names: Sequence[str], device: torch.device) -> None:
+        """Take the names of an observation's numbers."""
+        self._columns = columns_of(obs_names, LOOKED_AT[:2], device)
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Return the actions of every robot."""
+        to_goal = obs[..., self._columns]
+        velocity = to_goal / to_goal.norm(dim=-1, keepdim=True).clamp(min=0.5)
+        turn = 4.0 * torch.atan2(to_goal[..., 1:], to_goal[..., :1])
+        return torch.cat((velocity, turn.clamp(-1.0, 1.0)), dim=-1)
+
+
+def columns_of(obs_names: Sequence[str], wanted: Sequence[str], device: torch.device) -> Tensor:
+    """Return the places of the ``wanted`` numbers in an observation."""
+    return torch.tensor([obs_names.index(name) for name in wanted], device=device)
+
+
 def scripted_team(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
     """Return a script in which all robots push."""
-    return ScriptedTeam(env)
+    return _scripted(env, None)
 
 
 def scripted_solo(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
     """Return a script in which the first robot pushes and the others step aside."""
-    return ScriptedTeam(env, num_pushing=1)
+    return _scripted(env, 1)
+
+
+def _scripted(env: MultiAgentEnv, num_pushing: int | None) -> ScriptedTeam:
+    task: PushTask = env.task  # pyright: ignore[reportAssignmentType]
+    reach = task.constants.object.reach
+    return ScriptedTeam(task.obs_names(0), reach, env.num_agents, env.device, num_pushing)

@@ -54,6 +54,7 @@ class ObstacleShapes:
 
     def __init__(self, slots: Sequence[ObstacleCfg], device: torch.device | str) -> None:
         """Take the slots of a scene."""
+        self.slots = tuple(slots)
         half_sizes = [slot.half_size for slot in slots]
         self.half_size = torch.tensor(half_sizes, device=device).view(-1, 2)  # (K, 2) [m]
         self._is_post = [slot.shape == "post" for slot in slots]

@@ -74,12 +74,24 @@ class FieldFollower:
         return place + torch.maximum(chosen, nearest).unsqueeze(-1) * bearings[row, best]
 
 
+class GoalFollower:
+    """Leads to the goal itself, however far it is."""
+
+    def __init__(self, problem: Problem, look_ahead: float) -> None:
+        """Take the goals of ``problem``."""
+        self._goal = problem.maps.goal
+
+    def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
+        """Return the sub-goals (N, 2)."""
+        return self._goal[index]
+
+
 class WaypointFollower:
     """Follows a path: the sub-goal is the point a little further on than the nearest one."""
 
     def __init__(self, waypoints: Tensor, look_ahead: float) -> None:
         """Follow the polygons ``waypoints`` (M, P, 2) of all maps."""
-        self._path, spacing = _evenly_spaced(waypoints)
+        self._path, spacing = evenly_spaced(waypoints)
         self._ahead = (look_ahead / spacing.clamp(min=1e-6)).ceil().to(torch.int64)  # (M,)
 
     def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
@@ -91,7 +103,7 @@ class WaypointFollower:
         return path[row, ahead]
 
 
-def _evenly_spaced(waypoints: Tensor) -> tuple[Tensor, Tensor]:
+def evenly_spaced(waypoints: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``NUM_SAMPLES`` points (M, S, 2) of each path, and their spacing (M,) [m]."""
     lengths = (waypoints[:, 1:] - waypoints[:, :-1]).norm(dim=-1)
     ends = torch.nn.functional.pad(lengths.cumsum(dim=1), (1, 0))  # (M, P)

@@ -13,7 +13,13 @@ from torch import Tensor
 
 from mqe.extensions import Registry
 from mqe.tasks.navigate.planners.baselines import rrt, spline, straight_line
-from mqe.tasks.navigate.planners.followers import FieldFollower, Follower, WaypointFollower
+from mqe.tasks.navigate.planners.followers import (
+    FieldFollower,
+    Follower,
+    GoalFollower,
+    WaypointFollower,
+)
+from mqe.tasks.navigate.planners.optimal import ompl
 from mqe.tasks.navigate.planners.problem import Problem
 
 # Way-points (M, P, 2) of a problem.
@@ -38,6 +44,7 @@ def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
 
 PLANNERS: Registry[Planner] = Registry("planner")
 PLANNERS.register("field", Planner(FieldFollower, "descent of the cost-to-go"))
+PLANNERS.register("goal", Planner(GoalFollower, "the goal itself: no high level, a baseline"))
 PLANNERS.register(
     "straight_line", waypoint_planner(straight_line, "straight line to the goal, a baseline")
 )
@@ -47,4 +54,7 @@ PLANNERS.register(
 )
 PLANNERS.register(
     "rrt", waypoint_planner(rrt, "the reference's random tree, blind to the object's size")
+)
+PLANNERS.register(
+    "ompl", waypoint_planner(ompl, "OMPL's Informed RRT* with the object's size, a baseline")
 )
