@@ -5,7 +5,6 @@ one JSON line each.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import resource
 import subprocess
@@ -21,6 +20,7 @@ import torch
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callbacks.gpu_usage import usage_reader
 from harl_mapush.config import RunCfg
 from harl_mapush.process import library_lines, seed_everything
 from harl_mapush.runner import Runner
@@ -159,9 +159,10 @@ class Watch:
     def __init__(self, device: torch.device, interval_s: float = 0.02) -> None:
         self._interval_s = interval_s
         self._stop = threading.Event()
-        self._read = None if device.type == "cpu" else _reader(device)
+        self._read = None if device.type == "cpu" else usage_reader(device)
         self.peak = used(device)
-        self._offset = self._read() - self.peak if self._read is not None else 0
+        self._offset = 0
+        self._offset = self._memory() - self.peak
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Watch:
@@ -177,29 +178,12 @@ class Watch:
     def _run(self) -> None:
         assert self._read is not None
         while not self._stop.wait(self._interval_s):
-            self.peak = max(self.peak, self._read() - self._offset)
+            self.peak = max(self.peak, self._memory())
 
-
-def _reader(device: torch.device) -> Callable[[], int] | None:
-    class Memory(ctypes.Structure):
-        _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
-
-    try:
-        library = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return None
-    handle = ctypes.c_void_p()
-    memory = Memory()
-    # The library counts hidden GPUs as well.
-    name = f"GPU-{torch.cuda.get_device_properties(device).uuid}".encode()
-    if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByUUID(name, ctypes.byref(handle)):
-        return None
-
-    def read() -> int:
-        library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
-        return memory.total - memory.free
-
-    return read
+    def _memory(self) -> int:
+        """Bytes in use, as the driver counts them, less the difference at the start."""
+        usage = None if self._read is None else self._read()
+        return self.peak if usage is None else usage.memory - self._offset
 
 
 def _short(value: Any) -> Any:

@@ -24,6 +24,7 @@ from harl_mapush.callbacks.callback import CALLBACKS, Callback
 from harl_mapush.callbacks.checkpoints import CheckpointSaver, FolderTakenError, UnsavedError
 from harl_mapush.callbacks.ending import EndOnRequest, RunEnded
 from harl_mapush.callbacks.evaluation_film import EvaluationFilm, check_film
+from harl_mapush.callbacks.gpu_usage import GpuUsage
 from harl_mapush.callbacks.logger import NullLogger, ProgressLog, RunLogger
 from harl_mapush.callbacks.training_evaluation import EvaluationCallback, TrainingEvaluation
 from harl_mapush.callbacks.wandb_logger import WandbLogger, check_wandb
@@ -237,6 +238,8 @@ class Experiment:
         film = self._make_film(loggers)
         if film is not None:
             callbacks.append(film)
+        if ranks.is_first and machine.learner.type == "cuda":
+            callbacks.append(GpuUsage(machine.learner))
         callbacks.append(ProgressLog(loggers, self.trainer))
         intervals = (cfg.runner.evaluation_interval, cfg.logger.film_interval)
         pauses = [interval for interval in intervals if interval is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -74,6 +75,7 @@ class AsyncRunner:
         self._window = Window()
         self._stored_before = 0  # transitions stored before the start of the collectors
         self._num_starts = 0  # earlier starts of each collector, before a resume
+        self._started_at = time.monotonic()
         self._beat = time.monotonic()
         self._doing = "starting"
         self.pool: Pool | None = None
@@ -203,6 +205,8 @@ class AsyncRunner:
         self.pool = pool
         self.ingest = ingest
         self._stored_before = limiter.num_stored
+        self._started_at = time.monotonic()
+        _LOG.info("[Learner] starts: process %d, on %s", os.getpid(), self.env.device)
         total = self.progress.num_iterations * self.progress.num_transitions
         pool.start((total - limiter.num_stored) // limiter.block)
         self._window.add(self.snapshot())
@@ -248,9 +252,13 @@ class AsyncRunner:
 
     def _learn_until(self, num_stored: int, monitor: Monitor) -> dict[str, Tensor]:
         limiter = self.limiter
+        was_warm = limiter.is_warm
         metrics = {}
         while True:
             with self._lock.taken():
+                if limiter.is_warm and not was_warm:
+                    was_warm = True
+                    self._report_warmup()
                 if limiter.is_done(num_stored):
                     return metrics
                 self._check_threads()
@@ -262,6 +270,13 @@ class AsyncRunner:
                 else:
                     self._wait()
             monitor.wait()
+
+    def _report_warmup(self) -> None:
+        _LOG.info(
+            "[Learner] the warm-up ends: %s transitions stored in %.0f s; updates begin",
+            f"{len(self.experience.replay):,}",
+            time.monotonic() - self._started_at,
+        )
 
     def _learn_once(self) -> dict[str, Tensor]:
         """Take one update; publish the weights if a new version is due."""

@@ -200,6 +200,12 @@ class Pool:
         handle.is_new = True
         handle.has_worlds = False
         handle.num_starts += 1
+        _LOG.info(
+            "[Collector %d] starts: %s, log %s",
+            handle.number,
+            handle.process.describe(),
+            handle.log,
+        )
         self._give()
 
     def _give(self) -> None:

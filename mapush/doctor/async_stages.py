@@ -38,7 +38,7 @@ from mapush.doctor.stages import check_device, check_versions
 from mqe.config import to_dict
 
 NUM_COLLECTORS = 2  # for settings without collectors
-TOGETHER_S = 30.0  # duration of the last stage
+TOGETHER_S = 30.0  # default duration of the last stage
 _NUM_BLOCKS = 3
 _NUM_UPDATES = 10
 _PATIENCE_S = 300.0  # time limit for a first block
@@ -48,6 +48,7 @@ _PATIENCE_S = 300.0  # time limit for a first block
 class AsyncCheckup(Checkup):
     """The small run of a self-check with collectors, and the parts that its stages build."""
 
+    together_s: float = TOGETHER_S  # duration of the last stage
     collector: Collector | None = None
     team: ReplayLearner | None = None  # the learner's
     weights: SharedWeights | None = None
@@ -265,12 +266,13 @@ def check_rollouts(checkup: Checkup) -> str:
 
 
 def check_together(checkup: Checkup) -> str:
-    """Run everything as configured for half a minute, with a shorter warm-up."""
+    """Run everything as configured for ``together_s``, with a shorter warm-up."""
     cfg = checkup.cfg
     warmup = min(cfg.algorithm.warmup, 2 * cfg.runner.num_steps * cfg.env.num_envs)
     ensemble = dataclasses.replace(cfg.algorithm.ensemble, first_steps=1)
     algorithm = dataclasses.replace(cfg.algorithm, warmup=warmup, ensemble=ensemble)
-    runner = _make(dataclasses.replace(cfg, algorithm=algorithm), _own(checkup))
+    here = _own(checkup)
+    runner = _make(dataclasses.replace(cfg, algorithm=algorithm), here)
     lines: tuple[str, ...] = ()
     has_block = False
     deadline = time.monotonic() + _PATIENCE_S
@@ -280,7 +282,7 @@ def check_together(checkup: Checkup) -> str:
         now = time.monotonic()
         if runner.limiter.num_stored and not has_block:
             has_block = True
-            deadline = now + TOGETHER_S
+            deadline = now + here.together_s
         if now > deadline:
             lines = runner.health()
             raise _EnoughError

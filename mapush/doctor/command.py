@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +26,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.process import library_lines
-from mapush.doctor.async_stages import ASYNC_STAGES, AsyncCheckup
+from mapush.doctor.async_stages import ASYNC_STAGES, TOGETHER_S, AsyncCheckup
 from mapush.doctor.checkup import Checkup
 from mapush.doctor.stage import Stage, StageError, StageSkippedError
 from mapush.doctor.stages import CRASH, STAGES
@@ -34,7 +36,10 @@ from mqe.sim.simulator import SimulatorError
 
 PROGRAM = "mapush doctor"
 SIGN_INTERVAL_S = 4.0  # between two progress lines of a long stage
-_BLOCKING = "CUDA_LAUNCH_BLOCKING"  # CUDA reads it only at its start, hence a new process
+# CUDA and torch read them only at their start, hence a new process. The first launches kernels one
+# by one. With the others a failed assertion inside a kernel is named by its line, if torch was
+# compiled for that: the second is the name in torch's messages, the third the one it reads.
+_DEBUGGING = {"CUDA_LAUNCH_BLOCKING": "1", "TORCH_USE_CUDA_DSA": "1", "PYTORCH_USE_CUDA_DSA": "1"}
 
 
 class StageResult(NamedTuple):
@@ -67,11 +72,24 @@ def make_parser() -> config.Parser:
         dest="has_collectors",
         help="check a run with collectors, from single parts to everything together",
     )
+    parser.add_argument(
+        "--collectors",
+        type=int,
+        metavar="K",
+        help="number of collectors in the check with --async, by default the preset's",
+    )
+    parser.add_argument(
+        "--duration",
+        type=float,
+        metavar="SECONDS",
+        help=f"duration of the last stage of --async, by default {TOGETHER_S:.0f} s",
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON only")
     parser.add_argument(
         "--cuda-debug",
         action="store_true",
-        help="launch GPU kernels one by one, and report the stage of a crash",
+        help="launch GPU kernels one by one with torch's assertions on the device, and report the "
+        "stage of a crash",
     )
     # Set by --cuda-debug, which reads results from this file.
     parser.add_argument("--report", metavar="FILE", help=argparse.SUPPRESS)
@@ -89,15 +107,14 @@ def _main(argv: list[str]) -> int:
     arguments = make_parser().parse(argv)
     if arguments.has_collectors:
         default_preset = "laptop_hasac"
-        checkup_type = AsyncCheckup
         stages = ASYNC_STAGES
     else:
         default_preset = config.DEFAULT_PRESET
-        checkup_type = Checkup
         stages = STAGES
     preset = arguments.preset or default_preset
     cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))
 
+    _check_async_flags(arguments)
     if arguments.cuda_debug and arguments.report is None:
         return _check_apart(argv, arguments.json)
     if arguments.gpus < 1:
@@ -108,13 +125,29 @@ def _main(argv: list[str]) -> int:
             "leave one out"
         )
 
-    checkup = checkup_type(
-        cfg, is_launched_singly=arguments.cuda_debug, preset=preset, num_ranks=arguments.gpus
-    )
+    if arguments.has_collectors:
+        if arguments.collectors is not None:
+            cfg = replace(cfg, runner=replace(cfg.runner, collectors=arguments.collectors))
+        checkup = AsyncCheckup(cfg, arguments.cuda_debug, preset)
+        if arguments.duration is not None:
+            checkup.together_s = arguments.duration
+    else:
+        checkup = Checkup(cfg, arguments.cuda_debug, preset, arguments.gpus)
     tell = _teller(arguments.json, arguments.report)
     with _clean_stdout(arguments.json), library_lines(_say_aside):
         results = list(examine(checkup, tell, stages))
     return _conclude(_facts(results, checkup, stages), arguments.json)
+
+
+def _check_async_flags(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for a bad value of a flag of ``--async``, or one without ``--async``."""
+    for flag, value in (("collectors", arguments.collectors), ("duration", arguments.duration)):
+        if value is None:
+            continue
+        if not arguments.has_collectors:
+            raise ConfigError(f"--{flag} {value:g} needs --async, whose check has collectors")
+        if not 0 < value < math.inf:
+            raise ConfigError(f"--{flag}: must be above 0, not {value:g}")
 
 
 def _conclude(facts: dict[str, Any], is_json: bool) -> int:
@@ -236,7 +269,7 @@ def _check_apart(argv: list[str], is_json: bool) -> int:
         command = [sys.executable, "-m", "mapush", "doctor", *argv, "--report", str(report)]
         stdout = subprocess.PIPE if is_json else None
         done = subprocess.run(
-            command, env=os.environ | {_BLOCKING: "1"}, stdout=stdout, text=True, check=False
+            command, env=os.environ | _DEBUGGING, stdout=stdout, text=True, check=False
         )
         lines = report.read_text(encoding="utf-8").splitlines() if report.is_file() else []
     results = [StageResult(**json.loads(line)) for line in lines]

@@ -6,6 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 _WINDOW_S = 10.0  # shortest time over which rates are computed
+_FULL = 0.8  # share of the queue's capacity beyond which a line of its own says so
 
 
 class CollectorState(NamedTuple):
@@ -71,6 +72,11 @@ class Window:
             f"[Ingest] +{rate:,.0f}/s | stored {new.num_stored:,} | "
             f"queue {new.queue}/{new.capacity} | errors {new.num_errors}{lost}"
         )
+        if new.queue > _FULL * new.capacity:
+            lines.append(
+                f"[Ingest] the queue is above {100 * _FULL:.0f} % ({new.queue}/{new.capacity}): "
+                "collectors wait while it is full, and nothing is dropped"
+            )
         waited = _share(old.learner_waited_s, new.learner_waited_s, span_s)
         lines.append(
             f"[Learner] warm-up {new.num_warm:,}/{new.warmup:,} | updates {new.num_updates:,} "

@@ -70,11 +70,12 @@ class Watchdog(threading.Thread):
             self._seen[handle.number] = (progress, now, False)
             return
         idle_s = now - since
-        is_starting = numbers.phase in (Phase.STARTING, Phase.BUILDING)
+        is_importing = numbers.phase == Phase.STARTING
+        is_starting = is_importing or numbers.phase == Phase.BUILDING
         process = handle.process
         if process is None or not process.is_alive():
             return  # the ingest thread restarts it
-        if idle_s >= self._stall_s and not was_reported:
+        if idle_s >= self._stall_s and not was_reported and not is_importing:
             self._seen[handle.number] = (progress, since, True)
             _LOG.warning("Note: %s", self.describe(handle, idle_s))
         limit_s = max(2 * self._stall_s, _START_S if is_starting else 0.0)

@@ -23,9 +23,16 @@ from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pool import FullBlock
 from harl_mapush.collectors.remote_env import merge_statistics
 from harl_mapush.collectors.settings import learner_device, settled
-from harl_mapush.collectors.shared_memory import BlockLayout, CollectorMemory, SharedWeights
+from harl_mapush.collectors.shared_memory import (
+    BlockLayout,
+    CollectorMemory,
+    Counters,
+    Phase,
+    SharedWeights,
+)
 from harl_mapush.collectors.supervision.health import CollectorState, Snapshot, Window
 from harl_mapush.collectors.supervision.rate_limiter import FairLock, RateLimiter
+from harl_mapush.collectors.supervision.watchdog import Watchdog
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, replay_shape
 from harl_mapush.learning.settings import NetworkCfg
@@ -196,6 +203,42 @@ def test_health_is_one_line_a_part_with_rates_of_the_last_seconds():
     )
     assert window.scalars()["collector0/env_steps_per_s"] == pytest.approx(4812.0)
     assert window.scalars()["learner/policy_lag_max"] == 4
+
+
+@pytest.mark.parametrize(("queue", "is_said"), [(51, False), (52, True), (64, True)])
+def test_a_queue_above_80_percent_has_a_line(queue, is_said):
+    window = Window()
+    for at in (0.0, 10.0):
+        window.add(snapshot(at, 0, queue=queue))
+    said = [line for line in window.lines() if line.startswith("[Ingest]")][1:]
+    full = f"[Ingest] the queue is above 80 % ({queue}/64): collectors wait while it is full, "
+    assert said == [full + "and nothing is dropped"] * is_said
+
+
+@pytest.mark.parametrize(("phase", "num_notes"), [(Phase.STARTING, 0), (Phase.BUILDING, 1)])
+def test_no_stall_is_named_while_a_collector_imports_its_libraries(caplog, phase, num_notes):
+    """A start takes minutes on a busy machine; only after ten is the collector killed."""
+    process = SimpleNamespace(is_alive=lambda: True, stack=lambda: "none", kill=lambda: None)
+    handle = SimpleNamespace(
+        number=0,
+        num_starts=1,
+        given=set(),
+        process=process,
+        numbers=lambda: Counters(phase=phase),
+        describe=lambda: "Collector 0 (process 1)",
+        last_line=lambda: "process 1",
+    )
+    watchdog = Watchdog(None, None, lambda: (0.0, ""), stall_s=0.01)  # type: ignore[arg-type]
+    watchdog._look_at(handle)  # type: ignore[arg-type]
+    progress, since, _ = watchdog._seen[0]
+    watchdog._seen[0] = (progress, since - 500.0, False)
+    watchdog._look_at(handle)  # type: ignore[arg-type]
+    assert [record.getMessage().startswith("Note: ") for record in caplog.records] == (
+        [True] * num_notes
+    )
+    watchdog._seen[0] = (progress, since - 700.0, False)
+    watchdog._look_at(handle)  # type: ignore[arg-type]
+    assert "Collector 0 (process 1) is killed after 700 s" in caplog.text
 
 
 def report(num_valid: float, reward: float, **statistics: float) -> BlockReport:

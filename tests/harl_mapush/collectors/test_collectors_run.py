@@ -14,6 +14,7 @@ from tests.support.toy_collectors import make_runner, settings
 
 @pytest.mark.slow
 def test_a_run_survives_a_collector_that_is_killed_and_loses_no_transition(caplog):
+    caplog.set_level("INFO", "harl_mapush")
     runner = make_runner(settings(1, 8, 640))
     lines = []
 
@@ -31,6 +32,13 @@ def test_a_run_survives_a_collector_that_is_killed_and_loses_no_transition(caplo
     assert lines[-1][1].endswith("errors 1 (8 episodes lost)")
     assert [line.split("]")[0] for line in lines[-1]] == ["[Collector 0", "[Ingest", "[Learner"]
     assert not runner.pool.handles[0].process.is_alive()
+    said = [record.getMessage() for record in caplog.records]
+    starts = [line for line in said if line.startswith("[Collector 0] starts: process ")]
+    assert len(starts) == 2
+    assert len(set(starts)) == 2
+    assert f"[Learner] starts: process {os.getpid()}, on cpu" in said
+    warm = [line for line in said if line.startswith("[Learner] the warm-up ends: ")]
+    assert [line.partition(" stored")[0].rpartition(": ")[2] for line in warm] == ["64 transitions"]
 
 
 @pytest.mark.slow

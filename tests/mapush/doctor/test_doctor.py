@@ -413,7 +413,8 @@ def test_the_driver_is_asked_without_a_gpu():
 
 def test_a_crash_is_reported_with_its_stage(monkeypatch, capsys):
     def run(command: list[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess:
-        assert env["CUDA_LAUNCH_BLOCKING"] == "1"
+        names = ("CUDA_LAUNCH_BLOCKING", "TORCH_USE_CUDA_DSA", "PYTORCH_USE_CUDA_DSA")
+        assert [env[name] for name in names] == ["1"] * 3
         results = [
             StageResult("versions", "running"),
             StageResult("versions", "passed"),

@@ -6,7 +6,7 @@ import pytest
 
 from harl_mapush import config
 from harl_mapush.collectors.shared_memory import CollectorMemory
-from mapush.doctor import async_stages, command
+from mapush.doctor import command
 from mapush.doctor.async_stages import ASYNC_STAGES, AsyncCheckup
 from mapush.doctor.command import examine
 from mapush.doctor.stage import Stage
@@ -64,12 +64,26 @@ def test_the_first_stage_that_fails_names_the_tensor():
 
 
 @pytest.mark.slow
-def test_a_run_with_collectors_passes_as_a_whole(monkeypatch, capsys):
-    monkeypatch.setattr(async_stages, "TOGETHER_S", 3.0)
-    assert command.main(["--async", "--device", "cpu"]) == 0
+def test_a_run_with_collectors_passes_as_a_whole(capsys):
+    assert command.main("--async --device cpu --duration 3 --collectors 4".split()) == 0
     said = capsys.readouterr().out
-    assert "cpu -> cpu (shared) -> cpu: obs (8, 32, 2, 10) float32" in said
+    assert "4 collectors, 16 worlds each" in said
+    assert "cpu -> cpu (shared) -> cpu: obs (8, 16, 2, 10) float32" in said
     assert "[Learner] warm-up 1,024/1,024" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--collectors 4", "--collectors 4 needs --async"),
+        ("--duration 30", "--duration 30 needs --async"),
+        ("--async --collectors 0", "--collectors: must be above 0, not 0"),
+        ("--async --duration nan", "--duration: must be above 0, not nan"),
+    ],
+)
+def test_flags_of_a_check_with_collectors_are_checked_first(capsys, words, said):
+    assert command.main(words.split()) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_ranks_and_collectors_are_not_checked_together(capsys):
