@@ -28,7 +28,7 @@ from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_waiting
 from mqe.tasks.navigate.terminations import DEFAULT_TERMINATIONS, TERMINATIONS
 from mqe.tasks.push.layouts import PushLayouts
 from mqe.tasks.task import Outcome, TaskFeatures, TermTask
-from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms, merged_weights
+from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms, chosen_weights
 from mqe.tasks.terms import Memory, Terminated, TermRegistry, Worlds
 from mqe.vec_env import Mirror, MirrorImage
 from mqe.world.collapse import CollapseTimers
@@ -130,7 +130,7 @@ class NavigateCfg(TermCfg):
 
     def all_weights(self) -> dict[str, float]:
         """Return the weights of all terms that are not 0."""
-        return merged_weights(REWARDS, self.preset_weights(), self.weights)
+        return chosen_weights(REWARDS, self)
 
 
 def row_behind(count: int, reach: float, device: torch.device) -> tuple[Tensor, Tensor]:
