@@ -174,10 +174,23 @@ def test_waiting_must_not_pay_more_than_finishing():
     check_waiting({"success": 20.0, "time": 0.003}, 6000)
     with pytest.raises(ConfigError, match=r"up to 18 in 6000 control steps \(time=0.003\)"):
         NavigateCfg(weights={"time": 0.003})
+    # 64 obstacles may be near.
+    with pytest.raises(ConfigError, match="may pay up to 38.4 in 6000 control steps"):
+        NavigateCfg(weights={"obstacle_nearness": 0.0001})
     with pytest.raises(ConfigError, match="pays for going away"):
         NavigateCfg(weights={"progress": -1.0})
     with pytest.raises(ConfigError, match="no term asks for the goal"):
         NavigateCfg(weights={"progress": 0.0, "success": 0.0})
+
+
+def test_failing_at_once_must_not_pay_more_than_finishing_late():
+    NavigateCfg(weights={"time": -0.003})
+    with pytest.raises(ConfigError, match="failing at once may pay -10, and finishing after 6000 "):
+        NavigateCfg(weights={"time": -0.004})
+    with pytest.raises(ConfigError, match=r"control steps -14 \(success=10, time=-0.004 each\)"):
+        NavigateCfg(weights={"time": -0.004})
+    NavigateCfg(weights={"time": -0.004}, failures_end=False)
+    NavigateCfg(weights={"failure": -50.0, "time": -0.004})
 
 
 @pytest.mark.parametrize(
