@@ -38,7 +38,7 @@ def test_an_action_shifts_the_planned_sub_goal():
     ahead = torch.nn.functional.normalize(planned[1] - tensor([-2.8, 0.0]), dim=0)
     right = tensor([ahead[1], -ahead[0]])
     shifted = planned[1] + 0.5 * (ahead + right)
-    torch.testing.assert_close(subgoal[0], planned[0])
+    assert torch.equal(subgoal[0], planned[0])  # no shift: the planner, to the bit
     torch.testing.assert_close(subgoal[1], shifted)
     marker = task.moved_props()
     assert marker.shape == (2, 4, 3)
@@ -47,6 +47,21 @@ def test_an_action_shifts_the_planned_sub_goal():
     task.targets(state)
     torch.testing.assert_close(subgoal[1], shifted)
     assert task.moved_props() is None
+
+
+def test_a_mirrored_action_in_a_mirrored_world_leads_to_the_mirrored_sub_goal():
+    task = navigate_setup(2).task
+    task.layout(torch.zeros(2, dtype=torch.int64))
+    task.begin(torch.ones(2, dtype=torch.bool))
+    state = SceneState.zeros(2, 2, True, num_obstacles=3)
+    state.object_pos[:, :2] = tensor([[-2.0, 1.0], [-2.0, -1.0]])
+    task._update_plan(state.object_pos[:, :2])
+    action = tensor([[0.4, -0.7]])
+    task.command(torch.stack((action, task.mirror.action(action))))
+    task.targets(state)
+    first, second = task._plan.subgoal
+    assert (first - task._plan.planned[0]).norm() == pytest.approx(0.75 * math.hypot(0.4, 0.7))
+    torch.testing.assert_close(second, first * tensor([1.0, -1.0]), atol=1e-4, rtol=0.0)
 
 
 @pytest.mark.parametrize("planner", ["field", "straight_line", "spline"])
