@@ -475,7 +475,7 @@ class OnPolicy(ABC):
         if not self.spec.cost_names:
             raise ValueError(
                 f"cost_limit must be null, not {cfg.cost_limit:g}: the task has no costs; name "
-                "them, for instance task.costs=[robot_contact]"
+                "terms of its reward in task.costs"
             )
         value = ValueLearner(
             self.cfg,
