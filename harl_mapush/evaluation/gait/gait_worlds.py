@@ -93,7 +93,7 @@ class GaitWorlds:
         if block is not None:
             pos, quat = (part.to(self.device) for part in block)
             fixed = torch.cat((fixed, pos.unsqueeze(1)), dim=1)
-            self.sim.mocap_quat[:, -1] = quat
+            self.sim.data.mocap_quat[:, -1] = quat
         self.sim.write(everywhere, qpos, qvel, fixed)
         self.state = read_state(self.sim, self.scene)
         self._steps = 0  # control steps
