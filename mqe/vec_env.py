@@ -33,7 +33,9 @@ class TimeStep(NamedTuple):
     valid: Tensor
     final_obs: Tensor  # (N, A, O)
     final_state: Tensor  # like state
-    info: dict[str, Tensor]  # per reward term (N, A): "reward/<term>"
+    # Per reward term (N, A): "reward/<term>"; per cost (N, A): "cost/<term>", its mean over the
+    # decision's control steps, which is no part of the reward.
+    info: dict[str, Tensor]
 
     @property
     def done(self) -> Tensor:
@@ -149,6 +151,7 @@ class TeamSpec(NamedTuple):
     state_sets: tuple[EntityBlock, ...] = ()
     # The number of an observation that is 1 if the agent takes part; None: all agents always do.
     presence: int | None = None
+    cost_names: tuple[str, ...] = ()  # of the costs in ``TimeStep.info``
 
     @property
     def num_agents(self) -> int:

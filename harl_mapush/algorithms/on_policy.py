@@ -27,6 +27,7 @@ from harl_mapush.learning.network_memory import (
 )
 from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.normalization import RunningNorm, ValueNorm
+from harl_mapush.learning.on_policy.cost_limit import CostLimit
 from harl_mapush.learning.on_policy.formulas import Formulas, make_formulas
 from harl_mapush.learning.on_policy.harl_formulas import make_harl_formulas
 from harl_mapush.learning.on_policy.minibatches import CPU_TILE_ROWS, ActorBatch, Shuffle
@@ -112,11 +113,17 @@ class OnPolicy(ABC):
             self.formulas,
             self.critic_sets(),
         )
+        self.cost_limit = self._make_cost_limit(state_size, num_outputs)
 
     @property
     def unique_actors(self) -> list[Actor]:
         """The actors without repetition: one if it is shared."""
         return self.actors[:1] if self.cfg.share_param else self.actors
+
+    @property
+    def value_learners(self) -> list[ValueLearner]:
+        """The critics: that of the rewards, and that of the costs if they are limited."""
+        return [self.value] if self.cost_limit is None else [self.value, self.cost_limit.value]
 
     @property
     def critic(self) -> Critic:
@@ -221,7 +228,8 @@ class OnPolicy(ABC):
             share = 1.0 - progress
             for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
                 optimizer.learning_rate.fill_(rate * share)
-            self.value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * share)
+            for value in self.value_learners:
+                value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * share)
 
     def compute_returns(self, storage: Storage) -> None:
         """Compute values, returns and advantages of a full rollout."""
@@ -229,6 +237,8 @@ class OnPolicy(ABC):
         def compute() -> None:
             self.value.compute_values(storage)
             self.value.compute_returns(storage)
+            if self.cost_limit is not None:
+                self.cost_limit.apply(storage)
 
         self.graphs("returns", compute, over=storage)
 
@@ -240,6 +250,10 @@ class OnPolicy(ABC):
                 metrics[f"agent{agent}/{name}"] = value
         for name, value in self.update_critic(storage).items():
             metrics[f"critic/{name}"] = value
+        if self.cost_limit is not None:
+            update = partial(self.cost_limit.update_critic, storage)
+            for name, value in self.graphs("cost_critic", update, over=storage).items():
+                metrics[f"cost_limit/{name}"] = value
         return metrics
 
     @abstractmethod
@@ -304,23 +318,31 @@ class OnPolicy(ABC):
             networks[f"actor_agent{i}"] = actor
         networks["critic_agent"] = self.critic
         networks["value_normalizer"] = self.value_normalizer
+        if self.cost_limit is not None:
+            networks["cost_critic"] = self.cost_limit.value.critic
         return networks
 
     @property
     def weights(self) -> dict[str, Tensor]:
         """Every network's parameters as a flat tensor."""
         actors = {f"agent{i}": optimizer.flat for i, optimizer in enumerate(self.optimizers)}
-        return actors | {"critic": self.value.optimizer.flat}
+        critics = {"critic": self.value.optimizer.flat}
+        if self.cost_limit is not None:
+            critics["cost_critic"] = self.cost_limit.value.optimizer.flat
+        return actors | critics
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a bit-exact resume, without the rollout."""
-        return {
+        state = {
             "actors": [actor.state_dict() for actor in self.unique_actors],
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "value": self.value.state_dict(),
             "generator": self.generator.get_state(),
             "host_generator": self.shuffle.host_generator.get_state(),
         }
+        if self.cost_limit is not None:
+            state["cost_limit"] = self.cost_limit.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``; a constant schedule's learning rates are the settings'.
@@ -333,6 +355,8 @@ class OnPolicy(ABC):
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.value.load_state_dict(state["value"])
+        if self.cost_limit is not None:
+            self.cost_limit.load_state_dict(state["cost_limit"])
         self.generator.set_state(state["generator"].cpu())
         self.shuffle.host_generator.set_state(state["host_generator"].cpu())
 
@@ -340,15 +364,18 @@ class OnPolicy(ABC):
             for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
                 optimizer.learning_rate.fill_(rate)
         if self.cfg.schedule != "linear":
-            self.value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate)
+            for value in self.value_learners:
+                value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate)
 
     # Planning
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
         """Return the bytes of a rollout and of an update on a device of this type."""
         storage = self._make_storage(num_steps, num_envs, torch.device("meta"))
-        tensors = [value for value in vars(storage).values() if isinstance(value, Tensor)]
-        experience = sum(tensor.nbytes for tensor in tensors)
+        parts = [storage] if storage.costs is None else [storage, storage.costs]
+        fields = [field for part in parts for field in vars(part).values()]
+        tensors = {id(field): field for field in fields if isinstance(field, Tensor)}
+        experience = sum(tensor.nbytes for tensor in tensors.values())
         num_floats = self._update_floats(num_steps * num_envs, on_cpu=device_type == "cpu")
         return LearnerBytes(experience, 4.0 * num_floats)
 
@@ -436,8 +463,31 @@ class OnPolicy(ABC):
             critic_hidden=self.critic.hidden_shape if is_recurrent else None,
             keeps_final_state=self.formulas.keeps_final_state,
             presence=self.spec.presence,
+            has_costs=self.cost_limit is not None,
         )
         return Storage(shape, device, self.critic_state, self.team_rewards)
+
+    def _make_cost_limit(self, state_size: int, num_outputs: int) -> CostLimit | None:
+        """Build the limit of the costs, None without one; raise ValueError if there are none."""
+        cfg = self.cfg
+        if cfg.cost_limit is None:
+            return None
+        if not self.spec.cost_names:
+            raise ValueError(
+                f"cost_limit must be null, not {cfg.cost_limit:g}: the task has no costs; name "
+                "terms of its reward in task.costs"
+            )
+        value = ValueLearner(
+            self.cfg,
+            self.network,
+            state_size,
+            num_outputs,
+            self.device,
+            self.shuffle,
+            self.formulas,
+            self.critic_sets(),
+        )
+        return CostLimit(cfg.cost_limit, cfg.cost_learning_rate, value, self.ranks)
 
     def _padded(self, x: Tensor) -> Tensor:
         """Pad x (..., an agent's action size) with zeros to the team's largest."""

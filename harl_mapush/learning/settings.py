@@ -147,6 +147,18 @@ class OnPolicyCfg(AlgorithmCfg):
         "compat=harl with EP states: agent 0's",
         choices=("mean", "sum", "own"),
     )
+    cost_limit: float | None = option(
+        None,
+        "limit of the mean cost of a decision, the sum of task.costs per control step; null: none",
+        min=0.0,
+        max=1e6,
+    )
+    cost_learning_rate: float = option(
+        0.1,
+        "step of the Lagrange multiplier of cost_limit, per iteration and unit of cost above it",
+        min=1e-9,
+        max=1e6,
+    )
     num_epochs: int = option(
         5, "number of passes over a rollout in the actors' update", min=1, max=1000
     )
@@ -253,6 +265,10 @@ class OnPolicyCfg(AlgorithmCfg):
         return replace(
             network, use_layer_norm=True, normalize_obs=False, std_min=0.0, mean_bound=None
         )
+
+    def for_acting(self) -> Self:
+        """Return the settings without a limit of costs."""
+        return replace(self, cost_limit=None)
 
     def for_trial(self, num_rows: int) -> Self:
         """Return settings with no more minibatches than rows."""

@@ -383,7 +383,8 @@ class MultiAgentEnv:
         valid = decision.running | ended
         if self._recorder is not None:
             self._recorder.keep(valid)
-        reward = decision.rewards.sum(dim=0)
+        num_rewards = len(self.task.names.rewards)
+        reward = decision.rewards[:num_rewards].sum(dim=0)
         self._return += reward.mean(dim=1)
 
         if self.is_synchronous and bool(decision.running.all()):
@@ -401,11 +402,19 @@ class MultiAgentEnv:
             valid=valid,
             final_obs=final_obs,
             final_state=final_state,
-            info={
-                f"reward/{name}": decision.rewards[k]
-                for k, name in enumerate(self.task.names.rewards)
-            },
+            info=self._named(decision.rewards),
         )
+
+    def _named(self, rows: Tensor) -> dict[str, Tensor]:
+        """Return the sums (K + C, N, A) of a decision's rewards and costs by name; costs are means
+        over its control steps.
+        """
+        names = self.task.names
+        named = {f"reward/{name}": rows[k] for k, name in enumerate(names.rewards)}
+        if names.costs:
+            costs = rows[len(names.rewards) :] / self.task.decision_period
+            named |= {f"cost/{name}": costs[k] for k, name in enumerate(names.costs)}
+        return named
 
     def _take_control_steps(self, actions: Tensor) -> _Decision:
         """Hold ``actions`` for the control steps of one decision."""

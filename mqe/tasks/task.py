@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
     name rows and columns.
     """
 
-    rewards: Tensor  # (K, N, A) weighted terms; their sum is the reward
+    rewards: Tensor  # (K + C, N, A) weighted terms, whose sum is the reward, then costs
     terminations: Tensor  # (E, N) bool conditions; any of them ends the episode
     measures: Tensor  # (N, M) the environment sums them over the episode
 
@@ -41,6 +41,7 @@ class OutcomeNames(NamedTuple):
     rewards: tuple[str, ...]  # K
     measures: tuple[str, ...]  # M
     metrics: tuple[str, ...]  # F
+    costs: tuple[str, ...] = ()  # C, which are no part of the reward
 
 
 class Stateful(Protocol):
@@ -139,6 +140,7 @@ class TaskDefaults:
     parts, no mirror image.
     """
 
+    names: OutcomeNames
     num_agents: int
     obs_sizes: tuple[int, ...]
     action_sizes: tuple[int, ...]
@@ -164,6 +166,7 @@ class TaskDefaults:
             obs_sets=self.obs_sets,
             state_sets=self.state_sets,
             presence=self.presence,
+            cost_names=self.names.costs,
         )
 
     @property
@@ -203,7 +206,10 @@ class TermTask(TaskDefaults, ABC):
         self._kept = kept or Memory(worlds)
         self._memories = [self._kept, *terms.memories().values()]
         self.names = OutcomeNames(
-            terms.rewards.names, terms.measures.columns, terms.metrics.columns
+            terms.rewards.names,
+            terms.measures.columns,
+            terms.metrics.columns,
+            terms.costs.names,
         )
 
     @property
@@ -242,6 +248,8 @@ class TermTask(TaskDefaults, ABC):
         # First, because rewards may be given for them.
         features.terminated = self.terms.terminations(features)
         rewards = self.terms.rewards(features)
+        if self.names.costs:
+            rewards = torch.cat((rewards, self.terms.costs(features)))
         return Outcome(rewards, features.terminated.rows, self.terms.measures(features))
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:

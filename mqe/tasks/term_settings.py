@@ -35,6 +35,11 @@ class TermCfg:
         min=-1e6,
         max=1e6,
     )
+    costs: tuple[str, ...] = option(
+        (),
+        "reward terms that are costs: no part of the reward, counted without a weight and limited "
+        "by algorithm.cost_limit, by name",
+    )
     replaced_observations: dict[str, str] = option(
         dict, "terms that agents observe in place of default ones, by the default one's name"
     )
@@ -56,8 +61,14 @@ class TermCfg:
             if name not in terms.rewards:
                 key = f"task.weights.{name}"
                 raise ConfigError(unknown("key", key, weights, is_open=True))
+            if name in self.costs and self.weights[name]:
+                raise ConfigError(
+                    f"task.costs: {name} has the weight {self.weights[name]:g} in task.weights; a "
+                    "term is a cost or a part of the reward, so leave it out of one of the two"
+                )
 
         chosen: dict[str, tuple[Iterable[str], Mapping[str, Any]]] = {
+            "costs": (self.costs, terms.rewards),
             "replaced_observations": (self.replaced_observations.values(), terms.observations),
             "more_observations": (self.more_observations, terms.observations),
             "more_state": (self.more_state, terms.state),
@@ -99,6 +110,12 @@ def merged_weights(
     return {name: weight for name, weight in weights.items() if weight != 0.0}
 
 
+def chosen_weights(terms: Mapping[str, RewardTerm], cfg: TermCfg) -> dict[str, float]:
+    """Return the weights that are not 0 by term, as ``cfg`` chooses them; costs have none."""
+    weights = merged_weights(terms, cfg.preset_weights(), cfg.weights)
+    return {name: weight for name, weight in weights.items() if name not in cfg.costs}
+
+
 def build_terms(
     terms: TermRegistry,
     default: DefaultTerms,
@@ -112,7 +129,7 @@ def build_terms(
     ``empty_scene`` holds the features of one world, off which sizes are read; ``order`` is that of
     ``StateTerms``. Raise ConfigError for a choice that cannot be.
     """
-    weights = merged_weights(terms.rewards, cfg.preset_weights(), cfg.weights)
+    weights = chosen_weights(terms.rewards, cfg)
     if not weights:
         raise ConfigError(
             "task.weights: every term of the rewards is switched off; leave one that is not 0"
@@ -135,6 +152,7 @@ def build_terms(
         ObservationTerms(observations, worlds, empty_scene),
         StateTerms(state, worlds, empty_scene, order),
         RewardTerms(terms.rewards, weights, worlds),
+        RewardTerms(terms.rewards, dict.fromkeys(cfg.costs, 1.0), worlds),
         TerminationTerms({name: terms.terminations[name] for name in ends}, worlds),
         MeasureTerms(measures, worlds),
         MetricTerms(metrics, worlds),

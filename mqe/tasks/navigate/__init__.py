@@ -232,14 +232,15 @@ def _mid_level(
     return ScriptedTeam(names, obj.reach, num_robots, device, num_pushing)
 
 
-def _planner(name: str) -> Callable[[Any], Callable[[Tensor], Tensor]]:
-    """Return the policy that leads the team where a planner says, without any shift."""
+def _without_shift(env: Any) -> Callable[[Tensor], Tensor]:
+    """Return the policy that leads the team where the planner says."""
+    return lambda obs: obs.new_zeros(*obs.shape[:2], 2)
 
-    def make(env: Any) -> Callable[[Tensor], Tensor]:
-        env.task.use_planner(name)
-        return lambda obs: obs.new_zeros(*obs.shape[:2], 2)
 
-    return make
+def _straight_line(env: Any) -> Callable[[Tensor], Tensor]:
+    """Return the policy that leads the team straight to the goal."""
+    env.task.use_planner("straight_line")
+    return _without_shift(env)
 
 
 def _robots_of_team(cfg: NavigateCfg) -> Mapping[str, Any]:
@@ -259,5 +260,5 @@ NAVIGATE = TaskEntry(
     REPORT,
     usual_env=_robots_of_team,
     terms=NAVIGATE_TERMS,
-    policies={"straight_line": _planner("straight_line"), "planner": _planner("field")},
+    policies={"straight_line": _straight_line, "planner": _without_shift},
 )

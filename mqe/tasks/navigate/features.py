@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mqe.tasks.navigate.planners.problem import Problem
+from mqe.tasks.navigate.rays import look_around, ray_directions
 from mqe.tasks.push import features as push
 from mqe.tasks.push.features import PushConstants
 from mqe.tasks.terms import EpisodeFeatures
@@ -108,6 +109,12 @@ class SceneFeatures(push.SceneFeatures):
         places = in_frame(self.offset[..., :2], frame)
         ahead = in_frame(self.state.robot_frame[..., 0, :], frame)
         return torch.cat((places, ahead.flip(-1)), dim=-1)
+
+    @cached_property
+    def rays(self) -> Tensor:
+        """(W, A, 64) [m] free ways of the robots, from straight ahead to the left and around."""
+        problem = self.navigate.problem
+        return look_around(self.state, ray_directions(self.state), problem.shapes, problem.arena)
 
     @cached_property
     def is_obstacle(self) -> Tensor:

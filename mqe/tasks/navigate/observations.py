@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mqe.extensions import Registry
+from mqe.tasks.navigate.rays import NUM_RAYS
 from mqe.tasks.terms import ObservationTerm
 
 if TYPE_CHECKING:
@@ -62,6 +63,15 @@ STATE: Registry[ObservationTerm] = Registry(
             "m, 1",
             mirror_signs=_obstacle_signs,
         ),
+        "rays": ObservationTerm(
+            "free ways of each robot in 64 directions, from straight ahead to the left and around",
+            lambda m: m.rays,
+            "m",
+            numbers=tuple(f"ray{k}" for k in range(NUM_RAYS)),
+            mirror_signs=(1.0,) * NUM_RAYS,
+            mirror_index=(0, *reversed(range(1, NUM_RAYS))),
+            over="robots",
+        ),
         # The reference's, in world coordinates from the middle of the arena's wall at low x.
         "robots_in_arena": ObservationTerm(
             "places of the robots in the arena",
@@ -99,9 +109,11 @@ STATE: Registry[ObservationTerm] = Registry(
     },
 )
 
-# What ``task.observation`` means: the terms that the agent and the critic observe.
+_ON_A_MAP = ("planned_distance", "cost_to_go", "goal", "object", "robots", "obstacles")
+# What ``task.observation`` means: the terms that the agent observes.
 OBSERVED = {
-    "default": ("planned_distance", "cost_to_go", "goal", "object", "robots", "obstacles"),
+    "default": _ON_A_MAP,
+    "rays": ("planned_distance", "goal", "object", "robots", "rays"),
     "reference": (
         "robots_in_arena",
         "robots_rpy",
@@ -112,6 +124,9 @@ OBSERVED = {
         "planned_in_arena",
     ),
 }
+
+# Likewise those of the critic, which knows the map.
+IN_STATE = OBSERVED | {"rays": _ON_A_MAP}
 
 
 def _of_one_agent(term: ObservationTerm) -> ObservationTerm:

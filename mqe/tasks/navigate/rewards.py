@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mqe.config import ConfigError
 from mqe.extensions import Registry
+from mqe.tasks.navigate.maps.arena_map import MOST_OBSTACLES
 from mqe.tasks.terms import RewardTerm
 from mqe.world.geometry import length
 
@@ -79,25 +80,41 @@ PRESETS: dict[str, dict[str, float]] = {
         "trajectory": 0.5,
     },
 }
-# Terms that a policy which never comes to the goal may be given at every control step, each at most
-# 1. Progress is none of these: over an episode its sum is the difference of two costs-to-go, and a
-# policy that comes to the goal has all of it.
-PAID_FOR_WAITING = (
-    "object_contact",
-    "robot_contact",
-    "time",
-    "target",
-    "obstacle_nearness",
-    "trajectory",
-)
+# Terms that a policy which never comes to the goal may be given at every control step, and the most
+# that each can be. Progress is none of these: over an episode its sum is the difference of two
+# costs-to-go, and a policy that comes to the goal has all of it.
+PAID_FOR_WAITING = {
+    "object_contact": 1.0,
+    "robot_contact": 1.0,
+    "time": 1.0,
+    "target": 1.0,
+    "obstacle_nearness": float(MOST_OBSTACLES),
+    "trajectory": 1.0,
+}
 
 
 def pay_for_waiting(weights: Mapping[str, float], num_steps: int) -> float:
     """Return the most that a policy which never finishes can collect in ``num_steps`` control
     steps. Terms of a user's own do not count.
     """
-    positive = [max(0.0, weights.get(name, 0.0)) for name in PAID_FOR_WAITING]
+    positive = [most * max(0.0, weights.get(name, 0.0)) for name, most in PAID_FOR_WAITING.items()]
     return max(num_steps * sum(positive), weights.get("failure", 0.0))
+
+
+def check_failing(weights: Mapping[str, float], num_steps: int) -> None:
+    """Raise ConfigError for weights with which a failure at once can pay more than finishing at
+    the last of ``num_steps`` control steps; progress does not count.
+    """
+    time = num_steps * weights.get("time", 0.0)
+    finishing = weights.get("success", 0.0) + time
+    failing = weights.get("failure", 0.0)
+    if time < 0.0 and finishing <= failing:
+        raise ConfigError(
+            f"task.weights: failing at once may pay {failing:g}, and finishing after {num_steps} "
+            f"control steps {finishing:g} (success={weights.get('success', 0.0):g}, "
+            f"time={weights['time']:g} each); lower task.weights.failure below {finishing:g}, or "
+            "raise time or success"
+        )
 
 
 def check_waiting(weights: Mapping[str, float], num_steps: int) -> None:

@@ -21,14 +21,14 @@ from mqe.tasks.navigate.maps.families import FAMILIES
 from mqe.tasks.navigate.maps.files import SUFFIXES
 from mqe.tasks.navigate.maps.table import MapTable
 from mqe.tasks.navigate.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASURES, METRICS
-from mqe.tasks.navigate.observations import OBSERVATIONS, OBSERVED, STATE
+from mqe.tasks.navigate.observations import IN_STATE, OBSERVATIONS, OBSERVED, STATE
 from mqe.tasks.navigate.planners.followers import Follower
 from mqe.tasks.navigate.planners.registry import PLANNERS
-from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_waiting
+from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_failing, check_waiting
 from mqe.tasks.navigate.terminations import DEFAULT_TERMINATIONS, TERMINATIONS
 from mqe.tasks.push.layouts import PushLayouts
 from mqe.tasks.task import Outcome, TaskFeatures, TermTask
-from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms, merged_weights
+from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms, chosen_weights
 from mqe.tasks.terms import Memory, Terminated, TermRegistry, Worlds
 from mqe.vec_env import Mirror, MirrorImage
 from mqe.world.collapse import CollapseTimers
@@ -96,7 +96,8 @@ class NavigateCfg(TermCfg):
     rewards: str = option("default", "reward preset", choices=tuple(PRESETS))
     observation: str = option(
         "default",
-        "coordinates of observations: the plan's frame, or the reference's world coordinates",
+        "observations of the agent: in the plan's frame; the same with 64 rays a robot in place of "
+        "the map; or the reference's in world coordinates",
         choices=tuple(OBSERVED),
     )
     actions: str = option(
@@ -123,6 +124,8 @@ class NavigateCfg(TermCfg):
             )
         if self.rewards != "reference":  # which is there to compare with, faults and all
             check_waiting(self.all_weights(), steps)
+            if self.failures_end:
+                check_failing(self.all_weights(), steps)
 
     def preset_weights(self) -> dict[str, float]:
         """Return the weights of the reward preset."""
@@ -130,7 +133,7 @@ class NavigateCfg(TermCfg):
 
     def all_weights(self) -> dict[str, float]:
         """Return the weights of all terms that are not 0."""
-        return merged_weights(REWARDS, self.preset_weights(), self.weights)
+        return chosen_weights(REWARDS, self)
 
 
 def row_behind(count: int, reach: float, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -180,8 +183,6 @@ class NavigateTask(TermTask):
         self._layouts = layouts
         self._maps = maps
         self._shortest = shortest
-        self._follower: Follower
-        self.use_planner(cfg.planner)
 
         worlds = Worlds(num_envs, 1, device, cfg)
         kept = Memory(worlds)
@@ -201,12 +202,17 @@ class NavigateTask(TermTask):
         num_obstacles = len(constants.half_size)
         empty = SceneState.zeros(1, len(robots), True, device, num_obstacles)
         scene = self.scene_features(empty, plan[:1])
-        observed = OBSERVED[cfg.observation]
         default = DefaultTerms(
-            observed, observed, DEFAULT_TERMINATIONS, DEFAULT_MEASURES, DEFAULT_METRICS
+            OBSERVED[cfg.observation],
+            IN_STATE[cfg.observation],
+            DEFAULT_TERMINATIONS,
+            DEFAULT_MEASURES,
+            DEFAULT_METRICS,
         )
         terms = build_terms(NAVIGATE_TERMS, default, cfg, worlds, scene)
         super().__init__(terms, worlds, kept, plan)
+        self._follower: Follower
+        self.use_planner(cfg.planner)
         action = Mirror.of(range(2), (1.0, -1.0), torch.device(device))
         self.mirror: MirrorImage | None = self.mirror_image(action)
 
@@ -214,6 +220,7 @@ class NavigateTask(TermTask):
         """Plan with the planner of this name from the next decision on."""
         planner = PLANNERS.find(name, "task.planner")
         self._follower = planner.follow(self.constants.problem, self.cfg.look_ahead)
+        self._follower.remember(self._kept)
 
     def layout(self, episode: Tensor) -> Layout:
         """Return the start of episode number ``episode`` (N,) on its map."""
@@ -274,7 +281,8 @@ class NavigateTask(TermTask):
         goal = self._maps.goal[index]
         way = [self._plan.planned[world : world + 1]]
         while len(way) < _LONGEST_WAY and bool(length(goal - way[-1]) > _NEAR_GOAL):
-            way.append(self._follower.subgoal(way[-1], index))
+            places = way[-1].expand(len(self._map_index), -1)
+            way.append(self._follower.subgoal(places, self._map_index)[world : world + 1])
         return torch.cat(way)
 
     @property
@@ -330,6 +338,7 @@ class NavigateTask(TermTask):
         outcome = super().evaluate(state, prev)
         if self._age == self.decision_period:
             self._age = 0
+            self._follower.see(state)
             self._update_plan(state.object_pos[:, :2])
         return outcome
 

@@ -171,6 +171,18 @@ def corridor(rng: random.Random, room: Room) -> ArenaMap:
     return ArenaMap((2.0 * half, 10.0), start, goal, tuple(walls))
 
 
+def beside(rng: random.Random, room: Room) -> ArenaMap:
+    """Return 12 x 10 m, or more for large objects, with a wall beside the object for 6 m."""
+    half = max(6.0, room.spawn + room.reach + 3.2)
+    side = rng.choice((-1.0, 1.0))
+    start = (-half + room.spawn, 0.0)
+    shape = ObstacleCfg("box", (6.0, THICKNESS, HEIGHT))
+    gap = room.reach + rng.uniform(0.12, 0.4)
+    wall = Placed(shape, start[0] + 2.0, side * (gap + THICKNESS / 2))
+    goal = (half - room.reach - ROBOT_ROOM, rng.uniform(-3.0, 3.0))
+    return ArenaMap((2.0 * half, 10.0), start, goal, (wall,), 0.0, "behind")
+
+
 def forest(rng: random.Random, room: Room) -> ArenaMap:
     """Return 16 x 12 m with sixteen posts, or with four between which a large object has room."""
     least = 2.0 * room.reach + ROBOT_ROOM + 0.3
@@ -195,5 +207,5 @@ def forest(rng: random.Random, room: Room) -> ArenaMap:
     return _tried(draw, "forest")
 
 
-for _family in (open_arena, reference, scattered, doors, u_turn, gate, corridor, forest):
+for _family in (open_arena, reference, scattered, doors, u_turn, gate, corridor, beside, forest):
     FAMILIES.register(_family.__name__, _family)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mqe.tasks.navigate.maps.arena_map import ArenaMap
+from mqe.world.geometry import axes_along, in_frame
 from mqe.world.obstacles import PARKED_BELOW, PARKED_HEIGHT, ObstacleCfg
 
 
@@ -58,6 +59,9 @@ class ObstacleShapes:
         half_sizes = [slot.half_size for slot in slots]
         self.half_size = torch.tensor(half_sizes, device=device).view(-1, 2)  # (K, 2) [m]
         self._is_post = [slot.shape == "post" for slot in slots]
+        is_post = torch.tensor(self._is_post, dtype=torch.bool)
+        self._boxes = (~is_post).nonzero().flatten().to(device)
+        self._posts = is_post.nonzero().flatten().to(device)
 
     def clearance(self, points: Tensor, pos: Tensor, yaw: Tensor) -> Tensor:
         """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to the nearest of the
@@ -79,3 +83,50 @@ class ObstacleShapes:
             is_parked = pos[:, k, 2:] < PARKED_BELOW
             nearest = torch.minimum(nearest, distance.masked_fill(is_parked, 100.0))
         return nearest
+
+    def cast(self, origin: Tensor, ray: Tensor, pos: Tensor, ahead: Tensor) -> Tensor:
+        """Return the distance (M, P) [m] from ``origin`` (M, P, 2) along unit vectors ``ray`` (M,
+        P, 2) to the first of the obstacles at ``pos`` (M, K, 3), whose own x axes are ``ahead``
+        (M, K, 2); 0 inside, infinite without any.
+        """
+        offset = pos[:, None, :, :2] - origin.unsqueeze(2)  # (M, P, K, 2)
+        ray = ray.unsqueeze(2)
+        ahead = ahead.unsqueeze(1)
+        nearest = torch.full_like(origin[..., 0], math.inf)
+        for along, slots in ((_along_box, self._boxes), (_along_post, self._posts)):
+            if len(slots) > 0:
+                distance = along(
+                    offset[:, :, slots], ray, ahead[:, :, slots], self.half_size[slots]
+                )
+                is_parked = pos[:, None, slots, 2] < PARKED_BELOW
+                distance = distance.masked_fill(is_parked, math.inf)
+                nearest = torch.minimum(nearest, distance.amin(dim=2))
+        return nearest
+
+
+def _along_box(offset: Tensor, ray: Tensor, ahead: Tensor, half_size: Tensor) -> Tensor:
+    """Return the distance (...) [m] along ``ray`` (..., 2) to boxes whose middles are at ``offset``
+    (..., 2) and whose x axes are ``ahead`` (..., 2).
+    """
+    axes = axes_along(ahead)
+    to_middle = in_frame(offset, axes)
+    along = in_frame(ray, axes)
+    along = torch.where(along.abs() < 1e-9, 1e-9, along)
+    # Where the ray meets the lines of opposite sides.
+    one = (to_middle - half_size) / along
+    other = (to_middle + half_size) / along
+    enters = torch.minimum(one, other).amax(dim=-1).clamp(min=0.0)
+    leaves = torch.maximum(one, other).amin(dim=-1)
+    return enters.masked_fill(leaves < enters, math.inf)
+
+
+def _along_post(offset: Tensor, ray: Tensor, ahead: Tensor, half_size: Tensor) -> Tensor:
+    """Return the distance (...) [m] along ``ray`` (..., 2) to posts of radius ``half_size`` (K, 2)
+    at ``offset`` (..., 2).
+    """
+    radius = half_size[:, 0]
+    nearest = (offset * ray).sum(dim=-1)
+    beside = offset.square().sum(dim=-1) - nearest.square()
+    half_chord = (radius.square() - beside).clamp(min=0.0).sqrt()
+    misses = (beside > radius.square()) | (nearest + half_chord < 0.0)
+    return (nearest - half_chord).clamp(min=0.0).masked_fill(misses, math.inf)

@@ -7,12 +7,14 @@ costly up to the point and from there to the goal; the other follows way-points.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
 
 from mqe.tasks.navigate.planners.problem import Problem, room_cost
+from mqe.tasks.terms import Memory
+from mqe.world.state import SceneState
 
 NUM_BEARINGS = 32  # in which the planner ``field`` looks
 NUM_RADII = 8  # points that it looks at on each
@@ -21,23 +23,30 @@ FAR_BONUS = 0.1  # [1/m] by which it prefers a further point
 NUM_SAMPLES = 128  # points of a path, evenly spaced, that is followed
 
 
-class Follower(Protocol):
+class Follower(ABC):
     """What a planner found for every map."""
 
+    @abstractmethod
     def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2) [m] of objects at ``place`` (N, 2) on maps ``index`` (N,)."""
-        ...
+
+    def remember(self, memory: Memory) -> None:  # noqa: B027 - most planners know the map
+        """Allocate what is kept from one decision to the next; called before the first."""
+
+    def see(self, state: SceneState) -> None:  # noqa: B027
+        """Take in what robots see at the end of a decision."""
 
 
-class FieldFollower:
+class FieldFollower(Follower):
     """Descends the cost-to-go by straight looks ahead."""
 
     def __init__(self, problem: Problem, look_ahead: float) -> None:
         """Look up to ``look_ahead`` [m] ahead on the maps of ``problem``."""
         device = problem.maps.goal.device
         self._grid = problem.grid
-        self._maps = torch.stack((problem.cost, problem.value), dim=1)  # (L, 2, H, W)
-        self._problem = problem
+        self._reach = problem.reach
+        # (L, 3, H, W) distance to obstacles, cost of a metre, cost-to-go
+        self._maps = torch.stack((problem.distance, problem.cost, problem.value), dim=1)
         self._goal = problem.maps.goal
         self._look_ahead = look_ahead
         angles = torch.arange(NUM_BEARINGS, device=device) * (2.0 * math.pi / NUM_BEARINGS)
@@ -46,7 +55,13 @@ class FieldFollower:
 
     def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2)."""
-        to_goal = self._goal[index] - place
+        return self.descend(place, self._goal[index], self._maps[index])
+
+    def descend(self, place: Tensor, goal: Tensor, maps: Tensor) -> Tensor:
+        """Return the sub-goals (N, 2) of objects at ``place`` (N, 2), with ``maps`` (N, 3, H, W) of
+        distance, cost and cost-to-go.
+        """
+        to_goal = goal - place
         distance = to_goal.norm(dim=-1, keepdim=True).clamp(min=1e-6)
         to_goal = to_goal / distance
         bearings = self._bearings.expand(len(place), -1, -1)
@@ -55,15 +70,15 @@ class FieldFollower:
         reach[:, -1:] = distance.clamp(max=self._look_ahead)
         radius = reach.unsqueeze(-1) * self._shares  # (N, D + 1, R)
         points = place.view(-1, 1, 1, 2) + radius.unsqueeze(-1) * bearings.unsqueeze(2)
-        sampled = self._grid.sample(self._maps[index], points.flatten(1, 2))
+        sampled = self._grid.sample(maps[:, 1:], points.flatten(1, 2))
         cost, value = sampled.unflatten(2, radius.shape[1:]).unbind(dim=1)
         step = reach.unsqueeze(-1) / len(self._shares)
         room = room_cost(
             self._grid,
-            self._problem.distance[index],
+            maps[:, 0],
             place.unsqueeze(1),
             bearings,
-            self._problem.reach,
+            self._reach,
         )
         total = (cost * step).cumsum(dim=-1) + value - FAR_BONUS * radius
         best = (total.amin(dim=-1) + room[..., 0]).argmin(dim=1)
@@ -74,7 +89,7 @@ class FieldFollower:
         return place + torch.maximum(chosen, nearest).unsqueeze(-1) * bearings[row, best]
 
 
-class GoalFollower:
+class GoalFollower(Follower):
     """Leads to the goal itself, however far it is."""
 
     def __init__(self, problem: Problem, look_ahead: float) -> None:
@@ -86,7 +101,7 @@ class GoalFollower:
         return self._goal[index]
 
 
-class WaypointFollower:
+class WaypointFollower(Follower):
     """Follows a path: the sub-goal is the point a little further on than the nearest one."""
 
     def __init__(self, waypoints: Tensor, look_ahead: float) -> None:

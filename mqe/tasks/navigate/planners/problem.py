@@ -59,15 +59,26 @@ def solve_problem(
     solver = CostToGo(grid, device)
     points = grid.centers.flatten(0, 1)
     clearance = clearance_of(arena, shapes, points, maps).unflatten(1, (grid.height, grid.width))
-    cost = cost_of(clearance, reach)
-    directed = room_cost(grid, clearance, points, solver.directions, reach)
-    directed = directed.unflatten(2, (grid.height, grid.width))
-    value = solver.solve(cost, maps.goal, directed)
+    cost, value = solve_field(solver, clearance, maps.goal, reach)
     is_blocked = clearance < reach + MARGIN
     lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), maps.goal)
     index = torch.arange(len(maps.goal), device=device)
     shortest = grid.look_up(lengths, index, maps.start)
     return Problem(arena, reach, maps, shapes, grid, clearance, cost, value), shortest
+
+
+def solve_field(
+    solver: CostToGo, clearance: Tensor, goal: Tensor, reach: float
+) -> tuple[Tensor, Tensor]:
+    """Return the cost of a metre and the cost-to-go to ``goal`` (M, 2), (M, H, W) each, of an
+    object on maps with ``clearance`` (M, H, W) [m].
+    """
+    grid = solver.grid
+    cost = cost_of(clearance, reach)
+    points = grid.centers.flatten(0, 1)
+    directed = room_cost(grid, clearance, points, solver.directions, reach)
+    directed = directed.unflatten(2, (grid.height, grid.width))
+    return cost, solver.solve(cost, goal, directed)
 
 
 def cost_of(clearance: Tensor, reach: float) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mqe.extensions import Registry
 from mqe.tasks.navigate.planners.baselines import rrt, spline, straight_line
+from mqe.tasks.navigate.planners.explorer import Explorer
 from mqe.tasks.navigate.planners.followers import (
     FieldFollower,
     Follower,
@@ -44,6 +45,10 @@ def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
 
 PLANNERS: Registry[Planner] = Registry("planner")
 PLANNERS.register("field", Planner(FieldFollower, "descent of the cost-to-go"))
+PLANNERS.register(
+    "explore",
+    Planner(Explorer, "field without a map: obstacles are those that the robots' rays have met"),
+)
 PLANNERS.register("goal", Planner(GoalFollower, "the goal itself: no high level, a baseline"))
 PLANNERS.register(
     "straight_line", waypoint_planner(straight_line, "straight line to the goal, a baseline")

@@ -38,7 +38,7 @@ def test_an_action_shifts_the_planned_sub_goal():
     ahead = torch.nn.functional.normalize(planned[1] - tensor([-2.8, 0.0]), dim=0)
     right = tensor([ahead[1], -ahead[0]])
     shifted = planned[1] + 0.5 * (ahead + right)
-    torch.testing.assert_close(subgoal[0], planned[0])
+    assert torch.equal(subgoal[0], planned[0])  # no shift: the planner, to the bit
     torch.testing.assert_close(subgoal[1], shifted)
     marker = task.moved_props()
     assert marker.shape == (2, 4, 3)
@@ -47,6 +47,21 @@ def test_an_action_shifts_the_planned_sub_goal():
     task.targets(state)
     torch.testing.assert_close(subgoal[1], shifted)
     assert task.moved_props() is None
+
+
+def test_a_mirrored_action_in_a_mirrored_world_leads_to_the_mirrored_sub_goal():
+    task = navigate_setup(2).task
+    task.layout(torch.zeros(2, dtype=torch.int64))
+    task.begin(torch.ones(2, dtype=torch.bool))
+    state = SceneState.zeros(2, 2, True, num_obstacles=3)
+    state.object_pos[:, :2] = tensor([[-2.0, 1.0], [-2.0, -1.0]])
+    task._update_plan(state.object_pos[:, :2])
+    action = tensor([[0.4, -0.7]])
+    task.command(torch.stack((action, task.mirror.action(action))))
+    task.targets(state)
+    first, second = task._plan.subgoal
+    assert (first - task._plan.planned[0]).norm() == pytest.approx(0.75 * math.hypot(0.4, 0.7))
+    torch.testing.assert_close(second, first * tensor([1.0, -1.0]), atol=1e-4, rtol=0.0)
 
 
 @pytest.mark.parametrize("planner", ["field", "straight_line", "spline"])
@@ -174,10 +189,23 @@ def test_waiting_must_not_pay_more_than_finishing():
     check_waiting({"success": 20.0, "time": 0.003}, 6000)
     with pytest.raises(ConfigError, match=r"up to 18 in 6000 control steps \(time=0.003\)"):
         NavigateCfg(weights={"time": 0.003})
+    # 64 obstacles may be near.
+    with pytest.raises(ConfigError, match="may pay up to 38.4 in 6000 control steps"):
+        NavigateCfg(weights={"obstacle_nearness": 0.0001})
     with pytest.raises(ConfigError, match="pays for going away"):
         NavigateCfg(weights={"progress": -1.0})
     with pytest.raises(ConfigError, match="no term asks for the goal"):
         NavigateCfg(weights={"progress": 0.0, "success": 0.0})
+
+
+def test_failing_at_once_must_not_pay_more_than_finishing_late():
+    NavigateCfg(weights={"time": -0.003})
+    with pytest.raises(ConfigError, match="failing at once may pay -10, and finishing after 6000 "):
+        NavigateCfg(weights={"time": -0.004})
+    with pytest.raises(ConfigError, match=r"control steps -14 \(success=10, time=-0.004 each\)"):
+        NavigateCfg(weights={"time": -0.004})
+    NavigateCfg(weights={"time": -0.004}, failures_end=False)
+    NavigateCfg(weights={"failure": -50.0, "time": -0.004})
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from mqe.tasks.navigate.planners import baselines
 from mqe.tasks.navigate.planners.followers import NEAREST, FieldFollower, WaypointFollower
 from mqe.tasks.navigate.planners.problem import Problem, room_cost, solve_problem
 from mqe.tasks.navigate.planners.registry import PLANNERS
+from mqe.tasks.terms import Memory, Worlds
 from mqe.world.obstacles import ObstacleCfg
 from tests.support.navigating import navigate_setup
 from tests.support.registries import restored_registries
@@ -125,6 +126,7 @@ def test_the_references_tree_keeps_its_nodes_clear_of_middles_only():
 @pytest.mark.parametrize("name", PLANNERS)
 def test_every_planner_leads_from_anywhere(name, problem):
     follower = PLANNERS[name].follow(problem, 2.0)
+    follower.remember(Memory(Worlds(6, 1)))
     places = problem.maps.start.repeat(3, 1) + torch.rand(6, 2)
     found = follower.subgoal(places, tensor([0, 1]).repeat(3))
     assert found.shape == (6, 2)
