@@ -12,7 +12,9 @@ in turn; a second
 line gives its times and a third how many times faster the update is and how far the weights are
 apart after the same
 first update: with the rows in upstream's order, as timed, and upstream's from its own with rows in
-another order.
+another order. On a CPU ``--products`` adds a line about the bound: the matrix products of an update
+are timed alone after every iteration, on the same threads; ``share`` is their processor time
+divided by the update's.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import resource
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +38,7 @@ from typing import Any
 import torch
 from measuring import say, seconds
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.on_policy import OnPolicy
@@ -133,6 +137,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--allocator", default="kept", choices=("kept", "default"))
+    parser.add_argument("--products", action="store_true", help="time the matrix products alone")
     args = parser.parse_args(argv)
     if args.allocator == "kept" and not keep_freed_memory():
         say("freed memory is not kept: there is no glibc, or MALLOC_... or GLIBC_TUNABLES is set")
@@ -142,15 +147,20 @@ def main(argv: list[str] | None = None) -> int:
     upstream = None
     if args.harl:
         upstream = _upstream(args)
-    laps: dict[str, list[dict[str, float]]] = {"mapush": [], "harl": []}
+    products = _products_of(ours) if args.products else None
+    laps: dict[str, list[dict[str, float]]] = {"mapush": [], "harl": [], "products": []}
     for _ in range(args.iterations):
         laps["mapush"].append(_time_ours(ours))
+        if products is not None:
+            laps["products"].append(_laps(torch.device("cpu"), {"products_s": products.run}))
         if upstream is not None:
             laps["harl"].append(_time_upstream(upstream))
     _write(_summary("mapush", laps["mapush"], args))
     if upstream is not None:
         _write(_summary("harl", laps["harl"], args))
         _write(_comparison(laps, args))
+    if products is not None:
+        _write(_bound(products, laps))
     return 0
 
 
@@ -234,7 +244,13 @@ def _time_upstream(runner: Any) -> dict[str, float]:
 
 def _laps(device: torch.device, parts: dict[str, Callable[[], Any]]) -> dict[str, float]:
     before = resource.getrusage(resource.RUSAGE_SELF)
-    laps = {name: seconds(device, part) for name, part in parts.items()}
+    laps = {}
+    update_cpu_s = 0.0
+    for name, part in parts.items():
+        start_s = time.process_time()
+        laps[name] = seconds(device, part)
+        if name != "collect_s":
+            update_cpu_s += time.process_time() - start_s
     after = resource.getrusage(resource.RUSAGE_SELF)
     wall = sum(laps.values())
     system_s = after.ru_stime - before.ru_stime
@@ -243,8 +259,74 @@ def _laps(device: torch.device, parts: dict[str, Callable[[], Any]]) -> dict[str
     return (
         {"iteration_s": wall}
         | laps
-        | {"cpus_used": cpus_used, "system_s": system_s, "page_faults": page_faults}
+        | {"update_cpu_s": update_cpu_s, "cpus_used": cpus_used}
+        | {"system_s": system_s, "page_faults": page_faults}
     )
+
+
+class Products(TorchDispatchMode):
+    """Records matrix products while it is entered, and repeats them alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Calls of an operation by its tensors' sizes and strides, and the tensors.
+        self._calls: Counter[tuple[Any, ...]] = Counter()
+        self._inputs: dict[tuple[Any, ...], list[Tensor]] = {}
+        self.flops = 0
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if operation.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm):
+            rows, columns = args[-2:]
+            self.flops += 2 * rows.shape[0] * rows.shape[1] * columns.shape[1]
+            key = (operation, *((x.shape, x.stride()) for x in args))
+            self._calls[key] += 1
+            if key not in self._inputs:
+                self._inputs[key] = [_like(x) for x in args]
+        return operation(*args, **(kwargs or {}))
+
+    @property
+    def num_calls(self) -> int:
+        """Number of products."""
+        return sum(self._calls.values())
+
+    @torch.no_grad()
+    def run(self) -> None:
+        """Compute all products."""
+        for key, count in self._calls.items():
+            inputs = self._inputs[key]
+            for _ in range(count):
+                key[0](*inputs)
+
+
+def _like(x: Tensor) -> Tensor:
+    """Return random numbers with the size and the strides of ``x``."""
+    return torch.empty_strided(x.shape, x.stride()).normal_()
+
+
+def _products_of(runner: Runner) -> Products:
+    """Return the products of an update, which is taken."""
+    runner.collect()
+    products = Products()
+    with products:
+        runner.update()
+    return products
+
+
+def _bound(products: Products, laps: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+    """Compare the processor times of updates and of their products alone, pair by pair."""
+    pairs = list(zip(laps["products"], laps["mapush"], strict=True))[1:]
+    cpu_s = statistics.median(own["update_cpu_s"] for own, _ in pairs)
+    shares = [own["update_cpu_s"] / ours["update_cpu_s"] for own, ours in pairs]
+    return {
+        "products": products.num_calls,
+        "gflop": round(products.flops / 1e9, 2),
+        "products_cpu_s": round(cpu_s, 4),
+        "gflop_per_cpu_s": round(products.flops / 1e9 / cpu_s, 1),
+        "share": round(statistics.median(shares), 3),
+        "shares": [round(share, 3) for share in sorted(shares)],
+    }
 
 
 def _summary(

@@ -113,11 +113,22 @@ class Hasac(OffPolicy):
         return make_actors(make, self.spec, is_shared=self.cfg.share_param)
 
     def explore(self, obs: Tensor) -> Tensor:
-        return self.stacked([self.decide(i, obs)[0] for i in range(self.num_agents)])
+        return self.stacked(self.decide_all(obs)[0])
 
     def decide(self, agent: int, obs: Tensor) -> tuple[Tensor, Tensor]:
         actor: SquashedActor = self.actors[agent]
         return actor.sample(self.own_obs(agent, obs), self.noise(len(obs), actor.action_size))
+
+    def decide_all(self, obs: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Return every agent's actions (B, U) and log probabilities (B,); a shared actor decides
+        for all agents in one pass.
+        """
+        if not self.cfg.share_param:
+            return super().decide_all(obs)
+        actor: SquashedActor = self.actors[0]
+        noise = [self.noise(len(obs), actor.action_size) for _ in self.actors]
+        actions, log_probs = actor.sample(obs[..., : actor.obs_size], torch.stack(noise, dim=1))
+        return list(actions.unbind(1)), list(log_probs.unbind(1))
 
     # Learning
 
@@ -127,8 +138,7 @@ class Hasac(OffPolicy):
         return torch.exp(self.temperatures.log_alpha.detach())
 
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        decisions = [self.decide(i, obs) for i in range(self.num_agents)]
-        actions, log_probs = zip(*decisions, strict=True)
+        actions, log_probs = self.decide_all(obs)
         alpha = self.formulas.critic_temperatures(self.alpha, self.num_agents)
         entropies = -torch.stack(log_probs, dim=-1) * alpha
         if self.spec.presence is not None:

@@ -161,6 +161,12 @@ class OffPolicy(ABC):
         The latter are None if actions are deterministic.
         """
 
+    def decide_all(self, obs: Tensor) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Return what ``decide`` returns for every agent."""
+        decisions = [self.decide(i, obs) for i in range(self.num_agents)]
+        actions, log_probs = zip(*decisions, strict=True)
+        return list(actions), list(log_probs)
+
     @abstractmethod
     def actor_loss(
         self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None
@@ -385,7 +391,7 @@ class OffPolicy(ABC):
         newest: list[Tensor] = []
         if cfg.is_sequential:
             with torch.no_grad():
-                newest = [self.decide(i, batch.obs)[0] for i in range(self.num_agents)]
+                newest, _ = self.decide_all(batch.obs)
 
         log_probs: list[Tensor | None] = [None] * self.num_agents
         for turn, agent in enumerate(order):

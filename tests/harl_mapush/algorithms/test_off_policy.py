@@ -73,6 +73,18 @@ def test_actions_are_random_before_the_first_update_and_never_where_they_are_det
     assert torch.equal(team.act(env.seen, deterministic=True).actions, means)  # type: ignore[attr-defined]
 
 
+def test_a_shared_actor_decides_for_all_agents_at_once_as_for_one_after_another():
+    env = ToyEnv(8, 3)
+    team, _ = make("hasac", env, **SMALL | {"share_param": True})
+    start = team.generator.get_state()
+    together = team.decide_all(env.seen)  # type: ignore[attr-defined]
+    team.generator.set_state(start)
+    for agent, (actions, log_probs) in enumerate(zip(*together, strict=True)):
+        own, own_log_probs = team.decide(agent, env.seen)  # type: ignore[attr-defined]
+        torch.testing.assert_close(actions, own)
+        torch.testing.assert_close(log_probs, own_log_probs)
+
+
 def test_noise_differs_from_world_to_world():
     env = ToyEnv(2)
     team, experience = make("hatd3", env, **SMALL | {"exploration_noise": (0.0, 0.5)})
