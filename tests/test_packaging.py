@@ -94,6 +94,7 @@ def test_what_is_installed_holds_configurations_assets_and_types(tmp_path: Path)
     assert wanted <= installed
     assert {
         "harl_mapush/configs/laptop.yaml",
+        "harl_mapush/configs/openrl/ppo.yaml",
         "mqe/py.typed",
         "harl_mapush/py.typed",
         "mapush/py.typed",

@@ -18,9 +18,7 @@ class Usage(NamedTuple):
     """The use of a GPU by all processes."""
 
     memory: int  # bytes
-    utilisation: (
-        float  # share of the driver's last sampling period with a running kernel, in [0, 1]
-    )
+    utilisation: float  # share of the driver's last period with a running kernel, in [0, 1]
 
 
 class GpuUsage(Callback):

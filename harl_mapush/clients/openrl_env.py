@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from harl_mapush.clients.harl.harl_env import box
 from harl_mapush.interop.openrl_format import ACTION_FACTOR
+from harl_mapush.runner import RewardSums
 from mqe.vec_env import TimeStep, VecEnv
 
 Array = NDArray[np.float32]
@@ -51,6 +52,7 @@ class OpenRLEnv:
         # One object each for all worlds: OpenRL reads infos and never writes them.
         self._infos = np.array([{}, {"bad_transition": [True] * env.num_agents}], dtype=object)
         # Of all decisions since the last rollout.
+        self._terms = RewardSums(env)
         self._rewards = torch.zeros((), dtype=torch.float64, device=env.device)
         self._num_decisions = 0
 
@@ -72,6 +74,7 @@ class OpenRLEnv:
         step: TimeStep = self.env.step(ACTION_FACTOR * given)  # which it clips to [-1, 1]
         self._rewards += step.reward.mean()
         self._num_decisions += 1
+        self._terms.add(step)
         is_done = step.done.cpu().numpy()
         is_bad = step.was_cut_off.cpu().numpy()
         infos = self._infos[is_bad.astype(np.intp)].tolist()
@@ -83,14 +86,17 @@ class OpenRLEnv:
         return self._array(step.obs), self._array(step.reward.unsqueeze(2)), dones, infos
 
     def batch_rewards(self, buffer: Any) -> dict[str, float]:
-        """Return what OpenRL logs of a rollout: mean reward a decision, and the statistics of
-        episodes.
+        """Return what OpenRL logs of a rollout: the mean reward a decision, each reward term's
+        mean an env step (``reward/<term>``), and the statistics of episodes.
         """
+        terms = {name: float(value) for name, value in self._terms.means().items()}
         metrics = {
             "average_step_reward": float(self._rewards) / max(self._num_decisions, 1),
+            **terms,
             **self.env.statistics(),
         }
         self._rewards.zero_()
+        self._terms = RewardSums(self.env)
         self._num_decisions = 0
         self.env.grow_buffers()
         if self._on_rollout is not None:

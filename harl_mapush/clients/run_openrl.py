@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -22,10 +23,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from harl_mapush import config
 from harl_mapush.clients.openrl_env import OpenRLEnv
-from harl_mapush.interop import openrl_files
+from harl_mapush.interop import openrl_files, openrl_format
 from harl_mapush.interop.mapush_tasks import reference_task
+from harl_mapush.interruption import SIGNALLED, Interruption
 from harl_mapush.process import keep_freed_memory
-from mqe.config import ConfigError, assignment, merge, unknown
+from mqe.config import ConfigError, assignment, dump_yaml, merge, to_dict, unknown
 from mqe.registry import make_env
 from mqe.world.objects import OBJECTS
 
@@ -64,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
+    argv = _with_own_file(argv)
     cfg = _parse(argv)
     given = {word.partition("=")[0] for word in argv}
     for flag in sorted(given & set(_IGNORED)):
@@ -81,57 +84,90 @@ def _main(argv: list[str]) -> int:
             f"{run.env.num_envs} environments and "
             f"{cfg.episode_length} steps; lower --episode_length or --num_envs"
         )
-    for key in [text for text in cfg.set or [] if text.startswith("task.")]:
-        sys.stdout.write(
-            "Note: mapush import openrl, which takes a policy for one of MAPush's task, knows "
-            f"nothing of {key}.\n"
-        )
     out = Path(cfg.out or Path("results", f"{datetime.now():%m-%d-%H-%M-%S}_{cfg.exp_name}"))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out {str(out)!r} exists; name a new folder")
     keep_freed_memory()
     env = make_env(run.env, run.sim, run.task, cfg.seed)
+    worlds = to_dict(run)
+    worlds = {"env": worlds["env"] | {"num_agents": env.num_agents}, "task": worlds["task"]}
     try:
-        _train(cfg, env, run.task.name, out, start)
+        return _train(cfg, env, worlds, out, start)
     finally:
         env.close()
-    return 0
 
 
 def _train(
-    cfg: Any, env: Any, name: str, out: Path, start: openrl_files.OpenRLModule | None
-) -> None:
+    cfg: Any,
+    env: Any,
+    worlds: Mapping[str, Any],
+    out: Path,
+    start: openrl_files.OpenRLModule | None,
+) -> int:
+    """Train, also until a signal asks for the end, and save; return the exit code."""
     # In this order: asked for first, the callback asks for what is only half imported.
     from openrl.modules.common import PPONet  # pyright: ignore[reportMissingImports]
     from openrl.runners.common import PPOAgent  # pyright: ignore[reportMissingImports]
     from openrl.utils.callbacks.checkpoint_callback import CheckpointCallback  # pyright: ignore[reportMissingImports]  # isort: skip
 
-    out.mkdir(parents=True, exist_ok=True)
     period = env.decision_period  # OpenRL counts decisions, we control steps
-    progress = _Progress(out, env.num_envs * cfg.episode_length * period, cfg.use_tensorboard)
-    wrapped = OpenRLEnv(env, name, progress.add)
+    progress = _Progress(out, env.num_envs * cfg.episode_length, period)
+    wrapped = OpenRLEnv(env, worlds["task"]["name"], progress.add)
     # What stays in the file of a checkpoint is plain numbers and text.
     cfg.config = cfg.set = None
     net = PPONet(wrapped, cfg=cfg, device=cfg.rl_device)
     agent = PPOAgent(net)
     if start is not None:
         _load(net.module.models, start)
+    _check_return(agent, worlds)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / openrl_format.WORLDS).write_text(dump_yaml(worlds), encoding="utf-8")
+    if cfg.use_tensorboard:
+        progress.write_curves()
+    interruption = Interruption()
 
     class Checkpoints(CheckpointCallback):
-        """Names folders by env steps."""
+        """Names folders by env steps, and ends the training after a signal."""
 
         def _checkpoint_path(self, checkpoint_type: str = "", extension: str = "") -> str:
             return str(out / "checkpoints" / f"rl_model_{self.num_time_steps * period}_steps")
 
+        def _on_step(self) -> bool:
+            return super()._on_step() and interruption.signal is None
+
     every = max(1, CHECKPOINT_EVERY // (env.num_envs * period))
     callback = Checkpoints(save_freq=every, save_path=str(out / "checkpoints"))
-    agent.train(total_time_steps=cfg.train_timesteps // period, logger=progress, callback=callback)
-    last = callback._checkpoint_path()
-    agent.save(last)
+    total = cfg.train_timesteps // period
+    with interruption:
+        agent.train(total_time_steps=total, logger=progress, callback=callback)
+        last = callback._checkpoint_path()
+        agent.save(last)
+    what_next = f"mapush import openrl {out} makes a run of ours of it"
+    if interruption.signal is None:
+        sys.stdout.write(f"Done; the last checkpoint is {last}. {what_next}.\n")
+        return 0
     sys.stdout.write(
-        f"Done; the last checkpoint is {last}. mapush import openrl {out} makes a run of ours of "
-        "it.\n"
+        f"Interrupted ({interruption.signal.name}); the last state is saved in {last}. "
+        f"--checkpoint {last} starts a run from its networks; {what_next}.\n"
     )
+    return SIGNALLED + interruption.signal
+
+
+def _check_return(agent: Any, worlds: Mapping[str, Any]) -> None:
+    """Raise ConfigError, before any training, for a team that could not be brought over."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / openrl_format.WORLDS).write_text(dump_yaml(worlds), encoding="utf-8")
+        module = Path(folder) / "checkpoints" / "rl_model_0_steps"
+        agent.save(str(module))
+        try:
+            openrl_format.convert(module / openrl_files.MODULE)
+        except ConfigError as error:
+            reason = str(error).partition(f"{openrl_files.MODULE}: ")[2]
+            raise ConfigError(
+                f"mapush could not take over what OpenRL would train ({reason}); it takes layers "
+                "of any number (layer_N) with ReLU (activation_id 1), without recurrence, "
+                "attention or normalised inputs"
+            ) from None
 
 
 class _Progress:
@@ -139,12 +175,17 @@ class _Progress:
     terminal.
     """
 
-    def __init__(self, folder: Path, steps_per_rollout: int, has_tensorboard: bool) -> None:
-        self._path = folder / PROGRESS
-        self._steps = steps_per_rollout
+    def __init__(self, folder: Path, decisions_per_rollout: int, decision_period: int) -> None:
+        self._folder = folder
+        self._period = decision_period
+        self._steps = decisions_per_rollout * decision_period
         self._start = time.monotonic()
         self._num_rollouts = 0
-        self._writer = SummaryWriter(str(folder / "logs")) if has_tensorboard else None
+        self._writer: SummaryWriter | None = None
+
+    def write_curves(self) -> None:
+        """Write curves for TensorBoard from now on."""
+        self._writer = SummaryWriter(str(self._folder / "logs"))
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Write the metrics of a rollout."""
@@ -154,21 +195,40 @@ class _Progress:
             "seconds": round(time.monotonic() - self._start, 2),
         }
         plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        with self._path.open("a", encoding="utf-8") as file:
+        with (self._folder / PROGRESS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line | plain) + "\n")
 
     def log_info(self, infos: Mapping[str, Any], step: int) -> None:
-        """Show what OpenRL asks to log."""
-        shown = (f"{name} {float(value):.4g}" for name, value in infos.items())
-        sys.stdout.write(f"{step} env steps: {', '.join(shown)}\n")
+        """Show what OpenRL asks to log after ``step`` decisions; NaN is no measurement yet."""
+        env_steps = step * self._period
+        known = {name: float(value) for name, value in infos.items() if math.isfinite(value)}
+        shown = (f"{name} {value:.4g}" for name, value in known.items())
+        sys.stdout.write(f"{env_steps} env steps: {', '.join(shown)}\n")
         if self._writer is not None:
-            for name, value in infos.items():
-                self._writer.add_scalar(name, float(value), step)
+            for name, value in known.items():
+                self._writer.add_scalar(name, value, env_steps)
             self._writer.flush()
         sys.stdout.flush()
 
     def info(self, message: str) -> None:
         """Ignore it: the lines above count env steps instead of rollouts."""
+
+
+def _with_own_file(argv: list[str]) -> list[str]:
+    """Return the arguments with our file in the place of MAPush's ``ppo.yaml``, if that is not
+    there, and say so.
+    """
+    given = [word.removeprefix("--config=") for word in argv]
+    for i, name in enumerate(given):
+        is_value = argv[i].startswith("--config=") or argv[max(i - 1, 0)] == "--config"
+        ours = config.openrl_file()
+        if is_value and Path(name).name == ours.name and not Path(name).exists():
+            sys.stdout.write(
+                f"Note: there is no {name}; instead {ours} has the settings of the published "
+                "policies.\n"
+            )
+            argv = [*argv[:i], argv[i].replace(name, str(ours)), *argv[i + 1 :]]
+    return argv
 
 
 def _parse(argv: list[str]) -> Any:

@@ -68,6 +68,11 @@ def load_suite(name: str) -> dict[str, Any]:
     return layer
 
 
+def openrl_file() -> Path:
+    """Return the path of the file of OpenRL's settings that ships with mapush."""
+    return _preset_folder() / "openrl" / "ppo.yaml"
+
+
 def _read_suite(path: Path) -> dict[str, Any]:
     return parse_yaml(path.read_text(encoding="utf-8"), str(path))
 

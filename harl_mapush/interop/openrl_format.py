@@ -2,10 +2,13 @@
 
 An import of this module registers the format.
 
-OpenRL's networks have no activation after the second layer, ours have one after each. Adding a
+OpenRL's networks have no activation after their last layer, ours have one after each. Adding a
 number to all inputs of a LayerNorm does not change its output. So a large enough bias keeps the
-second layer's output positive, where ReLU is the identity, and the function is the same. The last
-layer includes the trainer's factor of 0.5 on actions; the environment clips them.
+last layer's output positive, where ReLU is the identity, and the function is the same up to
+rounding. The head includes the trainer's factor of 0.5 on actions; the environment clips them.
+
+A run of OpenRL in worlds of this project has a file of their settings, ``worlds.yaml``. A policy
+without one was trained by MAPush, whose task and observations it has.
 """
 
 from __future__ import annotations
@@ -27,20 +30,15 @@ from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs.checkpoint import CONFIG as OUR_CONFIG
 from harl_mapush.runs.formats import FORMATS, Format
 from harl_mapush.runs.run_folder import CHECKPOINTS
-from mqe.config import ConfigError, build, to_dict
+from mqe.config import ConfigError, build, load_yaml, to_dict
 from mqe.vec_env import VecEnv
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import MAX_ROBOTS
 
 ACTION_FACTOR = 0.5  # MAPush's trainer halves the policy's output before it clips it to [-1, 1]
+WORLDS = "worlds.yaml"  # in a run's folder: the sections env and task of its worlds
 _ACTION_SIZE = 3
-_TRUNK = {  # OpenRL's layers to ours
-    "base.mlp.fc1.0": "base.mlp.fc.0",
-    "base.mlp.fc1.2": "base.mlp.fc.2",
-    "base.mlp.fc3.0": "base.mlp.fc.3",
-    "base.mlp.fc3.1": "base.mlp.fc.5",
-}
-_FIRST, _NORM, _SECOND = list(_TRUNK)[:3]
+_UNUSED = "base.mlp.fc_h."  # the template of the middle layers
 _MEAN = "act.action_out.fc_mean"
 _VALUE = "v_out"
 _LOG_STD = "act.action_out.logstd._bias"
@@ -75,23 +73,25 @@ class Imported(NamedTuple):
 def convert(path: Path, object_name: str | None = None) -> Imported:
     """Convert a ``module.pt`` to a checkpoint; raise ConfigError if it is no team of MAPush's."""
     module = read(path)
+    worlds = _worlds(path)
     try:
-        num_agents, hidden_size = _sizes(module)
-        actor = _trunk(module.policy) | _head(module.policy)
+        num_layers = _num_layers(module)
+        hidden_size, obs_size = module.policy["base.mlp.fc1.0.weight"].shape
+        num_agents = _team_size(module, obs_size) if worlds is None else worlds["env"]["num_agents"]
+        actor = _trunk(module.policy, num_layers) | _head(module.policy)
         std = ACTION_FACTOR * module.policy[_LOG_STD].view(-1).exp()
-        critic = _trunk(module.critic) | {
+        critic = _trunk(module.critic, num_layers) | {
             f"v_out.{part}": module.critic[f"{_VALUE}.{part}"] for part in _PARTS
         }
         largest = 2.0 * float(std.max())
         actor["act.action_out.log_std"] = torch.logit(std / largest)
         network = NetworkCfg(
-            hidden_sizes=(hidden_size, hidden_size),
+            hidden_sizes=(hidden_size,) * num_layers,
             activation="relu",
             use_layer_norm=True,  # compat=harl needs it
             std_y_coef=largest,
         )
-        obs_size = actor["base.mlp.fc.0.weight"].shape[1]
-        built = Actor(network, obs_size, _ACTION_SIZE)
+        built = Actor(network, obs_size, len(std))
         built.load_state_dict(actor)
         networks: dict[str, nn.Module] = {
             f"actor_agent{agent}": built for agent in range(num_agents)
@@ -109,18 +109,23 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
             f"OpenRL's file {path}: not a network as MAPush trains it ({detail})"
         ) from None
 
+    sections = {
+        "network": to_dict(network),
+        "algorithm": _learning(module),
+        "runner": _count(module.settings, "episode_length", "num_steps"),
+    }
+    if worlds is not None:
+        if object_name is not None:
+            worlds["task"]["object"] = object_name
+        return Imported(sections | worlds, networks, is_object_known=True)
+
     known = object_name or object_beside(path) or _named(module.settings)
     if num_agents == OBJECTS["cylinder"].num_agents:
         guess = "cylinder"
     else:
         guess = "cuboid"
-    sections = {
-        "env": {"num_agents": num_agents} | _count(module.settings, "num_envs", "num_envs"),
-        "task": reference_task(known or guess),
-        "network": to_dict(network),
-        "algorithm": _learning(module),
-        "runner": _count(module.settings, "episode_length", "num_steps"),
-    }
+    sections["env"] = {"num_agents": num_agents} | _count(module.settings, "num_envs", "num_envs")
+    sections["task"] = reference_task(known or guess)
     return Imported(sections, networks, known is not None)
 
 
@@ -155,26 +160,51 @@ def env_steps_of(path: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def _sizes(module: OpenRLModule) -> tuple[int, int]:
-    """Return team size and hidden layer size; raise ConfigError for an unknown architecture."""
-    names = {f"{layer}.{part}" for layer in _TRUNK for part in _PARTS}
+def _worlds(path: Path) -> dict[str, Any] | None:
+    """Return the sections of the run's worlds; None for a run of MAPush, which has no file."""
+    file = path.absolute().parent / "../.." / WORLDS  # of RUN/checkpoints/rl_model_N_steps
+    if not file.is_file():
+        return None
+    worlds = load_yaml(file)
+    env = worlds.get("env")
+    num_agents = env.get("num_agents") if isinstance(env, dict) else None
+    is_whole = isinstance(worlds.get("task"), dict) and type(num_agents) is int
+    if not is_whole or not 1 <= num_agents <= MAX_ROBOTS:
+        raise ConfigError(
+            f"{file.resolve()}: damaged, it needs task and env.num_agents from 1 to {MAX_ROBOTS}"
+        )
+    return {"env": env, "task": worlds["task"]}
+
+
+def _num_layers(module: OpenRLModule) -> int:
+    """Return the number of layers; raise ConfigError for an unknown architecture."""
+    num_middle = sum(
+        re.fullmatch(r"base\.mlp\.fc2\.\d+\.0\.weight", name) is not None for name in module.policy
+    )
+    num_layers = num_middle + 2
+    names = {f"{theirs}.{part}" for theirs in _layers(num_layers) for part in _PARTS}
     heads = (
         {f"{_MEAN}.{part}" for part in _PARTS} | {_LOG_STD},
         {f"{_VALUE}.{part}" for part in _PARTS},
     )
     for weights, head in zip((module.policy, module.critic), heads, strict=True):
-        other = sorted(set(weights) ^ (names | head))
+        used = {name for name in weights if not name.startswith(_UNUSED)}
+        other = sorted(used ^ (names | head))
         if other:
             raise ConfigError(
                 f"OpenRL's file {module.path}: not a network as MAPush trains it ({other[0]}); "
-                "it needs layer_N=1 and no recurrence"
+                "it needs linear layers alone, without recurrence"
             )
-    if module.activations != ["ReLU"]:
+    if set(module.activations) != {"ReLU"}:
         raise ConfigError(
-            f"OpenRL's file {module.path}: has the activations {module.activations}; only ReLU is "
-            "supported"
+            f"OpenRL's file {module.path}: has the activations {sorted(set(module.activations))}; "
+            "only ReLU is supported (activation_id=1)"
         )
-    hidden_size, obs_size = module.policy[f"{_FIRST}.weight"].shape
+    return num_layers
+
+
+def _team_size(module: OpenRLModule, obs_size: int) -> int:
+    """Return the number of robots; raise ConfigError for a policy of no task of MAPush's."""
     num_agents, rest = divmod(obs_size - 2, 3)
     if rest or not 1 <= num_agents <= MAX_ROBOTS or len(module.policy[_LOG_STD]) != _ACTION_SIZE:
         raise ConfigError(
@@ -182,26 +212,40 @@ def _sizes(module: OpenRLModule) -> tuple[int, int]:
             f"{len(module.policy[_LOG_STD])} outputs; a policy of go1push_mid has 2 + 3 for each "
             f"robot and {_ACTION_SIZE} (MAPush's high level has no task here)"
         )
-    return num_agents, hidden_size
+    return num_agents
 
 
-def _trunk(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the trunk under our names, with a second bias that makes ReLU the identity.
+def _layers(num_layers: int) -> dict[str, str]:
+    """Return OpenRL's names of each linear layer and its norm, with ours, from first to last."""
+    theirs = ["fc1.0", "fc1.2"]
+    for i in range(num_layers - 2):
+        theirs += [f"fc2.{i}.0", f"fc2.{i}.2"]
+    theirs += ["fc3.0", "fc3.1"]
+    return {
+        f"base.mlp.{name}": f"base.mlp.fc.{3 * (i // 2) + 2 * (i % 2)}"
+        for i, name in enumerate(theirs)
+    }
+
+
+def _trunk(weights: Mapping[str, Tensor], num_layers: int) -> dict[str, Tensor]:
+    """Return the trunk under our names, with a last bias that makes ReLU the identity.
 
     The output of a LayerNorm is scale * n + bias with sum(n) = 0 and |n|^2 <= H. Row by row, W
     times this output is at least W bias - sqrt(H) |W scale, less its mean|.
     """
-    scale, norm_bias = (weights[f"{_NORM}.{part}"].double() for part in _PARTS)
-    matrix, bias = (weights[f"{_SECOND}.{part}"].double() for part in _PARTS)
+    names = _layers(num_layers)
+    *_, norm, last, _ = names
+    scale, norm_bias = (weights[f"{norm}.{part}"].double() for part in _PARTS)
+    matrix, bias = (weights[f"{last}.{part}"].double() for part in _PARTS)
     spread = matrix * scale
     spread = (spread - spread.mean(dim=1, keepdim=True)).norm(dim=1)
     lowest = matrix @ norm_bias + bias - len(scale) ** 0.5 * spread
     layers = {
         f"{ours}.{part}": weights[f"{theirs}.{part}"]
-        for theirs, ours in _TRUNK.items()
+        for theirs, ours in names.items()
         for part in _PARTS
     }
-    layers[f"{_TRUNK[_SECOND]}.bias"] = (bias - lowest.min().clamp(max=0.0)).float()
+    layers[f"{names[last]}.bias"] = (bias - lowest.min().clamp(max=0.0)).float()
     return layers
 
 
