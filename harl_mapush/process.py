@@ -8,12 +8,14 @@ import ctypes
 import logging
 import os
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy
 import torch
 
+from mqe.config import printable
 from mqe.cores import num_cores
 
 _MIB = 2**20
@@ -56,6 +58,11 @@ def limit_threads(num_threads: int | None = None) -> None:
         torch.set_num_threads(num_threads)
     elif torch.get_num_threads() > num_cores():
         torch.set_num_threads(num_cores())
+
+
+def write_error(program: str, line: str) -> None:
+    """Write the line with which a program ends on stderr, without control characters."""
+    sys.stderr.write(f"{program}: {printable(line)}\n")
 
 
 def seed_everything(seed: int) -> None:

@@ -13,7 +13,6 @@ import functools
 import math
 import os
 import re
-import sys
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
@@ -22,10 +21,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
-from mqe.renamed_settings import RENAMED
+from mqe.renamed_settings import RENAMED, note
 
 _T = TypeVar("_T")
-_named: set[str] = set()  # former names that this process has written a line about
 _LARGEST = 2**63 - 1  # whole number that libraries take
 # that tensors of 32 bits hold
 _LARGEST_FLOAT = 3.4e38
@@ -152,9 +150,7 @@ def with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:
         if target is None or new_key in target:
             raise ConfigError(f"{former} is the former name of {name}; leave one of them out")
         target[new_key] = value
-        if former not in _named:
-            _named.add(former)
-            sys.stderr.write(f"Note: the setting {former} is now called {name}.\n")
+        note(f"the setting {former} is now called {name}")
     return present
 
 

@@ -1,12 +1,16 @@
-"""Former names of settings, which files, ``--set`` and run folders may still have.
+"""Former names of settings, which files, ``--set`` and run folders may still have, and of saved
+states.
 
 To rename a setting, add its former name to ``RENAMED``; ``mqe.config`` reads it under both names
-and writes one line that names the present one.
+and writes one line that names the present one. To rename a key of a saved state, load it by
+``with_present_keys``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 
@@ -28,3 +32,41 @@ RENAMED: dict[str, Renamed] = {
     "algorithm.symmetry_coef": Renamed("algorithm.mirror_loss_coef"),
     "algorithm.mirror": Renamed("algorithm.use_mirrored_transitions"),
 }
+
+
+@functools.cache
+def note(line: str) -> None:
+    """Write a line for the user on stderr, once in a process."""
+    sys.stderr.write(f"Note: {line}.\n")
+
+
+def with_present_keys(state: Mapping[str, Any], moves: Mapping[str, str]) -> dict[str, Any]:
+    """Return a saved state in which values under the former keys of ``moves`` have their present
+    ones; nested keys are joined by slashes.
+
+    Write one line that names both, if there are any.
+    """
+    found = {former: _at(state, former) for former in moves}
+    moved = {former: value for former, value in found.items() if value is not None}
+    tops = {former.split("/")[0] for former in moved}
+    present = {key: value for key, value in state.items() if key not in tops}
+    for former, value in moved.items():
+        *sections, key = moves[former].split("/")
+        target = present
+        for section in sections:
+            target = target.setdefault(section, {})
+        target[key] = value
+    if moved:
+        names = ", ".join(f"{former} is now {moves[former]}" for former in moved)
+        note(f"the saved state has former names: {names}")
+    return present
+
+
+def _at(state: Mapping[str, Any], name: str) -> Any:
+    """Return the value under a nested key, or None."""
+    value: Any = state
+    for key in name.split("/"):
+        if not isinstance(value, Mapping) or key not in value:
+            return None
+        value = value[key]
+    return value

@@ -9,6 +9,12 @@ from pathlib import Path
 import pytest
 
 from harl_mapush import config, test, train
+from harl_mapush.algorithms.algorithm import Algorithm
+from harl_mapush.callbacks.callback import Callback
+from mqe.controllers import Controller
+from mqe.sim.simulator import Simulator
+from mqe.tasks.task import Task
+from mqe.vec_env import VecEnv
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
@@ -43,6 +49,53 @@ def name(path: Path) -> str:
 def nodes(path: Path) -> tuple[ast.AST, ...]:
     """Return the nodes of a file's syntax tree."""
     return tuple(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
+def imports_of_types(path: Path) -> frozenset[int]:
+    """Return the ids of the nodes that only type checkers see."""
+    blocks = [
+        node
+        for node in nodes(path)
+        if isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING"
+    ]
+    return frozenset(id(node) for block in blocks for node in ast.walk(block))
+
+
+def rooms_that_it_imports(path: Path) -> set[str]:
+    """Return the rooms, folders or single modules of a package, that a file of it imports."""
+    package, room, *_ = path.relative_to(ROOT).with_suffix("").parts
+    seen_by_none = imports_of_types(path)
+    modules = set()
+    for node in nodes(path):
+        if id(node) in seen_by_none:
+            continue
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    parts = [module.split(".") for module in modules]
+    return {part[1] for part in parts if part[0] == package and len(part) > 1} - {room}
+
+
+# Settings name teams, which are runs: their section registers the reader.
+BACKWARDS = {("config", "runs")}
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_rooms_import_each_other_in_no_circle(package: str) -> None:
+    ahead: dict[str, set[str]] = {}
+    for path in SOURCES:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] == package:
+            rooms = {
+                room for room in rooms_that_it_imports(path) if (parts[1], room) not in BACKWARDS
+            }
+            ahead.setdefault(parts[1], set()).update(rooms)
+    while ahead:
+        last = {room for room, rooms in ahead.items() if not rooms & set(ahead)}
+        assert last, f"a circle among {sorted(ahead)}"
+        ahead = {room: rooms for room, rooms in ahead.items() if room not in last}
 
 
 @functools.cache
@@ -202,6 +255,17 @@ def test_simulators_know_nothing_of_tasks(path: Path) -> None:
         for module in imports(path)
         if module.startswith(("mqe.tasks.task", "mqe.env.environment", "mqe.registry"))
     ]
+
+
+@pytest.mark.parametrize(
+    ("contract", "at_most"),
+    [(Algorithm, 8), (Callback, 5), (Controller, 6), (Simulator, 11), (Task, 12), (VecEnv, 14)],
+)
+def test_contracts_are_short(contract: type, at_most: int) -> None:
+    """What one feature needs is an object that it asks for once."""
+    members = {*vars(contract).get("__annotations__", {}), *vars(contract)}
+    public = [member for member in members if not member.startswith("_")]
+    assert 4 < len(public) <= at_most, public
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)

@@ -137,7 +137,7 @@ def test_one_control_step_from_a_copied_state_is_mujocos(runner):
     for name, values in sim._fields.items():
         host.set_field(name, values.cpu().double())
     for name in ("qpos", "qvel", "ctrl", "mocap_pos"):
-        getattr(host, name).copy_(getattr(sim, name).cpu())
+        getattr(host.data, name).copy_(getattr(sim.data, name).cpu())
     sim._warmstart.zero_()
     sim.data.ctrl.add_(0.05)
     host.data.ctrl.add_(0.05)

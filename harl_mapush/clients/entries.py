@@ -10,15 +10,11 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harl_mapush.clients.harl.mapush_env import (
-    MAPushEnv,
-    long_key,
-    plain_settings,
-    resolve_settings,
-)
+from harl_mapush.clients.harl.mapush_env import MAPushEnv
 from harl_mapush.clients.openrl_env import OpenRLEnv
 from harl_mapush.clients.worlds import Worlds
 from harl_mapush.config import DEFAULT_TASK
+from harl_mapush.interop.flat_settings import long_key, plain_settings, resolve_settings
 from mqe.config import ConfigError, to_dict
 from mqe.extensions import Registry, load_extensions
 

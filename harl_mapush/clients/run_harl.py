@@ -27,7 +27,8 @@ from harl_mapush.clients.harl.harl_registration import (
     register_with_harl,
     task_name,
 )
-from harl_mapush.clients.harl.mapush_env import (
+from harl_mapush.config import LoggerCfg, RunnerCfg
+from harl_mapush.interop.flat_settings import (
     KEYS,
     SECTIONS,
     TEAM_REWARD,
@@ -36,7 +37,6 @@ from harl_mapush.clients.harl.mapush_env import (
     plain_keys,
     plain_settings,
 )
-from harl_mapush.config import LoggerCfg, RunnerCfg
 from harl_mapush.interop.harl_files import DISCRETE_ONLY
 from harl_mapush.interop.harl_settings import (
     algorithm_cfg,

@@ -13,7 +13,6 @@ from harl_mapush.config.command_line import (
     check_writable,
     exit_code,
     flag_values,
-    write_error,
 )
 from harl_mapush.config.layers import check_layer, resolve
 from harl_mapush.config.presets import (
@@ -69,5 +68,4 @@ __all__ = [
     "presets",
     "resolve",
     "suites",
-    "write_error",
 ]

@@ -18,6 +18,7 @@ from harl_mapush.config.presets import load_suite, suites
 from harl_mapush.config.sections import DEFAULT_TASK, SECTIONS, all_classes
 from harl_mapush.config.user_modules import import_modules
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
+from harl_mapush.process import write_error
 from mqe.config import ConfigError, assignment, merge, parse_yaml, printable, unknown
 from mqe.registry import SIMULATORS, TASKS
 from mqe.sim.simulator import SimulatorError
@@ -181,11 +182,6 @@ def check_writable(flag: str, name: str | None) -> None:
         raise ConfigError(
             f"--{flag} {name!r} cannot be written ({error.strerror}); name another file"
         ) from None
-
-
-def write_error(program: str, line: str) -> None:
-    """Write the line with which a program ends on stderr, without control characters."""
-    sys.stderr.write(f"{program}: {printable(line)}\n")
 
 
 def exit_code(

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from harl_mapush import config
+from harl_mapush import process
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from mqe.config import ConfigError
 from mqe.cores import num_cores
@@ -163,7 +163,7 @@ def write_error(program: str, line: str) -> None:
             _, lines = _compare(launch, line, _PATIENCE_AT_AN_END)
             if line in lines[: launch.rank]:
                 return
-    config.write_error(program, line)
+    process.write_error(program, line)
 
 
 @contextmanager

@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 import platform
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harl_mapush.config import RunCfg
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.process import library_lines
-from harl_mapush.runs.resume import SavedRun
 from mqe.config import ConfigError, flatten, to_dict
 from mqe.manifest import PACKAGES, installed
 from mqe.registry import make_env
+
+if TYPE_CHECKING:
+    from harl_mapush.config import RunCfg
+    from harl_mapush.runs.resume import SavedRun
 
 _NUM_COMPILED = 64  # number of worlds with which the kernels are compiled
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.clients.harl.mapush_env import (
+from harl_mapush.config import DEFAULT_TASK, SECTIONS, LoggerCfg, RunnerCfg
+from harl_mapush.interop.flat_settings import (
     TEAM_REWARD,
     long_key,
     parse_settings,
     team_reward_of,
 )
-from harl_mapush.config import DEFAULT_TASK, SECTIONS, LoggerCfg, RunnerCfg
 from harl_mapush.interop.harl_settings import (
     ALGORITHM_KEYS,
     NETWORK_KEYS,

@@ -76,6 +76,9 @@ def tensors_of(thing: Any, name: str, seen: set[int] | None = None) -> Iterator[
     elif isinstance(thing, dict):
         for key, value in thing.items():
             yield from tensors_of(value, f"{name}[{key!r}]", seen)
+    elif isinstance(thing, tuple) and hasattr(thing, "_asdict"):
+        for key, value in thing._asdict().items():
+            yield from tensors_of(value, f"{name}.{key}", seen)
     elif isinstance(thing, (list, tuple)):
         for index, value in enumerate(thing):
             yield from tensors_of(value, f"{name}[{index}]", seen)

@@ -34,6 +34,7 @@ from mqe.env.broken_world_recorder import BrokenWorldRecorder
 from mqe.env.decision_graph import StepResult, captured_step
 from mqe.env.observer import Observer, PhysicsStep
 from mqe.env.statistics import EpisodeStatistics
+from mqe.renamed_settings import with_present_keys
 from mqe.sim.simulator import GraphSupport, Simulator
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Outcome, Task
@@ -53,7 +54,7 @@ from mqe.world.streams import Streams
 
 # Its multiples, modulo 1, spread evenly over any run of neighbours.
 GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
-_RANDOMIZATION_KEY = "nature"  # in saved states, since before the class had its name
+_FORMER_KEYS = {"nature": "randomization"}  # of states that were saved up to release 0.3
 
 
 class _Decision(NamedTuple):
@@ -322,12 +323,13 @@ class MultiAgentEnv:
             "statistics": self._statistics.state_dict(),
             "unsettled": self._unsettled.clone(),
             "forces": self.state.forces.clone(),
-            _RANDOMIZATION_KEY: self.randomization.state_dict(),
+            "randomization": self.randomization.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Restore a ``state_dict``; return the obs and critic state it was saved in."""
         self.check_open()
+        state = with_present_keys(state, _FORMER_KEYS)
         self.sim.load_state_dict(state["sim"])
         if self._stateful is not None:
             self._stateful.load_state_dict(state["task"])
@@ -340,7 +342,7 @@ class MultiAgentEnv:
         self._statistics.load_state_dict(state["statistics"])
         self._state = read_state(self.sim, self.scene)
         self._state.forces.copy_(state["forces"])
-        self.randomization.load_state_dict(state[_RANDOMIZATION_KEY])
+        self.randomization.load_state_dict(state["randomization"])
         return self._observe(self._state, self._memory)
 
     def check_open(self) -> None:

@@ -62,7 +62,7 @@ class SimulatorFeatures(NamedTuple):
 
 
 class Simulator(Protocol):
-    """N worlds of one model."""
+    """N worlds of one model. ``data`` is replaced where buffers grow."""
 
     model: mujoco.MjModel  # the shared model, on the host
     num_envs: int

@@ -34,7 +34,7 @@ from websockets.datastructures import Headers
 from harl_mapush import config, experiment, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.callbacks import broken_log
-from harl_mapush.clients.harl.mapush_env import KEYS, parse_settings
+from harl_mapush.interop.flat_settings import KEYS, parse_settings
 from harl_mapush.interop.harl_files import DEFAULTS
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mapush import cli

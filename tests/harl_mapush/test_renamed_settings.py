@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-import mqe.config
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config import other_names
 from mqe.config import ConfigError, assignment, with_present_names
 from mqe.registry import TASKS
-from mqe.renamed_settings import RENAMED
+from mqe.renamed_settings import RENAMED, note, with_present_keys
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch) -> None:
-    monkeypatch.setattr(mqe.config, "_named", set())
+def fresh() -> None:
+    note.cache_clear()
 
 
 def present_names() -> set[str]:
@@ -84,3 +83,31 @@ def test_each_former_name_alone_is_read(former: str) -> None:
     nested = with_present_names({section: {key: None}})
     name_section, name = RENAMED[former].name.split(".")
     assert list(nested[name_section]) == [name]
+
+
+def test_former_keys_of_a_saved_state_are_read_with_one_line_that_names_the_present_ones(
+    capsys,
+) -> None:
+    state = {"collapse": 1, "teamwork": {"effort": 2, "nearest": 3}, "controller": 4}
+    moves = {
+        "collapse": "memory/collapse",
+        "teamwork/effort": "memory/effort",
+        "teamwork/nearest": "memory/nearest",
+        "is_reached": "terms/measures.is_reached/is_reached",
+    }
+    for _ in range(2):
+        present = with_present_keys(state, moves)
+    assert present == {"controller": 4, "memory": {"collapse": 1, "effort": 2, "nearest": 3}}
+    assert capsys.readouterr().err == (
+        "Note: the saved state has former names: collapse is now memory/collapse, teamwork/effort "
+        "is now memory/effort, teamwork/nearest is now memory/nearest.\n"
+    )
+    assert with_present_keys({"is_reached": 5}, moves) == {
+        "terms": {"measures.is_reached": {"is_reached": 5}}
+    }
+
+
+def test_a_state_under_present_keys_is_left_alone(capsys) -> None:
+    state = {"memory": {"collapse": 1}, "terms": {}}
+    assert with_present_keys(state, {"collapse": "memory/collapse"}) == state
+    assert capsys.readouterr().err == ""

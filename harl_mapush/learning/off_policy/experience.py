@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms.algorithm import Decision
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, Transition
 from mqe.vec_env import TimeStep
+
+if TYPE_CHECKING:
+    from harl_mapush.algorithms.algorithm import Decision
 
 
 class ReplayExperience:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms.algorithm import Decision
 from mqe.vec_env import TimeStep
+
+if TYPE_CHECKING:
+    from harl_mapush.algorithms.algorithm import Decision
 
 
 class StorageShape(NamedTuple):

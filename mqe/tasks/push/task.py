@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mqe.config import ConfigError, check_values, option
 from mqe.controllers import Controller
+from mqe.renamed_settings import with_present_keys
 from mqe.tasks.push.entities import Roster
 from mqe.tasks.push.features import (
     PushConstants,
@@ -266,6 +267,16 @@ class PushCfg(TermCfg):
         return preset_weights(self.rewards, self.object)
 
 
+# Of a task's state in checkpoints of release 0.2.
+_FORMER_KEYS = {
+    "collapse": "memory/collapse",
+    "tangle": "memory/tangle",
+    "teamwork/effort": "memory/effort",
+    "teamwork/nearest": "memory/nearest",
+    "is_reached": "terms/measures.is_reached/is_reached",
+}
+
+
 class PushTask(TermTask):
     """N worlds, A agents, three numbers an action: forward, sideways and turning speed in [-1,
     1].
@@ -466,7 +477,7 @@ class PushTask(TermTask):
         """Restore a ``state_dict``."""
         self._controller.load_state_dict(state["controller"])
         if "memory" not in state:
-            state = _with_todays_keys(state)
+            state = {"terms": {}, **with_present_keys(state, _FORMER_KEYS)}
         super().load_state_dict(state)
 
 
@@ -478,12 +489,3 @@ def _check_room(cfg: PushCfg, num_agents: int) -> None:
             f"task.max_robots={cfg.max_robots}; take fewer robots, or train with a larger "
             "task.max_robots"
         )
-
-
-def _with_todays_keys(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a checkpoint of release 0.2 under the keys that it has now."""
-    terms = {}
-    if "is_reached" in state:
-        terms["measures.is_reached"] = {"is_reached": state["is_reached"]}
-    memory = {"collapse": state["collapse"], "tangle": state["tangle"], **state["teamwork"]}
-    return {"memory": memory, "terms": terms}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mqe.config import ConfigError, check_values, option
 from mqe.controllers.trot import is_moving, mirrored_action
+from mqe.renamed_settings import with_present_keys
 from mqe.tasks.task import Disturbance, TaskFeatures, TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
 from mqe.tasks.terms import Memory, TaskTerms, TermRegistry, Worlds
@@ -90,6 +91,14 @@ class VelocityCfg(TermCfg):
                 f"task.floor_friction: [{low}, {high}] must be in ascending order; say [{high}, "
                 f"{low}]"
             )
+
+
+# Of a task's state in checkpoints of release 0.2.
+_FORMER_KEYS = {
+    "memory": "memory/shown",
+    "episode": "memory/episode",
+    "collapse": "memory/collapse",
+}
 
 
 class VelocityTask(TermTask):
@@ -209,7 +218,7 @@ class VelocityTask(TermTask):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``."""
         if "terms" not in state:
-            state = _with_todays_keys(state)
+            state = {"terms": {}, **with_present_keys(state, _FORMER_KEYS)}
         super().load_state_dict(state)
 
     def steer(self, command: Sequence[float] | None) -> None:
@@ -224,12 +233,6 @@ class VelocityTask(TermTask):
     def _apply_steering(self) -> None:
         if self._steered is not None:
             self._shown.command.copy_(self._steered.expand_as(self._shown.command))
-
-
-def _with_todays_keys(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a checkpoint of release 0.2 under the keys that it has now."""
-    memory = {"shown": state["memory"], "episode": state["episode"], "collapse": state["collapse"]}
-    return {"memory": memory, "terms": {}}
 
 
 def _replace(old: Tensor, mask: Tensor, new: Tensor) -> None:

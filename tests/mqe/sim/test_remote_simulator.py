@@ -122,8 +122,10 @@ def test_a_push_is_measured_as_in_the_process_of_the_host(name: str) -> None:
     for _ in range(40):
         for sim in sims:
             sim.step(1)
-        torch.testing.assert_close(sims[1].sensordata, sims[0].sensordata, rtol=1e-9, atol=1e-9)
-        most = max(most, float(sims[0].sensordata[0, 0]))
+        torch.testing.assert_close(
+            sims[1].data.sensordata, sims[0].data.sensordata, rtol=1e-9, atol=1e-9
+        )
+        most = max(most, float(sims[0].data.sensordata[0, 0]))
     assert most > 20.0  # [N] forwards
     for sim in sims:
         sim.close()
@@ -162,14 +164,14 @@ def test_tensors_that_are_copies_follow_as_views_do() -> None:
     copied._is_copied = True
     shared = copied._shared
     copied._tensors = {name: tensor.clone() for name, tensor in shared.items()}
-    for name in ("qpos", "qvel", "ctrl", "mocap_pos", "xfrc_applied", "sensordata", "failed"):
-        setattr(copied, name, copied._tensors[name])
+    names = ("qpos", "qvel", "ctrl", "mocap_pos", "xfrc_applied", "sensordata", "failed")
+    copied.data = copied.data._replace(**{name: copied._tensors[name] for name in names})
     for sim in sims:
         pushing(sim)
         sim.step(4)
         sim.data.qvel[:, 1] = 0.2
         sim.step(4)
-    assert torch.equal(sims[0].qpos, copied.qpos)
+    assert torch.equal(sims[0].data.qpos, copied.data.qpos)
     for sim in sims:
         sim.close()
 

@@ -6,15 +6,20 @@ import json
 import math
 import os
 
+import numpy as np
 import pytest
 import torch
 
 from mqe import cores
+from mqe.env.environment import MultiAgentEnv
+from mqe.env.observer import PhysicsStep
 from mqe.registry import SIMULATORS, SimCfg, make_simulator
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.sim.simulator import SimulatorError, SimulatorFeatures, snapshot
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import DECIMATION, build_scene
 from tests.support.paths import DATA
+from tests.support.pushing import make_task
 from tests.support.scenes import DEFAULT_JOINT_POS
 
 SCENE = build_scene(1, OBJECTS["cuboid"])
@@ -132,6 +137,49 @@ def test_targets_of_a_control_step_act_as_in_single_steps_also_in_broken_and_res
         )
 
 
+class Bare:
+    """A simulator with the members of the contract and no optional feature."""
+
+    features = SimulatorFeatures()
+
+    def __init__(self, model, num_envs):
+        self._inner = MujocoBatchSimulator(model, num_envs, 1)
+        self.model = model
+        self.num_envs = num_envs
+        self.device = torch.device("cpu")
+        self.data = self._inner.data
+        self.step = self._inner.step
+        self.write = self._inner.write
+        self.set_field = self._inner.set_field
+        self.state_dict = self._inner.state_dict
+        self.load_state_dict = self._inner.load_state_dict
+        self.close = self._inner.close
+
+
+def test_a_simulator_without_optional_features_runs_an_environment():
+    task = make_task(3)
+    scene = build_scene(2, OBJECTS["cuboid"])
+    env, own = (
+        MultiAgentEnv(sim, scene, make_task(3))
+        for sim in (Bare(scene.model, 3), MujocoBatchSimulator(scene.model, 3, 1))
+    )
+    actions = torch.zeros(3, 2, task.spec.action_size)
+    for each in (env, own):
+        each.reset()
+        each.step(actions)
+    assert torch.equal(env.sim.data.qpos, own.sim.data.qpos)
+    assert env.grow_buffers() is None
+    assert not env.use_graphs
+    assert np.array_equal(snapshot(env.sim, 1).xpos, snapshot(own.sim, 1).xpos)
+
+    env.pause(torch.tensor([False, True, False]))
+    before = env._steps.clone()
+    env.step(actions)
+    assert (env._steps - before).tolist() == [1, 0, 1]
+    with pytest.raises(SimulatorError, match="does not report motor torques"):
+        _ = PhysicsStep(env.state, env.sim, env.scene).torque
+
+
 def test_cpu_results_do_not_depend_on_the_number_of_threads():
     results = []
     for threads in (1, 2, 3):
@@ -165,7 +213,7 @@ def test_robots_with_their_legs_in_each_others_are_not_torn_apart(name):
         SimCfg(name=name, device="cpu", num_threads=1, python=_python(name)), scene.model, 2
     )
     for field in ("qpos", "qvel", "ctrl"):
-        getattr(sim, field)[:] = torch.tensor(state[field])
+        getattr(sim.data, field)[:] = torch.tensor(state[field])
     sim.step(DECIMATION)
     assert 1.0 < float(sim.data.qvel.abs().max()) < 10.0
     sim.close()

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mqe.controllers.blocks import ActiveWorlds
 from mqe.env.environment import MultiAgentEnv
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.tasks.push import PushCfg, PushTask
@@ -70,6 +71,8 @@ class Recording:
 
     def targets(self, state: SceneState) -> Tensor:
         return next(self._targets)
+
+    def use_blocks(self, worlds: ActiveWorlds) -> None: ...
 
     def state_dict(self) -> dict[str, Tensor]:
         return {}
@@ -169,8 +172,8 @@ def test_warp_follows_mujoco(name, monkeypatch):
     monkeypatch.setattr("mqe.tasks.velocity.task.GET_UP_TIME", 0.0)
     ours = run(name, MujocoWarpSimulator)
     theirs = run(name, MujocoBatchSimulator)
-    torch.testing.assert_close(ours.data.ctrl, theirs.data.ctrl, rtol=0, atol=1e-6)
-    error = (ours.data.qpos - theirs.data.qpos).abs().amax(dim=(0, 2))
+    torch.testing.assert_close(ours.ctrl, theirs.ctrl, rtol=0, atol=1e-6)
+    error = (ours.qpos - theirs.qpos).abs().amax(dim=(0, 2))
     assert float(error.median()) < 1e-5
     assert float(error.max()) < 1e-3
     torch.testing.assert_close(ours.reward, theirs.reward, rtol=0, atol=1e-3)
@@ -254,7 +257,7 @@ def test_what_a_step_leaves_out_changes_nothing(damped):
             for _ in range(DECIMATION):
                 mjw.step(whole._model, whole._data)
     for name in ("qpos", "qvel", "sensordata"):
-        assert torch.equal(getattr(ours, name), getattr(whole, name)), name
+        assert torch.equal(getattr(ours.data, name), getattr(whole.data, name)), name
     assert float(ours.data.sensordata.abs().min()) > 0.0
     free = mujoco.MjSpec.from_string(PENDULUM).compile()
     data = mujoco.MjData(free)

@@ -68,7 +68,7 @@ def test_one_control_step_of_robots_that_touch_is_mujocos():
     touches = theirs.state.robot_contact_force.abs().amax(dim=(1, 2)) > 0.0
     assert int(touches.sum()) > 10
     qpos, qvel, ctrl, goal = (
-        getattr(theirs.sim, name).float() for name in ("qpos", "qvel", "ctrl", "mocap_pos")
+        getattr(theirs.sim.data, name).float() for name in ("qpos", "qvel", "ctrl", "mocap_pos")
     )
     for env in (ours, theirs):
         env.sim.write(torch.ones(256, dtype=torch.bool), qpos, qvel, goal)

@@ -179,6 +179,16 @@ def test_a_term_is_no_cost_and_part_of_the_reward_at_once() -> None:
         NavigateCfg(costs=("robot_contac",))
 
 
+def test_a_task_without_optional_parts_has_neither_goal_nor_state_nor_memory(monkeypatch) -> None:
+    monkeypatch.setitem(TASKS, "meet", MEET)
+    env = make_env(EnvCfg(num_envs=2), SIM, MeetCfg(), seed=0)
+    env.reset()
+    assert env.state_dict()["task"] == {}
+    with pytest.raises(ConfigError, match="set_goal: this task has no goal"):
+        env.set_goal(torch.zeros(2, 2))
+    env.close()
+
+
 def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, monkeypatch) -> None:
     run = tmp_path / "run"
     assert train.main(["--task", task, "--num_env_steps", "32", "--out", str(run), *TINY]) == 0

@@ -105,11 +105,12 @@ def test_a_world_moves_as_the_model_of_its_own_shape():
     env.sim.step(20)
     for world, shape in enumerate(drawn(3)):
         alone = MujocoBatchSimulator(build_scene(2, shape).model, 1, 1)
-        alone.qpos[0] = qpos[world]
-        alone.qvel[0] = qvel[world]
+        alone.data.qpos[0] = qpos[world]
+        alone.data.qvel[0] = qvel[world]
         alone.step(20)
-        assert float((alone.qpos[0, 38:40] - qpos[world, 38:40]).norm()) > 1e-3
-        torch.testing.assert_close(env.sim.data.qpos[world], alone.qpos[0], rtol=0.0, atol=1e-5)
+        assert float((alone.data.qpos[0, 38:40] - qpos[world, 38:40]).norm()) > 1e-3
+        own = alone.data.qpos[0]
+        torch.testing.assert_close(env.sim.data.qpos[world], own, rtol=0.0, atol=1e-5)
     env.close()
 
 

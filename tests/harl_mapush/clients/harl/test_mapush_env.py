@@ -14,6 +14,7 @@ from torch import tensor
 from harl_mapush.clients import HarlEnv, MAPushEnv
 from harl_mapush.clients.harl import mapush_env
 from harl_mapush.clients.harl.harl_registration import UpstreamEnv
+from harl_mapush.interop import flat_settings
 from mqe.config import ConfigError
 from mqe.vec_env import TeamSpec, TimeStep
 from mqe.world.objects import OBJECTS
@@ -267,7 +268,7 @@ def test_the_references_state_of_two_robots_has_17_numbers_in_one_frame(monkeypa
 
 
 def test_a_dotted_key_reaches_as_deep_as_it_goes() -> None:
-    assert mapush_env.parse_settings(
+    assert flat_settings.parse_settings(
         {"task.weights.reach": 5, "weights": {"push": 0.0}, "env.num_envs": 2}
     ) == {
         "task": {"weights": {"reach": 5, "push": 0.0}},
@@ -326,7 +327,7 @@ def test_keys_reach_their_settings() -> None:
         "observation": "reference",
         "sim.num_threads": 1,
     }
-    sections = mapush_env.parse_settings(flat)
+    sections = flat_settings.parse_settings(flat)
     assert sections == {
         "env": {"num_envs": 3, "num_agents": 2},
         "task": {
@@ -338,10 +339,10 @@ def test_keys_reach_their_settings() -> None:
         "sim": {"device": "cpu", "num_threads": 1},
         "runner": {"seed": 4},
     }
-    assert mapush_env.parse_settings({"num_agents": None, "env.num_agents": 3}) == {
+    assert flat_settings.parse_settings({"num_agents": None, "env.num_agents": 3}) == {
         "env": {"num_agents": 3}
     }
-    assert mapush_env.plain_settings(sections) == {
+    assert flat_settings.plain_settings(sections) == {
         key: value for key, value in flat.items() if value is not None
     }
 
