@@ -89,7 +89,8 @@ class GymnasiumEnv(VectorEnv):
         given = (options or {}).get("reset_mask")
         mask = None if given is None else self._mask(given)
         obs, _ = self.client.reset(None if seed is None else int(seed), mask)
-        self._has_ended &= False if mask is None else ~mask.cpu().numpy()
+        if self._is_numpy:
+            self._has_ended &= False if mask is None else ~mask.cpu().numpy()
         return self._given(obs[:, 0]), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

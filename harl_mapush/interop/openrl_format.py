@@ -168,8 +168,8 @@ def _worlds(path: Path) -> dict[str, Any] | None:
     worlds = load_yaml(file)
     env = worlds.get("env")
     num_agents = env.get("num_agents") if isinstance(env, dict) else None
-    is_whole = isinstance(worlds.get("task"), dict) and type(num_agents) is int
-    if not is_whole or not 1 <= num_agents <= MAX_ROBOTS:
+    is_team = type(num_agents) is int and 1 <= num_agents <= MAX_ROBOTS
+    if not is_team or not isinstance(worlds.get("task"), dict):
         raise ConfigError(
             f"{file.resolve()}: damaged, it needs task and env.num_agents from 1 to {MAX_ROBOTS}"
         )

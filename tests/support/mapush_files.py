@@ -56,13 +56,19 @@ def make(kind: str, **children: Any) -> Any:
     return made
 
 
-def trunk(obs_size: int, activation: nn.Module | None = None) -> Any:
-    """Build OpenRL's layers for layer_N=1, with weights that a training might have left."""
+def trunk(obs_size: int, activation: nn.Module | None = None, layer_n: int = 1) -> Any:
+    """Build OpenRL's layers, with weights that a training might have left."""
     layers = make(
         "MLPLayer",
         fc1=nn.Sequential(nn.Linear(obs_size, 16), activation or nn.ReLU(), nn.LayerNorm(16)),
         fc3=nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16)),
     )
+    if layer_n > 1:
+        layers.fc_h = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.LayerNorm(16))
+        layers.fc2 = nn.ModuleList(
+            nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.LayerNorm(16))
+            for _ in range(layer_n - 1)
+        )
     for parameter in layers.parameters():
         nn.init.normal_(parameter, std=0.7)
     return make("MLPBase", mlp=layers)
@@ -73,6 +79,7 @@ def module(
     action_size: int = 3,
     obs_size: int | None = None,
     on_cpu: bool = False,
+    layer_n: int = 1,
     **settings: Any,
 ) -> Any:
     """Build a PPOModule of a team; ``on_cpu`` OpenRL's value normaliser has parameters instead of
@@ -85,13 +92,20 @@ def module(
     head.logstd = make(
         "AddBias", _bias=nn.Parameter(torch.tensor([[0.5], [1.0], [1.5]])[:action_size])
     )
-    policy = make("PolicyNetwork", base=trunk(size), act=make("ACTLayer", action_out=head))
+    policy = make(
+        "PolicyNetwork", base=trunk(size, layer_n=layer_n), act=make("ACTLayer", action_out=head)
+    )
     kept = {"running_mean": torch.tensor([-50.0]), "running_mean_sq": torch.tensor([5e4])}
     kept["debiasing_term"] = torch.tensor(0.5)
     norm = make("ValueNorm")
     for name, value in kept.items():
         setattr(norm, name, nn.Parameter(value, requires_grad=False) if on_cpu else value)
-    critic = make("ValueNetwork", base=trunk(size), v_out=nn.Linear(16, 1), value_normalizer=norm)
+    critic = make(
+        "ValueNetwork",
+        base=trunk(size, layer_n=layer_n),
+        v_out=nn.Linear(16, 1),
+        value_normalizer=norm,
+    )
     optimizer = torch.optim.Adam(policy.parameters(), lr=5e-4)
     policy.act.action_out.fc_mean.bias.sum().backward()
     optimizer.step()
@@ -109,7 +123,10 @@ def module(
 def mean(model: Any, obs: Tensor, head: nn.Linear) -> Tensor:
     """Return what a network of OpenRL's says, by its own layers."""
     layers = model.base.mlp
-    return head(layers.fc3(layers.fc1(obs)))
+    features = layers.fc1(obs)
+    for middle in getattr(layers, "fc2", []):
+        features = middle(features)
+    return head(layers.fc3(features))
 
 
 def save(path: Path, content: Any) -> Path:

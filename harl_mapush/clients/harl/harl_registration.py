@@ -220,8 +220,8 @@ def _find(path: str | Path | None) -> None:
             sys.path.insert(0, str(folder))
     elif importlib.util.find_spec("harl") is None:
         raise ConfigError(
-            "upstream HARL is not installed; name a checkout with --harl PATH or in "
-            f"{PATH_VARIABLE}"
+            "upstream HARL is not installed; pip install 'mapush[harl]' (Python 3.11 or 3.12), or "
+            f"name a checkout with --harl PATH or in {PATH_VARIABLE}"
         )
 
 

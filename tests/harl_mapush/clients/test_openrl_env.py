@@ -5,19 +5,22 @@ Python that has it.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from harl_mapush import config
 from harl_mapush.clients import run_openrl
 from harl_mapush.clients.openrl_env import OpenRLEnv
 from harl_mapush.interop import openrl_files
 from mapush import importing
-from mqe.config import ConfigError
+from mqe.config import ConfigError, load_yaml
 from mqe.vec_env import TeamSpec, TimeStep
 from tests.support import mapush_files
 from tests.support.paths import ROOT
@@ -56,7 +59,7 @@ class _Env:
             torch.tensor([True, True, True, False]),
             self._obs,
             torch.zeros(N, 5),
-            {},
+            {"reward/near": torch.tensor([[0.5, 1.5]]).expand(N, A)},
         )
 
     def statistics(self):
@@ -129,7 +132,13 @@ def test_a_rollouts_metrics_are_means_over_its_own_decisions() -> None:
     env.reset()
     for _ in range(3):
         env.step(np.zeros((N, A, 3)))
-    wanted = {"average_step_reward": 1.5, "success_rate": 0.25, "num_episodes": 4.0}
+    wanted = {
+        "average_step_reward": 1.5,
+        "reward/near": 1.0,
+        "reward/total": 1.5,
+        "success_rate": 0.25,
+        "num_episodes": 4.0,
+    }
     assert env.batch_rewards(None) == wanted
     env.step(np.zeros((N, A, 3)))
     assert env.batch_rewards(None) == wanted
@@ -142,6 +151,52 @@ def test_without_openrl_a_line_names_the_way_to_it(capsys, monkeypatch) -> None:
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "make openrl makes its environment" in said
+
+
+@pytest.mark.parametrize("form", [["--config", "{}"], ["--config={}"]])
+def test_mapushs_ppo_yaml_is_ours_if_there_is_no_such_file(tmp_path, capsys, form) -> None:
+    ours = str(config.openrl_file())
+    words = [word.format("./openrl_ws/cfgs/ppo.yaml") for word in ["--seed", "1", *form]]
+    found = run_openrl._with_own_file(words)
+    assert found == ["--seed", "1", *(word.format(ours) for word in form)]
+    assert "Note: there is no ./openrl_ws/cfgs/ppo.yaml; instead " in capsys.readouterr().out
+    (tmp_path / "ppo.yaml").write_text("lr: 0.1\n")
+    for name in (tmp_path / "ppo.yaml", "elsewhere/other.yaml"):
+        words = [word.format(name) for word in form]
+        assert run_openrl._with_own_file(words) == words
+    settings = load_yaml(config.openrl_file())
+    assert {name: settings[name] for name in run_openrl.MAPUSH} == run_openrl.MAPUSH
+
+
+def test_openrls_lines_count_env_steps_and_leave_out_what_is_unknown(tmp_path, capsys) -> None:
+    progress = run_openrl._Progress(tmp_path, 80, decision_period=5)
+    progress.log_info({"success_rate": math.nan, "ratio": np.float32(0.5)}, step=160)
+    assert capsys.readouterr().out == "800 env steps: ratio 0.5\n"
+    progress.add({"ratio": 0.5})
+    assert json.loads((tmp_path / "progress.jsonl").read_text())["env_steps"] == 400
+
+
+class _Agent:
+    """Saves a policy as OpenRL's agent does."""
+
+    def __init__(self, module) -> None:
+        self._module = module
+
+    def save(self, folder: str) -> None:
+        mapush_files.save(Path(folder) / "module.pt", self._module)
+
+
+def test_a_network_that_cannot_come_back_is_refused_before_the_training() -> None:
+    worlds = {"env": {"num_agents": 2}, "task": {"name": "go1push_mid"}}
+    run_openrl._check_return(_Agent(mapush_files.module(obs_size=10, layer_n=2)), worlds)
+    recurrent = mapush_files.module()
+    recurrent.models["policy"].rnn = torch.nn.Linear(16, 16)
+    with pytest.raises(ConfigError) as error:
+        run_openrl._check_return(_Agent(recurrent), worlds)
+    said = str(error.value)
+    assert said.startswith("mapush could not take over what OpenRL would train (not a network")
+    assert "(rnn.bias)" in said
+    assert "without recurrence" in said
 
 
 def test_mapushs_scripts_name_no_checkpoint_by_none(tmp_path) -> None:

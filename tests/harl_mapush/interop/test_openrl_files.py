@@ -18,7 +18,7 @@ from harl_mapush.interop import openrl_files, openrl_format
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import TeamPolicy
 from mapush import importing
-from mqe.config import ConfigError, load_yaml
+from mqe.config import ConfigError, dump_yaml, load_yaml
 from mqe.vec_env import TeamSpec
 from tests.support import mapush_files
 
@@ -44,9 +44,11 @@ def refused(path: Path) -> str:
 # The same team
 
 
-@pytest.mark.parametrize("num_agents", [2, 3])
-def test_the_imported_teams_actions_are_half_of_openrls(tmp_path, num_agents: int) -> None:
-    module = mapush_files.module(num_agents)
+@pytest.mark.parametrize(("num_agents", "layer_n"), [(2, 1), (3, 1), (2, 2), (2, 4)])
+def test_the_imported_teams_actions_are_half_of_openrls(
+    tmp_path, num_agents: int, layer_n: int
+) -> None:
+    module = mapush_files.module(num_agents, layer_n=layer_n)
     imported = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module))
     obs = 2.0 * torch.randn(500, 2 + 3 * num_agents)
     policy = module.models["policy"]
@@ -58,6 +60,24 @@ def test_the_imported_teams_actions_are_half_of_openrls(tmp_path, num_agents: in
     actor = imported.networks["actor_agent0"]
     assert torch.allclose(actor.std(), 0.5 * torch.tensor([0.5, 1.0, 1.5]).exp())  # type: ignore[operator]
     assert len(imported.networks) == num_agents + 2
+
+
+def test_a_run_in_our_worlds_keeps_their_settings(tmp_path) -> None:
+    module = mapush_files.save(
+        tmp_path / "run" / "checkpoints" / STEPS / "module.pt", mapush_files.module(obs_size=10)
+    )
+    assert "has 10 inputs and 3 outputs" in refused(module)
+    task = {"name": "go1push_mid", "object": "tblock", "decision_period": 5}
+    worlds = tmp_path / "run" / openrl_format.WORLDS
+    worlds.write_text(dump_yaml({"env": {"num_agents": 2, "num_envs": 8}, "task": task}))
+    imported = openrl_format.convert(module)
+    assert imported.sections["task"] == task
+    assert imported.sections["env"] == {"num_agents": 2, "num_envs": 8}
+    assert imported.is_object_known
+    assert openrl_format.convert(module, "cuboid").sections["task"]["object"] == "cuboid"
+    worlds.write_text("env: {num_agents: 900}\ntask: {}\n")
+    with pytest.raises(ConfigError, match="damaged, it needs task and env.num_agents from 1 to"):
+        openrl_format.convert(module)
 
 
 @pytest.mark.parametrize("on_cpu", [False, True])
@@ -182,7 +202,9 @@ def test_other_layers_are_refused(tmp_path) -> None:
     module.models["policy"].base = mapush_files.trunk(8, nn.Tanh())
     assert "only ReLU" in refused(mapush_files.save(tmp_path / "module.pt", module))
     module.models["policy"].base.mlp.fc2 = nn.Linear(16, 16)
-    assert "layer_N=1" in refused(mapush_files.save(tmp_path / "module.pt", module))
+    assert "it needs linear layers alone, without recurrence" in refused(
+        mapush_files.save(tmp_path / "module.pt", module)
+    )
 
 
 # Nothing is run

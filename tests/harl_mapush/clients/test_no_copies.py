@@ -1,0 +1,73 @@
+"""Clients that promise tensors leave them on the simulator's device.
+
+The device is torch's ``meta``, whose tensors have no numbers: a copy to the host raises.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from harl_mapush import config
+from harl_mapush.clients.entries import CLIENTS
+from harl_mapush.clients.harl.harl_env import HarlEnv
+from harl_mapush.clients.worlds import Worlds
+from tests.support.placed import PlacedEnv
+
+N = 8
+
+
+class PlacedWorlds(Worlds):
+    """Builds worlds on a device."""
+
+    num_agents = 2
+    device = "meta"
+
+    def build(self, seed: int | None = None) -> Any:
+        return PlacedEnv(N, self.num_agents, self.device)
+
+
+class SingleWorlds(PlacedWorlds):
+    num_agents = 1
+
+
+CFG = config.resolve({}, {})[0]
+
+
+def test_the_device_notices_copies() -> None:
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        HarlEnv(PlacedEnv(N, 2, "meta")).reset()  # type: ignore[arg-type]
+
+
+def test_skrl_copies_nothing() -> None:
+    env = CLIENTS["skrl"](PlacedWorlds(CFG))
+    env.reset()
+    actions = {name: torch.zeros(N, 3, device="meta") for name in env.agents}
+    obs, rewards, terminated, truncated, infos = env.step(actions)
+    returned = (obs, rewards, terminated, truncated, infos["final_observations"], env.state())
+    assert {value.device.type for values in returned for value in values.values()} == {"meta"}
+
+
+@pytest.mark.parametrize("mode", ["same_step", "disabled"])
+def test_gymnasium_with_tensors_copies_nothing(mode) -> None:
+    env = CLIENTS["gymnasium"](SingleWorlds(CFG), output="torch", autoreset_mode=mode)
+    env.reset()
+    *results, infos = env.step(torch.zeros(N, 3, device="meta"))
+    obs, _ = env.reset(options={"reset_mask": results[2] | results[3]})
+    assert {value.device.type for value in (obs, *results, *infos.values())} == {"meta"}
+
+
+def test_torchrl_copies_nothing(monkeypatch) -> None:
+    # TorchRL compares the bounds of actions on the host when it makes its specs.
+    monkeypatch.setattr(PlacedWorlds, "device", "cpu")
+    env = CLIENTS["torchrl"](PlacedWorlds(CFG))
+    env.client.env = PlacedEnv(N, 2, "meta")
+    env._device = torch.device("meta")
+    tensordict = env._reset()
+    tensordict.set(("agents", "action"), torch.zeros(N, 2, 3, device="meta"))
+    following = env._step(tensordict)
+    values = [*tensordict.values(True, True), *following.values(True, True)]
+    assert len(values) == 11
+    assert {value.device.type for value in values} == {"meta"}
