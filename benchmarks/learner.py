@@ -356,7 +356,9 @@ def _comparison(
         return lap["returns_s"] + lap["actors_s"] + lap["critic_s"]
 
     medians = {
-        name: statistics.median(map(update_s, rows[1:] or rows)) for name, rows in laps.items()
+        name: statistics.median(map(update_s, rows[1:] or rows))
+        for name, rows in laps.items()
+        if rows
     }
     return {
         "update_s": round(medians["mapush"], 4),

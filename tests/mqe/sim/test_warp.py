@@ -290,6 +290,7 @@ def test_everything_that_acts_without_being_driven_is_known():
 
 def test_a_control_step_leaves_out_what_it_can_and_asks_for_warps_own_jacobian(monkeypatch):
     sim = MujocoWarpSimulator(mujoco.MjSpec.from_string(PENDULUM).compile(), NUM_ENVS, CPU)
+    sim.step(DECIMATION)  # loads the kernels
     forward = mjw.forward
     seen = []
 
