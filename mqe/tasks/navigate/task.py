@@ -48,6 +48,7 @@ _ARENA_SHARE = 11.0 / 15.0
 _BEHIND = 0.25  # [m] between the object's furthest corner and the robots of a row behind it
 _LONGEST_WAY = 64  # points of a way that is drawn
 _NEAR_GOAL = 0.1  # [m] from the goal to the last point of that way
+_SHOWN_CELL = 3  # cells of the planner's grid along a side of one that is drawn
 _SPACING = 0.9  # [m] between the robots of a row
 
 
@@ -306,6 +307,27 @@ class NavigateTask(TermTask):
             moved_props=self.moved_props,
             use_blocks=self._team.use_blocks,
         )
+
+    def cost_cells(self, world: int) -> Tensor:
+        """Return cells (C, 5) of the cost-to-go of one world where the object fits: x, y and half
+        their lengths [m], and the share of the highest cost.
+
+        It waits for the device, and is meant for pictures.
+        """
+        problem = self.constants.problem
+        row = self._map_index[world]
+        if self._replanner is not None:
+            problem = self._replanner.problem
+            row = self._replanner.worlds[world]
+        fields = (problem.grid.centers[..., 0], problem.grid.centers[..., 1])
+        fields += (problem.distance[row], problem.value[row])
+        coarse = torch.nn.functional.avg_pool2d(torch.stack(fields), _SHOWN_CELL)
+        x, y, distance, value = coarse.flatten(1)
+        is_free = distance > problem.reach
+        share = value / value[is_free].amax().clamp(min=1e-6)
+        half_x, half_y = (0.5 * _SHOWN_CELL * length for length in problem.grid.cell)
+        size = (torch.full_like(x, half_x), torch.full_like(x, half_y))
+        return torch.stack((x, y, *size, share), dim=1)[is_free]
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
         """Lead the team to ``goal`` (N, 2) in the coming decision, instead of where the planner

@@ -17,8 +17,13 @@ from mqe.tasks.entry import EnvCfg
 from mqe.tasks.navigate import NavigateCfg
 from mqe.tasks.navigate.rewards import check_waiting
 from mqe.tasks.push.scripted import WalkingTeam
+from mqe.viewer.camera import Camera
 from mqe.viewer.live.live_view import drawn_lines
 from mqe.viewer.live.player import Player
+from mqe.viewer.live.window import press
+from mqe.viewer.looks import shown_model
+from mqe.viewer.recording import Take
+from mqe.viewer.render_pool import Canvas, Easel
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.state import SceneState
 from tests.support.navigating import MAP, navigate_setup
@@ -93,6 +98,51 @@ def test_the_viewer_draws_the_planned_way() -> None:
     for way, lines in drawn[:2]:  # of the first world and, in the same control step, the other
         assert len(lines) == len(way) > 1
         assert lines[-1].end[:2].tolist() == pytest.approx(way[-1])
+    env.close()
+
+
+def test_the_viewer_draws_the_cost_field_when_it_is_asked_to() -> None:
+    env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(MAP)), seed=0)
+    player = Player(env, {"nobody": lambda: lambda obs: torch.zeros(1, 1, 2)}, None)
+    drawn = []
+
+    def show(data) -> bool:
+        drawn.append(drawn_lines(player, data, arrows=False, trace=False))
+        press(player, ord("E"))
+        return len(drawn) < 2
+
+    player.run(show)
+    assert drawn[0] == []
+    cells = player.cost_cells
+    assert len(drawn[1]) == len(cells)
+    # All that is 0.85 m or more from the walls of 10 x 8 m, and from the cube in it.
+    x, y, half_x, half_y, share = torch.tensor(cells).unbind(dim=1)
+    assert float(x.abs().max()) < 5.0 - 0.6
+    assert not bool(((x - 0.5).abs() < 1.0).logical_and(y.abs() < 1.0).any())
+    assert half_x.tolist() == pytest.approx([0.375] * len(cells), abs=1e-6)
+    assert half_y.tolist() == pytest.approx([0.375] * len(cells), abs=1e-6)
+    nearest = int((x - 3.5).hypot(y).argmin())
+    assert float(share[nearest]) == float(share.min()) < 0.1
+    assert float(share.max()) == 1.0
+    env.close()
+
+
+def test_a_film_draws_the_planned_way() -> None:
+    env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(MAP)), seed=0)
+    take = Take(env, 10, 0, 1, 1)
+    with env.observed_by(take):
+        take.step(lambda obs: torch.zeros(1, 1, 2))
+        planned = env.task.planned_way(0)
+        take.step(lambda obs: torch.zeros(1, 1, 2))
+    states = take.rounds(0)[0].episodes[0].states
+    assert len(states) == 6
+    assert states[-1].way.tolist() == planned.tolist()
+    assert states[0].way.tolist() != planned.tolist()
+    tile = Camera(env, 0, 5.0, 1.5).tile(states[-1])
+    easel = Easel(shown_model(env.scene), Canvas(160, 96))
+    with_way = easel.paint([tile])
+    assert with_way != easel.paint([tile._replace(way=b"")])
+    easel.close()
     env.close()
 
 
