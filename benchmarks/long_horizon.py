@@ -203,7 +203,9 @@ def main() -> int:
         return 0
     rows = []
     for suite in arguments.suites:
-        policies = [(name, name, None) for name in arguments.policies]
+        policies: list[tuple[str, str, Path | None]] = [
+            (name, name, None) for name in arguments.policies
+        ]
         if leader is not None:
             policies.append(("leader", arguments.policies[0], leader))
         for name, policy, folder in policies:

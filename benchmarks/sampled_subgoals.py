@@ -57,7 +57,9 @@ def measure_sampled(cfg: RunCfg, num_maps: int, num_samples: int) -> Metrics:
                 if episode["success"] and number not in results:
                     results[number] = episode
             has_ended |= step.done.cpu()
-        cost = Plan.of(env.task.memory).cost_to_go[:, 0].cpu()
+        memory = env.task.features.memory
+        assert memory is not None
+        cost = Plan.of(memory).cost_to_go[:, 0].cpu()
         cost = cost.masked_fill(has_ended, float("inf")).view(num_maps, num_samples)
         for number in cost.isinf().all(dim=1).nonzero().flatten().tolist():
             results.setdefault(number, ended[number])

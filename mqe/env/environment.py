@@ -46,6 +46,7 @@ from mqe.world.scene import (
     STEP_DT,
     Scene,
     pack_layout,
+    place_props,
     read_state,
     turn_obstacles,
 )
@@ -472,7 +473,7 @@ class MultiAgentEnv:
         if self._moved_props is not None:
             props = self._moved_props()
             if props is not None:
-                self.sim.data.mocap_pos[:, 1:].copy_(props)
+                place_props(self.sim, self.scene, props)
         if not any(observer.needs_physics_steps for observer in self._observers):
             self.sim.step(DECIMATION, targets)
             return self.sim.data.failed

@@ -14,7 +14,7 @@ from torch import Tensor
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.tasks.terms import EpisodeFeatures, Memory, TaskTerms, Terminated, Worlds
 from mqe.vec_env import EntityBlock, Mirror, MirrorImage, Planar, TeamSpec
-from mqe.world.layout import Layout
+from mqe.world.layout import Layout, MovedProps
 from mqe.world.state import SceneState
 
 
@@ -67,9 +67,8 @@ class TaskFeatures(NamedTuple):
     set_goal: Callable[[Tensor, Tensor], bool] | None = None
     # Returns what pushes the robots before a control step (N,) of their episodes.
     disturb: Callable[[Tensor], Disturbance] | None = None
-    # Returns the positions (N, K + M, 3) [m] of obstacles and markers for the coming control step;
-    # None: they stay.
-    moved_props: Callable[[], Tensor | None] | None = None
+    # Returns obstacles and markers for the coming control step; None: they stay.
+    moved_props: Callable[[], MovedProps | None] | None = None
     # Has frozen networks run over blocks of worlds; called before the first step.
     use_blocks: Callable[[ActiveWorlds], None] | None = None
     # Expects nothing of the robots that are True in the first mask (N, A), live: they are dead or

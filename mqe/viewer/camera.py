@@ -41,6 +41,7 @@ class ShownState(NamedTuple):
     qpos: NDArray[np.float64]  # (nq,)
     mocap_pos: NDArray[np.float64]  # (nmocap, 3) [m]
     mocap_quat: NDArray[np.float64] | None = None  # (nmocap, 4); None: as in the model
+    way: NDArray[np.float64] | None = None  # (P, 2) [m] planned for the object; None: no planner
 
     def points(self, scene: Scene) -> NDArray[np.float64]:
         """Return the positions (P, 3) [m] of robots, object and goal."""
@@ -99,6 +100,7 @@ class Camera:
         self._follow(state.points(self._scene))
         x, y, z = (float(value) for value in self.view.lookat)
         turned = b"" if state.mocap_quat is None else state.mocap_quat.tobytes()
+        way = b"" if state.way is None else state.way.tobytes()
         return Tile(
             state.qpos.tobytes(),
             state.mocap_pos.tobytes(),
@@ -109,6 +111,7 @@ class Camera:
             float(self.view.elevation),
             caption,
             outcome,
+            way,
         )
 
     def _follow(self, points: NDArray[np.float64]) -> None:

@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from types import TracebackType
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqe.config import ConfigError
+from mqe.viewer.lines import Drawing
 
 # In the order in which they are tried: a GPU's or Mesa's EGL, then software only.
 BACKENDS = (
@@ -83,6 +85,13 @@ class OffscreenRenderer:
         mujoco.mjv_updateScene(
             self.model, data, self._option, None, camera, everything, self._scene
         )
+
+    def add(self, drawings: Sequence[Drawing]) -> None:
+        """Draw something besides the model in the current scene, as much as it has room for."""
+        scene = self._scene
+        for drawing in drawings[: scene.maxgeom - scene.ngeom]:
+            drawing.draw(scene.geoms[scene.ngeom])
+            scene.ngeom += 1
 
     def draw(self, caption: str = "", outcome: str = "") -> NDArray[np.uint8]:
         """Return the picture (height, width, 3) of the current scene, with text in two corners."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mqe.env.environment import MultiAgentEnv
@@ -55,6 +57,7 @@ class Take(Observer):
         self._obs: Tensor | None = None
         self._steps = [0] * num_tiles  # control steps into the episode
         self._episodes: list[list[Episode]] = [[] for _ in range(num_tiles)]
+        self._ways: list[NDArray[np.float64] | None] = [None] * num_tiles
         self.time_s = 0.0
 
     def is_enough(self, most_frames: float) -> bool:
@@ -74,6 +77,7 @@ class Take(Observer):
         tiles = range(len(self._steps))
         if self._obs is None:
             self._obs = env.reset()[0]
+            self._plan()
             for tile in tiles:
                 self._begin(tile)
         step = env.step(policy(self._obs))
@@ -81,6 +85,7 @@ class Take(Observer):
         self.time_s += env.decision_period * env.step_dt
         if hasattr(policy, "reset_memory"):  # a plain function remembers nothing
             policy.reset_memory(step.done)  # pyright: ignore[reportFunctionMemberAccess]
+        self._plan()
         for tile in tiles:
             if self._is_running(tile) and bool(step.done[world + tile]):
                 valid = bool(step.valid[world + tile])
@@ -105,6 +110,14 @@ class Take(Observer):
             for k in range(most)
         ]
 
+    def _plan(self) -> None:
+        """Ask a task with a planner for the ways of the coming decision."""
+        task = self._env.task
+        if hasattr(task, "planned_way"):
+            for tile in range(len(self._ways)):
+                way = task.planned_way(self._world + tile)  # pyright: ignore[reportAttributeAccessIssue]
+                self._ways[tile] = way.cpu().double().numpy()
+
     def _is_running(self, tile: int) -> bool:
         episodes = self._episodes[tile]
         return bool(episodes) and not episodes[-1].outcome
@@ -127,7 +140,8 @@ class Take(Observer):
         mocap_quat = None
         if self._env.scene.obstacles:
             mocap_quat = sim.data.mocap_quat[world].to("cpu", torch.float64).numpy().copy()
-        self._episodes[tile][-1].states.append(ShownState(qpos, mocap_pos, mocap_quat))
+        state = ShownState(qpos, mocap_pos, mocap_quat, self._ways[tile])
+        self._episodes[tile][-1].states.append(state)
 
 
 def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:

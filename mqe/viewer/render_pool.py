@@ -22,6 +22,7 @@ import numpy as np
 from mqe.config import ConfigError
 from mqe.cores import num_cores
 from mqe.viewer.light import aim_light
+from mqe.viewer.lines import planned_way
 from mqe.viewer.offscreen import OffscreenRenderer, choose_backend
 
 MOST_PAINTERS = 16
@@ -95,6 +96,7 @@ class Tile(NamedTuple):
     elevation: float  # [deg]
     caption: str = ""
     outcome: str = ""
+    way: bytes = b""  # (P, 2) [m] float64, the planned way of the object; empty: none
 
 
 Picture = Sequence[Tile | None]  # row by row from the top left; None: nothing there
@@ -288,6 +290,9 @@ class Easel:
         camera.azimuth = tile.azimuth
         camera.elevation = tile.elevation
         self._renderer.update(data, camera)
+        if tile.way:
+            way = np.frombuffer(tile.way).reshape(-1, 2)
+            self._renderer.add(planned_way([data.body("object").xpos, *way]))
         self._renderer.paint(viewport, tile.caption, tile.outcome)
 
 

@@ -28,7 +28,7 @@ from mqe.viewer.meshes import NO_MESHES, Meshes
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.recording import Episode, FilmedPolicy, Round, Take
 from mqe.viewer.render_pool import Canvas, Mosaic, Painters, Picture, Tile
-from mqe.world.scene import Scene
+from mqe.world.scene import Scene, mover_places
 
 SUFFIXES = (".mp4", ".gif")
 _FAR = 100.0  # [m, rad] beyond which a state is not drawn
@@ -237,7 +237,14 @@ def _shown_state(scene: Scene, qpos: NDArray[np.float32], fixed: NDArray[np.floa
     pos[: 1 + num_obstacles] = places.reshape(-1, 3)
     quat = np.tile((1.0, 0.0, 0.0, 0.0), (scene.model.nmocap, 1))
     quat[1 : 1 + num_obstacles] = turns.reshape(-1, 4)
-    return ShownState(qpos.astype(np.float64), pos, quat)
+    shown = qpos.astype(np.float64)
+    if scene.movers:
+        obstacles = torch.from_numpy(
+            np.concatenate((pos, quat), axis=1)[None, 1 : 1 + num_obstacles]
+        )
+        movers = mover_places(scene, *obstacles.split((3, 4), dim=2))
+        shown = np.concatenate((shown, movers[0].numpy()))
+    return ShownState(shown, pos, quat)
 
 
 class _Captioner(NamedTuple):

@@ -7,6 +7,13 @@ from typing import NamedTuple
 from torch import Tensor
 
 
+class MovedProps(NamedTuple):
+    """Obstacles and markers in the coming control step, world frame."""
+
+    pos: Tensor  # (N, K + M, 3) [m] at its end
+    velocity: Tensor | None = None  # (N, K, 2) [m/s] of the obstacles; None: none moves
+
+
 class Layout(NamedTuple):
     """The start of N new episodes, one proposal per world, world frame."""
 

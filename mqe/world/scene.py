@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from mqe.sim.simulator import Simulator
-from mqe.world.layout import Layout
+from mqe.world.geometry import rotation_matrix, yaw_of
+from mqe.world.layout import Layout, MovedProps
 from mqe.world.objects import (
     ROBOT_FLOOR_FRICTION,
     GeomCfg,
@@ -22,7 +23,14 @@ from mqe.world.objects import (
     object_floor_friction,
     robot_object_friction,
 )
-from mqe.world.obstacles import OBSTACLE_FRICTION, PARKED_HEIGHT, ObstacleCfg
+from mqe.world.obstacles import (
+    MOVER_MASS,
+    OBSTACLE_FRICTION,
+    PARKED_ASIDE,
+    PARKED_BELOW,
+    PARKED_HEIGHT,
+    ObstacleCfg,
+)
 from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
 from mqe.world.robots.build import add_robot, team_color
 from mqe.world.robots.robot import LEGS
@@ -108,6 +116,13 @@ class Scene:
     def num_obstacles(self) -> int:
         """Return the number of slots of obstacles."""
         return len(self.obstacles)
+
+    @property
+    def movers(self) -> list[int]:
+        """Return the slots of obstacles that move; x, y and yaw of each follow the object's in qpos
+        and qvel.
+        """
+        return [k for k, obstacle in enumerate(self.obstacles) if obstacle.moves]
 
     @property
     def num_rows(self) -> int:
@@ -214,7 +229,8 @@ def read_state(sim: Simulator, scene: Scene) -> SceneState:
     forces = data.sensordata
     if scene.has_part_sensors or scene.obstacles:
         forces = forces[:, : scene.num_forces]
-    parts = [data.qpos, data.qvel, forces, data.mocap_pos[:, 0]]
+    num_qpos, num_qvel, _, _ = SceneState.sizes(scene.num_robots, scene.object is not None)
+    parts = [data.qpos[:, :num_qpos], data.qvel[:, :num_qvel], forces, data.mocap_pos[:, 0]]
     num_obstacles = scene.num_obstacles
     if num_obstacles:
         slots = slice(1, 1 + num_obstacles)
@@ -298,9 +314,43 @@ def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     fixed = [layout.goal_pos.unsqueeze(1)]
     if layout.obstacle_pos is not None:
         fixed.append(layout.obstacle_pos)
+    if scene.movers:
+        assert layout.obstacle_pos is not None
+        assert layout.obstacle_quat is not None
+        movers = mover_places(scene, layout.obstacle_pos, layout.obstacle_quat)
+        qpos.append(movers)
+        qvel.append(torch.zeros_like(movers))
     if scene.num_markers:
         fixed.append(layout.goal_pos.unsqueeze(1).expand(-1, scene.num_markers, -1))
     return torch.cat(qpos, dim=1), torch.cat(qvel, dim=1), torch.cat(fixed, dim=1)
+
+
+def mover_places(scene: Scene, pos: Tensor, quat: Tensor) -> Tensor:
+    """Return qpos (N, 3 V) of the V moving obstacles, from the places (N, K, 3) and quaternions
+    (N, K, 4) of all.
+    """
+    places = pos[:, scene.movers]
+    is_parked = places[..., 2:] < PARKED_BELOW
+    aside = places.new_tensor((PARKED_ASIDE, 0.0))
+    xy = torch.where(is_parked, aside, places[..., :2])
+    yaw = yaw_of(rotation_matrix(quat[:, scene.movers]))
+    return torch.cat((xy, yaw.unsqueeze(-1)), dim=-1).flatten(1)
+
+
+def place_props(sim: Simulator, scene: Scene, props: MovedProps) -> None:
+    """Put obstacles and markers where they are at the end of the coming control step, and send
+    moving obstacles there.
+    """
+    pos = props.pos
+    sim.data.mocap_pos[:, 1:].copy_(pos)
+    if props.velocity is None:
+        return
+    quat = sim.data.mocap_quat[:, 1 : 1 + scene.num_obstacles]
+    velocity = torch.nn.functional.pad(props.velocity, (0, 1))
+    start = pos[:, : scene.num_obstacles] - STEP_DT * velocity
+    first_qpos, first_qvel, _, _ = SceneState.sizes(scene.num_robots, scene.object is not None)
+    sim.data.qpos[:, first_qpos:].copy_(mover_places(scene, start, quat))
+    sim.data.qvel[:, first_qvel:].copy_(velocity[:, scene.movers].flatten(1))
 
 
 def turn_obstacles(sim: Simulator, scene: Scene, layout: Layout, mask: Tensor) -> None:
@@ -434,8 +484,15 @@ def _add_arena(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
 def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None:
     """Add an obstacle that robots and object meet, and sensors of what touches it: anything, and
     the object.
+
+    One that moves has a body of its own, so that the velocity that contacts see is true; the place
+    of every obstacle is that of its mocap body.
     """
     body = spec.worldbody.add_body(name=name, mocap=True, pos=(0.0, 0.0, PARKED_HEIGHT))
+    touched = name
+    if obstacle.moves:
+        touched = f"{name}/body"
+        body = _add_mover(spec, touched, obstacle.height / 2)
     if obstacle.shape == "box":
         kind = mujoco.mjtGeom.mjGEOM_BOX
         size = [length / 2 for length in obstacle.size]
@@ -446,7 +503,8 @@ def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None
         name=name,
         type=kind,
         size=size,
-        rgba=(0.44, 0.50, 0.60, 1.0),
+        rgba=(0.78, 0.42, 0.22, 1.0) if obstacle.moves else (0.44, 0.50, 0.60, 1.0),
+        mass=0.0,
         contype=OBJECT_BIT | WALL_BIT,
         conaffinity=0,
         priority=2,
@@ -458,11 +516,27 @@ def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None
             name=sensor,
             type=mujoco.mjtSensor.mjSENS_CONTACT,
             objtype=mujoco.mjtObj.mjOBJ_XBODY,
-            objname=name,
+            objname=touched,
             reftype=mujoco.mjtObj.mjOBJ_XBODY if other else mujoco.mjtObj.mjOBJ_UNKNOWN,
             refname=other,
             intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1],
         )
+
+
+def _add_mover(spec: mujoco.MjSpec, name: str, height: float) -> mujoco.MjsBody:
+    """Add a body that slides along x and y at ``height`` [m] and turns about z."""
+    body = spec.worldbody.add_body(
+        name=name,
+        pos=(0.0, 0.0, height),
+        mass=MOVER_MASS,
+        ipos=(0.0, 0.0, 0.0),
+        inertia=(MOVER_MASS, MOVER_MASS, MOVER_MASS),
+        explicitinertial=True,
+    )
+    for joint, axis in (("x", (1.0, 0.0, 0.0)), ("y", (0.0, 1.0, 0.0))):
+        body.add_joint(name=f"{name}/{joint}", type=mujoco.mjtJoint.mjJNT_SLIDE, axis=axis)
+    body.add_joint(name=f"{name}/yaw", type=mujoco.mjtJoint.mjJNT_HINGE, axis=(0.0, 0.0, 1.0))
+    return body
 
 
 def _add_marker(spec: mujoco.MjSpec, name: str, is_first: bool) -> None:

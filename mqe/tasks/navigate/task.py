@@ -24,6 +24,7 @@ from mqe.tasks.navigate.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASUR
 from mqe.tasks.navigate.observations import IN_STATE, OBSERVATIONS, OBSERVED, STATE
 from mqe.tasks.navigate.planners.followers import Follower
 from mqe.tasks.navigate.planners.registry import PLANNERS
+from mqe.tasks.navigate.planners.replanning import Replanner
 from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_failing, check_waiting
 from mqe.tasks.navigate.terminations import DEFAULT_TERMINATIONS, TERMINATIONS
 from mqe.tasks.push.layouts import PushLayouts
@@ -33,7 +34,7 @@ from mqe.tasks.terms import Memory, Terminated, TermRegistry, Worlds
 from mqe.vec_env import Mirror, MirrorImage
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import axes_along, length, quat_from_yaw
-from mqe.world.layout import Layout
+from mqe.world.layout import Layout, MovedProps
 from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
@@ -47,6 +48,7 @@ _ARENA_SHARE = 11.0 / 15.0
 _BEHIND = 0.25  # [m] between the object's furthest corner and the robots of a row behind it
 _LONGEST_WAY = 64  # points of a way that is drawn
 _NEAR_GOAL = 0.1  # [m] from the goal to the last point of that way
+_SHOWN_CELL = 3  # cells of the planner's grid along a side of one that is drawn
 _SPACING = 0.9  # [m] between the robots of a row
 
 
@@ -183,6 +185,8 @@ class NavigateTask(TermTask):
         self._layouts = layouts
         self._maps = maps
         self._shortest = shortest
+        self._replanner: Replanner | None = None
+        self._live = Replanner(constants.problem, num_envs) if maps.has_movers else None
 
         worlds = Worlds(num_envs, 1, device, cfg)
         kept = Memory(worlds)
@@ -190,6 +194,8 @@ class NavigateTask(TermTask):
         self._collapse = CollapseTimers(
             kept.remember("collapse", len(robots), CollapseTimers.SIZE), robots
         )
+        # Control steps of each episode.
+        self._steps = kept.remember("steps", dtype=torch.int64) if maps.has_movers else None
         plan = kept.remember("plan", Plan.SIZE, start=None)
         self._plan = Plan.of(plan)
         # Control steps of the present decision; equal in all worlds.
@@ -219,7 +225,9 @@ class NavigateTask(TermTask):
     def use_planner(self, name: str) -> None:
         """Plan with the planner of this name from the next decision on."""
         planner = PLANNERS.find(name, "task.planner")
-        self._follower = planner.follow(self.constants.problem, self.cfg.look_ahead)
+        self._replanner = self._live if planner.replans else None
+        problem = self.constants.problem if self._replanner is None else self._replanner.problem
+        self._follower = planner.follow(problem, self.cfg.look_ahead)
         self._follower.remember(self._kept)
 
     def layout(self, episode: Tensor) -> Layout:
@@ -260,8 +268,12 @@ class NavigateTask(TermTask):
         """Plan from ``place`` (N, 2), in the worlds of ``mask`` alone."""
         problem = self.constants.problem
         index = self._map_index
+        if self._replanner is not None:
+            self._replanner.update(index, self._time, mask)
+            problem = self._replanner.problem
+            index = self._replanner.worlds
         cost_to_go = problem.grid.look_up(problem.value, index, place).unsqueeze(1)
-        shortest = self._shortest[index].unsqueeze(1)
+        shortest = self._shortest[self._map_index].unsqueeze(1)
         planned = self._follower.subgoal(place, index)
         subgoal = self._plan.subgoal
         if mask is not None:
@@ -277,12 +289,14 @@ class NavigateTask(TermTask):
         Each point is the sub-goal that the planner has for an object at the point before. It waits
         for the device, and is meant for pictures.
         """
-        index = self._map_index[world : world + 1]
-        goal = self._maps.goal[index]
+        index = self._map_index
+        goal = self._maps.goal[index[world : world + 1]]
+        if self._replanner is not None:
+            index = self._replanner.worlds
         way = [self._plan.planned[world : world + 1]]
         while len(way) < _LONGEST_WAY and bool(length(goal - way[-1]) > _NEAR_GOAL):
             places = way[-1].expand(len(self._map_index), -1)
-            way.append(self._follower.subgoal(places, self._map_index)[world : world + 1])
+            way.append(self._follower.subgoal(places, index)[world : world + 1])
         return torch.cat(way)
 
     @property
@@ -293,6 +307,27 @@ class NavigateTask(TermTask):
             moved_props=self.moved_props,
             use_blocks=self._team.use_blocks,
         )
+
+    def cost_cells(self, world: int) -> Tensor:
+        """Return cells (C, 5) of the cost-to-go of one world where the object fits: x, y and half
+        their lengths [m], and the share of the highest cost.
+
+        It waits for the device, and is meant for pictures.
+        """
+        problem = self.constants.problem
+        row = self._map_index[world]
+        if self._replanner is not None:
+            problem = self._replanner.problem
+            row = self._replanner.worlds[world]
+        fields = (problem.grid.centers[..., 0], problem.grid.centers[..., 1])
+        fields += (problem.distance[row], problem.value[row])
+        coarse = torch.nn.functional.avg_pool2d(torch.stack(fields), _SHOWN_CELL)
+        x, y, distance, value = coarse.flatten(1)
+        is_free = distance > problem.reach
+        share = value / value[is_free].amax().clamp(min=1e-6)
+        half_x, half_y = (0.5 * _SHOWN_CELL * length for length in problem.grid.cell)
+        size = (torch.full_like(x, half_x), torch.full_like(x, half_y))
+        return torch.stack((x, y, *size, share), dim=1)[is_free]
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
         """Lead the team to ``goal`` (N, 2) in the coming decision, instead of where the planner
@@ -314,6 +349,8 @@ class NavigateTask(TermTask):
             subgoal.copy_(self._chosen_subgoal(state))
             self._team.command(subgoal)
         self._age += 1
+        if self._steps is not None:
+            self._steps += 1
         return self._team.targets(state)
 
     def _chosen_subgoal(self, state: SceneState) -> Tensor:
@@ -326,12 +363,24 @@ class NavigateTask(TermTask):
         shift = (self._action.unsqueeze(-1) * axes_along(ahead)).sum(dim=1)
         return planned + self.cfg.residual_scale * shift
 
-    def moved_props(self) -> Tensor | None:
+    @property
+    def _time(self) -> Tensor:
+        """Return the time (N,) [s] of each episode, of maps with moving obstacles."""
+        assert self._steps is not None
+        return STEP_DT * self._steps
+
+    def moved_props(self) -> MovedProps | None:
         """Return the obstacles where they are, and the marker of a new sub-goal."""
-        if self._age != 1:
+        if self._age != 1 and self._steps is None:
             return None
         marker = torch.nn.functional.pad(self._plan.subgoal, (0, 1)).unsqueeze(1)
-        return torch.cat((self._maps.obstacle_pos[self._map_index], marker), dim=1)
+        if self._steps is None:
+            obstacles = self._maps.obstacle_pos[self._map_index]
+            return MovedProps(torch.cat((obstacles, marker), dim=1))
+        obstacles = self._maps.obstacles_at(self._map_index, self._time)
+        before = self._maps.obstacles_at(self._map_index, self._time - STEP_DT)
+        velocity = (obstacles - before)[..., :2] / STEP_DT
+        return MovedProps(torch.cat((obstacles, marker), dim=1), velocity)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge a control step; after the last of a decision, plan the next."""

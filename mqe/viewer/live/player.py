@@ -38,6 +38,7 @@ class Controls:
     command: tuple[float, float, float] | None = (
         None  # a gait's velocity command; None: those of its training
     )
+    shows_field: bool = False  # the cost-to-go of a task with a planner
     is_closed: bool = False
 
 
@@ -79,8 +80,10 @@ class Player(Observer):
         self.trail: list[np.ndarray] = []
         # Positions (P, 2) [m] that a task with a planner wants the object to pass next.
         self.way: list[list[float]] = []
+        # (C, 5) cells of the cost-to-go of such a task, see ``lines.cost_field``.
+        self.cost_cells: list[list[float]] = []
         self.can_steer = hasattr(env.task, "steer")
-        self._can_plan = hasattr(env.task, "planned_way")
+        self.can_plan = hasattr(env.task, "planned_way")
         self.robots = [f"robot{i}/trunk" for i in range(env.scene.num_robots)]
         self._scale = None if action_scale is None else torch.tensor(action_scale)
         self._episodes = [0] * env.num_envs  # of every world: the number of the present one, from 1
@@ -173,6 +176,7 @@ class Player(Observer):
         self.rewards = ([], {})
         self.trail = []
         self.way = []
+        self.cost_cells = []
 
     def _act(self, obs: Tensor) -> Tensor:
         wanted = self.controls.policy
@@ -201,9 +205,11 @@ class Player(Observer):
                 self.commands = []
 
     def _plan(self) -> None:
-        """Ask a task with a planner for the object's way in the shown world."""
-        if self._can_plan:
-            self.way = self.env.task.planned_way(self.world).tolist()  # type: ignore[attr-defined]
+        """Ask a task with a planner for the object's way and its cost in the shown world."""
+        if self.can_plan:
+            task = self.env.task
+            self.way = task.planned_way(self.world).tolist()  # type: ignore[attr-defined]
+            self.cost_cells = task.cost_cells(self.world).tolist()  # type: ignore[attr-defined]
 
     def _record(self, terms: Mapping[str, float]) -> None:
         times, values = self.rewards

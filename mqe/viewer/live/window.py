@@ -20,7 +20,7 @@ from mqe.viewer.meshes import NO_MESHES, Meshes
 
 KEYS = (
     "space: pause   right: step   up, down: speed   enter: next episode   Y: next policy\n"
-    "home: reset view   page up, down: other world   F: contact forces"
+    "home: reset view   page up, down: other world   E: cost field   F: contact forces"
 )
 # GLFW's numbers
 _SPACE = 32
@@ -171,6 +171,8 @@ def press(player: Player, key: int) -> None:
         controls.world = (controls.world + 1) % player.env.num_envs
     elif key == _PAGE_DOWN:
         controls.world = (controls.world - 1) % player.env.num_envs
+    elif key == ord("E") and player.can_plan:
+        controls.shows_field = not controls.shows_field
     elif key == ord("Y"):
         names = list(player.policies)
         controls.policy = names[(names.index(controls.policy) + 1) % len(names)]

@@ -11,10 +11,12 @@ from mqe.world.obstacles import ObstacleCfg
 from mqe.world.scene import ARENA_HALF_SIZE
 
 HEIGHT = 0.6  # [m] of obstacles
+SPEEDS = (0.02, 1.0)  # [m/s] of moving obstacles
 ROBOT_ROOM = 0.6  # [m] beyond the object that a robot needs where it pushes
 MOST_OBSTACLES = 64  # in one map
 _ARENA_MIN = 3.0  # [m]
 _ROUNDING = 1e-6  # [m]
+_SWEPT = 0.1  # [m] between two checked points of the way of a moving obstacle
 
 
 class Placed(NamedTuple):
@@ -24,6 +26,9 @@ class Placed(NamedTuple):
     x: float  # [m]
     y: float  # [m]
     yaw: float = 0.0  # [rad]
+    # Where it moves to and back from, forever, at ``speed`` [m/s]; None: it stands still.
+    to: tuple[float, float] | None = None  # [m]
+    speed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -72,13 +77,54 @@ def check_map(arena_map: ArenaMap, room: Room, where: str) -> None:
                 "arena larger"
             )
         for placed in arena_map.obstacles:
-            gap = distance_to(placed, place)
+            gap = min(distance_to(each, place) for each in swept(placed))
             if gap < needed - _ROUNDING:
+                meets = "overlaps with" if placed.to is None else "is swept by"
+                needing = "object" if name == "goal" else "object with its robots"
                 raise ConfigError(
-                    f"{where}: the {name} {_point(place)} overlaps with the {placed.cfg.shape} at "
-                    f"{_point((placed.x, placed.y))}: {gap:.2f} m between them, and the object "
+                    f"{where}: the {name} {_point(place)} {meets} the {placed.cfg.shape} at "
+                    f"{_point((placed.x, placed.y))}: {gap:.2f} m between them, and the {needing} "
                     f"needs {needed:.2f} m; move one of them"
                 )
+    for placed in arena_map.obstacles:
+        if placed.to is not None:
+            _check_sweep(arena_map, placed, where)
+
+
+def _check_sweep(arena_map: ArenaMap, mover: Placed, where: str) -> None:
+    """Raise ConfigError for a moving obstacle that leaves robots no room beside its way."""
+    name = f"{where}: the moving {mover.cfg.shape} at {_point((mover.x, mover.y))}"
+    if not SPEEDS[0] <= mover.speed <= SPEEDS[1]:
+        raise ConfigError(
+            f"{name} has the speed {mover.speed:g} m/s; take one from {SPEEDS[0]:g} to "
+            f"{SPEEDS[1]:g} m/s"
+        )
+    half_size = mover.cfg.half_size
+    reach = half_size[0] if mover.cfg.shape == "post" else math.hypot(*half_size)
+    half_x, half_y = (length / 2 for length in arena_map.arena)
+    places = [(each.x, each.y) for each in swept(mover)]
+    gaps = [("the wall", min(min(half_x - abs(x), half_y - abs(y)) for x, y in places))]
+    for other in arena_map.obstacles:
+        if other is not mover:
+            gap = min(distance_to(each, place) for each in swept(other) for place in places)
+            gaps.append((f"the {other.cfg.shape} at {_point((other.x, other.y))}", gap))
+    for what, gap in gaps:
+        if gap - reach < ROBOT_ROOM - _ROUNDING:
+            raise ConfigError(
+                f"{name} comes within {max(gap - reach, 0.0):.2f} m of {what}, and would crush "
+                f"robots in less than {ROBOT_ROOM:g} m; shorten its way or move one of them"
+            )
+
+
+def swept(placed: Placed) -> list[Placed]:
+    """Return an obstacle at points of its way, at most 0.1 m apart; a fixed one where it is."""
+    if placed.to is None:
+        return [placed]
+    dx = placed.to[0] - placed.x
+    dy = placed.to[1] - placed.y
+    count = max(2, 1 + math.ceil(math.hypot(dx, dy) / _SWEPT))
+    shares = [k / (count - 1) for k in range(count)]
+    return [placed._replace(x=placed.x + s * dx, y=placed.y + s * dy, to=None) for s in shares]
 
 
 def distance_to(placed: Placed, point: tuple[float, float]) -> float:

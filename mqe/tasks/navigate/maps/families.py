@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from mqe.config import ConfigError
 from mqe.extensions import Registry
@@ -23,6 +24,7 @@ from mqe.world.obstacles import ObstacleCfg
 
 CUBE = ObstacleCfg("box", (1.0, 1.0, HEIGHT))
 POST = ObstacleCfg("post", (0.15, HEIGHT))
+MOVER = replace(CUBE, moves=True)
 THICKNESS = 0.2  # [m] of walls
 _TRIES = 2000  # draws of a map before the generator gives up
 
@@ -207,5 +209,33 @@ def forest(rng: random.Random, room: Room) -> ArenaMap:
     return _tried(draw, "forest")
 
 
-for _family in (open_arena, reference, scattered, doors, u_turn, gate, corridor, beside, forest):
+def moving(rng: random.Random, room: Room) -> ArenaMap:
+    """Return 20 x 14 m with three cubes that move across the way, or two for large objects."""
+    num_movers = 3 if room.reach < 1.0 else 2
+    y = 7.0 - room.spawn
+    start = (room.spawn - 10.0, rng.uniform(-y, y))
+    goal = (10.0 - room.reach - ROBOT_ROOM, rng.uniform(-4.0, 4.0))
+    placed = []
+    first = start[0] + room.spawn + 0.8
+    last = goal[0] - room.reach - 0.8
+    for k in range(num_movers):
+        x = first + (k + 0.5) / num_movers * (last - first)
+        ends = [rng.uniform(-5.5, -1.0), rng.uniform(1.0, 5.5)]
+        rng.shuffle(ends)
+        placed.append(Placed(MOVER, x, ends[0], 0.0, (x, ends[1]), rng.uniform(0.15, 0.4)))
+    return ArenaMap((20.0, 14.0), start, goal, tuple(placed))
+
+
+for _family in (
+    open_arena,
+    reference,
+    scattered,
+    doors,
+    u_turn,
+    gate,
+    corridor,
+    beside,
+    forest,
+    moving,
+):
     FAMILIES.register(_family.__name__, _family)

@@ -67,10 +67,14 @@ def _read_map(values: Any, arena: Any, where: str) -> ArenaMap:
 def _read_placed(values: Any, where: str) -> Placed:
     is_section = isinstance(values, Mapping)
     shapes = [shape for shape in ("box", "post") if is_section and shape in values]
-    if len(shapes) != 1 or "at" not in values or set(values) - {*shapes, "at", "yaw", "height"}:
+    others = {"at", "yaw", "height", "to", "speed"}
+    is_moving = is_section and "to" in values
+    is_whole = len(shapes) == 1 and "at" in values and is_moving == ("speed" in values)
+    if not is_whole or set(values) - {*shapes, *others}:
         raise ConfigError(
             f"{where}: must be like {{box: [length, width], at: [x, y], yaw: 0.0}} or "
-            "{post: radius, at: [x, y]}, with height if it is not 0.6"
+            "{post: radius, at: [x, y]}, with height if it is not 0.6, and with to: [x, y] and "
+            "speed if it moves"
         )
     height = _numbers([values.get("height", HEIGHT)], 1, f"{where}: height")[0]
     if shapes[0] == "box":
@@ -81,7 +85,12 @@ def _read_placed(values: Any, where: str) -> Placed:
         raise ConfigError(f"{where}: every length must be at least 0.02 m")
     x, y = _numbers(values["at"], 2, f"{where}: at")
     yaw = _numbers([values.get("yaw", 0.0)], 1, f"{where}: yaw")[0]
-    return Placed(ObstacleCfg(shapes[0], (*size, height)), x, y, yaw)
+    placed = Placed(ObstacleCfg(shapes[0], (*size, height), is_moving), x, y, yaw)
+    if not is_moving:
+        return placed
+    to = _numbers(values["to"], 2, f"{where}: to")
+    speed = _numbers([values["speed"]], 1, f"{where}: speed")[0]
+    return placed._replace(to=to, speed=speed)
 
 
 def _numbers(values: Any, count: int, where: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -32,6 +33,8 @@ class MapTable:
         pos = torch.zeros(len(maps), len(slots), 3)
         pos[..., 2] = PARKED_HEIGHT
         yaw = torch.zeros(len(maps), len(slots))
+        way = torch.zeros(len(maps), len(slots), 2)
+        speed = torch.zeros(len(maps), len(slots))
         for row, each in enumerate(maps):
             free = list(range(len(slots)))
             for placed in each.obstacles:
@@ -39,6 +42,9 @@ class MapTable:
                 free.remove(slot)
                 pos[row, slot] = torch.tensor([placed.x, placed.y, placed.cfg.height / 2])
                 yaw[row, slot] = placed.yaw
+                if placed.to is not None:
+                    way[row, slot] = torch.tensor(placed.to) - pos[row, slot, :2]
+                    speed[row, slot] = placed.speed
         nan = math.nan
         yaws = [nan if each.start_yaw is None else each.start_yaw for each in maps]
         self.start = torch.tensor([each.start for each in maps], device=device)  # (L, 2)
@@ -48,6 +54,32 @@ class MapTable:
         self.is_behind = torch.tensor(is_behind, device=device)  # (L,)
         self.obstacle_pos = pos.to(device)  # (L, K, 3)
         self.obstacle_yaw = yaw.to(device)  # (L, K)
+        self.has_movers = any(slot.moves for slot in slots)
+        self._length = way.norm(dim=-1).to(device)  # (L, K) [m] of the ways of moving obstacles
+        self._ahead = way.to(device) / self._length.clamp(min=1e-6).unsqueeze(-1)  # (L, K, 2)
+        self._speed = speed.to(device)  # (L, K) [m/s]
+
+    def rows(self, index: Tensor) -> MapTable:
+        """Return the table of the maps ``index`` (M,)."""
+        table = copy.copy(self)
+        for name, values in vars(self).items():
+            if isinstance(values, Tensor):
+                setattr(table, name, values[index])
+        return table
+
+    def obstacles_at(self, index: Tensor, time: Tensor) -> Tensor:
+        """Return the positions (N, K, 3) [m] of the obstacles of maps ``index`` (N,) at ``time``
+        (N,) [s] of an episode.
+        """
+        pos = self.obstacle_pos[index]
+        if not self.has_movers:
+            return pos
+        length = self._length[index]
+        # To the end of its way and back.
+        both = (2.0 * length).clamp(min=1e-6)
+        gone = torch.remainder(self._speed[index] * time.unsqueeze(1), both)
+        along = length - (length - gone).abs()
+        return pos + torch.nn.functional.pad(along.unsqueeze(-1) * self._ahead[index], (0, 1))
 
 
 class ObstacleShapes:

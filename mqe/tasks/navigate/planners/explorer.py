@@ -15,7 +15,7 @@ from torch import Tensor
 from mqe.tasks.navigate.maps.arena_map import ROBOT_ROOM
 from mqe.tasks.navigate.planners.cost_to_go import CostToGo, Grid
 from mqe.tasks.navigate.planners.followers import FieldFollower
-from mqe.tasks.navigate.planners.problem import MARGIN, Problem, solve_field
+from mqe.tasks.navigate.planners.problem import MARGIN, Problem, solve_fields
 from mqe.tasks.navigate.rays import RANGE, look_around, ray_directions
 from mqe.tasks.terms import Memory
 from mqe.world.state import SceneState
@@ -82,8 +82,7 @@ class Explorer(FieldFollower):
         cells = is_met[:, :-1].unflatten(1, (height, width))
         furthest = self._reach + MARGIN + ROBOT_ROOM
         distance = torch.minimum(distance_to_met(cells, self._grid, furthest), self._to_wall)
-        cost, value = solve_field(self._solver, distance, goal, self._reach)
-        return torch.stack((distance, cost, value), dim=1)
+        return solve_fields(self._solver, distance, goal, self._reach)
 
 
 def distance_to_met(is_met: Tensor, grid: Grid, furthest: float) -> Tensor:

@@ -45,8 +45,7 @@ class FieldFollower(Follower):
         device = problem.maps.goal.device
         self._grid = problem.grid
         self._reach = problem.reach
-        # (L, 3, H, W) distance to obstacles, cost of a metre, cost-to-go
-        self._maps = torch.stack((problem.distance, problem.cost, problem.value), dim=1)
+        self._maps = problem.fields
         self._goal = problem.maps.goal
         self._look_ahead = look_ahead
         angles = torch.arange(NUM_BEARINGS, device=device) * (2.0 * math.pi / NUM_BEARINGS)
@@ -106,12 +105,12 @@ class WaypointFollower(Follower):
 
     def __init__(self, waypoints: Tensor, look_ahead: float) -> None:
         """Follow the polygons ``waypoints`` (M, P, 2) of all maps."""
-        self._path, spacing = evenly_spaced(waypoints)
+        self.path, spacing = evenly_spaced(waypoints)
         self._ahead = (look_ahead / spacing.clamp(min=1e-6)).ceil().to(torch.int64)  # (M,)
 
     def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2)."""
-        path = self._path[index]
+        path = self.path[index]
         nearest = (path - place.unsqueeze(1)).square().sum(dim=-1).argmin(dim=1)
         ahead = (nearest + self._ahead[index]).clamp(max=path.shape[1] - 1)
         row = torch.arange(len(place), device=place.device)

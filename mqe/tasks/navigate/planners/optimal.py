@@ -29,7 +29,7 @@ def ompl(problem: Problem) -> Tensor:
     Raises ConfigError if OMPL is not installed.
     """
     try:
-        from ompl import base, geometric, util
+        from ompl import base, geometric, util  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ConfigError(
             "task.planner: ompl is not installed; pip install 'mapush[plan]', or say "

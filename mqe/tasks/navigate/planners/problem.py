@@ -29,24 +29,42 @@ class Problem(NamedTuple):
     maps: MapTable  # starts, goals and obstacles
     shapes: ObstacleShapes  # of the slots of obstacles
     grid: Grid
-    distance: Tensor  # (M, H, W) [m] to obstacles and walls
-    cost: Tensor  # (M, H, W) of a metre
-    value: Tensor  # (M, H, W) cost-to-go
+    fields: Tensor  # (M, 3, H, W) distance, cost and cost-to-go
+
+    @property
+    def distance(self) -> Tensor:
+        """Return the distance (M, H, W) [m] to obstacles and walls."""
+        return self.fields[:, 0]
+
+    @property
+    def cost(self) -> Tensor:
+        """Return the cost (M, H, W) of a metre."""
+        return self.fields[:, 1]
+
+    @property
+    def value(self) -> Tensor:
+        """Return the cost-to-go (M, H, W)."""
+        return self.fields[:, 2]
 
     def clearance(self, points: Tensor) -> Tensor:
         """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to obstacles and walls."""
-        return clearance_of(self.arena, self.shapes, points, self.maps)
+        maps = self.maps
+        return clearance_of(self.arena, self.shapes, points, maps.obstacle_pos, maps.obstacle_yaw)
 
 
 def clearance_of(
-    arena: tuple[float, float], shapes: ObstacleShapes, points: Tensor, maps: MapTable
+    arena: tuple[float, float],
+    shapes: ObstacleShapes,
+    points: Tensor,
+    pos: Tensor,
+    yaw: Tensor,
 ) -> Tensor:
-    """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to the obstacles of ``maps``
-    and the walls of ``arena``.
+    """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to obstacles at ``pos``
+    (M, K, 3) and ``yaw`` (M, K), and to the walls of ``arena``.
     """
     half_size = points.new_tensor(arena) / 2
     to_wall = (half_size - points.abs()).amin(dim=-1)
-    nearest = shapes.clearance(points, maps.obstacle_pos, maps.obstacle_yaw)
+    nearest = shapes.clearance(points, pos, yaw)
     return torch.minimum(nearest, to_wall)
 
 
@@ -58,19 +76,19 @@ def solve_problem(
     grid = Grid(arena, CELL, device)
     solver = CostToGo(grid, device)
     points = grid.centers.flatten(0, 1)
-    clearance = clearance_of(arena, shapes, points, maps).unflatten(1, (grid.height, grid.width))
-    cost, value = solve_field(solver, clearance, maps.goal, reach)
+    pos = maps.obstacle_pos
+    clearance = clearance_of(arena, shapes, points, pos, maps.obstacle_yaw)
+    clearance = clearance.unflatten(1, (grid.height, grid.width))
+    fields = solve_fields(solver, clearance, maps.goal, reach)
     is_blocked = clearance < reach + MARGIN
     lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), maps.goal)
     index = torch.arange(len(maps.goal), device=device)
     shortest = grid.look_up(lengths, index, maps.start)
-    return Problem(arena, reach, maps, shapes, grid, clearance, cost, value), shortest
+    return Problem(arena, reach, maps, shapes, grid, fields), shortest
 
 
-def solve_field(
-    solver: CostToGo, clearance: Tensor, goal: Tensor, reach: float
-) -> tuple[Tensor, Tensor]:
-    """Return the cost of a metre and the cost-to-go to ``goal`` (M, 2), (M, H, W) each, of an
+def solve_fields(solver: CostToGo, clearance: Tensor, goal: Tensor, reach: float) -> Tensor:
+    """Return clearance, cost of a metre and cost-to-go to ``goal`` (M, 2), (M, 3, H, W), of an
     object on maps with ``clearance`` (M, H, W) [m].
     """
     grid = solver.grid
@@ -78,7 +96,8 @@ def solve_field(
     points = grid.centers.flatten(0, 1)
     directed = room_cost(grid, clearance, points, solver.directions, reach)
     directed = directed.unflatten(2, (grid.height, grid.width))
-    return cost, solver.solve(cost, goal, directed)
+    value = solver.solve(cost, goal, directed)
+    return torch.stack((clearance, cost, value), dim=1)
 
 
 def cost_of(clearance: Tensor, reach: float) -> Tensor:

@@ -32,6 +32,7 @@ class Planner(NamedTuple):
 
     follow: Callable[[Problem, float], Follower]  # for a problem and a look-ahead [m]
     help: str
+    replans: bool = False  # at every decision, if obstacles move; else once, as maps begin
 
 
 def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
@@ -44,7 +45,7 @@ def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
 
 
 PLANNERS: Registry[Planner] = Registry("planner")
-PLANNERS.register("field", Planner(FieldFollower, "descent of the cost-to-go"))
+PLANNERS.register("field", Planner(FieldFollower, "descent of the cost-to-go", replans=True))
 PLANNERS.register(
     "explore",
     Planner(Explorer, "field without a map: obstacles are those that the robots' rays have met"),

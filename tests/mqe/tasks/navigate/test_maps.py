@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import imageio.v3 as imageio
 import numpy as np
 import pytest
@@ -19,6 +21,10 @@ from mqe.world.obstacles import PARKED_HEIGHT
 from tests.support.navigating import navigate_setup
 
 CUBOID = Room(0.85, 1.85)
+
+
+def moving_post(at: tuple[float, float], to: tuple[float, float], speed: float = 0.5) -> Placed:
+    return Placed(replace(POST, moves=True), *at, 0.0, to, speed)
 
 
 @pytest.mark.parametrize("name", ["cuboid", "cylinder"])
@@ -39,6 +45,23 @@ def test_a_family_draws_maps_with_room(family, name):
         ({"start": (4.0, 0.0)}, r"the start \(4.00, 0.00\) is 1.00 m from the wall"),
         ({"goal": (1.2, 0.0)}, r"the goal \(1.20, 0.00\) overlaps with the box at \(0.50, 0.00\)"),
         ({"obstacles": (Placed(POST, 0.0, 0.0),) * 65}, "65 obstacles; 64 at most"),
+        (
+            {"obstacles": (moving_post((-1.0, 2.0), (-1.0, -2.0)),)},
+            r"the start \(-2.80, 0.00\) is swept by the post at \(-1.00, 2.00\): 1.65 m between "
+            r"them, and the object with its robots needs 1.85 m",
+        ),
+        (
+            {"obstacles": (moving_post((0.5, 2.0), (0.5, -3.5)),)},
+            r"the moving post at \(0.50, 2.00\) comes within 0.35 m of the wall, and would crush",
+        ),
+        (
+            {"obstacles": (moving_post((0.5, 2.0), (0.5, 0.0)), Placed(POST, 0.5, -0.8))},
+            r"comes within 0.50 m of the post at \(0.50, -0.80\)",
+        ),
+        (
+            {"obstacles": (moving_post((0.5, 2.0), (0.5, 0.0), 3.0),)},
+            "has the speed 3 m/s; take one from 0.02 to 1 m/s",
+        ),
     ],
 )
 def test_a_map_without_room_is_refused(change, words):
@@ -58,6 +81,11 @@ def test_a_map_without_room_is_refused(change, words):
         (
             "arena: [9, 9]\nmaps: [{start: [0, 0], goal: [1, 1], obstacles: [{ball: 1}]}]",
             r"obstacle 0: must be like \{box: \[length, width\], at: \[x, y\], yaw: 0.0\}",
+        ),
+        (
+            "arena: [9, 9]\n"
+            "maps: [{start: [0, 0], goal: [1, 1], obstacles: [{post: 1, at: [0, 3], to: [3, 3]}]}]",
+            "and speed if it moves",
         ),
     ],
 )
@@ -146,3 +174,25 @@ def test_a_door_is_a_gap_in_a_wall_across_the_arena() -> None:
         (1.0, pytest.approx(2.85)),
         (1.0, pytest.approx(-2.35)),
     ]
+
+
+def test_a_moving_obstacle_goes_to_the_end_of_its_way_and_back(tmp_path) -> None:
+    path = tmp_path / "maps.yaml"
+    path.write_text(
+        "arena: [12, 10]\n"
+        "maps:\n"
+        "  - start: [-4, 0]\n"
+        "    goal: [4, 0]\n"
+        "    obstacles:\n"
+        "      - {post: 0.2, at: [0, 3], to: [0, -1], speed: 0.5}\n"
+        "      - {post: 0.2, at: [2, 3]}\n"
+    )
+    maps = read_maps(path, 0.05)
+    check_map(maps[0], CUBOID, "map")
+    slots = slots_of(maps)
+    table = MapTable(maps, slots, "cpu")
+    mover = [slot.moves for slot in slots].index(True)
+    time = tensor([0.0, 2.0, 8.0, 9.0, 16.0])
+    found = table.obstacles_at(torch.zeros(5, dtype=torch.int64), time)
+    assert found[:, mover, 1].tolist() == pytest.approx([3.0, 2.0, -1.0, -0.5, 3.0])
+    assert bool((found[:, 1 - mover] == tensor([2.0, 3.0, 0.3])).all())

@@ -16,8 +16,14 @@ from mqe.registry import SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
 from mqe.tasks.navigate import NavigateCfg
 from mqe.tasks.navigate.rewards import check_waiting
+from mqe.tasks.push.scripted import WalkingTeam
+from mqe.viewer.camera import Camera
 from mqe.viewer.live.live_view import drawn_lines
 from mqe.viewer.live.player import Player
+from mqe.viewer.live.window import press
+from mqe.viewer.looks import shown_model
+from mqe.viewer.recording import Take
+from mqe.viewer.render_pool import Canvas, Easel
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.state import SceneState
 from tests.support.navigating import MAP, navigate_setup
@@ -41,8 +47,9 @@ def test_an_action_shifts_the_planned_sub_goal():
     assert torch.equal(subgoal[0], planned[0])  # no shift: the planner, to the bit
     torch.testing.assert_close(subgoal[1], shifted)
     marker = task.moved_props()
-    assert marker.shape == (2, 4, 3)
-    torch.testing.assert_close(marker[:, -1, :2], subgoal)
+    assert marker.velocity is None
+    assert marker.pos.shape == (2, 4, 3)
+    torch.testing.assert_close(marker.pos[:, -1, :2], subgoal)
     task.command(tensor([[[1.0, 1.0]]] * 2))  # in the middle of a decision
     task.targets(state)
     torch.testing.assert_close(subgoal[1], shifted)
@@ -91,6 +98,51 @@ def test_the_viewer_draws_the_planned_way() -> None:
     for way, lines in drawn[:2]:  # of the first world and, in the same control step, the other
         assert len(lines) == len(way) > 1
         assert lines[-1].end[:2].tolist() == pytest.approx(way[-1])
+    env.close()
+
+
+def test_the_viewer_draws_the_cost_field_when_it_is_asked_to() -> None:
+    env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(MAP)), seed=0)
+    player = Player(env, {"nobody": lambda: lambda obs: torch.zeros(1, 1, 2)}, None)
+    drawn = []
+
+    def show(data) -> bool:
+        drawn.append(drawn_lines(player, data, arrows=False, trace=False))
+        press(player, ord("E"))
+        return len(drawn) < 2
+
+    player.run(show)
+    assert drawn[0] == []
+    cells = player.cost_cells
+    assert len(drawn[1]) == len(cells)
+    # All that is 0.85 m or more from the walls of 10 x 8 m, and from the cube in it.
+    x, y, half_x, half_y, share = torch.tensor(cells).unbind(dim=1)
+    assert float(x.abs().max()) < 5.0 - 0.6
+    assert not bool(((x - 0.5).abs() < 1.0).logical_and(y.abs() < 1.0).any())
+    assert half_x.tolist() == pytest.approx([0.375] * len(cells), abs=1e-6)
+    assert half_y.tolist() == pytest.approx([0.375] * len(cells), abs=1e-6)
+    nearest = int((x - 3.5).hypot(y).argmin())
+    assert float(share[nearest]) == float(share.min()) < 0.1
+    assert float(share.max()) == 1.0
+    env.close()
+
+
+def test_a_film_draws_the_planned_way() -> None:
+    env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(MAP)), seed=0)
+    take = Take(env, 10, 0, 1, 1)
+    with env.observed_by(take):
+        take.step(lambda obs: torch.zeros(1, 1, 2))
+        planned = env.task.planned_way(0)
+        take.step(lambda obs: torch.zeros(1, 1, 2))
+    states = take.rounds(0)[0].episodes[0].states
+    assert len(states) == 6
+    assert states[-1].way.tolist() == planned.tolist()
+    assert states[0].way.tolist() != planned.tolist()
+    tile = Camera(env, 0, 5.0, 1.5).tile(states[-1])
+    easel = Easel(shown_model(env.scene), Canvas(160, 96))
+    with_way = easel.paint([tile])
+    assert with_way != easel.paint([tile._replace(way=b"")])
+    easel.close()
     env.close()
 
 
@@ -257,3 +309,46 @@ def test_a_team_brings_its_robots_along_where_nobody_names_others():
     assert named.env.model == "reference"
     unknown = config.resolve({"task": {**task, "team": "pretrained:nobody"}}, {})[0]
     assert unknown.env.model == "reference"
+
+
+def test_obstacles_move_on_in_an_environment_that_was_saved() -> None:
+    cfg = NavigateCfg(map="moving", num_maps=2)
+    env = make_env(EnvCfg(num_envs=2), SIM, cfg, seed=0)
+    env.reset()
+    begun = env.state.obstacle_pos.clone()
+    actions = torch.zeros(2, 1, 2)
+    env.step(actions)
+    saved = env.state_dict()
+    moved = env.state.obstacle_pos - begun
+    speeds = env.task._maps._speed[env.task._map_index]
+    torch.testing.assert_close(moved.norm(dim=-1), 0.5 * speeds)
+    env.step(actions)
+    other = make_env(EnvCfg(num_envs=2), SIM, cfg, seed=0)
+    other.reset()
+    other.load_state_dict(saved)
+    other.step(actions)
+    assert torch.equal(other.state.rows, env.state.rows)
+
+
+def test_robots_without_a_team_walk_to_the_sub_goal_or_push_by_a_script() -> None:
+    names = ("object_x", "object_y", "goal_x", "goal_y")
+    ahead_and_left = tensor([[[1.0, 0.0, 4.0, 0.0], [0.0, 0.0, 0.0, 0.25]]])
+    walk = WalkingTeam(names, torch.device("cpu"))(ahead_and_left)
+    torch.testing.assert_close(walk, tensor([[[1.0, 0.0, 0.0], [0.0, 0.5, 1.0]]]))
+    state = SceneState.zeros(1, 2, True, num_obstacles=3)
+    state.robot_pos[..., 0] = -1.5
+    state.robot_pos[:, :, 1] = tensor([-0.3, 0.3])
+    subgoal = tensor([[3.0, 0.0]])
+    for mid_level, turns in (("walk", True), ("scripted_team", False), ("scripted_solo", False)):
+        team = navigate_setup(1, mid_level=mid_level).task._team
+        actions = team._policy(team._observe(state, subgoal))
+        # Both turn to the sub-goal; or look along the way from the object to it.
+        assert bool((actions[0, :, 2].abs() > 0.05).all()) == turns
+        assert float(actions[0, 0, 0]) > 0.5
+        is_pushing = mid_level != "scripted_solo"
+        assert (abs(float(actions[0, 1, 1])) < 0.7) == is_pushing  # the second steps aside
+
+
+def test_a_mid_level_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="task.mid_level: unknown value 'solo'"):
+        NavigateCfg(mid_level="solo")

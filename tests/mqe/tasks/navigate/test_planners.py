@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from mqe.tasks.navigate.planners import baselines
 from mqe.tasks.navigate.planners.followers import NEAREST, FieldFollower, WaypointFollower
 from mqe.tasks.navigate.planners.problem import Problem, room_cost, solve_problem
 from mqe.tasks.navigate.planners.registry import PLANNERS
+from mqe.tasks.navigate.planners.replanning import Replanner
 from mqe.tasks.terms import Memory, Worlds
 from mqe.world.obstacles import ObstacleCfg
 from tests.support.navigating import navigate_setup
@@ -125,12 +127,35 @@ def test_the_references_tree_keeps_its_nodes_clear_of_middles_only():
 
 @pytest.mark.parametrize("name", PLANNERS)
 def test_every_planner_leads_from_anywhere(name, problem):
+    if name == "ompl":
+        pytest.importorskip("ompl", reason="it is an extra: pip install 'mapush[plan]'")
     follower = PLANNERS[name].follow(problem, 2.0)
     follower.remember(Memory(Worlds(6, 1)))
     places = problem.maps.start.repeat(3, 1) + torch.rand(6, 2)
     found = follower.subgoal(places, tensor([0, 1]).repeat(3))
     assert found.shape == (6, 2)
     assert bool(found.isfinite().all())
+
+
+def test_ompl_keeps_the_object_clear_of_a_wall_and_finds_the_shortest_way(problem):
+    pytest.importorskip("ompl", reason="it is an extra: pip install 'mapush[plan]'")
+    paths = PLANNERS["ompl"].follow(problem, 2.0).path
+    lengths = (paths[:, 1:] - paths[:, :-1]).norm(dim=-1).sum(dim=1)
+    assert lengths.tolist() == pytest.approx([8.0, 2.0 * math.hypot(4.0, 1.9)], rel=0.03)
+    assert float(problem.clearance(paths)[1].min()) > REACH
+
+
+def test_ompl_names_the_extra_that_it_needs(problem, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ompl", None)
+    with pytest.raises(
+        ConfigError, match=r"pip install 'mapush\[plan\]', or say task.planner=field"
+    ):
+        PLANNERS["ompl"].follow(problem, 2.0)
+
+
+def test_without_a_high_level_the_sub_goal_is_the_goal(problem):
+    found = PLANNERS["goal"].follow(problem, 2.0).subgoal(torch.zeros(1, 2), tensor([1]))
+    assert torch.equal(found, problem.maps.goal[1:])
 
 
 def test_a_planner_of_ones_own_is_a_function_and_a_line():
@@ -151,3 +176,23 @@ def test_a_planner_of_ones_own_is_a_function_and_a_line():
         assert task.memory[0, 1] > 1.5  # the first sub-goal is on the way up
     with pytest.raises(ConfigError, match="unknown value 'along_the_top'"):
         navigate_setup(1, planner="along_the_top")
+
+
+def test_the_field_plans_anew_as_an_obstacle_moves() -> None:
+    arena = (12.0, 12.0)
+    mover = Placed(ObstacleCfg("box", (1.0, 4.0, 0.6), moves=True), 0.0, -1.0, 0.0, (0.0, 1.0), 0.5)
+    maps = [ArenaMap(arena, (-3.0, 0.0), (3.0, 0.0), (mover,))]
+    slots = slots_of(maps)
+    table = MapTable(maps, slots, "cpu")
+    problem, _ = solve_problem(table, ObstacleShapes(slots, "cpu"), arena, REACH)
+    planner = Replanner(problem, 2)
+    follower = PLANNERS["field"].follow(planner.problem, 2.0)
+    index = torch.zeros(2, dtype=torch.int64)
+    place = tensor([[-2.0, 0.0], [-2.0, 0.0]])
+    planner.update(index, tensor([0.0, 4.0]))
+    above, below = follower.subgoal(place, planner.worlds)
+    assert above[1] > 0.5  # the obstacle's middle is at y = -1, and at 1 in the other world
+    assert below[1] < -0.5
+    planner.update(index, tensor([4.0, 4.0]), tensor([True, False]))
+    found = follower.subgoal(place, planner.worlds)
+    torch.testing.assert_close(found[0], found[1])

@@ -10,7 +10,7 @@ import pytest
 
 from mqe.sim.simulator import snapshot
 from mqe.viewer.camera import CAMERAS, MARGIN, camera_axes
-from mqe.viewer.live.lines import trail
+from mqe.viewer.lines import trail
 from mqe.viewer.live.live_view import LiveView, copy_live_state, live_model
 from mqe.viewer.live.player import Player
 from mqe.viewer.looks import shown_model

@@ -1,4 +1,6 @@
-"""Lines in a scene: velocity commands as arrows, the object's trail and its planned way."""
+"""Drawings in a scene: velocity commands as arrows, the object's trail, its planned way, and the
+cost-to-go on the floor.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,10 @@ _TURN_COLOR = (0.9, 0.2, 0.6, 1.0)
 _TRAIL_COLOR = (0.55, 0.33, 0.10, 1.0)
 _WAY_COLOR = (0.15, 0.35, 0.75, 1.0)
 _TRAIL_HEIGHT = 0.03  # [m] above the floor
+_FIELD_HEIGHT = 0.012  # [m] of the cost-to-go above the floor
+_GAP = 0.97  # share of a cell that is drawn
+_CHEAP_COLOR = np.array((0.15, 0.65, 0.35, 0.40))
+_DEAR_COLOR = np.array((0.90, 0.45, 0.15, 0.40))
 _MOST_SEGMENTS = 200  # of a trail
 
 
@@ -36,6 +42,37 @@ class Line(NamedTuple):
         mujoco.mjv_initGeom(geom, self.kind, np.zeros(3), np.zeros(3), np.zeros(9), color)
         mujoco.mjv_connector(geom, self.kind, _WIDTH, self.start, self.end)
         return geom
+
+
+class Cell(NamedTuple):
+    """A flat cell on the floor: its middle and half its lengths [m], and its colour."""
+
+    middle: tuple[float, float]
+    half_size: tuple[float, float]
+    color: np.ndarray
+
+    def draw(self, geom: mujoco.MjvGeom) -> mujoco.MjvGeom:
+        """Turn ``geom`` into this cell and return it."""
+        size = np.array((*self.half_size, 0.002))
+        pos = np.array((*self.middle, _FIELD_HEIGHT))
+        color = self.color.astype(np.float32)
+        kind = mujoco.mjtGeom.mjGEOM_BOX
+        mujoco.mjv_initGeom(geom, kind, size, pos, np.eye(3).ravel(), color)
+        return geom
+
+
+Drawing = Line | Cell
+
+
+def cost_field(cells: Sequence[Sequence[float]]) -> list[Cell]:
+    """Return cells (x, y, half their lengths [m], share of the highest cost-to-go), from green at
+    the goal to orange.
+    """
+    found = []
+    for x, y, half_x, half_y, share in cells:
+        color = _CHEAP_COLOR + share * (_DEAR_COLOR - _CHEAP_COLOR)
+        found.append(Cell((x, y), (_GAP * half_x, _GAP * half_y), color))
+    return found
 
 
 def command_arrows(pos: np.ndarray, xmat: np.ndarray, command: Sequence[float]) -> list[Line]:
@@ -64,9 +101,9 @@ def trail(points: Sequence[np.ndarray]) -> list[Line]:
     return _on_floor(points[::stride], _TRAIL_COLOR)
 
 
-def planned_way(position: np.ndarray, way: Sequence[Sequence[float]]) -> list[Line]:
-    """Return the planned way of an object at ``position`` (3,) [m] through points (x, y) [m]."""
-    return _on_floor([position, *way], _WAY_COLOR)
+def planned_way(points: Sequence[Sequence[float] | np.ndarray]) -> list[Line]:
+    """Return the planned way of an object through ``points`` (x, y, ...) [m]."""
+    return _on_floor(points, _WAY_COLOR)
 
 
 def _on_floor(
