@@ -59,6 +59,8 @@ CASES = (
 
 def main() -> int:
     """Try all cases; return the exit code."""
+    # A shell lets what it starts in the background ignore Ctrl-C, and so would the trainings.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdout.write("| settings | exit code | env steps | difference | as it should be |\n")
     sys.stdout.write("|---|---|---|---|---|\n")
     are_right = []
@@ -102,7 +104,10 @@ def train(case: Case, out: Path) -> int:
             while not (out / PROGRESS).exists() and time.monotonic() < deadline:
                 time.sleep(0.1)
             process.send_signal(case.signal)
-        return process.wait(_PATIENCE_S)
+        try:
+            return process.wait(_PATIENCE_S)
+        finally:
+            process.kill()
 
 
 def largest_difference(path: Path) -> float:

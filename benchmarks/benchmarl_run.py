@@ -1,0 +1,130 @@
+"""Train BenchMARL's MAPPO or MASAC on the box for a time, and measure its team.
+
+``python benchmarks/benchmarl_run.py mappo --minutes 30``, in an environment of its own
+(docs/guides/clients.md). The settings are in ``benchmarl.yaml``. Writes a JSON line after each
+iteration and one for the team at the end: success of the episodes that end within three time
+limits, without exploration, in worlds of another seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarl.algorithms import MappoConfig, MasacConfig  # pyright: ignore[reportMissingImports]
+from benchmarl.experiment import Callback, Experiment, ExperimentConfig  # pyright: ignore[reportMissingImports]
+from benchmarl.models.mlp import MlpConfig  # pyright: ignore[reportMissingImports]
+from measuring import emit
+from torchrl.envs.utils import ExplorationType, set_exploration_type  # pyright: ignore[reportMissingImports]
+
+import mapush
+from mqe.config import load_yaml
+
+SETTINGS = Path(__file__).with_name("benchmarl.yaml")
+CONFIGS = {"mappo": MappoConfig, "masac": MasacConfig}
+EVALUATION_SEED = 1_000
+_NUM_CELLS = [128, 128]  # of every network, as in the presets
+
+
+class TimeIsUpError(Exception):
+    """Ends a training."""
+
+
+class Progress(Callback):
+    """Writes the state of the training after each iteration, and ends it in time."""
+
+    def __init__(self, algorithm: str, limit_s: float) -> None:
+        super().__init__()
+        self._algorithm = algorithm
+        self._limit_s = limit_s
+        self._start = time.monotonic()
+        self.env_steps = 0
+        self.reward = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Time since the start."""
+        return time.monotonic() - self._start
+
+    def on_batch_collected(self, batch: Any) -> None:
+        """Count a batch; raise TimeIsUpError after the limit."""
+        self.env_steps += batch.numel() * int(self.experiment.task.config["decision_period"])
+        self.reward = float(batch["next", "agents", "reward"].mean())
+        emit(
+            learner=f"benchmarl_{self._algorithm}",
+            env_steps=self.env_steps,
+            seconds=self.seconds,
+            reward=self.reward,
+        )
+        if self.seconds > self._limit_s:
+            raise TimeIsUpError
+
+
+def main() -> None:
+    """Train and measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("algorithm", choices=CONFIGS)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--num_threads", type=int, default=1)
+    parser.add_argument("--num_episodes", type=int, default=100, help="worlds at the end")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.num_threads)
+    content = load_yaml(SETTINGS)
+    own = content[arguments.algorithm]
+    settings = content["settings"] | {"sim.device": "cpu", "sim.num_threads": arguments.num_threads}
+    task = mapush.make("go1push_mid", client="benchmarl", settings=settings)
+    progress = Progress(arguments.algorithm, 60.0 * arguments.minutes)
+    with tempfile.TemporaryDirectory() as folder:
+        experiment = Experiment(
+            task=task,
+            algorithm_config=_changed(CONFIGS[arguments.algorithm], own["algorithm"]),
+            model_config=_changed(MlpConfig, {"num_cells": _NUM_CELLS}),
+            critic_model_config=_changed(MlpConfig, {"num_cells": _NUM_CELLS}),
+            seed=arguments.seed,
+            config=_changed(ExperimentConfig, own["experiment"] | _quiet(folder)),
+            callbacks=[progress],
+        )
+        with suppress(TimeIsUpError):
+            experiment.run()
+        seconds = progress.seconds
+        env = task.get_env_fun(arguments.num_episodes, True, EVALUATION_SEED, "cpu")()
+        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+            env.rollout(3 * env.max_decisions, experiment.policy, break_when_any_done=False)
+        emit(
+            learner=f"benchmarl_{arguments.algorithm}",
+            env_steps=progress.env_steps,
+            seconds=seconds,
+            **{name: env.statistics()[name] for name in ("num_episodes", "success_rate")},
+        )
+
+
+def _changed(kind: Any, values: dict[str, Any]) -> Any:
+    """Return a configuration: BenchMARL's defaults, changed by ``values``."""
+    cfg = kind.get_from_yaml()
+    for name, value in values.items():
+        if not hasattr(cfg, name):
+            raise SystemExit(f"benchmarl.yaml: {kind.__name__} has no {name}")
+        setattr(cfg, name, value)
+    return cfg
+
+
+def _quiet(folder: str) -> dict[str, Any]:
+    """Return the settings that leave out evaluation and logs; the time limit ends the training."""
+    return {
+        "evaluation": False,
+        "render": False,
+        "loggers": [],
+        "create_json": False,
+        "save_folder": folder,
+        "max_n_frames": 10**9,
+    }
+
+
+if __name__ == "__main__":
+    main()
