@@ -124,7 +124,9 @@ class Hasac(OffPolicy):
         for all agents in one pass.
         """
         if not self.cfg.share_param:
-            return super().decide_all(obs)
+            decisions = [self.decide(i, obs) for i in range(self.num_agents)]
+            apart, of_each = zip(*decisions, strict=True)
+            return list(apart), list(of_each)
         actor: SquashedActor = self.actors[0]
         noise = [self.noise(len(obs), actor.action_size) for _ in self.actors]
         actions, log_probs = actor.sample(obs[..., : actor.obs_size], torch.stack(noise, dim=1))

@@ -76,12 +76,11 @@ def tensors_of(thing: Any, name: str, seen: set[int] | None = None) -> Iterator[
     elif isinstance(thing, dict):
         for key, value in thing.items():
             yield from tensors_of(value, f"{name}[{key!r}]", seen)
-    elif isinstance(thing, tuple) and hasattr(thing, "_asdict"):
-        for key, value in thing._asdict().items():
-            yield from tensors_of(value, f"{name}.{key}", seen)
     elif isinstance(thing, (list, tuple)):
+        fields = getattr(thing, "_fields", None)  # of a NamedTuple
         for index, value in enumerate(thing):
-            yield from tensors_of(value, f"{name}[{index}]", seen)
+            where = f"[{index}]" if fields is None else f".{fields[index]}"
+            yield from tensors_of(value, f"{name}{where}", seen)
     elif type(thing).__module__.startswith(_OURS):
         for key, value in vars(thing).items():
             yield from tensors_of(value, f"{name}.{key.lstrip('_')}", seen)
