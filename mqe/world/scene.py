@@ -329,12 +329,12 @@ def mover_places(scene: Scene, pos: Tensor, quat: Tensor) -> Tensor:
     """Return qpos (N, 3 V) of the V moving obstacles, from the places (N, K, 3) and quaternions
     (N, K, 4) of all.
     """
-    places = pos[:, scene.movers]
-    is_parked = places[..., 2:] < PARKED_BELOW
-    aside = places.new_tensor((PARKED_ASIDE, 0.0))
-    xy = torch.where(is_parked, aside, places[..., :2])
-    yaw = yaw_of(rotation_matrix(quat[:, scene.movers]))
-    return torch.cat((xy, yaw.unsqueeze(-1)), dim=-1).flatten(1)
+    yaw = yaw_of(rotation_matrix(quat))
+    places = []
+    for k in scene.movers:
+        x, y, z = pos[:, k].unbind(dim=1)
+        places += [x.masked_fill(z < PARKED_BELOW, PARKED_ASIDE), y, yaw[:, k]]
+    return torch.stack(places, dim=1)
 
 
 def place_props(sim: Simulator, scene: Scene, props: MovedProps) -> None:
@@ -350,7 +350,7 @@ def place_props(sim: Simulator, scene: Scene, props: MovedProps) -> None:
     start = pos[:, : scene.num_obstacles] - STEP_DT * velocity
     first_qpos, first_qvel, _, _ = SceneState.sizes(scene.num_robots, scene.object is not None)
     sim.data.qpos[:, first_qpos:].copy_(mover_places(scene, start, quat))
-    sim.data.qvel[:, first_qvel:].copy_(velocity[:, scene.movers].flatten(1))
+    sim.data.qvel[:, first_qvel:].copy_(torch.cat([velocity[:, k] for k in scene.movers], dim=1))
 
 
 def turn_obstacles(sim: Simulator, scene: Scene, layout: Layout, mask: Tensor) -> None:

@@ -46,6 +46,6 @@ def look_around(
 
 def _to_wall(origin: Tensor, ray: Tensor, arena: tuple[float, float]) -> Tensor:
     """Return the distances (W, P) [m] along rays (W, P, 2) to the walls of ``arena``."""
-    half_size = origin.new_tensor(arena) / 2
-    beyond = (half_size - origin * ray.sign()) / ray.abs().clamp(min=1e-9)
-    return beyond.amin(dim=-1).clamp(min=0.0)
+    x, y = (origin * ray.sign()).unbind(dim=-1)
+    room = torch.stack((arena[0] / 2 - x, arena[1] / 2 - y), dim=-1)
+    return (room / ray.abs().clamp(min=1e-9)).amin(dim=-1).clamp(min=0.0)

@@ -24,6 +24,11 @@ _FAR = 1e6  # cost-to-go of a cell that no sweep has reached
 _CHUNKS = {"cpu": 8, "cuda": 1024}
 
 
+def can_branch_on(values: Tensor) -> bool:
+    """Return whether values can be looked at without waiting for the device."""
+    return values.device.type == "cpu"
+
+
 class Grid:
     """Cells of an arena that is centred on the origin."""
 
@@ -135,8 +140,7 @@ class CostToGo:
                 behind = (rows - back).cummin(dim=1).values + back
                 best = torch.minimum(ahead, behind)
                 value = torch.minimum(value, best.flatten(1).index_select(1, lines.places))
-            # On a GPU the answer would have to be waited for.
-            if value.device.type == "cpu" and torch.allclose(before, value, rtol=1e-3):
+            if can_branch_on(value) and torch.allclose(before, value, rtol=1e-3):
                 break
         return value.unflatten(1, cost.shape[1:])
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mqe.tasks.navigate.maps.arena_map import ROBOT_ROOM
-from mqe.tasks.navigate.planners.cost_to_go import CostToGo, Grid
+from mqe.tasks.navigate.planners.cost_to_go import CostToGo, Grid, can_branch_on
 from mqe.tasks.navigate.planners.followers import FieldFollower
 from mqe.tasks.navigate.planners.problem import MARGIN, Problem, solve_fields
 from mqe.tasks.navigate.rays import RANGE, look_around, ray_directions
@@ -34,9 +34,11 @@ class Explorer(FieldFollower):
         self._arena = problem.arena
         self._shapes = problem.shapes
         self._solver = CostToGo(grid, self._goal.device)
-        half_size = grid.centers.new_tensor(problem.arena) / 2
+        self._lengths = grid.centers.new_tensor(problem.arena)
+        half_size = self._lengths / 2
         self._to_wall = (half_size - grid.centers.abs()).amin(dim=-1)  # (H, W) [m]
         self._size = (2 * grid.width, 2 * grid.height)
+        self._num_cells = grid.centers.new_tensor(self._size)
 
     def remember(self, memory: Memory) -> None:
         """Allocate the grids of all worlds."""
@@ -52,9 +54,9 @@ class Explorer(FieldFollower):
         directions = ray_directions(state)
         distance = look_around(state, directions, self._shapes, self._arena).unsqueeze(-1)
         ends = state.robot_pos[..., None, :2] + (distance + _INSIDE) * directions
-        share = ends / ends.new_tensor(self._arena) + 0.5
+        share = ends / self._lengths + 0.5
         is_met = (distance[..., 0] < RANGE) & ((share > 0.0) & (share < 1.0)).all(dim=-1)
-        column, row = (share * share.new_tensor(self._size)).long().unbind(dim=-1)
+        column, row = (share * self._num_cells).long().unbind(dim=-1)
         place = torch.where(is_met, row * self._size[0] + column, -1).flatten(1)
         place = torch.remainder(place, self._is_met.shape[1])
         is_new = is_met.flatten(1) & ~self._is_met.gather(1, place)
@@ -64,10 +66,10 @@ class Explorer(FieldFollower):
     def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2) of all worlds."""
         goal = self._goal[index]
-        if place.device.type == "cpu":
+        if can_branch_on(place):
             rows = self._is_stale.nonzero().flatten()
             self._known[rows] = self._solve(self._is_met[rows], goal[rows])
-        else:  # which would have to be waited for
+        else:
             is_stale = self._is_stale.view(-1, 1, 1, 1)
             solved = self._solve(self._is_met, goal)
             self._known.copy_(torch.where(is_stale, solved, self._known))

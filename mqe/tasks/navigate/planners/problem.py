@@ -62,8 +62,8 @@ def clearance_of(
     """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to obstacles at ``pos``
     (M, K, 3) and ``yaw`` (M, K), and to the walls of ``arena``.
     """
-    half_size = points.new_tensor(arena) / 2
-    to_wall = (half_size - points.abs()).amin(dim=-1)
+    x, y = points.abs().unbind(dim=-1)
+    to_wall = torch.minimum(arena[0] / 2 - x, arena[1] / 2 - y)
     nearest = shapes.clearance(points, pos, yaw)
     return torch.minimum(nearest, to_wall)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mqe.tasks.navigate.planners.cost_to_go import CostToGo
+from mqe.tasks.navigate.planners.cost_to_go import CostToGo, can_branch_on
 from mqe.tasks.navigate.planners.problem import Problem, clearance_of, solve_fields
 
 FORESEEN = (0.0, 1.0, 2.0)  # [s] from now, at which the way keeps clear of moving obstacles
@@ -31,7 +31,7 @@ class Replanner:
         shortly after, in the worlds of ``mask`` (N,) at least.
         """
         worlds = self.worlds
-        if mask is not None and mask.device.type == "cpu":  # a GPU would have to wait for it
+        if mask is not None and can_branch_on(mask):
             worlds = worlds[mask]
             if not len(worlds):
                 return
