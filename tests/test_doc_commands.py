@@ -1,5 +1,5 @@
-"""Every shell block of README, Start and Guides runs as it stands, line after line in a folder of
-its own, at the sizes of ``tests/support/small_commands.py``.
+"""Every shell block of README, Start and Guides runs line after line, a folder a page, at the sizes
+of ``tests/support/small_commands.py``.
 """
 
 from __future__ import annotations
@@ -7,15 +7,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.support import mapush_files, upstream
+from tests.support import mapush_files, small_commands, upstream
 from tests.support.paths import ROOT
+from tests.test_docs import words_of
 
 DOCS = ROOT / "docs"
 PAGES = [
@@ -23,7 +24,6 @@ PAGES = [
     *sorted((DOCS / "start").glob("*.md")),
     *sorted((DOCS / "guides").glob("*.md")),
 ]
-PROGRAMS = ("mapush", "python", "torchrun")
 BLOCK = re.compile(r"^```bash\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 # The lines that do not run, by how they begin, with the reason.
@@ -37,6 +37,8 @@ NOT_RUN = {
     ".venv-openrl/bin/python": "needs the environment of make openrl",
     "mapush import openrl results/DATE_cuboid": "needs the run of the line before",
     "tensorboard": "a server",
+    "mapush test pretrained:go1_velocity": "minutes; tests of the examination have smaller ones",
+    "mapush test RUN --import MODULE": "minutes, as the line before",
     "python3.8 -m venv": "network; tests/mqe/sim/test_remote_simulator.py has the stand-in",
     "mapush doctor --preset smoke --sim mujoco_worker": "needs the environment of the line before",
     "mapush doctor --sim isaacgym": "Isaac Gym",
@@ -56,19 +58,17 @@ NOT_RUN = {
 
 # What the folder of a page has before its first line, made by commands at the same sizes.
 PREPARED = {
-    "any_team": "mapush train --preset any --out RUN",
-    "evaluate": "mapush train --preset smoke --out RUN",
-    "extensions": "cp examples/own_format.py .",
-    "film": "mapush train --preset smoke --out RUN",
-    "finetune": "mapush train --preset laptop_hasac --out RUN",
-    "object": "mapush train --import own_object --object crate --out RUN",
-    "report": "for name in a b c; do mapush train --preset smoke --out results/$name; done",
-    "resume": "mapush train --preset smoke --out RUN",
-    "robot": "mapush train --import MODULE --preset go1_velocity --set env.robots=my_robot "
-    "--out RUN",
-    "runs": "mkdir -p mqe/assets/pretrained && mapush average pretrained:cuboid "
-    "mqe/assets/pretrained/NAME --last 1",
-    "measure": "mapush train --preset smoke --out first_run",
+    "any_team": ["mapush train --preset any --out RUN"],
+    "evaluate": ["mapush train --preset smoke --out RUN"],
+    "film": ["mapush train --preset smoke --out RUN"],
+    "object": ["mapush train --import own_object --object crate --out RUN"],
+    "report": [f"mapush train --preset smoke --out results/{name}" for name in "abc"],
+    "resume": ["mapush train --preset smoke --out RUN"],
+    "robot": [
+        "mapush train --import MODULE --preset go1_velocity --set env.robots=my_robot --out RUN"
+    ],
+    "runs": ["mapush average pretrained:cuboid mqe/assets/pretrained/NAME --last 1"],
+    "measure": ["mapush train --preset smoke --out first_run"],
 }
 # Blocks of a page that it asks to save: the language of the block, and the file.
 FILES = {
@@ -108,24 +108,20 @@ def test_every_line_that_is_not_run_is_on_a_page() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    blocks = ["\n".join(filter(is_run, block)) for block in lines_of(page)]
+    blocks = [[line for line in block if is_run(line)] for block in lines_of(page)]
     if not any(blocks):
         pytest.skip("no line of this page runs here")
     prepare(page.stem, text, tmp_path)
-    for block in [PREPARED.get(page.stem, ""), *blocks]:
-        for name, here in NAMES.get(page.stem, ()):
-            block = block.replace(name, here)
-        run(block, tmp_path)
+    for block in [PREPARED.get(page.stem, []), *blocks]:
+        folder = tmp_path
+        for line in block:
+            for name, here in NAMES.get(page.stem, ()):
+                line = line.replace(name, here)
+            folder = run(line, folder)
 
 
 def prepare(page: str, text: str, folder: Path) -> None:
-    """Make the folder in which a page's blocks are run: programs, examples, the page's files."""
-    programs = folder / "bin"
-    programs.mkdir()
-    for name in PROGRAMS:
-        script = f'#!/bin/sh\nexec {sys.executable} -m tests.support.small_commands {name} "$@"\n'
-        (programs / name).write_text(script, encoding="utf-8")
-        (programs / name).chmod(0o755)
+    """Make the folder in which a page's blocks are run: the examples, and the page's files."""
     shutil.copytree(ROOT / "examples", folder / "examples")
     shutil.copytree(ROOT / "configs", folder / "configs")
     if page in FILES:
@@ -134,6 +130,7 @@ def prepare(page: str, text: str, folder: Path) -> None:
         assert shown is not None
         (folder / name).write_text(shown[1], encoding="utf-8")
     if page == "extensions":
+        shutil.copy(ROOT / "examples/own_format.py", folder)
         (folder / "FOLDER").mkdir()
         np.savez(folder / "FOLDER/linear.npz", matrix=np.zeros((10, 3)))
     if page == "harl":
@@ -170,27 +167,51 @@ SMALL_SPACE = {
 }
 
 
-def run(block: str, folder: Path) -> None:
-    """Run a block in a shell, up to the first line that fails."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {
-        "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": ":".join(paths),
-        "HOME": str(folder),
-        "OMP_NUM_THREADS": "1",
-    }
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        environment.pop(name, None)
-    done = subprocess.run(
-        ["bash", "-euxo", "pipefail", "-c", block],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=900,
-    )
+def run(line: str, folder: Path) -> Path:
+    """Run the commands of a line of a shell, each in a process of its own; return the folder in
+    which the next line runs.
+    """
+    for words in words_of(line):
+        if words[0] == "cd":
+            folder = folder / words[1]
+        elif words[0] != "wait":
+            words = [found for word in words for found in expanded(word, folder)]
+            run_command(words, folder)
+    return folder
+
+
+def expanded(word: str, folder: Path) -> list[str]:
+    """Return the paths that a word with a star means, as a shell does, or the word alone."""
+    found = sorted(folder.glob(word)) if "*" in word else []
+    return [str(path.relative_to(folder)) for path in found] or [word]
+
+
+def run_command(words: list[str], folder: Path) -> None:
+    """Run a command in a copy of this process, which has imported torch already."""
+    output = folder / "output.txt"
+    sys.stdout.flush()
+    process = os.fork()
+    if process == 0:
+        code = 1
+        try:
+            with output.open("w", encoding="utf-8") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+                sys.stdout = os.fdopen(1, "w", encoding="utf-8")
+                sys.stderr = os.fdopen(2, "w", encoding="utf-8", buffering=1)
+                os.chdir(folder)
+                sys.path.insert(0, "")
+                for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+                    os.environ.pop(name, None)
+                code = small_commands.main(words)
+        except BaseException:  # the copy ends here, whatever happens
+            traceback.print_exc(file=sys.stderr)
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    _, status = os.waitpid(process, 0)
+    shown = output.read_text(encoding="utf-8")
     if log := os.environ.get("DOC_COMMANDS_LOG"):
         with open(log, "a", encoding="utf-8") as file:
-            file.write(f"{done.stdout}EXIT {done.returncode}\n")
-    assert done.returncode == 0, done.stdout[-4000:]
+            file.write(f"$ {' '.join(words)}\n{shown}\n")
+    assert os.waitstatus_to_exitcode(status) == 0, f"{' '.join(words)}\n{shown[-3000:]}"

@@ -455,7 +455,10 @@ def test_a_suggestion_is_near_or_missing(capsys) -> None:
             ("--set", "task.rewards=own"),
             "unknown value 'own' (allowed: published, repo, default)\n",
         ),
-        (("--init_from", "nothing"), "runner.init_from (--init_from): checkpoint 'nothing' does not exist"),
+        (
+            ("--init_from", "nothing"),
+            "runner.init_from (--init_from): checkpoint 'nothing' does not exist",
+        ),
     ],
 )
 def test_names_of_other_libraries_are_answered(capsys, argv, words) -> None:

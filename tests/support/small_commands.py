@@ -1,12 +1,10 @@
-"""The programs that pages show, at sizes for a test: ``python -m tests.support.small_commands
-mapush train`` runs ``mapush train`` with few worlds, steps and episodes, on the CPU.
+"""The commands that pages show, at sizes for a test: few worlds, steps and episodes, on the CPU.
 
 Only sizes and devices are replaced. Everything else is what a page shows.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
 import sys
@@ -14,12 +12,13 @@ from pathlib import Path
 
 from harl_mapush import config
 from mapush import cli
-from mqe.config import ConfigError, load_yaml
+from mqe.config import load_yaml
 
 MORE_STEPS = 64  # of a run, or of its continuation
 CPU = ["--device", "cpu", "--sim", "mujoco"]
 SHORT = ["--set", "task.episode_length_s=1.0"]
-FEW_EPISODES = ["--num_episodes", "2", "--num_envs", "2", *SHORT]
+FEW = ["--num_episodes", "2", "--num_envs", "2"]
+FEW_EPISODES = [*FEW, *SHORT]
 OFF_POLICY = [
     "--set",
     "algorithm.warmup=16",
@@ -33,25 +32,39 @@ LARGE = (
     (r"(collectors)=\d+", r"\1=2"),
     (r"\bcuda(:\d+)?", "cpu"),
 )
-GAIT_TASK = "go1_velocity"
 
 
 def main(words: list[str]) -> int:
-    """Run a program of a page with smaller numbers; return its exit code."""
+    """Run a command of a page with smaller numbers; return its exit code."""
     program, *rest = [_smaller(word) for word in words]
     if program == "mapush":
         name, *rest = rest
         return cli.main([name, *rest, *sizes(name, rest)])
     if program == "torchrun":
-        program = "python"
         rest = ["-m", "torch.distributed.run", *rest, *sizes("train", rest)]
-    elif "harl_mapush.clients.run_harl" in rest:
+    elif program != "python":
+        raise AssertionError(f"no size for {program}; name it in NOT_RUN if it cannot run here")
+    if "harl_mapush.clients.run_harl" in rest:
         rest += ["--num_envs", "2", "--num_env_steps", "32", "--set", "train.episode_length=8"]
         if "hasac" in rest:
             rest += ["--set", "train.warmup_steps=8", "--set", "algo.batch_size=8"]
     elif "--num_episodes" in rest:
         rest += ["--num_episodes", "2"]
-    os.execv(sys.executable, [program, *rest])  # noqa: S606
+    return _python(rest)
+
+
+def _python(words: list[str]) -> int:
+    """Run a script or a module as Python's command line does; return its exit code."""
+    try:
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
 
 
 def _smaller(word: str) -> str:
@@ -72,8 +85,8 @@ def sizes(name: str, words: list[str]) -> list[str]:
         return _sizes_of_training(words)
     if name in ("test", "play", "film"):
         return _sizes_of_episodes(name, words)
-    if name == "robustness":
-        return [*FEW_EPISODES, *CPU]
+    if name == "robustness":  # its conditions set the length of their episodes
+        return [*FEW, *CPU]
     if name == "doctor":
         return ["--device", "cpu"]
     if name == "report":
@@ -114,24 +127,6 @@ def _sizes_of_episodes(name: str, words: list[str]) -> list[str]:
         return ["--num_episodes", "1", "--size", "96x54", *SHORT, *CPU]
     if name == "play":
         return ["--num_episodes", "1", *SHORT, *CPU]
-    if _is_gait(words[0]):
-        return CPU
     if "--all_checkpoints" in words:
         return [*FEW_EPISODES, *CPU]
     return [*FEW_EPISODES, "--baselines", "2", *CPU]
-
-
-def _is_gait(team: str) -> bool:
-    """Return whether a team is a gait, whose examination has sizes of its own."""
-    try:
-        from harl_mapush.runs import checkpoint
-
-        return load_yaml(checkpoint.resolve(team) / "config.yaml")["task"]["name"] == GAIT_TASK
-    except (ConfigError, OSError):
-        return False
-
-
-if __name__ == "__main__":
-    if sys.argv[1] == "-m":
-        runpy.run_module(sys.argv[2], run_name="__main__")
-    sys.exit(main(sys.argv[1:]))
