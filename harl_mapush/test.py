@@ -179,7 +179,9 @@ def _add_viewer(parser: config.Parser) -> None:
     )
     film.add_flags(group)
     group.add_argument(
-        "--replay", metavar="FILE.npz", help="a world that broke, from a run's broken/ folder, for the film"
+        "--replay",
+        metavar="FILE.npz",
+        help="a world that broke, from a run's broken/ folder, for the film",
     )
 
 

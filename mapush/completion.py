@@ -122,8 +122,7 @@ def _bash(
         f'    {flag}) words="{" ".join(words)}" ;;\n' for flag, words in following.items()
     )
     own = "".join(
-        f"      {name}) "
-        f'words="{" ".join([*found, *first_words.get(name, [])])}" ;;\n'
+        f'      {name}) words="{" ".join([*found, *first_words.get(name, [])])}" ;;\n'
         for name, found in flags.items()
     )
     return f"""{begin}_mapush() {{

@@ -287,9 +287,7 @@ def _locate(name: str) -> Path:
         found = [kind.newest(path) for kind in FORMATS.values()]
         last = next((folder for folder in found if folder is not None), None)
         if last is None:
-            raise ConfigError(
-                f"checkpoint {name!r}: this run has no checkpoint yet; give {kinds}"
-            )
+            raise ConfigError(f"checkpoint {name!r}: this run has no checkpoint yet; give {kinds}")
         return last
 
     for kind in foreign():

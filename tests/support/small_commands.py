@@ -124,7 +124,7 @@ def _sizes_of_episodes(name: str, words: list[str]) -> list[str]:
         return []
     is_film = name == "film" or "--record" in words
     if is_film:
-        return ["--num_episodes", "1", "--size", "96x54", *SHORT, *CPU]
+        return ["--num_episodes", "1", "--size", "192x108", *SHORT, *CPU]
     if name == "play":
         return ["--num_episodes", "1", *SHORT, *CPU]
     if "--all_checkpoints" in words:
