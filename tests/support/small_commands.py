@@ -45,9 +45,11 @@ def main(words: list[str]) -> int:
     elif program != "python":
         raise AssertionError(f"no size for {program}; name it in NOT_RUN if it cannot run here")
     if "harl_mapush.clients.run_harl" in rest:
-        rest += ["--num_envs", "2", "--num_env_steps", "32", "--set", "train.episode_length=8"]
+        rest += ["--num_envs", "2", "--num_env_steps", "32"]
         if "hasac" in rest:
             rest += ["--set", "train.warmup_steps=8", "--set", "algo.batch_size=8"]
+        else:
+            rest += ["--set", "train.episode_length=8"]
     elif "--num_episodes" in rest:
         rest += ["--num_episodes", "2"]
     return _python(rest)
@@ -106,6 +108,8 @@ def _sizes_of_training(words: list[str]) -> list[str]:
     small = ["--num_env_steps", str(MORE_STEPS), *CPU, "--num_envs", "4"]
     small += ["--set", "runner.num_steps=4", "--set", "runner.checkpoint_interval=16"]
     small += ["--set", "runner.evaluation_envs=2", "--set", "runner.evaluation_episodes=2"]
+    if any("film_interval" in word for word in words):
+        small += SHORT
     if "--init_from" not in words:
         small += ["--set", "network.hidden_sizes=[8]"]
     return small + OFF_POLICY if _is_off_policy(words) else small
