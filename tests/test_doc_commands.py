@@ -53,6 +53,7 @@ NOT_RUN = {
     "mapush play pretrained:cuboid --record film.mp4 --looks PATH_OF_MENAGERIE": (
         "needs a checkout of MuJoCo Menagerie"
     ),
+    "mapush train --set logger.wandb=offline": "needs the extra wandb",
     "mapush test --replay": "needs a world that broke; tests of callbacks film one",
 }
 
@@ -62,12 +63,15 @@ PREPARED = {
     "evaluate": ["mapush train --preset smoke --out RUN"],
     "film": ["mapush train --preset smoke --out RUN"],
     "object": ["mapush train --import own_object --object crate --out RUN"],
-    "report": [f"mapush train --preset smoke --out results/{name}" for name in "abc"],
+    "report": [
+        "mapush train --preset smoke --seed 1 --out results/a",
+        "mapush train --preset smoke --seed 2 --out results/b",
+        "mapush train --preset laptop_hasac --out results/c",
+    ],
     "resume": ["mapush train --preset smoke --out RUN"],
     "robot": [
         "mapush train --import MODULE --preset go1_velocity --set env.robots=my_robot --out RUN"
     ],
-    "runs": ["mapush average pretrained:cuboid mqe/assets/pretrained/NAME --last 1"],
     "measure": ["mapush train --preset smoke --out first_run"],
 }
 # Blocks of a page that it asks to save: the language of the block, and the file.
@@ -80,7 +84,12 @@ FILES = {
 }
 # Names that a page leaves open, as they are here.
 NAMES = {
-    "sweep": (("space-DATE", "space-*"), ("DIR/", "results/sweeps/space-*/"), ("0007", "0000")),
+    "sweep": (
+        ("space-DATE", "space-*"),
+        ("DIR/", "results/sweeps/space-*/"),
+        ("0007", "0001"),
+        ("0012", "0002"),
+    ),
 }
 
 
@@ -129,6 +138,9 @@ def prepare(page: str, text: str, folder: Path) -> None:
         shown = re.search(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
         assert shown is not None
         (folder / name).write_text(shown[1], encoding="utf-8")
+    if page == "runs":
+        shipped = Path("mqe/assets/pretrained")
+        shutil.copytree(ROOT / shipped / "cuboid", folder / shipped / "NAME")
     if page == "extensions":
         shutil.copy(ROOT / "examples/own_format.py", folder)
         (folder / "FOLDER").mkdir()
@@ -197,6 +209,8 @@ def run_command(words: list[str], folder: Path) -> None:
             with output.open("w", encoding="utf-8") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115
                 sys.stdout = os.fdopen(1, "w", encoding="utf-8")
                 sys.stderr = os.fdopen(2, "w", encoding="utf-8", buffering=1)
                 os.chdir(folder)

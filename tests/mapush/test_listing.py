@@ -345,6 +345,10 @@ def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
     ]
     assert complete(script, "mapush", "play", "pretrained:cu") == ["pretrained:cuboid"]
     assert complete(script, "mapush", "test", "--til") == ["--tiles"]
+    assert complete(script, "mapush", "test", "pretrained:cu") == ["pretrained:cuboid"]
+    assert complete(script, "mapush", "test", "x", "--suite", "cor") == ["corridor"]
+    assert complete(script, "mapush", "settings", "--al") == ["--all"]
+    assert complete(script, "mapush", "list", "sui") == ["suites"]
 
 
 def test_completion_runs_nothing_that_a_name_contains(capsys, monkeypatch, tmp_path) -> None:

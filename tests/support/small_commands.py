@@ -14,7 +14,7 @@ from harl_mapush import config
 from mapush import cli
 from mqe.config import load_yaml
 
-MORE_STEPS = 64  # of a run, or of its continuation
+MORE_STEPS = 320  # of a run, or of its continuation
 CPU = ["--device", "cpu", "--sim", "mujoco"]
 SHORT = ["--set", "task.episode_length_s=1.0"]
 FEW = ["--num_episodes", "2", "--num_envs", "2"]
@@ -28,7 +28,7 @@ OFF_POLICY = [
     "algorithm.buffer_size=1000",
 ]
 LARGE = (
-    (r"(_interval)=[\d_]+", r"\1=32"),
+    (r"(_interval)=[\d_]+", r"\1=320"),
     (r"(collectors)=\d+", r"\1=2"),
     (r"\bcuda(:\d+)?", "cpu"),
 )
