@@ -61,7 +61,11 @@ NUM_BASELINE_EPISODES = 100
 
 def make_parser(program: str = PROGRAM) -> config.Parser:
     """Build the command line of ``program``."""
-    parser = config.Parser(prog=program, description="Measure or watch a trained team.")
+    parser = config.Parser(
+        prog=program,
+        description="Success rate and other metrics of a trained team.",
+        example=f"{program} pretrained:team2 --suite team2",
+    )
     _add_team(parser)
     parser.add_argument(
         "--num_episodes",
@@ -88,7 +92,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
         "--all_checkpoints",
         action="store_const",
         const=True,
-        help="measure every checkpoint of the run",
+        help="metrics of every checkpoint of the run",
     )
     calculator.add_argument(
         "--baselines",
@@ -118,8 +122,9 @@ def make_viewer_parser(program: str) -> config.Parser:
     """Build the command line of a program that has the viewer and the films, and no calculator."""
     parser = config.Parser(
         prog=program,
-        description="Watch a team in a window or on a page, or film it. Without a checkpoint, "
+        description="A team in a window or on a page, or a film of it. Without a checkpoint, "
         "--task, --object or --suite names the world, in which policies without training act.",
+        example=f"{program} pretrained:team2",
     )
     parser.set_defaults(mode="viewer", **dict.fromkeys(CALCULATOR))
     _add_team(parser)
@@ -170,11 +175,13 @@ def _add_viewer(parser: config.Parser) -> None:
     add_looks(viewer, "meshes if they are there, else shapes")
     group = parser.add_argument_group("film")
     group.add_argument(
-        "--record", metavar="FILE", help="write a film (.mp4 or .gif) instead of showing a viewer"
+        "--record", metavar="FILE", help="a film (.mp4 or .gif) in place of the viewer"
     )
     film.add_flags(group)
     group.add_argument(
-        "--replay", metavar="FILE.npz", help="film a world that broke, from a run's broken/ folder"
+        "--replay",
+        metavar="FILE.npz",
+        help="a world that broke, from a run's broken/ folder, for the film",
     )
 
 
@@ -228,7 +235,7 @@ def _main(arguments: Any, program: str) -> int:
     if not (has_policy or _names_a_world(arguments)):
         raise ConfigError(
             "CHECKPOINT is missing: give a checkpoint folder, a run folder, pretrained:NAME, or "
-            f"one of {', '.join(policy_names())}"
+            f"one of {', '.join(policy_names())}; example: {program} pretrained:team2"
         )
     _check_mode(arguments)
     _check_viewer(arguments)

@@ -22,8 +22,9 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     """Build the command line of ``program``."""
     parser = config.Parser(
         prog=program,
-        description="Train a team of quadrupeds. Settings are read from the defaults, the run file "
-        "or preset, HARL's file, flags and --set; later ones replace earlier ones.",
+        description="Training of a team of quadrupeds. Settings are read from the defaults, the "
+        "run file or preset, HARL's file, flags and --set; later ones replace earlier ones.",
+        example=f"{program} --preset laptop --object tblock --seed 2",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
@@ -39,7 +40,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     source.add_argument(
         "--resume",
         metavar="RUN",
-        help="resume a run in its folder: the run folder (its newest checkpoint) or a checkpoint",
+        help="run to continue: its folder, for the newest checkpoint, or a checkpoint",
     )
     parser.add_argument(
         "--load_config",

@@ -32,6 +32,7 @@ def make_parser() -> config.Parser:
     parser = config.Parser(
         prog=PROGRAM,
         description="The average of the actors of a run's last checkpoints, as one team.",
+        example="mapush average results/run averaged --last 4",
     )
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("target", metavar="OUT_DIR", help="the checkpoint folder to write")

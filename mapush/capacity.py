@@ -17,7 +17,8 @@ def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
         prog=PROGRAM,
-        description="Print how many worlds a training could have in this machine's free memory.",
+        description="The number of worlds that a training could have in this machine's memory.",
+        example=f"{PROGRAM} --preset h100_hasac",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", metavar="FILE", help="run file (YAML)")

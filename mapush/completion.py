@@ -16,7 +16,7 @@ from harl_mapush.config.other_names import dotted
 from harl_mapush.evaluation.policies import policy_names
 from harl_mapush.viewing.watch import TRAINED
 from mapush.commands import COMMANDS, load
-from mapush.listing import setting_lines
+from mapush.listing import PRESETS, SUITES, setting_lines
 from mqe.config import ConfigError, unknown
 from mqe.extensions import load_extensions
 from mqe.pretrained import PRETRAINED, pretrained_names
@@ -27,7 +27,7 @@ from mqe.world.objects import OBJECTS
 SHELLS = ("bash", "zsh", "fish")
 # A shell expands the words of a completion, and `$(...)` in one of them would run.
 _PLAIN = re.compile(r"[\w.:=+@/-]+")
-_CHECKPOINTS = ("play", "film", "export")  # commands that begin with one
+_WITH_TEAMS = ("test", "play", "film", "robustness", "export")  # commands that begin with one
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,11 +38,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     parser = config.Parser(
         prog="mapush completion",
-        description="Write a script by which a shell completes mapush. It holds the commands, "
-        "settings and names of this installation, so write it again after an update: mapush "
-        "completion bash > ~/.mapush-completion, and in ~/.bashrc: source ~/.mapush-completion "
-        "(likewise zsh and ~/.zshrc); for fish: mapush completion fish > "
-        "~/.config/fish/completions/mapush.fish",
+        description="The script by which a shell completes mapush, with the commands, settings "
+        "and names of this installation; a newer version needs a new one. The line in ~/.bashrc "
+        "after the example's command: source ~/.mapush-completion (likewise zsh and ~/.zshrc). "
+        "The file for fish: ~/.config/fish/completions/mapush.fish",
+        example="mapush completion bash > ~/.mapush-completion",
     )
     parser.add_argument("shell", metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
     shell = parser.parse(argv).shell
@@ -69,6 +69,7 @@ def values() -> dict[str, list[str]]:
         "--device": ["auto", "cpu", "cuda"],
         "--sim": ["auto", *SIMULATORS],
         "--camera": [*CAMERAS],
+        "--suite": [*config.suites()],
         "--agent": [TRAINED, *policy_names()],
         **{flag: _pretrained() for flag in ("--checkpoint", "--init_from")},
     }
@@ -85,6 +86,14 @@ def _known() -> Mapping[str, object]:
 
 def _pretrained() -> list[str]:
     return _plain(f"{PRETRAINED}{name}" for name in pretrained_names())
+
+
+def _first_words() -> dict[str, list[str]]:
+    """Return the words that a command may begin with."""
+    words = {name: _pretrained() for name in _WITH_TEAMS}
+    words["list"] = [PRESETS, SUITES]
+    words["completion"] = [*SHELLS]
+    return words
 
 
 def _flags(command: str) -> list[str]:
@@ -108,12 +117,12 @@ def _bash(
         begin = "autoload -U +X bashcompinit && bashcompinit\n"
         option = "-o nospace "
         spaces = 'COMPREPLY=("${COMPREPLY[@]/%/ }") && COMPREPLY=("${COMPREPLY[@]/%= /=}")'
+    first_words = _first_words()
     after = "".join(
         f'    {flag}) words="{" ".join(words)}" ;;\n' for flag, words in following.items()
     )
     own = "".join(
-        f"      {name}) "
-        f'words="{" ".join([*found, *(_pretrained() if name in _CHECKPOINTS else [])])}" ;;\n'
+        f'      {name}) words="{" ".join([*found, *first_words.get(name, [])])}" ;;\n'
         for name, found in flags.items()
     )
     return f"""{begin}_mapush() {{
@@ -131,12 +140,13 @@ complete -o default {option}-F _mapush mapush
 
 
 def _fish(flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]]) -> str:
+    first_words = _first_words()
     lines = [f"complete -c mapush -f -n __fish_use_subcommand -a '{' '.join(flags)}'"]
     for name, found in flags.items():
         here = f"complete -c mapush -n '__fish_seen_subcommand_from {name}'"
         for flag in found:
             words = f" -x -a '{' '.join(following[flag])}'" if flag in following else ""
             lines.append(f"{here} -l {flag.removeprefix('--')}{words}")
-        if name in _CHECKPOINTS:
-            lines.append(f"{here} -a '{' '.join(_pretrained())}'")
+        if name in first_words:
+            lines.append(f"{here} -a '{' '.join(first_words[name])}'")
     return "\n".join(lines) + "\n"

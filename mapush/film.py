@@ -31,6 +31,7 @@ def make_parser() -> config.Parser:
     parser = config.Parser(
         prog=PROGRAM,
         description="A film of a team, or of several side by side with a tile for each.",
+        example="mapush film pretrained:team2 --suite team2 --out push.mp4",
     )
     parser.add_argument(
         "teams",

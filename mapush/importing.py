@@ -24,7 +24,9 @@ KINDS = ("openrl", "config")
 def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
-        prog=PROGRAM, description="Runs and run files of this project from files of MAPush."
+        prog=PROGRAM,
+        description="Runs and run files of this project from files of MAPush.",
+        example="mapush import config task/cuboid/config.py --out cuboid.yaml",
     )
     parser.add_argument(
         "kind", metavar="KIND", help="openrl (trained policies) or config (task/*/config.py)"

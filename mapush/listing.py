@@ -49,6 +49,7 @@ def _list(argv: Sequence[str] | None) -> int:
         prog="mapush list",
         description="Runs with their checkpoints, and the policies that ship with mapush; or "
         "the presets, or the suites.",
+        example="mapush list presets",
     )
     parser.add_argument(
         "folder",
@@ -76,9 +77,8 @@ def _list(argv: Sequence[str] | None) -> int:
         sys.stdout.write(f"{wrapped(printable(_run_line(run)))}\n")
     if not found:
         sys.stdout.write(f"No runs in {root}; mapush list FOLDER looks in another folder.\n")
-    for name in pretrained_names():
-        sys.stdout.write(f"{wrapped(_policy_line(name))}\n")
-    return 0
+    sys.stdout.write("\nPolicies that ship with mapush, for instance for mapush play:\n\n")
+    return _list_words({f"{PRETRAINED}{name}": _policy_words(name) for name in pretrained_names()})
 
 
 def _list_words(meanings: Mapping[str, str]) -> int:
@@ -89,16 +89,16 @@ def _list_words(meanings: Mapping[str, str]) -> int:
     return 0
 
 
-def _policy_line(name: str) -> str:
-    """Format a shipped policy as one line."""
+def _policy_words(name: str) -> str:
+    """Return a few words about a shipped policy."""
     settings = load_yaml(pretrained_folder(name) / run_folder.CONFIG)
     world = settings["env"]
     task = settings["task"]
-    robots = "robot" if world["num_agents"] == 1 else "robots"
-    label = task.get("object") or "gait"
+    if "object" not in task:
+        model = f", {world['model']} model" if world.get("model") is not None else ""
+        return f"gait of a {world['robots']}{model}"
     mass = f" of {task['object_mass']:g} kg" if task.get("object_mass") else ""
-    team = f"{world['num_agents']} {robots} ({world['robots']})"
-    return f"{PRETRAINED}{name}: {label}{mass}, {team}"
+    return f"team of {world['num_agents']} {world['robots']} for the {task['object']}{mass}"
 
 
 def _run_line(run: Path) -> str:
@@ -134,6 +134,7 @@ def _settings(argv: Sequence[str] | None) -> int:
         prog="mapush settings",
         description="Settings with default, range and meaning. Without PATTERN or --all: their "
         "groups and how many settings each holds.",
+        example="mapush settings clip",
     )
     parser.add_argument(
         "pattern",

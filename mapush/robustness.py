@@ -27,7 +27,9 @@ DIGITS = 5  # significant digits in JSON lines
 def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
-        prog=PROGRAM, description="Metrics of teams in worlds that differ from the usual ones."
+        prog=PROGRAM,
+        description="Metrics of teams in worlds that differ from the usual ones.",
+        example='mapush robustness pretrained:cuboid --only separated "mass x3"',
     )
     parser.add_argument(
         "checkpoints",

@@ -66,18 +66,18 @@ class SimCfg:
 
     name: str = option(
         "auto",
-        "auto: warp on a GPU if it is installed, else mujoco; isaacgym and mujoco_worker run in a "
-        "process of their own",
+        "simulator; auto: warp on a GPU if it is installed, else mujoco; isaacgym and "
+        "mujoco_worker: in a process of their own",
         choices=ChainMap({"auto": None}, SIMULATORS),  # pyright: ignore[reportArgumentType]
     )
-    device: str = option("auto", "auto | cpu | cuda | cuda:K")
+    device: str = option("auto", "device: auto, cpu, cuda or cuda:K")
     num_threads: int = option(0, "threads of the CPU simulator; 0: one per core", min=0, max=1024)
     python: str | None = option(None, "interpreter of the simulator's own process; null: this one")
     step_timeout: float = option(
-        4.0, "its own process counts as lost if a step takes longer [s]", min=0.1, max=86400.0
+        4.0, "time after which a step of its own process counts as lost [s]", min=0.1, max=86400.0
     )
     start_timeout: float = option(
-        300.0, "likewise, up to the end of the first step [s]", min=0.1, max=86400.0
+        300.0, "the same, up to the end of the first step [s]", min=0.1, max=86400.0
     )
 
 

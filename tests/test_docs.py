@@ -15,7 +15,7 @@ import pytest
 from harl_mapush import config, test, train
 from harl_mapush.clients import run_harl
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
-from mapush import averaging, cli, film, importing, robustness
+from mapush import averaging, capacity, cli, film, importing, robustness
 from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
 from mapush.export import command as export
@@ -34,6 +34,7 @@ PARSERS: dict[str, Callable[[], config.Parser]] = {
     "play": lambda: test.make_viewer_parser("mapush play"),
     "robustness": robustness.make_parser,
     "average": averaging.make_parser,
+    "capacity": capacity.make_parser,
     "film": film.make_parser,
     "export": export.make_parser,
     "import": importing.make_parser,
@@ -119,6 +120,19 @@ def check_mapush(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert cli.main(words) == 0
     else:
         check_arguments(PARSERS[name](), rest)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_and_ends_with_an_example(name: str, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    text = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in text.splitlines())
+    program, command, *rest = shlex.split(text.partition("\nexample: ")[2].partition(">")[0])
+    assert (program, command) == ("mapush", name)
+    if name in PARSERS:
+        check_mapush([name, *rest], tmp_path, monkeypatch)
 
 
 def check_arguments(parser: config.Parser, words: list[str]) -> None:

@@ -88,7 +88,7 @@ def settings() -> str:
     return _join(parts)
 
 
-_SETTING_HEAD = ("setting", "default", "range", "meaning")
+_SETTING_HEAD = ("setting", "meaning", "default", "range")
 
 
 def _settings_table(found: Mapping[str, Field[Any]]) -> str:
@@ -96,7 +96,7 @@ def _settings_table(found: Mapping[str, Field[Any]]) -> str:
 
 
 def _setting_row(key: str, field: Field[Any]) -> tuple[str, ...]:
-    """Return name, default, range and meaning of a setting."""
+    """Return name, meaning, default and range of a setting."""
     default: Any = "must be given"
     if field.default is not MISSING:
         default = field.default
@@ -104,7 +104,7 @@ def _setting_row(key: str, field: Field[Any]) -> tuple[str, ...]:
         default = field.default_factory()
     mark = " \u21bb" if key in CHANGEABLE_ON_RESUME else ""
     shown = f"`{_yaml(default)}`"
-    return f"`{key}`{mark}", shown, _range(field.metadata), field.metadata.get("help", "")
+    return f"`{key}`{mark}", field.metadata.get("help", ""), shown, _range(field.metadata)
 
 
 def _range(limits: Mapping[str, Any]) -> str:

@@ -40,6 +40,11 @@ FLAGS = {
     "--out": "logger.out_dir",
 }
 _NUMBERS = ("--num_agents", "--num_envs", "--num_env_steps", "--seed")
+_METAVARS = {
+    **dict.fromkeys(_NUMBERS, "N"),
+    "--init_from": "CHECKPOINT",
+    "--out": "FOLDER",
+}
 _ALIASES = {"--num_envs": ("--n_rollout_threads",)}
 _HELP = {
     "--algo": f"learning algorithm: {', '.join(ALGORITHMS)}",
@@ -60,20 +65,30 @@ _HELP = {
 }
 
 
+_REQUIRED = "the following arguments are required: "  # argparse's words
+
 # A parser, or a group of its arguments in the help.
 Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises ConfigError and knows no abbreviations of flags."""
+    """An argument parser that raises ConfigError and knows no abbreviations of flags.
 
-    def __init__(self, **kwargs: Any) -> None:
+    ``example`` is a whole command, which ends the help and every line about missing arguments.
+    """
+
+    def __init__(self, example: str | None = None, **kwargs: Any) -> None:
         """Take the arguments of ``argparse.ArgumentParser``."""
-        super().__init__(allow_abbrev=False, **kwargs)
+        epilog = None if example is None else f"example: {example}"
+        super().__init__(allow_abbrev=False, epilog=epilog, **kwargs)
+        self.hint = f"; {'--help lists what is understood' if example is None else epilog}"
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage."""
-        raise ConfigError(f"{message}; --help lists what is understood")
+        names = message.partition(_REQUIRED)[2]
+        if names:
+            message = f"missing: {names}"
+        raise ConfigError(f"{message}{self.hint}")
 
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """Parse ``argv``; raise ConfigError with the nearest known flag for an unknown one."""
@@ -105,7 +120,7 @@ def add_flags(parser: Arguments, flags: Sequence[str]) -> None:
     """Add flags of ``FLAGS``, and ``--set``, to a parser."""
     for flag in flags:
         names = (flag, *_ALIASES.get(flag, ()))
-        metavar = "N" if flag in _NUMBERS else flag.strip("-").rpartition("_")[2].upper()
+        metavar = _METAVARS.get(flag, flag.strip("-").rpartition("_")[2].upper())
         parser.add_argument(
             *names, dest=flag.strip("-"), metavar=metavar, help=f"{_HELP[flag]} ({FLAGS[flag]})"
         )

@@ -210,7 +210,8 @@ def _team_size(module: OpenRLModule, obs_size: int) -> int:
         raise ConfigError(
             f"OpenRL's file {module.path}: has {obs_size} inputs and "
             f"{len(module.policy[_LOG_STD])} outputs; a policy of go1push_mid has 2 + 3 for each "
-            f"robot and {_ACTION_SIZE} (MAPush's high level has no task here)"
+            f"robot and {_ACTION_SIZE} (policies of MAPush's high level are not read; train one "
+            "with --task go1push_upper)"
         )
     return num_agents
 

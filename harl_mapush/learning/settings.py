@@ -74,7 +74,7 @@ class NetworkCfg:
     )
     sets: str = option(
         "flat",
-        "how actors read observations as sets: flat (as one vector), none (no team mates), nearest "
+        "reading of sets by the actors: flat (as one vector), none (no team mates), nearest "
         "(two of them) or deep_set (all, pooled); critics read all robots",
         choices=SET_READERS,
     )

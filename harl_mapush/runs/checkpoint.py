@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from harl_mapush.runs import durable, gait_export
 from harl_mapush.runs.formats import FORMATS, Format, foreign
 from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, parse_step_name, step_name
-from mqe.config import ConfigError
+from mqe.config import ConfigError, nearest
 from mqe.manifest import (
     ENV_STEPS,
     MANIFEST,
@@ -33,7 +33,7 @@ from mqe.manifest import (
     read_manifest,
     write_manifest,
 )
-from mqe.pretrained import PRETRAINED, pretrained_folder
+from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
 from mqe.tensor_files import is_plain, read_file, read_tensors, reason
 
 TRAINING_STATE = "training_state.pt"
@@ -279,15 +279,15 @@ def _locate(name: str) -> Path:
     # Unlike Path, os.path accepts names that no file can have.
     if not os.path.isdir(name):
         problem = "is not a folder" if os.path.exists(name) else "does not exist"
-        raise ConfigError(f"--checkpoint {name!r} {problem}; give {kinds}")
+        meant = nearest(name, pretrained_names())
+        hint = f"give {kinds}" if meant is None else f"did you mean {PRETRAINED}{meant}?"
+        raise ConfigError(f"checkpoint {name!r} {problem}; {hint}")
 
     if (path / CHECKPOINTS).is_dir():
         found = [kind.newest(path) for kind in FORMATS.values()]
         last = next((folder for folder in found if folder is not None), None)
         if last is None:
-            raise ConfigError(
-                f"--checkpoint {name!r}: this run has no checkpoint yet; give {kinds}"
-            )
+            raise ConfigError(f"checkpoint {name!r}: this run has no checkpoint yet; give {kinds}")
         return last
 
     for kind in foreign():
@@ -295,7 +295,7 @@ def _locate(name: str) -> Path:
             return path / kind.folder
     if not any(path.glob("*.pt")) and not (path / CONFIG).exists():
         raise ConfigError(
-            f"--checkpoint {name!r} is neither a run nor a checkpoint; give {kinds} "
+            f"checkpoint {name!r} is neither a run nor a checkpoint; give {kinds} "
             f"(mapush list {shlex.quote(name)} lists the runs in it)"
         )
     return path

@@ -171,10 +171,10 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
             pairs.append((f"env.{key}", to_dict(trained.env)[key], env.settings["env"][key]))
     changed = [f"{key}={here} (learned with {old})" for key, old, here in pairs if here != old]
     if "gait" in given:
-        old = _gaits(trained)
-        here = gait_names(task["gait"], env.scene.robots)
+        old = _shared(_gaits(trained))
+        here = _shared(gait_names(task["gait"], env.scene.robots))
         if here != old:
-            changed.append(f"task.gait={here} (learned with {old})")
+            changed.append(f"task.gait={', '.join(here)} (learned with {', '.join(old)})")
         else:
             note = other_gait(folder, trained)
             if note is not None:
@@ -195,6 +195,11 @@ def other_gait(folder: Path, cfg: RunCfg) -> str | None:
 def digest_of_gaits(cfg: RunCfg) -> str | None:
     """Return the SHA-256 of the gaits that ``cfg`` names; None for a task without gaits."""
     return gait_digest(_gaits(cfg)) if hasattr(cfg.task, "gait") else None
+
+
+def _shared(gaits: list[str]) -> list[str]:
+    """Return the gaits of a team, or the one that all its robots walk with."""
+    return gaits[:1] if len(set(gaits)) == 1 else gaits
 
 
 def _gaits(cfg: RunCfg) -> list[str]:

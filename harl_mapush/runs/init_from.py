@@ -36,7 +36,7 @@ def resolve(what: str) -> Path:
     try:
         return checkpoint.resolve(what)
     except ConfigError as error:
-        raise ConfigError(str(error).replace("--checkpoint", f"{KEY}:")) from None
+        raise ConfigError(f"{KEY}: {error}") from None
 
 
 def apply(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

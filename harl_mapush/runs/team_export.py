@@ -30,7 +30,7 @@ def read_checkpoint(name: str) -> tuple[Path, TeamDescription] | None:
     try:
         folder = checkpoint.resolve(name)
     except ConfigError as error:
-        raise ConfigError(str(error).replace("--checkpoint", "task.team:")) from None
+        raise ConfigError(f"task.team: {error}") from None
     settings = checkpoint.read_config(folder)
     num_robots = settings["env"]["num_agents"]
     names = [checkpoint.stored_file(folder, checkpoint.actor_file(i)) for i in range(num_robots)]

@@ -57,6 +57,7 @@ def make_parser() -> config.Parser:
     parser = config.Parser(
         prog=PROGRAM,
         description="A check of this machine, step by step, up to the first step that fails.",
+        example="mapush doctor --device cuda",
     )
     parser.add_argument("--preset", metavar="NAME", help="preset of the run for the check")
     parser.add_argument(
@@ -70,7 +71,7 @@ def make_parser() -> config.Parser:
         "--async",
         action="store_true",
         dest="has_collectors",
-        help="check a run with collectors, from single parts to everything together",
+        help="a check of a run with collectors, from single parts to everything together",
     )
     parser.add_argument(
         "--collectors",
@@ -84,12 +85,12 @@ def make_parser() -> config.Parser:
         metavar="SECONDS",
         help=f"duration of the last stage of --async, by default {TOGETHER_S:.0f} s",
     )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON only")
+    parser.add_argument("--json", action="store_true", help="the results as JSON alone")
     parser.add_argument(
         "--cuda-debug",
         action="store_true",
-        help="launch GPU kernels one by one with torch's assertions on the device, and report the "
-        "stage of a crash",
+        help="GPU kernels one by one with torch's assertions on the device, for the stage of a "
+        "crash",
     )
     # Set by --cuda-debug, which reads results from this file.
     parser.add_argument("--report", metavar="FILE", help=argparse.SUPPRESS)

@@ -63,6 +63,7 @@ def make_parser() -> config.Parser:
     parser = config.Parser(
         prog=PROGRAM,
         description="A trained team or gait as ONNX, with a description of every number.",
+        example="mapush export pretrained:cuboid team",
     )
     parser.add_argument(
         "checkpoint",
@@ -76,7 +77,7 @@ def make_parser() -> config.Parser:
         "--for",
         dest="reader",
         choices=("unitree",),
-        help="write a gait for this reader: unitree's C++ controllers",
+        help="reader of the exported gait: unitree's C++ controllers",
     )
     add_looks(parser, "shapes")
     config.add_import(parser)

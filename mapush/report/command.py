@@ -70,8 +70,12 @@ _STYLE = (
 
 def make_parser(program: str = PROGRAM) -> config.Parser:
     """Build the command line of ``mapush report`` or ``mapush plot``."""
-    words = "A page about runs." if program == PROGRAM else "A figure with the curves of runs."
-    parser = config.Parser(prog=program, description=words)
+    words = "A figure with the curves of runs."
+    if program == PROGRAM:
+        words = "A page with curves, metrics, paths and films of runs."
+    parser = config.Parser(
+        prog=program, description=words, example=f"{program} results/a results/b"
+    )
     parser.add_argument(
         "runs",
         metavar="RUN",

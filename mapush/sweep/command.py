@@ -47,7 +47,9 @@ _PARTS = ("optuna", "matplotlib")
 def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
-        prog=PROGRAM, description="Trainings over a space of settings, and their ranking."
+        prog=PROGRAM,
+        description="Trainings over a space of settings, and their ranking.",
+        example="mapush sweep space.yaml --jobs 2",
     )
     parser.add_argument(
         "space",

@@ -299,7 +299,7 @@ def _check_start(run: RunCfg) -> None:
         try:
             checkpoint.resolve(run.runner.init_from)
         except ConfigError as error:
-            raise ConfigError(str(error).replace("--checkpoint", "runner.init_from:")) from None
+            raise ConfigError(f"runner.init_from: {error}") from None
 
 
 def steps_before_episodes(run: RunCfg, metric: str) -> int:

@@ -248,9 +248,10 @@ def test_runs_and_what_comes_along_are_listed(run, tmp_path, capsys) -> None:
     assert cli.main(["list", str(run.parent)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{run}: cuboid, happo, seed 1; success none yet; checkpoints 16"
-    assert "pretrained:cuboid: cuboid, 2 robots (go1)" in lines
-    assert "pretrained:team2: cuboid of 18 kg, 2 robots (go1)" in lines
-    assert "pretrained:go2_push: gait, 1 robot (go2)" in lines
+    policies = dict(line.split(maxsplit=1) for line in lines if line.startswith("pretrained:"))
+    assert policies["pretrained:cuboid"] == "team of 2 go1 for the cuboid"
+    assert policies["pretrained:team2"] == "team of 2 go1 for the cuboid of 18 kg"
+    assert policies["pretrained:go2_push"] == "gait of a go2, physical model"
     assert cli.main(["list", str(tmp_path / "none")]) == 2
 
 
@@ -344,6 +345,10 @@ def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
     ]
     assert complete(script, "mapush", "play", "pretrained:cu") == ["pretrained:cuboid"]
     assert complete(script, "mapush", "test", "--til") == ["--tiles"]
+    assert complete(script, "mapush", "test", "pretrained:cu") == ["pretrained:cuboid"]
+    assert complete(script, "mapush", "test", "x", "--suite", "cor") == ["corridor"]
+    assert complete(script, "mapush", "settings", "--al") == ["--all"]
+    assert complete(script, "mapush", "list", "sui") == ["suites"]
 
 
 def test_completion_runs_nothing_that_a_name_contains(capsys, monkeypatch, tmp_path) -> None:
@@ -454,7 +459,10 @@ def test_a_suggestion_is_near_or_missing(capsys) -> None:
             ("--set", "task.rewards=own"),
             "unknown value 'own' (allowed: published, repo, default)\n",
         ),
-        (("--init_from", "nothing"), "runner.init_from (--init_from): 'nothing' does not exist"),
+        (
+            ("--init_from", "nothing"),
+            "runner.init_from (--init_from): checkpoint 'nothing' does not exist",
+        ),
     ],
 )
 def test_names_of_other_libraries_are_answered(capsys, argv, words) -> None:
@@ -483,4 +491,4 @@ def test_a_run_of_which_nothing_may_be_read_does_not_hide_the_others(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"{run}: cuboid, happo, seed 1; ")
     assert "cannot be read (Permission denied)" in " ".join(lines[:3])
-    assert "pretrained:cuboid: cuboid, 2 robots (go1)" in lines
+    assert any(line.startswith("pretrained:cuboid ") for line in lines)

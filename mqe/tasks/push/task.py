@@ -147,8 +147,7 @@ class PushCfg(TermCfg):
     )
     observes_heading: bool | None = option(
         None,
-        "robots and critic observe the turn to task.goal_heading; null: if task.success_heading is "
-        "set",
+        "observation of the turn to task.goal_heading; null: if task.success_heading is set",
     )
     roll_limit: float = option(
         ROLL_LIMIT, "roll of a trunk beyond which it has fallen [rad]", min=0.01, max=2.0 * math.pi

@@ -128,7 +128,7 @@ def test_play_films_as_well(tmp_path, monkeypatch, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("pretrained:cuboid", "the following arguments are required: --out"),
+        ("pretrained:cuboid", "missing: --out; example: mapush film"),
         ("pretrained:cuboid --out x.avi", "--out 'x.avi': a film is an .mp4 or .gif file"),
         ("zero random --out x.mp4 --tiles 2x1", "--tiles: several teams have a tile each"),
         ("zero random --out x.mp4 --num_episodes 0", "--num_episodes 0: must be at least 1"),

@@ -170,7 +170,7 @@ def test_the_space_in_the_documents_is_one(tmp_path) -> None:
         ),
         (
             {"settings": {"runner": {"init_from": "nowhere"}}},
-            "runner.init_from: 'nowhere' does not exist",
+            "runner.init_from: checkpoint 'nowhere' does not exist",
         ),
         (
             {"space": {CLIP: 0.1}},

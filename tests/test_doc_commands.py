@@ -1,0 +1,231 @@
+"""Every shell block of README, Start and Guides runs line after line, a folder a page, at the sizes
+of ``tests/support/small_commands.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support import mapush_files, small_commands, upstream
+from tests.support.paths import ROOT
+from tests.test_docs import words_of
+
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    *sorted((DOCS / "start").glob("*.md")),
+    *sorted((DOCS / "guides").glob("*.md")),
+]
+BLOCK = re.compile(r"^```bash\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+
+# The lines that do not run, by how they begin, with the reason.
+NOT_RUN = {
+    "git clone": "network",
+    "pip install": "network; tests/test_packaging.py checks that the extras exist",
+    "pip wheel": "network; tests/test_packaging.py builds the package",
+    "uvx": "network",
+    "make train": "installs an environment; its commands are those of train.md and measure.md",
+    "make openrl": "installs an environment",
+    ".venv-openrl/bin/python": "needs the environment of make openrl",
+    "mapush import openrl results/DATE_cuboid": "needs the run of the line before",
+    "tensorboard": "a server",
+    "mapush test pretrained:go1_velocity": "minutes; tests of the examination have smaller ones",
+    "mapush test RUN --import MODULE": "minutes, as the line before",
+    "python3.8 -m venv": "network; tests/mqe/sim/test_remote_simulator.py has the stand-in",
+    "mapush doctor --preset smoke --sim mujoco_worker": "needs the environment of the line before",
+    "mapush doctor --sim isaacgym": "Isaac Gym",
+    "mapush train --sim isaacgym": "Isaac Gym",
+    "export RAY_ADDRESS": "a Ray cluster; tests/faults/ray_collectors.py starts one",
+    "mapush train --preset laptop_hasac --device cpu --num_envs 896 --set runner.engine=ray": (
+        "a Ray cluster"
+    ),
+    "torchrun --nnodes 2": "two machines",
+    "torchrun --nproc_per_node 2 --max-restarts 3": "tests/faults/ranks.py kills ranks",
+    "mapush play pretrained:cuboid --record film.mp4 --looks meshes": "network",
+    "mapush play pretrained:cuboid --record film.mp4 --looks PATH_OF_MENAGERIE": (
+        "needs a checkout of MuJoCo Menagerie"
+    ),
+    "mapush train --set logger.wandb=offline": "needs the extra wandb",
+    "mapush test --replay": "needs a world that broke; tests of callbacks film one",
+}
+
+# What the folder of a page has before its first line, made by commands at the same sizes.
+PREPARED = {
+    "any_team": ["mapush train --preset any --out RUN"],
+    "evaluate": ["mapush train --preset smoke --out RUN"],
+    "film": ["mapush train --preset smoke --out RUN"],
+    "object": ["mapush train --import own_object --object crate --out RUN"],
+    "report": [
+        "mapush train --preset smoke --seed 1 --out results/a",
+        "mapush train --preset smoke --seed 2 --out results/b",
+        "mapush train --preset laptop_hasac --out results/c",
+    ],
+    "resume": ["mapush train --preset smoke --out RUN"],
+    "robot": [
+        "mapush train --import MODULE --preset go1_velocity --set env.robots=my_robot --out RUN"
+    ],
+    "measure": ["mapush train --preset smoke --out first_run"],
+}
+# Blocks of a page that it asks to save: the language of the block, and the file.
+FILES = {
+    "evaluate": ("python", "my_policies.py"),
+    "object": ("python", "own_object.py"),
+    "any_team": ("json", "corner.json"),
+    "navigate": ("yaml", "maps.yaml"),
+    "sweep": ("yaml", "space.yaml"),
+}
+# Names that a page leaves open, as they are here.
+NAMES = {
+    "sweep": (
+        ("space-DATE", "space-*"),
+        ("DIR/", "results/sweeps/space-*/"),
+        ("0007", "0001"),
+        ("0012", "0002"),
+    ),
+}
+
+
+def lines_of(page: Path) -> list[list[str]]:
+    """Return the lines of each block of a page, continued lines joined."""
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [
+        [" ".join(line.split()) for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+        for block in blocks
+        if not block.startswith("#!")  # scripts for Slurm: tests/faults/cluster.py runs them
+    ]
+
+
+def is_run(line: str) -> bool:
+    return not line.startswith(tuple(NOT_RUN))
+
+
+def test_every_line_that_is_not_run_is_on_a_page() -> None:
+    lines = [line for page in PAGES for block in lines_of(page) for line in block]
+    for start in NOT_RUN:
+        assert any(line.startswith(start) for line in lines), start
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    blocks = [[line for line in block if is_run(line)] for block in lines_of(page)]
+    if not any(blocks):
+        pytest.skip("no line of this page runs here")
+    prepare(page.stem, text, tmp_path)
+    for block in [PREPARED.get(page.stem, []), *blocks]:
+        folder = tmp_path
+        for line in block:
+            for name, here in NAMES.get(page.stem, ()):
+                line = line.replace(name, here)
+            folder = run(line, folder)
+
+
+def prepare(page: str, text: str, folder: Path) -> None:
+    """Make the folder in which a page's blocks are run: the examples, and the page's files."""
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    shutil.copytree(ROOT / "configs", folder / "configs")
+    if page in FILES:
+        language, name = FILES[page]
+        shown = re.search(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+        assert shown is not None
+        (folder / name).write_text(shown[1], encoding="utf-8")
+    if page == "runs":
+        shipped = Path("mqe/assets/pretrained")
+        shutil.copytree(ROOT / shipped / "cuboid", folder / shipped / "NAME")
+    if page == "extensions":
+        shutil.copy(ROOT / "examples/own_format.py", folder)
+        (folder / "FOLDER").mkdir()
+        np.savez(folder / "FOLDER/linear.npz", matrix=np.zeros((10, 3)))
+    if page == "harl":
+        if upstream.HARL is None or upstream.MISSING:
+            pytest.skip("upstream HARL is not installed")
+        (folder / "HARL").symlink_to(upstream.HARL)
+    if page == "migrate":
+        team = folder / "MAPush/results/10-15-23_cuboid/checkpoints/rl_model_100000000_steps"
+        mapush_files.save(team / "module.pt", mapush_files.module())
+    if page == "robot":
+        (folder / "MODULE.py").write_text(OWN_ROBOT, encoding="utf-8")
+    if page == "sweep":
+        space = (folder / "space.yaml").read_text(encoding="utf-8")
+        for large, small in SMALL_SPACE.items():
+            assert large in space
+            space = space.replace(large, small)
+        (folder / "space.yaml").write_text(space, encoding="utf-8")
+
+
+OWN_ROBOT = """
+from dataclasses import replace
+
+import mapush
+from mqe.world.robots import ROBOTS
+
+mapush.register_robot("my_robot", replace(ROBOTS["go2"], name="my_robot"))
+"""
+SMALL_SPACE = {
+    "runner: {num_env_steps: 3_000_000, checkpoint_interval: 500_000}": (
+        "runner: {num_env_steps: 1200, checkpoint_interval: 200, num_steps: 4}\n"
+        "  env: {num_envs: 4}\n  task: {episode_length_s: 1.0}\n  network: {hidden_sizes: [8]}"
+    ),
+    "seeds: [11, 12, 13, 14, 15]": "seeds: [11]",
+}
+
+
+def run(line: str, folder: Path) -> Path:
+    """Run the commands of a line of a shell, each in a process of its own; return the folder in
+    which the next line runs.
+    """
+    for words in words_of(line):
+        if words[0] == "cd":
+            folder = folder / words[1]
+        elif words[0] != "wait":
+            words = [found for word in words for found in expanded(word, folder)]
+            run_command(words, folder)
+    return folder
+
+
+def expanded(word: str, folder: Path) -> list[str]:
+    """Return the paths that a word with a star means, as a shell does, or the word alone."""
+    found = sorted(folder.glob(word)) if "*" in word else []
+    return [str(path.relative_to(folder)) for path in found] or [word]
+
+
+def run_command(words: list[str], folder: Path) -> None:
+    """Run a command in a copy of this process, which has imported torch already."""
+    output = folder / "output.txt"
+    sys.stdout.flush()
+    process = os.fork()
+    if process == 0:
+        code = 1
+        try:
+            with output.open("w", encoding="utf-8") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115
+                sys.stdout = os.fdopen(1, "w", encoding="utf-8")
+                sys.stderr = os.fdopen(2, "w", encoding="utf-8", buffering=1)
+                os.chdir(folder)
+                sys.path.insert(0, "")
+                for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+                    os.environ.pop(name, None)
+                code = small_commands.main(words)
+        except BaseException:  # the copy ends here, whatever happens
+            traceback.print_exc(file=sys.stderr)
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    _, status = os.waitpid(process, 0)
+    shown = output.read_text(encoding="utf-8")
+    if log := os.environ.get("DOC_COMMANDS_LOG"):
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(f"$ {' '.join(words)}\n{shown}\n")
+    assert os.waitstatus_to_exitcode(status) == 0, f"{' '.join(words)}\n{shown[-3000:]}"
