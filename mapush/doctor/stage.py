@@ -76,12 +76,11 @@ def tensors_of(thing: Any, name: str, seen: set[int] | None = None) -> Iterator[
     elif isinstance(thing, dict):
         for key, value in thing.items():
             yield from tensors_of(value, f"{name}[{key!r}]", seen)
-    elif isinstance(thing, tuple) and hasattr(thing, "_asdict"):
-        for key, value in thing._asdict().items():
-            yield from tensors_of(value, f"{name}.{key}", seen)
     elif isinstance(thing, (list, tuple)):
-        for index, value in enumerate(thing):
-            yield from tensors_of(value, f"{name}[{index}]", seen)
+        keys = getattr(thing, "_fields", range(len(thing)))  # a named tuple has names
+        for key, value in zip(keys, thing, strict=True):
+            part = f".{key}" if isinstance(key, str) else f"[{key}]"
+            yield from tensors_of(value, f"{name}{part}", seen)
     elif type(thing).__module__.startswith(_OURS):
         for key, value in vars(thing).items():
             yield from tensors_of(value, f"{name}.{key.lstrip('_')}", seen)
