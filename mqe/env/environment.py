@@ -238,7 +238,7 @@ class MultiAgentEnv:
         if self._set_goal(goal, mask):
             place = self.sim.data.mocap_pos[:, 0, :2]
             place.copy_(torch.where(mask.unsqueeze(1), goal.to(place.dtype), place))
-            # The next step compares with this state: nobody is paid for the goal's own way.
+            # The next step compares with this state, so no reward counts the goal's own way.
             self._state = state.like(state.rows.clone())
             self._state.goal_pos[:, :2].copy_(place)
         return self._observe(self.state, self._memory)

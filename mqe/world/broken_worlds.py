@@ -69,7 +69,7 @@ class Limits:
         high = self._high[: len(rows)]
         return (rows.clamp(low, high) == rows).all(dim=0)
 
-    def complaint(self, state: SceneState) -> str | None:
+    def violation(self, state: SceneState) -> str | None:
         """Describe the number furthest beyond its limits in the first of T states (columns) that
         violates any.
         """
@@ -164,7 +164,7 @@ class BrokenWorldRecorder(LastStates):
             scene = self._scene
             has_object = scene.object is not None
             state = SceneState(rows, scene.num_robots, has_object, scene.num_obstacles)
-            cause = limits.complaint(state)
+            cause = limits.violation(state)
             cause = cause or "the simulator gave up on it, or an action was no number"
             broken.append(BrokenWorld(self._first_world + world, cause, rows.t().numpy()))
         return broken
