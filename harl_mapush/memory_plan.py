@@ -147,7 +147,7 @@ def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan
 
 
 def share_among(plan: MemoryPlan, num_workers: int) -> MemoryPlan:
-    """Return the plan of ``num_workers`` processes like ``plan``, which run beside this one."""
+    """Return ``plan`` for ``num_workers`` equal processes that share the device with this one."""
     if plan.free is not None and plan.device != "cpu":
         # This process keeps its own context.
         plan = plan._replace(free=plan.free - _CONTEXT)

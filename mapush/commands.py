@@ -17,7 +17,7 @@ class Command(NamedTuple):
 
     target: str | Main  # MODULE:FUNCTION, or the function itself
     help: str  # one line in ``mapush --help``
-    takes_program: bool = False  # it also runs as a module, and has to be told its name
+    takes_program: bool = False  # it also runs as a module, and needs its own name
 
 
 COMMANDS: Registry[Command] = Registry("command")

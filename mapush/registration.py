@@ -161,7 +161,7 @@ def register_algorithm(
 
 
 def register_simulator(name: str, entry: SimulatorEntry) -> None:
-    """Make ``sim.name=NAME`` stand for a simulator; raise ConfigError if the name is taken."""
+    """Register a simulator as ``sim.name=NAME``; raise ConfigError if the name is taken."""
     from mqe.registry import SIMULATORS
 
     SIMULATORS.register(name, entry)

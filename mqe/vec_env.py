@@ -78,7 +78,7 @@ class MirrorImage(NamedTuple):
 
 class Planar(Protocol):
     """What a learned model needs to know of the critic's state (B, S): its numbers, and its rewards
-    and endings.
+    and terminations.
 
     All that agents see follows from the state. It has W numbers of the world, then R of every
     robot.

@@ -22,13 +22,13 @@ class Callback:
     """
 
     def on_iteration(self, report: IterationReport) -> IterationReport | None:
-        """Follow an iteration; a returned report replaces ``report`` for the callbacks after it."""
+        """Run after each iteration; a returned report replaces ``report`` for later callbacks."""
 
     def on_broken_worlds(self, env_steps: int) -> str | None:
-        """Return the cause, if known, after an iteration in which worlds broke."""
+        """Run after an iteration in which worlds broke; return the cause if it is known."""
 
     def on_checkpoint(self, env_steps: int) -> None:
-        """Follow the end of a checkpoint interval, and the end of the run."""
+        """Run at the end of each checkpoint interval and at the end of the run."""
 
     def on_wait(self) -> None:
         """Run between two updates of a learner with collectors, many times an iteration."""

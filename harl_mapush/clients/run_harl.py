@@ -113,7 +113,7 @@ def make_parser() -> config.Parser:
         metavar="FILE",
         help="config.json of another run of HARL, instead of the algorithm's YAML",
     )
-    add("--exp_name", metavar="NAME", default="default", help="names the run's folder")
+    add("--exp_name", metavar="NAME", default="default", help="name of the run's folder")
     add("--task", metavar="TASK", help="what the robots do")
     add("--object", metavar="OBJECT", help="what they push")
     add("--num_agents", metavar="N", type=int, help="robots in a world")

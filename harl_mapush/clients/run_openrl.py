@@ -254,7 +254,10 @@ def _make_parser() -> Any:
     parser.add_argument("--task", type=str, default="go1push_mid", help="what the robots do")
     parser.add_argument("--algo", type=str, default="ppo", help=f"{', '.join(ALGORITHMS)}")
     parser.add_argument(
-        "--object", type=str, default=None, help="what they push; by default what --exp_name names"
+        "--object",
+        type=str,
+        default=None,
+        help="pushed object; by default the one that --exp_name names",
     )
     parser.add_argument("--num_envs", type=int, default=500, help="parallel worlds")
     parser.add_argument(

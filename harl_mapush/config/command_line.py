@@ -236,10 +236,10 @@ def exit_code(
         return 2
 
 
-def _with_hint(name: str, complaint: str) -> str:
-    """Return the complaint about an unknown name, or a hint if another library has that name."""
+def _with_hint(name: str, message: str) -> str:
+    """Return the message about an unknown name, or a hint if another library has that name."""
     words = other_names.hint(name, all_classes())
-    return complaint if words is None else f"there is no {name.partition('=')[0]} here; {words}"
+    return message if words is None else f"there is no {name.partition('=')[0]} here; {words}"
 
 
 def _check_foreign(key: str) -> None:

@@ -307,7 +307,7 @@ class Watch(threading.Thread):
                 if self._done.wait(_BEAT_S):
                     return
                 self._end([0], "it, or torchrun on its machine, has ended")
-            problem = verdict(
+            problem = find_lost(
                 self._heard, self._changed, time.monotonic(), is_alarmed=self._is_alarmed
             )
             if problem is not None:
@@ -354,7 +354,7 @@ class Watch(threading.Thread):
         os._exit(RANK_LOST)
 
 
-def verdict(
+def find_lost(
     heard: dict[int, Beat], changed: dict[int, list[float]], now: float, *, is_alarmed: bool = False
 ) -> tuple[list[int], str] | None:
     """Return the ranks that died or hang, and a description; None if all ranks are well.

@@ -119,15 +119,6 @@ def is_read(name: str, key: str) -> bool:
     return key not in _EPOCHS or key == ("a2c_epoch" if name == "haa2c" else "ppo_epoch")
 
 
-def settled_by_harl(name: str) -> list[str]:
-    """Return HARL's dotted keys for the settings of algorithm ``name`` and its networks."""
-    known = ALGORITHMS[name].cfg.__dataclass_fields__
-    keys = [
-        theirs for theirs, ours in ALGORITHM_KEYS.items() if ours in known and is_read(name, theirs)
-    ]
-    return [dotted(key) for key in (*NETWORK_KEYS, *keys, *_SWITCHES)]
-
-
 def build_from_harl(
     cls: type[_T], values: Mapping[str, Any], where: str, names: Mapping[str, str]
 ) -> _T:

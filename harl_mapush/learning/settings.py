@@ -398,7 +398,7 @@ class OffPolicyCfg(AlgorithmCfg):
     gamma: float = option(0.99, "discount factor per decision", min=0.0, max=1.0)
     polyak: float = option(
         0.01,
-        "share by which an update moves the target networks towards the trained ones",
+        "Polyak factor: fraction by which an update moves the target networks to the trained ones",
         min=0.0,
         max=1.0,
     )

@@ -297,6 +297,6 @@ def how_to_resume(
 
 
 def command(folder: Path, program: str = PROGRAM, imports: Sequence[str] = ()) -> str:
-    """Return the command line that resumes a run with the user's modules that it needs."""
+    """Return the command line that resumes a run, with ``--import`` of the modules it needs."""
     words = "".join(f"--import {shlex.quote(name)} " for name in imports)
     return f"{program} {words}--resume {shlex.quote(str(folder))}"

@@ -76,7 +76,7 @@ def add_flags(parser: config.Arguments) -> None:
     parser.add_argument(
         "--fps", metavar="N", type=float, help="pictures per second (default: 25, for a .gif 12)"
     )
-    parser.add_argument("--title", metavar="TEXT", help="first words of every caption")
+    parser.add_argument("--title", metavar="TEXT", help="text at the start of every caption")
     parser.add_argument(
         "--no_captions",
         action="store_const",

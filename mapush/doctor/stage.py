@@ -77,10 +77,10 @@ def tensors_of(thing: Any, name: str, seen: set[int] | None = None) -> Iterator[
         for key, value in thing.items():
             yield from tensors_of(value, f"{name}[{key!r}]", seen)
     elif isinstance(thing, (list, tuple)):
-        fields = getattr(thing, "_fields", None)  # of a NamedTuple
-        for index, value in enumerate(thing):
-            where = f"[{index}]" if fields is None else f".{fields[index]}"
-            yield from tensors_of(value, f"{name}{where}", seen)
+        keys = getattr(thing, "_fields", range(len(thing)))  # a named tuple has names
+        for key, value in zip(keys, thing, strict=True):
+            part = f".{key}" if isinstance(key, str) else f"[{key}]"
+            yield from tensors_of(value, f"{name}{part}", seen)
     elif type(thing).__module__.startswith(_OURS):
         for key, value in vars(thing).items():
             yield from tensors_of(value, f"{name}.{key.lstrip('_')}", seen)

@@ -115,7 +115,7 @@ class RayTrial:
         self._actor.end.remote()
 
     def wait(self) -> None:
-        """Wait until it has ended, and free its resources."""
+        """Wait until the trial has ended, and free its resources."""
         try:
             self._ray.get(self._actor.wait.remote())
         except self._ray.exceptions.RayError:

@@ -13,7 +13,7 @@ from mqe.world.state import SceneState
 
 
 class TeamController:
-    """A team that learned to push to a goal, and is now told one sub-goal after the other."""
+    """A frozen team that pushes an object from one sub-goal to the next."""
 
     def __init__(
         self,

@@ -30,7 +30,6 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError
-from mqe.env.broken_world_recorder import BrokenWorldRecorder
 from mqe.env.decision_graph import StepResult, captured_step
 from mqe.env.observer import Observer, PhysicsStep
 from mqe.env.statistics import EpisodeStatistics
@@ -39,7 +38,7 @@ from mqe.sim.simulator import GraphSupport, Simulator
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Outcome, Task
 from mqe.vec_env import ALL_WORLDS, Share, TimeStep
-from mqe.world.broken_worlds import Limits
+from mqe.world.broken_worlds import BrokenWorldRecorder, Limits
 from mqe.world.randomization import Randomization, RandomizationCfg
 from mqe.world.scene import (
     DECIMATION,
@@ -239,7 +238,7 @@ class MultiAgentEnv:
         if self._set_goal(goal, mask):
             place = self.sim.data.mocap_pos[:, 0, :2]
             place.copy_(torch.where(mask.unsqueeze(1), goal.to(place.dtype), place))
-            # The next step compares with this state: nobody is paid for the goal's own way.
+            # The next step compares with this state, so no reward counts the goal's own way.
             self._state = state.like(state.rows.clone())
             self._state.goal_pos[:, :2].copy_(place)
         return self._observe(self.state, self._memory)

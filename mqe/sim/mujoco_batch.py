@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mqe.cores import num_cores
-from mqe.sim.simulator import SimulatorData, SimulatorFeatures
+from mqe.sim.simulator import SimulatorData, SimulatorFeatures, integration_state
 
 _LOG = logging.getLogger(__name__)
 
@@ -149,18 +149,7 @@ class MujocoBatchSimulator:
             view.copy_(state[name])
 
     def _state(self) -> dict[str, Tensor]:
-        state = {
-            "qpos": self.data.qpos,
-            "qvel": self.data.qvel,
-            "ctrl": self.data.ctrl,
-            "mocap_pos": self.data.mocap_pos,
-            "xfrc_applied": self.data.xfrc_applied,
-            "qacc_warmstart": self._warmstart,
-            "time": self._time,
-        }
-        if self.model.nmocap > 1:  # a goal alone is never turned
-            state["mocap_quat"] = self.data.mocap_quat
-        return state
+        return integration_state(self.data, self._warmstart, self._time)
 
     def close(self) -> None:
         """Drop the worlds, whose threads end with the last reference; a second time does

@@ -21,7 +21,7 @@ from mujoco_warp import OverflowType
 from torch import Tensor
 
 from mqe.cuda_graphs import capture_stream
-from mqe.sim.simulator import GraphSupport, SimulatorData, SimulatorFeatures
+from mqe.sim.simulator import GraphSupport, SimulatorData, SimulatorFeatures, integration_state
 from mqe.sim.warp_kernels import load_in_parallel, recorded_launches
 
 wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)  # not a line for every kernel module
@@ -311,18 +311,7 @@ class MujocoWarpSimulator:
         self.load_state_dict(state)
 
     def _state(self) -> dict[str, Tensor]:
-        state = {
-            "qpos": self.data.qpos,
-            "qvel": self.data.qvel,
-            "ctrl": self.data.ctrl,
-            "mocap_pos": self.data.mocap_pos,
-            "xfrc_applied": self.data.xfrc_applied,
-            "qacc_warmstart": self._warmstart,
-            "time": self._time,
-        }
-        if self.model.nmocap > 1:  # a goal alone is never turned
-            state["mocap_quat"] = self.data.mocap_quat
-        return state
+        return integration_state(self.data, self._warmstart, self._time)
 
     def _lost_bits(self) -> int:
         """All bits that any world lost contacts by since the last ``grow_buffers``; waits for the

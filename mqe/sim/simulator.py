@@ -105,6 +105,22 @@ class Simulator(Protocol):
         ...
 
 
+def integration_state(data: SimulatorData, warmstart: Tensor, time: Tensor) -> dict[str, Tensor]:
+    """Return live views of the state that MuJoCo integrates, by its names."""
+    state = {
+        "qpos": data.qpos,
+        "qvel": data.qvel,
+        "ctrl": data.ctrl,
+        "mocap_pos": data.mocap_pos,
+        "xfrc_applied": data.xfrc_applied,
+        "qacc_warmstart": warmstart,
+        "time": time,
+    }
+    if data.mocap_quat.shape[1] > 1:  # a goal alone is never turned
+        state["mocap_quat"] = data.mocap_quat
+    return state
+
+
 def snapshot(sim: Simulator, env: int) -> mujoco.MjData:
     """Return world ``env`` as MjData on the host, forward kinematics done, to render or to look
     at.

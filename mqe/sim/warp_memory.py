@@ -18,7 +18,7 @@ _WORLDS = (64, 128)  # two sizes give a straight line
 
 
 class MemoryUse(NamedTuple):
-    """Bytes of a simulator as a straight line in the number of worlds."""
+    """Memory of a simulator [bytes], a linear function of the number of worlds."""
 
     fixed: float
     state: float  # a world, from start to end

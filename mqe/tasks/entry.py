@@ -45,7 +45,8 @@ class EnvCfg:
         (), "a user's modules that --import brought; recorded, never imported from here"
     )
     randomize: RandomizationCfg = option(
-        RandomizationCfg, "what differs from world to world and from moment to moment"
+        RandomizationCfg,
+        "domain randomization: properties that differ between worlds or change over time",
     )
     team_sizes: tuple[int, ...] = option(
         (),

@@ -101,7 +101,7 @@ class Task(Protocol):
         ...
 
     def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask``, which start anew as ``layout`` proposed last."""
+        """Begin episodes in the worlds of ``mask``, at the starts that ``layout`` proposed last."""
         ...
 
     def command(self, actions: Tensor) -> None:
@@ -124,9 +124,9 @@ class Task(Protocol):
         """
         ...
 
-    def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
+    def episode_metrics(self, sums: Tensor, steps: Tensor, terminations: Tensor) -> Tensor:
         """Compute metrics (N, F) for statistics from an episode's sums (N, M), length (N,) and
-        endings (E, N).
+        terminations (E, N).
 
         NaN means that the metric does not count for this episode (for instance the collaboration
         degree of a failure).
@@ -235,7 +235,7 @@ class TermTask(TaskDefaults, ABC):
         return EpisodeFeatures(sums, steps, terminated, self.terms.measures)
 
     def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask``."""
+        """Reset the memory of the worlds of ``mask``, which begin new episodes."""
         for memory in self._memories:
             memory.reset(mask)
 
@@ -256,9 +256,9 @@ class TermTask(TaskDefaults, ABC):
         features = self.scene_features(state, memory)
         return self.terms.observations(features), self.terms.state(features)
 
-    def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
+    def episode_metrics(self, sums: Tensor, steps: Tensor, terminations: Tensor) -> Tensor:
         """Return the metrics of episodes."""
-        terminated = Terminated(endings, self.terms.terminations)
+        terminated = Terminated(terminations, self.terms.terminations)
         return self.terms.metrics(self.episode_features(sums, steps, terminated))
 
     def mirror_image(self, action: Mirror) -> MirrorImage | None:

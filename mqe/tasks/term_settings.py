@@ -111,7 +111,7 @@ def merged_weights(
 
 
 def chosen_weights(terms: Mapping[str, RewardTerm], cfg: TermCfg) -> dict[str, float]:
-    """Return the weights that are not 0 by term, as ``cfg`` chooses them; costs have none."""
+    """Return the non-zero weight of each reward term that ``cfg`` chooses; costs have none."""
     weights = merged_weights(terms, cfg.preset_weights(), cfg.weights)
     return {name: weight for name, weight in weights.items() if name not in cfg.costs}
 

@@ -44,7 +44,7 @@ class Round:
         )
 
 
-class Take(Observer):
+class Recording(Observer):
     """Simulates episodes of several worlds, tile by tile, and keeps the states that are drawn."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Take(Observer):
 
 
 def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
-    """Return a text about the outcome of the last episode in ``world``."""
+    """Return the outcome of the last episode in ``world`` in words."""
     happened = [
         words
         for name, words in env.report.outcomes.items()

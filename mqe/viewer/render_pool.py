@@ -25,10 +25,10 @@ from mqe.viewer.light import aim_light
 from mqe.viewer.lines import planned_way
 from mqe.viewer.offscreen import OffscreenRenderer, choose_backend
 
-MOST_PAINTERS = 16
+MOST_WORKERS = 16
 _WORTHWHILE = 64_000_000  # bytes of pictures that take as long to draw as a process to start
 SMOOTHING = 1.5  # pixels drawn for each one of the film, along either side
-_QUEUE = 2  # pictures that a painter is asked for before the first is taken from it
+_QUEUE = 2  # pictures that a worker is asked for before the first is taken from it
 _FONT_SCALES = (50, 100, 150, 200, 250, 300)
 _FONT_HEIGHT = 405  # pixels of a tile whose captions have a scale of 100
 _LEAST_SHADOWS = 512  # pixels of a tile's shadows, along either side
@@ -36,7 +36,7 @@ _GAP = 2  # pixels around each of several tiles
 _EMPTY = 0.98  # the gray of a tile without an episode
 
 
-class Canvas(NamedTuple):
+class FrameSpec(NamedTuple):
     """The size of a film's pictures [pixels], and how many tiles they have."""
 
     width: int
@@ -55,21 +55,21 @@ class Canvas(NamedTuple):
         return 2 * math.ceil(self.width * SMOOTHING / 2), 2 * math.ceil(self.height * SMOOTHING / 2)
 
     @property
-    def tile(self) -> Canvas:
-        """Return the canvas of one tile."""
-        return Canvas(self.width // self.columns, self.height // self.rows)
+    def tile(self) -> FrameSpec:
+        """Return the size of one tile."""
+        return FrameSpec(self.width // self.columns, self.height // self.rows)
 
 
 class Mosaic:
     """Joins separately drawn tiles to one picture."""
 
-    def __init__(self, canvas: Canvas) -> None:
-        """Draw nothing where ``canvas`` has more tiles than are joined."""
-        self._columns = canvas.columns
-        width, height = canvas.tile.drawn_size
+    def __init__(self, frame: FrameSpec) -> None:
+        """Draw nothing where ``frame`` has more tiles than are joined."""
+        self._columns = frame.columns
+        width, height = frame.tile.drawn_size
         self._tile_shape = (height, width, 3)
-        self.drawn_size = (canvas.columns * width, canvas.rows * height)
-        shape = (canvas.rows * height, canvas.columns * width, 3)
+        self.drawn_size = (frame.columns * width, frame.rows * height)
+        shape = (frame.rows * height, frame.columns * width, 3)
         self._pixels = np.full(shape, round(255 * _EMPTY), dtype=np.uint8)
 
     def join(self, tiles: Sequence[bytes]) -> bytes:
@@ -102,22 +102,22 @@ class Tile(NamedTuple):
 Picture = Sequence[Tile | None]  # row by row from the top left; None: nothing there
 
 
-class Painters:
-    """As many painters as there are cores; pictures come back in the order in which they were
+class RenderPool:
+    """Processes that draw, one per core; pictures come back in the order in which they were
     asked for.
     """
 
-    def __init__(self, model: mujoco.MjModel, canvas: Canvas, num_pictures: int) -> None:
+    def __init__(self, model: mujoco.MjModel, frame: FrameSpec, num_pictures: int) -> None:
         """Start processes that draw ``model``, none for few pictures; raise ConfigError where none
         can be drawn.
         """
-        width, height = canvas.drawn_size
+        width, height = frame.drawn_size
         self._num_bytes = width * height * 3
         backend = choose_backend()
-        number = min(num_cores(), MOST_PAINTERS, num_pictures * self._num_bytes // _WORTHWHILE)
-        self._easel = Easel(model, canvas) if number < 2 else None
-        if self._easel is not None:
-            self._painters: list[subprocess.Popen[bytes]] = []
+        number = min(num_cores(), MOST_WORKERS, num_pictures * self._num_bytes // _WORTHWHILE)
+        self._renderer = Renderer(model, frame) if number < 2 else None
+        if self._renderer is not None:
+            self._workers: list[subprocess.Popen[bytes]] = []
             return
         # Mesa's threads would wait for one another.
         environment = os.environ | {"LP_NUM_THREADS": "0"}
@@ -125,20 +125,20 @@ class Painters:
         roots = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(roots)
         command = [sys.executable, "-m", "mqe.viewer.render_pool"]
-        order = pickle.dumps((model, canvas))
-        self._painters = [
+        order = pickle.dumps((model, frame))
+        self._workers = [
             subprocess.Popen(
                 command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
             for _ in range(number)
         ]
         try:
-            for painter in self._painters:
-                _send(painter, order)
-            for painter in self._painters:
-                complaint = _pipe(painter.stdout).readline().decode().rstrip("\n")
-                if complaint != _READY:
-                    raise ConfigError(complaint or _ENDED)
+            for worker in self._workers:
+                _send(worker, order)
+            for worker in self._workers:
+                message = _pipe(worker.stdout).readline().decode().rstrip("\n")
+                if message != _READY:
+                    raise ConfigError(message or _ENDED)
         except OSError:
             self.close()
             raise ConfigError(_ENDED) from None
@@ -146,37 +146,37 @@ class Painters:
             self.close()
             raise
 
-    def paint(self, pictures: Iterable[Picture]) -> Iterator[bytes]:
+    def draw(self, pictures: Iterable[Picture]) -> Iterator[bytes]:
         """Yield every picture's pixels (height, width, 3), of the size that is drawn."""
-        if self._easel is not None:
-            yield from map(self._easel.paint, pictures)
+        if self._renderer is not None:
+            yield from map(self._renderer.draw, pictures)
             return
         asked: deque[subprocess.Popen[bytes]] = deque()
         for i, picture in enumerate(pictures):
-            painter = self._painters[i % len(self._painters)]
-            _send(painter, pickle.dumps(picture))
-            asked.append(painter)
-            if len(asked) >= _QUEUE * len(self._painters):
+            worker = self._workers[i % len(self._workers)]
+            _send(worker, pickle.dumps(picture))
+            asked.append(worker)
+            if len(asked) >= _QUEUE * len(self._workers):
                 yield self._take(asked.popleft())
         while asked:
             yield self._take(asked.popleft())
 
     def close(self) -> None:
         """End the processes, or free the OpenGL context."""
-        if self._easel is not None:
-            self._easel.close()
-        for painter in self._painters:
-            painter.kill()
-            painter.communicate()
+        if self._renderer is not None:
+            self._renderer.close()
+        for worker in self._workers:
+            worker.kill()
+            worker.communicate()
 
-    def __enter__(self) -> Painters:
+    def __enter__(self) -> RenderPool:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take(self, painter: subprocess.Popen[bytes]) -> bytes:
-        pixels = _pipe(painter.stdout).read(self._num_bytes)
+    def _take(self, worker: subprocess.Popen[bytes]) -> bytes:
+        pixels = _pipe(worker.stdout).read(self._num_bytes)
         if len(pixels) != self._num_bytes:
             raise ConfigError(_ENDED)
         return pixels
@@ -189,8 +189,8 @@ _ENDED = (
 )
 
 
-def _send(painter: subprocess.Popen[bytes], message: bytes) -> None:
-    pipe = _pipe(painter.stdin)
+def _send(worker: subprocess.Popen[bytes], message: bytes) -> None:
+    pipe = _pipe(worker.stdin)
     try:
         pipe.write(len(message).to_bytes(8, "little") + message)
         pipe.flush()
@@ -214,9 +214,9 @@ def _work(orders: IO[bytes], results: IO[bytes]) -> None:
     order = _receive(orders)
     if order is None:
         return
-    model, canvas = pickle.loads(order)
+    model, frame = pickle.loads(order)
     try:
-        easel = Easel(model, canvas)
+        renderer = Renderer(model, frame)
     except ConfigError as error:
         results.write(f"{error}\n".encode())
         results.flush()
@@ -224,23 +224,23 @@ def _work(orders: IO[bytes], results: IO[bytes]) -> None:
     results.write(f"{_READY}\n".encode())
     results.flush()
     while (message := _receive(orders)) is not None:
-        results.write(easel.paint(pickle.loads(message)))
+        results.write(renderer.draw(pickle.loads(message)))
         results.flush()
 
 
-class Easel:
+class Renderer:
     """Draws pictures in this process."""
 
-    def __init__(self, model: mujoco.MjModel, canvas: Canvas) -> None:
+    def __init__(self, model: mujoco.MjModel, frame: FrameSpec) -> None:
         """Make an OpenGL context; raise ConfigError where that is impossible."""
         self._model = model
         self._data = mujoco.MjData(model)
-        shadows = model.vis.quality.shadowsize // max(canvas.columns, canvas.rows)
+        shadows = model.vis.quality.shadowsize // max(frame.columns, frame.rows)
         model.vis.quality.shadowsize = max(shadows, _LEAST_SHADOWS)
-        width, height = canvas.drawn_size
-        tile_width = width // canvas.columns
-        tile_height = height // canvas.rows
-        gap = _GAP if canvas.columns * canvas.rows > 1 else 0
+        width, height = frame.drawn_size
+        tile_width = width // frame.columns
+        tile_height = height // frame.rows
+        gap = _GAP if frame.columns * frame.rows > 1 else 0
         wanted = 100 * tile_height / _FONT_HEIGHT
         scale = max((scale for scale in _FONT_SCALES if scale <= wanted), default=_FONT_SCALES[0])
         self._renderer = OffscreenRenderer(model, width, height, scale)
@@ -252,13 +252,13 @@ class Easel:
                 tile_width - 2 * gap,
                 tile_height - 2 * gap,
             )
-            for row in range(canvas.rows)
-            for column in range(canvas.columns)
+            for row in range(frame.rows)
+            for column in range(frame.columns)
         ]
         self._painted: list[Tile | None] = [None] * len(self._viewports)
         self._camera = mujoco.MjvCamera()
 
-    def paint(self, picture: Picture) -> bytes:
+    def draw(self, picture: Picture) -> bytes:
         """Return the pixels of a picture; tiles that are as they were are not drawn again."""
         for i, (tile, viewport) in enumerate(zip(picture, self._viewports, strict=True)):
             if tile != self._painted[i]:

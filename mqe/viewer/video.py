@@ -26,8 +26,8 @@ from mqe.viewer.camera import CAMERAS, Angle, Camera, ShownState
 from mqe.viewer.looks import shown_model
 from mqe.viewer.meshes import NO_MESHES, Meshes
 from mqe.viewer.offscreen import choose_backend
-from mqe.viewer.recording import Episode, FilmedPolicy, Round, Take
-from mqe.viewer.render_pool import Canvas, Mosaic, Painters, Picture, Tile
+from mqe.viewer.recording import Episode, FilmedPolicy, Recording, Round
+from mqe.viewer.render_pool import FrameSpec, Mosaic, Picture, RenderPool, Tile
 from mqe.world.scene import Scene, mover_places
 
 SUFFIXES = (".mp4", ".gif")
@@ -76,8 +76,8 @@ def record(
     robots' own, if there are any. Raises ConfigError if this machine cannot render.
     """
     path = Path(path)
-    canvas = Canvas(*size, *tiles)
-    num_tiles = canvas.columns * canvas.rows
+    frame = FrameSpec(*size, *tiles)
+    num_tiles = frame.columns * frame.rows
     _check_name(path)
     if not (
         episodes >= 1
@@ -85,7 +85,7 @@ def record(
         and fps > 0
         and speed > 0.0
         and 0 <= world < env.num_envs
-        and min(canvas) > 0
+        and min(frame) > 0
     ):
         raise ConfigError(
             "a film needs episodes, seconds, fps, speed, size and tiles above 0 and a world below "
@@ -103,21 +103,21 @@ def record(
     rate = speed / frame_time
     most_frames = seconds * rate
     choose_backend()  # better now than after the simulation
-    take = Take(env, stride, world, num_tiles, episodes)
-    with env.observed_by(take):
-        while not take.is_enough(most_frames):
-            take.step(policy)
-            on_progress("simulated", take.time_s, None)
-    rounds = take.rounds(round(HOLD_S * rate))
+    recording = Recording(env, stride, world, num_tiles, episodes)
+    with env.observed_by(recording):
+        while not recording.is_enough(most_frames):
+            recording.step(policy)
+            on_progress("simulated", recording.time_s, None)
+    rounds = recording.rounds(round(HOLD_S * rate))
     if whole_episodes:
         rounds = _whole(rounds, most_frames)
     num_frames = math.ceil(min(sum(len(each) for each in rounds), most_frames))
-    cameras = [Camera(env, world + i, rate, canvas.aspect, angle) for i in range(num_tiles)]
+    cameras = [Camera(env, world + i, rate, frame.aspect, angle) for i in range(num_tiles)]
     captioner = _Captioner(title, frame_time) if captions else None
     pictures = _pictures(rounds, cameras, [captioner] * num_tiles)
-    with Painters(shown_model(env.scene, meshes), canvas, num_frames) as painters:
-        frames = painters.paint(islice(pictures, num_frames))
-        _write(path, frames, num_frames, canvas, rate, canvas.drawn_size, on_progress)
+    with RenderPool(shown_model(env.scene, meshes), frame, num_frames) as pool:
+        frames = pool.draw(islice(pictures, num_frames))
+        _write(path, frames, num_frames, frame, rate, frame.drawn_size, on_progress)
     return Film(path, num_frames, num_frames / rate, _outcomes(rounds, num_frames))
 
 
@@ -151,36 +151,36 @@ def record_teams(
     """
     path = Path(path)
     _check_name(path)
-    canvas = Canvas(*size, *layout(len(teams)))
+    frame = FrameSpec(*size, *layout(len(teams)))
     step_dt = teams[0].env.step_dt
     stride = max(1, round(speed / (fps * step_dt)))
     rate = speed / (stride * step_dt)
     choose_backend()  # better now than after the simulation
-    takes = []
+    recordings = []
     for team in teams:
-        take = Take(team.env, stride, 0, 1, episodes)
-        with team.env.observed_by(take):
-            while not take.is_enough(seconds * rate):
-                take.step(team.policy)
-                on_progress("simulated", take.time_s, None)
-        takes.append([each.episodes[0] for each in take.rounds(0)])
+        recording = Recording(team.env, stride, 0, 1, episodes)
+        with team.env.observed_by(recording):
+            while not recording.is_enough(seconds * rate):
+                recording.step(team.policy)
+                on_progress("simulated", recording.time_s, None)
+        recordings.append([each.episodes[0] for each in recording.rounds(0)])
 
     hold_frames = round(HOLD_S * rate)
-    rounds = [Round(each, hold_frames) for each in itertools.zip_longest(*takes)]
+    rounds = [Round(each, hold_frames) for each in itertools.zip_longest(*recordings)]
     rounds = _whole(rounds, seconds * rate)
     num_frames = math.ceil(min(sum(len(each) for each in rounds), seconds * rate))
-    cameras = [Camera(team.env, 0, rate, canvas.aspect, angle) for team in teams]
+    cameras = [Camera(team.env, 0, rate, frame.aspect, angle) for team in teams]
     captioners = [_Captioner(team.title, stride * step_dt) if captions else None for team in teams]
     tiles = itertools.tee(_pictures(rounds, cameras, captioners), len(teams))
     with ExitStack() as stack:
         drawn = []
         for i, team in enumerate(teams):
             model = shown_model(team.env.scene, team.meshes)
-            painters = stack.enter_context(Painters(model, canvas.tile, num_frames))
-            drawn.append(painters.paint(_tile_alone(islice(tiles[i], num_frames), i)))
-        mosaic = Mosaic(canvas)
+            pool = stack.enter_context(RenderPool(model, frame.tile, num_frames))
+            drawn.append(pool.draw(_tile_alone(islice(tiles[i], num_frames), i)))
+        mosaic = Mosaic(frame)
         frames = (mosaic.join(each) for each in zip(*drawn, strict=True))
-        _write(path, frames, num_frames, canvas, rate, mosaic.drawn_size, on_progress)
+        _write(path, frames, num_frames, frame, rate, mosaic.drawn_size, on_progress)
     return Film(path, num_frames, num_frames / rate, _outcomes(rounds, num_frames))
 
 
@@ -211,20 +211,20 @@ def film_states(
     """
     path = Path(path)
     rate = 0.5 / env.step_dt
-    canvas = Canvas(*size)
+    frame = FrameSpec(*size)
     _check_name(path)
     visible = [t for t in range(len(qpos)) if (np.abs(qpos[t]) < _FAR).all()]
     if not visible:
         raise ConfigError(f"{str(path)!r}: none of the {len(qpos)} states can be seen: {caption}")
-    camera = Camera(env, 0, rate, canvas.aspect)
+    camera = Camera(env, 0, rate, frame.aspect)
     times = [f"{(t - len(qpos)) * env.step_dt:5.2f} s" for t in visible]
     states = [_shown_state(env.scene, qpos[t], fixed[t]) for t in visible]
     pictures = (
         [camera.tile(state, time, caption)] for state, time in zip(states, times, strict=True)
     )
-    with Painters(shown_model(env.scene), canvas, len(visible)) as painters:
-        frames = painters.paint(pictures)
-        _write(path, frames, len(visible), canvas, rate, canvas.drawn_size)
+    with RenderPool(shown_model(env.scene), frame, len(visible)) as pool:
+        frames = pool.draw(pictures)
+        _write(path, frames, len(visible), frame, rate, frame.drawn_size)
     return Film(path, len(visible), len(visible) / rate, [])
 
 
@@ -318,14 +318,14 @@ def _write(
     path: Path,
     frames: Iterator[bytes],
     num_frames: int,
-    canvas: Canvas,
+    frame: FrameSpec,
     rate: float,
     drawn_size: tuple[int, int],
     on_progress: Progress = lambda words, done, total: None,
 ) -> None:
     """Write ``num_frames`` pictures, as they are drawn, into a file."""
     try:
-        with closing(_writer(path, canvas, rate, drawn_size)) as writer:
+        with closing(_writer(path, frame, rate, drawn_size)) as writer:
             for done, pixels in enumerate(frames, start=1):
                 writer.send(pixels)
                 on_progress("drawn", done / rate, num_frames / rate)
@@ -359,11 +359,11 @@ def _not_written(path: Path) -> ConfigError:
     )
 
 
-def _writer(path: Path, canvas: Canvas, rate: float, drawn_size: tuple[int, int]) -> Any:
+def _writer(path: Path, frame: FrameSpec, rate: float, drawn_size: tuple[int, int]) -> Any:
     """Return a generator that takes pictures of ``drawn_size`` by ``send`` and writes H.264 or a
     GIF.
     """
-    even = (2 * max(canvas.width // 2, 1), 2 * max(canvas.height // 2, 1))
+    even = (2 * max(frame.width // 2, 1), 2 * max(frame.height // 2, 1))
     scale = f"scale={even[0]}:{even[1]}:flags=area"
     if path.suffix == ".gif":
         palette = f"trim=end_frame={max(round(_PALETTE_TIME * rate), 1)},palettegen=stats_mode=full"

@@ -69,7 +69,7 @@ class Limits:
         high = self._high[: len(rows)]
         return (rows.clamp(low, high) == rows).all(dim=0)
 
-    def complaint(self, state: SceneState) -> str | None:
+    def violation(self, state: SceneState) -> str | None:
         """Describe the number furthest beyond its limits in the first of T states (columns) that
         violates any.
         """
@@ -143,6 +143,31 @@ class LastStates:
         self._age.masked_fill_(~self._is_recording, 0)
         self._is_recording.fill_(True)
         return taken
+
+
+class BrokenWorldRecorder(LastStates):
+    """The last states of every world of an environment; ``take_broken`` returns the broken ones."""
+
+    def __init__(
+        self, scene: Scene, num_envs: int, device: torch.device, first_world: int = 0
+    ) -> None:
+        """Record ``num_envs`` worlds of ``scene``, numbered from ``first_world`` on."""
+        super().__init__(num_rows(scene), num_envs, device)
+        self._scene = scene
+        self._first_world = first_world
+
+    def take_broken(self) -> list[BrokenWorld]:
+        """Return the worlds that broke since the last call, 64 at most; wait for the device."""
+        limits = Limits(self._scene, torch.device("cpu"))
+        broken = []
+        for world, rows in self.take().items():
+            scene = self._scene
+            has_object = scene.object is not None
+            state = SceneState(rows, scene.num_robots, has_object, scene.num_obstacles)
+            cause = limits.violation(state)
+            cause = cause or "the simulator gave up on it, or an action was no number"
+            broken.append(BrokenWorld(self._first_world + world, cause, rows.t().numpy()))
+        return broken
 
 
 def bytes_of_last_states(num_rows: int) -> int:

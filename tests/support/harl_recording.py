@@ -20,7 +20,13 @@ from torch import Tensor, nn
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.happo import Happo
 from harl_mapush.algorithms.on_policy import OnPolicy
-from harl_mapush.interop.harl_settings import settled_by_harl
+from harl_mapush.interop.harl_settings import (
+    _SWITCHES,
+    ALGORITHM_KEYS,
+    NETWORK_KEYS,
+    dotted,
+    is_read,
+)
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import OnPolicyCfg
 from mqe.tensor_files import read_file
@@ -84,6 +90,15 @@ def read(path: str | Path) -> dict[str, Any]:
     if absent:
         raise LayoutError(f"{path}: missing settings, under config: {', '.join(absent)}")
     return record
+
+
+def settled_by_harl(name: str) -> list[str]:
+    """Return HARL's dotted keys for the settings of algorithm ``name`` and its networks."""
+    known = ALGORITHMS[name].cfg.__dataclass_fields__
+    keys = [
+        theirs for theirs, ours in ALGORITHM_KEYS.items() if ours in known and is_read(name, theirs)
+    ]
+    return [dotted(key) for key in (*NETWORK_KEYS, *keys, *_SWITCHES)]
 
 
 def _holds(config: Mapping[str, Any], key: str) -> bool:

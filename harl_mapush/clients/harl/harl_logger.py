@@ -38,7 +38,7 @@ def make_logger(base: type) -> type:
     """
 
     class MAPushLogger(base):  # type: ignore[misc, valid-type]
-        """HARL's logger, and the task's metrics."""
+        """HARL's logger with the metrics of the task's episodes."""
 
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
@@ -77,7 +77,7 @@ def bound_logger(logger: type, training_env: Callable[[], HarlEnv]) -> type:
 
 
 def attach_logger(runner: Any) -> None:
-    """Let an off-policy runner, which has no logger, report on the task whenever it saves."""
+    """Have an off-policy runner, which has no logger, log the task's metrics at every save."""
     save = runner.save
     env = runner.envs
     logged = [0]

@@ -100,7 +100,7 @@ class MAPushEnv(HarlEnv):
         return self._picture.draw()
 
     def close(self) -> None:
-        """Free the simulator and what draws it."""
+        """Free the simulator and the renderer."""
         self._release()
 
     def _make(self, seed: int) -> MultiAgentEnv:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,18 +76,6 @@ def half_mirrored(batch: Batch, image: MirrorImage | None) -> Batch:
     ):
         values[::2] = mirror(values[::2])
     return batch
-
-
-class Replay(Protocol):
-    """The members of a replay buffer that an off-policy algorithm uses."""
-
-    def add(self, transition: Transition) -> None:
-        """Store one decision of every environment; a full buffer replaces the oldest one."""
-        ...
-
-    def sample(self, batch_size: int) -> Batch:
-        """Draw valid transitions uniformly, with replacement."""
-        ...
 
 
 class ReplayShape(NamedTuple):

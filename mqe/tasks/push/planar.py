@@ -1,9 +1,9 @@
 """The push task for a learned model: the critic's state as numbers in the plane, with its rewards
-and endings.
+and terminations.
 
 B rows, A agents, S state size. A state is the critic's (``PushTask.observe`` with ``sincos`` and
-``EP``): its frame stands at the object and looks at the goal. Rewards and endings come from the
-task's own functions. ``_scene`` alone makes assumptions about what these functions need and the
+``EP``): its frame stands at the object and looks at the goal. Rewards and terminations come from
+the task's own functions. ``_scene`` alone makes assumptions about what these functions need and the
 plane does not have.
 """
 

@@ -160,7 +160,10 @@ class PushCfg(TermCfg):
     )
     collapse_ends: bool = option(True, "end of the episode when a robot lies or kneels for a while")
     action_scale: tuple[float, float, float] = option(
-        (0.5, 0.5, 0.5), "command at action 1: vx, vy [m/s], yaw rate [rad/s]", min=1e-3, max=1.0
+        (0.5, 0.5, 0.5),
+        "velocity command that an action of 1 stands for: vx, vy [m/s], yaw rate [rad/s]",
+        min=1e-3,
+        max=1.0,
     )
     inertia: str = option(
         "physical",
@@ -380,7 +383,7 @@ class PushTask(TermTask):
         return self._layouts.draw(self._streams, episode)
 
     def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask``."""
+        """Reset the memory of the worlds of ``mask``, which begin new episodes."""
         self._controller.begin(mask)
         super().begin(mask)
         if self._roster is not None:

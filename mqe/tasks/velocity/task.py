@@ -158,7 +158,7 @@ class VelocityTask(TermTask):
         )
 
     def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask``."""
+        """Reset the memory of the worlds of ``mask``, which begin new episodes."""
         super().begin(mask)
         self._episode += mask
         self._shown.passing.masked_fill_(mask.unsqueeze(1), 0.0)

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from harl_mapush import experiment, train
 from harl_mapush.callbacks.logger import RunLogger
 from harl_mapush.distributed import launch
-from harl_mapush.distributed.launch import Beat, Launch, verdict
+from harl_mapush.distributed.launch import Beat, Launch, find_lost
 from mqe.config import ConfigError
 from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
@@ -42,7 +42,7 @@ def test_a_rank_that_is_silent_is_named(
     beats: list[str], ages: list[tuple[int, int]], lost: list[int] | None
 ) -> None:
     heard = {rank: Beat(1, 7, state, "here") for rank, state in enumerate(beats)}
-    found = verdict(
+    found = find_lost(
         heard, {rank: [-float(age) for age in both] for rank, both in enumerate(ages)}, 0.0
     )
     assert (None if found is None else found[0]) == lost
@@ -66,7 +66,7 @@ def test_a_rank_that_others_wait_for_is_named(
         rank: Beat(1, each, state if rank == 1 else "", "here")
         for rank, each in enumerate(progress)
     }
-    found = verdict(heard, {rank: [-1.0, -float(seconds)] for rank in heard}, 0.0)
+    found = find_lost(heard, {rank: [-1.0, -float(seconds)] for rank in heard}, 0.0)
     assert (None if found is None else found[0]) == lost
 
 

@@ -11,7 +11,7 @@ from harl_mapush import test
 from harl_mapush.viewing import film
 from mapush import cli
 from mqe.viewer.camera import CAMERAS, Angle
-from mqe.viewer.recording import Take
+from mqe.viewer.recording import Recording
 
 
 def read(record: str = "x.mp4", **given: object) -> film.FilmCfg:
@@ -76,7 +76,7 @@ def test_flags_make_a_film() -> None:
 )
 def test_bad_films_are_one_line(argv: str, said: str, capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Take, "step", lambda *_: pytest.fail("it is filmed"))
+    monkeypatch.setattr(Recording, "step", lambda *_: pytest.fail("it is filmed"))
     assert test.main(["--checkpoint", "pretrained:cuboid", "--device", "cpu", *argv.split()]) == 2
     error = capsys.readouterr().err
     assert said in error

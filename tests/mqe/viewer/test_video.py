@@ -17,7 +17,7 @@ from mqe.sim.simulator import snapshot
 from mqe.viewer import looks, offscreen, recording, render_pool, video
 from mqe.viewer.camera import CAMERAS, MARGIN, Camera, ShownState
 from mqe.viewer.offscreen import choose_backend
-from mqe.viewer.render_pool import Canvas, Easel, Mosaic, Painters, Picture
+from mqe.viewer.render_pool import FrameSpec, Mosaic, Picture, Renderer, RenderPool
 from mqe.viewer.video import FilmedTeam, record, record_teams
 from tests.support.pushing import make_env
 
@@ -120,12 +120,12 @@ def test_the_top_of_an_object_far_from_the_goal_has_no_dots(name: str) -> None:
     goal = env.sim.data.mocap_pos[0].numpy().astype(np.float64)
     at = env.scene.robot_qpos
     goal[0, :2] = qpos[at : at + 2] + 4.5  # [m]
-    canvas = Canvas(960, 540)
-    camera = Camera(env, 0, 25.0, canvas.aspect)
-    easel = Easel(looks.shown_model(env.scene), canvas)
-    pixels = np.frombuffer(easel.paint([camera.tile(ShownState(qpos, goal))]), np.uint8)
-    easel.close()
-    width, height = canvas.drawn_size
+    frame = FrameSpec(960, 540)
+    camera = Camera(env, 0, 25.0, frame.aspect)
+    renderer = Renderer(looks.shown_model(env.scene), frame)
+    pixels = np.frombuffer(renderer.draw([camera.tile(ShownState(qpos, goal))]), np.uint8)
+    renderer.close()
+    width, height = frame.drawn_size
     picture = pixels.reshape(height, width, 3).astype(int)
     is_top = np.abs(picture - (217, 168, 103)).max(axis=-1) < 25
     dots = ~is_top[:, 1:-1] & is_top[:, :-2] & is_top[:, 2:]
@@ -259,7 +259,7 @@ def test_separate_tiles_join_row_by_row() -> None:
         (3, 2),
         (3, 3),
     ]
-    mosaic = Mosaic(Canvas(40, 40, 2, 2))
+    mosaic = Mosaic(FrameSpec(40, 40, 2, 2))
     assert mosaic.drawn_size == (60, 60)
     tiles = [bytes([shade]) * (30 * 30 * 3) for shade in (10, 20, 30)]
     joined = np.frombuffer(mosaic.join(tiles), np.uint8).reshape(60, 60, 3)
@@ -282,7 +282,7 @@ def test_a_film_that_was_not_written_is_no_film(fault: str, monkeypatch, tmp_pat
 
     monkeypatch.setattr("imageio_ffmpeg.count_frames_and_secs", count)
     if fault == "gone":
-        monkeypatch.setattr("mqe.viewer.render_pool.Easel.paint", gone)
+        monkeypatch.setattr("mqe.viewer.render_pool.Renderer.draw", gone)
     env = make_env(1, episode_length_s=0.2)
     with pytest.raises(ConfigError, match=r"film\.mp4'.*could not write"):
         record(env, Still(), tmp_path / "film.mp4", episodes=1, size=(64, 36))
@@ -303,9 +303,9 @@ def test_tiles_show_worlds_side_by_side_until_all_have_ended(tmp_path, monkeypat
     """The second world's episodes end early; three episodes leave the last tile empty."""
     env = make_env(2, episode_length_s=0.4, decision_period=1)
     seen: list[Picture] = []
-    paint = Easel.paint
+    draw = Renderer.draw
     monkeypatch.setattr(
-        Easel, "paint", lambda self, picture: seen.append(picture) or paint(self, picture)
+        Renderer, "draw", lambda self, picture: seen.append(picture) or draw(self, picture)
     )
     monkeypatch.setattr(recording, "outcome_words", lambda env, world, valid: f"world {world}")
     decide = env.step
@@ -346,7 +346,7 @@ def test_tiles_show_worlds_side_by_side_until_all_have_ended(tmp_path, monkeypat
 
 def test_tiles_without_an_episode_stay_empty() -> None:
     env = make_env(3, episode_length_s=0.1, decision_period=1)
-    taken = recording.Take(env, 1, 0, 3, 2)
+    taken = recording.Recording(env, 1, 0, 3, 2)
     with env.observed_by(taken):
         while not taken.is_enough(math.inf):
             taken.step(Still())
@@ -359,16 +359,16 @@ def test_processes_draw_what_one_does(monkeypatch) -> None:
     env = make_env(1)
     env.reset()
     camera = Camera(env, 0, 25.0, 2.0)
-    canvas = Canvas(96, 48)
+    frame = FrameSpec(96, 48)
     state = ShownState(env.sim.data.qpos[0].numpy(), env.sim.data.mocap_pos[0].numpy())
     pictures = [[camera.tile(state, f"{k}")] for k in range(5)]
     model = looks.shown_model(env.scene)
-    with Painters(model, canvas, 5) as here:
-        wanted = list(here.paint(pictures))
+    with RenderPool(model, frame, 5) as here:
+        wanted = list(here.draw(pictures))
     monkeypatch.setattr(render_pool, "_WORTHWHILE", 1)
     monkeypatch.setattr(render_pool, "num_cores", lambda: 2)
-    with Painters(model, canvas, 5) as several:
-        assert list(several.paint(pictures)) == wanted
+    with RenderPool(model, frame, 5) as several:
+        assert list(several.draw(pictures)) == wanted
     assert len(set(wanted)) == 5
 
 
@@ -377,11 +377,11 @@ def test_a_process_that_dies_is_one_line(monkeypatch) -> None:
     env = make_env(1)
     monkeypatch.setattr(render_pool, "_WORTHWHILE", 1)
     monkeypatch.setattr(render_pool, "num_cores", lambda: 2)
-    with Painters(looks.shown_model(env.scene), Canvas(96, 48), 9) as several:
-        several._painters[1].kill()
-        several._painters[1].wait()
+    with RenderPool(looks.shown_model(env.scene), FrameSpec(96, 48), 9) as several:
+        several._workers[1].kill()
+        several._workers[1].wait()
         with pytest.raises(ConfigError, match="a process that draws pictures has ended"):
-            list(several.paint([[None]] * 9))
+            list(several.draw([[None]] * 9))
 
 
 @pytest.mark.parametrize("name", ["top", "side", "low"])

@@ -22,8 +22,8 @@ from mqe.viewer.live.live_view import drawn_lines
 from mqe.viewer.live.player import Player
 from mqe.viewer.live.window import press
 from mqe.viewer.looks import shown_model
-from mqe.viewer.recording import Take
-from mqe.viewer.render_pool import Canvas, Easel
+from mqe.viewer.recording import Recording
+from mqe.viewer.render_pool import FrameSpec, Renderer
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.state import SceneState
 from tests.support.navigating import MAP, navigate_setup
@@ -129,20 +129,20 @@ def test_the_viewer_draws_the_cost_field_when_it_is_asked_to() -> None:
 
 def test_a_film_draws_the_planned_way() -> None:
     env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(MAP)), seed=0)
-    take = Take(env, 10, 0, 1, 1)
-    with env.observed_by(take):
-        take.step(lambda obs: torch.zeros(1, 1, 2))
+    recording = Recording(env, 10, 0, 1, 1)
+    with env.observed_by(recording):
+        recording.step(lambda obs: torch.zeros(1, 1, 2))
         planned = env.task.planned_way(0)
-        take.step(lambda obs: torch.zeros(1, 1, 2))
-    states = take.rounds(0)[0].episodes[0].states
+        recording.step(lambda obs: torch.zeros(1, 1, 2))
+    states = recording.rounds(0)[0].episodes[0].states
     assert len(states) == 6
     assert states[-1].way.tolist() == planned.tolist()
     assert states[0].way.tolist() != planned.tolist()
     tile = Camera(env, 0, 5.0, 1.5).tile(states[-1])
-    easel = Easel(shown_model(env.scene), Canvas(160, 96))
-    with_way = easel.paint([tile])
-    assert with_way != easel.paint([tile._replace(way=b"")])
-    easel.close()
+    renderer = Renderer(shown_model(env.scene), FrameSpec(160, 96))
+    with_way = renderer.draw([tile])
+    assert with_way != renderer.draw([tile._replace(way=b"")])
+    renderer.close()
     env.close()
 
 
