@@ -321,7 +321,7 @@ def test_fish_completes_commands_flags_settings_and_names(capsys, tmp_path) -> N
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
 
     assert complete("mapush pl") == ["play", "plot"]
-    laptops = ["laptop", "laptop_hasac", "laptop_hasac_model"]
+    laptops = ["laptop", "laptop_hasac", "laptop_hasac_model", "laptop_navigate"]
     assert complete("mapush train --preset lap") == laptops
     assert complete("mapush train --set algorithm.clip") == ["algorithm.clip_param="]
 
@@ -336,6 +336,7 @@ def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
         "laptop",
         "laptop_hasac",
         "laptop_hasac_model",
+        "laptop_navigate",
     ]
     assert complete(script, "mapush", "train", "--set", "algorithm.clip") == [
         "algorithm.clip_param="

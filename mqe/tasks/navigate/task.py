@@ -319,8 +319,10 @@ class NavigateTask(TermTask):
         if self._replanner is not None:
             problem = self._replanner.problem
             row = self._replanner.worlds[world]
-        fields = (problem.grid.centers[..., 0], problem.grid.centers[..., 1])
-        fields += (problem.distance[row], problem.value[row])
+        distance, _, value = problem.fields[row]
+        if self._follower.known is not None:
+            distance, _, value = self._follower.known[world]
+        fields = (*problem.grid.centers.unbind(dim=-1), distance, value)
         coarse = torch.nn.functional.avg_pool2d(torch.stack(fields), _SHOWN_CELL)
         x, y, distance, value = coarse.flatten(1)
         is_free = distance > problem.reach

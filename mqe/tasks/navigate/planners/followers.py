@@ -26,6 +26,9 @@ NUM_SAMPLES = 128  # points of a path, evenly spaced, that is followed
 class Follower(ABC):
     """What a planner found for every map."""
 
+    # (N, 3, H, W) distance, cost and cost-to-go in each world, of a planner without a map.
+    known: Tensor | None = None
+
     @abstractmethod
     def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2) [m] of objects at ``place`` (N, 2) on maps ``index`` (N,)."""
