@@ -210,3 +210,11 @@ def test_what_differs_from_training_is_a_table() -> None:
     assert blank == ""
     trained = evaluation_worlds.settings(folder, checkpoint.read_config(folder), protocol="mapush")
     assert evaluation_worlds.differences(folder, trained) == ""
+
+
+def test_a_task_has_its_settings_under_its_other_name() -> None:
+    cfg = evaluation_worlds.settings(None, {"task": {"name": "navigate"}}, protocol="mapush")
+    assert cfg.task.name == "go1push_upper"
+    assert cfg == evaluation_worlds.settings(
+        None, {"task": {"name": "go1push_upper"}}, protocol="mapush"
+    )
