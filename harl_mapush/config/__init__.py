@@ -14,7 +14,7 @@ from harl_mapush.config.command_line import (
     exit_code,
     flag_values,
 )
-from harl_mapush.config.layers import check_layer, resolve
+from harl_mapush.config.layers import check_layer, resolve, with_own_names
 from harl_mapush.config.presets import (
     DEFAULT_PRESET,
     check_preset,
@@ -68,4 +68,5 @@ __all__ = [
     "presets",
     "resolve",
     "suites",
+    "with_own_names",
 ]

@@ -36,8 +36,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     only the old one understands are left out, and a notice says so.
     """
     notices: list[str] = []
-    base = _with_own_names(base)
-    over = _with_own_names(over)
+    base = with_own_names(base)
+    over = with_own_names(over)
     for layer in (base, over):  # before names that only those modules know
         check_imports(layer.get("env"))
     check_layer(base)  # also the values that ``over`` replaces
@@ -65,7 +65,7 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     return replace(cfg, network=network), notices
 
 
-def _with_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
+def with_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings with the present names of settings, and a task's own name for an
     alias.
     """
@@ -117,7 +117,7 @@ def check_layer(values: Mapping[str, Any]) -> None:
     In the sections ``task`` and ``algorithm``, whose keys depend on a name that another layer may
     have, a value must be one that any member with such a key takes.
     """
-    for section, content in _with_own_names(values).items():
+    for section, content in with_own_names(values).items():
         if section not in SECTIONS:
             raise ConfigError(unknown("section", section, SECTIONS))
         if content is not None and not isinstance(content, Mapping):

@@ -43,6 +43,7 @@ def settings(
     own = {} if folder is None else checkpoint.read_config(folder)
     trained, _ = config.resolve(own, {})
     config.check_layer(over)
+    over = config.with_own_names(over)
     task = trained.task.name
     num_agents = trained.env.num_agents
     if folder is None:
