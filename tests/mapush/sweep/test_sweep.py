@@ -166,7 +166,7 @@ def test_the_space_in_the_documents_is_one(tmp_path) -> None:
         ({"space": {"algorithm.clip": [0.1]}}, "did you mean algorithm.clip_param?"),
         (
             {"space": {"runner.init_from": ["nowhere"]}},
-            "space.runner.init_from: runner.init_from: 'nowhere' does",
+            "space.runner.init_from: runner.init_from: checkpoint 'nowhere' does",
         ),
         (
             {"settings": {"runner": {"init_from": "nowhere"}}},

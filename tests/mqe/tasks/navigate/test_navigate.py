@@ -11,6 +11,7 @@ from torch import tensor
 from harl_mapush import config, test
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.policies import make_policy
+from harl_mapush.runs import evaluation_worlds
 from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
@@ -281,8 +282,11 @@ def test_what_the_references_rewards_pay_for_waiting_is_said(caplog):
 
 
 def test_an_alias_names_the_task():
-    cfg, _ = config.resolve({"task": {"name": "navigate"}}, {})
-    assert cfg.task.name == "go1push_upper"
+    layer = {"task": {"name": "navigate"}}
+    assert config.resolve(layer, {})[0].task.name == "go1push_upper"
+    for protocol in (None, evaluation_worlds.PROTOCOLS[0]):
+        measured = evaluation_worlds.settings(None, layer, protocol=protocol)
+        assert measured.task.name == "go1push_upper"
 
 
 def test_a_team_that_pushes_is_told_how_to_enter_a_suite_of_maps(capsys):
