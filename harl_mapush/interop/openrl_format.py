@@ -119,7 +119,8 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
             worlds["task"]["object"] = object_name
         return Imported(sections | worlds, networks, is_object_known=True)
 
-    known = object_name or object_beside(path) or _named(module.settings)
+    exp_name = module.settings.get("exp_name")
+    known = object_name or object_beside(path) or _object(path.stem) or _object(exp_name)
     if num_agents == OBJECTS["cylinder"].num_agents:
         guess = "cylinder"
     else:
@@ -280,13 +281,21 @@ def _count(settings: Mapping[str, Any], theirs: str, ours: str) -> dict[str, int
     return {ours: value} if type(value) is int and 1 <= value <= 1_000_000 else {}
 
 
-def _named(settings: Mapping[str, Any]) -> str | None:
-    name = str(settings.get("exp_name")).lower()
-    return name if name in OBJECTS else None
+def _object(name: object) -> str | None:
+    """Return the object that a file or an experiment is named after; None without one."""
+    lower = str(name).lower()
+    return lower if lower in OBJECTS else None
 
 
 def _is_format_of(folder: Path) -> bool:
+    if folder.is_file():
+        return folder.suffix == ".pt"
     return not (folder / OUR_CONFIG).is_file() and (folder / MODULE).is_file()
+
+
+def _file(folder: Path) -> Path:
+    """Return the policy's file: that of a checkpoint folder, or the file itself."""
+    return folder if folder.is_file() else folder / MODULE
 
 
 def _newest(run: Path) -> Path | None:
@@ -296,7 +305,7 @@ def _newest(run: Path) -> Path | None:
 
 
 def _num_agents(folder: Path) -> int:
-    return convert(folder / MODULE).sections["env"]["num_agents"]
+    return convert(_file(folder)).sections["env"]["num_agents"]
 
 
 OPENRL = FORMATS.register(
@@ -307,8 +316,8 @@ OPENRL = FORMATS.register(
         folder="",  # the file is in the checkpoint's folder itself
         is_format_of=_is_format_of,
         num_agents=_num_agents,
-        read_config=lambda folder: convert(folder / MODULE).sections,
-        load_team=lambda folder, env: OpenRLTeam(folder / MODULE, env),
+        read_config=lambda folder: convert(_file(folder)).sections,
+        load_team=lambda folder, env: OpenRLTeam(_file(folder), env),
         actor_file=lambda agent: MODULE,
         newest=_newest,
     ),

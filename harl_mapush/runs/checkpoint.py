@@ -94,12 +94,14 @@ def save(
 def resolve(name: str | Path) -> Path:
     """Return the checkpoint folder of a checkpoint, a run (its last one) or ``pretrained:NAME``.
 
-    The folder needs its settings and actors only. Raises ConfigError if it is absent, unknown or
-    incomplete.
+    A policy in a file of its own, of a format that has such, is returned as it is. The folder
+    needs its settings and actors only. Raises ConfigError if it is absent, unknown or incomplete.
     """
     folder = _locate(str(name))
     kind = format_of(folder)
     num_agents = kind.num_agents(folder)
+    if folder.is_file():
+        return folder
     names = [kind.actor_file(agent) for agent in range(num_agents)]
     files = dict.fromkeys(stored_file(folder, name) for name in names)
     missing = [name for name in files if not (folder / name).is_file()]
@@ -275,6 +277,8 @@ def _locate(name: str) -> Path:
     if os.path.isfile(name) and os.path.basename(name) in [kind.config for kind in foreign()]:
         name = os.path.dirname(name) or "."
     path = Path(name)
+    if os.path.isfile(name) and any(kind.is_format_of(path) for kind in foreign()):
+        return path
     kinds = "a checkpoint folder, a run folder or pretrained:NAME"
     # Unlike Path, os.path accepts names that no file can have.
     if not os.path.isdir(name):

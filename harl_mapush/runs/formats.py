@@ -38,7 +38,9 @@ class Format(NamedTuple):
     owner: str  # in messages, for instance "HARL's"
     config: str  # name of the file of settings
     folder: str  # name of a checkpoint's folder, beside or around that file
-    is_format_of: Callable[[Path], bool]  # whether a checkpoint folder is of this kind
+    # Whether a checkpoint folder is of this kind, or a file that is one policy. All functions below
+    # get such a file in the place of the folder.
+    is_format_of: Callable[[Path], bool]
     num_agents: Callable[[Path], int]
     # The settings, as sections of one of our runs.
     read_config: Callable[[Path], dict[str, Any]]
