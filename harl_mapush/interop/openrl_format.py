@@ -298,10 +298,9 @@ def _file(folder: Path) -> Path:
     return folder if folder.is_file() else folder / MODULE
 
 
-def _newest(run: Path) -> Path | None:
-    """Return the folder of a run's policy with the most env steps; None without one."""
-    found = [path for path in (run / CHECKPOINTS).glob(f"*/{MODULE}") if env_steps_of(path) > 0]
-    return max(found, key=env_steps_of).parent if found else None
+def _checkpoints(run: Path) -> list[tuple[int, Path]]:
+    found = [(env_steps_of(path), path) for path in (run / CHECKPOINTS).glob(f"*/{MODULE}")]
+    return [(env_steps, path.parent) for env_steps, path in found if env_steps > 0]
 
 
 def _num_agents(folder: Path) -> int:
@@ -319,6 +318,6 @@ OPENRL = FORMATS.register(
         read_config=lambda folder: convert(_file(folder)).sections,
         load_team=lambda folder, env: OpenRLTeam(_file(folder), env),
         actor_file=lambda agent: MODULE,
-        newest=_newest,
+        checkpoints=_checkpoints,
     ),
 )

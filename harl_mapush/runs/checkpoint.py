@@ -116,6 +116,12 @@ def resolve(name: str | Path) -> Path:
     return folder
 
 
+def all_checkpoints(run: Path) -> list[tuple[int, Path]]:
+    """Return env steps and path of every checkpoint of a run, oldest first, of any one format."""
+    found = (kind.checkpoints(run) for kind in FORMATS.values())
+    return sorted(next(filter(None, found), []))
+
+
 def format_of(folder: Path) -> Format:
     """Return the kind of a checkpoint folder; raise ConfigError if its settings are missing."""
     for kind in FORMATS.values():
@@ -288,11 +294,10 @@ def _locate(name: str) -> Path:
         raise ConfigError(f"checkpoint {name!r} {problem}; {hint}")
 
     if (path / CHECKPOINTS).is_dir():
-        found = [kind.newest(path) for kind in FORMATS.values()]
-        last = next((folder for folder in found if folder is not None), None)
-        if last is None:
+        found = all_checkpoints(path)
+        if not found:
             raise ConfigError(f"checkpoint {name!r}: this run has no checkpoint yet; give {kinds}")
-        return last
+        return found[-1][1]
 
     for kind in foreign():
         if (path / kind.folder).is_dir() and (path / kind.config).is_file():

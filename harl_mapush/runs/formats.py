@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, last_checkpoint
+from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints
 from mqe.config import ConfigError, load_yaml
 from mqe.extensions import Registry
 from mqe.manifest import check_files
@@ -48,8 +48,8 @@ class Format(NamedTuple):
     load_team: Callable[[Path, VecEnv], Team | None]
     # The name of an agent's file in the folder.
     actor_file: Callable[[int], str] = "actor_agent{}.pt".format
-    # The last checkpoint in the folder of a run; None without one.
-    newest: Callable[[Path], Path | None] = lambda run: None
+    # Env steps and path of every checkpoint in the folder of a run.
+    checkpoints: Callable[[Path], list[tuple[int, Path]]] = lambda run: []
 
 
 def _num_agents(folder: Path) -> int:
@@ -80,7 +80,7 @@ OURS = FORMATS.register(
         num_agents=_num_agents,
         read_config=lambda folder: load_yaml(folder / CONFIG),
         load_team=lambda folder, env: None,
-        newest=last_checkpoint,
+        checkpoints=checkpoints,
     ),
 )
 
