@@ -26,7 +26,7 @@ from harl_mapush.evaluation.measuring import (
     table_of_checkpoints,
 )
 from harl_mapush.evaluation.policies import find_function, policy_names
-from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
+from harl_mapush.interop import harl_format, mapush_tasks, openrl_format  # noqa: F401
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import library_lines, limit_threads, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
@@ -105,7 +105,8 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     calculator.add_argument(
         "--csv",
         metavar="FILE.csv",
-        help="with --all_checkpoints: file for a table with a row for each checkpoint",
+        help="with --all_checkpoints: file for a table with a row for each checkpoint; in a file "
+        "named *.txt the lines of MAPush's success_rate.txt",
     )
     calculator.add_argument(
         "--figure",
@@ -451,10 +452,14 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
         raise ConfigError(
             f"--all_checkpoints: {arguments.checkpoint} is not in a run folder; name a run folder"
         )
+    is_mapushs = arguments.csv is not None and arguments.csv.endswith(".txt")
+    if is_mapushs:
+        mapush_tasks.check_lines(cfg.task.name)
     rows = table_of_checkpoints(request, run, num_workers, _say)
     _write_json(arguments.json, rows)
     if arguments.csv is not None:
-        Path(arguments.csv).write_text(as_csv(rows), encoding="utf-8")
+        text = mapush_tasks.success_rate_lines(rows) if is_mapushs else as_csv(rows)
+        Path(arguments.csv).write_text(text, encoding="utf-8")
     if arguments.figure is not None:
         draw_checkpoints(rows, headline(cfg), Path(arguments.figure))
     return 0

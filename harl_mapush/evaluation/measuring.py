@@ -19,7 +19,7 @@ from harl_mapush.evaluation.episodes import (
 )
 from harl_mapush.evaluation.pushing import PREFIX, describe_pushing, summarize_pushing
 from harl_mapush.evaluation.strict_protocol import describe_strict, summarize_strict
-from harl_mapush.runs import run_folder
+from harl_mapush.runs import checkpoint, run_folder
 from mqe.config import ConfigError
 from mqe.registry import TASKS
 from mqe.tasks.episode_report import Metrics, Report, format_metric, rate
@@ -152,7 +152,7 @@ def table_of_checkpoints(
     fresh episodes measure it without bias.
     """
     name = headline(request.cfg)
-    found = sorted(run_folder.checkpoints(run))
+    found = checkpoint.all_checkpoints(run)
     requests = [replace(request, folder=folder) for _, folder in found]
     rows = []
     say(f"{'env steps':>14}  {name}, n = {request.num_episodes * len(request.seeds)}")

@@ -10,7 +10,7 @@ import ast
 import fnmatch
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,6 +132,37 @@ def reference_task(object_name: str) -> dict[str, Any]:
         "pitch_limit": NO_PITCH_LIMIT,
         "collapse_ends": False,
     }
+
+
+def check_lines(task_name: str) -> None:
+    """Raise ConfigError for a task that ``success_rate_lines`` cannot describe."""
+    known = reference_task("cuboid")["name"]
+    if task_name != known:
+        raise ConfigError(
+            f"--csv: the lines of MAPush's calculator describe {known}, not {task_name}; name a "
+            "file *.csv"
+        )
+
+
+def success_rate_lines(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return metrics of checkpoints in the lines of MAPush's ``success_rate.txt``.
+
+    The best checkpoint's second row, on fresh seeds, is left out. A collision there is one with an
+    obstacle, of which its task has none.
+    """
+    lines = []
+    for row in rows:
+        if row["is_fresh"]:
+            continue
+        lines += [
+            f"Loaded checkpoint from:  {row['checkpoint']}",
+            f"success rate: {row['success_rate']}",
+            f"finished time: {row['finished_time_s']}",
+            "collision degree: 0.0",
+            f"collaboration degree: {row['collaboration_degree_reference'] or 0.0}",
+            "-" * 53,
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def object_beside(module: Path) -> str | None:

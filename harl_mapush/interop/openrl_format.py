@@ -119,7 +119,8 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
             worlds["task"]["object"] = object_name
         return Imported(sections | worlds, networks, is_object_known=True)
 
-    known = object_name or object_beside(path) or _named(module.settings)
+    exp_name = module.settings.get("exp_name")
+    known = object_name or object_beside(path) or _object(path.stem) or _object(exp_name)
     if num_agents == OBJECTS["cylinder"].num_agents:
         guess = "cylinder"
     else:
@@ -280,23 +281,30 @@ def _count(settings: Mapping[str, Any], theirs: str, ours: str) -> dict[str, int
     return {ours: value} if type(value) is int and 1 <= value <= 1_000_000 else {}
 
 
-def _named(settings: Mapping[str, Any]) -> str | None:
-    name = str(settings.get("exp_name")).lower()
-    return name if name in OBJECTS else None
+def _object(name: object) -> str | None:
+    """Return the object that a file or an experiment is named after; None without one."""
+    lower = str(name).lower()
+    return lower if lower in OBJECTS else None
 
 
 def _is_format_of(folder: Path) -> bool:
+    if folder.is_file():
+        return folder.suffix == ".pt"
     return not (folder / OUR_CONFIG).is_file() and (folder / MODULE).is_file()
 
 
-def _newest(run: Path) -> Path | None:
-    """Return the folder of a run's policy with the most env steps; None without one."""
-    found = [path for path in (run / CHECKPOINTS).glob(f"*/{MODULE}") if env_steps_of(path) > 0]
-    return max(found, key=env_steps_of).parent if found else None
+def _file(folder: Path) -> Path:
+    """Return the policy's file: that of a checkpoint folder, or the file itself."""
+    return folder if folder.is_file() else folder / MODULE
+
+
+def _checkpoints(run: Path) -> list[tuple[int, Path]]:
+    found = [(env_steps_of(path), path) for path in (run / CHECKPOINTS).glob(f"*/{MODULE}")]
+    return [(env_steps, path.parent) for env_steps, path in found if env_steps > 0]
 
 
 def _num_agents(folder: Path) -> int:
-    return convert(folder / MODULE).sections["env"]["num_agents"]
+    return convert(_file(folder)).sections["env"]["num_agents"]
 
 
 OPENRL = FORMATS.register(
@@ -307,9 +315,9 @@ OPENRL = FORMATS.register(
         folder="",  # the file is in the checkpoint's folder itself
         is_format_of=_is_format_of,
         num_agents=_num_agents,
-        read_config=lambda folder: convert(folder / MODULE).sections,
-        load_team=lambda folder, env: OpenRLTeam(folder / MODULE, env),
+        read_config=lambda folder: convert(_file(folder)).sections,
+        load_team=lambda folder, env: OpenRLTeam(_file(folder), env),
         actor_file=lambda agent: MODULE,
-        newest=_newest,
+        checkpoints=_checkpoints,
     ),
 )

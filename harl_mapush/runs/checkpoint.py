@@ -94,12 +94,14 @@ def save(
 def resolve(name: str | Path) -> Path:
     """Return the checkpoint folder of a checkpoint, a run (its last one) or ``pretrained:NAME``.
 
-    The folder needs its settings and actors only. Raises ConfigError if it is absent, unknown or
-    incomplete.
+    A policy in a file of its own, of a format that has such, is returned as it is. The folder
+    needs its settings and actors only. Raises ConfigError if it is absent, unknown or incomplete.
     """
     folder = _locate(str(name))
     kind = format_of(folder)
     num_agents = kind.num_agents(folder)
+    if folder.is_file():
+        return folder
     names = [kind.actor_file(agent) for agent in range(num_agents)]
     files = dict.fromkeys(stored_file(folder, name) for name in names)
     missing = [name for name in files if not (folder / name).is_file()]
@@ -112,6 +114,12 @@ def resolve(name: str | Path) -> Path:
         )
     check_files(folder, files)
     return folder
+
+
+def all_checkpoints(run: Path) -> list[tuple[int, Path]]:
+    """Return env steps and path of every checkpoint of a run, oldest first, of any one format."""
+    found = (kind.checkpoints(run) for kind in FORMATS.values())
+    return sorted(next(filter(None, found), []))
 
 
 def format_of(folder: Path) -> Format:
@@ -275,6 +283,8 @@ def _locate(name: str) -> Path:
     if os.path.isfile(name) and os.path.basename(name) in [kind.config for kind in foreign()]:
         name = os.path.dirname(name) or "."
     path = Path(name)
+    if os.path.isfile(name) and any(kind.is_format_of(path) for kind in foreign()):
+        return path
     kinds = "a checkpoint folder, a run folder or pretrained:NAME"
     # Unlike Path, os.path accepts names that no file can have.
     if not os.path.isdir(name):
@@ -284,11 +294,10 @@ def _locate(name: str) -> Path:
         raise ConfigError(f"checkpoint {name!r} {problem}; {hint}")
 
     if (path / CHECKPOINTS).is_dir():
-        found = [kind.newest(path) for kind in FORMATS.values()]
-        last = next((folder for folder in found if folder is not None), None)
-        if last is None:
+        found = all_checkpoints(path)
+        if not found:
             raise ConfigError(f"checkpoint {name!r}: this run has no checkpoint yet; give {kinds}")
-        return last
+        return found[-1][1]
 
     for kind in foreign():
         if (path / kind.folder).is_dir() and (path / kind.config).is_file():

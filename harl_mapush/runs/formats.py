@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, last_checkpoint
+from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints
 from mqe.config import ConfigError, load_yaml
 from mqe.extensions import Registry
 from mqe.manifest import check_files
@@ -38,7 +38,9 @@ class Format(NamedTuple):
     owner: str  # in messages, for instance "HARL's"
     config: str  # name of the file of settings
     folder: str  # name of a checkpoint's folder, beside or around that file
-    is_format_of: Callable[[Path], bool]  # whether a checkpoint folder is of this kind
+    # Whether a checkpoint folder is of this kind, or a file that is one policy. All functions below
+    # get such a file in the place of the folder.
+    is_format_of: Callable[[Path], bool]
     num_agents: Callable[[Path], int]
     # The settings, as sections of one of our runs.
     read_config: Callable[[Path], dict[str, Any]]
@@ -46,8 +48,8 @@ class Format(NamedTuple):
     load_team: Callable[[Path, VecEnv], Team | None]
     # The name of an agent's file in the folder.
     actor_file: Callable[[int], str] = "actor_agent{}.pt".format
-    # The last checkpoint in the folder of a run; None without one.
-    newest: Callable[[Path], Path | None] = lambda run: None
+    # Env steps and path of every checkpoint in the folder of a run.
+    checkpoints: Callable[[Path], list[tuple[int, Path]]] = lambda run: []
 
 
 def _num_agents(folder: Path) -> int:
@@ -78,7 +80,7 @@ OURS = FORMATS.register(
         num_agents=_num_agents,
         read_config=lambda folder: load_yaml(folder / CONFIG),
         load_team=lambda folder, env: None,
-        newest=last_checkpoint,
+        checkpoints=checkpoints,
     ),
 )
 

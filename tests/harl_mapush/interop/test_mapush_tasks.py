@@ -234,3 +234,23 @@ def test_a_wrong_command_line_is_one_line(argv: list[str], capsys) -> None:
 def test_a_folder_without_policies_is_one_line(tmp_path, capsys) -> None:
     with pytest.raises(ConfigError, match=r"no module\.pt"):
         importing._policies(tmp_path)
+
+
+def test_a_table_of_checkpoints_has_mapushs_lines() -> None:
+    row = {
+        "checkpoint": "10M",
+        "is_fresh": False,
+        "success_rate": 0.5,
+        "finished_time_s": 19.5,
+        "collaboration_degree_reference": 0.25,
+    }
+    none = row | {"checkpoint": "20M", "collaboration_degree_reference": None}
+    assert mapush_tasks.success_rate_lines([row, none, row | {"is_fresh": True}]) == (
+        "Loaded checkpoint from:  10M\nsuccess rate: 0.5\nfinished time: 19.5\n"
+        "collision degree: 0.0\ncollaboration degree: 0.25\n" + 53 * "-" + "\n"
+        "Loaded checkpoint from:  20M\nsuccess rate: 0.5\nfinished time: 19.5\n"
+        "collision degree: 0.0\ncollaboration degree: 0.0\n" + 53 * "-" + "\n"
+    )
+    mapush_tasks.check_lines("go1push_mid")
+    with pytest.raises(ConfigError, match=r"describe go1push_mid, not go1_velocity; name a file"):
+        mapush_tasks.check_lines("go1_velocity")

@@ -137,12 +137,29 @@ def test_a_folder_of_mapush_is_measured_as_it_is(team, gait, tmp_path, capsys) -
     assert "error" not in capsys.readouterr().err
 
 
+def test_a_policy_under_any_file_name_is_a_checkpoint(tmp_path, gait) -> None:
+    file = mapush_files.save(tmp_path / "Tblock.pt", mapush_files.module(exp_name="cuboid"))
+    assert checkpoint.resolve(str(file)) == file
+    sections = checkpoint.read_config(file)
+    assert sections == openrl_format.convert(file).sections
+    assert sections["task"]["object"] == "tblock"  # by its name
+    brief = f"--set task.gait={gait} --set task.episode_length_s=0.1 --num_envs 2 --device cpu"
+    report = tmp_path / "a.json"
+    assert test.main(["--checkpoint", str(file), *brief.split(), "--json", str(report)]) == 0
+    assert json.loads(report.read_text())["num_episodes"] == 2
+    torch.save({"weight": torch.zeros(2)}, tmp_path / "actor.pt")
+    with pytest.raises(ConfigError, match="holds no PPOModule of OpenRL; a state dict of HARL"):
+        checkpoint.resolve(str(tmp_path / "actor.pt"))
+
+
 def test_a_whole_run_of_mapush_means_its_last_policy(team, tmp_path) -> None:
     run = team.parent.parent
     for steps in ("rl_model_9000000_steps", "rl_model_100000000_steps", "best"):
         mapush_files.save(team.parent / steps / "module.pt", mapush_files.module())
     (team.parent / "rl_model_200000000_steps").mkdir()  # interrupted before its file
     assert checkpoint.resolve(str(run)) == team.parent / "rl_model_100000000_steps"
+    found = [9_000_000, 20_000_000, 100_000_000]
+    assert [steps for steps, _ in checkpoint.all_checkpoints(run)] == found
     (tmp_path / "empty" / "checkpoints").mkdir(parents=True)
     with pytest.raises(ConfigError, match="no checkpoint yet"):
         checkpoint.resolve(str(tmp_path / "empty"))
