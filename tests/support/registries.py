@@ -10,7 +10,7 @@ from harl_mapush.callbacks.callback import CALLBACKS
 from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.runs.formats import FORMATS
 from mapush.commands import COMMANDS
-from mqe.registry import TASKS
+from mqe.registry import SIMULATORS, TASKS
 from mqe.tasks.navigate.maps.families import FAMILIES
 from mqe.tasks.navigate.planners.registry import PLANNERS
 from mqe.world.objects import OBJECTS
@@ -23,6 +23,7 @@ def restored_registries() -> Iterator[None]:
     registries: list[dict] = [
         OBJECTS,
         TASKS,
+        SIMULATORS,
         ROBOTS,
         ALGORITHMS,
         CALLBACKS,

@@ -5,6 +5,8 @@ continuation.
 import json
 import math
 import os
+import runpy
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -15,11 +17,12 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import PhysicsStep
 from mqe.registry import SIMULATORS, SimCfg, make_simulator
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
-from mqe.sim.simulator import SimulatorError, SimulatorFeatures, snapshot
+from mqe.sim.simulator import SimulatorError, snapshot
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import DECIMATION, build_scene
-from tests.support.paths import DATA
+from tests.support.paths import DATA, ROOT
 from tests.support.pushing import make_task
+from tests.support.registries import restored_registries
 from tests.support.scenes import DEFAULT_JOINT_POS
 
 SCENE = build_scene(1, OBJECTS["cuboid"])
@@ -56,11 +59,20 @@ def _skip_without(name):
         pytest.skip("needs Isaac Gym: ISAACGYM_PYTHON names the Python that has it")
 
 
-@pytest.fixture(params=sorted(SIMULATORS))
+@contextmanager
+def example():
+    """The simulator of examples/own_simulator.py is registered within."""
+    with restored_registries():
+        runpy.run_path(str(ROOT / "examples" / "own_simulator.py"))
+        yield
+
+
+@pytest.fixture(params=[*sorted(SIMULATORS), "one_by_one"])
 def sim(request):
     _skip_without(request.param)
-    cfg = SimCfg(name=request.param, device="cpu", num_threads=2, python=_python(request.param))
-    sim = make_simulator(cfg, SCENE.model, 4)
+    with example():
+        cfg = SimCfg(name=request.param, device="cpu", num_threads=2, python=_python(request.param))
+        sim = make_simulator(cfg, SCENE.model, 4)
     _start(sim)
     yield sim
     sim.close()
@@ -137,33 +149,15 @@ def test_targets_of_a_control_step_act_as_in_single_steps_also_in_broken_and_res
         )
 
 
-class Bare:
-    """A simulator with the members of the contract and no optional feature."""
-
-    features = SimulatorFeatures()
-
-    def __init__(self, model, num_envs):
-        self._inner = MujocoBatchSimulator(model, num_envs, 1)
-        self.model = model
-        self.num_envs = num_envs
-        self.device = torch.device("cpu")
-        self.data = self._inner.data
-        self.step = self._inner.step
-        self.write = self._inner.write
-        self.set_field = self._inner.set_field
-        self.state_dict = self._inner.state_dict
-        self.load_state_dict = self._inner.load_state_dict
-        self.close = self._inner.close
-
-
 def test_a_simulator_without_optional_features_runs_an_environment():
-    task = make_task(3)
     scene = build_scene(2, OBJECTS["cuboid"])
-    env, own = (
-        MultiAgentEnv(sim, scene, make_task(3))
-        for sim in (Bare(scene.model, 3), MujocoBatchSimulator(scene.model, 3, 1))
-    )
-    actions = torch.zeros(3, 2, task.spec.action_size)
+    with example():
+        sims = [
+            make_simulator(SimCfg(name=name, device="cpu", num_threads=1), scene.model, 3)
+            for name in ("one_by_one", "mujoco")
+        ]
+    env, own = (MultiAgentEnv(sim, scene, make_task(3)) for sim in sims)
+    actions = torch.zeros(3, 2, 3)
     for each in (env, own):
         each.reset()
         each.step(actions)
