@@ -71,8 +71,8 @@ def test_loading_leaves_the_worlds_as_they_were() -> None:
         assert torch.equal(values, other.state_dict()[name]), name
     for sim in (one, other):
         sim.step(4)
-    assert torch.equal(one.qpos, other.qpos)
-    assert torch.equal(one.qvel, other.qvel)
+    assert torch.equal(one.data.qpos, other.data.qpos)
+    assert torch.equal(one.data.qvel, other.data.qvel)
 
 
 def test_slow_compilation_says_how_far_it_is(monkeypatch, caplog) -> None:
