@@ -30,7 +30,7 @@ KEYS = (
     "success_rate",
     "success_ci95",
     "num_episodes",
-    "lost_at_birth_rate",
+    "lost_at_spawn_rate",
     "time_given_success_s",
     "finished_time_s",
     "collision_rate",

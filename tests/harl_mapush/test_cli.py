@@ -271,7 +271,7 @@ def test_calculator(run, tmp_path, capsys) -> None:
             "success_rate",
             "success_ci95",
             "num_episodes",
-            "lost_at_birth_rate",
+            "lost_at_spawn_rate",
             "time_given_success_s",
         ),
         *(

@@ -35,7 +35,7 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     - ``success_rate``, ``collision_rate``, ``fall_rate``, ``timeout_rate``
     - ``collapse_rate``, ``tangle_rate``: a robot collapsed, or robots were tangled, whatever ended
     the episode
-    - ``lost_at_birth_rate``: the episode ended by a collision at its first control step
+    - ``lost_at_spawn_rate``: the episode ended by a collision at its first control step
     - ``success_rate_spawned``, ``success_spawned_ci95``, ``num_spawned``: of the other episodes
     - ``time_given_success_s``, and ``finished_time_s``, in which a failure counts as the time limit
     - ``collaboration_degree``, ``collaboration_degree_reference``: means over successes
@@ -62,14 +62,14 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     is_cut_short = is_success | is_collision | is_fall | ended_early | is_broken
     num_episodes = len(time)
     num_successes = int(is_success.sum())
-    is_lost_at_birth = is_collision & (time < 1.5 * step_dt)
-    num_spawned = int((~is_lost_at_birth).sum())
-    num_successes_spawned = int((is_success & ~is_lost_at_birth).sum())
+    is_lost_at_spawn = is_collision & (time < 1.5 * step_dt)
+    num_spawned = int((~is_lost_at_spawn).sum())
+    num_successes_spawned = int((is_success & ~is_lost_at_spawn).sum())
     metrics: Metrics = {
         **rate("success", is_success),
         "num_episodes": num_episodes,
         "num_successes": num_successes,
-        **rate("lost_at_birth", is_lost_at_birth),
+        **rate("lost_at_spawn", is_lost_at_spawn),
         "num_spawned": num_spawned,
         "success_rate_spawned": num_successes_spawned / num_spawned if num_spawned else None,
         "success_spawned_ci95": list(wilson_interval(num_successes_spawned, num_spawned))
@@ -153,7 +153,7 @@ def describe(metrics: Metrics) -> str:
         ),
         ("finished time, failures as the limit", formatted("finished_time_s", " s")),
         ("collisions", event("collision")),
-        ("collisions at spawn", event("lost_at_birth")),
+        ("collisions at spawn", event("lost_at_spawn")),
         ("success rate, lost at spawn left out", f"{spawned}, n = {metrics['num_spawned']}"),
         ("falls", event("fall")),
         ("time-outs", event("timeout")),

@@ -104,7 +104,7 @@ def test_counts_first_episodes_only() -> None:
     assert metrics["num_episodes"] == 7
     assert metrics["success_rate"] == pytest.approx(2 / 7)
     assert metrics["success_ci95"] == pytest.approx(list(wilson_interval(2, 7)))
-    assert metrics["lost_at_birth_rate"] == pytest.approx(1 / 7)
+    assert metrics["lost_at_spawn_rate"] == pytest.approx(1 / 7)
     assert metrics["collision_rate"] == pytest.approx(2 / 7)
     assert metrics["fall_rate"] == pytest.approx(1 / 7)
     assert metrics["timeout_rate"] == pytest.approx(1 / 7)
@@ -221,7 +221,7 @@ def test_the_real_environment_loses_spawns_and_runs_out_of_time() -> None:
     assert metrics["num_episodes"] == 64
     assert metrics["success_rate"] == 0.0
     assert metrics["finished_time_s"] == pytest.approx(0.4)
-    assert 0.0 < metrics["lost_at_birth_rate"] <= metrics["collision_rate"] < 0.25  # type: ignore[operator]
+    assert 0.0 < metrics["lost_at_spawn_rate"] <= metrics["collision_rate"] < 0.25  # type: ignore[operator]
     assert metrics["num_broken"] == 0
     shares = [
         metrics[f"{end}_rate"] for end in ("success", "collision", "fall", "collapse", "timeout")
