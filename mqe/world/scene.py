@@ -414,12 +414,6 @@ def floor_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
     return {"geom_friction": geom}
 
 
-def sliding_force(obj: ObjectCfg) -> float:
-    """Return the push [N] at which an object slides on the floor, at its mean friction."""
-    friction = object_floor_friction(0.5 * sum(obj.friction))
-    return friction * obj.mass * GRAVITY
-
-
 def _set_options(spec: mujoco.MjSpec) -> None:
     option = spec.option
     option.timestep = PHYSICS_DT
