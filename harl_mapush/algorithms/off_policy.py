@@ -513,7 +513,7 @@ class OffPolicy(ABC):
         floats = 2 * self.num_views * critic_floats + actor_floats
 
         update = self._batch_size * (3 * row + floats * _FLOAT)
-        return LearnerBytes(shape.nbytes, round(update))
+        return LearnerBytes(shape.nbytes, round(update), is_constant=True)
 
 
 def _step(
