@@ -82,12 +82,12 @@ def test_lost_contacts_break_all_worlds_of_a_step() -> None:
     sim = faulty(step="overflow")
     assert sim.grow_buffers() is None
     until = time.monotonic() + 5.0
-    while not sim.failed.any():  # its words may come after its answer
+    while not sim.data.failed.any():  # its words may come after its answer
         sim.step(1)
         assert time.monotonic() < until
-    assert sim.failed.all()
+    assert sim.data.failed.all()
     sim.step(1)
-    assert not sim.failed.any()
+    assert not sim.data.failed.any()
     message = sim.grow_buffers()
     assert message is not None
     assert "larger sim.contact_pairs" in message

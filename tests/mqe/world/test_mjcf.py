@@ -67,7 +67,7 @@ def test_motors_and_feet_act_as_in_the_vendors_own_scene(checkout: Path) -> None
     assert (scene.substeps, scene.model.opt.timestep) == (2, 0.0025)
     sim = MujocoBatchSimulator(scene.model, 1, 1)
     qpos = np.concatenate(([0.0, 0.0, 0.31, 1.0, 0.0, 0.0, 0.0], ROBOTS["go2"].joint_pos))
-    sim.qpos[0] = torch.as_tensor(qpos)
+    sim.data.qpos[0] = torch.as_tensor(qpos)
     generator = np.random.default_rng(0)
     targets = np.array(ROBOTS["go2"].joint_pos) + generator.uniform(-1.2, 1.2, (60, NUM_JOINTS))
     order = [JOINTS.index(name) for name in MESSAGES]
@@ -76,9 +76,9 @@ def test_motors_and_feet_act_as_in_the_vendors_own_scene(checkout: Path) -> None
     is_saturated = False
     for row, state in zip(targets, wanted, strict=True):
         take_physics_steps(sim, scene, torch.as_tensor(row).view(1, 1, -1))
-        found = torch.cat((sim.qpos[0], sim.qvel[0])).numpy()
+        found = torch.cat((sim.data.qpos[0], sim.data.qvel[0])).numpy()
         np.testing.assert_allclose(found, state, atol=1e-7)
-        is_saturated |= bool((np.abs(sim.actuator_force[0].numpy()) == limits).any())
+        is_saturated |= bool((np.abs(sim.features.actuator_force()[0].numpy()) == limits).any())
     assert is_saturated
 
 
