@@ -28,15 +28,12 @@ from measuring import emit, interleaved  # noqa: E402
 
 from harl_mapush.algorithms.entries import ALGORITHMS  # noqa: E402
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay  # noqa: E402
-from harl_mapush.learning.settings import (
-    EnsembleCfg,  # noqa: E402
-    NetworkCfg,  # noqa: E402
-)
+from harl_mapush.learning.settings import NetworkCfg  # noqa: E402
 from mqe.vec_env import TeamSpec  # noqa: E402
 from tests.harl_mapush.algorithms.test_off_policy import go, make  # noqa: E402
 from tests.support import record_off_policy as upstream  # noqa: E402
 from tests.support.harl_off_policy import build, load_ring  # noqa: E402
-from tests.support.planar_toy import PlanarToyEnv  # noqa: E402
+from tests.support.toy import ToyEnv  # noqa: E402
 
 CALLS = 6  # updates of each part a round
 BASE: dict[str, Any] = {
@@ -48,7 +45,6 @@ BASE: dict[str, Any] = {
     "learning_rate": 1e-3,
     "critic_learning_rate": 1e-3,
 }
-SMALL_MODEL = EnsembleCfg(hidden_size=32, batch_size=128, first_steps=200, ramp=2000, branches=128)
 SWITCHES: dict[
     str, tuple[str, dict[str, Any], dict[str, Any]]
 ] = {  # algorithm, its settings, the network's
@@ -58,12 +54,6 @@ SWITCHES: dict[
     "hasac, one step": ("hasac", {"n_step": 1}, {}),
     "hasac, returns not normalised": ("hasac", {"normalize_returns": False}, {}),
     "hasac, four updates a decision": ("hasac", {"update_ratio": 4 / 32}, {}),
-    "hasac, model": ("hasac", {"model": "ensemble", "ensemble": SMALL_MODEL}, {}),
-    "hasac, four updates a decision, model": (
-        "hasac",
-        {"model": "ensemble", "ensemble": SMALL_MODEL, "update_ratio": 4 / 32},
-        {},
-    ),
     "masac": ("masac", {}, {}),
     "hatd3": ("hatd3", {}, {}),
     "hatd3, 51 atoms": ("hatd3", {"num_atoms": 51}, {}),
@@ -144,7 +134,7 @@ def learn_with_switches(arguments: argparse.Namespace) -> None:
         if arguments.only and label not in arguments.only:
             continue
         for seed in range(arguments.seeds):
-            env = PlanarToyEnv(32, seed=seed)
+            env = ToyEnv(32, seed=seed)
             cfg = NetworkCfg((64, 64), activation="relu", **network)
             team, experience = make(name, env, cfg, **BASE | settings)
             team.generator.manual_seed(seed)

@@ -1,8 +1,9 @@
-"""Run an exported team in plain MuJoCo and ONNX Runtime; neither this library nor torch is needed.
+"""Run an exported team or gait in plain MuJoCo and ONNX Runtime; neither this library nor torch is
+needed.
 
 ``mapush export pretrained:cuboid team`` writes the folder, ``python examples/exported_team.py
 team`` runs it, with ``pip install mujoco onnxruntime``. ``contract.json`` in the folder says what
-every number means.
+every number means. Of a gait, ``mapush export pretrained:go2_velocity gait``, it follows commands.
 """
 
 from __future__ import annotations
@@ -17,39 +18,60 @@ import mujoco
 import numpy as np
 import onnxruntime
 
+COMMANDS = ((0.5, 0.0, 0.0), (-0.3, 0.0, 0.0), (0.0, 0.3, 0.0), (0.0, 0.0, 0.5), (0.0, 0.0, 0.0))
+HOLD_TIME = 3.0  # [s] of each command of a gait
+SETTLE_TIME = 1.0  # [s] of these, at their beginning, that its velocity is not measured in
 
-class Team:
-    """The exported networks of one world, with their memory of the episode."""
 
-    def __init__(self, folder: Path, contract: dict) -> None:
+class Network:
+    """An exported network with its memory: outputs NAME_out are the next step's input NAME."""
+
+    def __init__(self, path: Path) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # networks this small gain nothing from more
-        self._session = onnxruntime.InferenceSession(
-            str(folder / "team.onnx"), options, ["CPUExecutionProvider"]
-        )
+        self._session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
         self._shapes = {each.name: [1, *each.shape[1:]] for each in self._session.get_inputs()}
         self._outputs = [each.name for each in self._session.get_outputs()]
+        self.begin()
+
+    def begin(self) -> None:
+        """Start an episode: memories are zero."""
+        carried = [name.removesuffix("_out") for name in self._outputs if name.endswith("_out")]
+        self._carried = {name: np.zeros(self._shapes[name], np.float32) for name in carried}
+
+    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Return joint targets [rad] for the coming control step."""
+        inputs = {
+            name: values if values.dtype == bool else values.astype(np.float32)
+            for name, values in inputs.items()
+        }
+        outputs = dict(
+            zip(self._outputs, self._session.run(None, inputs | self._carried), strict=True)
+        )
+        self._carried = {name: outputs[f"{name}_out"] for name in self._carried}
+        return outputs["joint_targets"]
+
+
+class Team:
+    """The exported networks of one world."""
+
+    def __init__(self, folder: Path, contract: dict) -> None:
+        self._network = Network(folder / "team.onnx")
         self._period = contract["rates"]["control_steps_per_decision"]
         self.names = contract["models"]["team.onnx"]["inputs"]["obs"]["names"]
         self.begin()
 
     def begin(self) -> None:
-        """Start an episode: commands and memories are zero."""
+        """Start an episode."""
         self._step = 0
-        carried = [name.removesuffix("_out") for name in self._outputs if name.endswith("_out")]
-        self._carried = {name: np.zeros(self._shapes[name], np.float32) for name in carried}
+        self._network.begin()
 
     def act(self, obs: np.ndarray, robots: dict[str, np.ndarray]) -> np.ndarray:
         """Return joint targets (A, 12) [rad] for the coming control step."""
-        inputs = {"obs": obs, **robots}
-        inputs = {name: values[None].astype(np.float32) for name, values in inputs.items()}
+        inputs = {name: values[None] for name, values in {"obs": obs, **robots}.items()}
         inputs["decide"] = np.array([self._step % self._period == 0])
-        outputs = dict(
-            zip(self._outputs, self._session.run(None, inputs | self._carried), strict=True)
-        )
-        self._carried = {name: outputs[f"{name}_out"] for name in self._carried}
         self._step += 1
-        return outputs["joint_targets"][0]
+        return self._network.run(inputs)[0]
 
 
 class World:
@@ -61,7 +83,7 @@ class World:
         self.data = mujoco.MjData(self.model)
         self.names = [robot["name"] for robot in contract["robots"]]
         self.trunks = [self.model.body(f"{name}/trunk").id for name in self.names]
-        self.object = self.model.body("object").id
+        self.object = self.model.body("object").id if "object" in contract else None
         self.goal = np.zeros(3)
         self._roots = [self.model.joint(f"{name}/root") for name in self.names]
         self._steps = contract["rates"]["physics_steps_per_control_step"]
@@ -110,6 +132,16 @@ class World:
             "joint_pos": np.array([qpos[q + 7 : q + 19] for q, _ in at]),
             "joint_vel": np.array([qvel[v + 6 : v + 18] for _, v in at]),
         }
+
+    def velocity(self) -> np.ndarray:
+        """Return the first robot's velocity: forwards, left [m/s] and yaw rate [rad/s]."""
+        rotation = self.data.xmat[self.trunks[0]].reshape(3, 3)
+        yaw = math.atan2(rotation[1, 0], rotation[0, 0])
+        x, y = self.data.qvel[:2]
+        turning = rotation[2] @ self.data.qvel[3:6]
+        return np.array(
+            [math.cos(yaw) * x + math.sin(yaw) * y, math.cos(yaw) * y - math.sin(yaw) * x, turning]
+        )
 
     def observations(self, names: list[list[str]]) -> np.ndarray:
         """Return what each robot sees (A, O), number by number as the contract names them."""
@@ -207,6 +239,26 @@ class World:
         return np.abs(self.data.geom_xmat[geom][6:]) @ size
 
 
+def follow_commands(world: World, gait: Network) -> list[np.ndarray]:
+    """Return the velocity of a gait's robot for each of ``COMMANDS``: forwards, left [m/s], and the
+    yaw rate [rad/s].
+    """
+    (robot,) = world.contract["robots"]
+    joints = robot["nominal_joint_pos_rad"]
+    qpos = np.concatenate((world.model.qpos0[:7], joints))
+    world.begin({"qpos": qpos, "qvel": np.zeros(world.model.nv), "goal": np.zeros(3)})
+    hz = world.contract["rates"]["control_hz"]
+    found = []
+    for command in COMMANDS:
+        velocities = []
+        for _ in range(round(HOLD_TIME * hz)):
+            targets = gait.run({"command": np.array([command]), **world.robots()})
+            world.step(targets)
+            velocities.append(world.velocity())
+        found.append(np.mean(velocities[round(SETTLE_TIME * hz) :], axis=0))
+    return found
+
+
 def run_episode(world: World, team: Team, start: dict[str, np.ndarray]) -> tuple[str, float]:
     """Return how an episode ended, and after how many seconds."""
     world.begin(start)
@@ -221,7 +273,7 @@ def run_episode(world: World, team: Team, start: dict[str, np.ndarray]) -> tuple
 
 
 def main() -> int:
-    """Run episodes one after the other and print how they ended."""
+    """Run a team's episodes one after the other and print how they ended; or a gait's commands."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -231,8 +283,17 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     contract = json.loads((arguments.folder / "contract.json").read_text())
-    starts = dict(np.load(arguments.folder / contract["starts"]))
     world = World(arguments.folder, contract)
+    if "gait.onnx" in contract["models"]:
+        found = follow_commands(world, Network(arguments.folder / "gait.onnx"))
+        for command, velocity in zip(COMMANDS, found, strict=True):
+            x, y, turning = velocity
+            sys.stdout.write(
+                f"command {command}: {x:.2f} m/s forwards, {y:.2f} m/s left, {turning:.2f} rad/s\n"
+            )
+        return 0
+
+    starts = dict(np.load(arguments.folder / contract["starts"]))
     team = Team(arguments.folder, contract)
     outcomes = []
     for i in range(min(arguments.num_episodes, len(starts["qpos"]))):

@@ -60,6 +60,7 @@ from mqe.env.mixed_teams import MixedTeams
 from mqe.registry import make_worlds, resolve_sim, slow_choice
 from mqe.sim.simulator import SimulatorError
 from mqe.vec_env import TeamSpec
+from mqe.world.robots import MODELS
 
 NOTHING_SAVED = 4  # the exit code of a run whose checkpoints cannot be written
 
@@ -505,9 +506,12 @@ def _as_run(cfg: RunCfg, machine: Machine, ranks: Ranks, num_agents: int) -> Run
     """Return the settings for the run's folder, with all automatic values and absolute paths."""
     device = str(machine.device) if ranks.size == 1 else machine.device.type
     weights = cfg.runner.init_from
+    model = cfg.env.model
+    if model not in MODELS:
+        model = str(Path(model).expanduser().absolute())
     return dataclasses.replace(
         cfg,
-        env=dataclasses.replace(cfg.env, num_agents=num_agents),
+        env=dataclasses.replace(cfg.env, num_agents=num_agents, model=model),
         sim=dataclasses.replace(cfg.sim, name=machine.simulator, device=device),
         task=_with_absolute_paths(cfg.task),
         runner=dataclasses.replace(

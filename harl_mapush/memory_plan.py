@@ -55,11 +55,21 @@ class MemoryPlan(NamedTuple):
     total: int | None
     num_ranks: int = 1  # processes that need as much each
     num_workers: int = 1  # processes of the calculator that need as much each and share ``free``
+    # The setting that ``rollout`` and ``update`` depend on instead of the two numbers above, and
+    # its value.
+    buffer: tuple[str, int] | None = None
 
     @property
     def needed(self) -> int:
         """Sum of all parts."""
         return self.fixed + self.simulator + self.environment + self.rollout + self.update
+
+    @property
+    def in_worlds(self) -> int:
+        """Sum of the parts that are proportional to the number of worlds."""
+        if self.buffer is not None:
+            return self.simulator + self.environment
+        return self.needed - self.fixed
 
 
 def plan_memory(
@@ -107,6 +117,9 @@ def plan_memory(
         update=round(learner.update * _SLACK),
         free=free,
         num_ranks=num_ranks,
+        buffer=("algorithm.buffer_size", cfg.algorithm.buffer_size)
+        if learner.is_constant
+        else None,
     )
 
 
@@ -161,9 +174,8 @@ def most_worlds(plan: MemoryPlan) -> int | None:
     """
     if plan.free is None:
         return None
-    room = plan.free / plan.num_workers * _ROOM - plan.fixed
-    in_worlds = plan.needed - plan.fixed  # proportional to the number of worlds
-    return _rounded(plan.num_envs * room / in_worlds) * plan.num_ranks
+    room = plan.free / plan.num_workers * _ROOM - (plan.needed - plan.in_worlds)
+    return _rounded(plan.num_envs * room / plan.in_worlds) * plan.num_ranks
 
 
 def check_memory(plan: MemoryPlan) -> None:
@@ -174,16 +186,21 @@ def check_memory(plan: MemoryPlan) -> None:
     workers = plan.num_workers
     if plan.free is None or plan.needed * workers <= plan.free:
         return
-    room = plan.free / workers * _ROOM - plan.fixed
-    in_worlds = plan.needed - plan.fixed
+    # Of what the other parts leave, the share that rollout and update would have.
     in_rows = plan.rollout + plan.update
+    room = plan.free / workers * _ROOM - (plan.needed - in_rows)
+    share = room / in_rows if in_rows else 0.0
     num_envs = most_worlds(plan) or 0
-    num_steps = int(plan.num_steps * (room - in_worlds + in_rows) / in_rows) if in_rows else 0
+    num_steps = 0 if plan.buffer is not None else int(plan.num_steps * share)
     num_fitting = int(plan.free * _ROOM / plan.needed)
 
     ways = []
     if num_envs >= 1:
         ways.append(f"env.num_envs to {num_envs}")
+    if plan.buffer is not None:
+        name, size = plan.buffer
+        if _rounded(size * share) >= 1:
+            ways.append(f"{name} to {_rounded(size * share)}")
     if num_steps >= 1:
         ways.append(f"runner.num_steps to {num_steps}")
     if workers > 1 and num_fitting >= 1:

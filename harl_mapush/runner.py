@@ -16,7 +16,6 @@ from harl_mapush.callbacks.callback import Callback
 from harl_mapush.config import RunnerCfg
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.distributed.resharding import on_host, redistribute
-from harl_mapush.learning.world_model.world_model import health_line
 from harl_mapush.trainer import Monitor, Progress, matmul_precision
 from mqe.vec_env import TimeStep, VecEnv
 
@@ -62,9 +61,7 @@ class Runner:
             note = self.ranks.join_messages(self.env.grow_buffers())
         note = monitor.note_broken_worlds(values["rollout/num_broken"], note)
 
-        model_line = health_line(values)
-        health = () if model_line is None else (model_line,)
-        monitor.report(values, collect_s, update_s, note, health)
+        monitor.report(values, collect_s, update_s, note, health=())
         monitor.checkpoint()
         # The slow work of the first iteration, compiling and recording graphs, is done.
         self.ranks.is_busy = False

@@ -371,7 +371,9 @@ def _play(
     examine = EXAMINATIONS.get(TASKS[cfg.task.name].examination)
     if examine is None or folder is None:
         return _calculate(cfg, folder, arguments)
-    _write_json(arguments.json, examine(cfg, folder, device))
+    metrics = examine(cfg, folder, device)
+    sys.stdout.write(describe_metrics(metrics))
+    _write_json(arguments.json, metrics)
     return 0
 
 
@@ -409,7 +411,7 @@ def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
             f"task.{key}: a gait examination has its own worlds; leave it out, or film the gait "
             "(--mode viewer)"
         )
-    for key in asked_for.get("env", {}):
+    for key in set(asked_for.get("env", {})) - {"model", "actuators"}:
         if key != "num_envs":
             raise ConfigError(
                 f"env.{key}: a gait examination has its own worlds; leave it out, or film the gait "
@@ -482,11 +484,9 @@ def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, 
     """Measure how one robot walks; the examination sets the number of robots."""
     robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
     gait = load_gait(str(folder), device, ROBOTS[robot])
-    metrics = evaluate_gait(
+    return evaluate_gait(
         gait, cfg.sim, cfg.runner.seed, _say, cfg.env.actuators, robot, cfg.env.model
     )
-    sys.stdout.write(describe_metrics(metrics))
-    return metrics
 
 
 # Measurements that replace the calculator, by the name in ``examination`` of a task's entry.

@@ -40,7 +40,7 @@ class IterationReport(NamedTuple):
     update_s: float
     metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
     note: str | None = None  # a message about buffers that grew or worlds that broke
-    # Lines about a learned model, and about the processes of a run with collectors.
+    # Lines about the processes of a run with collectors.
     health: tuple[str, ...] = ()
 
 

@@ -51,10 +51,12 @@ def _main(argv: Sequence[str] | None) -> int:
     most = most_worlds(plan)
     if most is None:
         raise ConfigError(f"{plan.device}: the system does not tell its free memory")
-    per_world = (plan.needed - plan.fixed) / plan.num_envs
+    per_world = plan.in_worlds / plan.num_envs
+    for_all = plan.needed - plan.in_worlds
     sys.stdout.write(
         f"{describe(plan)}\n"
-        f"A world takes {per_world / GIB * 1024:.2f} MiB beside {plan.fixed / GIB:.2f} GiB for "
-        f"all. Up to env.num_envs={most} fit; these settings have {plan.num_envs}.\n"
+        f"A world takes {per_world / GIB * 1024:.2f} MiB beside {for_all / GIB:.2f} GiB for all. "
+        f"Up to env.num_envs={most} fit; these settings have {plan.num_envs}.\n"
     )
-    return 0 if most >= plan.num_envs else 1
+    # The largest number is rounded down.
+    return 0 if plan.free is None or plan.needed <= plan.free else 1

@@ -39,6 +39,11 @@ for _name, _target, _help in (
         "mapush.robustness:main",
         "metrics of a team in worlds that differ from the usual ones",
     ),
+    (
+        "sim2sim",
+        "mapush.sim2sim:main",
+        "metrics of a team or a gait here and with a maker's own robots",
+    ),
     ("average", "mapush.averaging:main", "the average of a run's last checkpoints as one team"),
     (
         "export",

@@ -33,7 +33,6 @@ SETTING_GROUPS = {
     "task.weights.": "weights of the reward terms",
     "network.": "networks of actors and critics",
     "algorithm.": "learning algorithm",
-    "algorithm.ensemble.": "learned model of the worlds",
     "runner.": "length of the run, checkpoints, evaluations, collectors",
     "logger.": "run folder, curves, films, Weights & Biases",
 }

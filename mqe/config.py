@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
-from mqe.renamed_settings import RENAMED, note
+from mqe.renamed_settings import REMOVED, RENAMED, note
 
 _T = TypeVar("_T")
 _LARGEST = 2**63 - 1  # whole number that libraries take
@@ -133,9 +133,11 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with the present names of those in ``RENAMED``.
+    """Return nested settings with the present names of those in ``RENAMED``, and without those in
+    ``REMOVED``.
 
-    Write one line for each former name. Raise ConfigError for a setting under both names.
+    Write one line for each former name, and for each removed setting that had an effect. Raise
+    ConfigError for a setting under both names.
     """
     present = dict(values)
     for former, (name, convert) in RENAMED.items():
@@ -151,6 +153,16 @@ def with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"{former} is the former name of {name}; leave one of them out")
         target[new_key] = value
         note(f"the setting {former} is now called {name}")
+
+    for name, removed in REMOVED.items():
+        content = _copied_section(present, name)
+        key = name.rpartition(".")[2]
+        if content is None or key not in content:
+            continue
+        value = content.pop(key)
+        content.pop(removed.section, None)
+        if value != removed.neutral:
+            note(f"the setting {name}={value} is no more: {removed.reason}")
     return present
 
 

@@ -79,6 +79,12 @@ class SimCfg:
     start_timeout: float = option(
         300.0, "the same, up to the end of the first step [s]", min=0.1, max=86400.0
     )
+    contact_pairs: int | None = option(
+        None,
+        "pairs of shapes that Isaac Gym has room for on the GPU; null: by worlds and robots",
+        min=1024,
+        max=2**28,
+    )
 
 
 TASKS: Registry[TaskEntry] = Registry("task")
@@ -110,7 +116,13 @@ def _in_process(name: str) -> Callable[[mujoco.MjModel, int, SimCfg, torch.devic
         from mqe.sim.remote.engines import make_process
 
         return make_process(
-            name, model, num_envs, device, cfg.python, (cfg.step_timeout, cfg.start_timeout)
+            name,
+            model,
+            num_envs,
+            device,
+            cfg.python,
+            (cfg.step_timeout, cfg.start_timeout),
+            cfg.contact_pairs,
         )
 
     return make

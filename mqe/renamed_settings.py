@@ -2,8 +2,8 @@
 states.
 
 To rename a setting, add its former name to ``RENAMED``; ``mqe.config`` reads it under both names
-and writes one line that names the present one. To rename a key of a saved state, load it by
-``with_present_keys``.
+and writes one line that names the present one. Settings in ``REMOVED`` are read and left out. To
+rename a key of a saved state, load it by ``with_present_keys``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,25 @@ RENAMED: dict[str, Renamed] = {
     "algorithm.use_linear_decay": Renamed("algorithm.schedule", _schedule),
     "algorithm.symmetry_coef": Renamed("algorithm.mirror_loss_coef"),
     "algorithm.mirror": Renamed("algorithm.use_mirrored_transitions"),
+}
+
+
+class Removed(NamedTuple):
+    """A setting that is no more: the value that had no effect, a section that belonged to it, and
+    what a run with any other value has to know.
+    """
+
+    neutral: Any
+    section: str
+    reason: str
+
+
+REMOVED: dict[str, Removed] = {
+    "algorithm.model": Removed(
+        "none",
+        "ensemble",
+        "teams learn from the simulation alone; a learned model of the worlds made them worse",
+    ),
 }
 
 

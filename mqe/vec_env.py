@@ -76,40 +76,6 @@ class MirrorImage(NamedTuple):
     state: Mirror | None = None  # of the critic's, in each view; None: it has no such image
 
 
-class Planar(Protocol):
-    """What a learned model needs to know of the critic's state (B, S): its numbers, and its rewards
-    and terminations.
-
-    All that agents see follows from the state. It has W numbers of the world, then R of every
-    robot.
-    """
-
-    num_robots: int
-    world_names: tuple[str, ...]  # W
-    robot_names: tuple[str, ...]  # R
-    kinds: Tensor  # (A, K) what tells robots of several kinds apart; K is 0 where all are of one
-
-    def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the world's numbers (..., W) and the robots' (..., A, R) of states (..., S)."""
-        ...
-
-    def tidy(self, state: Tensor) -> Tensor:
-        """Return states (..., S) that a model predicted, with impossible numbers corrected."""
-        ...
-
-    def observe(self, state: Tensor) -> Tensor:
-        """Return what agents see, (B, A, O), of states (B, S)."""
-        ...
-
-    def judge(self, state: Tensor, next_state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rewards (B, A) of a decision that went from one state to another (B, S), and
-        what it ended (B,).
-
-        They come from the task's own functions.
-        """
-        ...
-
-
 ROBOT_SETS = ("teammates", "robots")  # kinds of sets
 
 
@@ -144,7 +110,6 @@ class TeamSpec(NamedTuple):
     state_size: int
     state_type: str  # "EP": one state an environment, "FP": one an agent
     mirror: MirrorImage | None = None  # if left and right are alike
-    planar: Planar | None = None  # for a learned model of the worlds
     is_trained: bool = False  # whether the run starts with trained networks
     # Sets in observations and in states; all other numbers are those of the agent or the world.
     obs_sets: tuple[EntityBlock, ...] = ()

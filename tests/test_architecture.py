@@ -38,6 +38,7 @@ ENTRY_POINTS = {
     "mapush/film.py",
     "mapush/importing.py",
     "mapush/robustness.py",
+    "mapush/sim2sim.py",
 }
 
 

@@ -31,6 +31,8 @@ class LearnerBytes(NamedTuple):
 
     experience: float
     update: float  # at its largest
+    # Neither depends on the number of worlds or on the length of a rollout.
+    is_constant: bool = False
 
 
 class Experience(Protocol):

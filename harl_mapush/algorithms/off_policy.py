@@ -38,7 +38,6 @@ from harl_mapush.learning.off_policy.replay_buffer import (
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs
-from harl_mapush.learning.world_model.world_model import check_worlds, make_model
 from mqe.vec_env import TeamSpec
 
 # The formulas of every ``algorithm.compat``, for ranks.
@@ -120,12 +119,6 @@ class OffPolicy(ABC):
 
         # Additional transitions
         self.mirror = spec.mirror if cfg.use_mirrored_transitions else None
-        self.model = None
-        if cfg.model == "ensemble" and spec.planar is not None:
-            shape = self.replay_shape(1)
-            self.model = make_model(
-                cfg, spec.planar, shape, self.team_rewards, self.generator, seed
-            )
 
     @property
     def unique_actors(self) -> list[Any]:
@@ -219,8 +212,6 @@ class OffPolicy(ABC):
         """Allocate a replay buffer for ``num_rings`` processes that share the environments."""
         cfg = self.cfg
         shape = self.replay_shape(num_envs, num_rings)
-        if self.model is not None:
-            check_worlds(shape.num_envs)
         replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
         return ReplayExperience(
             replay, self.device, self.team_rewards, self.update_norms, is_saved=cfg.save_replay
@@ -293,20 +284,11 @@ class OffPolicy(ABC):
             self.critic_optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * share)
 
     def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
-        """Take one step with a batch of a replay buffer, and of the model's if there is one."""
-        size = self._batch_size
-        if self.model is None:
-            key: Any = "sample"
-            sample = partial(replay.sample, size)
-            metrics = {}
-        else:
-            metrics = self.model.advance(replay, self.explore, self.num_updates)
-            num_predicted = self.model.num_predicted(size, self.num_updates)
-            key = ("sample", num_predicted)
-            sample = partial(self.model.mixed, replay, size - num_predicted, num_predicted)
-
-        batch = self.graphs(key, lambda: half_mirrored(sample(), self.mirror), over=replay)
-        return metrics | self.learn(batch)
+        """Take one step with a batch of a replay buffer."""
+        sample = partial(replay.sample, self._batch_size)
+        return self.learn(
+            self.graphs("sample", lambda: half_mirrored(sample(), self.mirror), over=replay)
+        )
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
         """Take one step of the critics and, every ``policy_delay``-th time, of the actors."""
@@ -474,13 +456,11 @@ class OffPolicy(ABC):
         """All trained weights as flat tensors by name."""
         weights = {f"agent{i}": optimizer.flat for i, optimizer in enumerate(self.optimizers)}
         weights["critic"] = self.critic_optimizer.flat
-        if self.model is not None:
-            weights["model"] = self.model.optimizer.flat
         return weights
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a bit-exact resume, without the experience."""
-        state = {
+        return {
             "actors": [actor.state_dict() for actor in self.unique_actors],
             "critic": self.critic.state_dict(),
             "normalizer": self.normalizer.state_dict(),
@@ -491,9 +471,6 @@ class OffPolicy(ABC):
             "num_updates": self.num_updates,
             "num_owed": self.num_owed,
         }
-        if self.model is not None:
-            state["model"] = self.model.state_dict()
-        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``; learning rates are those of the settings."""
@@ -511,8 +488,6 @@ class OffPolicy(ABC):
         self.host_generator.set_state(state["host_generator"].cpu())
         self.num_updates = state["num_updates"]
         self.num_owed = state["num_owed"]
-        if self.model is not None:
-            self.model.load_state_dict(state["model"])
 
     def _all_optimizers(self) -> list[FlatAdam]:
         return [*self.optimizers, self.critic_optimizer]
@@ -537,12 +512,8 @@ class OffPolicy(ABC):
         critic_floats += reader_floats(self.critic.critic.sets)
         floats = 2 * self.num_views * critic_floats + actor_floats
 
-        experience = shape.nbytes
         update = self._batch_size * (3 * row + floats * _FLOAT)
-        if self.model is not None:
-            experience += self.model.replay.shape.nbytes
-            update += self.model.plan_bytes(row)
-        return LearnerBytes(experience, round(update))
+        return LearnerBytes(shape.nbytes, round(update), is_constant=True)
 
 
 def _step(
@@ -584,8 +555,6 @@ def _check_settings(
         )
     if cfg.use_mirrored_transitions:
         _check_mirror(spec, formulas)
-    if cfg.model != "none":
-        _check_model(cfg, spec, formulas, ranks)
 
 
 def _check_mirror(spec: TeamSpec, formulas: OffPolicyFormulas) -> None:
@@ -607,25 +576,4 @@ def _check_mirror(spec: TeamSpec, formulas: OffPolicyFormulas) -> None:
         raise ValueError(
             f"use_mirrored_transitions must be false: {reason}; "
             "set algorithm.use_mirrored_transitions=false"
-        )
-
-
-def _check_model(
-    cfg: OffPolicyCfg, spec: TeamSpec, formulas: OffPolicyFormulas, ranks: Ranks
-) -> None:
-    """Raise ValueError if no model of the worlds can be learned."""
-    if spec.planar is None:
-        raise ValueError(
-            f"model={cfg.model} needs a critic state in the plane, which this task has not, or not "
-            "with these settings (the push task needs task.observation=sincos and "
-            "task.state_type=EP); set algorithm.model=none"
-        )
-    if not formulas.has_model:
-        raise ValueError(
-            f"model={cfg.model} does not exist upstream; set it to none, or compat=mapush"
-        )
-    if ranks.size > 1:
-        raise ValueError(
-            f"model={cfg.model} is trained by one process, not by {ranks.size} ranks; set it to "
-            "none"
         )

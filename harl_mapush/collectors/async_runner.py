@@ -19,7 +19,6 @@ from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.ingest_thread import IngestThread
 from harl_mapush.collectors.launcher import Launcher
 from harl_mapush.collectors.learner import ReplayLearner
-from harl_mapush.collectors.model_trainer import ModelTrainer
 from harl_mapush.collectors.pool import CollectionError, Pool, WorkerHandle
 from harl_mapush.collectors.remote_env import RemoteEnvSpec, merge_statistics
 from harl_mapush.collectors.shared_memory import BlockLayout, SharedWeights
@@ -29,7 +28,6 @@ from harl_mapush.collectors.supervision.watchdog import Watchdog
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import ALONE
 from harl_mapush.learning.off_policy.experience import ReplayExperience
-from harl_mapush.learning.world_model.world_model import health_line
 from harl_mapush.runner import make_progress
 from harl_mapush.trainer import Monitor, matmul_precision
 from mqe.config import to_dict
@@ -80,7 +78,6 @@ class AsyncRunner:
         self._doing = "starting"
         self.pool: Pool | None = None
         self.ingest: IngestThread | None = None
-        self.model_trainer: ModelTrainer | None = None  # if a model is learned
 
     def learn(self, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> None:
         """Train to the end; all processes and threads have ended when this returns.
@@ -98,8 +95,6 @@ class AsyncRunner:
             finally:
                 watchdog.end()
                 self._doing = "ending"
-                if self.model_trainer is not None:
-                    self.model_trainer.end(_END_S)
                 ingest.end(_END_S)
                 pool.close()
         self.check_counts()
@@ -175,13 +170,9 @@ class AsyncRunner:
         )
 
     def health(self) -> tuple[str, ...]:
-        """Return a line about each process and thread, and one about a learned model."""
+        """Return a line about each process and thread."""
         self._window.add(self.snapshot())
-        model = self.algorithm.model
-        metrics = {} if model is None else model.metrics
-        line = health_line({name: float(value) for name, value in metrics.items()})
-        model_lines = () if line is None else (line,)
-        return self._window.lines() + model_lines
+        return self._window.lines()
 
     def _start(self, folder: Path) -> tuple[Pool, IngestThread, Watchdog]:
         cfg = self._cfg
@@ -212,9 +203,6 @@ class AsyncRunner:
         self._window.add(self.snapshot())
         ingest.start()
         watchdog.start()
-        if self.algorithm.model is not None:
-            self.model_trainer = ModelTrainer(self.algorithm.model, limiter, self._lock)
-            self.model_trainer.start()
         return pool, ingest, watchdog
 
     def _iterate(self, monitor: Monitor) -> None:
@@ -242,10 +230,7 @@ class AsyncRunner:
         num_broken = sum(report.num_broken for report in reports)
         note = monitor.note_broken_worlds(num_broken, "; ".join(sorted(notes)) or None)
         metrics_on_host = values | self._window.scalars()
-        model_line = health_line(metrics_on_host)
-        model_lines = () if model_line is None else (model_line,)
-        health = self._window.lines() + model_lines
-        monitor.report(metrics_on_host, waited_s, update_s, note, health)
+        monitor.report(metrics_on_host, waited_s, update_s, note, self._window.lines())
         self._doing = "saving"
         monitor.checkpoint()
         self._beat = time.monotonic()
@@ -305,20 +290,17 @@ class AsyncRunner:
             self._lock.wait(_LOOK_S)
 
     def _check_threads(self) -> None:
-        """Raise CollectionError if the ingest thread or the model trainer died."""
-        for name, thread in (
-            ("the ingest thread", self.ingest),
-            ("the model trainer", self.model_trainer),
-        ):
-            if thread is None or (thread.error is None and thread.is_alive()):
-                continue
-            error = thread.error
-            if isinstance(error, CollectionError):
-                raise error
-            words = "it ended"
-            if error is not None:
-                words = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            raise CollectionError(f"{name} died ({words})") from error
+        """Raise CollectionError if the ingest thread died."""
+        assert self.ingest is not None
+        error = self.ingest.error
+        if error is None and self.ingest.is_alive():
+            return
+        if isinstance(error, CollectionError):
+            raise error
+        words = "it ended"
+        if error is not None:
+            words = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise CollectionError(f"the ingest thread died ({words})") from error
 
     def check_counts(self) -> None:
         """Raise CollectionError if the transitions sent, received and stored differ in number.

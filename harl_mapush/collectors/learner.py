@@ -14,14 +14,12 @@ from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.replay_buffer import ReplayShape, RingReplay
 from harl_mapush.learning.settings import OffPolicyCfg
-from harl_mapush.learning.world_model.world_model import WorldModel
 
 
 class ReplayLearner(Algorithm, Protocol):
     """An algorithm that learns from a replay buffer, which collectors with its actors can fill."""
 
     cfg: OffPolicyCfg
-    model: WorldModel | None  # a learned model of the worlds
     num_updates: int
     num_owed: float  # updates that are due
     # The first of a collector's worlds and the number of all; None if one process has all worlds.

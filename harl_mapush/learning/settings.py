@@ -11,8 +11,6 @@ from mqe.controllers.gait_network import ACTIVATIONS
 
 COMPATS = ("mapush", "harl")
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")
-MODELS = ("none", "ensemble")
-MODEL_ROUND = 8  # gradient steps in a round of training of a learned model
 _WIDEST = 16_384  # largest layer; the weights between two such layers take 1 GiB
 
 
@@ -281,70 +279,6 @@ class OnPolicyCfg(AlgorithmCfg):
 
 
 @dataclass(frozen=True)
-class EnsembleCfg:
-    """Section ``algorithm.ensemble``: the learned model of ``algorithm.model=ensemble``."""
-
-    members: int = option(
-        5, "number of networks, each trained with batches of its own", min=2, max=64
-    )
-    hidden_size: int = option(
-        64, "size of the hidden layers of the model's networks", min=1, max=8192
-    )
-    learning_rate: float = option(1e-3, "learning rate of the networks", min=1e-30, max=100.0)
-    batch_size: int = option(
-        256, "number of transitions in a batch of one network's gradient step", min=1, max=2**20
-    )
-    first_steps: int = option(
-        500, "number of gradient steps of the model before its first rollouts", min=1, max=10**7
-    )
-    steps: float = option(
-        0.25, "number of gradient steps of the model per update of the team", min=1e-3, max=1e4
-    )
-    share: float = option(
-        0.5,
-        "share of predicted transitions in a batch of the team, after the ramp",
-        min=1e-3,
-        max=0.95,
-    )
-    horizon: int = option(
-        3, "length of the model's rollouts in decisions, after the ramp", min=1, max=3
-    )
-    ramp: int = option(
-        100_000,
-        "number of transitions over which share and horizon rise, in four stages",
-        min=1,
-        max=10**9,
-    )
-    max_disagreement: float = option(
-        0.5,
-        "disagreement of the networks beyond which a rollout is cut, in standard deviations that "
-        "they predict",
-        min=1e-3,
-        max=1e3,
-    )
-    branches: int = option(512, "number of rollouts that start together", min=1, max=2**20)
-    interval: int = option(
-        8, "number of updates of the team between two starts of rollouts", min=1, max=10**6
-    )
-    buffer_size: int = option(
-        50_000, "capacity of the buffer of predicted transitions", min=1, max=10**8
-    )
-
-    def for_trial(self, num_rows: int) -> Self:
-        """Return settings with which a first update trains the model and learns from it."""
-        size = 4 * num_rows
-        return replace(
-            self,
-            first_steps=1,
-            steps=float(MODEL_ROUND),
-            interval=1,
-            batch_size=min(self.batch_size, size),
-            branches=min(self.branches, size),
-            buffer_size=min(self.buffer_size, 4 * size),
-        )
-
-
-@dataclass(frozen=True)
 class OffPolicyCfg(AlgorithmCfg):
     """Settings of every off-policy algorithm; its own class adds its name and settings."""
 
@@ -448,12 +382,6 @@ class OffPolicyCfg(AlgorithmCfg):
     use_mirrored_transitions: bool = option(
         False, "replacement of half the transitions in a batch by their mirror images"
     )
-    model: str = option(
-        "none",
-        "learned model of the worlds, whose predicted transitions join the batches",
-        choices=MODELS,
-    )
-    ensemble: EnsembleCfg = option(EnsembleCfg, "settings of the model that model=ensemble learns")
 
     def __post_init__(self) -> None:
         """Raise ValueError for a categorical value with a single atom."""
@@ -466,10 +394,6 @@ class OffPolicyCfg(AlgorithmCfg):
             return network
         return replace(network, use_layer_norm=False, normalize_obs=False)
 
-    def for_acting(self) -> Self:
-        """Return the settings without a learned model."""
-        return replace(self, model="none")
-
     def for_trial(self, num_rows: int) -> Self:
         """Return settings with which a first update moves every network."""
         return replace(
@@ -478,5 +402,4 @@ class OffPolicyCfg(AlgorithmCfg):
             buffer_size=min(self.buffer_size, 4 * num_rows),
             batch_size=min(self.batch_size, 4 * num_rows),
             update_ratio=max(self.update_ratio, (self.policy_delay + 1.0) / num_rows),
-            ensemble=self.ensemble.for_trial(num_rows),
         )

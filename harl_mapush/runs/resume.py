@@ -44,6 +44,7 @@ CHANGEABLE_ON_RESUME = (
     "sim.python",
     "sim.step_timeout",
     "sim.start_timeout",
+    "sim.contact_pairs",
     "logger.interval",
     "logger.lines",
     "logger.tags",

@@ -31,9 +31,8 @@ from harl_mapush.collectors.shared_memory import CollectorMemory, SharedWeights
 from harl_mapush.collectors.supervision.rate_limiter import FairLock, RateLimiter
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.off_policy.experience import ReplayExperience
-from harl_mapush.learning.world_model.world_model import WorldModel
 from mapush.doctor.checkup import Checkup
-from mapush.doctor.stage import REPORT, Stage, StageError, StageSkippedError, finite
+from mapush.doctor.stage import REPORT, Stage, StageError, finite
 from mapush.doctor.stages import check_device, check_versions
 from mqe.config import to_dict
 
@@ -230,47 +229,11 @@ def check_learner(checkup: Checkup) -> str:
     )
 
 
-def check_model(checkup: Checkup) -> str:
-    """Train the learned model on the stored blocks for one round, and measure its errors."""
-    here, model = _with_model(checkup)
-    before = model.optimizer.flat.clone()
-    with torch.no_grad():
-        rows = model.draw(_there(here.experience).replay)
-    for name, value in zip(rows.batch._fields, rows.batch, strict=True):
-        finite(f"model.{name}", value)
-    model.train_round(rows)
-    model.publish()
-    finite("model.weights", model.optimizer.flat)
-    if torch.equal(before, model.optimizer.flat):
-        raise StageError("the model's weights have not changed in a round of training", REPORT)
-    errors = {name.removeprefix("model/"): float(value) for name, value in model.metrics.items()}
-    return (
-        f"{model.num_steps} steps, {model.cfg.members} members, {before.numel():,} weights on "
-        f"{before.device} ({before.dtype}); before training, the error is "
-        f"{errors['error_ratio']:.2f} of that of predicting no change, and the reward error "
-        f"{errors['reward_error']:.3f}"
-    )
-
-
-def check_rollouts(checkup: Checkup) -> str:
-    """Roll out the learned model from stored states; the predicted transitions must be finite."""
-    here, model = _with_model(checkup)
-    model.roll_out(_there(here.experience).replay, _there(here.team).explore, 0)
-    batch = model.replay.sample(64)
-    for name, value in zip(batch._fields, batch, strict=True):
-        finite(f"predicted.{name}", value)
-    return (
-        f"{len(model.replay)} predicted transitions on {model.replay.here.device} "
-        f"({model.replay.here.dtype}), {100 * float(model.metrics['model/kept']):.0f} % kept"
-    )
-
-
 def check_together(checkup: Checkup) -> str:
     """Run everything as configured for ``together_s``, with a shorter warm-up."""
     cfg = checkup.cfg
     warmup = min(cfg.algorithm.warmup, 2 * cfg.runner.num_steps * cfg.env.num_envs)
-    ensemble = dataclasses.replace(cfg.algorithm.ensemble, first_steps=1)
-    algorithm = dataclasses.replace(cfg.algorithm, warmup=warmup, ensemble=ensemble)
+    algorithm = dataclasses.replace(cfg.algorithm, warmup=warmup)
     here = _own(checkup)
     runner = _make(dataclasses.replace(cfg, algorithm=algorithm), here)
     lines: tuple[str, ...] = ()
@@ -339,14 +302,6 @@ def _ingest(here: AsyncCheckup) -> tuple[ReplayExperience, IngestThread]:
     return experience, IngestThread(pool, limiter, FairLock(), here.learner)
 
 
-def _with_model(checkup: Checkup) -> tuple[AsyncCheckup, WorldModel]:
-    here = _own(checkup)
-    model = _there(here.team).model
-    if model is None:
-        raise StageSkippedError("this run has no model (algorithm.model=none)")
-    return here, model
-
-
 def _own(checkup: Checkup) -> AsyncCheckup:
     assert isinstance(checkup, AsyncCheckup)
     return checkup
@@ -367,7 +322,5 @@ ASYNC_STAGES = (
     Stage("collector", check_one_collector, _TRY),
     Stage("ingest", check_ingest, REPORT),
     Stage("learner", check_learner, _TRY),
-    Stage("model fitted", check_model, REPORT),
-    Stage("model rollout", check_rollouts, REPORT),
     Stage("together", check_together, _TRY),
 )

@@ -121,6 +121,8 @@ def motors(scene: Scene) -> dict[str, Any]:
     return {
         "law": "torque = stiffness * (target - joint_pos) - damping * joint_vel, within +- "
         "torque_limit",
+        "control": "MuJoCo's ctrl in scene.xml takes joint targets [rad]: robot by robot, each in "
+        "the order of its joints",
         "delay_physics_steps": scene.actuator_lag,
         "delay": "the motors follow the targets of a control step delay_physics_steps physics "
         "steps after its start; until then they follow the previous targets, or in the first "

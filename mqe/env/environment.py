@@ -41,12 +41,12 @@ from mqe.vec_env import ALL_WORLDS, Share, TimeStep
 from mqe.world.broken_worlds import BrokenWorldRecorder, Limits
 from mqe.world.randomization import Randomization, RandomizationCfg
 from mqe.world.scene import (
-    DECIMATION,
     STEP_DT,
     Scene,
     pack_layout,
     place_props,
     read_state,
+    take_physics_steps,
     turn_obstacles,
 )
 from mqe.world.state import SceneState
@@ -474,7 +474,7 @@ class MultiAgentEnv:
             if props is not None:
                 place_props(self.sim, self.scene, props)
         if not any(observer.needs_physics_steps for observer in self._observers):
-            self.sim.step(DECIMATION, targets)
+            take_physics_steps(self.sim, self.scene, targets)
             return self.sim.data.failed
         return self._take_physics_steps(targets)
 
@@ -485,7 +485,7 @@ class MultiAgentEnv:
         has_failed = torch.zeros_like(self.sim.data.failed)
         for row in targets:
             before = read_state(self.sim, self.scene)
-            self.sim.step(1, row.unsqueeze(0))
+            take_physics_steps(self.sim, self.scene, row.unsqueeze(0))
             step = PhysicsStep(before, self.sim, self.scene)
             for observer in self._observers:
                 observer.on_physics_step(step)

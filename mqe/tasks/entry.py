@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError, option
+from mqe.config import ConfigError, option, unknown
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Task
 from mqe.tasks.terms import TermRegistry
@@ -35,8 +36,8 @@ class EnvCfg:
     )
     model: str = option(
         "reference",
-        "robots of the makers' present description (physical), or of the reference's URDF",
-        choices=MODELS,
+        "robots of the makers' present description (physical), of the reference's URDF "
+        "(reference), or of the makers' MJCF (the path of a checkout of unitree_mujoco)",
     )
     actuators: str = option(
         "reference", "motors that lag and saturate as the reference's, or ideal", choices=ACTUATORS
@@ -57,7 +58,14 @@ class EnvCfg:
     )
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for team sizes that contradict each other or the number of worlds."""
+        """Raise ConfigError for an unknown model, or team sizes that contradict each other or the
+        number of worlds.
+        """
+        if self.model not in MODELS and not Path(self.model).expanduser().exists():
+            raise ConfigError(
+                f"env.model: {unknown('value', self.model, MODELS)}, and no file or folder has "
+                "this name; name a checkout of unitree_mujoco that exists"
+            )
         sizes = self.team_sizes
         if list(sizes) != sorted(set(sizes)):
             raise ConfigError(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.tasks.terms import EpisodeFeatures, Memory, TaskTerms, Terminated, Worlds
-from mqe.vec_env import EntityBlock, Mirror, MirrorImage, Planar, TeamSpec
+from mqe.vec_env import EntityBlock, Mirror, MirrorImage, TeamSpec
 from mqe.world.layout import Layout, MovedProps
 from mqe.world.state import SceneState
 
@@ -147,7 +147,6 @@ class TaskDefaults:
     state_type = "EP"
     decision_period = 1
     mirror: MirrorImage | None = None
-    planar: Planar | None = None
     obs_sets: tuple[EntityBlock, ...] = ()
     state_sets: tuple[EntityBlock, ...] = ()
     presence: int | None = None
@@ -161,7 +160,6 @@ class TaskDefaults:
             self.state_size,
             self.state_type,
             self.mirror,
-            self.planar,
             obs_sets=self.obs_sets,
             state_sets=self.state_sets,
             presence=self.presence,

@@ -33,6 +33,7 @@ from mqe.world.obstacles import (
 )
 from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
 from mqe.world.robots.build import add_robot, team_color
+from mqe.world.robots.mjcf import add_robot_of_file, set_options
 from mqe.world.robots.robot import LEGS
 from mqe.world.state import VELOCITY, SceneState
 
@@ -64,6 +65,8 @@ SOFT_SOLMIX = 1e6
 ACTUATORS = ("reference", "ideal")
 ACTUATOR_LAG = 1  # physics steps by which motors of "reference" follow their targets late
 
+PLAIN_FRICTION = (1.0, 0.005, 0.0001)  # MuJoCo's own, of a geom of which nothing is said
+
 # Collision bits. After these come one for each robot, since a robot does not collide with itself,
 # and one for each robot's thighs, calves and feet among themselves.
 OBJECT_BIT = 1 << 0
@@ -91,6 +94,7 @@ class Scene:
     # Slots of obstacles; an episode's layout places each, or parks it below the floor.
     obstacles: tuple[ObstacleCfg, ...] = ()
     num_markers: int = 0  # spots on the floor that a task may move, drawn and nothing else
+    substeps: int = 1  # steps of the model in a physics step
 
     @property
     def num_robots(self) -> int:
@@ -163,8 +167,8 @@ def build_scene(
     Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do
     neither. The goal is drawn as a disc of ``success_radius`` [m]. ``robots`` names one kind for
     all robots, or one for each; ``model`` is "physical" or "reference", of robots and of objects'
-    contacts. ``arena`` is the length along x and y [m] between the walls. ``obstacles`` need an
-    object.
+    contacts, or the path of the robots' MJCF, whose options and contact numbers the scene then has.
+    ``arena`` is the length along x and y [m] between the walls. ``obstacles`` need an object.
     """
     is_ideal = actuators == "ideal"
     team = robots_of(robots, num_robots, model)
@@ -173,12 +177,25 @@ def build_scene(
     spec.compiler.degree = False
     _set_options(spec)
     _add_arena(spec, (arena[0] / 2, arena[1] / 2))
+    substeps = 1
+    is_of_file = team[0].mjcf is not None
+    if is_of_file:
+        set_options(spec, team[0])
+        substeps = math.ceil(PHYSICS_DT / spec.option.timestep - 1e-9)
+        spec.option.timestep = PHYSICS_DT / substeps
+        # As the floor of the makers' scene: contacts have the numbers of their feet.
+        floor = spec.geom("floor")
+        floor.priority = 0
+        floor.friction = PLAIN_FRICTION
     for i, robot in enumerate(team):
         own = 1 << (_NUM_FIXED_BITS + i)
         others = ((1 << num_robots) - 1) << _NUM_FIXED_BITS & ~own
         hits = OBJECT_BIT | FLOOR_BIT | others
         limbs = own << MAX_ROBOTS if robot.has_self_collision else 0
-        add_robot(spec, robot, f"robot{i}", team_color(i), own, hits, is_ideal, limbs)
+        if is_of_file:
+            add_robot_of_file(spec, robot, f"robot{i}", team_color(i), own, hits)
+        else:
+            add_robot(spec, robot, f"robot{i}", team_color(i), own, hits, is_ideal, limbs)
         for geom in spec.body(f"robot{i}/trunk").geoms:
             geom.conaffinity |= WALL_BIT
     if obj is not None:
@@ -201,7 +218,7 @@ def build_scene(
         _add_obstacle(spec, f"obstacle{k}", obstacle)
     for k in range(num_markers):
         _add_marker(spec, f"marker{k}", is_first=k == 0)
-    for geom in spec.geoms:
+    for geom in [] if is_of_file else spec.geoms:
         geom.solref[:2] = CONTACT_SOLREF
     for pair in spec.pairs:
         pair.solref[:2] = CONTACT_SOLREF
@@ -220,7 +237,15 @@ def build_scene(
         spec,
         obstacles=tuple(obstacles),
         num_markers=num_markers,
+        substeps=substeps,
     )
+
+
+def take_physics_steps(sim: Simulator, scene: Scene, targets: Tensor) -> None:
+    """Advance every world by a physics step for each row of motor targets (K, N, J)."""
+    if scene.substeps > 1:
+        targets = targets.repeat_interleave(scene.substeps, dim=0)
+    sim.step(len(targets), targets)
 
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:
@@ -387,12 +412,6 @@ def floor_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
     geom = torch.as_tensor(scene.model.geom_friction).repeat(len(friction), 1, 1)
     geom[:, scene.model.geom("floor").id, 0] = friction
     return {"geom_friction": geom}
-
-
-def sliding_force(obj: ObjectCfg) -> float:
-    """Return the push [N] at which an object slides on the floor, at its mean friction."""
-    friction = object_floor_friction(0.5 * sum(obj.friction))
-    return friction * obj.mass * GRAVITY
 
 
 def _set_options(spec: mujoco.MjSpec) -> None:

@@ -111,3 +111,17 @@ def test_a_state_under_present_keys_is_left_alone(capsys) -> None:
     state = {"memory": {"collapse": 1}, "terms": {}}
     assert with_present_keys(state, {"collapse": "memory/collapse"}) == state
     assert capsys.readouterr().err == ""
+
+
+def test_a_removed_setting_is_left_out_with_a_line_where_it_had_an_effect(capsys) -> None:
+    section = {"name": "hasac", "model": "none", "ensemble": {"members": 5}, "n_step": 3}
+    assert with_present_names({"algorithm": section}) == {
+        "algorithm": {"name": "hasac", "n_step": 3}
+    }
+    assert capsys.readouterr().err == ""
+    for _ in range(2):
+        cfg, _ = config.resolve({"algorithm": section | {"model": "ensemble"}}, {})
+    assert cfg.algorithm.n_step == 3
+    assert capsys.readouterr().err.count("algorithm.model=ensemble is no more") == 1
+    with pytest.raises(ConfigError, match=r"algorithm.ensemble"):
+        config.resolve({"algorithm": {"name": "hasac", "ensemble": {"members": 5}}}, {})

@@ -13,8 +13,9 @@ from harl_mapush.runs import checkpoint
 from mapush import listing
 from mqe.config import ConfigError
 from mqe.registry import make_env
+from mqe.world.objects import ObjectCfg, object_floor_friction
 from mqe.world.randomization import bounds
-from mqe.world.scene import sliding_force
+from mqe.world.scene import GRAVITY
 from tests.support.paths import ROOT
 
 
@@ -27,6 +28,11 @@ def test_a_suite_is_a_layer_of_settings(name: str) -> None:
     if "name" not in suite["task"]:
         assert cfg.env.model == "physical"
     assert config.suites()[name][0].islower()
+
+
+def sliding_force(obj: ObjectCfg) -> float:
+    """Return the push [N] at which an object slides on the floor, at its mean friction."""
+    return object_floor_friction(0.5 * sum(obj.friction)) * obj.mass * GRAVITY
 
 
 @pytest.mark.parametrize(

@@ -38,3 +38,37 @@ def test_a_machine_that_does_not_tell_is_one_line(monkeypatch, capsys) -> None:
     monkeypatch.setattr(memory_plan, "device_memory", lambda device: (None, None))
     assert cli.main(["capacity", "--device", "cpu"]) == 2
     assert "does not tell its free memory" in capsys.readouterr().err
+
+
+def test_a_replay_buffer_takes_the_same_for_any_number_of_worlds(monkeypatch, capsys) -> None:
+    """As many worlds fit, whatever the number in the settings; and as many transitions."""
+    free = (round(2.0 * GIB), 64 * GIB)
+    monkeypatch.setattr(memory_plan, "device_memory", lambda device: free)
+    line = ["capacity", "--preset", "laptop_hasac", "--device", "cpu"]
+    found = set()
+    for num_envs in (64, 4096):
+        assert cli.main([*line, "--num_envs", str(num_envs)]) == 0
+        found |= set(re.findall(r"Up to env.num_envs=(\d+) fit", capsys.readouterr().out))
+    assert len(found) == 1
+
+    def plan(buffer_size: int) -> memory_plan.MemoryPlan:
+        over = {"algorithm": {"buffer_size": buffer_size}, "sim": {"device": "cpu"}}
+        cfg, _ = config.resolve(config.load_preset("laptop_hasac"), over)
+        return plan_memory(cfg, "mujoco", torch.device("cpu"))
+
+    with pytest.raises(ConfigError, match=r"lower algorithm.buffer_size to \d+$") as error:
+        check_memory(plan(50_000_000))
+    fitting = int(str(error.value).rpartition(" ")[2])
+    check_memory(plan(fitting))
+    with pytest.raises(ConfigError):
+        check_memory(plan(2 * fitting))
+
+
+def test_settings_that_fit_pass_where_the_largest_number_is_rounded_below_them(
+    monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(memory_plan, "device_memory", lambda device: (20 * GIB, 64 * GIB))
+    line = ["capacity", "--preset", "laptop", "--device", "cpu", "--num_envs"]
+    assert cli.main([*line, "64"]) == 0
+    (most,) = map(int, re.findall(r"num_envs=(\d+) fit", capsys.readouterr().out))
+    assert cli.main([*line, str(most + 1)]) == 0

@@ -268,7 +268,6 @@ def test_presets_are_listed_with_the_first_sentence_about_them(capsys) -> None:
     assert (
         lines["laptop"] == "The box, two robots, HAPPO on two CPU cores, 8 M env steps, 20 minutes"
     )
-    assert lines["laptop_hasac_model"] == "As laptop_hasac, with a learned model of the worlds"
     assert lines["rtx2070"] == "As h100, for a card of 8 GB; the memory plan is 1.8 GiB"
 
 
@@ -321,7 +320,7 @@ def test_fish_completes_commands_flags_settings_and_names(capsys, tmp_path) -> N
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
 
     assert complete("mapush pl") == ["play", "plot"]
-    laptops = ["laptop", "laptop_hasac", "laptop_hasac_model", "laptop_navigate"]
+    laptops = ["laptop", "laptop_hasac", "laptop_navigate"]
     assert complete("mapush train --preset lap") == laptops
     assert complete("mapush train --set algorithm.clip") == ["algorithm.clip_param="]
 
@@ -335,7 +334,6 @@ def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
     assert complete(script, "mapush", "train", "--preset", "lap") == [
         "laptop",
         "laptop_hasac",
-        "laptop_hasac_model",
         "laptop_navigate",
     ]
     assert complete(script, "mapush", "train", "--set", "algorithm.clip") == [
@@ -389,8 +387,8 @@ def test_settings_without_a_word_are_groups_that_hold_every_setting_once(capsys)
     words = [line.split() for line in groups.splitlines()]
     counts = {group: int(count) for group, count, *_ in words}
     assert list(counts) == list(listing.SETTING_GROUPS)
-    assert counts["sim."] == 6
-    assert len(words) == 10
+    assert counts["sim."] == 7
+    assert len(words) == 9
 
     assert cli.main(["settings", "--all"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -48,6 +48,10 @@ class Faulty:
             sys.stdout.write("{'ok': 'a line on stdout'}\n" * 4000)
             sys.stdout.flush()
             os.write(1, b"MPSH" * 50000)  # straight to the descriptor, as compiled code does
+        if kind == "overflow":
+            for part in (b"PhysX: Contact buffer over", b"flow detected, please increase it\n"):
+                os.write(2, part)
+                time.sleep(0.05)
         if kind == "sleep":
             time.sleep(self._scene["seconds"])
 
@@ -57,6 +61,7 @@ class Faulty:
 
     def step(self, num_steps, num_rows):
         self._views["qpos"] += 1.0
+        self._views["failed"][:] = False
         if num_rows:
             self._views["ctrl"][:] = self._views["targets"][num_rows - 1]
         self._num_steps += 1

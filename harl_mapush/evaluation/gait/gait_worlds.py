@@ -22,11 +22,11 @@ from mqe.world.layout import Layout
 from mqe.world.objects import ObjectCfg
 from mqe.world.robots import DEFAULT_ROBOT, Robots
 from mqe.world.scene import (
-    DECIMATION,
     STEP_DT,
     build_scene,
     pack_layout,
     read_state,
+    take_physics_steps,
     with_block,
 )
 from mqe.world.state import SceneState
@@ -128,12 +128,12 @@ class GaitWorlds:
         self.targets = self._controller.targets(self.state).flatten(1)
         rows = self._delay.send(self.targets, self._latency)
         if watch is None:
-            self.sim.step(DECIMATION, rows)
+            take_physics_steps(self.sim, self.scene, rows)
             self._look()
         else:
             for row in rows:
                 watch(PhysicsStep(self.state, row))
-                self.sim.step(1, row.unsqueeze(0))
+                take_physics_steps(self.sim, self.scene, row.unsqueeze(0))
                 self._look()
         self._steps += 1
         self._timers.update(self.state)

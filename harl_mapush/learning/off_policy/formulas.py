@@ -23,7 +23,6 @@ class OffPolicyFormulas:
 
     takes_first_reward = False  # whether a single view learns from agent 0's own reward
     has_atoms = True  # whether values may be categorical
-    has_model = True  # whether a learned model of the worlds may be used
     has_mirror = True  # whether transitions may be mirrored
 
     def __init__(self, ranks: Ranks = ALONE) -> None:

@@ -22,7 +22,6 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
 
     takes_first_reward = True
     has_atoms = False
-    has_model = False
     has_mirror = False
 
     def last_activation(self, network: NetworkCfg) -> str:

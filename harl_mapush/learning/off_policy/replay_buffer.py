@@ -55,11 +55,6 @@ class Batch(NamedTuple):
     next_state: Tensor  # (B, G, S)
 
 
-def joined(first: Batch, second: Batch) -> Batch:
-    """Return one batch with the transitions of both batches."""
-    return Batch(*(torch.cat(parts) for parts in zip(first, second, strict=True)))
-
-
 def half_mirrored(batch: Batch, image: MirrorImage | None) -> Batch:
     """Replace every other transition of a batch in place by its mirror image; return the batch.
 
@@ -207,33 +202,25 @@ class RingReplay:
 
     def sample(self, batch_size: int) -> Batch:
         """Draw valid transitions uniformly, with replacement."""
-        return self.look_up(self.draw(batch_size, self.generator))
-
-    def draw(self, batch_size: int, generator: torch.Generator) -> Tensor:
-        """Draw the rows (B,) of valid transitions, among R N of every ring."""
         uniform = self._ranks.draw(
             torch.rand,
             (batch_size,),
             dtype=torch.float64,
-            generator=generator,
+            generator=self.generator,
             device=self.flags.device,
         )
         number = (uniform * self.num_valid_up_to[-1]).long()
         row = torch.searchsorted(self.num_valid_up_to, number, right=True)
         row = row.clamp(max=len(self.num_valid) - 1)
         place = number - (self.num_valid_up_to[row] - self.num_valid[row])
-        return row * self.shape.num_envs + self.order[row, place]
+        return self.look_up(row * self.shape.num_envs + self.order[row, place])
 
-    def is_valid(self, index: Tensor) -> Tensor:
-        """Return (B,) bool: whether the simulation worked in the transitions ``index`` (B,)."""
-        return self.flags.view(-1)[index] & _VALID != 0
-
-    def look_up(self, index: Tensor, num_steps: int | None = None) -> Batch:
+    def look_up(self, index: Tensor) -> Batch:
         """Return the transitions that begin at rows ``index`` (B,), among R N of every ring.
 
-        Rewards are summed over ``num_steps`` decisions (None: the replay buffer's own number). The
-        sum stops earlier at the end of an episode, at the newest decision, and before a broken one.
-        The value of the state after the sum replaces the remaining rewards.
+        Rewards are summed over ``num_steps`` decisions. The sum stops earlier at the end of an
+        episode, at the newest decision, and before a broken one. The value of the state after the
+        sum replaces the remaining rewards.
         """
         shape = self.shape
         flags = self.flags.view(-1)
@@ -247,7 +234,7 @@ class RingReplay:
         ring = index // shape.ring_size
         first = ring * shape.ring_size
         newest = self.newest[ring]
-        for _ in range((num_steps or self.num_steps) - 1):
+        for _ in range(self.num_steps - 1):
             after = first + (last - first + shape.num_envs) % shape.ring_size
             continues = continues & (flags[last] & _DONE == 0) & (last // shape.num_envs != newest)
             continues = continues & (flags[after] & _VALID != 0)

@@ -39,6 +39,8 @@ ISAACGYM = EngineSpec(
         ("out of memory", "the GPU's memory is full: lower env.num_envs, or end what else uses it"),
         ("libpython3", "its folder of libraries is missing from LD_LIBRARY_PATH"),
     ),
+    overflows=("buffer overflow detected", "will miss interactions"),
+    buffer="sim.contact_pairs",
 )
 
 # Pairs of shapes that PhysX keeps on the GPU. The reference takes 5 * 2^23, which fills an 8 GB
@@ -67,9 +69,13 @@ def mujoco_scene(model: mujoco.MjModel) -> dict[str, Any]:
     }
 
 
-def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> dict[str, Any]:
+def isaac_scene(
+    model: mujoco.MjModel, num_envs: int, device: torch.device, pairs: int | None = None
+) -> dict[str, Any]:
     """Return what Isaac Gym's worker builds its worlds from: descriptions, names in our order,
     motors, materials.
+
+    ``pairs`` is the room for pairs of shapes; None: as ``contact_pairs`` says.
     """
     names = neutral_model.trees(model)
     robots = [name for name in names if name.startswith("robot")]
@@ -114,7 +120,7 @@ def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> d
         "trees": names,
         "timestep": float(model.opt.timestep),
         "gravity": model.opt.gravity.tolist(),
-        "contact_pairs": contact_pairs(num_envs, len(robots)),
+        "contact_pairs": pairs or contact_pairs(num_envs, len(robots)),
         "device": str(device),
     }
 
@@ -126,6 +132,7 @@ def make_process(
     device: torch.device,
     python: str | None,
     timeouts: tuple[float, float],
+    pairs: int | None = None,
 ) -> ProcessSimulator:
     """Start ``num_envs`` worlds of ``model`` in a process; raise SimulatorError where that fails.
 
@@ -137,7 +144,7 @@ def make_process(
             "--set env.model=reference, or --sim mujoco"
         )
     if name == ISAACGYM.name:
-        scene = isaac_scene(model, num_envs, device)
+        scene = isaac_scene(model, num_envs, device, pairs)
         return ProcessSimulator(ISAACGYM, python, scene, model, num_envs, device, timeouts)
     return ProcessSimulator(
         MUJOCO_WORKER, python, mujoco_scene(model), model, num_envs, device, timeouts

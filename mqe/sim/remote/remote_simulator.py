@@ -58,6 +58,9 @@ class EngineSpec(NamedTuple):
     remembers: bool
     # Words in the last output of a worker, and what a user can do about their cause.
     hints: tuple[tuple[str, str], ...] = ()
+    # Words of its output when its buffers were too small and contacts were lost.
+    overflows: tuple[str, ...] = ()
+    buffer: str = ""  # the setting that has the size of these buffers
 
 
 class ProcessSimulator:
@@ -66,8 +69,6 @@ class ProcessSimulator:
 
     The engine is made at once, and its worlds at the first step, when all fields are known.
     """
-
-    features = SimulatorFeatures()
 
     def __init__(
         self,
@@ -94,6 +95,8 @@ class ProcessSimulator:
         self._timeout = self._start_timeout
         self._error: SimulatorError | None = None
         self._tail = b""
+        self._has_overflowed = threading.Event()  # since the last step
+        self._lost_contacts = False  # since the last ``grow_buffers``
         sizes = Sizes(
             num_envs,
             model.nq,
@@ -142,6 +145,11 @@ class ProcessSimulator:
             self.close()
             raise
 
+    @property
+    def features(self) -> SimulatorFeatures:
+        """Lost contacts, which are told where buffers could grow."""
+        return SimulatorFeatures(grow_buffers=self.grow_buffers)
+
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by ``decimation`` physics steps, a row of ``ctrl`` each; wait for
         the worker.
@@ -162,6 +170,11 @@ class ProcessSimulator:
             self._ask({"do": "step", "steps": count, "rows": rows})
             self._is_started = True
             done += count
+        if self._has_overflowed.is_set():
+            # The engine does not tell in which worlds.
+            self._has_overflowed.clear()
+            self._lost_contacts = True
+            self._arrays["failed"][:] = True
         if self._is_copied:
             for name in (*_STATE, "sensordata", "failed"):
                 self._tensors[name].copy_(self._shared[name])
@@ -182,6 +195,16 @@ class ProcessSimulator:
         array = np.ascontiguousarray(values.cpu().numpy())
         message = {"do": "set_field", "name": name, "dtype": array.dtype.str, "shape": array.shape}
         self._ask(message, array.tobytes())
+
+    def grow_buffers(self) -> str | None:
+        """Return a message if contacts were lost; the engine's buffers cannot grow in a run."""
+        if not self._lost_contacts:
+            return None
+        self._lost_contacts = False
+        return (
+            f"sim.name={self._spec.name} lost contacts, and all worlds were reset: its buffers are "
+            f"too small; start again with a larger {self._spec.buffer}"
+        )
 
     def state_dict(self) -> dict[str, Tensor]:
         """The tensors in shared memory by name."""
@@ -256,6 +279,10 @@ class ProcessSimulator:
                 return
             if not text:
                 return
+            for words in map(str.encode, self._spec.overflows):
+                # A part of the words may have come before.
+                if words in self._tail[-(len(words) - 1) :] + text:
+                    self._has_overflowed.set()
             self._tail = (self._tail + text)[-_TAIL:]
             _LOG.debug("%s: %s", self._spec.name, text.decode(errors="replace").rstrip())
 

@@ -27,7 +27,6 @@ from mqe.tasks.push.features import (
 from mqe.tasks.push.layouts import SPAWNS, PushLayouts
 from mqe.tasks.push.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASURES, METRICS
 from mqe.tasks.push.observations import OBSERVATIONS, OBSERVED, OBSERVED_BY_CRITIC, STATE
-from mqe.tasks.push.planar import PlanarPush
 from mqe.tasks.push.rewards import PRESETS, REWARDS, preset_weights
 from mqe.tasks.push.terminations import (
     DEFAULT_TERMINATIONS,
@@ -38,7 +37,7 @@ from mqe.tasks.push.terminations import (
 from mqe.tasks.task import Outcome, TaskFeatures, TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
 from mqe.tasks.terms import Memory, TaskTerms, Terminated, TermRegistry, Worlds
-from mqe.vec_env import Mirror, MirrorImage, Planar
+from mqe.vec_env import Mirror, MirrorImage
 from mqe.world.collapse import CollapseTimers
 from mqe.world.layout import Layout
 from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
@@ -341,14 +340,6 @@ class PushTask(TermTask):
             self._observes = self._roster.observes.clone()  # in the episodes that begin next
 
         super().__init__(self._make_terms(worlds), worlds, memory, observed)
-        is_planar = cfg.observation == "sincos" and cfg.state_type == "EP" and not cfg.more_state
-        judges_poses = cfg.success_heading is not None or self._rest is not None
-        # A learned model judges states of the plane that no control step came before.
-        judges = (self.terms.rewards, self.terms.terminations)
-        has_memory = any(terms.memories for terms in judges)
-        self.planar: Planar | None = None
-        if is_planar and not judges_poses and not has_memory:
-            self.planar = PlanarPush(self, robots)
         action = Mirror.of(range(3), _ACTION_SIGNS, torch.device(device))
         self.mirror: MirrorImage | None = self.mirror_image(action)
 

@@ -8,6 +8,7 @@ from mqe.config import ConfigError
 from mqe.extensions import Registry
 from mqe.world.robots.go1 import GO1
 from mqe.world.robots.go2 import GO2
+from mqe.world.robots.mjcf import robot_of_file
 from mqe.world.robots.robot import NUM_JOINTS, RobotCfg
 from mqe.world.robots.tensors import Robots
 
@@ -34,8 +35,9 @@ def robots_of(
 ) -> tuple[RobotCfg, ...]:
     """Return the robots of a team of ``num_agents``, of one kind or one name each.
 
-    ``model`` chooses between the maker's present description ("physical") and the URDF of the
-    reference. Raises ConfigError for an unknown name or a wrong number.
+    ``model`` chooses between the maker's present description ("physical"), the URDF of the
+    reference ("reference") and an MJCF of the maker (its path). Raises ConfigError for an unknown
+    name or a wrong number.
     """
     each = (names,) * num_agents if isinstance(names, str) else tuple(names)
     if not each:
@@ -54,7 +56,11 @@ def robots_of(
 
 
 def robot_model(robot: RobotCfg, model: str) -> RobotCfg:
-    """Return ``robot`` of ``model``; a robot without a physical model is the same in both."""
+    """Return ``robot`` of ``model``, a name of ``MODELS`` or the path of an MJCF; a robot without
+    a physical model is the same in both of ``MODELS``.
+    """
+    if model not in MODELS:
+        return robot_of_file(robot, model)
     if model == "physical" and robot.physical is not None:
         return robot.physical
     return robot

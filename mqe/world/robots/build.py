@@ -120,7 +120,7 @@ def add_robot(
                 name=target, target=target, trntype=mujoco.mjtTrn.mjTRN_JOINT
             )
             if motor is None:
-                _make_servo(actuator, robot, limit)
+                make_servo(actuator, robot, (-limit, limit))
             else:
                 _make_dc_motor(actuator, robot, motor)
 
@@ -136,14 +136,14 @@ def _add_motor_inertia(joint: mujoco.MjsJoint, motor: Motor) -> None:
     joint.damping = (motor.damping, 0.0, 0.0)  # MuJoCo: a polynomial of the speed
 
 
-def _make_servo(actuator: mujoco.MjsActuator, robot: RobotCfg, limit: float) -> None:
-    """Make a spring and a damper about the target, with a torque limit [N m]."""
+def make_servo(actuator: mujoco.MjsActuator, robot: RobotCfg, limits: tuple[float, float]) -> None:
+    """Make a spring and a damper about the target, with torques within ``limits`` [N m]."""
     actuator.gaintype = mujoco.mjtGain.mjGAIN_FIXED
     actuator.biastype = mujoco.mjtBias.mjBIAS_AFFINE
     actuator.gainprm = [robot.stiffness] + [0.0] * 9
     actuator.biasprm = [0.0, -robot.stiffness, -robot.damping] + [0.0] * 7
     actuator.forcelimited = mujoco.mjtLimited.mjLIMITED_TRUE
-    actuator.forcerange = (-limit, limit)
+    actuator.forcerange = limits
 
 
 def _make_dc_motor(actuator: mujoco.MjsActuator, robot: RobotCfg, motor: Motor) -> None:

@@ -147,6 +147,8 @@ class RobotCfg:
     has_self_collision: bool = False  # thighs, calves and feet of different legs collide
     # The robot of env.model=physical; None: this one serves as both.
     physical: RobotCfg | None = None
+    # The file that its bodies, joints and motors are taken from; None: the data above.
+    mjcf: str | None = None
 
     def __post_init__(self) -> None:
         for shape in (

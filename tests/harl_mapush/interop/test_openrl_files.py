@@ -184,7 +184,6 @@ class _Env:
     num_agents = 2
     device = torch.device("cpu")
     mirror = None
-    planar = None
 
 
 def test_importing_a_run_takes_all_its_policies(tmp_path, capsys) -> None:

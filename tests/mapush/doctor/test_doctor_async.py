@@ -21,8 +21,6 @@ def test_a_run_with_collectors_is_checked_from_each_part_to_all():
         "collector",
         "ingest",
         "learner",
-        "model fitted",
-        "model rollout",
         "together",
     ]
 

@@ -176,59 +176,20 @@ def test_a_recurrent_team_carries_its_memory(gait, tmp_path) -> None:
     assert np.abs(first - second).max() > 0.0
 
 
-def test_a_gait_leaves_alone(gait, tmp_path, capsys) -> None:
-    assert cli.main(["export", str(gait), str(tmp_path / "gait")]) == 0
+def test_a_gait_leaves_alone_and_walks_in_the_example(tmp_path, monkeypatch) -> None:
+    assert cli.main(["export", "pretrained:go2_velocity", str(tmp_path / "gait")]) == 0
     assert {path.name for path in (tmp_path / "gait").iterdir()} == {
         "gait.onnx",
         "contract.json",
         "scene.xml",
     }
-    assert "largest differences from torch: gait.onnx" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "argv, words",
-    [
-        ((".",), "exists; name another folder"),
-        (("{new}", "--set", "env.num_envs=3"), "env.num_envs: an export has no such setting"),
-        (("{new}", "--seeds", "3"), "did you mean --seed?"),
-    ],
-)
-def test_bad_input_is_one_line(run, tmp_path, capsys, argv, words) -> None:
-    assert (
-        cli.main(["export", str(run), *(word.format(new=tmp_path / "new") for word in argv)]) == 2
-    )
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert words in error
-    assert not (tmp_path / "new").exists()
-
-
-def test_without_the_extra_a_line_names_it(run, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    assert cli.main(["export", str(run), str(tmp_path / "new")]) == 2
-    assert "pip install 'mapush[export]'" in capsys.readouterr().err
-
-
-def test_a_network_that_differs_is_not_exported(gait, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(command, "TOLERANCE", 0.0)
-    assert cli.main(["export", str(gait), str(tmp_path / "new")]) == 2
-    assert "from torch" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        ((), "name one folder to make"),
-        (("{dir}/a", "--out", "{dir}/b"), "name one folder to make"),
-        (("--out", "{dir}"), "exists; name another folder"),
-        (("--out", "{dir}/file/new"), "file is no folder that you may write to"),
-    ],
-)
-def test_the_folder_is_checked_before_the_checkpoint(argv, said, tmp_path, capsys) -> None:
-    (tmp_path / "file").touch()
-    words = [word.format(dir=tmp_path) for word in argv]
-    assert cli.main(["export", "pretrained:no_such_team", *words]) == 2
-    assert said in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    commands = ((0.5, 0.0, 0.0), (0.0, 0.3, 0.4))
+    monkeypatch.setattr(exported_team, "COMMANDS", commands)
+    monkeypatch.setattr(exported_team, "HOLD_TIME", 2.0)
+    contract = json.loads((tmp_path / "gait" / "contract.json").read_text())
+    world = exported_team.World(tmp_path / "gait", contract)
+    joints = [f"robot0/{joint}" for joint in contract["robots"][0]["joints"]]
+    assert [world.model.actuator(k).name for k in range(world.model.nu)] == joints
+    gait = exported_team.Network(tmp_path / "gait" / "gait.onnx")
+    found = exported_team.follow_commands(world, gait)
+    np.testing.assert_allclose(found, commands, atol=0.06)

@@ -227,6 +227,9 @@ def test_the_gpus_contact_pairs_follow_from_the_worlds() -> None:
     assert engines.contact_pairs(500, 2) == engines.LEAST_PAIRS
     assert engines.contact_pairs(8192, 3) == 1 << 22
     assert engines.contact_pairs(10**6, 4) == engines.MOST_PAIRS
+    cpu = torch.device("cpu")
+    assert engines.isaac_scene(MODEL, N, cpu)["contact_pairs"] == engines.LEAST_PAIRS
+    assert engines.isaac_scene(MODEL, N, cpu, 4096)["contact_pairs"] == 4096
 
 
 def test_a_turning_body_turns_alike_in_both_frames() -> None:

@@ -34,6 +34,8 @@ FAULTY = EngineSpec(
     "float64",
     True,
     (("fail to allocate memory", "lower env.num_envs"),),
+    ("buffer overflow detected",),
+    "sim.contact_pairs",
 )
 CPU = torch.device("cpu")
 OTHERS = [f"python3.{minor}" for minor in range(8, 15) if minor != sys.version_info.minor]
@@ -74,6 +76,23 @@ def pushing(sim) -> None:
         torch.ones(n, dtype=torch.bool), qpos, qvel, torch.zeros(n, 1, 3, dtype=torch.float64)
     )
     sim.data.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS)
+
+
+def test_lost_contacts_break_all_worlds_of_a_step() -> None:
+    sim = faulty(step="overflow")
+    assert sim.grow_buffers() is None
+    until = time.monotonic() + 5.0
+    while not sim.data.failed.any():  # its words may come after its answer
+        sim.step(1)
+        assert time.monotonic() < until
+    assert sim.data.failed.all()
+    sim.step(1)
+    assert not sim.data.failed.any()
+    message = sim.grow_buffers()
+    assert message is not None
+    assert "larger sim.contact_pairs" in message
+    assert sim.grow_buffers() is None
+    sim.close()
 
 
 @pytest.mark.parametrize("has_rows", [False, True])

@@ -1,0 +1,144 @@
+"""Robots of a vendor's own MJCF, with the names of Unitree's simulator unitree_mujoco.
+
+Bodies, joints, collision shapes, contact numbers, torque limits and options of the physics are the
+file's. Its motors take torques, which the vendor's bridge computes as tau + kp (q* - q) +
+kd (dq* - dq) from a message. Here the actuators compute them, with tau = 0 and dq* = 0: their
+control is q*, and they are in the order of the joints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import mujoco
+import numpy as np
+
+from mqe.config import ConfigError
+from mqe.world.robots.build import make_servo
+from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
+
+FOLDER = "unitree_robots"  # of a checkout of unitree_mujoco; holds NAME/NAME.xml
+_TOLERANCE = 1e-3  # [m] by which the legs may differ from the robot's
+_OPTIONS = (
+    "timestep",
+    "integrator",
+    "cone",
+    "impratio",
+    "solver",
+    "iterations",
+    "tolerance",
+    "ls_iterations",
+    "ls_tolerance",
+)
+
+
+def robot_of_file(robot: RobotCfg, path: str) -> RobotCfg:
+    """Return ``robot`` with the bodies of an MJCF; ``path`` is the file or a checkout that has it.
+
+    Stance, stiffness, damping and gait stay. Raises ConfigError if the file has another robot.
+    """
+    file = Path(path).expanduser().absolute()
+    if file.is_dir():
+        folder = file / FOLDER
+        file = folder / robot.name / f"{robot.name}.xml"
+        if not file.is_file():
+            known = [one.name for one in folder.glob("*") if (one / f"{one.name}.xml").is_file()]
+            raise ConfigError(
+                f"env.model={path}: there is no {FOLDER}/{robot.name}/{robot.name}.xml; name a "
+                "checkout of unitree_mujoco, and with env.robots one of its robots (here: "
+                f"{', '.join(sorted(known)) or 'none'})"
+            )
+    _check(_read(file), robot, file)
+    return replace(robot, mjcf=str(file), motors=None, physical=None)
+
+
+def set_options(spec: mujoco.MjSpec, robot: RobotCfg) -> None:
+    """Take the options of the physics from the robot's file."""
+    assert robot.mjcf is not None
+    theirs = _read(Path(robot.mjcf)).option
+    for name in _OPTIONS:
+        setattr(spec.option, name, getattr(theirs, name))
+
+
+def add_robot_of_file(
+    spec: mujoco.MjSpec,
+    robot: RobotCfg,
+    name: str,
+    color: tuple[float, float, float, float],
+    collision: int,
+    hits: int,
+) -> None:
+    """Add a robot under the world with the names that ``add_robot`` gives.
+
+    ``collision`` and ``hits`` are its geoms' contype and conaffinity. It collides with itself, as
+    in the vendor's scene.
+    """
+    assert robot.mjcf is not None
+    theirs = _read(Path(robot.mjcf))
+    limits = {motor.target: motor.ctrlrange.copy() for motor in theirs.actuators}
+    for part in (*theirs.actuators, *theirs.sensors, *theirs.keys):
+        theirs.delete(part)
+    for geom in theirs.geoms:
+        if geom.contype == 0 and geom.conaffinity == 0:  # drawn only
+            theirs.delete(geom)
+        else:
+            geom.contype = collision
+            geom.conaffinity = hits | collision
+            geom.rgba = color
+    for mesh in theirs.meshes:
+        theirs.delete(mesh)
+    trunk = theirs.body(f"{LEGS[0]}_hip").parent
+    trunk.name = "trunk"
+    trunk.pos = (0.0, 0.0, robot.standing_height)
+    trunk.joints[0].name = "root"
+    for leg in LEGS:
+        theirs.geom(leg).name = f"{leg}_foot"
+    for joint in _joints():
+        theirs.joint(f"{joint}_joint").name = joint
+    spec.worldbody.add_frame().attach_body(trunk, f"{name}/", "")
+    for joint in _joints():
+        actuator = spec.add_actuator(
+            name=f"{name}/{joint}", target=f"{name}/{joint}", trntype=mujoco.mjtTrn.mjTRN_JOINT
+        )
+        make_servo(actuator, robot, limits[f"{joint}_joint"])
+
+
+def _joints() -> list[str]:
+    return [f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS]
+
+
+def _read(file: Path) -> mujoco.MjSpec:
+    try:
+        return mujoco.MjSpec.from_file(str(file))
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"env.model={file}: not an MJCF that MuJoCo reads ({reason})") from None
+
+
+def _check(theirs: mujoco.MjSpec, robot: RobotCfg, file: Path) -> None:
+    """Raise ConfigError unless a file has the bodies, joints, feet and motors of ``robot``."""
+
+    def refuse(what: str) -> ConfigError:
+        return ConfigError(
+            f"env.model={file}: {what}, so that this is no {robot.name} as in unitree_mujoco; name "
+            "its own file, or another env.robots"
+        )
+
+    for leg, cfg in zip(LEGS, robot.legs, strict=True):
+        places = ((*cfg.hip_pos, 0.0), (0.0, cfg.side, 0.0), (0.0, 0.0, -robot.link_length))
+        for joint, place in zip(LEG_JOINTS, places, strict=True):
+            body = theirs.body(f"{leg}_{joint}")
+            if body is None:
+                raise refuse(f"it has no body {leg}_{joint}")
+            if np.abs(body.pos - place).max() > _TOLERANCE:
+                raise refuse(f"body {leg}_{joint} is at {body.pos.tolist()} m, not at {place}")
+            if theirs.joint(f"{leg}_{joint}_joint") is None:
+                raise refuse(f"it has no joint {leg}_{joint}_joint")
+        if theirs.geom(leg) is None:
+            raise refuse(f"it has no geom {leg}, the foot")
+    limits = {motor.target: motor.ctrlrange for motor in theirs.actuators}
+    for joint in _joints():
+        low, high = limits.get(f"{joint}_joint", (0.0, 0.0))
+        if not low < high:
+            raise refuse(f"joint {joint}_joint has no motor with a ctrlrange")

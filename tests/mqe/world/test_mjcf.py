@@ -1,0 +1,148 @@
+"""Robots of a vendor's MJCF: the same physics as in the vendor's own scene, under our names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from mqe.config import ConfigError
+from mqe.registry import EnvCfg
+from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.viewer.looks import shown_model
+from mqe.world.objects import OBJECTS, robot_object_friction
+from mqe.world.robots import ROBOTS, robot_model
+from mqe.world.robots.robot import LEG_JOINTS, LEGS, NUM_JOINTS
+from mqe.world.scene import PHYSICS_DT, build_scene, take_physics_steps
+from tests.support.vendor_mjcf import (
+    FOOT_FRICTION,
+    MESSAGE_LEGS,
+    TORQUE_LIMITS,
+    vendor_xml,
+    write_checkout,
+)
+
+JOINTS = [f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS]
+MESSAGES = [f"{leg}_{joint}" for leg in MESSAGE_LEGS for joint in LEG_JOINTS]
+
+FLOOR = '<geom type="plane" size="0 0 0.05" friction="1" condim="3" margin="0"/>'
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    return write_checkout(tmp_path_factory.mktemp("vendor"))
+
+
+def _vendors_walk(qpos: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the states after each row of targets [rad], in the order of messages, in the vendor's
+    own scene: its bridge reads the sensors and writes torques.
+    """
+    spec = mujoco.MjSpec.from_string(vendor_xml(worldbody=FLOOR))
+    for geom in spec.geoms:
+        if geom.type == mujoco.mjtGeom.mjGEOM_MESH:
+            spec.delete(geom)
+    for mesh in spec.meshes:
+        spec.delete(mesh)
+    model = spec.compile()
+    data = mujoco.MjData(model)
+    data.qpos[:] = qpos
+    robot = ROBOTS["go2"]
+    states = []
+    for row in targets:
+        for _ in range(round(PHYSICS_DT / model.opt.timestep)):
+            mujoco.mj_step1(model, data)
+            q, dq = data.sensordata[:NUM_JOINTS], data.sensordata[NUM_JOINTS : 2 * NUM_JOINTS]
+            data.ctrl[:] = robot.stiffness * (row - q) - robot.damping * dq
+            mujoco.mj_step2(model, data)
+        states.append(np.concatenate((data.qpos, data.qvel)))
+    return np.array(states)
+
+
+def test_motors_and_feet_act_as_in_the_vendors_own_scene(checkout: Path) -> None:
+    """Sixty physics steps from a fall to the floor, with targets that saturate motors."""
+    scene = build_scene(1, None, robots="go2", model=str(checkout))
+    assert (scene.substeps, scene.model.opt.timestep) == (2, 0.0025)
+    sim = MujocoBatchSimulator(scene.model, 1, 1)
+    qpos = np.concatenate(([0.0, 0.0, 0.31, 1.0, 0.0, 0.0, 0.0], ROBOTS["go2"].joint_pos))
+    sim.data.qpos[0] = torch.as_tensor(qpos)
+    generator = np.random.default_rng(0)
+    targets = np.array(ROBOTS["go2"].joint_pos) + generator.uniform(-1.2, 1.2, (60, NUM_JOINTS))
+    order = [JOINTS.index(name) for name in MESSAGES]
+    wanted = _vendors_walk(qpos, targets[:, order])
+    limits = np.array([TORQUE_LIMITS[joint] for joint in LEG_JOINTS] * len(LEGS))
+    is_saturated = False
+    for row, state in zip(targets, wanted, strict=True):
+        take_physics_steps(sim, scene, torch.as_tensor(row).view(1, 1, -1))
+        found = torch.cat((sim.data.qpos[0], sim.data.qvel[0])).numpy()
+        np.testing.assert_allclose(found, state, atol=1e-7)
+        is_saturated |= bool((np.abs(sim.features.actuator_force()[0].numpy()) == limits).any())
+    assert is_saturated
+
+
+def test_contacts_have_the_numbers_of_the_file_but_the_objects_are_the_objects(checkout) -> None:
+    scene = build_scene(2, OBJECTS["cuboid"], robots="go2", model=str(checkout))
+    model = scene.model
+    data = mujoco.MjData(model)
+    obj = OBJECTS["cuboid"]
+    data.qpos[2] = data.qpos[21] = 0.25
+    data.qpos[7:19] = data.qpos[26:38] = ROBOTS["go2"].joint_pos
+    data.qpos[19] = 3.0
+    half = obj.geoms[0].size[0] / 2
+    data.qpos[38:45] = (0.189 + half, 0.0, obj.spawn_height, 1.0, 0.0, 0.0, 0.0)
+    mujoco.mj_forward(model, data)
+    found = {}
+    for contact in data.contact:
+        names = sorted(model.geom(k).name for k in contact.geom)
+        found[tuple(names)] = (contact.dim, contact.friction[0])
+    feet = {value for names, value in found.items() if "floor" in names and "foot" in names[1]}
+    assert feet == {(6, FOOT_FRICTION)}
+    touch = robot_object_friction(sum(obj.friction) / 2)
+    assert found[("", "object/0")] == (3, pytest.approx(touch))
+
+
+def test_a_film_shows_it_with_the_looks_of_its_kind(checkout: Path) -> None:
+    scene = build_scene(2, None, robots="go2", model=str(checkout))
+    shown = shown_model(scene)
+    assert shown.nq == scene.model.nq
+    assert shown.ngeom > scene.model.ngeom
+
+
+def test_a_robot_of_a_file_keeps_stance_and_gait(checkout: Path) -> None:
+    robot = robot_model(ROBOTS["go2"], str(checkout))
+    assert robot.mjcf == str(checkout / "unitree_robots" / "go2" / "go2.xml")
+    assert robot.joint_pos == ROBOTS["go2"].joint_pos
+    assert robot.gait == ROBOTS["go2"].gait
+    assert robot.motors is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('name="RL_calf"', 'name="shin"', "no body RL_calf"),
+        ('joint="FR_hip_joint" ctrlrange', 'joint="FR_hip_joint" forcerange', "FR_hip_joint"),
+        ('name="RR" size', 'name="foot" size', "no geom RR"),
+        ('name="FL_thigh_joint" axis', 'name="FL_knee" axis', "FL_thigh_joint"),
+        ("<mujoco", "<urdf", "not an MJCF"),
+    ],
+)
+def test_a_file_of_another_form_is_one_line(old, new, reason, tmp_path: Path) -> None:
+    file = tmp_path / "robot.xml"
+    text = vendor_xml()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=reason) as error:
+        build_scene(1, None, robots="go2", model=str(file))
+    assert "\n" not in str(error.value)
+
+
+def test_other_legs_and_other_robots_are_refused(checkout: Path, tmp_path: Path) -> None:
+    longer = write_checkout(tmp_path, side=0.12)
+    with pytest.raises(ConfigError, match="FL_thigh is at"):
+        build_scene(1, None, robots="go2", model=str(longer))
+    with pytest.raises(ConfigError, match=r"no unitree_robots/go1/go1.xml.*\(here: go2\)"):
+        build_scene(1, None, robots="go1", model=str(checkout))
+    with pytest.raises(ConfigError, match="did you mean physical"):
+        EnvCfg(model="phisical")
