@@ -320,8 +320,9 @@ class NavigateTask(TermTask):
             problem = self._replanner.problem
             row = self._replanner.worlds[world]
         distance, _, value = problem.fields[row]
-        if self._follower.known is not None:
-            distance, _, value = self._follower.known[world]
+        known = self._follower.known
+        if known is not None:
+            distance, _, value = known[world]
         fields = (*problem.grid.centers.unbind(dim=-1), distance, value)
         coarse = torch.nn.functional.avg_pool2d(torch.stack(fields), _SHOWN_CELL)
         x, y, distance, value = coarse.flatten(1)

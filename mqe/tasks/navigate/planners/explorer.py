@@ -47,7 +47,12 @@ class Explorer(FieldFollower):
         num_places = self._size[0] * self._size[1]
         self._is_met = memory.remember("is_met", num_places + 1, dtype=torch.bool)
         self._is_stale = memory.remember("is_stale", start=1.0, dtype=torch.bool)
-        self.known = memory.remember("known", 3, grid.height, grid.width, start=None)
+        self._known = memory.remember("known", 3, grid.height, grid.width, start=None)
+
+    @property
+    def known(self) -> Tensor:
+        """(N, 3, H, W) distance, cost and cost-to-go around what rays have met."""
+        return self._known
 
     def see(self, state: SceneState) -> None:
         """Mark the places where the robots' rays meet obstacles."""
@@ -68,18 +73,18 @@ class Explorer(FieldFollower):
         goal = self._goal[index]
         if can_branch_on(place):
             rows = self._is_stale.nonzero().flatten()
-            self.known[rows] = self._solve(self._is_met[rows], goal[rows])
+            self._known[rows] = self._solve(self._is_met[rows], goal[rows])
         else:
             is_stale = self._is_stale.view(-1, 1, 1, 1)
             solved = self._solve(self._is_met, goal)
-            self.known.copy_(torch.where(is_stale, solved, self.known))
+            self._known.copy_(torch.where(is_stale, solved, self._known))
         self._is_stale.fill_(False)
-        return self.descend(place, goal, self.known)
+        return self.descend(place, goal, self._known)
 
     def _solve(self, is_met: Tensor, goal: Tensor) -> Tensor:
         """Return distance, cost and cost-to-go (M, 3, H, W) of M worlds."""
         if len(is_met) == 0:
-            return self.known[:0]
+            return self._known[:0]
         width, height = self._size
         cells = is_met[:, :-1].unflatten(1, (height, width))
         furthest = self._reach + MARGIN + ROBOT_ROOM

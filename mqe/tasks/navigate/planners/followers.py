@@ -26,8 +26,10 @@ NUM_SAMPLES = 128  # points of a path, evenly spaced, that is followed
 class Follower(ABC):
     """What a planner found for every map."""
 
-    # (N, 3, H, W) distance, cost and cost-to-go in each world, of a planner without a map.
-    known: Tensor | None = None
+    @property
+    def known(self) -> Tensor | None:
+        """(N, 3, H, W) distance, cost and cost-to-go in each world, of a planner without a map."""
+        return None
 
     @abstractmethod
     def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
