@@ -37,6 +37,7 @@ def make_parser() -> config.Parser:
         prog=PROGRAM,
         description="Metrics of a team or a gait in this world, and with robots and contacts of "
         "their maker's simulator.",
+        example="mapush sim2sim pretrained:cuboid unitree_mujoco --set env.robots=go2",
     )
     parser.add_argument(
         "checkpoint",

@@ -15,7 +15,7 @@ import pytest
 from harl_mapush import config, test, train
 from harl_mapush.clients import run_harl
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
-from mapush import averaging, capacity, cli, film, importing, robustness
+from mapush import averaging, capacity, cli, film, importing, robustness, sim2sim
 from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
 from mapush.export import command as export
@@ -33,6 +33,7 @@ PARSERS: dict[str, Callable[[], config.Parser]] = {
     "test": test.make_parser,
     "play": lambda: test.make_viewer_parser("mapush play"),
     "robustness": robustness.make_parser,
+    "sim2sim": sim2sim.make_parser,
     "average": averaging.make_parser,
     "capacity": capacity.make_parser,
     "film": film.make_parser,
