@@ -1,6 +1,6 @@
 """A simulator of your own: plain MuJoCo, one world after the other, with no optional feature.
 
-mapush train --import own_simulator --sim one_by_one --preset smoke --num_envs 8 --num_env_steps 2560
+mapush train --import own_simulator --sim one_by_one --preset smoke --num_envs 8
 """
 
 import copy
