@@ -193,11 +193,19 @@ def test_the_calculator_prints_numbers_lists_and_nothing():
 
 
 def test_parts_are_named_while_they_run(monkeypatch):
-    for part in ("track", "wander", "press", "measure_push_limits", "walk_corners"):
+    parts = (
+        "track",
+        "wander",
+        "press",
+        "measure_push_limits",
+        "measure_terrain",
+        "walk_corners",
+    )
+    for part in parts:
         monkeypatch.setattr(
             f"harl_mapush.evaluation.gait.examination.{part}",
             lambda *_, name=part, **__: {name: 1.0},
         )
     said: list[str] = []
     figures = evaluate_gait(stand, SIM, 0, said.append)
-    assert len(said) == len(figures) == 5
+    assert len(said) == len(figures) == len(parts)
