@@ -155,7 +155,7 @@ class OffPolicy(ABC):
         """
 
     def decide_all(self, obs: Tensor) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Return what ``decide`` returns for every agent."""
+        """Return every agent's actions (B, U), and log probabilities (B,) or None."""
         decisions = [self.decide(i, obs) for i in range(self.num_agents)]
         actions, log_probs = zip(*decisions, strict=True)
         return list(actions), list(log_probs)

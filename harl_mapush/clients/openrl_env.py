@@ -86,8 +86,8 @@ class OpenRLEnv:
         return self._array(step.obs), self._array(step.reward.unsqueeze(2)), dones, infos
 
     def batch_rewards(self, buffer: Any) -> dict[str, float]:
-        """Return what OpenRL logs of a rollout: the mean reward a decision, each reward term's
-        mean an env step (``reward/<term>``), and the statistics of episodes.
+        """Return the metrics of a rollout for OpenRL's log: the mean reward a decision, each reward
+        term's mean an env step (``reward/<term>``), and the statistics of episodes.
         """
         terms = {name: float(value) for name, value in self._terms.means().items()}
         metrics = {

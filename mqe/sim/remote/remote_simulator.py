@@ -147,7 +147,7 @@ class ProcessSimulator:
 
     @property
     def features(self) -> SimulatorFeatures:
-        """Lost contacts, which are told where buffers could grow."""
+        """Growing buffers alone: the message says which contacts the worker lost."""
         return SimulatorFeatures(grow_buffers=self.grow_buffers)
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
