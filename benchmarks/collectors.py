@@ -31,10 +31,10 @@ from measuring import OnIteration, add_settings, emit, make_run, say, settings  
 from harl_mapush.algorithms.entries import make_algorithm  # noqa: E402
 from harl_mapush.callbacks.callback import Callback  # noqa: E402
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
+from harl_mapush.collectors.collector_settings import settled  # noqa: E402
 from harl_mapush.collectors.launcher import LocalLauncher  # noqa: E402
 from harl_mapush.collectors.learner import ReplayLearner  # noqa: E402
 from harl_mapush.collectors.remote_env import RemoteEnvSpec  # noqa: E402
-from harl_mapush.collectors.settings import settled  # noqa: E402
 from harl_mapush.config import RunCfg  # noqa: E402
 from harl_mapush.runner import Runner  # noqa: E402
 from mqe.cores import num_cores

@@ -40,9 +40,9 @@ from mqe.registry import make_env
 from mqe.tasks.navigate import room_of
 from mqe.tasks.navigate.maps.families import draw_maps
 from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mqe.tasks.navigate.planners.entries import PLANNERS
 from mqe.tasks.navigate.planners.followers import Follower
 from mqe.tasks.navigate.planners.problem import solve_problem
-from mqe.tasks.navigate.planners.registry import PLANNERS
 from mqe.tasks.push import PushCfg
 from mqe.viewer.video import record
 

@@ -28,7 +28,7 @@ from harl_mapush.callbacks.gpu_usage import GpuUsage
 from harl_mapush.callbacks.logger import NullLogger, ProgressLog, RunLogger
 from harl_mapush.callbacks.training_evaluation import EvaluationCallback, TrainingEvaluation
 from harl_mapush.callbacks.wandb_logger import WandbLogger, check_wandb
-from harl_mapush.collectors import settings as collector_settings
+from harl_mapush.collectors import collector_settings
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.launcher import are_elsewhere, make_launcher
 from harl_mapush.collectors.pool import CollectionError

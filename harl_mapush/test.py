@@ -30,7 +30,7 @@ from harl_mapush.interop import harl_format, mapush_tasks, openrl_format  # noqa
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import library_lines, limit_threads, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
-from harl_mapush.viewing import film
+from harl_mapush.viewing import filming
 from harl_mapush.viewing.watch import TRAINED, watch
 from mqe.config import ConfigError, merge, unknown
 from mqe.controllers.gait_network import load_gait
@@ -178,7 +178,7 @@ def _add_viewer(parser: config.Parser) -> None:
     group.add_argument(
         "--record", metavar="FILE", help="a film (.mp4 or .gif) in place of the viewer"
     )
-    film.add_flags(group)
+    filming.add_flags(group)
     group.add_argument(
         "--replay",
         metavar="FILE.npz",
@@ -240,7 +240,7 @@ def _main(arguments: Any, program: str) -> int:
         )
     _check_mode(arguments)
     _check_viewer(arguments)
-    wanted = film.asked_for(arguments)
+    wanted = filming.asked_for(arguments)
     _check_calculator(arguments)
     folder = None
     if arguments.checkpoint is not None:
@@ -267,7 +267,7 @@ def _names_a_world(arguments: Any) -> bool:
 
 def _replay(arguments: Any) -> int:
     """Film a recorded world that broke."""
-    flags = {*VIEWER, *CALCULATOR, *film.FLAGS, "checkpoint", "num_episodes"} - {"record"}
+    flags = {*VIEWER, *CALCULATOR, *filming.FLAGS, "checkpoint", "num_episodes"} - {"record"}
     others = config.flag_values(arguments) or any(
         getattr(arguments, flag) is not None for flag in flags
     )
@@ -275,7 +275,7 @@ def _replay(arguments: Any) -> int:
         raise ConfigError(
             "--replay FILE.npz needs --record FILE.mp4, and takes nothing else except --mode viewer"
         )
-    film.asked_for(arguments)
+    filming.asked_for(arguments)
     config.check_writable("record", arguments.record)
     made, cause = replay(Path(arguments.replay), Path(arguments.record))
     sys.stdout.write(f"{made.path}: {made.seconds:.1f} s at half speed; {cause}.\n")
@@ -339,7 +339,7 @@ def _play(
     cfg: RunCfg,
     folder: Path | None,
     arguments: Any,
-    wanted: film.FilmCfg | None,
+    wanted: filming.FilmCfg | None,
     name: str,
     device: torch.device,
 ) -> int:
@@ -352,7 +352,7 @@ def _play(
     seed_everything(cfg.runner.seed)
 
     if wanted is not None:
-        made = film.make(cfg, folder or arguments.policy, wanted, _say, arguments.looks)
+        made = filming.make(cfg, folder or arguments.policy, wanted, _say, arguments.looks)
         _say(
             f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: "
             f"{', '.join(made.outcomes)}."

@@ -14,8 +14,8 @@ from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, regist
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import library_lines, limit_threads, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
-from harl_mapush.viewing import film
-from harl_mapush.viewing.film import Entrant, FilmCfg
+from harl_mapush.viewing import filming
+from harl_mapush.viewing.filming import Entrant, FilmCfg
 from mqe.config import ConfigError, merge
 from mqe.registry import resolve_sim
 from mqe.viewer.meshes import add_looks
@@ -50,7 +50,7 @@ def make_parser() -> config.Parser:
         type=int,
         help="number of episodes of each team (default: up to 3, in half a minute)",
     )
-    film.add_flags(parser)
+    filming.add_flags(parser)
     add_looks(parser, "meshes if they are there, else shapes")
     config.add_import(parser)
     config.add_flags(parser, ("--object", "--num_agents", "--seed", "--device", "--sim"))
@@ -67,16 +67,16 @@ def _film(arguments: Any) -> int:
     limit_threads()
     if arguments.num_episodes is not None and arguments.num_episodes < 1:
         raise ConfigError(f"--num_episodes {arguments.num_episodes}: must be at least 1")
-    wanted = film.read(arguments, arguments.file, "--out")
+    wanted = filming.read(arguments, arguments.file, "--out")
     if len(arguments.teams) > 1:
         wanted = _side_by_side(wanted, arguments)
     config.check_writable("out", arguments.file)
     entrants = [_entrant(name, arguments, wanted) for name in arguments.teams]
     seed_everything(entrants[0].cfg.runner.seed)
     if len(entrants) == 1:
-        made = film.make(entrants[0].cfg, entrants[0].team, wanted, _say, arguments.looks)
+        made = filming.make(entrants[0].cfg, entrants[0].team, wanted, _say, arguments.looks)
     else:
-        made = film.make_side_by_side(entrants, wanted, _say, arguments.looks)
+        made = filming.make_side_by_side(entrants, wanted, _say, arguments.looks)
     _say(
         f"{made.path}: {made.seconds:.1f} s, {', '.join(made.outcomes) or 'no end of an episode'}."
     )

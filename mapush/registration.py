@@ -216,7 +216,7 @@ def register_planner(name: str, function: Callable[[Problem], Tensor], help: str
     ``function`` takes a ``Problem`` of M maps and returns way-points (M, P, 2) [m] from each start
     to its goal, which the team follows. Raises ConfigError if the name is taken.
     """
-    from mqe.tasks.navigate.planners.registry import PLANNERS, waypoint_planner
+    from mqe.tasks.navigate.planners.entries import PLANNERS, waypoint_planner
 
     PLANNERS.register(name, waypoint_planner(function, help or _meaning(name, function)))
 

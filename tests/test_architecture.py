@@ -314,3 +314,19 @@ def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
         "--all_checkpoints --baselines --csv --figure --task --object --num_agents "
         "--suite".split()
     )
+
+
+# Files that rooms of one kind have in common: tasks, commands, families of algorithms, entries.
+SHARED_NAMES = {
+    *("task", "observations", "rewards", "terminations", "metrics", "features", "episode_report"),
+    *("formulas", "harl_formulas", "entries", "launcher", "command"),
+}
+
+
+def test_no_file_name_stands_for_two_things() -> None:
+    names: dict[str, list[str]] = {}
+    for path in SOURCES:
+        if not path.stem.startswith("__"):
+            names.setdefault(path.stem, []).append(name(path))
+    twice = {stem: paths for stem, paths in names.items() if len(paths) > 1}
+    assert twice.keys() == SHARED_NAMES, twice

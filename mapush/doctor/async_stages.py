@@ -21,12 +21,12 @@ from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.callbacks.callback import Callback
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.collector import Collector, Identity, build
+from harl_mapush.collectors.collector_settings import settled
 from harl_mapush.collectors.ingest_thread import IngestThread
 from harl_mapush.collectors.launcher import Launcher, LocalLauncher, make_launcher
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pool import CollectionError, FullBlock, Pool
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
-from harl_mapush.collectors.settings import settled
 from harl_mapush.collectors.shared_memory import CollectorMemory, SharedWeights
 from harl_mapush.collectors.supervision.rate_limiter import FairLock, RateLimiter
 from harl_mapush.config import RunCfg

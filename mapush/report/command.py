@@ -18,8 +18,8 @@ from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.measuring import with_interval
 from harl_mapush.process import library_lines
 from harl_mapush.runs import checkpoint, evaluation_worlds
-from harl_mapush.viewing import film
-from harl_mapush.viewing.film import FilmCfg
+from harl_mapush.viewing import filming
+from harl_mapush.viewing.filming import FilmCfg
 from mapush.report.run_logs import Group, RunLog, differences, groups, read_run
 from mapush.report.trajectories import Played, play, training_worlds
 from mqe.config import ConfigError, printable, read_text
@@ -222,7 +222,7 @@ def _film(run: Path, path: Path) -> None:
         _FILM_EPISODES,
         _FILM_SECONDS,
     )
-    film.make(cfg, folder, wanted, _say)
+    filming.make(cfg, folder, wanted, _say)
 
 
 def _play_scripts(worlds: Sequence[RunCfg], runs: Sequence[str]) -> dict[str, Played]:

@@ -24,7 +24,7 @@ from harl_mapush.memory_plan import (
     plan_playing,
     share_among,
 )
-from harl_mapush.viewing import film
+from harl_mapush.viewing import filming
 from mqe.config import ConfigError
 
 CPU = torch.device("cpu")
@@ -252,7 +252,7 @@ def test_training_that_does_not_fit_ends_before_it_begins(monkeypatch, tmp_path,
 @pytest.mark.parametrize("mode", ["--mode calculator", "--mode viewer --record {folder}/film.mp4"])
 def test_an_evaluation_that_does_not_fit_ends_before_it_begins(mode, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(memory_plan, "device_memory", lambda device: (GIB, 2 * GIB))
-    for module in (film, episodes):
+    for module in (filming, episodes):
         monkeypatch.setattr(module, "make_env", lambda *_: pytest.fail("worlds were made"))
     words = ["--checkpoint", "pretrained:cuboid", "--num_envs", "1000000", "--device", "cpu"]
     assert evaluate.main([*words, *mode.format(folder=tmp_path).split()]) == 2

@@ -12,7 +12,7 @@ from harl_mapush.runs.formats import FORMATS
 from mapush.commands import COMMANDS
 from mqe.registry import SIMULATORS, TASKS
 from mqe.tasks.navigate.maps.families import FAMILIES
-from mqe.tasks.navigate.planners.registry import PLANNERS
+from mqe.tasks.navigate.planners.entries import PLANNERS
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError, build
+from mqe.controllers.frozen_team import TeamController
 from mqe.controllers.gait import GaitController, load_team_gait
-from mqe.controllers.team import TeamController
 from mqe.controllers.team_network import (
     ReadTeam,
     TeamDescription,

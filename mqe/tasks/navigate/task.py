@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError, check_values, option, unknown
-from mqe.controllers.team import TeamController
+from mqe.controllers.frozen_team import TeamController
 from mqe.tasks.navigate.features import (
     NavigateConstants,
     NavigateEpisodes,
@@ -22,8 +22,8 @@ from mqe.tasks.navigate.maps.files import SUFFIXES
 from mqe.tasks.navigate.maps.table import MapTable
 from mqe.tasks.navigate.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASURES, METRICS
 from mqe.tasks.navigate.observations import IN_STATE, OBSERVATIONS, OBSERVED, STATE
+from mqe.tasks.navigate.planners.entries import PLANNERS
 from mqe.tasks.navigate.planners.followers import Follower
-from mqe.tasks.navigate.planners.registry import PLANNERS
 from mqe.tasks.navigate.planners.replanning import Replanner
 from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_failing, check_waiting
 from mqe.tasks.navigate.terminations import DEFAULT_TERMINATIONS, TERMINATIONS

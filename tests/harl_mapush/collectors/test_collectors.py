@@ -17,12 +17,12 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
 from harl_mapush.collectors.async_runner import merge_rewards
 from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
+from harl_mapush.collectors.collector_settings import learner_device, settled
 from harl_mapush.collectors.ingest_thread import IngestThread
 from harl_mapush.collectors.launcher import last_line
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pool import FullBlock
 from harl_mapush.collectors.remote_env import merge_statistics
-from harl_mapush.collectors.settings import learner_device, settled
 from harl_mapush.collectors.shared_memory import (
     BlockLayout,
     CollectorMemory,

@@ -18,8 +18,8 @@ import torch
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.collectors.collector import Identity
+from harl_mapush.collectors.collector_settings import settled
 from harl_mapush.collectors.launcher import LocalLauncher, are_elsewhere, make_launcher
-from harl_mapush.collectors.settings import settled
 from harl_mapush.collectors.shared_memory import BlockLayout, CollectorMemory, Phase, SharedWeights
 from mqe.config import ConfigError, to_dict
 from tests.support.fault_scripts import script

@@ -17,7 +17,7 @@ from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import measure
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
-from harl_mapush.viewing import film
+from harl_mapush.viewing import filming
 from mqe import pretrained
 from mqe.config import ConfigError
 from mqe.controllers.gait import gait_digest
@@ -79,7 +79,7 @@ def test_a_team_of_physical_robots_learned_with_their_gait(capsys) -> None:
 
 
 def test_a_film_reports_it_as_well(team, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(film, "record", lambda *_, **__: pytest.exit("filmed"))
+    monkeypatch.setattr(filming, "record", lambda *_, **__: pytest.exit("filmed"))
     words = ["--record", str(tmp_path / "film.mp4"), *SHORT, "--set", "task.object=cylinder"]
     with pytest.raises(pytest.exit.Exception):
         test.main(["--checkpoint", str(team), *words])

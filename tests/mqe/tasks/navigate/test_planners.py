@@ -15,9 +15,9 @@ from mqe.tasks.navigate.maps.arena_map import ArenaMap, Placed
 from mqe.tasks.navigate.maps.families import CUBE
 from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mqe.tasks.navigate.planners import baselines
+from mqe.tasks.navigate.planners.entries import PLANNERS
 from mqe.tasks.navigate.planners.followers import NEAREST, FieldFollower, WaypointFollower
 from mqe.tasks.navigate.planners.problem import Problem, room_cost, solve_problem
-from mqe.tasks.navigate.planners.registry import PLANNERS
 from mqe.tasks.navigate.planners.replanning import Replanner
 from mqe.tasks.terms import Memory, Worlds
 from mqe.world.obstacles import ObstacleCfg

@@ -10,7 +10,7 @@ from harl_mapush import config
 from harl_mapush.runs import checkpoint, team_export
 from harl_mapush.runs.policy import make_team
 from mqe.config import ConfigError
-from mqe.controllers.team import TeamController
+from mqe.controllers.frozen_team import TeamController
 from mqe.controllers.team_network import load_team_network, read_team
 from mqe.pretrained import pretrained_folder
 from mqe.registry import SimCfg, make_env

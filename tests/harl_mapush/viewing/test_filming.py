@@ -8,15 +8,17 @@ from types import SimpleNamespace
 import pytest
 
 from harl_mapush import test
-from harl_mapush.viewing import film
+from harl_mapush.viewing import filming
 from mapush import cli
 from mqe.viewer.camera import CAMERAS, Angle
 from mqe.viewer.recording import Recording
 
 
-def read(record: str = "x.mp4", **given: object) -> film.FilmCfg:
-    nothing = dict.fromkeys((*film.FLAGS, "num_episodes"))
-    return film.read(SimpleNamespace(**(nothing | {"record": record} | given)), record, "--record")
+def read(record: str = "x.mp4", **given: object) -> filming.FilmCfg:
+    nothing = dict.fromkeys((*filming.FLAGS, "num_episodes"))
+    return filming.read(
+        SimpleNamespace(**(nothing | {"record": record} | given)), record, "--record"
+    )
 
 
 def test_flags_make_a_film() -> None:
@@ -104,8 +106,8 @@ def test_a_replay_takes_nothing_else(words: str, capsys) -> None:
 def test_a_film_shows_its_progress(monkeypatch) -> None:
     said: list[str] = []
     clock = iter([0.0, 1.0, 4.0, 5.0, 9.0])
-    monkeypatch.setattr(film.time, "monotonic", lambda: next(clock))
-    progress = film._FilmProgress(said.append)
+    monkeypatch.setattr(filming.time, "monotonic", lambda: next(clock))
+    progress = filming._FilmProgress(said.append)
     progress("simulated", 2.0, None)  # after 1 s: nothing yet
     progress("simulated", 8.0, None)
     progress("drawn", 0.5, 10.0)
@@ -115,7 +117,7 @@ def test_a_film_shows_its_progress(monkeypatch) -> None:
 
 def test_play_films_as_well(tmp_path, monkeypatch, capsys) -> None:
     made = SimpleNamespace(path="x.gif", seconds=1.0, outcomes=["success"])
-    monkeypatch.setattr(film, "record", lambda *_, **__: made)
+    monkeypatch.setattr(filming, "record", lambda *_, **__: made)
     assert (
         cli.main(
             ["play", "pretrained:cuboid", "--record", str(tmp_path / "x.gif"), "--device", "cpu"]
