@@ -79,7 +79,7 @@ def measure_sampled(cfg: RunCfg, num_maps: int, num_samples: int) -> Metrics:
 
 
 def _share_friction(env: MultiAgentEnv, seed: int, group: Tensor) -> None:
-    """Give each world of ``group`` (N,) the friction of the world whose state it takes over."""
+    """Set every world's object friction to that of ``group`` (N,), the first world of its group."""
     obj = env.scene.object
     assert obj is not None
     streams = Streams(seed, env.num_envs, env.device)

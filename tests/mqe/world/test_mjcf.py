@@ -54,7 +54,8 @@ def _vendors_walk(qpos: np.ndarray, targets: np.ndarray) -> np.ndarray:
     for row in targets:
         for _ in range(round(PHYSICS_DT / model.opt.timestep)):
             mujoco.mj_step1(model, data)
-            q, dq = data.sensordata[:NUM_JOINTS], data.sensordata[NUM_JOINTS : 2 * NUM_JOINTS]
+            q = data.sensordata[:NUM_JOINTS]
+            dq = data.sensordata[NUM_JOINTS : 2 * NUM_JOINTS]
             data.ctrl[:] = robot.stiffness * (row - q) - robot.damping * dq
             mujoco.mj_step2(model, data)
         states.append(np.concatenate((data.qpos, data.qvel)))

@@ -134,7 +134,9 @@ def test_an_explorer_plans_around_what_rays_have_met_and_forgets_it_with_the_epi
     known = env.task._follower.known[:, 0]
     # Nothing is nearer than on the map, and what robots face is known to a fine cell.
     assert bool((known > mapped - 0.1).all())
-    column, row = 18, 16  # (-0.375, 0.125), beside the box
+    # The cell at (-0.375, 0.125), beside the box.
+    column = 18
+    row = 16
     torch.testing.assert_close(
         known[:, row, column], mapped[row, column].expand(2), atol=0.1, rtol=0.0
     )
