@@ -19,7 +19,7 @@ from mqe.config import ConfigError, option
 from mqe.world.actuators import MAX_DELAY, History, TargetDelay
 from mqe.world.geometry import TWO_PI, length, on_circle
 from mqe.world.layout import Layout
-from mqe.world.scene import PHYSICS_DT, STEP_DT, Scene
+from mqe.world.scene import MAX_ROBOTS, PHYSICS_DT, STEP_DT, Scene
 from mqe.world.streams import Streams, UniformRanges
 
 Span = float | tuple[float, float]
@@ -101,6 +101,13 @@ class RandomizationCfg:
     )
     lost_time: Span = option(
         0.0, "time in the episode at which a robot dies, or a late one begins [s]", min=0.0, max=1e6
+    )
+    absent_robots: tuple[int, int] = option(
+        (0, 0),
+        "range of the number of robots that stay away for an episode (they stand 10 m away), any "
+        "of the team; the others are a smaller team",
+        min=0,
+        max=MAX_ROBOTS - 1,
     )
 
     def __post_init__(self) -> None:
@@ -191,6 +198,13 @@ class _LossDraws(NamedTuple):
     time: Tensor  # [s]
 
 
+class _AbsenceDraws(NamedTuple):
+    """Likewise, of the robots that stay away."""
+
+    count: Tensor  # its floor is their number
+    order: Tensor  # (N, A) those with the least numbers stay away
+
+
 class Randomization:
     """Delays, noise and disturbances between a task and the simulator, drawn for each world."""
 
@@ -205,7 +219,13 @@ class Randomization:
         """Act on worlds of ``scene`` with actions (N, A, U) and episodes of ``max_episode_length``
         control steps.
         """
-        num_envs = action_shape[0]
+        num_envs, num_agents, _ = action_shape
+        fewest, most = cfg.absent_robots
+        if most >= num_agents:
+            raise ConfigError(
+                f"env.randomize.absent_robots: of {num_agents} robots {most} cannot stay away; say "
+                f"[{min(fewest, num_agents - 1)}, {num_agents - 1}], or raise env.num_agents"
+            )
         self.cfg = cfg
         self._streams = streams
         device = streams.device
@@ -217,7 +237,8 @@ class Randomization:
         self.has_noise = _varies(cfg.observation_noise, 0.0)
         self.has_kicks = _varies(cfg.kick_speed, 0.0)
         self.has_freezes = _varies(cfg.freeze_time, 0.0)
-        self.has_losses = bool(cfg.lost_robots)
+        # Robots that die, are late, or stay away.
+        self.has_losses = bool(cfg.lost_robots) or most > 0
         # Within a decision.
         self.changes_actions = self.has_command_latency or self.has_freezes or self.has_losses
         self._kick_steps = max(1, round(cfg.kick_interval / STEP_DT))
@@ -226,23 +247,30 @@ class Randomization:
         spans = [
             bounds(cfg.action_latency),
             bounds(cfg.command_latency),
-            (0.0, float(action_shape[1])),
+            (0.0, float(num_agents)),
             (0.0, latest),
             bounds(cfg.freeze_time),
         ]
-        if self.has_losses:
+        if cfg.lost_robots:
             spans += [
                 (0.0, 1.0),
-                (0.0, float(action_shape[1])),
+                (0.0, float(num_agents)),
                 (0.0, float(len(cfg.lost_robots))),
                 bounds(cfg.lost_time),
             ]
+        num_others = len(spans)
+        if most > 0:
+            spans += [(float(fewest), float(most + 1)), *[(0.0, 1.0)] * num_agents]
         self._episode = UniformRanges(spans, device)
         self._drawn = torch.zeros(num_envs, len(spans), device=device)
-        columns = self._drawn.split(1, dim=1)
+        columns = self._drawn[:, :num_others].split(1, dim=1)
         num_draws = len(_EpisodeDraws._fields)
         self._draws = _EpisodeDraws(*columns[:num_draws])
-        self._loss = _LossDraws(*columns[num_draws:]) if self.has_losses else None
+        self._loss = _LossDraws(*columns[num_draws:]) if cfg.lost_robots else None
+        self._absence: _AbsenceDraws | None = None
+        if most > 0:
+            absence = self._drawn[:, num_others:]
+            self._absence = _AbsenceDraws(absence[:, :1], absence[:, 1:])
         nobody = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
         # (N, A) robots that the present episodes lose, for each way to be lost.
         self._lost = {name: nobody.clone() for name in LOSSES}
@@ -303,7 +331,7 @@ class Randomization:
 
     def placed(self, layout: Layout) -> Layout:
         """Return the start of the episodes with absent robots far away, in their own direction."""
-        if "absent" not in self.cfg.lost_robots:
+        if self._absence is None and "absent" not in self.cfg.lost_robots:
             return layout
         planar = layout.robot_pos[..., :2]
         far = planar * (ABSENT_DISTANCE / length(planar).clamp(min=1e-6)).unsqueeze(-1)
@@ -325,16 +353,24 @@ class Randomization:
 
     def _mark_losses(self) -> None:
         """Mark the robots that are dead, absent or late in the present episodes."""
-        assert self._loss is not None
-        is_hit = self._agent == self._loss.agent.floor()
-        is_lost = is_hit & (self._loss.chance < self.cfg.lost_share)
-        way = self._loss.way.floor()
-        for index, name in enumerate(self.cfg.lost_robots):
-            self._lost[name].copy_(is_lost & (way == index))
+        if self._loss is not None:
+            is_hit = self._agent == self._loss.agent.floor()
+            is_lost = is_hit & (self._loss.chance < self.cfg.lost_share)
+            way = self._loss.way.floor()
+            for index, name in enumerate(self.cfg.lost_robots):
+                self._lost[name].copy_(is_lost & (way == index))
+        if self._absence is not None:
+            order = self._absence.order
+            rank = (order.unsqueeze(1) < order.unsqueeze(2)).sum(dim=2)
+            stays_away = rank < self._absence.count.floor()
+            if "absent" in self.cfg.lost_robots:
+                stays_away = stays_away | self._lost["absent"]
+            self._lost["absent"].copy_(stays_away)
 
     def _is_past_loss(self, step: Tensor) -> Tensor:
         """Return whether control step ``step`` (N,) is after the episode's loss, (N, 1)."""
-        assert self._loss is not None
+        if self._loss is None:
+            return torch.ones_like(step, dtype=torch.bool).unsqueeze(1)
         return step.unsqueeze(1) >= torch.round(self._loss.time / STEP_DT)
 
     def motor_targets(

@@ -37,15 +37,20 @@ SHOWN = {
     "lost_robots": {"lost_robots": ("dead",)},
     "lost_share": {"lost_robots": ("late",), "lost_share": 0.5, "lost_time": 2.0},
     "lost_time": {"lost_robots": ("late",), "lost_time": 2.0},
+    "absent_robots": {"absent_robots": (1, 1)},
 }
 
 
 def env_with(
-    randomization: RandomizationCfg, num_envs: int = 3, sim: str = "mujoco", **task
+    randomization: RandomizationCfg,
+    num_envs: int = 3,
+    sim: str = "mujoco",
+    num_agents: int = 2,
+    **task,
 ) -> MultiAgentEnv:
     cfg = PushCfg(**{"episode_length_s": 2.0, **task})
     return make_env(
-        EnvCfg(num_envs, 2, randomize=randomization),
+        EnvCfg(num_envs, num_agents, randomize=randomization),
         SimCfg(name=sim, device="cpu", num_threads=1),
         cfg,
         seed=3,
@@ -355,6 +360,27 @@ def test_robots_are_lost_in_the_share_of_episodes_that_is_asked_for():
     assert int(dead.sum()) == pytest.approx(50, abs=20)
 
 
+def test_any_robots_of_a_team_stay_away_as_many_as_were_drawn():
+    cfg = RandomizationCfg(absent_robots=(1, 3))
+    env = env_with(cfg, 150, num_agents=4, observation="sets")
+    env.reset()
+    is_far = env.state.robot_pos[..., :2].norm(dim=-1) > 9.0
+    counts = torch.bincount(is_far.sum(dim=1), minlength=5).tolist()
+    assert counts[0] == counts[4] == 0
+    assert counts[1:4] == pytest.approx([50, 50, 50], abs=20)
+    assert is_far.sum(dim=0).tolist() == pytest.approx([75] * 4, abs=25)
+    assert torch.equal(env.randomization.is_away, is_far)
+    env.step(torch.ones(150, 4, 3))
+    assert torch.equal(env.randomization.is_out, is_far)
+    assert torch.equal(env.task._roster.takes_part == 0.0, is_far)
+    assert torch.equal((env.task._controller._command == 0.0).all(dim=2), is_far)
+
+
+def test_one_robot_of_a_team_has_to_come():
+    with pytest.raises(ConfigError, match=r"of 2 robots 2 cannot stay away; say \[1, 1\]"):
+        env_with(RandomizationCfg(absent_robots=(1, 2)))
+
+
 def test_kicks_come_at_their_interval_and_at_their_speed():
     calm = env_with(CALM, 4)
     kicked = env_with(RandomizationCfg(kick_speed=0.5, kick_interval=0.1), 4)
@@ -381,6 +407,7 @@ def test_a_resumed_environment_continues_to_the_bit():
         freeze_time=(0.1, 0.5),
         lost_robots=("dead", "absent", "late"),
         lost_time=(0.0, 0.5),
+        absent_robots=(0, 1),
     )
     env = env_with(randomization)
     other = env_with(randomization)
