@@ -1,9 +1,10 @@
 """Which algorithm learns from fewer steps, and which in less time: ``who_wins.py RUN [RUN ...]
-[--figure FILE]``.
+[--goals 0.6 0.85] [--table checkpoints.csv] [--figure FILE]``.
 
 Runs of the push task that differ in nothing but their seed are one row of the table and one line of
 the figure: the interquartile mean over its seeds with its 95 % bootstrap interval. Success is the
-calculator's, of each checkpoint, where the run's folder has a ``checkpoints.csv``:
+calculator's, of each checkpoint, where the run's folder has a ``checkpoints.csv``, or the file that
+``--table`` names:
 
     python -m harl_mapush.test --checkpoint RUN --mode calculator --all_checkpoints --csv
     RUN/checkpoints.csv
@@ -37,11 +38,11 @@ TABLE = "checkpoints.csv"
 UNITS = {"env_steps": ("env steps [million]", 1e-6), "seconds": ("wall clock [min]", 1.0 / 60.0)}
 
 
-def read(folder: Path) -> RunLog:
-    """Read a run, with the curve of its success."""
+def read(folder: Path, table: str = TABLE) -> RunLog:
+    """Read a run, with the curve of its success in the calculator's ``table``, if there is one."""
     log = read_run(folder)
     lagging = log.curves.get("mapush/success_rate")
-    path = folder / TABLE
+    path = folder / table
     found = measured(path, log.curves["mapush/num_episodes"]) if path.is_file() else lagging
     return dataclasses.replace(
         log, curves=log.curves | ({SUCCESS: found} if found is not None else {})
@@ -84,19 +85,19 @@ def reached(log: RunLog, goal: float, against: str) -> float | None:
     )
 
 
-def table(found: Sequence[Group]) -> str:
+def table(found: Sequence[Group], goals: Sequence[float] = GOALS, source: str = TABLE) -> str:
     """Return a row for each group, in Markdown; the values of seeds are separated by commas, a
     dash is never.
     """
-    heads = [f"{word} to {goal:g}" for word in ("M env steps", "minutes") for goal in GOALS]
+    heads = [f"{word} to {goal:g}" for word in ("M env steps", "minutes") for goal in goals]
     heads = ["", "seeds", *heads, "last", "measured by", "M env steps in all", "minutes in all"]
     lines = [heads, ["---"] * len(heads)]
     for group in found:
-        digits = {"env_steps": 2, "seconds": 1}
+        digits = {"env_steps": 2, "seconds": 2}
         curves = [log.curves.get(SUCCESS) for log in group.runs]
         lasts = [None if curve is None else float(curve.values[-1]) for curve in curves]
         sources = dict.fromkeys(
-            "calculator" if (log.folder / TABLE).is_file() else "training" for log in group.runs
+            "calculator" if (log.folder / source).is_file() else "training" for log in group.runs
         )
         ends = [log.curves["mapush/num_episodes"] for log in group.runs]
         lines.append(
@@ -106,7 +107,7 @@ def table(found: Sequence[Group]) -> str:
                 *(
                     each([reached(log, goal, x) for log in group.runs], digits[x])
                     for x in UNITS
-                    for goal in GOALS
+                    for goal in goals
                 ),
                 each(lasts, 3),
                 " and ".join(sources),
@@ -149,13 +150,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    parser.add_argument("--goals", type=float, nargs="+", default=GOALS, help="success rates")
+    parser.add_argument("--table", default=TABLE, help="the calculator's table in a run's folder")
     parser.add_argument("--figure", type=Path, help="where to draw it (.png, .svg, .webp)")
     given = parser.parse_args()
     try:
-        found = groups([read(run) for run in given.runs])
+        found = groups([read(run, given.table) for run in given.runs])
     except ConfigError as error:
         parser.exit(2, f"who_wins.py: {error}\n")
-    sys.stdout.write(table(found))
+    sys.stdout.write(table(found, given.goals, given.table))
     if given.figure is not None:
         options: dict[str, Any] = (
             {"metadata": {"Date": None}} if given.figure.suffix == ".svg" else {}
