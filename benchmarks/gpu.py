@@ -6,8 +6,8 @@ section.key=value]``
 - ``throughput``: physics alone (200 control steps of recorded ``ctrl``, no resets), ``env.step``
 with the gait, collect
   with policies and whole training at every number of worlds: env-steps/s, milliseconds a control
-  step of each layer,
-  memory in use.
+  step of each layer, memory in use. Teams decide in every control step; with ``--as_it_stands``
+  as often as in the preset.
 - ``three_cylinder``: the same for three robots and the cylinder at 8192 worlds.
 - ``gait``: the same for ``go1_velocity`` with networks [512, 256, 128] and 24 steps an iteration,
 beside mjlab 1.6.
@@ -86,6 +86,9 @@ def main() -> int:
     parser.add_argument("--num_envs", type=int, nargs="+", default=None)
     parser.add_argument("--num_env_steps", type=int, default=100_000_000, help="of a training")
     parser.add_argument("--control_steps", type=int, default=200, help="of a pass, for trials")
+    parser.add_argument(
+        "--as_it_stands", action="store_true", help="throughput with the preset's decision_period"
+    )
     parser.add_argument("--out", default=None, help="folder of time_to_success")
     parser.add_argument("--limit", type=float, default=420.0, help="seconds of time_to_success")
     parser.add_argument(
@@ -121,11 +124,12 @@ def main() -> int:
 def throughput(arguments: argparse.Namespace, num_envs: int) -> None:
     """Print the rates of one number of worlds."""
     over: dict[str, dict] = {"env": {"num_envs": num_envs}}
+    of_steps: dict[str, dict] = {}
     if arguments.part == "gait":
         over |= {"network": GAIT_NETWORK, "runner": {"num_steps": 24}}
     else:
-        over |= {"task": {"decision_period": 1}}
-    cfg = settings(arguments, **over)
+        of_steps = {"task": {"decision_period": 1}}
+    cfg = settings(arguments, **over, **({} if arguments.as_it_stands else of_steps))
     device = torch.device(cfg.sim.device)
     plan = plan_memory(cfg, cfg.sim.name, device)
     with lines_of_simulators():
@@ -137,7 +141,8 @@ def throughput(arguments: argparse.Namespace, num_envs: int) -> None:
             note = env.grow_buffers()
             env.close()
         del env, runner
-        env, _ = make_run(cfg)  # anew: a recorder goes into its graph
+        # Anew: a recorder goes into its graph.
+        env, _ = make_run(settings(arguments, **over, **of_steps))
         rates |= step_rates(env, num_steps=arguments.control_steps)
         env.close()
     facts = {}
@@ -151,6 +156,7 @@ def throughput(arguments: argparse.Namespace, num_envs: int) -> None:
         num_envs=num_envs,
         num_agents=env.num_agents,
         num_steps=cfg.runner.num_steps,
+        as_it_stands=arguments.as_it_stands,
         env_steps_per_s={
             name: rates[name] for name in ("physics", "env", "replayed", "collect", "training")
         },
