@@ -54,6 +54,7 @@ BASELINES = {
     "no_mid_level": ("field", "walk"),
     "no_high_level": ("goal", "team"),
     "sampled": ("field", "team"),
+    "random": ("field", "team"),  # a random shift at every decision
 }
 POLICIES = ("field", "straight_line", "spline", "rrt", *BASELINES)
 SEED = 20_261_124  # of the maps
@@ -151,14 +152,17 @@ def way_length(follower: Follower, table: MapTable) -> Tensor:
     return length + rest.norm()
 
 
-def played(cfg: RunCfg, num_episodes: int, folder: Path | None) -> dict[str, Any]:
-    """Return the calculator's metrics of ``num_episodes`` episodes."""
+def played(cfg: RunCfg, num_episodes: int, policy: Path | str) -> dict[str, Any]:
+    """Return the calculator's metrics of ``num_episodes`` episodes of a checkpoint, or of the
+    policy of this name.
+    """
+    is_named = isinstance(policy, str)
     request = Request(
         cfg,
         seeds=(cfg.runner.seed,),
         num_episodes=num_episodes,
-        folder=folder,
-        function="zero" if folder is None else None,
+        folder=None if is_named else policy,
+        function=policy if is_named else None,
     )
     return measure(request, 0, lambda line: None)
 
@@ -211,11 +215,12 @@ def main() -> int:
         for name, policy, folder in policies:
             cfg = settings(arguments, suite, policy, folder)
             seed_everything(cfg.runner.seed)
+            actor = folder or ("random" if name == "random" else "zero")
             begun = time.perf_counter()
             if name == "sampled":
                 metrics = measure_sampled(cfg, arguments.num_episodes, arguments.num_samples)
             else:
-                metrics = played(cfg, arguments.num_episodes, folder)
+                metrics = played(cfg, arguments.num_episodes, actor)
             row = {"suite": suite, "policy": name, "team": cfg.task.team}
             row |= {key: metrics[key] for key in KEYS}
             row |= {
@@ -226,7 +231,7 @@ def main() -> int:
             rows.append(row)
             if arguments.films is not None and name != "sampled":
                 arguments.films.mkdir(parents=True, exist_ok=True)
-                film(cfg, folder or "zero", arguments.films / f"{suite}_{name}.mp4")
+                film(cfg, actor, arguments.films / f"{suite}_{name}.mp4")
     sys.stdout.write(table(rows))
     return 0
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from mqe.config import ConfigError, check_values, option, unknown
 from mqe.controllers.frozen_team import TeamController
 from mqe.tasks.navigate.features import (
+    PAST,
     NavigateConstants,
     NavigateEpisodes,
     Plan,
@@ -198,6 +199,9 @@ class NavigateTask(TermTask):
         self._steps = kept.remember("steps", dtype=torch.int64) if maps.has_movers else None
         plan = kept.remember("plan", Plan.SIZE, start=None)
         self._plan = Plan.of(plan)
+        self._forgetting = (
+            1.0 - (-STEP_DT * cfg.decision_period / torch.tensor(PAST, device=device)).exp()
+        )
         # Control steps of the present decision; equal in all worlds.
         self._age = 0
         self._proposed = (self._map_index.clone(), self._plan.planned.clone())
@@ -276,9 +280,11 @@ class NavigateTask(TermTask):
         shortest = self._shortest[self._map_index].unsqueeze(1)
         planned = self._follower.subgoal(place, index)
         subgoal = self._plan.subgoal
+        past = torch.lerp(self._plan.past_cost, cost_to_go, self._forgetting)
         if mask is not None:
             subgoal = torch.where(mask.unsqueeze(1), planned, subgoal)
-        values = torch.cat((planned, subgoal, cost_to_go, shortest), dim=1)
+            past = cost_to_go.expand_as(past)
+        values = torch.cat((planned, subgoal, cost_to_go, shortest, past), dim=1)
         if mask is not None:
             values = torch.where(mask.unsqueeze(1), values, self.memory)
         self.memory.copy_(values)

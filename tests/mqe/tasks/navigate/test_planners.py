@@ -87,6 +87,17 @@ def test_robots_need_room_where_they_push(problem):
     assert float(cost[1, 1]) == 0.0
 
 
+def test_two_robots_abreast_need_room_behind_the_object(problem):
+    # Past the end of the wall at (0, 1): there is room right behind the object, and not to the
+    # right of that, 0.12 m from the wall.
+    past = tensor([[0.75, 1.7]])
+    ways = tensor([[1.0, 0.0], [0.0, 1.0]])
+    cost = room_cost(problem.grid, problem.distance, past, ways, REACH)
+    assert float(cost[1, 0]) == pytest.approx(3.0 * (1.0 - 0.12 / 0.35), abs=0.4)
+    assert float(room_cost(problem.grid, problem.distance, past, -ways, REACH)[1].sum()) == 0.0
+    assert cost[0].tolist() == [[0.0], [0.0]]
+
+
 def test_a_path_is_followed_from_the_nearest_point_on():
     corner = tensor([[[0.0, 0.0], [4.0, 0.0], [4.0, 4.0]]])
     follower = WaypointFollower(corner, 1.0)
