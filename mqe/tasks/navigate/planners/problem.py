@@ -117,11 +117,12 @@ def room_cost(
     room, (M, D, P), with the object at ``points`` (P, 2) or (M, P, 2) and the maps' ``clearance``
     (M, H, W).
     """
-    least = None
+    rooms = []
     for angle, beyond in _PUSHING:
         turned = rotate_2d(directions, torch.full_like(directions[..., 0], angle))
         behind = points.unsqueeze(-3) - (reach + beyond) * turned.unsqueeze(-2)
         behind = behind.expand(len(clearance), -1, -1, -1)
         free = grid.sample(clearance.unsqueeze(1), behind.flatten(1, 2))[:, 0]
-        least = free if least is None else torch.minimum(least, free)
-    return NO_ROOM * (1.0 - least.unflatten(1, behind.shape[1:3]) / _ROBOT).clamp(0.0, 1.0)
+        rooms.append(free.unflatten(1, behind.shape[1:3]))
+    least = torch.stack(rooms).amin(dim=0)
+    return NO_ROOM * (1.0 - least / _ROBOT).clamp(0.0, 1.0)
