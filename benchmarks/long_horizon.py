@@ -5,8 +5,8 @@ Every suite is played by every policy with the same starts, one episode of each 
 test planner --suite NAME`` does it; one JSON line each, then a table in Markdown. A policy is a
 planner that the team follows, or one of ``BASELINES``; ``sampled`` tries ``--num_samples``
 sub-goals in the simulator and takes the best, as an upper bound without learning. ``--leader`` is
-a run or checkpoint of the navigation task that acts on the first policy. The maps are those of
-``--map_seed``: take one that no choice was made with.
+a run or checkpoint of the navigation task that acts on the first policy, or on ``field`` if there
+is none. The maps are those of ``--map_seed``: take one that no choice was made with.
 
 With ``--plans`` nothing is played: each planner plans each map on one thread of a CPU, and a line
 tells the median of its CPU time and how long its ways are beside the shortest.
@@ -79,7 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Build the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--suites", nargs="+", default=SUITES)
-    parser.add_argument("--policies", "--planners", nargs="+", default=POLICIES)
+    parser.add_argument("--policies", "--planners", nargs="*", default=POLICIES)
     parser.add_argument("--team", help="frozen team; None: that of the suite")
     parser.add_argument("--leader", help="run or checkpoint of the navigation task")
     parser.add_argument("--num_episodes", type=int, default=300)
@@ -211,7 +211,7 @@ def main() -> int:
             (name, name, None) for name in arguments.policies
         ]
         if leader is not None:
-            policies.append(("leader", arguments.policies[0], leader))
+            policies.append(("leader", (*arguments.policies, "field")[0], leader))
         for name, policy, folder in policies:
             cfg = settings(arguments, suite, policy, folder)
             seed_everything(cfg.runner.seed)
