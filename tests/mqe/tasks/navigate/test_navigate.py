@@ -365,6 +365,31 @@ def test_obstacles_move_on_in_an_environment_that_was_saved() -> None:
     assert torch.equal(other.state.rows, env.state.rows)
 
 
+def test_the_way_follows_a_goal_that_moves_and_the_rewards_sum_up(tmp_path) -> None:
+    path = tmp_path / "chase.yaml"
+    path.write_text(
+        "{arena: [10, 8], maps: [{start: [-2, 0], goal: [2, -2], goal_to: [2, 2], goal_speed: 0.5, "
+        "obstacles: [{post: 0.15, at: [0, 3.5]}]}]}"
+    )
+    others = dict.fromkeys(("success", "failure", "object_contact", "robot_contact", "time"), 0.0)
+    cfg = NavigateCfg(map=str(path), weights=others)
+    env = make_env(EnvCfg(num_envs=1), SIM, cfg, seed=0)
+    env.reset()
+    first = float(env.task._plan.cost_to_go)
+    planned = float(env.task._plan.planned[0, 1])
+    rewards = 0.0
+    for k in range(6):
+        rewards += float(env.step(torch.zeros(1, 1, 2)).reward)
+        assert env.state.goal_pos[0].tolist() == pytest.approx([2.0, 0.25 * (k + 1) - 2.0, 0.0])
+    assert float(env.task._plan.planned[0, 1]) > planned + 0.3
+    assert env.task.planned_way(0)[-1].tolist() == pytest.approx([2.0, -0.5], abs=0.1)
+    # No more and no less than the object and the goal have come nearer to one another.
+    assert rewards == pytest.approx(first - float(env.task._last_cost), abs=1e-3)
+    distance = float(env.state.goal_distance)
+    assert float(env.task._last_cost) == pytest.approx(distance, rel=0.1)
+    env.close()
+
+
 def test_robots_without_a_team_walk_to_the_sub_goal_or_push_by_a_script() -> None:
     names = ("object_x", "object_y", "goal_x", "goal_y")
     ahead_and_left = tensor([[[1.0, 0.0, 4.0, 0.0], [0.0, 0.0, 0.0, 0.25]]])
