@@ -5,8 +5,8 @@ Every suite is played by every policy with the same starts, one episode of each 
 test planner --suite NAME`` does it; one JSON line each, then a table in Markdown. A policy is a
 planner that the team follows, or one of ``BASELINES``; ``sampled`` tries ``--num_samples``
 sub-goals in the simulator and takes the best, as an upper bound without learning. ``--leader`` is
-a run or checkpoint of the navigation task that acts on the first policy. The maps are those of
-``--map_seed``: take one that no choice was made with.
+a run or checkpoint of the navigation task that acts on the first policy, or on ``field`` if there
+is none. The maps are those of ``--map_seed``: take one that no choice was made with.
 
 With ``--plans`` nothing is played: each planner plans each map on one thread of a CPU, and a line
 tells the median of its CPU time and how long its ways are beside the shortest.
@@ -54,6 +54,7 @@ BASELINES = {
     "no_mid_level": ("field", "walk"),
     "no_high_level": ("goal", "team"),
     "sampled": ("field", "team"),
+    "random": ("field", "team"),  # a random shift at every decision
 }
 POLICIES = ("field", "straight_line", "spline", "rrt", *BASELINES)
 SEED = 20_261_124  # of the maps
@@ -78,7 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Build the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--suites", nargs="+", default=SUITES)
-    parser.add_argument("--policies", "--planners", nargs="+", default=POLICIES)
+    parser.add_argument("--policies", "--planners", nargs="*", default=POLICIES)
     parser.add_argument("--team", help="frozen team; None: that of the suite")
     parser.add_argument("--leader", help="run or checkpoint of the navigation task")
     parser.add_argument("--num_episodes", type=int, default=300)
@@ -151,14 +152,17 @@ def way_length(follower: Follower, table: MapTable) -> Tensor:
     return length + rest.norm()
 
 
-def played(cfg: RunCfg, num_episodes: int, folder: Path | None) -> dict[str, Any]:
-    """Return the calculator's metrics of ``num_episodes`` episodes."""
+def played(cfg: RunCfg, num_episodes: int, policy: Path | str) -> dict[str, Any]:
+    """Return the calculator's metrics of ``num_episodes`` episodes of a checkpoint, or of the
+    policy of this name.
+    """
+    is_named = isinstance(policy, str)
     request = Request(
         cfg,
         seeds=(cfg.runner.seed,),
         num_episodes=num_episodes,
-        folder=folder,
-        function="zero" if folder is None else None,
+        folder=None if is_named else policy,
+        function=policy if is_named else None,
     )
     return measure(request, 0, lambda line: None)
 
@@ -207,15 +211,16 @@ def main() -> int:
             (name, name, None) for name in arguments.policies
         ]
         if leader is not None:
-            policies.append(("leader", arguments.policies[0], leader))
+            policies.append(("leader", (*arguments.policies, "field")[0], leader))
         for name, policy, folder in policies:
             cfg = settings(arguments, suite, policy, folder)
             seed_everything(cfg.runner.seed)
+            actor = folder or ("random" if name == "random" else "zero")
             begun = time.perf_counter()
             if name == "sampled":
                 metrics = measure_sampled(cfg, arguments.num_episodes, arguments.num_samples)
             else:
-                metrics = played(cfg, arguments.num_episodes, folder)
+                metrics = played(cfg, arguments.num_episodes, actor)
             row = {"suite": suite, "policy": name, "team": cfg.task.team}
             row |= {key: metrics[key] for key in KEYS}
             row |= {
@@ -226,7 +231,7 @@ def main() -> int:
             rows.append(row)
             if arguments.films is not None and name != "sampled":
                 arguments.films.mkdir(parents=True, exist_ok=True)
-                film(cfg, folder or "zero", arguments.films / f"{suite}_{name}.mp4")
+                film(cfg, actor, arguments.films / f"{suite}_{name}.mp4")
     sys.stdout.write(table(rows))
     return 0
 

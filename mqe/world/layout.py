@@ -8,10 +8,11 @@ from torch import Tensor
 
 
 class MovedProps(NamedTuple):
-    """Obstacles and markers in the coming control step, world frame."""
+    """Obstacles, markers and goals in the coming control step, world frame."""
 
     pos: Tensor  # (N, K + M, 3) [m] at its end
     velocity: Tensor | None = None  # (N, K, 2) [m/s] of the obstacles; None: none moves
+    goal: Tensor | None = None  # (N, 3) [m] at its end; None: they stay
 
 
 class Layout(NamedTuple):

@@ -363,11 +363,13 @@ def mover_places(scene: Scene, pos: Tensor, quat: Tensor) -> Tensor:
 
 
 def place_props(sim: Simulator, scene: Scene, props: MovedProps) -> None:
-    """Put obstacles and markers where they are at the end of the coming control step, and send
-    moving obstacles there.
+    """Put obstacles, markers and goals where they are at the end of the coming control step, and
+    send moving obstacles there.
     """
     pos = props.pos
     sim.data.mocap_pos[:, 1:].copy_(pos)
+    if props.goal is not None:
+        sim.data.mocap_pos[:, 0].copy_(props.goal)
     if props.velocity is None:
         return
     quat = sim.data.mocap_quat[:, 1 : 1 + scene.num_obstacles]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.tasks.navigate.planners.problem import Problem
+from mqe.tasks.navigate.planners.problem import Problem, clearance_of
 from mqe.tasks.navigate.rays import look_around, ray_directions
 from mqe.tasks.push import features as push
 from mqe.tasks.push.features import PushConstants
@@ -24,6 +24,7 @@ from mqe.world.geometry import (
     length,
     roll_pitch_of,
     rotation_matrix,
+    yaw_of,
 )
 from mqe.world.obstacles import PARKED_BELOW
 from mqe.world.state import SceneState
@@ -32,20 +33,26 @@ if TYPE_CHECKING:
     from mqe.tasks.navigate.task import NavigateCfg
 
 
+PAST = (2.0, 8.0)  # [s] time constants of the averages that show whether the object moves on
+_WIDE = 2.0  # [m] of room around a robot, beyond which it does not matter
+_SLOPE = 0.1  # [m] from a robot's middle to the places whose room is compared
+
+
 class Plan(NamedTuple):
     """What observations show besides the scene, as views of one tensor."""
 
-    SIZE = 6
+    SIZE = 8
 
     planned: Tensor  # (W, 2) [m] the planner's next sub-goal
     subgoal: Tensor  # (W, 2) [m] the sub-goal in force
     cost_to_go: Tensor  # (W, 1)
     shortest: Tensor  # (W, 1) [m] length of the shortest way from the start to the goal
+    past_cost: Tensor  # (W, 2) averages of the cost-to-go over the last ``PAST`` seconds
 
     @classmethod
     def of(cls, values: Tensor) -> Plan:
-        """Name the parts of ``values`` (W, 6)."""
-        return cls(*values.split((2, 2, 1, 1), dim=1))
+        """Name the parts of ``values`` (W, 8)."""
+        return cls(*values.split((2, 2, 1, 1, 2), dim=1))
 
 
 class NavigateConstants:
@@ -109,6 +116,32 @@ class SceneFeatures(push.SceneFeatures):
         places = in_frame(self.offset[..., :2], frame)
         ahead = in_frame(self.state.robot_frame[..., 0, :], frame)
         return torch.cat((places, ahead.flip(-1)), dim=-1)
+
+    @cached_property
+    def subgoal_in_plan(self) -> Tensor:
+        """(W, 2) [m] the sub-goal in force in the plan's frame."""
+        return in_frame(self.plan.subgoal - self.state.object_pos[:, :2], self.plan_frame)
+
+    @cached_property
+    def room_in_plan(self) -> Tensor:
+        """(W, A, 3) distance of each robot's middle from the nearest obstacle or wall [m], and by
+        how much it grows per metre along the plan's axes.
+        """
+        state = self.state
+        problem = self.navigate.problem
+        axes = _SLOPE * self.plan_frame
+        steps = torch.cat((torch.zeros_like(axes[:, :1]), axes, -axes), dim=1)  # (W, 5, 2)
+        points = state.robot_pos[..., None, :2] + steps.unsqueeze(1)
+        room = clearance_of(
+            problem.arena,
+            problem.shapes,
+            points.flatten(1, 2),
+            state.obstacle_pos,
+            yaw_of(rotation_matrix(state.obstacle_quat)),
+        )
+        room = room.clamp(max=_WIDE).unflatten(1, points.shape[1:3])
+        slope = (room[..., 1:3] - room[..., 3:]) / (2.0 * _SLOPE)
+        return torch.cat((room[..., :1], slope), dim=-1)
 
     @cached_property
     def rays(self) -> Tensor:

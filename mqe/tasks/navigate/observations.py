@@ -72,6 +72,26 @@ STATE: Registry[ObservationTerm] = Registry(
             mirror_index=(0, *reversed(range(1, NUM_RAYS))),
             over="robots",
         ),
+        "recent_progress": ObservationTerm(
+            "decrease of the cost-to-go since its averages over the last 2 s and 8 s",
+            lambda m: m.plan.past_cost - m.plan.cost_to_go,
+            mirror_signs=(1.0, 1.0),
+        ),
+        "subgoal": ObservationTerm(
+            "place of the sub-goal in force in the plan's frame",
+            lambda m: m.subgoal_in_plan,
+            "m",
+            mirror_signs=_PLACE,
+        ),
+        "robot_room": ObservationTerm(
+            "distance of each robot's middle from the nearest obstacle or wall, and its slope "
+            "along the plan's axes",
+            lambda m: m.room_in_plan,
+            "m, 1",
+            numbers=("room", "room_slope_x", "room_slope_y"),
+            mirror_signs=(1.0, *_PLACE),
+            over="robots",
+        ),
         # The reference's, in world coordinates from the middle of the arena's wall at low x.
         "robots_in_arena": ObservationTerm(
             "places of the robots in the arena",

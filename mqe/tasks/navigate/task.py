@@ -11,6 +11,7 @@ from torch import Tensor
 from mqe.config import ConfigError, check_values, option, unknown
 from mqe.controllers.frozen_team import TeamController
 from mqe.tasks.navigate.features import (
+    PAST,
     NavigateConstants,
     NavigateEpisodes,
     Plan,
@@ -185,8 +186,9 @@ class NavigateTask(TermTask):
         self._layouts = layouts
         self._maps = maps
         self._shortest = shortest
-        self._replanner: Replanner | None = None
-        self._live = Replanner(constants.problem, num_envs) if maps.has_movers else None
+        self._replans = False
+        is_live = maps.has_movers or maps.has_moving_goals
+        self._live = Replanner(constants.problem, num_envs) if is_live else None
 
         worlds = Worlds(num_envs, 1, device, cfg)
         kept = Memory(worlds)
@@ -195,9 +197,14 @@ class NavigateTask(TermTask):
             kept.remember("collapse", len(robots), CollapseTimers.SIZE), robots
         )
         # Control steps of each episode.
-        self._steps = kept.remember("steps", dtype=torch.int64) if maps.has_movers else None
+        self._steps = kept.remember("steps", dtype=torch.int64) if is_live else None
+        # The cost-to-go after the last control step, of goals that move.
+        self._last_cost = kept.remember("last_cost", start=None) if maps.has_moving_goals else None
         plan = kept.remember("plan", Plan.SIZE, start=None)
         self._plan = Plan.of(plan)
+        self._forgetting = (
+            1.0 - (-STEP_DT * cfg.decision_period / torch.tensor(PAST, device=device)).exp()
+        )
         # Control steps of the present decision; equal in all worlds.
         self._age = 0
         self._proposed = (self._map_index.clone(), self._plan.planned.clone())
@@ -225,8 +232,11 @@ class NavigateTask(TermTask):
     def use_planner(self, name: str) -> None:
         """Plan with the planner of this name from the next decision on."""
         planner = PLANNERS.find(name, "task.planner")
-        self._replanner = self._live if planner.replans else None
-        problem = self.constants.problem if self._replanner is None else self._replanner.problem
+        self._replans = planner.replans and self._live is not None
+        problem = self.constants.problem
+        if self._replans:
+            assert self._live is not None
+            problem = self._live.problem
         self._follower = planner.follow(problem, self.cfg.look_ahead)
         self._follower.remember(self._kept)
 
@@ -266,22 +276,40 @@ class NavigateTask(TermTask):
 
     def _update_plan(self, place: Tensor, mask: Tensor | None = None) -> None:
         """Plan from ``place`` (N, 2), in the worlds of ``mask`` alone."""
-        problem = self.constants.problem
-        index = self._map_index
-        if self._replanner is not None:
-            self._replanner.update(index, self._time, mask)
-            problem = self._replanner.problem
-            index = self._replanner.worlds
-        cost_to_go = problem.grid.look_up(problem.value, index, place).unsqueeze(1)
+        if self._live is not None and (self._replans or self._maps.has_moving_goals):
+            self._live.update(self._map_index, self._time, mask)
+        cost_to_go = self._cost_to_go(place).unsqueeze(1)
         shortest = self._shortest[self._map_index].unsqueeze(1)
-        planned = self._follower.subgoal(place, index)
+        planned = self._follower.subgoal(place, self._rows)
         subgoal = self._plan.subgoal
+        past = torch.lerp(self._plan.past_cost, cost_to_go, self._forgetting)
         if mask is not None:
             subgoal = torch.where(mask.unsqueeze(1), planned, subgoal)
-        values = torch.cat((planned, subgoal, cost_to_go, shortest), dim=1)
+            past = cost_to_go.expand_as(past)
+        values = torch.cat((planned, subgoal, cost_to_go, shortest, past), dim=1)
         if mask is not None:
             values = torch.where(mask.unsqueeze(1), values, self.memory)
+            if self._last_cost is not None:
+                cost = torch.where(mask, cost_to_go[:, 0], self._last_cost)
+                self._last_cost.copy_(cost)
         self.memory.copy_(values)
+
+    @property
+    def _rows(self) -> Tensor:
+        """Return the row (N,) of each world in the problem that the planner solves."""
+        if self._replans:
+            assert self._live is not None
+            return self._live.worlds
+        return self._map_index
+
+    def _cost_to_go(self, place: Tensor) -> Tensor:
+        """Return the cost-to-go (N,) of objects at ``place`` (N, 2)."""
+        problem = self.constants.problem
+        rows = self._map_index
+        if self._live is not None and (self._replans or self._maps.has_moving_goals):
+            problem = self._live.problem
+            rows = self._live.worlds
+        return problem.grid.look_up(problem.value, rows, place)
 
     def planned_way(self, world: int) -> Tensor:
         """Return the planned way (P, 2) [m] from the sub-goal to the goal of one world.
@@ -289,13 +317,11 @@ class NavigateTask(TermTask):
         Each point is the sub-goal that the planner has for an object at the point before. It waits
         for the device, and is meant for pictures.
         """
-        index = self._map_index
-        goal = self._maps.goal[index[world : world + 1]]
-        if self._replanner is not None:
-            index = self._replanner.worlds
+        index = self._rows
+        goal = self._goal[world : world + 1]
         way = [self._plan.planned[world : world + 1]]
         while len(way) < _LONGEST_WAY and bool(length(goal - way[-1]) > _NEAR_GOAL):
-            places = way[-1].expand(len(self._map_index), -1)
+            places = way[-1].expand(len(index), -1)
             way.append(self._follower.subgoal(places, index)[world : world + 1])
         return torch.cat(way)
 
@@ -315,10 +341,10 @@ class NavigateTask(TermTask):
         It waits for the device, and is meant for pictures.
         """
         problem = self.constants.problem
-        row = self._map_index[world]
-        if self._replanner is not None:
-            problem = self._replanner.problem
-            row = self._replanner.worlds[world]
+        row = self._rows[world]
+        if self._replans:
+            assert self._live is not None
+            problem = self._live.problem
         distance, _, value = problem.fields[row]
         known = self._follower.known
         if known is not None:
@@ -368,26 +394,38 @@ class NavigateTask(TermTask):
 
     @property
     def _time(self) -> Tensor:
-        """Return the time (N,) [s] of each episode, of maps with moving obstacles."""
+        """Return the time (N,) [s] of each episode, of maps on which something moves."""
         assert self._steps is not None
         return STEP_DT * self._steps
 
+    @property
+    def _goal(self) -> Tensor:
+        """Return the goals (N, 2) [m] where they are."""
+        if self._steps is None:
+            return self._maps.goal[self._map_index]
+        return self._maps.goal_at(self._map_index, self._time)
+
     def moved_props(self) -> MovedProps | None:
-        """Return the obstacles where they are, and the marker of a new sub-goal."""
+        """Return obstacles and goals where they are, and the marker of a new sub-goal."""
         if self._age != 1 and self._steps is None:
             return None
         marker = torch.nn.functional.pad(self._plan.subgoal, (0, 1)).unsqueeze(1)
         if self._steps is None:
             obstacles = self._maps.obstacle_pos[self._map_index]
             return MovedProps(torch.cat((obstacles, marker), dim=1))
+        goal = torch.nn.functional.pad(self._goal, (0, 1))
         obstacles = self._maps.obstacles_at(self._map_index, self._time)
-        before = self._maps.obstacles_at(self._map_index, self._time - STEP_DT)
-        velocity = (obstacles - before)[..., :2] / STEP_DT
-        return MovedProps(torch.cat((obstacles, marker), dim=1), velocity)
+        velocity = None
+        if self._maps.has_movers:
+            before = self._maps.obstacles_at(self._map_index, self._time - STEP_DT)
+            velocity = (obstacles - before)[..., :2] / STEP_DT
+        return MovedProps(torch.cat((obstacles, marker), dim=1), velocity, goal)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge a control step; after the last of a decision, plan the next."""
         outcome = super().evaluate(state, prev)
+        if self._last_cost is not None:
+            self._last_cost.copy_(self._cost_to_go(state.object_pos[:, :2]))
         if self._age == self.decision_period:
             self._age = 0
             self._follower.see(state)
@@ -400,9 +438,14 @@ class NavigateTask(TermTask):
 
     def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
         """Return the features of the control step from ``prev`` to ``state``."""
-        return StepFeatures(
+        features = StepFeatures(
             state, prev, self.memory, self.constants, self._map_index, self._collapse
         )
+        if self._last_cost is not None:
+            cost = self._cost_to_go(state.object_pos[:, :2])
+            # Goals move as well: what they add to the cost and take from it is part of the sum.
+            features.progress = self._last_cost - cost
+        return features
 
     def episode_features(
         self, sums: Tensor, steps: Tensor, terminated: Terminated

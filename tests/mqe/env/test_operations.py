@@ -61,7 +61,12 @@ def test_lost_robots_wait_for_nothing_either() -> None:
 
 @pytest.mark.parametrize(
     ("map", "planner", "observation"),
-    [("moving", "field", "default"), ("doors", "explore", "rays"), ("doors", "field", "reference")],
+    [
+        ("moving", "field", "default"),
+        ("moving_goal", "explore", "default"),
+        ("doors", "explore", "rays"),
+        ("doors", "field", "reference"),
+    ],
 )
 def test_planning_waits_for_nothing(map: str, planner: str, observation: str, monkeypatch) -> None:
     for module in (cost_to_go, explorer, replanning):

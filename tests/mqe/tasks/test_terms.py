@@ -12,6 +12,7 @@ from torch import Tensor, tensor
 from mqe.config import ConfigError
 from mqe.controllers.trot import mirrored_action
 from mqe.registry import TASKS
+from mqe.tasks.navigate.features import Plan
 from mqe.tasks.push import PUSH
 from mqe.tasks.task import TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
@@ -132,8 +133,8 @@ def navigate_scenes() -> tuple[Scene, Scene]:
         state.obstacle_quat[:] = torch.nn.functional.normalize(turned, dim=-1)
         state.obstacle_contacts.bernoulli_()
         states.append(state)
-    memory = torch.rand(N, 6)
-    image = memory * tensor([1.0, -1.0, 1.0, -1.0, 1.0, 1.0])
+    memory = torch.rand(N, Plan.SIZE)
+    image = memory * tensor([1.0, -1.0, 1.0, -1.0, 1.0, 1.0, 1.0, 1.0])
     first = Scene(scenes[0], states[0], states[1], memory)
     return first, Scene(scenes[1], mirrored(states[0]), mirrored(states[1]), image)
 

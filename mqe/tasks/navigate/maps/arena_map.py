@@ -11,12 +11,12 @@ from mqe.world.obstacles import ObstacleCfg
 from mqe.world.scene import ARENA_HALF_SIZE
 
 HEIGHT = 0.6  # [m] of obstacles
-SPEEDS = (0.02, 1.0)  # [m/s] of moving obstacles
+SPEEDS = (0.02, 1.0)  # [m/s] of moving obstacles and goals
 ROBOT_ROOM = 0.6  # [m] beyond the object that a robot needs where it pushes
 MOST_OBSTACLES = 64  # in one map
 _ARENA_MIN = 3.0  # [m]
 _ROUNDING = 1e-6  # [m]
-_SWEPT = 0.1  # [m] between two checked points of the way of a moving obstacle
+_SWEPT = 0.1  # [m] between two checked points of the way of a moving obstacle or goal
 
 
 class Placed(NamedTuple):
@@ -41,6 +41,9 @@ class ArenaMap:
     obstacles: tuple[Placed, ...] = ()
     start_yaw: float | None = None  # [rad] of the object; None: drawn
     spawn: str = "ring"  # robots around the object, or "behind" it in a row
+    # Where the goal moves to and back from, forever, at ``goal_speed`` [m/s]; None: it stays.
+    goal_to: tuple[float, float] | None = None  # [m]
+    goal_speed: float = 0.0
 
 
 class Room(NamedTuple):
@@ -65,10 +68,14 @@ def check_map(arena_map: ArenaMap, room: Room, where: str) -> None:
         )
     is_behind = arena_map.spawn == "behind"
     spawn = room.reach + 0.1 if is_behind else room.spawn
-    for name, place, needed in (
-        ("start", arena_map.start, spawn),
-        ("goal", arena_map.goal, room.reach),
-    ):
+    ends = [("start", arena_map.start, spawn)]
+    ends += [("goal", place, room.reach) for place in goal_way(arena_map)]
+    if arena_map.goal_to is not None and not SPEEDS[0] <= arena_map.goal_speed <= SPEEDS[1]:
+        raise ConfigError(
+            f"{where}: the goal has the speed {arena_map.goal_speed:g} m/s; take one from "
+            f"{SPEEDS[0]:g} to {SPEEDS[1]:g} m/s"
+        )
+    for name, place, needed in ends:
         to_wall = min(half_x - abs(place[0]), half_y - abs(place[1]))
         if to_wall < needed - _ROUNDING:
             raise ConfigError(
@@ -120,11 +127,25 @@ def swept(placed: Placed) -> list[Placed]:
     """Return an obstacle at points of its way, at most 0.1 m apart; a fixed one where it is."""
     if placed.to is None:
         return [placed]
-    dx = placed.to[0] - placed.x
-    dy = placed.to[1] - placed.y
-    count = max(2, 1 + math.ceil(math.hypot(dx, dy) / _SWEPT))
+    way = _points((placed.x, placed.y), placed.to)
+    return [placed._replace(x=x, y=y, to=None) for x, y in way]
+
+
+def goal_way(arena_map: ArenaMap) -> list[tuple[float, float]]:
+    """Return the goal at points of its way, at most 0.1 m apart; one that stays where it is."""
+    if arena_map.goal_to is None:
+        return [arena_map.goal]
+    return _points(arena_map.goal, arena_map.goal_to)
+
+
+def _points(start: tuple[float, float], end: tuple[float, float]) -> list[tuple[float, float]]:
+    """Return points from ``start`` to ``end``, at most 0.1 m apart."""
+    count = max(2, 1 + math.ceil(math.dist(start, end) / _SWEPT))
     shares = [k / (count - 1) for k in range(count)]
-    return [placed._replace(x=placed.x + s * dx, y=placed.y + s * dy, to=None) for s in shares]
+    return [
+        (start[0] + share * (end[0] - start[0]), start[1] + share * (end[1] - start[1]))
+        for share in shares
+    ]
 
 
 def distance_to(placed: Placed, point: tuple[float, float]) -> float:

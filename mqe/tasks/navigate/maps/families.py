@@ -226,6 +226,30 @@ def moving(rng: random.Random, room: Room) -> ArenaMap:
     return ArenaMap((20.0, 14.0), start, goal, tuple(placed))
 
 
+def moving_goal(rng: random.Random, room: Room) -> ArenaMap:
+    """Return 20 x 14 m with a wall of two doors, and a goal behind it that moves past both."""
+    width = _door_width(room)
+    low = -7.0
+    walls = []
+    for y in (-3.5, 3.5, 7.0 + width / 2):
+        high = y - width / 2
+        shape = ObstacleCfg("box", (THICKNESS, round(high - low, 3), HEIGHT))
+        walls.append(Placed(shape, 0.0, (low + high) / 2))
+        low = y + width / 2
+    start = (room.spawn - 10.0, rng.uniform(-3.0, 3.0))
+    ends = [-4.5, 4.5]
+    rng.shuffle(ends)
+    x = rng.uniform(5.0, 8.0)
+    return ArenaMap(
+        (20.0, 14.0),
+        start,
+        (x, ends[0]),
+        tuple(walls),
+        goal_to=(x, ends[1]),
+        goal_speed=rng.uniform(0.1, 0.3),
+    )
+
+
 for _family in (
     open_arena,
     reference,
@@ -237,5 +261,6 @@ for _family in (
     beside,
     forest,
     moving,
+    moving_goal,
 ):
     FAMILIES.register(_family.__name__, _family)

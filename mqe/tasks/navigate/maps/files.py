@@ -40,7 +40,7 @@ def read_maps(path: Path, meters_per_pixel: float) -> list[ArenaMap]:
 
 
 def _read_map(values: Any, arena: Any, where: str) -> ArenaMap:
-    known = ("arena", "start", "goal", "obstacles", "start_yaw", "spawn")
+    known = ("arena", "start", "goal", "obstacles", "start_yaw", "spawn", "goal_to", "goal_speed")
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where}: must be a section of keys: {', '.join(known)}")
     for key in values:
@@ -52,6 +52,13 @@ def _read_map(values: Any, arena: Any, where: str) -> ArenaMap:
     spawn = values.get("spawn", "ring")
     if spawn not in ("ring", "behind"):
         raise ConfigError(f"{where}: {unknown('spawn', spawn, ('ring', 'behind'))}")
+    if ("goal_to" in values) != ("goal_speed" in values):
+        raise ConfigError(f"{where}: a goal that moves has both goal_to: [x, y] and goal_speed")
+    goal_to = None
+    goal_speed = 0.0
+    if "goal_to" in values:
+        goal_to = _numbers(values["goal_to"], 2, f"{where}: goal_to")
+        goal_speed = _numbers([values["goal_speed"]], 1, f"{where}: goal_speed")[0]
     yaw = values.get("start_yaw")
     placed = [_read_placed(each, f"{where}: obstacle {k}") for k, each in enumerate(obstacles)]
     return ArenaMap(
@@ -61,6 +68,8 @@ def _read_map(values: Any, arena: Any, where: str) -> ArenaMap:
         obstacles=tuple(placed),
         start_yaw=None if yaw is None else _numbers([yaw], 1, f"{where}: start_yaw")[0],
         spawn=spawn,
+        goal_to=goal_to,
+        goal_speed=goal_speed,
     )
 
 

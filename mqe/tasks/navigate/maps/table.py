@@ -54,7 +54,13 @@ class MapTable:
         self.is_behind = torch.tensor(is_behind, device=device)  # (L,)
         self.obstacle_pos = pos.to(device)  # (L, K, 3)
         self.obstacle_yaw = yaw.to(device)  # (L, K)
+        goal_to = [each.goal if each.goal_to is None else each.goal_to for each in maps]
+        goal_way = torch.tensor(goal_to, device=device) - self.goal
         self.has_movers = any(slot.moves for slot in slots)
+        self.has_moving_goals = any(each.goal_to is not None for each in maps)
+        self._goal_length = goal_way.norm(dim=-1)  # (L,) [m] of the ways of moving goals
+        self._goal_ahead = goal_way / self._goal_length.clamp(min=1e-6).unsqueeze(-1)  # (L, 2)
+        self._goal_speed = torch.tensor([each.goal_speed for each in maps], device=device)
         self._length = way.norm(dim=-1).to(device)  # (L, K) [m] of the ways of moving obstacles
         self._ahead = way.to(device) / self._length.clamp(min=1e-6).unsqueeze(-1)  # (L, K, 2)
         self._speed = speed.to(device)  # (L, K) [m/s]
@@ -74,12 +80,24 @@ class MapTable:
         pos = self.obstacle_pos[index]
         if not self.has_movers:
             return pos
-        length = self._length[index]
-        # To the end of its way and back.
-        both = (2.0 * length).clamp(min=1e-6)
-        gone = torch.remainder(self._speed[index] * time.unsqueeze(1), both)
-        along = length - (length - gone).abs()
+        along = _to_and_fro(self._length[index], self._speed[index] * time.unsqueeze(1))
         return pos + torch.nn.functional.pad(along.unsqueeze(-1) * self._ahead[index], (0, 1))
+
+    def goal_at(self, index: Tensor, time: Tensor) -> Tensor:
+        """Return the goals (N, 2) [m] of maps ``index`` (N,) at ``time`` (N,) [s] of an episode."""
+        goal = self.goal[index]
+        if not self.has_moving_goals:
+            return goal
+        along = _to_and_fro(self._goal_length[index], self._goal_speed[index] * time)
+        return goal + along.unsqueeze(-1) * self._goal_ahead[index]
+
+
+def _to_and_fro(length: Tensor, distance: Tensor) -> Tensor:
+    """Return how far (...) [m] along a way of ``length`` something is that has gone ``distance`` to
+    its end and back, again and again.
+    """
+    gone = torch.remainder(distance, (2.0 * length).clamp(min=1e-6))
+    return length - (length - gone).abs()
 
 
 class ObstacleShapes:

@@ -32,7 +32,7 @@ class Planner(NamedTuple):
 
     follow: Callable[[Problem, float], Follower]  # for a problem and a look-ahead [m]
     help: str
-    replans: bool = False  # at every decision, if obstacles move; else once, as maps begin
+    replans: bool = False  # at every decision, if something moves; else once, as maps begin
 
 
 def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
@@ -48,9 +48,15 @@ PLANNERS: Registry[Planner] = Registry("planner")
 PLANNERS.register("field", Planner(FieldFollower, "descent of the cost-to-go", replans=True))
 PLANNERS.register(
     "explore",
-    Planner(Explorer, "field without a map: obstacles are those that the robots' rays have met"),
+    Planner(
+        Explorer,
+        "field without a map: obstacles are those that the robots' rays have met",
+        replans=True,
+    ),
 )
-PLANNERS.register("goal", Planner(GoalFollower, "the goal itself: no high level, a baseline"))
+PLANNERS.register(
+    "goal", Planner(GoalFollower, "the goal itself: no high level, a baseline", replans=True)
+)
 PLANNERS.register(
     "straight_line", waypoint_planner(straight_line, "straight line to the goal, a baseline")
 )

@@ -2,7 +2,8 @@
 
 Each world has a grid of the places where rays ended, of half the planner's cell. Places that no ray
 has met count as free. The cost-to-go is solved again, at the end of a decision, in the worlds in
-which rays met something new. Goal and arena are known. Obstacles that move leave their trace.
+which rays met something new, and in all if goals move. Goal and arena are known. Obstacles that
+move leave their trace.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Explorer(FieldFollower):
         super().__init__(problem, look_ahead)
         grid = problem.grid
         self._arena = problem.arena
+        self._has_moving_goals = problem.maps.has_moving_goals
         self._shapes = problem.shapes
         self._solver = CostToGo(grid, self._goal.device)
         self._lengths = grid.centers.new_tensor(problem.arena)
@@ -71,6 +73,8 @@ class Explorer(FieldFollower):
     def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2) of all worlds."""
         goal = self._goal[index]
+        if self._has_moving_goals:
+            self._is_stale.fill_(True)
         if can_branch_on(place):
             rows = self._is_stale.nonzero().flatten()
             self._known[rows] = self._solve(self._is_met[rows], goal[rows])

@@ -10,6 +10,7 @@ from torch import Tensor
 from mqe.tasks.navigate.maps.arena_map import ROBOT_ROOM
 from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes
 from mqe.tasks.navigate.planners.cost_to_go import CostToGo, Grid
+from mqe.world.geometry import rotate_2d
 
 CELL = 0.25  # [m] of the grid
 MARGIN = 0.05  # [m] beyond the object's furthest corner
@@ -17,7 +18,9 @@ BLOCKED = 100.0  # cost of a metre on which the object's corner would be 1 m ins
 NARROW = 3.0  # further cost of a metre right beside an obstacle; none where robots have room
 # Further cost of a metre in a direction for which robots have no room where they push.
 NO_ROOM = 3.0
-_PUSHING = 0.35  # [m] from the object's furthest corner to the middle of a robot that pushes
+# Where robots push, seen from the object against its direction: an angle to the left [rad], and
+# the distance from its furthest corner to a robot's middle [m]; one in the middle, or two abreast.
+_PUSHING = ((0.0, 0.35), (0.7, 0.05), (-0.7, 0.05))
 _ROBOT = 0.35  # [m] from a robot's middle to an obstacle, from which it has room
 
 
@@ -114,7 +117,12 @@ def room_cost(
     room, (M, D, P), with the object at ``points`` (P, 2) or (M, P, 2) and the maps' ``clearance``
     (M, H, W).
     """
-    behind = points.unsqueeze(-3) - (reach + _PUSHING) * directions.unsqueeze(-2)
-    behind = behind.expand(len(clearance), -1, -1, -1)
-    free = grid.sample(clearance.unsqueeze(1), behind.flatten(1, 2))[:, 0]
-    return NO_ROOM * (1.0 - free.unflatten(1, behind.shape[1:3]) / _ROBOT).clamp(0.0, 1.0)
+    rooms = []
+    for angle, beyond in _PUSHING:
+        turned = rotate_2d(directions, torch.full_like(directions[..., 0], angle))
+        behind = points.unsqueeze(-3) - (reach + beyond) * turned.unsqueeze(-2)
+        behind = behind.expand(len(clearance), -1, -1, -1)
+        free = grid.sample(clearance.unsqueeze(1), behind.flatten(1, 2))[:, 0]
+        rooms.append(free.unflatten(1, behind.shape[1:3]))
+    least = torch.stack(rooms).amin(dim=0)
+    return NO_ROOM * (1.0 - least / _ROBOT).clamp(0.0, 1.0)

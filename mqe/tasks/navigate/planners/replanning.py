@@ -1,4 +1,4 @@
-"""Planning anew at every decision, for obstacles that move."""
+"""Planning anew at every decision, for obstacles or goals that move."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Replanner:
         self._solver = CostToGo(problem.grid, device)
 
     def update(self, index: Tensor, time: Tensor, mask: Tensor | None = None) -> None:
-        """Solve for the obstacles of maps ``index`` (N,) as they are at ``time`` (N,) [s] and
-        shortly after, in the worlds of ``mask`` (N,) at least.
+        """Solve for the goals of maps ``index`` (N,) as they are at ``time`` (N,) [s], and for the
+        obstacles as they are then and shortly after, in the worlds of ``mask`` (N,) at least.
         """
         worlds = self.worlds
         if mask is not None and can_branch_on(mask):
@@ -39,7 +39,7 @@ class Replanner:
         grid = problem.grid
         index = index[worlds]
         yaw = self._maps.obstacle_yaw[index]
-        goal = self._maps.goal[index]
+        goal = self._maps.goal_at(index, time[worlds])
         points = grid.centers.flatten(0, 1)
         nearest = []
         for ahead in FORESEEN:

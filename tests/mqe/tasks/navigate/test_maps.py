@@ -62,6 +62,14 @@ def test_a_family_draws_maps_with_room(family, name):
             {"obstacles": (moving_post((0.5, 2.0), (0.5, 0.0), 3.0),)},
             "has the speed 3 m/s; take one from 0.02 to 1 m/s",
         ),
+        (
+            {"goal_to": (-2.0, 0.0), "goal_speed": 0.2},
+            r"the goal \(.*\) overlaps with the box at \(0.50, 0.00\)",
+        ),
+        (
+            {"goal_to": (3.0, 0.0), "goal_speed": 2.0},
+            "the goal has the speed 2 m/s; take one from 0.02 to 1 m/s",
+        ),
     ],
 )
 def test_a_map_without_room_is_refused(change, words):
@@ -86,6 +94,10 @@ def test_a_map_without_room_is_refused(change, words):
             "arena: [9, 9]\n"
             "maps: [{start: [0, 0], goal: [1, 1], obstacles: [{post: 1, at: [0, 3], to: [3, 3]}]}]",
             "and speed if it moves",
+        ),
+        (
+            "arena: [9, 9]\nmaps: [{start: [0, 0], goal: [1, 1], goal_to: [2, 2]}]",
+            "a goal that moves has both goal_to",
         ),
     ],
 )

@@ -147,6 +147,37 @@ def test_a_film_draws_the_planned_way() -> None:
     env.close()
 
 
+def test_observations_show_an_object_that_is_stuck_and_robots_without_room():
+    names = ("recent_progress", "subgoal", "robot_room")
+    task = navigate_setup(1, more_observations=names, more_state=names).task
+    assert task.mirror is not None
+    task.layout(torch.zeros(1, dtype=torch.int64))
+    task.begin(torch.ones(1, dtype=torch.bool))
+    state = SceneState.zeros(1, 2, True, num_obstacles=3)
+    state.obstacle_pos[0] = tensor([[0.5, 0.0, 0.3], [1.0, 3.0, 0.3], [1.0, -3.0, 0.3]])
+    state.obstacle_quat[:] = tensor([1.0, 0.0, 0.0, 0.0])
+    state.object_pos[0, :2] = tensor([-2.8, 0.0])
+    state.robot_pos[0, 0, :2] = tensor([-0.4, 0.2])  # 0.4 m from the cube
+    state.robot_pos[0, 1, :2] = tensor([-3.8, -3.5])  # 0.5 m from the wall at y = -4
+    first = float(task._plan.cost_to_go)
+    shown = task.observe(state, task.memory)[1][0, -10:]
+    assert shown[:2].tolist() == [0.0, 0.0]
+    task._plan.planned[:] = tensor([[-1.8, 0.0]])
+    task._plan.subgoal[:] = tensor([[-1.3, 0.5]])
+    shown = task.observe(state, task.memory)[1][0, -10:]
+    assert shown[2:].tolist() == pytest.approx([1.5, 0.5, 0.4, -1.0, 0.0, 0.5, 0.0, 1.0], abs=1e-4)
+    task._update_plan(tensor([[-1.8, 0.0]]))
+    fall = first - float(task._plan.cost_to_go)
+    assert fall > 0.5
+    shown = task.observe(state, task.memory)[1][0, -10:]
+    kept = [math.exp(-0.5 / 2.0), math.exp(-0.5 / 8.0)]  # after a decision of 0.5 s
+    assert shown[:2].tolist() == pytest.approx([fall * share for share in kept], rel=1e-3)
+    for _ in range(200):
+        task._update_plan(tensor([[-1.8, 0.0]]))
+    stuck = task.observe(state, task.memory)[1][0, -10:-8]
+    assert float(stuck.abs().max()) < 1e-3 * fall
+
+
 def test_a_goal_from_outside_takes_the_planners_place_for_one_decision():
     env = make_env(EnvCfg(num_envs=2), SIM, NavigateCfg(map=str(MAP)), seed=0)
     env.reset()
@@ -332,6 +363,31 @@ def test_obstacles_move_on_in_an_environment_that_was_saved() -> None:
     other.load_state_dict(saved)
     other.step(actions)
     assert torch.equal(other.state.rows, env.state.rows)
+
+
+def test_the_way_follows_a_goal_that_moves_and_the_rewards_sum_up(tmp_path) -> None:
+    path = tmp_path / "chase.yaml"
+    path.write_text(
+        "{arena: [10, 8], maps: [{start: [-2, 0], goal: [2, -2], goal_to: [2, 2], goal_speed: 0.5, "
+        "obstacles: [{post: 0.15, at: [0, 3.5]}]}]}"
+    )
+    others = dict.fromkeys(("success", "failure", "object_contact", "robot_contact", "time"), 0.0)
+    cfg = NavigateCfg(map=str(path), weights=others)
+    env = make_env(EnvCfg(num_envs=1), SIM, cfg, seed=0)
+    env.reset()
+    first = float(env.task._plan.cost_to_go)
+    planned = float(env.task._plan.planned[0, 1])
+    rewards = 0.0
+    for k in range(6):
+        rewards += float(env.step(torch.zeros(1, 1, 2)).reward)
+        assert env.state.goal_pos[0].tolist() == pytest.approx([2.0, 0.25 * (k + 1) - 2.0, 0.0])
+    assert float(env.task._plan.planned[0, 1]) > planned + 0.3
+    assert env.task.planned_way(0)[-1].tolist() == pytest.approx([2.0, -0.5], abs=0.1)
+    # No more and no less than the object and the goal have come nearer to one another.
+    assert rewards == pytest.approx(first - float(env.task._last_cost), abs=1e-3)
+    distance = float(env.state.goal_distance)
+    assert float(env.task._last_cost) == pytest.approx(distance, rel=0.1)
+    env.close()
 
 
 def test_robots_without_a_team_walk_to_the_sub_goal_or_push_by_a_script() -> None:

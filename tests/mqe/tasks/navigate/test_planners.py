@@ -87,6 +87,17 @@ def test_robots_need_room_where_they_push(problem):
     assert float(cost[1, 1]) == 0.0
 
 
+def test_two_robots_abreast_need_room_behind_the_object(problem):
+    # Past the end of the wall at (0, 1): there is room right behind the object, and not to the
+    # right of that, 0.12 m from the wall.
+    past = tensor([[0.75, 1.7]])
+    ways = tensor([[1.0, 0.0], [0.0, 1.0]])
+    cost = room_cost(problem.grid, problem.distance, past, ways, REACH)
+    assert float(cost[1, 0]) == pytest.approx(3.0 * (1.0 - 0.12 / 0.35), abs=0.4)
+    assert float(room_cost(problem.grid, problem.distance, past, -ways, REACH)[1].sum()) == 0.0
+    assert cost[0].tolist() == [[0.0], [0.0]]
+
+
 def test_a_path_is_followed_from_the_nearest_point_on():
     corner = tensor([[[0.0, 0.0], [4.0, 0.0], [4.0, 4.0]]])
     follower = WaypointFollower(corner, 1.0)
@@ -196,3 +207,23 @@ def test_the_field_plans_anew_as_an_obstacle_moves() -> None:
     planner.update(index, tensor([4.0, 4.0]), tensor([True, False]))
     found = follower.subgoal(place, planner.worlds)
     torch.testing.assert_close(found[0], found[1])
+
+
+def test_the_field_leads_to_where_the_goal_is_now() -> None:
+    arena = (12.0, 10.0)
+    goal_to = ArenaMap(arena, (-4.0, 0.0), (4.0, -3.0), goal_to=(4.0, 3.0), goal_speed=0.5)
+    table = MapTable([goal_to], (), "cpu")
+    # At the start, in the middle of its way, at its end, and on the way back.
+    times = tensor([0.0, 6.0, 12.0, 21.0])
+    index = torch.zeros(4, dtype=torch.int64)
+    goals = [[4.0, -3.0], [4.0, 0.0], [4.0, 3.0], [4.0, -1.5]]
+    assert table.goal_at(index, times).tolist() == goals
+    problem, _ = solve_problem(table, ObstacleShapes((), "cpu"), arena, REACH)
+    planner = Replanner(problem, 4)
+    place = tensor([[2.9, 0.0]]).expand(4, -1)
+    planner.update(index, times)
+    for name in ("field", "goal"):
+        follower = PLANNERS[name].follow(planner.problem, 2.0)
+        found = torch.nn.functional.normalize(follower.subgoal(place, planner.worlds) - place)
+        wanted = torch.nn.functional.normalize(tensor(goals) - place)
+        assert float((found * wanted).sum(dim=1).min()) > math.cos(0.2)
