@@ -128,11 +128,11 @@ class TorchRLEnv(EnvBase):
 def _is_device(asked: torch.device | str, device: torch.device) -> bool:
     """Return whether ``asked`` is ``device``; without a number it is the current one."""
     try:
-        asked = torch.device(asked)
+        named = torch.device(asked)
     except RuntimeError:
         return False
-    if asked.type != device.type:
+    if named.type != device.type:
         return False
-    if asked.index is None and device.index is not None:
+    if named.index is None and device.index is not None:
         return device.index == torch.accelerator.current_device_index()
-    return asked.index == device.index
+    return named.index == device.index
