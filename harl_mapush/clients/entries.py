@@ -1,4 +1,5 @@
-"""Environments under the contracts of other libraries, by name, and the one door to them.
+"""Environments under the contracts of other libraries, by name, and the one door to them and to
+trained teams.
 
 To add a client here, write its file and a line below; to add one from outside, see
 ``mapush.register_client``.
@@ -16,9 +17,19 @@ from harl_mapush.clients.harl.mapush_env import MAPushEnv
 from harl_mapush.clients.openrl_env import OpenRLEnv
 from harl_mapush.clients.worlds import Worlds
 from harl_mapush.config import DEFAULT_TASK
-from harl_mapush.interop.flat_settings import long_key, plain_settings, resolve_settings
+from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
+from harl_mapush.interop.flat_settings import (
+    long_key,
+    parse_settings,
+    plain_settings,
+    resolve_settings,
+)
+from harl_mapush.runs import checkpoint, evaluation_worlds, policy
+from harl_mapush.runs.policy import Team
 from mqe.config import ConfigError, to_dict
+from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry, load_extensions
+from mqe.registry import make_env
 
 # Takes ``Worlds``, and options of its own by keyword; returns an environment.
 Client = Callable[..., Any]
@@ -62,6 +73,26 @@ def make(
             f"name a client ({', '.join(CLIENTS)})"
         )
     return worlds.build()
+
+
+def load_team(
+    name: str,
+    *,
+    num_envs: int | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> tuple[MultiAgentEnv, Team]:
+    """Build the worlds in which ``mapush test`` measures a checkpoint, and load its team.
+
+    ``name`` is a checkpoint folder, a run folder or pretrained:NAME. The team maps obs (N, A, O) to
+    actions (N, A, U), without noise. ``settings`` are as those of ``make``.
+    """
+    load_extensions()
+    folder = checkpoint.resolve(name)
+    over = parse_settings({"num_envs": num_envs, "seed": seed, **(settings or {})})
+    cfg = evaluation_worlds.settings(folder, over)
+    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+    return env, policy.load_team(cfg, folder, env)
 
 
 def _build(build: Client, name: str, worlds: Worlds, options: Mapping[str, Any]) -> Any:

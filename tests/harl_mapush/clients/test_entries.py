@@ -66,3 +66,14 @@ def test_benchmarl_has_no_extra_and_needs_an_older_torchrl(monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "harl_mapush.clients.benchmarl_env", raising=False)
     with pytest.raises(ConfigError, match="client: benchmarl .* pip install benchmarl 'torchrl<0"):
         mapush.make(client="benchmarl")
+
+
+def test_a_team_comes_with_the_worlds_in_which_it_is_measured() -> None:
+    env, team = mapush.load_team("pretrained:tblock", num_envs=2, settings={"device": "cpu"})
+    obs, _ = env.reset()
+    assert team(obs).shape == (2, 2, 3)
+    assert env.settings["task"]["object"] == "tblock"
+    assert env.settings["task"]["spawn"] == "independent"
+    env.close()
+    with pytest.raises(ConfigError, match="num_agents=3: checkpoint .* was trained with"):
+        mapush.load_team("pretrained:tblock", settings={"env.num_agents": 3})
