@@ -17,7 +17,11 @@ RUN := $(CURDIR)/$(BIN)/python -m
 OPENRL_VENV ?= .venv-openrl
 OPENRL := $(OPENRL_VENV)/bin/python
 
-.PHONY: format lint type test train smoke docs docs-serve openrl
+# BenchMARL 1.5 needs an older TorchRL than the rest.
+BENCHMARL_VENV ?= .venv-benchmarl
+BENCHMARL := $(BENCHMARL_VENV)/bin/python
+
+.PHONY: format lint type test train smoke docs docs-serve openrl benchmarl
 
 train: $(VENV)/.installed
 	@set -e; out="$(OUT)"; \
@@ -60,6 +64,18 @@ $(OPENRL_VENV)/.installed: constraints.txt openrl-constraints.txt
 	$(OPENRL) -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(OPENRL) -m pip install --quiet --disable-pip-version-check -c constraints.txt -c openrl-constraints.txt \
 	  openrl gymnasium jsonargparse pettingzoo -e .
+	@touch $@
+
+# The tests of BenchMARL's client.
+benchmarl: $(BENCHMARL_VENV)/.installed
+	$(BENCHMARL) -m pytest -q -n 0 -k benchmarl tests/harl_mapush/clients
+
+$(BENCHMARL_VENV)/.installed: constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=/path/to/python3.12"; exit 2; }
+	$(PYTHON) -m venv $(BENCHMARL_VENV)
+	$(BENCHMARL) -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BENCHMARL) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  benchmarl 'torchrl<0.12' pytest pytest-xdist hypothesis -e .
 	@touch $@
 
 format: $(VENV)/.installed-test

@@ -1,9 +1,11 @@
 """How much each client adds to a decision of our own environment: ``python benchmarks/clients.py``.
 
-Two measurements, both on the host and in CPU seconds, which other programs on the machine disturb
-little. ``added_ms``: a decision of ``--num_envs`` worlds whose results exist already, so that all
-of the time is the client's. ``lost``: a decision of ``--real_envs`` worlds in MuJoCo through the
-client, and one through our own environment, in turn; the share by which the first is longer.
+``added_ms``: a decision of ``--num_envs`` worlds whose results exist already, so that all of the
+time is the client's. ``lost``: a decision of ``--real_envs`` worlds through the client, and one
+through our own environment, in turn; the share by which the first is longer. On a CPU both are CPU
+seconds, which other programs on the machine disturb little; on a GPU (``--device cuda``) they are
+wall clock until the device has finished, and ``synchronizations`` counts the operations of a
+decision for which the host waited. A client whose library is missing is left out, with a line.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ import argparse
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from measuring import emit
+from measuring import emit, name_of, say, seconds
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harl_mapush import config  # noqa: E402
@@ -26,10 +29,13 @@ from harl_mapush.clients.entries import CLIENTS  # noqa: E402
 from harl_mapush.clients.harl.harl_env import HarlEnv  # noqa: E402
 from harl_mapush.clients.openrl_env import OpenRLEnv  # noqa: E402
 from harl_mapush.clients.worlds import Worlds  # noqa: E402
+from mqe.config import ConfigError  # noqa: E402
 from tests.support.placed import PlacedEnv  # noqa: E402
 
+NAMES = ("torchrl", "skrl", "gymnasium", "harl", "openrl")
 DONE_RATE = 0.01  # of worlds, at each decision of the first measurement
 _WARM_ROUNDS = 3
+_SYNCHRONIZED_CALLS = 10
 
 Step = Callable[[], object]
 
@@ -46,24 +52,36 @@ class _MadeWorlds(Worlds):
 def main() -> None:
     """Measure all clients; write one JSON line each."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", nargs="+", default=NAMES, choices=NAMES)
     parser.add_argument("--num_envs", type=int, default=4096)
     parser.add_argument("--real_envs", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    for name in ("torchrl", "skrl", "gymnasium", "harl", "openrl"):
+    device = torch.device(arguments.device)
+    real: dict[str, Any] = {}
+    for name in arguments.clients:
         num_agents = 1 if name == "gymnasium" else 2
-        placed = PlacedEnv(arguments.num_envs, num_agents, "cpu", DONE_RATE)
-        added = [
-            1e3 * (through - own)
-            for own, through in pairs(own_step(placed), client_step(name, placed), arguments.rounds)
-        ]
+        placed = PlacedEnv(arguments.num_envs, num_agents, arguments.device, DONE_RATE)
+        try:
+            step = client_step(name, placed)
+        except ConfigError as error:
+            say(f"{name} is left out: {error}")
+            continue
+        both = pairs(own_step(placed), step, arguments.rounds, device)
+        added = [1e3 * (through - own) for own, through in both]
+
         task = "go1_velocity" if name == "gymnasium" else "go1push_mid"
-        own, client = (real_worlds(task, arguments.real_envs) for _ in range(2))
-        both = pairs(own_step(own), client_step(name, client), arguments.rounds)
+        if task not in real:
+            real[task] = real_worlds(task, arguments.real_envs, arguments.device)
+        own = own_step(real[task])
+        step = client_step(name, real[task])
+        both = pairs(own, step, arguments.rounds, device)
         lost = [through / alone - 1.0 for alone, through in both]
         emit(
             client=name,
+            device=name_of(device),
             num_envs=arguments.num_envs,
             rounds=arguments.rounds,
             added_ms=statistics.median(added),
@@ -72,16 +90,18 @@ def main() -> None:
             own_ms=1e3 * statistics.median(alone for alone, _ in both),
             lost=statistics.median(lost),
             lost_interval=interval(lost),
+            synchronizations=synchronizations(step) if device.type == "cuda" else None,
+            own_synchronizations=synchronizations(own) if device.type == "cuda" else None,
         )
-        own.close()
-        client.close()
+    for env in real.values():
+        env.close()
 
 
-def real_worlds(task: str, num_envs: int) -> Any:
-    """Build worlds in MuJoCo on one thread."""
+def real_worlds(task: str, num_envs: int, device: str) -> Any:
+    """Build worlds: in MuJoCo on one thread, or in MuJoCo Warp on a GPU."""
     settings = {
         "env": {"num_envs": num_envs},
-        "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1},
+        "sim": {"name": "auto", "device": device, "num_threads": 1},
         "task": {"name": task},
     }
     return Worlds(config.resolve(settings, {})[0]).build()
@@ -90,7 +110,7 @@ def real_worlds(task: str, num_envs: int) -> Any:
 def own_step(env: Any) -> Step:
     """Return a decision of our own environment."""
     env.reset()
-    actions = torch.zeros(env.num_envs, env.num_agents, env.spec.action_size)
+    actions = torch.zeros(env.num_envs, env.num_agents, env.spec.action_size, device=env.device)
     return lambda: env.step(actions)
 
 
@@ -108,24 +128,32 @@ def client_step(name: str, env: Any) -> Step:
     if name == "gymnasium":
         client = CLIENTS[name](worlds, output="torch")
         client.reset()
-        actions = torch.zeros(env.num_envs, env.spec.action_size)
+        actions = torch.zeros(env.num_envs, env.spec.action_size, device=env.device)
         return lambda: client.step(actions)
     client = CLIENTS[name](worlds)
     if name == "skrl":
         client.reset()
-        by_agent = {agent: torch.zeros(env.num_envs, 3) for agent in client.agents}
+        one = torch.zeros(env.num_envs, env.spec.action_size, device=env.device)
+        by_agent = dict.fromkeys(client.agents, one)
         return lambda: client.step(by_agent)
-    tensordict = client.reset().set(("agents", "action"), torch.zeros(*shape))
+    actions = torch.zeros(*shape, device=env.device)
+    tensordict = client.reset().set(("agents", "action"), actions)
     return lambda: client.step(tensordict)
 
 
-def pairs(first: Step, second: Step, num_rounds: int) -> list[tuple[float, float]]:
-    """Return the CPU seconds of both, called in turn; each is the first of a round as often."""
+def pairs(
+    first: Step, second: Step, num_rounds: int, device: torch.device
+) -> list[tuple[float, float]]:
+    """Return the seconds of both, called in turn; each is the first of a round as often."""
+
+    def taken(step: Step) -> float:
+        return cpu_seconds(step) if device.type == "cpu" else seconds(device, step)
+
     timed = []
     for i in range(_WARM_ROUNDS + num_rounds):
         order = (first, second) if i % 2 else (second, first)
-        taken = {step: cpu_seconds(step) for step in order}
-        timed.append((taken[first], taken[second]))
+        times = {step: taken(step) for step in order}
+        timed.append((times[first], times[second]))
     return timed[_WARM_ROUNDS:]
 
 
@@ -134,6 +162,20 @@ def cpu_seconds(step: Step) -> float:
     start = time.process_time()
     step()
     return time.process_time() - start
+
+
+def synchronizations(step: Step) -> float:
+    """Return the number of operations of a call for which the host waited for the GPU."""
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(_SYNCHRONIZED_CALLS):
+                step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    waited = [one for one in caught if "synchronizing" in str(one.message)]
+    return len(waited) / _SYNCHRONIZED_CALLS
 
 
 def interval(values: list[float]) -> tuple[float, float]:

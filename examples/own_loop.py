@@ -7,8 +7,7 @@ import sys
 
 import torch
 
-from mqe.registry import EnvCfg, SimCfg, make_env
-from mqe.tasks.push import PushCfg
+import mapush
 
 
 def act(obs: torch.Tensor) -> torch.Tensor:
@@ -24,8 +23,8 @@ def act(obs: torch.Tensor) -> torch.Tensor:
 
 def main(num_envs: int = 16, num_decisions: int = 200) -> None:
     """Run the loop on this machine's fastest simulator, and print what it did."""
-    task = PushCfg(object="cuboid", decision_period=5, episode_length_s=20.0)
-    env = make_env(EnvCfg(num_envs=num_envs, num_agents=2), SimCfg(), task, seed=0)
+    settings = {"task.object": "cuboid", "task.decision_period": 5, "task.episode_length_s": 20.0}
+    env = mapush.make("go1push_mid", num_envs=num_envs, seed=0, settings=settings)
     obs, _ = env.reset()
     total = torch.zeros(num_envs, device=env.device)
     for _ in range(num_decisions):

@@ -4,13 +4,12 @@ mapush train --import own_object --object crate
 """
 
 import mapush
-from mqe.world.objects import GeomCfg, ObjectCfg
 
 mapush.register_object(
     "crate",
-    ObjectCfg(
+    mapush.ObjectCfg(
         name="crate",
-        geoms=(GeomCfg("box", (1.6, 0.8, 0.5), mass=4.0),),
+        geoms=(mapush.GeomCfg("box", (1.6, 0.8, 0.5), mass=4.0),),
         outline=((-0.8, -0.4), (0.8, -0.4), (0.8, 0.4), (-0.8, 0.4)),
         friction=(0.5, 0.6),
         spawn_height=0.28,

@@ -1,4 +1,5 @@
-"""Environments under the contracts of other libraries, by name, and the one door to them.
+"""Environments under the contracts of other libraries, by name, and the one door to them and to
+trained teams.
 
 To add a client here, write its file and a line below; to add one from outside, see
 ``mapush.register_client``.
@@ -7,16 +8,28 @@ To add a client here, write its file and a line below; to add one from outside, 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from harl_mapush.clients.harl.mapush_env import MAPushEnv
 from harl_mapush.clients.openrl_env import OpenRLEnv
 from harl_mapush.clients.worlds import Worlds
 from harl_mapush.config import DEFAULT_TASK
-from harl_mapush.interop.flat_settings import long_key, plain_settings, resolve_settings
+from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
+from harl_mapush.interop.flat_settings import (
+    long_key,
+    parse_settings,
+    plain_settings,
+    resolve_settings,
+)
+from harl_mapush.runs import checkpoint, evaluation_worlds, policy
+from harl_mapush.runs.policy import Team
 from mqe.config import ConfigError, to_dict
+from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry, load_extensions
+from mqe.registry import make_env
 
 # Takes ``Worlds``, and options of its own by keyword; returns an environment.
 Client = Callable[..., Any]
@@ -38,18 +51,63 @@ def make(
     "tblock"}``. ``options`` are the client's own. Raises ConfigError for an unknown name or value.
     """
     load_extensions()
-    build = None if client is None else CLIENTS.find(client, "client")
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ConfigError(
+            'settings: must be a dictionary of dotted names, as {"task.object": "tblock"}, not '
+            f"{settings!r}"
+        )
+    build = None if client is None else CLIENTS.find(str(client), "client")
     flat = {"task": task, "num_envs": num_envs, "seed": seed, **(settings or {})}
     given = {long_key(key) for key, value in flat.items() if value is not None}
     worlds = Worlds(resolve_settings(flat), "env.num_envs" in given)
+    if worlds.cfg.env.team_sizes:
+        raise ConfigError(
+            f"env.team_sizes: {worlds.cfg.env.team_sizes} is for mapush train; an environment has "
+            "teams of one size, env.num_agents"
+        )
     if build is not None:
-        return build(worlds, **options)
+        return _build(build, str(client), worlds, options)
     if options:
         raise ConfigError(
             f"{next(iter(options))}: our own environment has no options; put it into settings, or "
             f"name a client ({', '.join(CLIENTS)})"
         )
     return worlds.build()
+
+
+def load_team(
+    name: str,
+    *,
+    num_envs: int | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> tuple[MultiAgentEnv, Team]:
+    """Build the worlds in which ``mapush test`` measures a checkpoint, and load its team.
+
+    ``name`` is a checkpoint folder, a run folder or pretrained:NAME. The team maps obs (N, A, O) to
+    actions (N, A, U), without noise. ``settings`` are as those of ``make``.
+    """
+    load_extensions()
+    folder = checkpoint.resolve(name)
+    over = parse_settings({"num_envs": num_envs, "seed": seed, **(settings or {})})
+    cfg = evaluation_worlds.settings(folder, over)
+    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+    return env, policy.load_team(cfg, folder, env)
+
+
+def _build(build: Client, name: str, worlds: Worlds, options: Mapping[str, Any]) -> Any:
+    """Return the environment of a client; raise ConfigError for an option that it does not have."""
+    function = build.__init__ if isinstance(build, type) else build
+    parameters = inspect.signature(function).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        allowed = [option for option in parameters if option not in ("self", "worlds")]
+        for option in options:
+            if option not in allowed:
+                raise ConfigError(
+                    f"{option}: {name} has no such option (allowed: "
+                    f"{', '.join(allowed) or 'none'}); settings of the worlds go into settings"
+                )
+    return build(worlds, **options)
 
 
 def _harl(worlds: Worlds, team_reward: str | None = None) -> MAPushEnv:
@@ -65,25 +123,32 @@ def _openrl(worlds: Worlds, staggered: bool = True) -> OpenRLEnv:
     return OpenRLEnv(worlds.build(), worlds.cfg.task.name, staggered=staggered)
 
 
-def _of_extra(extra: str, member: str) -> Client:
-    """Return the client ``member`` of a module that needs the library of an extra."""
+@dataclass(frozen=True)
+class _ClientOfExtra:
+    """A client whose module, ``<name>_env``, needs a library that is not always installed."""
 
-    def build(worlds: Worlds, **options: Any) -> Any:
+    name: str
+    member: str
+    install: str  # the arguments of pip install
+
+    def __call__(self, worlds: Worlds, **options: Any) -> Any:
+        """Return the worlds under the client's contract."""
         try:
-            module = importlib.import_module(f"harl_mapush.clients.{extra}_env")
+            module = importlib.import_module(f"harl_mapush.clients.{self.name}_env")
         except ImportError as error:
             raise ConfigError(
-                f"client: {extra} cannot be imported here ({error}); pip install 'mapush[{extra}]'"
+                f"client: {self.name} cannot be imported here ({error}); pip install {self.install}"
             ) from None
-        return getattr(module, member)(worlds, **options)
-
-    return build
+        return _build(getattr(module, self.member), self.name, worlds, options)
 
 
 CLIENTS.register("harl", _harl)
 CLIENTS.register("openrl", _openrl)
-CLIENTS.register("pettingzoo", _of_extra("pettingzoo", "PettingZooEnv"))
-CLIENTS.register("gymnasium", _of_extra("gymnasium", "GymnasiumEnv"))
-CLIENTS.register("torchrl", _of_extra("torchrl", "TorchRLEnv"))
-CLIENTS.register("benchmarl", _of_extra("benchmarl", "BenchMARLTask"))
-CLIENTS.register("skrl", _of_extra("skrl", "SkrlEnv"))
+for _name, _member, _install in (
+    ("pettingzoo", "PettingZooEnv", "'mapush[pettingzoo]'"),
+    ("gymnasium", "GymnasiumEnv", "'mapush[gymnasium]'"),
+    ("torchrl", "TorchRLEnv", "'mapush[torchrl]'"),
+    ("benchmarl", "BenchMARLTask", "benchmarl 'torchrl<0.12'"),
+    ("skrl", "SkrlEnv", "'mapush[skrl]'"),
+):
+    CLIENTS.register(_name, _ClientOfExtra(_name, _member, _install))

@@ -84,8 +84,11 @@ class GymnasiumEnv(VectorEnv):
 
         A ``seed`` begins another sequence of episodes in all worlds.
         """
-        if seed is not None and not isinstance(seed, (int, np.integer)):
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer, type(None))):
             raise ValueError(f"seed: must be one whole number for all worlds, not {seed!r}")
+        for name in options or {}:
+            if name != "reset_mask":
+                raise ValueError(f"options: unknown key {name!r} (allowed: reset_mask)")
         given = (options or {}).get("reset_mask")
         mask = None if given is None else self._mask(given)
         obs, _ = self.client.reset(None if seed is None else int(seed), mask)
@@ -101,6 +104,12 @@ class GymnasiumEnv(VectorEnv):
                 'reset(options={"reset_mask": terminated | truncated})'
             )
         actions = torch.as_tensor(actions, dtype=torch.float32, device=self.client.device)
+        size = self.client.env.spec.action_size
+        if actions.shape != (self.num_envs, size):
+            raise ValueError(
+                f"actions must have the shape {(self.num_envs, size)} (worlds, numbers), not "
+                f"{tuple(actions.shape)}"
+            )
         step = self.client.step(actions.unsqueeze(1))
         infos = {name: self._given(values[:, 0]) for name, values in step.info.items()}
         infos["broken"] = self._given(~step.valid)

@@ -73,7 +73,9 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
 
     def step(self, actions: Mapping[str, Any]) -> Dicts:
         """Apply the actions of all ``agents``, clipped to [-1, 1], for one decision."""
-        step = self.client.step(self._actions(actions))
+        if not self.agents:
+            raise RuntimeError("the episode is over; call reset()")
+        step = self.client.step(self.client.join(actions, self.agents))
         obs = self._by_agent(step.final_obs)
         rewards = dict(zip(self.possible_agents, step.reward[0].tolist(), strict=True))
         terminated = dict(zip(self.possible_agents, step.terminated[0].tolist(), strict=True))
@@ -103,19 +105,6 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
     def close(self) -> None:
         """Free the simulator and the renderer."""
         self.client.close()
-
-    def _actions(self, actions: Mapping[str, Any]) -> torch.Tensor:
-        if not self.agents:
-            raise RuntimeError("the episode is over; call reset()")
-        for name in self.agents:
-            if name not in actions:
-                raise ValueError(f"actions: {name} has none; step() takes one of each agent")
-        spec = self.client.env.spec
-        padded = np.zeros((1, spec.num_agents, spec.action_size), dtype=np.float32)
-        for i, name in enumerate(self.possible_agents):
-            if name in actions:
-                padded[0, i, : spec.action_sizes[i]] = actions[name]
-        return torch.from_numpy(padded).to(self.client.device)
 
     def _by_agent(self, obs: torch.Tensor) -> dict[str, Array]:
         rows = numpy_of(obs[0])

@@ -86,11 +86,7 @@ class SkrlEnv(MultiAgentEnvWrapper):
         self, actions: Mapping[str, Tensor]
     ) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, dict[str, Any]]:
         """Apply the actions (N, U) of each agent, clipped to [-1, 1], for one decision."""
-        spec = self.client.env.spec
-        taken = torch.zeros(self.num_envs, spec.num_agents, spec.action_size, device=self.device)
-        for i, name in enumerate(self.possible_agents):
-            taken[:, i, : self._action_sizes[name]] = actions[name].detach()
-        step = self.client.step(taken)
+        step = self.client.step(self.client.join(actions, self.agents))
         self._state = step.state
         was_cut_off = step.was_cut_off.unsqueeze(1)
         infos: dict[str, Any] = {

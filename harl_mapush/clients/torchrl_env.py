@@ -33,7 +33,7 @@ class TorchRLEnv(EnvBase):
     ) -> None:
         """Build the worlds; ``device`` is that of the simulator, or an error."""
         client = ClientEnv(worlds)
-        if device is not None and torch.zeros(0, device=device).device != client.device:
+        if device is not None and not _is_device(device, client.device):
             client.close()
             raise ConfigError(
                 f"device: the worlds are on {client.device}, not {device}; set sim.device, or move "
@@ -95,7 +95,7 @@ class TorchRLEnv(EnvBase):
         return self._results(obs, state, torch.ones_like(obs[:, 0, 0], dtype=torch.bool))
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        step = self.client.step(tensordict.get((self.group, "action")))
+        step = self.client.step(tensordict[self.group, "action"])
         results = self._results(step.final_obs, step.final_state, step.valid)
         results.set((self.group, "reward"), step.reward.unsqueeze(-1))
         flags = {
@@ -123,3 +123,16 @@ class TorchRLEnv(EnvBase):
         else:
             results.set("state", state)
         return results
+
+
+def _is_device(asked: torch.device | str, device: torch.device) -> bool:
+    """Return whether ``asked`` is ``device``; without a number it is the current one."""
+    try:
+        named = torch.device(asked)
+    except RuntimeError:
+        return False
+    if named.type != device.type:
+        return False
+    if named.index is None and device.index is not None:
+        return device.index == torch.accelerator.current_device_index()
+    return named.index == device.index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -109,6 +110,31 @@ class ClientEnv:
         if not self._has_begun:
             raise RuntimeError("reset() comes first")
         return self.env.step(actions)
+
+    def join(self, actions: Mapping[str, Any], present: Sequence[str]) -> Tensor:
+        """Return actions (N, A, U) from those (N, U) of each agent of ``present`` by name; others
+        have zeros. Those of a single world may be (U,).
+        """
+        spec = self.env.spec
+        num_envs = self.env.num_envs
+        if not isinstance(actions, Mapping):
+            raise TypeError(f"actions: must be a dictionary by agent, not {type(actions).__name__}")
+        joined = torch.zeros(num_envs, spec.num_agents, spec.action_size, device=self.device)
+        for i, (name, size) in enumerate(zip(self.agents, spec.action_sizes, strict=True)):
+            if name not in present:
+                continue
+            if name not in actions:
+                raise ValueError(f"actions: {name} has none; step() takes one of each agent")
+            own = torch.as_tensor(actions[name], dtype=torch.float32, device=self.device).detach()
+            if num_envs == 1 and own.dim() == 1:
+                own = own.unsqueeze(0)
+            if own.shape != (num_envs, size):
+                raise ValueError(
+                    f"actions: those of {name} must have the shape {(num_envs, size)} (worlds, "
+                    f"numbers), not {tuple(own.shape)}"
+                )
+            joined[:, i, :size] = own
+        return joined
 
     def render(self) -> NDArray[np.uint8]:
         """Return a picture (height, width, 3) of the first world as it is now."""

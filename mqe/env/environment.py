@@ -234,6 +234,12 @@ class MultiAgentEnv:
             )
         if mask is None:
             mask = self._everywhere
+        if mask.dtype != torch.bool or mask.shape != (self.num_envs,):
+            raise ValueError(
+                f"mask must be {self.num_envs} booleans, not {tuple(mask.shape)} of {mask.dtype}"
+            )
+        if not bool((goal.isfinite().all(dim=1) | ~mask).all()):
+            raise ValueError("goal must have finite numbers in every world of the mask")
         state = self.state
         if self._set_goal(goal, mask):
             place = self.sim.data.mocap_pos[:, 0, :2]

@@ -307,3 +307,9 @@ def test_a_weight_of_an_unknown_term_names_those_there_are() -> None:
         match=r"unknown key 'task\.weights\.progres'; did you mean task\.weights\.progress\?",
     ):
         PushCfg(weights={"progres": 1.0})
+
+
+def test_every_name_of_the_one_import_can_be_had() -> None:
+    assert all(getattr(mapush, name) is not None for name in mapush.__all__)
+    with pytest.raises(AttributeError, match="module 'mapush' has no attribute 'maek'"):
+        _ = mapush.maek  # type: ignore[attr-defined]

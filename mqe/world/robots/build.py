@@ -110,7 +110,7 @@ def add_robot(
             )
         if robot.motors is not None:
             for motor, link in zip(robot.motors, links, strict=True):
-                _add_motor_inertia(link.joints[0], motor)
+                add_motor_inertia(link.joints[0], motor)
     limits = robot.ideal_torque_limit if has_ideal_actuators else robot.torque_limit
     motors = (None, None, None) if has_ideal_actuators or robot.motors is None else robot.motors
     for leg_name in LEGS:
@@ -122,7 +122,7 @@ def add_robot(
             if motor is None:
                 make_servo(actuator, robot, (-limit, limit))
             else:
-                _make_dc_motor(actuator, robot, motor)
+                make_dc_motor(actuator, robot, motor)
 
 
 def _collide_with_limbs(geom: mujoco.MjsGeom, limbs: int) -> None:
@@ -130,7 +130,7 @@ def _collide_with_limbs(geom: mujoco.MjsGeom, limbs: int) -> None:
     geom.conaffinity |= limbs
 
 
-def _add_motor_inertia(joint: mujoco.MjsJoint, motor: Motor) -> None:
+def add_motor_inertia(joint: mujoco.MjsJoint, motor: Motor) -> None:
     joint.armature = motor.armature
     joint.frictionloss = motor.friction
     joint.damping = (motor.damping, 0.0, 0.0)  # MuJoCo: a polynomial of the speed
@@ -146,7 +146,7 @@ def make_servo(actuator: mujoco.MjsActuator, robot: RobotCfg, limits: tuple[floa
     actuator.forcerange = limits
 
 
-def _make_dc_motor(actuator: mujoco.MjsActuator, robot: RobotCfg, motor: Motor) -> None:
+def make_dc_motor(actuator: mujoco.MjsActuator, robot: RobotCfg, motor: Motor) -> None:
     """Make MuJoCo's DC motor with a spring and a damper about the target as its controller.
 
     Its current limit is the peak torque, its voltage limit the line of the torque-speed curve. The

@@ -41,6 +41,12 @@ def test_harls_environment_has_the_settings_that_were_given() -> None:
         ({"team_reward": "sum"}, "team_reward: our own environment has no options"),
         ({"client": "pettingzoo", "num_envs": 2}, "num_envs: PettingZoo's contract has one world"),
         ({"client": "pettingzoo", "render_mode": "human"}, "render_mode: unknown mode 'human'"),
+        ({"client": "pettingzoo", "group": "all"}, "group: pettingzoo has no such option"),
+        ({"client": "torchrl", "grup": "all"}, r"grup: torchrl .*\(allowed: device, group\)"),
+        ({"client": "torchrl", "device": "gpu"}, "device: the worlds are on .*, not gpu"),
+        ({"client": "harl", "team": "sum"}, r"team: harl .*\(allowed: team_reward\)"),
+        ({"settings": {"env.team_sizes": [1, 2]}}, "env.team_sizes: .* is for mapush train"),
+        ({"settings": ["task.object"]}, "settings: must be a dictionary of dotted names"),
     ],
 )
 def test_a_mistake_is_an_error_with_what_to_say_instead(given, message) -> None:
@@ -53,3 +59,21 @@ def test_a_client_whose_library_is_not_installed_names_its_extra(monkeypatch) ->
     monkeypatch.delitem(sys.modules, "harl_mapush.clients.pettingzoo_env", raising=False)
     with pytest.raises(ConfigError, match=r"pip install 'mapush\[pettingzoo\]'"):
         mapush.make(client="pettingzoo")
+
+
+def test_benchmarl_has_no_extra_and_needs_an_older_torchrl(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "benchmarl", None)
+    monkeypatch.delitem(sys.modules, "harl_mapush.clients.benchmarl_env", raising=False)
+    with pytest.raises(ConfigError, match="client: benchmarl .* pip install benchmarl 'torchrl<0"):
+        mapush.make(client="benchmarl")
+
+
+def test_a_team_comes_with_the_worlds_in_which_it_is_measured() -> None:
+    env, team = mapush.load_team("pretrained:tblock", num_envs=2, settings={"device": "cpu"})
+    obs, _ = env.reset()
+    assert team(obs).shape == (2, 2, 3)
+    assert env.settings["task"]["object"] == "tblock"
+    assert env.settings["task"]["spawn"] == "independent"
+    env.close()
+    with pytest.raises(ConfigError, match="num_agents=3: checkpoint .* was trained with"):
+        mapush.load_team("pretrained:tblock", settings={"env.num_agents": 3})

@@ -67,9 +67,13 @@ def test_a_world_that_ended_waits_for_its_reset(disabled) -> None:
         disabled.step(np.zeros((N, 12)))
     with pytest.raises(ValueError, match="3 booleans"):
         disabled.reset(options={"reset_mask": np.ones(2, bool)})
+    with pytest.raises(ValueError, match=r"unknown key 'mask' \(allowed: reset_mask\)"):
+        disabled.reset(options={"mask": is_done})
     first, _ = disabled.reset(options={"reset_mask": is_done})
     assert (first[is_done] != obs[is_done]).any(axis=1).all()
     disabled.step(np.zeros((N, 12)))
+    with pytest.raises(ValueError, match=r"actions must have the shape \(3, 12\) .* not \(3, 13\)"):
+        disabled.step(np.zeros((N, 13)))
 
 
 def test_results_stay_on_the_device() -> None:

@@ -98,3 +98,14 @@ def test_tensors_are_by_agent_and_infos_have_the_last_observations(env) -> None:
     assert not infos["broken"].any()
     assert not torch.equal(infos["final_observations"]["agent_0"], observations["agent_0"])
     assert infos["final_states"]["agent_0"].shape == (N, 17)
+
+
+def test_actions_that_do_not_fit_name_the_agent(env) -> None:
+    env.reset()
+    taken = {name: torch.zeros(N, 3) for name in env.possible_agents}
+    with pytest.raises(ValueError, match="agent_1 has none"):
+        env.step({"agent_0": taken["agent_0"]})
+    with pytest.raises(ValueError, match=r"agent_1 must have the shape \(2, 3\).* not \(2, 4\)"):
+        env.step({**taken, "agent_1": torch.zeros(N, 4)})
+    with pytest.raises(TypeError, match="a dictionary by agent, not Tensor"):
+        env.step(torch.zeros(N, 2, 3))

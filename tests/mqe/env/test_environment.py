@@ -118,6 +118,12 @@ def test_a_goal_from_outside_moves_in_chosen_worlds_and_pays_nothing_by_itself()
     assert env.step(torch.zeros(2, 2, 3)).terminated.all()
     with pytest.raises(ValueError, match=r"goal must have the shape \(2, 2\)"):
         env.set_goal(torch.zeros(2))
+    with pytest.raises(ValueError, match="mask must be"):
+        env.set_goal(torch.zeros(env.num_envs, 2), torch.ones(1, dtype=torch.bool))
+    unknown = torch.full((env.num_envs, 2), torch.nan)
+    with pytest.raises(ValueError, match="goal must have finite numbers"):
+        env.set_goal(unknown)
+    env.set_goal(unknown, torch.zeros(env.num_envs, dtype=torch.bool))
 
 
 def test_staggered_first_episodes_end_spread_over_the_time_limit_and_statistics_begin_after_it():

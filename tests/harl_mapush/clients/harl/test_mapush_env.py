@@ -110,6 +110,8 @@ def test_terminations_time_outs_and_broken_worlds() -> None:
     assert dones.dtype == np.bool_
     assert available is None
     assert infos[0] == {0: {}, 1: {}}  # one agent is dead, the episode goes on
+    assert infos[1][0] is not infos[1][1]
+    assert env.step(np.zeros((4, 2, 2)))[4][0] is not infos[0]
     assert [infos[i][a]["bad_transition"] for i in (1, 2, 3) for a in (0, 1)] == [False] * 2 + [
         True
     ] * 4
