@@ -45,6 +45,10 @@ def _bar(a: float, b: float, s: float, t: float) -> list[Box]:
     return [(0.0, 0.0, a, b)]
 
 
+def _beam(a: float, b: float, s: float, t: float) -> list[Box]:
+    return [(0.0, 0.0, s, 2.0 * a)]
+
+
 def _l_shape(a: float, b: float, s: float, t: float) -> list[Box]:
     return [(0.0, 0.0, a, s), (0.5 * (t - a), 0.5 * (s + b), t, b)]
 
@@ -73,6 +77,7 @@ for _name, _family in (
     ("T", _t_shape),
     ("U", _u_shape),
     ("plus", _plus),
+    ("beam", _beam),
 ):
     FAMILIES.register(_name, _family)
 
