@@ -41,7 +41,7 @@ def test_a_team_is_measured_in_both_worlds_with_the_same_gaits(tmp_path: Path, c
 
 @pytest.mark.parametrize(
     ("path", "reason"),
-    [("physical", "checkout of unitree_mujoco"), ("nowhere", "there is no such file or folder")],
+    [("physical", "checkout of unitree_mujoco"), ("nowhere", "no such file")],
 )
 def test_a_path_that_is_no_checkout_is_one_line(path: str, reason: str, capsys) -> None:
     assert cli.main(["sim2sim", "pretrained:cuboid", path, "--set", "env.robots=go2"]) == 2
