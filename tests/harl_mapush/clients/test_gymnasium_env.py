@@ -72,7 +72,7 @@ def test_a_world_that_ended_waits_for_its_reset(disabled) -> None:
     first, _ = disabled.reset(options={"reset_mask": is_done})
     assert (first[is_done] != obs[is_done]).any(axis=1).all()
     disabled.step(np.zeros((N, 12)))
-    with pytest.raises(ValueError, match=r"actions must have the shape \(3, 12\) .* not \(3, 13\)"):
+    with pytest.raises(ValueError, match=r"must have the shape \(3, 12\) .* not \(3, 13\)"):
         disabled.step(np.zeros((N, 13)))
 
 
