@@ -2,8 +2,7 @@
 
 ``python benchmarks/benchmarl_run.py mappo --minutes 30``, in an environment of its own
 (docs/guides/clients.md). The settings are in ``benchmarl.yaml``. Writes a JSON line after each
-iteration and one for the team at the end: success of the episodes that end within three time
-limits, without exploration, in worlds of another seed.
+iteration and one for the team at the end, without exploration, in the worlds of ``mapush test``.
 """
 
 from __future__ import annotations
@@ -20,14 +19,17 @@ from benchmarl.algorithms import MappoConfig, MasacConfig  # pyright: ignore[rep
 from benchmarl.experiment import Callback, Experiment, ExperimentConfig  # pyright: ignore[reportMissingImports]
 from benchmarl.models.mlp import MlpConfig  # pyright: ignore[reportMissingImports]
 from measuring import emit
+from tensordict import TensorDict  # pyright: ignore[reportMissingImports]
 from torchrl.envs.utils import ExplorationType, set_exploration_type  # pyright: ignore[reportMissingImports]
 
 import mapush
+from harl_mapush.interop.flat_settings import parse_settings
+from harl_mapush.runs import evaluation_worlds
 from mqe.config import load_yaml
+from mqe.registry import make_env
 
 SETTINGS = Path(__file__).with_name("benchmarl.yaml")
 CONFIGS = {"mappo": MappoConfig, "masac": MasacConfig}
-EVALUATION_SEED = 1_000
 _NUM_CELLS = [128, 128]  # of every network, as in the presets
 
 
@@ -72,11 +74,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--num_threads", type=int, default=1)
-    parser.add_argument("--num_episodes", type=int, default=100, help="worlds at the end")
+    parser.add_argument("--lr", type=float, help="learning rate (default: that of benchmarl.yaml)")
+    parser.add_argument("--num_episodes", type=int, default=300, help="episodes at the end")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.num_threads)
     content = load_yaml(SETTINGS)
     own = content[arguments.algorithm]
+    if arguments.lr is not None:
+        own["experiment"]["lr"] = arguments.lr
     settings = content["settings"] | {"sim.device": "cpu", "sim.num_threads": arguments.num_threads}
     task = mapush.make("go1push_mid", client="benchmarl", settings=settings)
     progress = Progress(arguments.algorithm, 60.0 * arguments.minutes)
@@ -93,15 +98,31 @@ def main() -> None:
         with suppress(TimeIsUpError):
             experiment.run()
         seconds = progress.seconds
-        env = task.get_env_fun(arguments.num_episodes, True, EVALUATION_SEED, "cpu")()
-        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-            env.rollout(3 * env.max_decisions, experiment.policy, break_when_any_done=False)
-        emit(
-            learner=f"benchmarl_{arguments.algorithm}",
-            env_steps=progress.env_steps,
-            seconds=seconds,
-            **{name: env.statistics()[name] for name in ("num_episodes", "success_rate")},
-        )
+        metrics = measured(experiment, settings, arguments.num_episodes)
+    emit(
+        learner=f"benchmarl_{arguments.algorithm}",
+        lr=own["experiment"]["lr"],
+        seed=arguments.seed,
+        env_steps=progress.env_steps,
+        seconds=seconds,
+        **{name: metrics[name] for name in ("num_episodes", "success_rate", "success_ci95")},
+    )
+
+
+def measured(experiment: Any, settings: dict[str, Any], num_episodes: int) -> Any:
+    """Return the metrics of the team over as many episodes."""
+    of_training = ("task.close_share", "task.tangled_share")
+    worlds = {key: value for key, value in settings.items() if key not in of_training}
+    cfg = evaluation_worlds.settings(None, parse_settings(worlds), num_envs=num_episodes)
+    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+
+    def act(obs: torch.Tensor) -> torch.Tensor:
+        agents = TensorDict({"observation": obs}, batch_size=obs.shape[:2])
+        given = TensorDict({"agents": agents}, batch_size=obs.shape[:1])
+        return experiment.policy(given)["agents", "action"]
+
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        return mapush.evaluate(env, act)
 
 
 def _changed(kind: Any, values: dict[str, Any]) -> Any:

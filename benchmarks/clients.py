@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--clients", nargs="+", default=NAMES, choices=NAMES)
     parser.add_argument("--num_envs", type=int, default=4096)
     parser.add_argument("--real_envs", type=int, default=64)
+    parser.add_argument("--decision_period", type=int, default=1, help="control steps")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
@@ -74,7 +75,7 @@ def main() -> None:
 
         task = "go1_velocity" if name == "gymnasium" else "go1push_mid"
         if task not in real:
-            real[task] = real_worlds(task, arguments.real_envs, arguments.device)
+            real[task] = real_worlds(task, arguments)
         own = own_step(real[task])
         step = client_step(name, real[task])
         both = pairs(own, step, arguments.rounds, device)
@@ -87,6 +88,7 @@ def main() -> None:
             added_ms=statistics.median(added),
             added_ms_interval=interval(added),
             real_envs=arguments.real_envs,
+            decision_period=real[task].decision_period,
             own_ms=1e3 * statistics.median(alone for alone, _ in both),
             lost=statistics.median(lost),
             lost_interval=interval(lost),
@@ -97,13 +99,15 @@ def main() -> None:
         env.close()
 
 
-def real_worlds(task: str, num_envs: int, device: str) -> Any:
+def real_worlds(task: str, arguments: argparse.Namespace) -> Any:
     """Build worlds: in MuJoCo on one thread, or in MuJoCo Warp on a GPU."""
-    settings = {
-        "env": {"num_envs": num_envs},
-        "sim": {"name": "auto", "device": device, "num_threads": 1},
+    settings: dict[str, Any] = {
+        "env": {"num_envs": arguments.real_envs},
+        "sim": {"name": "auto", "device": arguments.device, "num_threads": 1},
         "task": {"name": task},
     }
+    if task == "go1push_mid":
+        settings["task"]["decision_period"] = arguments.decision_period
     return Worlds(config.resolve(settings, {})[0]).build()
 
 

@@ -103,6 +103,11 @@ def _their_world(ours: RunCfg, model: str) -> dict[str, Any]:
     """Return the settings of the maker's world; robots keep the gaits that they have in ours."""
     if model in MODELS:
         raise ConfigError(f"PATH {model!r}: name a checkout of unitree_mujoco, or an MJCF")
+    if ours.env.model not in MODELS:
+        raise ConfigError(
+            f"env.model={ours.env.model}: our own world is one of {', '.join(MODELS)}; leave it "
+            "out, PATH names the maker's"
+        )
     assert ours.env.num_agents is not None  # config.resolve sets it
     robots = robots_of(ours.env.robots, ours.env.num_agents, ours.env.model)
     changed: dict[str, Any] = {"env": {"model": model}}

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 
+import numpy as np
 import pytest
 import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.clients.host_copy import HostCopy
 from harl_mapush.runner import Runner, _Clock
 from mqe.cuda_graphs import capturing
 from mqe.env.environment import MultiAgentEnv
@@ -228,3 +231,25 @@ def test_buffers_grow_and_the_graph_is_captured_anew():
     assert all(valid)
     env.sim.check_capacity()
     env.close()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_results_come_to_the_host_in_one_transfer(device):
+    to_host = HostCopy()
+    given = (
+        torch.rand(5, 2, 3, device=device),
+        torch.rand(5, device=device) > 0.5,
+        torch.rand(4, 5, device=device).t(),
+    )
+    wanted = [tensor.float().cpu().numpy() for tensor in given]
+    to_host(*given)
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = to_host(*given)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(caught) <= 1
+    to_host(*(tensor.float() + 1.0 for tensor in given))
+    assert all(np.array_equal(array, want) for array, want in zip(found, wanted, strict=True))

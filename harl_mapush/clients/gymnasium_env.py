@@ -80,18 +80,14 @@ class GymnasiumEnv(VectorEnv):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start episodes in all worlds, or in those of ``options["reset_mask"]`` (N,); return the
-        observations of all.
-
-        A ``seed`` begins another sequence of episodes in all worlds.
+        observations of all. A ``seed`` begins another sequence of episodes in all worlds.
         """
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer, type(None))):
-            raise ValueError(f"seed: must be one whole number for all worlds, not {seed!r}")
-        for name in options or {}:
-            if name != "reset_mask":
-                raise ValueError(f"options: unknown key {name!r} (allowed: reset_mask)")
-        given = (options or {}).get("reset_mask")
+        others = dict(options or {})
+        given = others.pop("reset_mask", None)
+        if others:
+            raise ValueError(f"options: unknown key {next(iter(others))!r} (allowed: reset_mask)")
         mask = None if given is None else self._mask(given)
-        obs, _ = self.client.reset(None if seed is None else int(seed), mask)
+        obs, _ = self.client.reset(seed, mask)
         if self._is_numpy:
             self._has_ended &= False if mask is None else ~mask.cpu().numpy()
         return self._given(obs[:, 0]), {}
@@ -103,14 +99,7 @@ class GymnasiumEnv(VectorEnv):
                 f"the episode of world {self._has_ended.argmax()} is over; call "
                 'reset(options={"reset_mask": terminated | truncated})'
             )
-        actions = torch.as_tensor(actions, dtype=torch.float32, device=self.client.device)
-        size = self.client.env.spec.action_size
-        if actions.shape != (self.num_envs, size):
-            raise ValueError(
-                f"actions must have the shape {(self.num_envs, size)} (worlds, numbers), not "
-                f"{tuple(actions.shape)}"
-            )
-        step = self.client.step(actions.unsqueeze(1))
+        step = self.client.step(self.client.join({"agent_0": actions}, self.client.agents))
         infos = {name: self._given(values[:, 0]) for name, values in step.info.items()}
         infos["broken"] = self._given(~step.valid)
         if self._resets_at_once:

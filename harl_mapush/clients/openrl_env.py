@@ -12,11 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from harl_mapush.clients.harl.harl_env import box
+from harl_mapush.clients.host_copy import Array, HostCopy
 from harl_mapush.interop.openrl_format import ACTION_FACTOR
 from harl_mapush.runner import RewardSums
 from mqe.vec_env import TimeStep, VecEnv
-
-Array = NDArray[np.float32]
 
 
 class OpenRLEnv:
@@ -52,6 +51,7 @@ class OpenRLEnv:
         # One object each for all worlds: OpenRL reads infos and never writes them.
         self._infos = np.array([{}, {"bad_transition": [True] * env.num_agents}], dtype=object)
         # Of all decisions since the last rollout.
+        self._to_host = HostCopy()
         self._terms = RewardSums(env)
         self._rewards = torch.zeros((), dtype=torch.float64, device=env.device)
         self._num_decisions = 0
@@ -62,7 +62,7 @@ class OpenRLEnv:
         OpenRL resets once for its network and once for its driver: only the last counts.
         """
         obs, _ = self.env.reset(staggered=self._staggered)
-        return self._array(obs)
+        return self._to_host(obs)[0]
 
     def step(
         self, actions: Any, extra_data: Any = None
@@ -75,15 +75,18 @@ class OpenRLEnv:
         self._rewards += step.reward.mean()
         self._num_decisions += 1
         self._terms.add(step)
-        is_done = step.done.cpu().numpy()
-        is_bad = step.was_cut_off.cpu().numpy()
+        obs, rewards, final_obs, flags = self._to_host(
+            step.obs,
+            step.reward.unsqueeze(2),
+            step.final_obs,
+            torch.stack((step.done, step.was_cut_off), dim=1),
+        )
+        is_done, is_bad = flags.T > 0.0
         infos = self._infos[is_bad.astype(np.intp)].tolist()
-        if is_done.any():
-            final_obs = self._array(step.final_obs)
-            for i in np.flatnonzero(is_done):
-                infos[i] = {**infos[i], "final_obs": final_obs[i]}
+        for i in np.flatnonzero(is_done):
+            infos[i] = {**infos[i], "final_obs": final_obs[i]}
         dones = np.repeat(is_done[:, np.newaxis], self.agent_num, axis=1)
-        return self._array(step.obs), self._array(step.reward.unsqueeze(2)), dones, infos
+        return obs, rewards, dones, infos
 
     def batch_rewards(self, buffer: Any) -> dict[str, float]:
         """Return the metrics of a rollout for OpenRL's log: the mean reward a decision, each reward
@@ -106,8 +109,3 @@ class OpenRLEnv:
     def close(self, **_: Any) -> None:
         """Free the simulator."""
         self.env.close()
-
-    @staticmethod
-    def _array(tensor: torch.Tensor) -> Array:
-        """Return an array of its own: the next step overwrites the environment's tensors."""
-        return tensor.to("cpu", torch.float32, copy=True).numpy()

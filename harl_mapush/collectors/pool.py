@@ -108,12 +108,13 @@ class Pool:
         self.layout = layout
         self.weights = weights
         self._launcher = LocalLauncher() if launcher is None else launcher
-        self.capacity = num_collectors * queue_blocks
         logs.mkdir(exist_ok=True)
         self.handles = [
             WorkerHandle(i, CollectorMemory(layout, queue_blocks + 1), logs / f"{i}.txt")
             for i in range(num_collectors)
         ]
+        # A block in work that becomes full waits, too.
+        self.capacity = sum(handle.memory.num_blocks for handle in self.handles)
         for handle in self.handles:
             handle.num_starts = num_starts
         self.num_left = 0  # blocks that are not requested yet

@@ -115,6 +115,12 @@ def _main(argv: Sequence[str] | None) -> int:
             worst = export(cfg, folder, arguments.checkpoint, partial, arguments.looks)
         else:
             worst = export_for_unitree(cfg, folder, arguments.checkpoint, partial)
+            robot = read_description(str(folder)).robot
+            if robot != unitree.ROBOT:
+                sys.stdout.write(
+                    f"Note: Unitree has such a controller for the {unitree.ROBOT}, and this gait "
+                    f"is a {robot}'s.\n"
+                )
     largest = ", ".join(f"{name} {error:.1e}" for name, error in worst.items())
     sys.stdout.write(f"{out}: largest differences from torch: {largest}.\n")
     return 0

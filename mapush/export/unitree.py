@@ -24,6 +24,7 @@ from mqe.world.robots import NUM_JOINTS, RobotCfg
 from mqe.world.robots.robot import LEG_JOINTS, LEGS
 from mqe.world.scene import STEP_DT
 
+ROBOT = "go2"  # there is none for the Go1
 NETWORK = Path("exported") / "policy.onnx"
 SETTINGS = Path("params") / "deploy.yaml"
 _JOINT_NAMES = [f"{name}_joint" for name in JOINTS]  # as Unitree calls them

@@ -184,6 +184,9 @@ def test_default_run_folder(gait, tmp_path, monkeypatch) -> None:
     assert train.main([*TINY, "--num_env_steps", "1", *named]) == 0
     (made,) = tmp_path.glob("results/mapush/cuboid/happo/x/seed-00007-*")
     assert len(made.name) == len("seed-00007-2026-01-02-03-04-05")
+    words = [*TINY, "--num_env_steps", "1", *named, "--set", "algorithm.compat=harl"]
+    assert train.main(words) == 0
+    assert list(tmp_path.glob("results/mapush/go1push_mid/happo/x/seed-00007-*"))
 
 
 def test_ctrl_c_saves_the_last_state(gait, tmp_path, monkeypatch, capsys) -> None:

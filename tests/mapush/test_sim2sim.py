@@ -40,11 +40,19 @@ def test_a_team_is_measured_in_both_worlds_with_the_same_gaits(tmp_path: Path, c
 
 
 @pytest.mark.parametrize(
-    ("path", "reason"), [("physical", "checkout of unitree_mujoco"), ("nowhere", "nowhere")]
+    ("path", "reason"),
+    [("physical", "checkout of unitree_mujoco"), ("nowhere", "no such file")],
 )
 def test_a_path_that_is_no_checkout_is_one_line(path: str, reason: str, capsys) -> None:
     assert cli.main(["sim2sim", "pretrained:cuboid", path, "--set", "env.robots=go2"]) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_our_own_world_is_not_the_makers(tmp_path: Path, capsys) -> None:
+    checkout = str(write_checkout(tmp_path / "vendor"))
+    line = ["sim2sim", "pretrained:cuboid", checkout, "--set", "env.robots=go2"]
+    assert cli.main([*line, "--set", f"env.model={checkout}"]) == 2
+    assert "our own world is one of physical, reference; leave it out" in capsys.readouterr().err
 
 
 def test_a_gait_is_examined_in_both_worlds(tmp_path: Path, monkeypatch, capsys) -> None:

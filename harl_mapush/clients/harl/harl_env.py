@@ -13,14 +13,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from harl_mapush.clients.host_copy import Array, HostCopy
+from harl_mapush.runner import RewardSums
 from mqe.config import ConfigError, unknown
-from mqe.vec_env import TimeStep, VecEnv
+from mqe.vec_env import VecEnv
 
 _LOG = logging.getLogger(__name__)
 TEAM_REWARDS = ("own", "mean", "sum")
 _MAINTENANCE = 100  # decisions between two calls of grow_buffers: HARL has no pause for it
 
-Array = NDArray[np.float32]
 Infos = list[dict[int, dict[str, Any]]]
 
 
@@ -53,14 +54,15 @@ class HarlEnv:
         self.observation_space = [box(size) for size in env.spec.obs_sizes]
         self.share_observation_space = [box(env.spec.state_size) for _ in range(env.num_agents)]
         self.action_space = [box(size, 1.0) for size in env.spec.action_sizes]
-        self._reward_sums: dict[str, Tensor] = {}
+        self._to_host = HostCopy()
+        self._terms = RewardSums(env)
         self._num_counted = 0  # decisions since the sums began
         self.num_decisions = 0  # ever
 
     def reset(self) -> tuple[Array, Array, Any]:
         """Start new episodes; return obs (N, A, O), states (N, A, S) and no available actions."""
-        obs, state = self.env.reset()
-        return _numpy(obs), self._states(state), None
+        obs, state = self._to_host(*self.env.reset())
+        return obs, self._states(state), None
 
     def step(
         self, actions: ArrayLike | Tensor
@@ -73,16 +75,22 @@ class HarlEnv:
         and states are its first.
         """
         step = self.env.step(self._actions(actions))
-        self._count(step)
-        dones = (step.terminated | step.done.unsqueeze(1)).cpu().numpy().copy()
-        obs = _numpy(step.obs)
-        states = self._states(step.state)
-        rewards = _numpy(self._rewards(step.reward))
-        infos = self._infos(step)
+        self._terms.add(step)
+        self._num_counted += 1
+        obs, state, rewards, dones, *last = self._to_host(
+            step.obs,
+            step.state,
+            self._rewards(step.reward),
+            step.terminated | step.done.unsqueeze(1),
+            step.final_obs,
+            step.final_state,
+            torch.stack((step.done, step.was_cut_off, ~step.valid), dim=1),
+        )
         self.num_decisions += 1
         if self.num_decisions % _MAINTENANCE == 0:
             self._grow_buffers()
-        return obs, states, rewards[..., np.newaxis], dones, infos, None
+        infos = self._infos(*last)
+        return obs, self._states(state), rewards[..., np.newaxis], dones > 0.0, infos, None
 
     def get_statistics(self) -> dict[str, float]:
         """Return the metrics of at most the last 1,000 finished episodes; NaN if no episode has
@@ -101,11 +109,10 @@ class HarlEnv:
         """Return every reward term's mean a control step, over environments and agents, since the
         last call.
         """
-        count = (
-            max(1, self._num_counted) * self.n_threads * self.n_agents * self.env.decision_period
-        )
-        means = {name: float(total) / count for name, total in self._reward_sums.items()}
-        self._reward_sums = {}
+        if self._num_counted == 0:
+            return {}
+        means = {name: float(mean) for name, mean in self._terms.means().items()}
+        self._terms = RewardSums(self.env)
         self._num_counted = 0
         return means
 
@@ -136,45 +143,27 @@ class HarlEnv:
         total = rewards.sum(1, keepdim=True)
         return (total / self.n_agents if self.team_reward == "mean" else total).expand_as(rewards)
 
-    def _states(self, state: Tensor) -> Array:
+    def _states(self, state: Array) -> Array:
         """(N, A, S): with EP states, the same for every agent."""
-        return _numpy(
-            state if state.dim() == 3 else state.unsqueeze(1).expand(-1, self.n_agents, -1)
-        )
+        if state.ndim == 3:
+            return state
+        return np.repeat(state[:, np.newaxis], self.n_agents, axis=1)
 
-    def _infos(self, step: TimeStep) -> Infos:
+    def _infos(self, final_obs: Array, final_state: Array, flags: Array) -> Infos:
         # One for all environments that continue: thousands of dictionaries take milliseconds.
         infos: Infos = [{agent: {} for agent in range(self.n_agents)}] * self.n_threads
-        done, bad, broken = torch.stack((step.done, step.was_cut_off, ~step.valid)).cpu().numpy()
-        if not done.any():
-            return infos
-        final_obs = _numpy(step.final_obs)
-        final_state = self._states(step.final_state)
-        for i in np.flatnonzero(done):
+        ended = np.flatnonzero(flags[:, 0])
+        final_state = self._states(final_state[ended])
+        for k, i in enumerate(ended.tolist()):
             last = {
-                "bad_transition": bool(bad[i]),
+                "bad_transition": bool(flags[i, 1]),
                 "original_obs": final_obs[i],
-                "original_state": final_state[i],
+                "original_state": final_state[k],
             }
-            if broken[i]:
+            if flags[i, 2]:
                 last["broken"] = True
             infos[i] = {agent: dict(last) for agent in range(self.n_agents)}
         return infos
-
-    def _count(self, step: TimeStep) -> None:
-        terms = {name: value for name, value in step.info.items() if name.startswith("reward/")}
-        for name, value in (terms | {"reward/total": step.reward}).items():
-            total = value.sum()
-            if name in self._reward_sums:
-                self._reward_sums[name] = self._reward_sums[name] + total
-            else:
-                self._reward_sums[name] = total
-        self._num_counted += 1
-
-
-def _numpy(tensor: Tensor) -> Array:
-    """Copy to the host, because what HARL keeps must not change at the next step."""
-    return np.array(tensor.detach().cpu().numpy(), dtype=np.float32, order="C")
 
 
 def box(size: int, limit: float = float("inf")) -> Any:

@@ -108,7 +108,7 @@ def register_with_harl(path: str | Path | None = None) -> None:
         ("make_eval_env", envs, make_eval_env),
         ("make_render_env", envs, make_render_env),
         ("get_num_agents", envs, lambda env_args, envs: envs.n_agents),
-        ("get_task_name", (_OFF_POLICY,), shown_task),
+        ("get_task_name", (_OFF_POLICY,), task_name),
         ("get_task_name", (_CONFIGS,), task_name),
     ]
     _import("harl.runners")
@@ -157,15 +157,7 @@ def _logger_of(base: type) -> type:
 
 
 def task_name(env_args: Mapping[str, Any]) -> str:
-    """Return what HARL calls the task, a folder of its results: the object, else the task."""
-    task = env_args.get("task") or DEFAULT_SETTINGS["task"]
-    if task == DEFAULT_SETTINGS["task"]:
-        return str(env_args.get("object") or DEFAULT_SETTINGS["object"])
-    return str(task)
-
-
-def shown_task(env_args: Mapping[str, Any]) -> str:
-    """Return what HARL's lines call the task."""
+    """Return the name of the task in HARL's lines, and of a folder of its results."""
     return str(env_args.get("task") or DEFAULT_SETTINGS["task"])
 
 

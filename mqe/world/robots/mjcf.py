@@ -39,6 +39,10 @@ def robot_of_file(robot: RobotCfg, path: str) -> RobotCfg:
     Stance, stiffness, damping and gait stay. Raises ConfigError if the file has another robot.
     """
     file = Path(path).expanduser().absolute()
+    if not file.exists():
+        raise ConfigError(
+            f"env.model={path}: there is no such file or folder; name a checkout of unitree_mujoco"
+        )
     if file.is_dir():
         folder = file / FOLDER
         file = folder / robot.name / f"{robot.name}.xml"

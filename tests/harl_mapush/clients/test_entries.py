@@ -62,7 +62,8 @@ def test_a_client_whose_library_is_not_installed_names_its_extra(monkeypatch) ->
 
 
 def test_benchmarl_has_no_extra_and_needs_an_older_torchrl(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "benchmarl", None)
+    for module in ("benchmarl", "benchmarl.environments"):
+        monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "harl_mapush.clients.benchmarl_env", raising=False)
     with pytest.raises(ConfigError, match="client: benchmarl .* pip install benchmarl 'torchrl<0"):
         mapush.make(client="benchmarl")

@@ -69,10 +69,12 @@ def test_a_world_that_ended_waits_for_its_reset(disabled) -> None:
         disabled.reset(options={"reset_mask": np.ones(2, bool)})
     with pytest.raises(ValueError, match=r"unknown key 'mask' \(allowed: reset_mask\)"):
         disabled.reset(options={"mask": is_done})
+    with pytest.raises(ConfigError, match=r"seed: must be a whole number .* not \[1, 2, 3\]"):
+        disabled.reset(seed=[1, 2, 3])
     first, _ = disabled.reset(options={"reset_mask": is_done})
     assert (first[is_done] != obs[is_done]).any(axis=1).all()
     disabled.step(np.zeros((N, 12)))
-    with pytest.raises(ValueError, match=r"actions must have the shape \(3, 12\) .* not \(3, 13\)"):
+    with pytest.raises(ValueError, match=r"must have the shape \(3, 12\) .* not \(3, 13\)"):
         disabled.step(np.zeros((N, 13)))
 
 

@@ -21,7 +21,7 @@ from harl_mapush.collectors.collector_settings import learner_device, settled
 from harl_mapush.collectors.ingest_thread import IngestThread
 from harl_mapush.collectors.launcher import last_line
 from harl_mapush.collectors.learner import ReplayLearner
-from harl_mapush.collectors.pool import FullBlock
+from harl_mapush.collectors.pool import FullBlock, Pool
 from harl_mapush.collectors.remote_env import merge_statistics
 from harl_mapush.collectors.shared_memory import (
     BlockLayout,
@@ -475,3 +475,8 @@ def test_the_ratio_of_the_run_takes_the_place_of_the_algorithms():
     cfg = settings(2, 8, 640, runner={"update_ratio": 0.25})
     assert cfg.algorithm.update_ratio == 0.25
     assert cfg.runner.learner_device in ("cpu", "cuda:0")
+
+
+def test_the_queue_is_full_when_no_collector_has_a_free_block(tmp_path):
+    pool = Pool({}, 2, BlockLayout(3, SHAPE), None, tmp_path / "logs", 4)  # type: ignore[arg-type]
+    assert pool.capacity == sum(len(handle.free) for handle in pool.handles) == 10

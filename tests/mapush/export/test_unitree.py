@@ -93,3 +93,11 @@ def test_a_team_is_no_gait(tmp_path, capsys) -> None:
     assert cli.main(words) == 2
     assert "pretrained:cuboid is a team" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_robot_without_such_a_controller_is_named(tmp_path, capsys) -> None:
+    words = ["export", "pretrained:go1_velocity", str(tmp_path / "go1"), "--for", "unitree"]
+    assert cli.main(words) == 0
+    assert "Unitree has such a controller for the go2, and this gait is a go1's" in (
+        capsys.readouterr().out
+    )
