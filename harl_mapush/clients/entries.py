@@ -51,13 +51,8 @@ def make(
     "tblock"}``. ``options`` are the client's own. Raises ConfigError for an unknown name or value.
     """
     load_extensions()
-    if settings is not None and not isinstance(settings, Mapping):
-        raise ConfigError(
-            'settings: must be a dictionary of dotted names, as {"task.object": "tblock"}, not '
-            f"{settings!r}"
-        )
     build = None if client is None else CLIENTS.find(str(client), "client")
-    flat = {"task": task, "num_envs": num_envs, "seed": seed, **(settings or {})}
+    flat = {"task": task, "num_envs": num_envs, "seed": seed, **_checked(settings)}
     given = {long_key(key) for key, value in flat.items() if value is not None}
     worlds = Worlds(resolve_settings(flat), "env.num_envs" in given)
     if worlds.cfg.env.team_sizes:
@@ -89,10 +84,22 @@ def load_team(
     """
     load_extensions()
     folder = checkpoint.resolve(name)
-    over = parse_settings({"num_envs": num_envs, "seed": seed, **(settings or {})})
+    over = parse_settings({"num_envs": num_envs, "seed": seed, **_checked(settings)})
     cfg = evaluation_worlds.settings(folder, over)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     return env, policy.load_team(cfg, folder, env)
+
+
+def _checked(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return settings; raise ConfigError for anything but a dictionary or None."""
+    if settings is None:
+        return {}
+    if not isinstance(settings, Mapping):
+        raise ConfigError(
+            'settings: must be a dictionary of dotted names, as {"task.object": "tblock"}, not '
+            f"{settings!r}"
+        )
+    return settings
 
 
 def _build(build: Client, name: str, worlds: Worlds, options: Mapping[str, Any]) -> Any:

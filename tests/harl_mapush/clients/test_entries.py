@@ -78,3 +78,5 @@ def test_a_team_comes_with_the_worlds_in_which_it_is_measured() -> None:
     env.close()
     with pytest.raises(ConfigError, match="num_agents=3: checkpoint .* was trained with"):
         mapush.load_team("pretrained:tblock", settings={"env.num_agents": 3})
+    with pytest.raises(ConfigError, match="settings: must be a dictionary of dotted names"):
+        mapush.load_team("pretrained:tblock", settings=["task.object"])  # type: ignore[arg-type]
