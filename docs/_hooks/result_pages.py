@@ -135,7 +135,15 @@ def throughput() -> str:
             period = "0.1 s" if row.get("as_it_stands", False) else "0.02 s"
             key = (row["device"], row["num_envs"], period)
             rows[key] = (row["device"], f"{row['num_envs']:,}", period, *numbers)
-    head = ("GPU", "worlds", "a decision every", "physics only", "`env.step`", "collect", "training")
+    head = (
+        "GPU",
+        "worlds",
+        "a decision every",
+        "physics only",
+        "`env.step`",
+        "collect",
+        "training",
+    )
     return table(head, rows.values())
 
 
