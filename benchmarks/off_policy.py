@@ -7,6 +7,11 @@ upstream's, ours under ``compat=harl``, ours.
 ``python benchmarks/off_policy.py switches [--seeds 3]`` learns the toy of the tests with single
 settings changed, and prints the mean reward of blocks of 20 decisions (1 is best), and the settings
 that were in force.
+
+``python benchmarks/off_policy.py parts [--preset laptop_hasac] [--set section.key=value]`` times
+the parts of an update on one thread of the CPU, in processor time and in turns: the draw of a
+batch, updates of the critics alone, updates of critics and actors, and the matrix products of all
+alone. It counts the operations, views left out, and the share of the products.
 """
 
 from __future__ import annotations
@@ -24,11 +29,14 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np  # noqa: E402
-from measuring import emit, interleaved  # noqa: E402
+from learner import Products  # noqa: E402
+from measuring import add_settings, emit, interleaved, make_run, settings  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from harl_mapush.algorithms.entries import ALGORITHMS  # noqa: E402
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay  # noqa: E402
 from harl_mapush.learning.settings import NetworkCfg  # noqa: E402
+from harl_mapush.process import keep_freed_memory  # noqa: E402
 from mqe.vec_env import TeamSpec  # noqa: E402
 from tests.harl_mapush.algorithms.test_off_policy import go, make  # noqa: E402
 from tests.support import record_off_policy as upstream  # noqa: E402
@@ -123,20 +131,22 @@ def time_updates(arguments: argparse.Namespace) -> None:
             algo=algo,
             ms=medians,
             times_upstream=ratios,
-            settings=vars(arguments),
+            batch_size=arguments.batch_size,
+            hidden_sizes=arguments.hidden_sizes,
+            rounds=arguments.rounds,
             threads=torch.get_num_threads(),
         )
 
 
 def learn_with_switches(arguments: argparse.Namespace) -> None:
     """Learn the toy with one setting changed at a time."""
-    for label, (name, settings, network) in SWITCHES.items():
+    for label, (name, changed, network) in SWITCHES.items():
         if arguments.only and label not in arguments.only:
             continue
         for seed in range(arguments.seeds):
             env = ToyEnv(32, seed=seed)
             cfg = NetworkCfg((64, 64), activation="relu", **network)
-            team, experience = make(name, env, cfg, **BASE | settings)
+            team, experience = make(name, env, cfg, **BASE | changed)
             team.generator.manual_seed(seed)
             start = time.perf_counter()
             rewards = [round(go(team, experience, env, 20)[0], 3) for _ in range(arguments.blocks)]
@@ -154,12 +164,92 @@ def learn_with_switches(arguments: argparse.Namespace) -> None:
             )
 
 
+class Operations(TorchDispatchMode):
+    """Counts operations that compute something, while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.count += not operation.is_view
+        return operation(*args, **(kwargs or {}))
+
+
+def time_parts(arguments: argparse.Namespace) -> None:
+    """Time the parts of an update."""
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    small = {"env": {"num_envs": 32}, "runner": {"collectors": 0, "num_steps": 8}}
+    small |= {"sim": {"name": "mujoco", "device": "cpu"}}
+    small |= {"algorithm": {"warmup": 2048, "buffer_size": 2048, "beside_collecting": False}}
+    cfg = settings(arguments, **small)
+    env, runner = make_run(cfg)
+    runner.start()
+    for _ in range(8):
+        runner.collect()
+    team: Any = runner.algorithm
+    replay = runner.experience.replay  # type: ignore[attr-defined]
+    (batch,) = team.draw(replay, 1)
+    order = tuple(range(env.num_agents))
+    team.learn(batch)
+    parts: dict[str, Callable[[], object]] = {
+        "draw": lambda: team.draw(replay, 1),
+        "critics": lambda: team._learn((), *batch),
+        "critics and actors": lambda: team._learn(order, *batch),
+    }
+    alone: dict[str, Callable[[], object]] = {}
+    counts = {}
+    flops = {}
+    for name, part in parts.items():
+        with Operations() as operations:
+            part()
+        counts[name] = operations.count
+        with Products() as products:
+            part()
+        flops[name] = products.flops
+        alone[f"products of {name}"] = products.run
+
+    times: dict[str, list[float]] = {name: [] for name in parts | alone}
+    for _ in range(arguments.rounds + 1):
+        for name, part in (parts | alone).items():
+            start = time.thread_time()
+            for _ in range(CALLS):
+                part()
+            times[name].append((time.thread_time() - start) / CALLS * 1e3)
+    ms = {name: statistics.median(found[1:]) for name, found in times.items()}
+
+    def mean(of: dict[str, float], prefix: str = "") -> float:
+        """Return the mean of an update, of which one in ``policy_delay`` has actors."""
+        share = 1.0 / cfg.algorithm.policy_delay  # type: ignore[attr-defined]
+        critics = of[f"{prefix}critics"]
+        both = of[f"{prefix}critics and actors"]
+        return (1.0 - share) * critics + share * both
+
+    update_ms = ms["draw"] + mean(ms)
+    products_ms = mean(ms, "products of ")
+    emit(
+        preset=arguments.preset,
+        set=arguments.set,
+        ms=ms,
+        operations=counts,
+        update_ms=update_ms,
+        operations_an_update=counts["draw"] + mean(counts),
+        products_share=products_ms / update_ms,
+        gflop_per_cpu_s=mean(flops) / products_ms / 1e6,
+    )
+    env.close()
+
+
 def main() -> None:
     """Do what the command line asks for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("update", "switches"))
+    parser.add_argument("what", choices=("update", "switches", "parts"))
+    add_settings(parser, "laptop_hasac")
     parser.add_argument("--batch_size", type=int, default=1000)
     parser.add_argument("--hidden_sizes", type=int, nargs="+", default=[256, 256])
     parser.add_argument("--rounds", type=int, default=9)
@@ -167,7 +257,8 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=14, help="of 20 decisions")
     parser.add_argument("--only", nargs="*", default=[], help="switches by name")
     arguments = parser.parse_args()
-    {"update": time_updates, "switches": learn_with_switches}[arguments.what](arguments)
+    works = {"update": time_updates, "switches": learn_with_switches, "parts": time_parts}
+    works[arguments.what](arguments)
 
 
 if __name__ == "__main__":

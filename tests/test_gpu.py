@@ -15,6 +15,7 @@ import torch
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.clients.host_copy import HostCopy
+from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.runner import Runner, _Clock
 from mqe.cuda_graphs import capturing
 from mqe.env.environment import MultiAgentEnv
@@ -253,3 +254,24 @@ def test_results_come_to_the_host_in_one_transfer(device):
     assert len(caught) <= 1
     to_host(*(tensor.float() + 1.0 for tensor in given))
     assert all(np.array_equal(array, want) for array, want in zip(found, wanted, strict=True))
+
+
+def test_the_fused_adam_of_a_gpu_steps_as_that_of_a_cpu():
+    """Clipped, with a penalty, and once without an effect."""
+    weights = torch.randn(300)
+    flats = []
+    for device in ("cpu", "cuda:0"):
+        layer = torch.nn.Linear(299, 1)
+        with torch.no_grad():
+            layer.weight.copy_(weights[1:].view(1, -1))
+            layer.bias.copy_(weights[:1])
+        adam = FlatAdam(layer.to(device), 1e-2, 1e-8, 0.1, fuses=True)
+        assert adam.is_fused == (device != "cpu")
+        x = torch.linspace(-1.0, 1.0, 299, device=device)
+        for enabled in (1.0, 0.0, 1.0, 1.0):
+            adam.set_gradient((layer(x) ** 2).sum())
+            adam.step(0.5, torch.tensor(enabled, device=device))
+        assert float(adam.step_count) == 3.0
+        flats.append(adam.flat.cpu())
+    assert torch.allclose(flats[0], flats[1], rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(flats[0], weights, atol=1e-3)

@@ -95,7 +95,7 @@ class Hasac(OffPolicy):
         start = self.formulas.temperatures(self.num_agents, cfg.alpha, is_automatic=cfg.auto_alpha)
         self.temperatures = Temperatures(start).to(self.device)
         self.alpha_optimizer = FlatAdam(
-            self.temperatures, cfg.alpha_learning_rate, cfg.adam_eps, 0.0, self.ranks
+            self.temperatures, cfg.alpha_learning_rate, cfg.adam_eps, 0.0, self.ranks, fuses=True
         )
         target_entropy = self.formulas.target_entropy(cfg.target_std)
         self.target_entropies = [size * target_entropy for size in self.spec.action_sizes]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy, deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
 from harl_mapush.learning.off_policy.harl_formulas import HarlOffPolicyFormulas
-from harl_mapush.learning.off_policy.q_networks import TwinCritic, targets_of
+from harl_mapush.learning.off_policy.q_networks import TwinCritic, target_of, targets_of
 from harl_mapush.learning.off_policy.replay_buffer import (
     Batch,
     ReplayShape,
@@ -35,6 +36,7 @@ from harl_mapush.learning.off_policy.replay_buffer import (
     half_mirrored,
     replay_shape,
 )
+from harl_mapush.learning.off_policy.side_stream import SideStream
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs
@@ -46,6 +48,7 @@ FORMULAS: dict[str, Callable[[Ranks], OffPolicyFormulas]] = {
     "harl": HarlOffPolicyFormulas,
 }
 _FLOAT = 4  # bytes
+_DRAWN_TOGETHER = 8  # batches of an iteration, in one pass over the replay buffer
 
 
 class OffPolicy(ABC):
@@ -93,7 +96,9 @@ class OffPolicy(ABC):
             self.network, spec.state_size, spec.action_sizes, num_outputs, spec.state_sets
         )
         self.critic = critic.to(self.device)
-        make_adam = partial(FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, ranks=ranks)
+        make_adam = partial(
+            FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, ranks=ranks, fuses=True
+        )
         self.rates = [cfg.learning_rate] * len(self.unique_actors)
         self.optimizers = [
             make_adam(actor, rate)
@@ -104,6 +109,7 @@ class OffPolicy(ABC):
 
         # Values
         self.normalizer = self.formulas.normalizer(cfg).to(self.device)
+        self.learned_normalizer = self.normalizer  # that of the critics' targets
         self.support: Tensor | None = None  # atoms of a categorical value
         if cfg.num_atoms:
             self.support = td.atoms(cfg.value_bound, num_outputs, self.device)
@@ -116,6 +122,15 @@ class OffPolicy(ABC):
         # The schedule of updates
         self.num_updates = 0
         self.num_owed = 0.0  # updates that are due, whole ones and a fraction
+
+        # Updates beside the collecting
+        self.side: SideStream | None = None
+        self._collecting: Self | None = None  # this team with older weights
+        self._batches: list[Batch] = []  # of the updates that may be under way
+        self._side_metrics: dict[str, Tensor] = {}
+        if cfg.beside_collecting and ranks.size == 1:
+            self.side = SideStream(self.device)
+            self.learned_normalizer = deepcopy(self.normalizer)
 
         # Additional transitions
         self.mirror = spec.mirror if cfg.use_mirrored_transitions else None
@@ -183,16 +198,20 @@ class OffPolicy(ABC):
 
         A team that was never trained acts at random until its first update.
         """
+        team = self
         if deterministic:
+            self._join()
             key = "act"
             decide = self._act
         elif self.spec.is_trained or self.num_updates:
             key = "explore"
-            decide = self.explore
+            if self.side is not None:
+                team = self._collecting = self._collecting or self._copy_for_collecting()
+            decide = team.explore
         else:
             key = "warm up"
             decide = self._act_at_random
-        return Decision(self.graphs((key, obs.shape), decide, obs), None, None)
+        return Decision(team.graphs((key, obs.shape), decide, obs), None, None)
 
     def _act(self, obs: Tensor) -> Tensor:
         return self.stacked([actor(self.own_obs(i, obs)) for i, actor in enumerate(self.actors)])
@@ -266,14 +285,67 @@ class OffPolicy(ABC):
         if len(experience.replay) * self.ranks.size < max(self.cfg.warmup, 1):
             return {}
 
-        self.set_progress(progress)
         self.num_owed += self.cfg.update_ratio * num_new * self.ranks.size
         num_due = int(self.num_owed)
         self.num_owed -= num_due
+        if self.side is not None:
+            return self._update_beside(self.side, experience.replay, num_due, progress)
+
+        self.set_progress(progress)
         metrics = {}
-        for _ in range(num_due):
-            metrics |= self.learn_from(experience.replay)
+        while num_due:
+            count = min(num_due, _DRAWN_TOGETHER)
+            for batch in self.draw(experience.replay, count):
+                metrics |= self.learn(batch)
+            num_due -= count
         return metrics
+
+    # Updates beside the collecting
+
+    def _update_beside(
+        self, side: SideStream, replay: RingReplay, num_due: int, progress: float
+    ) -> dict[str, Tensor]:
+        """Start ``num_due`` updates beside what follows; return the metrics of those before them.
+
+        All batches are drawn first, since the collecting adds to the replay buffer.
+        """
+        side.join()
+        self.set_progress(progress)
+        self._collecting = self._collecting or self._copy_for_collecting()
+        for actor, optimizer in zip(self._collecting.unique_actors, self.optimizers, strict=True):
+            parameters = list(actor.parameters())
+            for parameter, newest in zip(parameters, optimizer.parameters, strict=True):
+                parameter.copy_(newest.detach())
+        pairs = zip(self.learned_normalizer.buffers(), self.normalizer.buffers(), strict=True)
+        for learned, newest in pairs:
+            learned.copy_(newest)
+        self._batches = self.draw(replay, num_due) if num_due else []
+
+        def learn() -> dict[str, Tensor]:
+            metrics = {}
+            for batch in self._batches:
+                metrics |= self.learn(batch)
+            return metrics
+
+        metrics = self._side_metrics
+        self._side_metrics = side.run(learn)
+        return metrics
+
+    def _copy_for_collecting(self) -> Self:
+        """Return this team with actors, a generator and graphs of its own."""
+        team = copy(self)
+        copies = [target_of(actor) for actor in self.unique_actors]
+        team.actors = copies * self.num_agents if self.cfg.share_param else copies
+        team.generator = torch.Generator(self.device)
+        team.generator.set_state(self.generator.get_state())
+        team.generator.manual_seed(team.generator.initial_seed() + 1)
+        team.graphs = Graphs(self.device, team.generator)
+        return team
+
+    def _join(self) -> None:
+        """Make the current stream wait for the updates beside the collecting."""
+        if self.side is not None:
+            self.side.join()
 
     def set_progress(self, progress: float) -> None:
         """Set the learning rates of schedule ``linear``, which fall to zero at the run's end."""
@@ -285,10 +357,19 @@ class OffPolicy(ABC):
 
     def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
         """Take one step with a batch of a replay buffer."""
-        sample = partial(replay.sample, self._batch_size)
-        return self.learn(
-            self.graphs("sample", lambda: half_mirrored(sample(), self.mirror), over=replay)
-        )
+        (batch,) = self.draw(replay, 1)
+        return self.learn(batch)
+
+    def draw(self, replay: RingReplay, count: int) -> list[Batch]:
+        """Draw ``count`` batches of a replay buffer in one pass."""
+        size = self._batch_size
+
+        def sample() -> Batch:
+            return half_mirrored(replay.sample(count * size), self.mirror)
+
+        drawn = self.graphs(("sample", count), sample, over=replay)
+        parts = [part.split(size) for part in drawn]
+        return [Batch(*each) for each in zip(*parts, strict=True)]
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
         """Take one step of the critics and, every ``policy_delay``-th time, of the actors."""
@@ -352,10 +433,15 @@ class OffPolicy(ABC):
             bonus = bonus.unsqueeze(-1)
         if self.support is None:
             return self.formulas.target(
-                batch.returns, batch.discount, values.amin(0), bonus, self.normalizer, self.cfg
+                batch.returns,
+                batch.discount,
+                values.amin(0),
+                bonus,
+                self.learned_normalizer,
+                self.cfg,
             )
 
-        returns = self.formulas.scaled(batch.returns, self.normalizer, self.cfg)
+        returns = self.formulas.scaled(batch.returns, self.learned_normalizer, self.cfg)
         probabilities = torch.softmax(outputs, -1)
         is_first_lower = (values[0] < values[1]).unsqueeze(-1)
         lower = torch.where(is_first_lower, probabilities[0], probabilities[1])
@@ -460,7 +546,8 @@ class OffPolicy(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a bit-exact resume, without the experience."""
-        return {
+        self._join()
+        state: dict[str, Any] = {
             "actors": [actor.state_dict() for actor in self.unique_actors],
             "critic": self.critic.state_dict(),
             "normalizer": self.normalizer.state_dict(),
@@ -471,6 +558,12 @@ class OffPolicy(ABC):
             "num_updates": self.num_updates,
             "num_owed": self.num_owed,
         }
+        if self._collecting is not None:
+            state["collecting"] = {
+                "actors": [actor.state_dict() for actor in self._collecting.unique_actors],
+                "generator": self._collecting.generator.get_state(),
+            }
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``; learning rates are those of the settings."""
@@ -488,6 +581,12 @@ class OffPolicy(ABC):
         self.host_generator.set_state(state["host_generator"].cpu())
         self.num_updates = state["num_updates"]
         self.num_owed = state["num_owed"]
+        if self.side is not None and "collecting" in state:
+            self._collecting = self._copy_for_collecting()
+            saved_actors = state["collecting"]["actors"]
+            for actor, saved in zip(self._collecting.unique_actors, saved_actors, strict=True):
+                actor.load_state_dict(saved)
+            self._collecting.generator.set_state(state["collecting"]["generator"].cpu())
 
     def _all_optimizers(self) -> list[FlatAdam]:
         return [*self.optimizers, self.critic_optimizer]
@@ -512,7 +611,12 @@ class OffPolicy(ABC):
         critic_floats += reader_floats(self.critic.critic.sets)
         floats = 2 * self.num_views * critic_floats + actor_floats
 
-        update = self._batch_size * (3 * row + floats * _FLOAT)
+        # Batches that are drawn together, once in a graph's memory and once as a copy.
+        num_drawn = max(1, math.ceil(cfg.update_ratio * num_steps * num_envs))
+        if self.side is None:
+            num_drawn = min(num_drawn, _DRAWN_TOGETHER)
+
+        update = self._batch_size * ((1 + 2 * num_drawn) * row + floats * _FLOAT)
         return LearnerBytes(shape.nbytes, round(update), is_constant=True)
 
 
@@ -523,8 +627,7 @@ def _step(
 
     The loss is a mean over rows with ``weights``, over all rows if they are None.
     """
-    optimizer.zero_grad()
-    optimizer.add_gradient(loss)
+    optimizer.set_gradient(loss)
     optimizer.share(None if weights is None else weights.sum())
     return optimizer.step(max_grad_norm)
 
@@ -552,6 +655,11 @@ def _check_settings(
         raise ValueError(
             f"num_atoms must be 0 under compat=harl, not {cfg.num_atoms}: upstream's values are "
             "numbers"
+        )
+    if cfg.beside_collecting and (network.normalize_obs or not formulas.fits_beside):
+        raise ValueError(
+            "beside_collecting must be false with network.normalize_obs, whose statistics the "
+            "collecting changes, and under compat=harl; set algorithm.beside_collecting=false"
         )
     if cfg.use_mirrored_transitions:
         _check_mirror(spec, formulas)

@@ -43,7 +43,7 @@ def settled(cfg: RunCfg) -> RunCfg:
     return dataclasses.replace(
         cfg,
         sim=dataclasses.replace(sim, name=name, device=str(device), num_threads=num_threads),
-        algorithm=dataclasses.replace(algorithm, update_ratio=ratio),
+        algorithm=dataclasses.replace(algorithm, update_ratio=ratio, beside_collecting=False),
         runner=dataclasses.replace(runner, learner_device=learner),
     )
 

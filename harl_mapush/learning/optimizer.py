@@ -31,10 +31,13 @@ class FlatAdam:
         eps: float,
         weight_decay: float,
         ranks: Ranks = ALONE,
+        *,
+        fuses: bool = False,
     ) -> None:
         """Make ``network``'s parameters views of one tensor; ``weight_decay`` is an L2 penalty.
 
-        Gradients are averaged over ``ranks`` if ``share`` is called before a step.
+        With ``fuses`` a step on a GPU is one operation, which rounds differently. Gradients are
+        averaged over ``ranks`` if ``share`` is called before a step.
         """
         self.ranks = ranks
         named = list(network.named_parameters())
@@ -46,7 +49,10 @@ class FlatAdam:
         self.grad = torch.zeros_like(self.flat)
         self.exp_avg = torch.zeros_like(self.flat)
         self.exp_avg_sq = torch.zeros_like(self.flat)
-        self.step_count = torch.zeros((), device=self.flat.device, dtype=torch.float64)
+        self.is_fused = fuses and self.flat.is_cuda
+        # The fused operation reads numbers of single precision.
+        dtype = torch.float32 if self.is_fused else torch.float64
+        self.step_count = torch.zeros((), device=self.flat.device, dtype=dtype)
         self.learning_rate = torch.full_like(self.step_count, learning_rate)
 
     def views(self, flat: Tensor) -> list[Tensor]:
@@ -62,6 +68,11 @@ class FlatAdam:
         gradients = torch.autograd.grad(loss, self.parameters)
         self.grad.add_(torch.cat([gradient.reshape(-1) for gradient in gradients]))
 
+    def set_gradient(self, loss: Tensor) -> None:
+        """Set the gradient to that of ``loss``, which must depend on every parameter."""
+        gradients = torch.autograd.grad(loss, self.parameters)
+        torch.cat([gradient.reshape(-1) for gradient in gradients], out=self.grad)
+
     def share(self, weight: Tensor | None, *numbers: Tensor) -> tuple[Tensor, ...]:
         """Average the gradient and ``numbers`` over all ranks; return the latter's averages.
 
@@ -76,6 +87,10 @@ class FlatAdam:
         """
         norm = torch.linalg.vector_norm(self.grad)
         self.clip(norm, max_grad_norm)
+        if self.is_fused:
+            self._fused_step(enabled)
+            return norm
+
         if self.weight_decay:
             self.grad.add_(self.flat, alpha=self.weight_decay)
 
@@ -88,6 +103,26 @@ class FlatAdam:
         step_size = (self.learning_rate / (1.0 - BETA_1**count) * on).to(self.flat.dtype)
         self.flat.sub_(self.exp_avg / ((self.exp_avg_sq.sqrt() / root).add_(self.eps)) * step_size)
         return norm
+
+    def _fused_step(self, enabled: Tensor | None) -> None:
+        """Step as ``step`` does, in one operation."""
+        self.step_count.add_(1.0 if enabled is None else enabled)
+        torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
+            [self.flat],
+            [self.grad],
+            [self.exp_avg],
+            [self.exp_avg_sq],
+            [],
+            [self.step_count],
+            lr=self.learning_rate,
+            beta1=BETA_1,
+            beta2=BETA_2,
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+            found_inf=None if enabled is None else 1.0 - enabled,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return moments, step count and learning rate."""

@@ -323,6 +323,11 @@ class OffPolicyCfg(AlgorithmCfg):
     update_ratio: float = option(
         0.03, "number of updates per transition of one environment", min=1e-6, max=1e4
     )
+    beside_collecting: bool = option(
+        False,
+        "updates on a GPU beside the collecting of the next block, by a team whose weights are "
+        "one block older; without effect with collectors or several ranks",
+    )
     n_step: int = option(
         3,
         "number of rewards in an n-step return, before the critics' value of the next state",
@@ -393,6 +398,10 @@ class OffPolicyCfg(AlgorithmCfg):
         if self.compat == "mapush":
             return network
         return replace(network, use_layer_norm=False, normalize_obs=False)
+
+    def for_acting(self) -> Self:
+        """Return settings without updates beside the collecting."""
+        return replace(self, beside_collecting=False)
 
     def for_trial(self, num_rows: int) -> Self:
         """Return settings with which a first update moves every network."""

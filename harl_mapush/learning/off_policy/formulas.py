@@ -24,6 +24,7 @@ class OffPolicyFormulas:
     takes_first_reward = False  # whether a single view learns from agent 0's own reward
     has_atoms = True  # whether values may be categorical
     has_mirror = True  # whether transitions may be mirrored
+    fits_beside = True  # whether updates may run beside the collecting
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
         """Compute statistics over the rows of all ``ranks``."""

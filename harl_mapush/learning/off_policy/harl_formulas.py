@@ -23,6 +23,7 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
     takes_first_reward = True
     has_atoms = False
     has_mirror = False
+    fits_beside = False
 
     def last_activation(self, network: NetworkCfg) -> str:
         return "tanh"

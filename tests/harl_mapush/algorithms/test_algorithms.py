@@ -98,13 +98,23 @@ def test_learning_rate_adapts_to_the_divergence():
 # Optimiser and minibatches
 
 
+def fuse(adam: FlatAdam) -> None:
+    """Make an optimiser on the CPU step as those on a GPU do."""
+    adam.is_fused = True
+    adam.step_count = adam.step_count.float()
+    adam.learning_rate = adam.learning_rate.float()
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_flat_adam_is_torchs_adam(weight_decay):
+def test_flat_adam_is_torchs_adam(weight_decay, is_fused):
     torch.manual_seed(0)
     ours = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
     theirs = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
     theirs.load_state_dict(ours.state_dict())
     flat = FlatAdam(ours, 0.01, 1e-5, weight_decay)
+    if is_fused:
+        fuse(flat)
     adam = torch.optim.Adam(theirs.parameters(), 0.01, eps=1e-5, weight_decay=weight_decay)
     for k in range(5):
         x = torch.randn(8, 3) * 3.0
@@ -120,9 +130,12 @@ def test_flat_adam_is_torchs_adam(weight_decay):
         assert torch.allclose(mine, other, atol=1e-6)
 
 
-def test_flat_adam_changes_nothing_where_disabled():
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_flat_adam_changes_nothing_where_disabled(is_fused):
     network = nn.Linear(2, 1)
     adam = FlatAdam(network, 0.1, 1e-8, 0.0)
+    if is_fused:
+        fuse(adam)
     adam.add_gradient(network(torch.ones(1, 2)).sum())
     adam.step(0.0)
     before = {
