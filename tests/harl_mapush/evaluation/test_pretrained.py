@@ -17,10 +17,13 @@ from mqe.world.randomization import RandomizationCfg
 SHIPPED = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir())
 TEAMS = [name for name in SHIPPED if not (pretrained_folder(name) / DESCRIPTION).is_file()]
 OBJECTS = {
+    "any": "cuboid",  # here every world has a shape of its own in its place
     "team2": "cuboid",
     "team2_tblock": "tblock",
     "pose": "cuboid",
 }  # where a team is not named after its object
+# What needs the whole team where a team's own worlds do not.
+WORLDS = {"any": {"env": {"num_agents": 2}, "task": {"shapes": None, "object_mass": 18.0}}}
 NUM_ENVS = 8
 
 
@@ -34,10 +37,11 @@ def test_a_shipped_team_pushes(name: str) -> None:
         "close_share": 0,
         "tangled_share": 0,
     }
+    own = WORLDS.get(name, {"env": {}, "task": {}})
     over = {
-        "env": {"num_envs": NUM_ENVS, "randomize": to_dict(RandomizationCfg())},
+        "env": {"num_envs": NUM_ENVS, "randomize": to_dict(RandomizationCfg()), **own["env"]},
         "sim": {"name": "mujoco", "device": "cpu"},
-        "task": task,
+        "task": {**task, **own["task"]},
     }
     cfg, _ = config.resolve(checkpoint.read_config(folder), over)
     assert cfg.task.object == OBJECTS.get(name, name)
