@@ -181,7 +181,15 @@ class MujocoWarpSimulator:
         )
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
-        """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one."""
+        """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one.
+
+        The first call loads the kernels of a step, so that compiling is no part of a training's
+        first iteration.
+        """
+        if not self._is_loaded:
+            with self._place():
+                self._load_kernels()
+
         data = self.data
         rows = mask.unsqueeze(1)
         data.qpos.copy_(torch.where(rows, qpos, data.qpos))

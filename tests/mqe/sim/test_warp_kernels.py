@@ -62,6 +62,21 @@ def test_a_step_launches_no_module_that_was_not_loaded(monkeypatch) -> None:
     assert len(loaded) == len(set(loaded))
 
 
+def test_the_first_reset_loads_the_kernels_of_a_step(monkeypatch) -> None:
+    loads: list[int] = []
+    monkeypatch.setattr(
+        mujoco_warp, "load_in_parallel", lambda modules, _: loads.append(len(modules))
+    )
+    sim = make_sim()
+    data = sim.data
+    for _ in range(2):
+        sim.write(torch.tensor([True, False]), data.qpos + 0.1, data.qvel, data.mocap_pos)
+    (num_modules,) = loads
+    assert num_modules > 20
+    sim.step(4)
+    assert loads == [num_modules]
+
+
 def test_loading_leaves_the_worlds_as_they_were() -> None:
     one = make_sim()
     other = make_sim()
