@@ -16,7 +16,7 @@ CELL = 0.25  # [m] of the grid
 MARGIN = 0.05  # [m] beyond the object's furthest corner
 BLOCKED = 100.0  # cost of a metre on which the object's corner would be 1 m inside an obstacle
 NARROW = 3.0  # further cost of a metre right beside an obstacle; none where robots have room
-# Further cost of a metre in a direction for which robots have no room where they push.
+# Further cost of a metre in a direction for each place where robots push and have no room.
 NO_ROOM = 3.0
 # Where robots push, seen from the object against its direction: an angle to the left [rad], and
 # the distance from its furthest corner to a robot's middle [m]; one in the middle, or two abreast.
@@ -117,12 +117,13 @@ def room_cost(
     room, (M, D, P), with the object at ``points`` (P, 2) or (M, P, 2) and the maps' ``clearance``
     (M, H, W).
     """
-    rooms = []
+    lacking = []
     for angle, beyond in _PUSHING:
         turned = rotate_2d(directions, torch.full_like(directions[..., 0], angle))
         behind = points.unsqueeze(-3) - (reach + beyond) * turned.unsqueeze(-2)
         behind = behind.expand(len(clearance), -1, -1, -1)
         free = grid.sample(clearance.unsqueeze(1), behind.flatten(1, 2))[:, 0]
-        rooms.append(free.unflatten(1, behind.shape[1:3]))
-    least = torch.stack(rooms).amin(dim=0)
-    return NO_ROOM * (1.0 - least / _ROBOT).clamp(0.0, 1.0)
+        free = free.unflatten(1, behind.shape[1:3])
+        lacking.append((1.0 - free / _ROBOT).clamp(0.0, 1.0))
+    # A direction in which two robots have no room is worse than one in which a third has some.
+    return NO_ROOM * torch.stack(lacking).sum(dim=0)
