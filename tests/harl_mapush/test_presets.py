@@ -43,7 +43,7 @@ def test_what_is_asked_for_is_done(preset: str) -> None:
         preset, config.resolve(config.load_preset(preset), {"env": {"num_envs": GPU_WORLDS - 1}})[0]
     )
     assert (own.env.num_envs >= GPU_WORLDS) == preset.startswith(
-        ("h100", "rtx", "go1", "go2", "cylinder_hasac", "team2", "pose", "navigate")
+        ("h100", "rtx", "go1", "go2", "cylinder_hasac", "team2", "pose", "navigate", "any_hasac")
     )
 
 
