@@ -80,11 +80,12 @@ def navigation() -> str:
     for row in _read("long_horizon.jsonl"):
         num_successes = round(row["success_rate"] * row["num_episodes"])
         seconds = row["time_given_success_s"]
+        version = row.get("planner_version")  # of the field; None: the present one, or no field
         rows.append(
             (
                 f"`{row['suite']}`",
                 f"`{row['team']}`",
-                f"`{row['policy']}`",
+                f"`{row['policy']}`" + ("" if version is None else f" ({version})"),
                 f"{_share(num_successes, row['num_episodes'])} of{SPACE}{row['num_episodes']}",
                 f"{row['spl']:.2f}",
                 "" if seconds is None else f"{seconds:.0f}",
