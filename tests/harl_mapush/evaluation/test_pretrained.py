@@ -15,9 +15,7 @@ from mqe.registry import make_env
 from mqe.world.randomization import RandomizationCfg
 
 SHIPPED = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir())
-LEADERS = ["leader2"]
-GAITS = [name for name in SHIPPED if (pretrained_folder(name) / DESCRIPTION).is_file()]
-TEAMS = [name for name in SHIPPED if name not in (*LEADERS, *GAITS)]
+TEAMS = [name for name in SHIPPED if not (pretrained_folder(name) / DESCRIPTION).is_file()]
 OBJECTS = {
     "any": "cuboid",  # here every world has a shape of its own in its place
     "team2": "cuboid",
@@ -53,25 +51,3 @@ def test_a_shipped_team_pushes(name: str) -> None:
     assert metrics["success_rate"] >= 0.75
     shares = [metrics[f"contact_share_agent{agent}"] for agent in range(cfg.env.num_agents)]
     assert min(shares) > 0.5 / cfg.env.num_agents
-
-
-@pytest.mark.parametrize("name", LEADERS)
-def test_a_shipped_leader_shifts_sub_goals_and_its_team_arrives(name: str, tmp_path) -> None:
-    path = tmp_path / "near.yaml"
-    path.write_text(
-        "{arena: [9, 8], maps: [{start: [-2, 0], goal: [1, 0.5], "
-        "obstacles: [{box: [0.2, 2], at: [-1, 3]}]}]}"
-    )
-    folder = checkpoint.resolve(PRETRAINED + name)
-    over = {
-        "env": {"num_envs": 2, "randomize": to_dict(RandomizationCfg())},
-        "sim": {"name": "mujoco", "device": "cpu"},
-        "task": {"map": str(path)},
-    }
-    cfg, _ = config.resolve(checkpoint.read_config(folder), over)
-    env = make_env(cfg.env, cfg.sim, cfg.task, seed=0)
-    leader = load_team(cfg, folder, env)
-    obs, _ = env.reset()
-    assert float(leader(obs).abs().mean()) > 0.1
-    assert evaluate(env, leader)["success_rate"] == 1.0
-    env.close()
