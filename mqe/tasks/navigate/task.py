@@ -25,6 +25,7 @@ from mqe.tasks.navigate.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASUR
 from mqe.tasks.navigate.observations import IN_STATE, OBSERVATIONS, OBSERVED, STATE
 from mqe.tasks.navigate.planners.entries import PLANNERS
 from mqe.tasks.navigate.planners.followers import Follower
+from mqe.tasks.navigate.planners.problem import Problem
 from mqe.tasks.navigate.planners.replanning import Replanner
 from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_failing, check_waiting
 from mqe.tasks.navigate.terminations import DEFAULT_TERMINATIONS, TERMINATIONS
@@ -186,7 +187,6 @@ class NavigateTask(TermTask):
         self._layouts = layouts
         self._maps = maps
         self._shortest = shortest
-        self._replans = False
         is_live = maps.has_movers or maps.has_moving_goals
         self._live = Replanner(constants.problem, num_envs) if is_live else None
 
@@ -232,11 +232,10 @@ class NavigateTask(TermTask):
     def use_planner(self, name: str) -> None:
         """Plan with the planner of this name from the next decision on."""
         planner = PLANNERS.find(name, "task.planner")
-        self._replans = planner.replans and self._live is not None
-        problem = self.constants.problem
-        if self._replans:
-            assert self._live is not None
-            problem = self._live.problem
+        # The problem as it changes, where the planner follows it, and where the cost-to-go does.
+        self._followed = self._live if planner.replans else None
+        self._measured = self._live if self._maps.has_moving_goals else self._followed
+        problem, _ = self._problem_of(self._followed)
         self._follower = planner.follow(problem, self.cfg.look_ahead)
         self._follower.remember(self._kept)
 
@@ -276,11 +275,12 @@ class NavigateTask(TermTask):
 
     def _update_plan(self, place: Tensor, mask: Tensor | None = None) -> None:
         """Plan from ``place`` (N, 2), in the worlds of ``mask`` alone."""
-        if self._live is not None and (self._replans or self._maps.has_moving_goals):
-            self._live.update(self._map_index, self._time, mask)
+        if self._measured is not None:
+            self._measured.update(self._map_index, self._time, mask)
         cost_to_go = self._cost_to_go(place).unsqueeze(1)
         shortest = self._shortest[self._map_index].unsqueeze(1)
-        planned = self._follower.subgoal(place, self._rows)
+        _, rows = self._problem_of(self._followed)
+        planned = self._follower.subgoal(place, rows)
         subgoal = self._plan.subgoal
         past = torch.lerp(self._plan.past_cost, cost_to_go, self._forgetting)
         if mask is not None:
@@ -294,21 +294,17 @@ class NavigateTask(TermTask):
                 self._last_cost.copy_(cost)
         self.memory.copy_(values)
 
-    @property
-    def _rows(self) -> Tensor:
-        """Return the row (N,) of each world in the problem that the planner solves."""
-        if self._replans:
-            assert self._live is not None
-            return self._live.worlds
-        return self._map_index
+    def _problem_of(self, present: Replanner | None) -> tuple[Problem, Tensor]:
+        """Return the ``present`` problem, or that of the maps if it is None, and the row (N,) of
+        each world in it.
+        """
+        if present is None:
+            return self.constants.problem, self._map_index
+        return present.problem, present.worlds
 
     def _cost_to_go(self, place: Tensor) -> Tensor:
         """Return the cost-to-go (N,) of objects at ``place`` (N, 2)."""
-        problem = self.constants.problem
-        rows = self._map_index
-        if self._live is not None and (self._replans or self._maps.has_moving_goals):
-            problem = self._live.problem
-            rows = self._live.worlds
+        problem, rows = self._problem_of(self._measured)
         return problem.grid.look_up(problem.value, rows, place)
 
     def planned_way(self, world: int) -> Tensor:
@@ -317,7 +313,7 @@ class NavigateTask(TermTask):
         Each point is the sub-goal that the planner has for an object at the point before. It waits
         for the device, and is meant for pictures.
         """
-        index = self._rows
+        _, index = self._problem_of(self._followed)
         goal = self._goal[world : world + 1]
         way = [self._plan.planned[world : world + 1]]
         while len(way) < _LONGEST_WAY and bool(length(goal - way[-1]) > _NEAR_GOAL):
@@ -340,12 +336,8 @@ class NavigateTask(TermTask):
 
         It waits for the device, and is meant for pictures.
         """
-        problem = self.constants.problem
-        row = self._rows[world]
-        if self._replans:
-            assert self._live is not None
-            problem = self._live.problem
-        distance, _, value = problem.fields[row]
+        problem, rows = self._problem_of(self._followed)
+        distance, _, value = problem.fields[rows[world]]
         known = self._follower.known
         if known is not None:
             distance, _, value = known[world]
