@@ -220,7 +220,9 @@ class MultiAgentEnv:
 
         In the push task the goal of the present episode moves. In the navigation task ``goal``
         takes the place of the planner's sub-goal in the coming decision. Comes after ``reset``,
-        between two decisions. Raises ConfigError if the task has no goal.
+        between two decisions. Raises ConfigError if the task has no goal, and ValueError for a goal
+        that is not finite. On a device where reading a value would have to wait, such a goal shows
+        in the observations instead.
         """
         self.check_open()
         if self._set_goal is None:
@@ -238,7 +240,7 @@ class MultiAgentEnv:
             raise ValueError(
                 f"mask must be {self.num_envs} booleans, not {tuple(mask.shape)} of {mask.dtype}"
             )
-        if not bool((goal.isfinite().all(dim=1) | ~mask).all()):
+        if self.is_synchronous and not bool((goal.isfinite().all(dim=1) | ~mask).all()):
             raise ValueError("goal must have finite numbers in every world of the mask")
         state = self.state
         if self._set_goal(goal, mask):
