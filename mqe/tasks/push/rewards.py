@@ -7,7 +7,6 @@ are the reference's unless they are said to be ours; its fork tried those marked
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 PUSH_SPEED = 0.1  # [m/s] an object slower than this stands still
 NEAR = 1.5  # [m] from the object's centre: near enough to be part of the work (fork)
 CROWD = 0.6  # [m] between two trunks: nearer is in each other's way
-CLOSE = 0.2  # [m] from the goal, and
-CLOSE_ANGLE = math.radians(20.0)  # from its heading: closeness falls to 1/e over each
 REACH = 0.35  # [m] from the object's outline: a trunk as near as this can push
 
 
@@ -113,15 +110,6 @@ def crowding(pair_distance: Tensor) -> Tensor:
     return (1.0 - pair_distance / CROWD).clamp(min=0.0)
 
 
-def closeness(distance: Tensor, heading_error: Tensor) -> Tensor:
-    """Return exp(-d / 0.2 m - |e| / 20 degrees) of distances d [m] and heading errors e [rad], (N,)
-    each (ours).
-
-    Where progress and turn pay for the way, it keeps paying for the last of both errors.
-    """
-    return torch.exp(-distance / CLOSE - heading_error.abs() / CLOSE_ANGLE)
-
-
 def _expanded_ocb(m: StepFeatures) -> Tensor:
     direction = expanded_direction(m.state.to_goal, m.state.object_yaw)
     return ocb(m.inward, in_frame(direction, m.state.object_frame).unsqueeze(1))
@@ -174,10 +162,6 @@ REWARDS: Registry[RewardTerm] = Registry(
         ),
         "at_goal": RewardTerm(
             "1 while the object is at the goal, at rest or not", lambda m: m.is_at_goal.float()
-        ),
-        "closeness": RewardTerm(
-            "1 at the goal's place and heading, falling to 1/e over 0.2 m and over 20 degrees",
-            lambda m: closeness(m.state.goal_distance, m.heading_error),
         ),
         "ocb_near": RewardTerm(
             "OCB cosine, faded out at 1 m from the object's outline",
