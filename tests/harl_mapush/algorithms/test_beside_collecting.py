@@ -19,6 +19,11 @@ def test_the_team_that_collects_is_one_block_older(is_shared):
     env = ToyEnv(8, **LIVELY)
     team, experience = make("hasac", env, **BESIDE | {"share_param": is_shared})
     go(team, experience, env, 12)
+    for learned, newest in zip(
+        team.learned_normalizer.buffers(), team.normalizer.buffers(), strict=True
+    ):
+        assert torch.equal(learned, newest)  # returns count when updates begin, not beside them
+    assert any(buffer.any() for buffer in team.normalizer.buffers())
     before = [optimizer.flat.clone() for optimizer in team.optimizers]
     go(team, experience, env, 1)
     assert team._collecting is not None

@@ -390,6 +390,28 @@ def test_the_way_follows_a_goal_that_moves_and_the_rewards_sum_up(tmp_path) -> N
     env.close()
 
 
+@pytest.mark.parametrize("planner", ["straight_line", "explore"])
+def test_the_cost_to_go_follows_a_goal_that_moves_whatever_the_planner(
+    tmp_path, planner: str
+) -> None:
+    path = tmp_path / "moving.yaml"
+    path.write_text(
+        "{arena: [10, 8], maps: [{start: [-2, 0], goal: [2, -2], goal_to: [2, 2], "
+        "goal_speed: 1.0}]}"
+    )
+    env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(path), planner=planner), seed=0)
+    env.reset()
+    for _ in range(4):
+        env.step(torch.zeros(1, 1, 2))
+    goal = env.state.goal_pos[:, :2]
+    assert float(goal[0, 1]) > -0.5
+    assert float(env.task._cost_to_go(goal)) < 0.5
+    if planner == "explore":
+        cells = env.task.cost_cells(0)
+        assert float((cells[cells[:, 4].argmin(), :2] - goal[0]).norm()) < 0.8
+    env.close()
+
+
 def test_robots_without_a_team_walk_to_the_sub_goal_or_push_by_a_script() -> None:
     names = ("object_x", "object_y", "goal_x", "goal_y")
     ahead_and_left = tensor([[[1.0, 0.0, 4.0, 0.0], [0.0, 0.0, 0.0, 0.25]]])

@@ -97,6 +97,11 @@ def test_two_robots_abreast_need_room_behind_the_object(problem):
     assert float(room_cost(problem.grid, problem.distance, past, -ways, REACH)[1].sum()) == 0.0
     assert cost[0].tolist() == [[0.0], [0.0]]
 
+    # Near the wall nobody has room: one would stand in it, two 0.21 m from it (between cells of
+    # 0.25 m), and what they lack adds up.
+    near = room_cost(problem.grid, problem.distance, tensor([[1.0, 0.0]]), ways, REACH)
+    assert float(near[1, 0]) == pytest.approx(3.0 * (1.0 + 2.0 * (1.0 - 0.21 / 0.35)), abs=1.0)
+
 
 def test_a_path_is_followed_from_the_nearest_point_on():
     corner = tensor([[[0.0, 0.0], [4.0, 0.0], [4.0, 4.0]]])
