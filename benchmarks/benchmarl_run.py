@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def measured(experiment: Any, settings: dict[str, Any], num_episodes: int) -> Any:
-    """Return the metrics of the team over as many episodes."""
+    """Return the calculator's metrics of ``num_episodes`` episodes of BenchMARL's team."""
     of_training = ("task.close_share", "task.tangled_share")
     worlds = {key: value for key, value in settings.items() if key not in of_training}
     cfg = evaluation_worlds.settings(None, parse_settings(worlds), num_envs=num_episodes)

@@ -148,7 +148,7 @@ def client_step(name: str, env: Any) -> Step:
 def pairs(
     first: Step, second: Step, num_rounds: int, device: torch.device
 ) -> list[tuple[float, float]]:
-    """Return the seconds of both, called in turn; each is the first of a round as often."""
+    """Return the seconds that two functions take in each round; they take turns at being first."""
 
     def taken(step: Step) -> float:
         return cpu_seconds(step) if device.type == "cpu" else seconds(device, step)

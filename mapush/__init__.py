@@ -75,7 +75,7 @@ __version__ = "0.3.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import a member of ``_MEMBERS``."""
+    """Import a class or a function when it is first asked for."""
     if name not in _MEMBERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, member = _MEMBERS[name].partition(":")
