@@ -25,7 +25,7 @@ from mqe.tasks.navigate import NAVIGATE
 from mqe.tasks.push import PUSH
 from mqe.tasks.velocity import VELOCITY
 from mqe.vec_env import ALL_WORLDS, Share
-from mqe.world.randomization import Randomization, model_fields
+from mqe.world.randomization import Randomization, model_fields, sliding_force
 from mqe.world.scene import with_part_sensors
 from mqe.world.streams import Streams
 
@@ -301,13 +301,17 @@ def make_env(
     if senses_parts and setup.scene.object is not None and not SIMULATORS[name].has_own_process:
         setup = setup._replace(scene=with_part_sensors(setup.scene))
     simulator = make_simulator(sim, setup.scene.model, env.num_envs)
-    for field, values in model_fields(
-        env.randomize, setup.scene, setup.fields, streams, env.num_envs
-    ).items():
+    varied = model_fields(env.randomize, setup.scene, setup.fields, streams, env.num_envs)
+    for field, values in varied.items():
         simulator.set_field(field, values)
     actions = (env.num_envs, setup.task.spec.num_agents, setup.task.spec.action_size)
     randomization = Randomization(
-        env.randomize, setup.scene, actions, setup.task.max_episode_length, streams
+        env.randomize,
+        setup.scene,
+        actions,
+        setup.task.max_episode_length,
+        streams,
+        sliding_force(setup.scene, setup.fields | varied),
     )
     return MultiAgentEnv(
         simulator,

@@ -19,7 +19,7 @@ from mqe.config import ConfigError, option
 from mqe.world.actuators import MAX_DELAY, History, TargetDelay
 from mqe.world.geometry import TWO_PI, length, on_circle
 from mqe.world.layout import Layout
-from mqe.world.scene import MAX_ROBOTS, PHYSICS_DT, STEP_DT, Scene
+from mqe.world.scene import GRAVITY, MAX_ROBOTS, PHYSICS_DT, STEP_DT, Scene
 from mqe.world.streams import Streams, UniformRanges
 
 Span = float | tuple[float, float]
@@ -109,6 +109,13 @@ class RandomizationCfg:
         min=0,
         max=MAX_ROBOTS - 1,
     )
+    robot_force: float = option(
+        0.0,
+        "force of one robot [N]: of absent_robots, no more stay away than leaves as many as it "
+        "takes to slide the world's object; 0: however heavy it is",
+        min=0.0,
+        max=1e4,
+    )
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -179,6 +186,19 @@ def model_fields(
     return made.values
 
 
+def sliding_force(scene: Scene, fields: dict[str, Tensor]) -> Tensor | None:
+    """Return the force that slides each world's object on the floor, (N,) or (1,) [N], of model
+    ``fields`` (N, ...); None without an object.
+    """
+    if scene.object is None:
+        return None
+    model = scene.model
+    mass = fields.get("body_mass", torch.as_tensor(model.body_mass)[None])
+    friction = fields.get("pair_friction", torch.as_tensor(model.pair_friction)[None])
+    floor = model.pair("object/0-floor").id
+    return GRAVITY * mass[:, model.body("object").id] * friction[:, floor, 0]
+
+
 class _EpisodeDraws(NamedTuple):
     """Numbers of the present episodes, (N, 1) each."""
 
@@ -215,9 +235,10 @@ class Randomization:
         action_shape: tuple[int, int, int],
         max_episode_length: int,
         streams: Streams,
+        needed_force: Tensor | None = None,
     ) -> None:
         """Act on worlds of ``scene`` with actions (N, A, U) and episodes of ``max_episode_length``
-        control steps.
+        control steps; ``needed_force`` (N,) or (1,) [N] slides their objects.
         """
         num_envs, num_agents, _ = action_shape
         fewest, most = cfg.absent_robots
@@ -226,7 +247,12 @@ class Randomization:
                 f"env.randomize.absent_robots: of {num_agents} robots {most} cannot stay away; say "
                 f"[{min(fewest, num_agents - 1)}, {num_agents - 1}], or raise env.num_agents"
             )
+        if cfg.robot_force > 0.0 and needed_force is None:
+            raise ConfigError(
+                "env.randomize.robot_force: this task has no object to slide; leave it at 0"
+            )
         self.cfg = cfg
+        self.needed_force = needed_force
         self._streams = streams
         device = streams.device
         self._num_robots = scene.num_robots
@@ -271,6 +297,8 @@ class Randomization:
         if most > 0:
             absence = self._drawn[:, num_others:]
             self._absence = _AbsenceDraws(absence[:, :1], absence[:, 1:])
+        # (N, 1) or (1, 1), of the numbers that ``count`` is drawn from.
+        self._spare_share = _spare_share(cfg, needed_force, num_agents).to(device)
         nobody = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
         # (N, A) robots that the present episodes lose, for each way to be lost.
         self._lost = {name: nobody.clone() for name in LOSSES}
@@ -362,7 +390,9 @@ class Randomization:
         if self._absence is not None:
             order = self._absence.order
             rank = (order.unsqueeze(1) < order.unsqueeze(2)).sum(dim=2)
-            stays_away = rank < self._absence.count.floor()
+            fewest = self.cfg.absent_robots[0]
+            count = fewest + (self._absence.count - fewest) * self._spare_share
+            stays_away = rank < count.floor()
             if "absent" in self.cfg.lost_robots:
                 stays_away = stays_away | self._lost["absent"]
             self._lost["absent"].copy_(stays_away)
@@ -423,6 +453,18 @@ class Randomization:
         is_due = (torch.remainder(step, self._kick_steps) == 0) & (step > 0)
         kick = on_circle(torch.where(is_due.unsqueeze(1), speed, 0.0), angle)
         return torch.nn.functional.pad(kick, (0, 1))
+
+
+def _spare_share(cfg: RandomizationCfg, needed_force: Tensor | None, num_agents: int) -> Tensor:
+    """Return the share of the numbers of ``cfg.absent_robots`` that leaves enough robots, (N, 1) or
+    (1, 1).
+    """
+    if cfg.robot_force == 0.0 or needed_force is None:
+        return torch.ones(1, 1)
+    fewest, most = cfg.absent_robots
+    spare = num_agents - torch.ceil(needed_force / cfg.robot_force)
+    choices = spare.clamp(min=fewest, max=most) - fewest + 1.0
+    return (choices / (most - fewest + 1.0)).float().unsqueeze(1)
 
 
 class _Fields:

@@ -16,7 +16,7 @@ from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 from mqe.world import randomization
 from mqe.world.objects import OBJECTS
-from mqe.world.randomization import RandomizationCfg
+from mqe.world.randomization import RandomizationCfg, sliding_force
 from mqe.world.scene import STEP_DT, read_state
 
 CALM = RandomizationCfg()
@@ -38,6 +38,7 @@ SHOWN = {
     "lost_share": {"lost_robots": ("late",), "lost_share": 0.5, "lost_time": 2.0},
     "lost_time": {"lost_robots": ("late",), "lost_time": 2.0},
     "absent_robots": {"absent_robots": (1, 1)},
+    "robot_force": {"absent_robots": (1, 1), "robot_force": 1.0},
 }
 
 
@@ -374,6 +375,29 @@ def test_any_robots_of_a_team_stay_away_as_many_as_were_drawn():
     assert torch.equal(env.randomization.is_out, is_far)
     assert torch.equal(env.task._roster.takes_part == 0.0, is_far)
     assert torch.equal((env.task._controller._command == 0.0).all(dim=2), is_far)
+
+
+def test_as_many_robots_come_as_the_object_needs():
+    cfg = RandomizationCfg(object_mass=(0.3, 1.3), absent_robots=(0, 3), robot_force=50.0)
+    env = env_with(cfg, 150, num_agents=4, observation="sets", object_mass=31.0)
+    env.reset()
+    present = (~env.randomization.is_away).sum(dim=1)
+    needed = torch.ceil(env.randomization.needed_force / 50.0)
+    assert set(needed.tolist()) == {1.0, 2.0, 3.0}
+    assert (present >= needed).all()
+    for count in (1, 2, 3):
+        drawn = torch.bincount(present[needed == count], minlength=5)[count:]
+        assert drawn.min() >= 0.5 * drawn.float().mean()
+
+
+def test_the_force_that_slides_an_object_is_of_its_mass_and_friction():
+    env = env_with(RandomizationCfg(ground_friction=0.5), object_mass=18.0)
+    fields = {"pair_friction": torch.as_tensor(env.scene.model.pair_friction) * torch.ones(2, 1, 1)}
+    fields["pair_friction"][:] = torch.tensor([0.3, 0.5]).view(2, 1, 1)
+    assert sliding_force(env.scene, fields).tolist() == pytest.approx([52.974, 88.29])
+    floor = env.scene.model.pair("object/0-floor").id
+    own = 9.81 * 18.0 * env.scene.model.pair_friction[floor, 0]
+    assert env.randomization.needed_force.tolist() == pytest.approx([0.5 * own] * 3, rel=0.2)
 
 
 def test_one_robot_of_a_team_has_to_come():
