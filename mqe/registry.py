@@ -25,8 +25,8 @@ from mqe.tasks.navigate import NAVIGATE
 from mqe.tasks.push import PUSH
 from mqe.tasks.velocity import VELOCITY
 from mqe.vec_env import ALL_WORLDS, Share
-from mqe.world.randomization import Randomization, model_fields, sliding_force
-from mqe.world.scene import with_part_sensors
+from mqe.world.randomization import Randomization, model_fields
+from mqe.world.scene import sliding_forces, with_part_sensors
 from mqe.world.streams import Streams
 
 __all__ = [
@@ -311,7 +311,7 @@ def make_env(
         actions,
         setup.task.max_episode_length,
         streams,
-        sliding_force(setup.scene, setup.fields | varied),
+        sliding_forces(setup.scene, setup.fields | varied),
     )
     return MultiAgentEnv(
         simulator,

@@ -19,7 +19,7 @@ from mqe.config import ConfigError, option
 from mqe.world.actuators import MAX_DELAY, History, TargetDelay
 from mqe.world.geometry import TWO_PI, length, on_circle
 from mqe.world.layout import Layout
-from mqe.world.scene import GRAVITY, MAX_ROBOTS, PHYSICS_DT, STEP_DT, Scene
+from mqe.world.scene import MAX_ROBOTS, PHYSICS_DT, STEP_DT, Scene
 from mqe.world.streams import Streams, UniformRanges
 
 Span = float | tuple[float, float]
@@ -184,19 +184,6 @@ def model_fields(
     if _varies(cfg.motor_strength, 1.0):
         _scale_motors(made, scene.model, strength)
     return made.values
-
-
-def sliding_force(scene: Scene, fields: dict[str, Tensor]) -> Tensor | None:
-    """Return the force that slides each world's object on the floor, (N,) or (1,) [N], of model
-    ``fields`` (N, ...); None without an object.
-    """
-    if scene.object is None:
-        return None
-    model = scene.model
-    mass = fields.get("body_mass", torch.as_tensor(model.body_mass)[None])
-    friction = fields.get("pair_friction", torch.as_tensor(model.pair_friction)[None])
-    floor = model.pair("object/0-floor").id
-    return GRAVITY * mass[:, model.body("object").id] * friction[:, floor, 0]
 
 
 class _EpisodeDraws(NamedTuple):

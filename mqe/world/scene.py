@@ -389,6 +389,24 @@ def turn_obstacles(sim: Simulator, scene: Scene, layout: Layout, mask: Tensor) -
     quat.copy_(torch.where(mask.view(-1, 1, 1), wanted, quat))
 
 
+def sliding_force(obj: ObjectCfg) -> float:
+    """Return the push at which an object of its mean friction slides on the floor [N]."""
+    return object_floor_friction(0.5 * sum(obj.friction)) * obj.mass * GRAVITY
+
+
+def sliding_forces(scene: Scene, fields: dict[str, Tensor]) -> Tensor | None:
+    """Return the force that slides each world's object on the floor, (N,) or (1,) [N], of model
+    ``fields`` (N, ...); None without an object.
+    """
+    if scene.object is None:
+        return None
+    model = scene.model
+    mass = fields.get("body_mass", torch.as_tensor(model.body_mass)[None])
+    friction = fields.get("pair_friction", torch.as_tensor(model.pair_friction)[None])
+    floor = model.pair("object/0-floor").id
+    return GRAVITY * mass[:, model.body("object").id] * friction[:, floor, 0]
+
+
 def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
     """Return the model fields (N, ...) that give the object's material ``friction`` (N,) in each
     world.

@@ -13,9 +13,8 @@ from harl_mapush.runs import checkpoint
 from mapush import listing
 from mqe.config import ConfigError
 from mqe.registry import make_env
-from mqe.world.objects import ObjectCfg, object_floor_friction
 from mqe.world.randomization import bounds
-from mqe.world.scene import GRAVITY
+from mqe.world.scene import sliding_force
 from tests.support.paths import ROOT
 
 
@@ -30,15 +29,10 @@ def test_a_suite_is_a_layer_of_settings(name: str) -> None:
     assert config.suites()[name][0].islower()
 
 
-def sliding_force(obj: ObjectCfg) -> float:
-    """Return the push [N] at which an object slides on the floor, at its mean friction."""
-    return object_floor_friction(0.5 * sum(obj.friction)) * obj.mass * GRAVITY
-
-
 @pytest.mark.parametrize(
     ("name", "forces"),
     [
-        ("team2", [57.0]),
+        ("team2", [63.8]),
         ("team3", [105.0]),
         ("team4", [153.0]),
         ("heavy", [75.0, 119.0]),
@@ -60,7 +54,7 @@ def test_flags_win_over_the_suite() -> None:
     values = config.flag_values(parser.parse([*words, "--set", "env.num_agents=3"]))
     assert values["env"]["num_agents"] == 3
     assert values["task"]["object"] == "beam"
-    assert values["task"]["object_mass"] == 18.0
+    assert values["task"]["object_mass"] == 20.0
 
 
 def test_a_suite_is_shown_as_it_is_measured() -> None:

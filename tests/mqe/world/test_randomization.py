@@ -16,8 +16,8 @@ from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 from mqe.world import randomization
 from mqe.world.objects import OBJECTS
-from mqe.world.randomization import RandomizationCfg, sliding_force
-from mqe.world.scene import STEP_DT, read_state
+from mqe.world.randomization import RandomizationCfg
+from mqe.world.scene import STEP_DT, read_state, sliding_forces
 
 CALM = RandomizationCfg()
 # A value that shows within a second, by setting; one setting needs another beside it.
@@ -394,7 +394,7 @@ def test_the_force_that_slides_an_object_is_of_its_mass_and_friction():
     env = env_with(RandomizationCfg(ground_friction=0.5), object_mass=18.0)
     fields = {"pair_friction": torch.as_tensor(env.scene.model.pair_friction) * torch.ones(2, 1, 1)}
     fields["pair_friction"][:] = torch.tensor([0.3, 0.5]).view(2, 1, 1)
-    assert sliding_force(env.scene, fields).tolist() == pytest.approx([52.974, 88.29])
+    assert sliding_forces(env.scene, fields).tolist() == pytest.approx([52.974, 88.29])
     floor = env.scene.model.pair("object/0-floor").id
     own = 9.81 * 18.0 * env.scene.model.pair_friction[floor, 0]
     assert env.randomization.needed_force.tolist() == pytest.approx([0.5 * own] * 3, rel=0.2)
