@@ -21,6 +21,7 @@ from torch import Tensor
 
 from mqe.config import ConfigError
 from mqe.extensions import Registry
+from mqe.world.footprint import boxes_of_mesh
 from mqe.world.objects import GeomCfg, ObjectCfg
 from mqe.world.scene import Scene, object_friction_fields
 from mqe.world.streams import Streams
@@ -141,7 +142,8 @@ def read_shapes(where: str) -> list[ObjectCfg]:
     if not isinstance(listed, list) or not listed:
         raise ConfigError(f"task.shapes: {where!r} must be a list of one or more shapes")
     return [
-        _read_shape(entry, f"task.shapes: {where!r}, shape {k}") for k, entry in enumerate(listed)
+        _read_shape(entry, f"task.shapes: {where!r}, shape {k}", path.parent)
+        for k, entry in enumerate(listed)
     ]
 
 
@@ -219,12 +221,18 @@ def _rectangle_round(corners: Sequence[tuple[float, float]]) -> tuple[tuple[floa
     return ((x_low, y_low), (x_high, y_low), (x_high, y_high), (x_low, y_high))
 
 
-def _read_shape(entry: Any, where: str) -> ObjectCfg:
-    """Return an object of a file; raise ConfigError, which begins with ``where``."""
-    keys = {"name", "boxes", "mass", "friction"}
-    if not isinstance(entry, Mapping) or set(entry) != keys:
-        raise ConfigError(f"{where}: must have the keys {', '.join(sorted(keys))}, and no others")
-    boxes = entry["boxes"]
+def _read_shape(entry: Any, where: str, folder: Path) -> ObjectCfg:
+    """Return an object of a file in ``folder``; raise ConfigError, which begins with ``where``."""
+    keys = {"name", "mass", "friction"}
+    if not isinstance(entry, Mapping) or set(entry) not in (keys | {"boxes"}, keys | {"mesh"}):
+        raise ConfigError(
+            f"{where}: must have the keys {', '.join(sorted(keys))} and either boxes or mesh, "
+            "and no others"
+        )
+    if "mesh" in entry:
+        boxes: Any = [list(box) for box in boxes_of_mesh(folder / str(entry["mesh"]), NUM_BOXES)]
+    else:
+        boxes = entry["boxes"]
     is_list = isinstance(boxes, list) and 1 <= len(boxes) <= NUM_BOXES
     if not is_list or not all(isinstance(box, list) and _are_numbers(box, 4) for box in boxes):
         raise ConfigError(

@@ -185,7 +185,7 @@ def test_outlines_are_those_of_each_world_and_last_states_have_them_too():
         ({"boxes": [[0.0, 0.0, 9.0, 1.0]]}, "within 1.5 m"),
         ({"mass": 0.0}, "mass .* above 0"),
         ({"friction": math.nan}, "friction must be numbers above 0"),
-        ({"colour": 1}, "must have the keys boxes, friction, mass, name"),
+        ({"colour": 1}, "must have the keys friction, mass, name and either boxes or mesh"),
     ],
 )
 def test_a_file_of_ones_own_is_read_and_mistakes_are_named(entry, message, tmp_path: Path):
