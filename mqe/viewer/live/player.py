@@ -17,6 +17,7 @@ from mqe.env.observer import Observer
 from mqe.sim.simulator import snapshot
 from mqe.vec_env import TimeStep
 from mqe.viewer.recording import outcome_words
+from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 
 HOLD_S = 1.0  # [s] that an episode's last picture stays
@@ -76,6 +77,8 @@ class Player(Observer):
             [],
             {},
         )
+        # [N s] each robot's impulse on the object towards the goal, since the same moment.
+        self.useful_impulse: list[float] = []
         # Positions (3,) [m] of the object's origin since the episode began, or the world is shown.
         self.trail: list[np.ndarray] = []
         # Positions (P, 2) [m] that a task with a planner wants the object to pass next.
@@ -174,6 +177,7 @@ class Player(Observer):
         """Forget what is displayed of the last episode, or of another world."""
         self.distance = ([], [])
         self.rewards = ([], {})
+        self.useful_impulse = [0.0] * self.env.scene.num_robots
         self.trail = []
         self.way = []
         self.cost_cells = []
@@ -224,6 +228,7 @@ class Player(Observer):
         self._data = snapshot(self.env.sim, self.world)
         if self.env.scene.object is not None:
             self._follow_object(self._data)
+            self._add_impulses(state)
 
         self._due += self.env.step_dt / self.controls.speed
         while True:
@@ -239,6 +244,13 @@ class Player(Observer):
                 self._due = max(self._due, now - _LATE)
                 return
             time.sleep(_NAP if self.controls.is_paused else min(_NAP, max(self._due - now, 0.0)))
+
+    def _add_impulses(self, state: SceneState) -> None:
+        """Add a control step's forces towards the goal."""
+        force = state.contact_force[self.world, :, :2]
+        useful = (force @ state.goal_direction[self.world]).clamp(min=0.0) * STEP_DT
+        pairs = zip(self.useful_impulse, useful.tolist(), strict=True)
+        self.useful_impulse = [old + new for old, new in pairs]
 
     def _follow_object(self, data: mujoco.MjData) -> None:
         """Record the object's distance to the goal and its trail."""

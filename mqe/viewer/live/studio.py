@@ -339,6 +339,8 @@ class Panel(plugin.ViewerPlugin):
         )
         imgui.TextWrapped(f"ended so far: {ended or 'none'}")
         imgui.TextWrapped(f"last: {player.note}" if player.note else " ")
+        if self.player.env.scene.object is not None:
+            imgui.TextWrapped(pushing_words(player.useful_impulse))
 
     def _buttons(self) -> None:
         controls = self.player.controls
@@ -442,6 +444,13 @@ class Panel(plugin.ViewerPlugin):
         low = imgui.GetItemRectMin()
         high = imgui.GetItemRectMax()
         self.places[name] = ((low.x + high.x) / 2, (low.y + high.y) / 2)
+
+
+def pushing_words(impulses: Sequence[float]) -> str:
+    """Return how much of the push towards the goal is each robot's; impulses [N s]."""
+    total = sum(impulses)
+    shares = ", ".join(f"{100.0 * own / total:.0f} %" for own in impulses) if total > 0.0 else "-"
+    return f"push: {shares}"
 
 
 def _grip(viewer: Any, camera: mujoco.MjvCamera, found: Any) -> None:

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -309,6 +310,21 @@ def test_worlds_are_shown_in_turn_and_all_their_episodes_count(monkeypatch) -> N
     assert {world for world, *_ in seen} == {0, 2}
     assert {episode for _, episode, _ in seen} == {1, 2}
     assert player.trail  # of the world that is shown now
+
+
+def test_the_push_of_each_robot_towards_the_goal_adds_up(env) -> None:
+    player = make_player(env)
+    player._clear()
+    state = SimpleNamespace(
+        contact_force=torch.tensor([[[30.0, 40.0, 5.0], [-10.0, 0.0, 0.0]]]),
+        goal_direction=torch.tensor([[0.6, 0.8]]),
+    )
+    for _ in range(2):
+        player._add_impulses(state)  # type: ignore[arg-type]
+    assert player.useful_impulse == pytest.approx([2 * 50.0 * 0.02, 0.0])
+    assert studio.pushing_words(player.useful_impulse) == "push: 100 %, 0 %"
+    assert studio.pushing_words([1.0, 3.0]) == "push: 25 %, 75 %"
+    assert studio.pushing_words([0.0, 0.0]) == "push: -"
 
 
 def test_a_world_that_is_not_there_is_not_shown(env) -> None:
