@@ -200,6 +200,7 @@ class NavigateTask(TermTask):
         self._steps = kept.remember("steps", dtype=torch.int64) if is_live else None
         # The cost-to-go after the last control step, of goals that move.
         self._last_cost = kept.remember("last_cost", start=None) if maps.has_moving_goals else None
+        self._cost = torch.zeros(num_envs, device=device)  # the same after the present one
         plan = kept.remember("plan", Plan.SIZE, start=None)
         self._plan = Plan.of(plan)
         self._forgetting = (
@@ -417,7 +418,7 @@ class NavigateTask(TermTask):
         """Judge a control step; after the last of a decision, plan the next."""
         outcome = super().evaluate(state, prev)
         if self._last_cost is not None:
-            self._last_cost.copy_(self._cost_to_go(state.object_pos[:, :2]))
+            self._last_cost.copy_(self._cost)
         if self._age == self.decision_period:
             self._age = 0
             self._follower.see(state)
@@ -434,9 +435,9 @@ class NavigateTask(TermTask):
             state, prev, self.memory, self.constants, self._map_index, self._collapse
         )
         if self._last_cost is not None:
-            cost = self._cost_to_go(state.object_pos[:, :2])
+            self._cost = self._cost_to_go(state.object_pos[:, :2])
             # Goals move as well: what they add to the cost and take from it is part of the sum.
-            features.progress = self._last_cost - cost
+            features.progress = self._last_cost - self._cost
         return features
 
     def episode_features(
