@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
+from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,22 +16,26 @@ from torch.profiler import ProfilerActivity, profile
 
 from harl_mapush.runner import Runner
 
-_NAMED = 30  # kernels a list
+_NAMED = 60  # kernels a list
 _NAME = 100  # characters of a name: templates go on for pages
+_OCCUPANCY = "est. achieved occupancy %"
+
+# A second profile of one process sees nothing of replayed graphs if the first is torn down.
+os.environ["TEARDOWN_CUPTI"] = "0"
 
 
 def time_kernels(runner: Runner) -> dict[str, dict[str, Any]]:
     """Profile one rollout and one update of a runner whose graphs exist; the wall clock is that of
     another one.
     """
-    return {name: _profiled(work, runner.env.device) for name, work in _works(runner).items()}
-
-
-def _works(runner: Runner) -> dict[str, Callable[[], object]]:
-    return {"collect": runner.collect, "update": runner.update}
+    works = {"collect": runner.collect, "update": runner.update}
+    return {name: _profiled(work, runner.env.device) for name, work in works.items()}
 
 
 def _profiled(work: Callable[[], object], device: torch.device) -> dict[str, Any]:
+    """Return the wall clock, and of each kernel name, milliseconds, launches, threads of a launch
+    and the share of the device's warps that they fill at most (on a GPU).
+    """
     on_cpu = device.type == "cpu"
     took = seconds(device, work)
     with profile(
@@ -34,14 +43,39 @@ def _profiled(work: Callable[[], object], device: torch.device) -> dict[str, Any
     ) as profiler:
         work()
         wait(device)
-    column = "self_cpu_time_total" if on_cpu else "self_device_time_total"
-    events = sorted(profiler.key_averages(), key=lambda event: -getattr(event, column))
+    kernels = _operations(profiler) if on_cpu else _kernels(profiler)
+    kernels.sort(key=lambda kernel: -kernel[1])
     return {
         "wall_ms": 1e3 * took,
-        "kernels_ms": sum(getattr(event, column) for event in events) / 1e3,
-        "launches": sum(event.count for event in events),
-        "kernels": [
-            [event.key[:_NAME], getattr(event, column) / 1e3, event.count]
-            for event in events[:_NAMED]
-        ],
+        "kernels_ms": sum(kernel[1] for kernel in kernels),
+        "launches": sum(kernel[2] for kernel in kernels),
+        "kernels": kernels[:_NAMED],
     }
+
+
+def _operations(profiler: profile) -> list[list[Any]]:
+    return [
+        [event.key[:_NAME], event.self_cpu_time_total / 1e3, event.count]
+        for event in profiler.key_averages()
+    ]
+
+
+def _kernels(profiler: profile) -> list[list[Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    by_name = defaultdict(list)
+    for event in events:
+        if event.get("cat") in ("kernel", "gpu_memset", "gpu_memcpy"):
+            by_name[event["name"][:_NAME]].append(event)
+    return [_summary(name, found) for name, found in by_name.items()]
+
+
+def _summary(name: str, events: list[dict[str, Any]]) -> list[Any]:
+    milliseconds = sum(event["dur"] for event in events) / 1e3
+    first = events[0]["args"]
+    threads = 1
+    for extent in (*first.get("grid", []), *first.get("block", [])):
+        threads *= extent
+    return [name, milliseconds, len(events), threads, first.get(_OCCUPANCY)]
