@@ -11,6 +11,7 @@ import argparse
 import tempfile
 import time
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type  # pyright:
 import mapush
 from harl_mapush.interop.flat_settings import parse_settings
 from harl_mapush.runs import evaluation_worlds
-from mqe.config import load_yaml
+from mqe.config import assignment, load_yaml, merge
 from mqe.registry import make_env
 
 SETTINGS = Path(__file__).with_name("benchmarl.yaml")
@@ -61,6 +62,7 @@ class Progress(Callback):
             learner=f"benchmarl_{self._algorithm}",
             env_steps=self.env_steps,
             seconds=self.seconds,
+            cpu_seconds=time.process_time(),
             reward=self.reward,
         )
         if self.seconds > self._limit_s:
@@ -74,14 +76,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--num_threads", type=int, default=1)
-    parser.add_argument("--lr", type=float, help="learning rate (default: that of benchmarl.yaml)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. experiment.lr=3e-4"
+    )
     parser.add_argument("--num_episodes", type=int, default=300, help="episodes at the end")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.num_threads)
     content = load_yaml(SETTINGS)
-    own = content[arguments.algorithm]
-    if arguments.lr is not None:
-        own["experiment"]["lr"] = arguments.lr
+    own = reduce(merge, map(assignment, arguments.set), content[arguments.algorithm])
     settings = content["settings"] | {"sim.device": "cpu", "sim.num_threads": arguments.num_threads}
     task = mapush.make("go1push_mid", client="benchmarl", settings=settings)
     progress = Progress(arguments.algorithm, 60.0 * arguments.minutes)
@@ -101,7 +103,7 @@ def main() -> None:
         metrics = measured(experiment, settings, arguments.num_episodes)
     emit(
         learner=f"benchmarl_{arguments.algorithm}",
-        lr=own["experiment"]["lr"],
+        changed=arguments.set,
         seed=arguments.seed,
         env_steps=progress.env_steps,
         seconds=seconds,

@@ -14,7 +14,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.clients.host_copy import HostCopy
+from harl_mapush.clients.host_copy import to_host
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.runner import Runner, _Clock
 from mqe.cuda_graphs import capturing
@@ -236,7 +236,6 @@ def test_buffers_grow_and_the_graph_is_captured_anew():
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_results_come_to_the_host_in_one_transfer(device):
-    to_host = HostCopy()
     given = (
         torch.rand(5, 2, 3, device=device),
         torch.rand(5, device=device) > 0.5,

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from harl_mapush.clients.harl.harl_env import box
-from harl_mapush.clients.host_copy import Array, HostCopy
+from harl_mapush.clients.host_copy import Array, to_host
 from harl_mapush.interop.openrl_format import ACTION_FACTOR
 from harl_mapush.runner import RewardSums
 from mqe.vec_env import TimeStep, VecEnv
@@ -48,10 +48,7 @@ class OpenRLEnv:
         self.agent_num = env.num_agents
         self.observation_space = box(env.spec.obs_sizes[0])
         self.action_space = box(env.spec.action_sizes[0], 1.0)
-        # One object each for all worlds: OpenRL reads infos and never writes them.
-        self._infos = np.array([{}, {"bad_transition": [True] * env.num_agents}], dtype=object)
         # Of all decisions since the last rollout.
-        self._to_host = HostCopy()
         self._terms = RewardSums(env)
         self._rewards = torch.zeros((), dtype=torch.float64, device=env.device)
         self._num_decisions = 0
@@ -62,7 +59,7 @@ class OpenRLEnv:
         OpenRL resets once for its network and once for its driver: only the last counts.
         """
         obs, _ = self.env.reset(staggered=self._staggered)
-        return self._to_host(obs)[0]
+        return to_host(obs)[0]
 
     def step(
         self, actions: Any, extra_data: Any = None
@@ -75,16 +72,19 @@ class OpenRLEnv:
         self._rewards += step.reward.mean()
         self._num_decisions += 1
         self._terms.add(step)
-        obs, rewards, final_obs, flags = self._to_host(
+        obs, rewards, final_obs, flags = to_host(
             step.obs,
             step.reward.unsqueeze(2),
             step.final_obs,
             torch.stack((step.done, step.was_cut_off), dim=1),
         )
         is_done, is_bad = flags.T > 0.0
-        infos = self._infos[is_bad.astype(np.intp)].tolist()
+        # One object for all worlds that continue: OpenRL reads infos and never writes them.
+        infos: list[dict[str, Any]] = [{}] * self.parallel_env_num
         for i in np.flatnonzero(is_done):
-            infos[i] = {**infos[i], "final_obs": final_obs[i]}
+            infos[i] = {"final_obs": final_obs[i].copy()}
+            if is_bad[i]:
+                infos[i]["bad_transition"] = [True] * self.agent_num
         dones = np.repeat(is_done[:, np.newaxis], self.agent_num, axis=1)
         return obs, rewards, dones, infos
 

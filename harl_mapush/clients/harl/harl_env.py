@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from harl_mapush.clients.host_copy import Array, HostCopy
+from harl_mapush.clients.host_copy import Array, to_host
 from harl_mapush.runner import RewardSums
 from mqe.config import ConfigError, unknown
 from mqe.vec_env import VecEnv
@@ -54,15 +54,14 @@ class HarlEnv:
         self.observation_space = [box(size) for size in env.spec.obs_sizes]
         self.share_observation_space = [box(env.spec.state_size) for _ in range(env.num_agents)]
         self.action_space = [box(size, 1.0) for size in env.spec.action_sizes]
-        self._to_host = HostCopy()
         self._terms = RewardSums(env)
         self._num_counted = 0  # decisions since the sums began
         self.num_decisions = 0  # ever
 
     def reset(self) -> tuple[Array, Array, Any]:
         """Start new episodes; return obs (N, A, O), states (N, A, S) and no available actions."""
-        obs, state = self._to_host(*self.env.reset())
-        return obs, self._states(state), None
+        obs, state = self.env.reset()
+        return *to_host(obs, self._states(state)), None  # type: ignore[return-value]
 
     def step(
         self, actions: ArrayLike | Tensor
@@ -77,9 +76,9 @@ class HarlEnv:
         step = self.env.step(self._actions(actions))
         self._terms.add(step)
         self._num_counted += 1
-        obs, state, rewards, dones, *last = self._to_host(
+        obs, states, rewards, dones, *last = to_host(
             step.obs,
-            step.state,
+            self._states(step.state),
             self._rewards(step.reward),
             step.terminated | step.done.unsqueeze(1),
             step.final_obs,
@@ -90,7 +89,7 @@ class HarlEnv:
         if self.num_decisions % _MAINTENANCE == 0:
             self._grow_buffers()
         infos = self._infos(*last)
-        return obs, self._states(state), rewards[..., np.newaxis], dones > 0.0, infos, None
+        return obs, states, rewards[..., np.newaxis], dones > 0.0, infos, None
 
     def get_statistics(self) -> dict[str, float]:
         """Return the metrics of at most the last 1,000 finished episodes; NaN if no episode has
@@ -143,21 +142,24 @@ class HarlEnv:
         total = rewards.sum(1, keepdim=True)
         return (total / self.n_agents if self.team_reward == "mean" else total).expand_as(rewards)
 
-    def _states(self, state: Array) -> Array:
+    def _states(self, state: Tensor) -> Tensor:
         """(N, A, S): with EP states, the same for every agent."""
         if state.ndim == 3:
             return state
-        return np.repeat(state[:, np.newaxis], self.n_agents, axis=1)
+        return state.unsqueeze(1).expand(-1, self.n_agents, -1)
 
     def _infos(self, final_obs: Array, final_state: Array, flags: Array) -> Infos:
         # One for all environments that continue: thousands of dictionaries take milliseconds.
         infos: Infos = [{agent: {} for agent in range(self.n_agents)}] * self.n_threads
         ended = np.flatnonzero(flags[:, 0])
-        final_state = self._states(final_state[ended])
+        final_obs = final_obs[ended]
+        final_state = final_state[ended]
+        if final_state.ndim == 2:
+            final_state = np.repeat(final_state[:, np.newaxis], self.n_agents, axis=1)
         for k, i in enumerate(ended.tolist()):
             last = {
                 "bad_transition": bool(flags[i, 1]),
-                "original_obs": final_obs[i],
+                "original_obs": final_obs[k],
                 "original_state": final_state[k],
             }
             if flags[i, 2]:
