@@ -69,7 +69,7 @@ def values() -> dict[str, list[str]]:
         "--device": ["auto", "cpu", "cuda"],
         "--sim": ["auto", *SIMULATORS],
         "--camera": [*CAMERAS],
-        "--suite": [*config.suites()],
+        "--suite": config.suites(),
         "--agent": [TRAINED, *policy_names()],
         **{flag: _pretrained() for flag in ("--checkpoint", "--init_from")},
     }

@@ -59,7 +59,7 @@ def _list(argv: Sequence[str] | None) -> int:
     )
     arguments = parser.parse(argv)
     if arguments.folder == SUITES:
-        return _list_words(config.suites())
+        return _list_words(config.suite_summaries())
     if arguments.folder == PRESETS:
         return _list_words(config.preset_summaries())
     root = Path(arguments.folder)

@@ -21,6 +21,11 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
+try:
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:  # built without libyaml: ten times as slow
+    from yaml import SafeLoader
+
 from mqe.renamed_settings import REMOVED, RENAMED, note
 
 _T = TypeVar("_T")
@@ -508,7 +513,7 @@ def _load_with_bases(
     return merge(_load_with_bases(path.parent / base, (*seen, path), check), values)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(SafeLoader):
     """A YAML loader of plain values only, with the scalars of YAML 1.2 and Python's numbers."""
 
     yaml_implicit_resolvers: dict[Any, Any] = {}

@@ -4,7 +4,9 @@ gain nothing.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,11 @@ import torch
 from harl_mapush import train
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, as entry points do
 from tests.support.tiny_runs import TINY
+
+# Python's own cache: without it every process of a test compiles three packages, and every worker
+# rewrites all asserts.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 torch.set_num_threads(1)
 for _number, _usual in (

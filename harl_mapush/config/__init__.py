@@ -24,6 +24,7 @@ from harl_mapush.config.presets import (
     openrl_file,
     preset_summaries,
     presets,
+    suite_summaries,
     suites,
 )
 from harl_mapush.config.sections import (
@@ -67,6 +68,7 @@ __all__ = [
     "preset_summaries",
     "presets",
     "resolve",
+    "suite_summaries",
     "suites",
     "with_own_names",
 ]

@@ -52,17 +52,21 @@ def load_preset(name: str) -> dict[str, Any]:
     return load_yaml(_preset_folder() / f"{name}.yaml")
 
 
-def suites() -> dict[str, str]:
+def suites() -> list[str]:
+    """Return the names of the suites."""
+    return sorted(path.stem for path in (_preset_folder() / "suites").glob("*.yaml"))
+
+
+def suite_summaries() -> dict[str, str]:
     """Return what each suite asks of a team, by the suite's name."""
-    paths = sorted((_preset_folder() / "suites").glob("*.yaml"))
-    return {path.stem: _read_suite(path)["help"] for path in paths}
+    return {name: _read_suite(name)["help"] for name in suites()}
 
 
 def load_suite(name: str) -> dict[str, Any]:
     """Return the settings in ``configs/suites/NAME.yaml``: robots, object and success."""
     if name not in suites():
         raise ConfigError(f"--suite: {unknown('suite', name, suites())}")
-    layer = _read_suite(_preset_folder() / "suites" / f"{name}.yaml")
+    layer = _read_suite(name)
     del layer["help"]
     check_layer(layer)
     return layer
@@ -73,7 +77,8 @@ def openrl_file() -> Path:
     return _preset_folder() / "openrl" / "ppo.yaml"
 
 
-def _read_suite(path: Path) -> dict[str, Any]:
+def _read_suite(name: str) -> dict[str, Any]:
+    path = _preset_folder() / "suites" / f"{name}.yaml"
     return parse_yaml(path.read_text(encoding="utf-8"), str(path))
 
 

@@ -113,6 +113,7 @@ def test_defaults_and_values() -> None:
         ({"use_clip": 1}, "must be true or false, not 1"),
         ({"name": "bal"}, "unknown value 'bal'; did you mean ball? (allowed: box, ball)"),
         ({"name": 5}, "must be a string, not 5; put it in quotes"),
+        ({"name": "\ud800"}, "sample.name: must be text without null bytes or halves"),
         ({"mode": "slo"}, "did you mean slow? (allowed: fast, slow)"),
         ({"sizes": [3, "x"]}, "sample.sizes[1]: must be a whole number, not 'x'"),
         ({"sizes": [3, 0]}, "sample.sizes: must be at least 1, not 0"),
