@@ -146,6 +146,25 @@ def add_other_flags(parser: Arguments) -> None:
         parser.add_argument(flag, nargs="?", help=argparse.SUPPRESS)
 
 
+class _SaidByCheckpoint(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        sys.stderr.write(
+            f"Note: {option_string} {printable(values)} has no effect here: the checkpoint has its "
+            "own settings.\n"
+        )
+
+
+def add_other_test_flags(parser: Arguments) -> None:
+    """Add the flags of MAPush's test, which no help shows."""
+    parser.add_argument(
+        "--test_mode", dest="mode", default=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
+    for flag in other_names.SAID_BY_CHECKPOINT:
+        parser.add_argument(flag, action=_SaidByCheckpoint, help=argparse.SUPPRESS)
+    for flag in other_names.ALWAYS:
+        parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
+
+
 def _other_flag_values(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the values of other libraries' flags, and name our settings in a line each."""
     layers = []
