@@ -31,6 +31,7 @@ from mqe.registry import make_env
 
 SETTINGS = Path(__file__).with_name("benchmarl.yaml")
 CONFIGS = {"mappo": MappoConfig, "masac": MasacConfig}
+_SATURATED = 0.99  # of actions, which end at 1
 _NUM_CELLS = [128, 128]  # of every network, as in the presets
 
 
@@ -64,6 +65,8 @@ class Progress(Callback):
             seconds=self.seconds,
             cpu_seconds=time.process_time(),
             reward=self.reward,
+            scale=float(batch["agents", "scale"].mean()),
+            saturated=float((batch["agents", "action"].abs() > _SATURATED).float().mean()),
         )
         if self.seconds > self._limit_s:
             raise TimeIsUpError

@@ -94,13 +94,17 @@ class Parser(argparse.ArgumentParser):
         """Parse ``argv``; raise ConfigError with the nearest known flag for an unknown one."""
         arguments, rest = self.parse_known_args(argv)
         if rest:
-            shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
-            flags = [
-                flag for action in shown for flag in action.option_strings if flag.startswith("--")
-            ]
-            raise ConfigError(_with_hint(rest[0], unknown("argument", rest[0], flags)))
+            raise ConfigError(_with_hint(rest[0], self.unknown(rest[0])))
         import_modules(getattr(arguments, "imports", ()))
         return arguments
+
+    def unknown(self, name: str) -> str:
+        """Return the message about an unknown argument."""
+        shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
+        flags = [
+            flag for action in shown for flag in action.option_strings if flag.startswith("--")
+        ]
+        return unknown("argument", name, flags)
 
 
 def add_import(parser: Arguments) -> None:
