@@ -23,6 +23,7 @@ from mapush import cli
 from mqe.config import to_dict
 from mqe.env.environment import MultiAgentEnv
 from tests.support.error_lines import error_line
+from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
 
 
@@ -587,3 +588,10 @@ def test_the_mode_of_mapushs_test_is_ours() -> None:
 def test_a_duration_with_a_unit_stays_as_it_was_given() -> None:
     arguments = train.make_parser().parse(["--run_duration", "30m"])
     assert config.flag_values(arguments)["runner"] == {"max_wall_time": "30m"}
+
+
+def test_a_file_of_openrl_is_said_to_be_one(capsys) -> None:
+    assert train.main(["--config", str(ROOT / "configs/openrl/ppo.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "run_openrl --config FILE, one of HARL with --load_config FILE" in said
