@@ -21,6 +21,7 @@ from benchmarl.experiment import Callback, Experiment, ExperimentConfig  # pyrig
 from benchmarl.models.mlp import MlpConfig  # pyright: ignore[reportMissingImports]
 from measuring import emit
 from tensordict import TensorDict  # pyright: ignore[reportMissingImports]
+from torch import nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type  # pyright: ignore[reportMissingImports]
 
 import mapush
@@ -33,13 +34,6 @@ from mqe.tasks.push.rewards import weights_of
 SETTINGS = Path(__file__).with_name("benchmarl.yaml")
 CONFIGS = {"mappo": MappoConfig, "masac": MasacConfig}
 _SATURATED = 0.99  # of actions, which end at 1
-# Of actor and critic, as in the presets.
-_NETWORK = {
-    "num_cells": [128, 128],
-    "activation_class": torch.nn.ReLU,
-    "norm_class": torch.nn.LayerNorm,
-    "norm_kwargs": {"normalized_shape": 128},
-}
 
 
 class TimeIsUpError(Exception):
@@ -97,6 +91,8 @@ def main() -> None:
     content = load_yaml(SETTINGS)
     own = reduce(merge, map(assignment, arguments.set), content[arguments.algorithm])
     settings = content["settings"] | {"sim.device": "cpu", "sim.num_threads": arguments.num_threads}
+    kinds = {key: getattr(nn, name) for key, name in content["model_classes"].items()}
+    model = content["model"] | kinds
     scale = own["rewards"]["scale"]
     weights = {name: scale * weight for name, weight in weights_of("default", "cuboid", {}).items()}
     settings |= {f"task.weights.{name}": weight for name, weight in weights.items()}
@@ -106,8 +102,8 @@ def main() -> None:
         experiment = Experiment(
             task=task,
             algorithm_config=_changed(CONFIGS[arguments.algorithm], own["algorithm"]),
-            model_config=_changed(MlpConfig, _NETWORK),
-            critic_model_config=_changed(MlpConfig, _NETWORK),
+            model_config=_changed(MlpConfig, model),
+            critic_model_config=_changed(MlpConfig, model),
             seed=arguments.seed,
             config=_changed(ExperimentConfig, own["experiment"] | _quiet(folder)),
             callbacks=[progress],
