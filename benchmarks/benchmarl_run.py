@@ -21,6 +21,7 @@ from benchmarl.experiment import Callback, Experiment, ExperimentConfig  # pyrig
 from benchmarl.models.mlp import MlpConfig  # pyright: ignore[reportMissingImports]
 from measuring import emit
 from tensordict import TensorDict  # pyright: ignore[reportMissingImports]
+from torch import nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type  # pyright: ignore[reportMissingImports]
 
 import mapush
@@ -28,10 +29,11 @@ from harl_mapush.interop.flat_settings import parse_settings
 from harl_mapush.runs import evaluation_worlds
 from mqe.config import assignment, load_yaml, merge
 from mqe.registry import make_env
+from mqe.tasks.push.rewards import weights_of
 
 SETTINGS = Path(__file__).with_name("benchmarl.yaml")
 CONFIGS = {"mappo": MappoConfig, "masac": MasacConfig}
-_NUM_CELLS = [128, 128]  # of every network, as in the presets
+_SATURATED = 0.99  # of actions, which end at 1
 
 
 class TimeIsUpError(Exception):
@@ -58,12 +60,16 @@ class Progress(Callback):
         """Count a batch; raise TimeIsUpError after the limit."""
         self.env_steps += batch.numel() * int(self.experiment.task.config["decision_period"])
         self.reward = float(batch["next", "agents", "reward"].mean())
+        statistics = self.experiment.collector.env.base_env.statistics()
         emit(
             learner=f"benchmarl_{self._algorithm}",
             env_steps=self.env_steps,
             seconds=self.seconds,
             cpu_seconds=time.process_time(),
             reward=self.reward,
+            success_rate=statistics["success_rate"],
+            scale=float(batch["agents", "scale"].mean()),
+            saturated=float((batch["agents", "action"].abs() > _SATURATED).float().mean()),
         )
         if self.seconds > self._limit_s:
             raise TimeIsUpError
@@ -85,14 +91,19 @@ def main() -> None:
     content = load_yaml(SETTINGS)
     own = reduce(merge, map(assignment, arguments.set), content[arguments.algorithm])
     settings = content["settings"] | {"sim.device": "cpu", "sim.num_threads": arguments.num_threads}
+    kinds = {key: getattr(nn, name) for key, name in content["model_classes"].items()}
+    model = content["model"] | kinds
+    scale = own["rewards"]["scale"]
+    weights = {name: scale * weight for name, weight in weights_of("default", "cuboid", {}).items()}
+    settings |= {f"task.weights.{name}": weight for name, weight in weights.items()}
     task = mapush.make("go1push_mid", client="benchmarl", settings=settings)
     progress = Progress(arguments.algorithm, 60.0 * arguments.minutes)
     with tempfile.TemporaryDirectory() as folder:
         experiment = Experiment(
             task=task,
             algorithm_config=_changed(CONFIGS[arguments.algorithm], own["algorithm"]),
-            model_config=_changed(MlpConfig, {"num_cells": _NUM_CELLS}),
-            critic_model_config=_changed(MlpConfig, {"num_cells": _NUM_CELLS}),
+            model_config=_changed(MlpConfig, model),
+            critic_model_config=_changed(MlpConfig, model),
             seed=arguments.seed,
             config=_changed(ExperimentConfig, own["experiment"] | _quiet(folder)),
             callbacks=[progress],

@@ -76,6 +76,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     parser.add_argument(
         "--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)"
     )
+    config.add_other_test_flags(parser)
     calculator = parser.add_argument_group("calculator")
     calculator.add_argument(
         "--protocol",

@@ -11,6 +11,7 @@ import pytest
 from harl_mapush import config, test, train
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.callbacks.callback import Callback
+from harl_mapush.config.other_names import ALWAYS
 from mqe.controllers import Controller
 from mqe.sim.simulator import Simulator
 from mqe.tasks.task import Task
@@ -298,15 +299,16 @@ def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
         "--device --sim --out "
         "--set --suite "
         # Of HARL and MAPush; no help shows them.
-        "--lr --episode_length --log_interval --num_workers --run_duration --headless "
-        "--use_tensorboard".split()
+        "--lr --train_timesteps --episode_length --log_interval --num_workers --run_duration "
+        "--headless --use_tensorboard".split()
     )
 
 
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     shown = flags(test.make_viewer_parser("mapush play"))
     hidden = {f"--{flag}" for flag in (*test.CALCULATOR, "mode")}
-    assert {*flags(test.make_parser())} - {*shown} == hidden
+    of_mapush = {*"--test_mode --algo --train_timesteps --exp_name --config".split(), *ALWAYS}
+    assert {*flags(test.make_parser())} - {*shown} == hidden | of_mapush
     assert flags(test.make_parser()) == sorted(
         "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device "
         "--sim --set --json "
@@ -315,6 +317,7 @@ def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
         "--seeds --policy --workers "
         "--all_checkpoints --baselines --csv --figure --task --object --num_agents "
         "--suite".split()
+        + [*of_mapush]
     )
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from harl_mapush import config, test, train
 from harl_mapush.clients import run_harl
+from harl_mapush.interop.harl_files import DEFAULTS
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from mapush import averaging, capacity, cli, film, importing, robustness, sim2sim
 from mapush.commands import COMMANDS
@@ -47,7 +48,6 @@ PARSERS: dict[str, Callable[[], config.Parser]] = {
 MODULES = {
     "harl_mapush.train": train.make_parser,
     "harl_mapush.test": test.make_parser,
-    "harl_mapush.clients.run_harl": run_harl.make_parser,  # upstream's sections
 }
 QUICK = ("list", "settings")  # run as they stand
 
@@ -146,7 +146,7 @@ def check_arguments(parser: config.Parser, words: list[str]) -> None:
             for name in arguments.imports
         )
         return
-    if hasattr(arguments, "harl") or not hasattr(arguments, "set"):
+    if not hasattr(arguments, "set"):
         return
     over = config.flag_values(arguments)
     is_new_run = hasattr(arguments, "init_from") and hasattr(arguments, "resume")
@@ -169,6 +169,9 @@ def check_python(words: list[str]) -> None:
         module, *rest = words[words.index("-m") + 1 :]
         if module in MODULES:
             check_arguments(MODULES[module](), rest)
+            return
+        if module == run_harl.__name__:
+            list(run_harl.settings_of(run_harl.parse(rest).keys, DEFAULTS))
             return
         source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
     else:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib
 import json
@@ -99,8 +100,9 @@ def make_parser() -> config.Parser:
         prog=PROGRAM,
         description="Train with an unmodified checkout of upstream HARL. Later wins: its YAML or "
         "--load_config, flags, "
-        "--set.",
+        "--set. Every key of HARL's YAML is a flag as well: --lr 0.0005 --episode_length 100.",
     )
+    parser.set_defaults(keys=())
     add = parser.add_argument
     add(
         "--harl",
@@ -153,13 +155,29 @@ def make_parser() -> config.Parser:
     return parser
 
 
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse a command line; ``keys`` of the result are the pairs of HARL's own flags."""
+    parser = make_parser()
+    given, rest = parser.parse_known_args(argv)
+    words = [part for word in rest for part in word.split("=", 1)]
+    names, values = words[::2], words[1::2]
+    for name in names:
+        if not name.startswith("--"):
+            raise ConfigError(parser.unknown(name))
+    if len(names) > len(values):
+        raise ConfigError(f"{names[-1]}: has no value; say {names[-1]} VALUE")
+    config.import_modules(given.imports)
+    given.keys = tuple(zip((name.removeprefix("--") for name in names), values, strict=True))
+    return given
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; return the exit code."""
     return config.exit_code(lambda: _main(argv), PROGRAM)
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    given = make_parser().parse(argv)
+    given = parse(argv)
     keep_freed_memory()
     register_with_harl(given.harl)
     arguments = arguments_of(given)
@@ -260,6 +278,7 @@ def arguments_of(given: Any) -> Arguments:
         section: {key: v for key, v in keys.items() if v is not None}
         for section, keys in flags.items()
     }
+    over = reduce(merge, settings_of(given.keys, algo_args), over)
     over = reduce(merge, (assignment(text) for text in given.set), over)
     env_args |= plain_settings(
         {section: over.pop(section) for section in SECTIONS if section in over}
@@ -293,6 +312,23 @@ def arguments_of(given: Any) -> Arguments:
         "load_config": path or "",
     }
     return Arguments(main_args, algo_args, env_args)
+
+
+def settings_of(
+    keys: Sequence[tuple[str, str]], algo_args: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield the settings of HARL's own flags; each key counts in every section that has it."""
+    sections = {name: values for name, values in algo_args.items() if isinstance(values, dict)}
+    for key, text in keys:
+        if key == "env":
+            if text != ENV_NAME:
+                raise ConfigError(f"--env {text!r}: these worlds are {ENV_NAME}; leave it out")
+            continue
+        found = [name for name, values in sections.items() if key in values]
+        if not found:
+            known = [name for values in sections.values() for name in values]
+            raise ConfigError(unknown("argument", f"--{key}", [f"--{name}" for name in known]))
+        yield from (assignment(f"{name}.{key}={text}") for name in found)
 
 
 def _load(path: str) -> Arguments:

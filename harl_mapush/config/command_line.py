@@ -94,13 +94,17 @@ class Parser(argparse.ArgumentParser):
         """Parse ``argv``; raise ConfigError with the nearest known flag for an unknown one."""
         arguments, rest = self.parse_known_args(argv)
         if rest:
-            shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
-            flags = [
-                flag for action in shown for flag in action.option_strings if flag.startswith("--")
-            ]
-            raise ConfigError(_with_hint(rest[0], unknown("argument", rest[0], flags)))
+            raise ConfigError(_with_hint(rest[0], self.unknown(rest[0])))
         import_modules(getattr(arguments, "imports", ()))
         return arguments
+
+    def unknown(self, name: str) -> str:
+        """Return the message about an unknown argument."""
+        shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
+        flags = [
+            flag for action in shown for flag in action.option_strings if flag.startswith("--")
+        ]
+        return unknown("argument", name, flags)
 
 
 def add_import(parser: Arguments) -> None:
@@ -144,6 +148,25 @@ def add_other_flags(parser: Arguments) -> None:
         parser.add_argument(flag, help=argparse.SUPPRESS)
     for flag in other_names.ALWAYS:
         parser.add_argument(flag, nargs="?", help=argparse.SUPPRESS)
+
+
+class _SaidByCheckpoint(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        sys.stderr.write(
+            f"Note: {option_string} {printable(values)} has no effect here: the checkpoint has its "
+            "own settings.\n"
+        )
+
+
+def add_other_test_flags(parser: Arguments) -> None:
+    """Add the flags of MAPush's test, which no help shows."""
+    parser.add_argument(
+        "--test_mode", dest="mode", default=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
+    for flag in other_names.SAID_BY_CHECKPOINT:
+        parser.add_argument(flag, action=_SaidByCheckpoint, help=argparse.SUPPRESS)
+    for flag in other_names.ALWAYS:
+        parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
 
 
 def _other_flag_values(arguments: argparse.Namespace) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.config.other_names import NAMES
 from harl_mapush.config.sections import (
     DEFAULT_ALGORITHM,
     DEFAULT_TASK,
@@ -119,7 +120,13 @@ def check_layer(values: Mapping[str, Any]) -> None:
     """
     for section, content in with_own_names(values).items():
         if section not in SECTIONS:
-            raise ConfigError(unknown("section", section, SECTIONS))
+            words = unknown("section", section, SECTIONS)
+            if section in NAMES:
+                words += (
+                    "; a file of OpenRL trains with python -m harl_mapush.clients.run_openrl "
+                    "--config FILE, one of HARL with --load_config FILE"
+                )
+            raise ConfigError(words)
         if content is not None and not isinstance(content, Mapping):
             raise ConfigError(
                 f"{section}: must be a section of keys, not {content!r}; try {section}.key=value"

@@ -60,16 +60,22 @@ class OtherFlag(NamedTuple):
     value: Callable[[str], str] = str  # of these settings, as --set takes it
 
 
-# HARL counts an interval in rollouts as we do; ``run_duration`` are seconds.
+# HARL counts an interval in rollouts as we do; ``run_duration`` are seconds. MAPush's time steps
+# are control steps of all worlds, as ours.
 FLAGS = {
     "--lr": OtherFlag(("algorithm.learning_rate", "algorithm.critic_learning_rate")),
+    "--train_timesteps": OtherFlag(("runner.num_env_steps",)),
     "--episode_length": OtherFlag(("runner.num_steps",)),
     "--log_interval": OtherFlag(("logger.interval",)),
     "--num_workers": OtherFlag(("runner.collectors",)),
-    "--run_duration": OtherFlag(("runner.max_wall_time",), lambda seconds: f"{seconds}s"),
+    "--run_duration": OtherFlag(
+        ("runner.max_wall_time",), lambda given: f"{given}s" if given.isdigit() else given
+    ),
 }
 # Flags that ask for what every run does.
 ALWAYS = ("--headless", "--use_tensorboard")
+# Flags of MAPush's test that say what the checkpoint says here.
+SAID_BY_CHECKPOINT = ("--algo", "--train_timesteps", "--exp_name", "--config")
 
 
 def hint(name: str, classes: Mapping[str, type]) -> str | None:

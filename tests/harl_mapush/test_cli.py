@@ -23,6 +23,7 @@ from mapush import cli
 from mqe.config import to_dict
 from mqe.env.environment import MultiAgentEnv
 from tests.support.error_lines import error_line
+from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
 
 
@@ -535,6 +536,7 @@ def test_graphics_that_do_not_exist_are_an_exception_to_a_library(
     ("words", "section", "expected"),
     [
         ("--lr 0.001", "algorithm", {"learning_rate": 0.001, "critic_learning_rate": 0.001}),
+        ("--train_timesteps 100000000", "runner", {"num_env_steps": 100000000}),
         ("--episode_length 200", "runner", {"num_steps": 200}),
         ("--log_interval 5", "logger", {"interval": 5}),
         ("--num_workers 4", "runner", {"collectors": 4}),
@@ -558,3 +560,38 @@ def test_flags_of_harl_and_mapush_do_what_they_ask(words, section, expected, cap
 def test_our_own_flag_wins_over_another_librarys() -> None:
     arguments = train.make_parser().parse(["--lr", "1", "--set", "algorithm.learning_rate=2"])
     assert config.flag_values(arguments)["algorithm"]["learning_rate"] == 2
+
+
+def test_the_line_of_mapushs_test_measures_a_team(run, capsys) -> None:
+    line = (
+        f"--algo ppo --task go1push_mid --train_timesteps 100000000 --num_envs 2 --use_tensorboard "
+        f"--headless --seed 1 --exp_name cuboid --test_mode calculator --checkpoint {run}"
+    )
+    arguments = test.make_parser().parse(line.split())
+    assert (arguments.mode, arguments.checkpoint) == ("calculator", str(run))
+    values = config.flag_values(arguments)
+    assert values == {
+        "task": {"name": "go1push_mid"},
+        "env": {"num_envs": 2},
+        "runner": {"seed": 1},
+    }
+    said = capsys.readouterr().err.splitlines()
+    assert [words.split(" ")[1] for words in said] == ["--algo", "--train_timesteps", "--exp_name"]
+
+
+def test_the_mode_of_mapushs_test_is_ours() -> None:
+    assert test.make_parser().parse([]).mode is None
+    assert test.make_parser().parse(["--test_mode", "viewer"]).mode == "viewer"
+    assert test.make_parser().parse(["--headless", "pretrained:cuboid"]).team == "pretrained:cuboid"
+
+
+def test_a_duration_with_a_unit_stays_as_it_was_given() -> None:
+    arguments = train.make_parser().parse(["--run_duration", "30m"])
+    assert config.flag_values(arguments)["runner"] == {"max_wall_time": "30m"}
+
+
+def test_a_file_of_openrl_is_said_to_be_one(capsys) -> None:
+    assert train.main(["--config", str(ROOT / "configs/openrl/ppo.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "run_openrl --config FILE, one of HARL with --load_config FILE" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -537,3 +538,30 @@ def test_another_runs_configuration(tmp_path) -> None:
         3,
     )
     assert (env["observation"], env["episode_length_s"]) == ("reference", 0.1)
+
+
+def test_keys_of_harls_files_are_flags() -> None:
+    line = "--algo happo --env mapush --exp_name x --n_rollout_threads 4 --lr 0.0005 --gamma=0.9"
+    given = run_harl.parse(line.split())
+    assert (given.algo, given.exp_name, given.num_envs) == ("happo", "x", 4)
+    assert given.keys == (("env", "mapush"), ("lr", "0.0005"), ("gamma", "0.9"))
+    files = {"train": {"gamma": 0.99}, "model": {"lr": 1e-3}, "algo": {"gamma": 0.99}, "x": None}
+    assert list(run_harl.settings_of(given.keys, files)) == [
+        {"model": {"lr": 0.0005}},
+        {"train": {"gamma": 0.9}},
+        {"algo": {"gamma": 0.9}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--lr", "--lr: has no value"),
+        ("lr 3", "unknown argument 'lr'"),
+        ("--lrr 3", "unknown argument '--lrr'; did you mean --lr?"),
+        ("--env smac", "--env 'smac': these worlds are mapush"),
+    ],
+)
+def test_flags_that_harls_files_lack(line, message) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        list(run_harl.settings_of(run_harl.parse(line.split()).keys, {"model": {"lr": 1e-3}}))
