@@ -82,9 +82,10 @@ class Memory:
         return {name: tensor.clone() for name, tensor in self._tensors.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a ``state_dict``."""
+        """Restore a ``state_dict``; what an older version did not keep stays as it is."""
         for name, tensor in self._tensors.items():
-            tensor.copy_(state[name])
+            if name in state:
+                tensor.copy_(state[name])
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from mqe.tasks.navigate.maps.table import MapTable
 from mqe.tasks.navigate.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASURES, METRICS
 from mqe.tasks.navigate.observations import IN_STATE, OBSERVATIONS, OBSERVED, STATE
 from mqe.tasks.navigate.planners.entries import PLANNERS
-from mqe.tasks.navigate.planners.followers import Follower
+from mqe.tasks.navigate.planners.followers import APPROACH, STANDSTILL, Follower, swayed
 from mqe.tasks.navigate.planners.problem import Problem
 from mqe.tasks.navigate.planners.replanning import Replanner
 from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_failing, check_waiting
@@ -201,6 +201,8 @@ class NavigateTask(TermTask):
         # The cost-to-go after the last control step, of goals that move.
         self._last_cost = kept.remember("last_cost", start=None) if maps.has_moving_goals else None
         self._cost = torch.zeros(num_envs, device=device)  # the same after the present one
+        # Decisions of each episode in which the object stood still, but for the robots' approach.
+        self._standstill = kept.remember("standstill", start=-APPROACH, dtype=torch.int64)
         plan = kept.remember("plan", Plan.SIZE, start=None)
         self._plan = Plan.of(plan)
         self._forgetting = (
@@ -238,6 +240,7 @@ class NavigateTask(TermTask):
         self._measured = self._live if self._maps.has_moving_goals else self._followed
         problem, _ = self._problem_of(self._followed)
         self._follower = planner.follow(problem, self.cfg.look_ahead)
+        self._sways = planner.sways
         self._follower.remember(self._kept)
 
     def layout(self, episode: Tensor) -> Layout:
@@ -284,6 +287,11 @@ class NavigateTask(TermTask):
         planned = self._follower.subgoal(place, rows)
         subgoal = self._plan.subgoal
         past = torch.lerp(self._plan.past_cost, cost_to_go, self._forgetting)
+        if self._sways and mask is None:
+            stands = past[:, 0] - cost_to_go[:, 0] < STANDSTILL
+            count = self._standstill
+            count.copy_(torch.where(stands, count + 1, count.clamp(min=0)))
+            planned = swayed(planned, place, count * stands)
         if mask is not None:
             subgoal = torch.where(mask.unsqueeze(1), planned, subgoal)
             past = cost_to_go.expand_as(past)

@@ -33,6 +33,7 @@ class Planner(NamedTuple):
     follow: Callable[[Problem, float], Follower]  # for a problem and a look-ahead [m]
     help: str
     replans: bool = False  # at every decision, if something moves; else once, as maps begin
+    sways: bool = False  # turns the sub-goal to and fro while the object stands still
 
 
 def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
@@ -45,13 +46,16 @@ def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
 
 
 PLANNERS: Registry[Planner] = Registry("planner")
-PLANNERS.register("field", Planner(FieldFollower, "descent of the cost-to-go", replans=True))
+PLANNERS.register(
+    "field", Planner(FieldFollower, "descent of the cost-to-go", replans=True, sways=True)
+)
 PLANNERS.register(
     "explore",
     Planner(
         Explorer,
         "field without a map: obstacles are those that the robots' rays have met",
         replans=True,
+        sways=True,
     ),
 )
 PLANNERS.register(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mqe.tasks.navigate.planners.problem import Problem, room_cost
 from mqe.tasks.terms import Memory
+from mqe.world.geometry import rotate_2d
 from mqe.world.state import SceneState
 
 NUM_BEARINGS = 32  # in which the planner ``field`` looks
@@ -21,6 +22,10 @@ NUM_RADII = 8  # points that it looks at on each
 NEAREST = 1.25  # [m] from the object to its sub-goal at least, unless the goal is nearer
 FAR_BONUS = 0.1  # [1/m] by which it prefers a further point
 NUM_SAMPLES = 128  # points of a path, evenly spaced, that is followed
+STANDSTILL = 0.1  # [m] that the cost-to-go of an object that moves on is below its average at least
+APPROACH = 16  # decisions that robots may take to an object that has not moved yet
+_SWAY = 0.4  # [rad] that the sub-goal of an object that stands still turns to a side
+_SWAY_PERIOD = 4  # decisions to both sides
 
 
 class Follower(ABC):
@@ -120,6 +125,17 @@ class WaypointFollower(Follower):
         ahead = (nearest + self._ahead[index]).clamp(max=path.shape[1] - 1)
         row = torch.arange(len(place), device=place.device)
         return path[row, ahead]
+
+
+def swayed(subgoal: Tensor, place: Tensor, standstill: Tensor) -> Tensor:
+    """Return ``subgoal`` (N, 2), turned to and fro about the ``place`` (N, 2) of an object.
+
+    ``standstill`` (N,) int64 is the number of decisions in which it stood still, and 0 if it moves.
+    A robot that walls hold up comes free when another place becomes better to push from.
+    """
+    is_left = torch.remainder(standstill, _SWAY_PERIOD) < _SWAY_PERIOD // 2
+    angle = torch.where(standstill > 0, torch.where(is_left, _SWAY, -_SWAY), 0.0)
+    return place + rotate_2d(subgoal - place, angle)
 
 
 def evenly_spaced(waypoints: Tensor) -> tuple[Tensor, Tensor]:

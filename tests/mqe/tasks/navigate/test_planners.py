@@ -16,7 +16,12 @@ from mqe.tasks.navigate.maps.families import CUBE
 from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mqe.tasks.navigate.planners import baselines
 from mqe.tasks.navigate.planners.entries import PLANNERS
-from mqe.tasks.navigate.planners.followers import NEAREST, FieldFollower, WaypointFollower
+from mqe.tasks.navigate.planners.followers import (
+    NEAREST,
+    FieldFollower,
+    WaypointFollower,
+    swayed,
+)
 from mqe.tasks.navigate.planners.problem import Problem, room_cost, solve_problem
 from mqe.tasks.navigate.planners.replanning import Replanner
 from mqe.tasks.terms import Memory, Worlds
@@ -101,6 +106,41 @@ def test_two_robots_abreast_need_room_behind_the_object(problem):
     # 0.25 m), and what they lack adds up.
     near = room_cost(problem.grid, problem.distance, tensor([[1.0, 0.0]]), ways, REACH)
     assert float(near[1, 0]) == pytest.approx(3.0 * (1.0 + 2.0 * (1.0 - 0.21 / 0.35)), abs=1.0)
+
+
+def test_sub_goals_sway_about_an_object_that_stands_still():
+    place = tensor([1.0, 2.0]).expand(7, 2)
+    turned = swayed(place + tensor([2.0, 0.0]), place, torch.arange(-1, 6)) - place
+    angles = torch.atan2(turned[:, 1], turned[:, 0])
+    torch.testing.assert_close(angles, tensor([0.0, 0.0, 0.4, -0.4, -0.4, 0.4, 0.4]))
+    torch.testing.assert_close(turned.norm(dim=1), torch.full((7,), 2.0))
+
+
+def test_the_field_sways_after_the_robots_approach_until_the_object_moves_on():
+    everywhere = torch.ones(1, dtype=torch.bool)
+    tasks = [navigate_setup(1, planner=name).task for name in ("field", "goal")]
+    place = tasks[0].layout(torch.zeros(1, dtype=torch.int64)).object_pos[:, :2]
+
+    def bearing(task, place):
+        task._update_plan(place)
+        ahead = task._plan.planned - place
+        return float(torch.atan2(ahead[:, 1], ahead[:, 0]))
+
+    for task in tasks:
+        task.layout(torch.zeros(1, dtype=torch.int64))
+        task.begin(everywhere)
+    swaying, steady = tasks
+    first = bearing(swaying, place)
+    assert [bearing(swaying, place) for _ in range(15)] == [first] * 15
+    turns = [bearing(swaying, place) - first for _ in range(4)]
+    assert turns == pytest.approx([0.4, -0.4, -0.4, 0.4], abs=1e-5)
+    assert len({bearing(steady, place) for _ in range(20)}) == 1
+    # It moves on: no turn, and the next standstill is no approach.
+    onward = place + 0.25 * (tasks[0]._goal - place) / (tasks[0]._goal - place).norm()
+    swaying._update_plan(onward)
+    assert int(swaying._standstill) == 4
+    swaying.begin(everywhere)
+    assert bearing(swaying, place) == first
 
 
 def test_a_path_is_followed_from_the_nearest_point_on():
