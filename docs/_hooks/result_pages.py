@@ -80,11 +80,12 @@ def navigation() -> str:
     for row in _read("long_horizon.jsonl"):
         num_successes = round(row["success_rate"] * row["num_episodes"])
         seconds = row["time_given_success_s"]
+        is_former = not row.get("sways", True)  # the planner before its sub-goals swayed
         rows.append(
             (
                 f"`{row['suite']}`",
                 f"`{row['team']}`",
-                f"`{row['policy']}`",
+                f"`{row['policy']}`" + (" (1)" if is_former else ""),
                 f"{_share(num_successes, row['num_episodes'])} of{SPACE}{row['num_episodes']}",
                 f"{row['spl']:.2f}",
                 "" if seconds is None else f"{seconds:.0f}",
