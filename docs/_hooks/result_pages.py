@@ -80,19 +80,29 @@ def navigation() -> str:
     for row in _read("long_horizon.jsonl"):
         num_successes = round(row["success_rate"] * row["num_episodes"])
         seconds = row["time_given_success_s"]
-        version = row.get("planner_version")  # of the field; None: the present one, or no field
+        is_former = not row.get("sways", True)  # the planner before its sub-goals swayed
         rows.append(
             (
                 f"`{row['suite']}`",
                 f"`{row['team']}`",
-                f"`{row['policy']}`" + ("" if version is None else f" ({version})"),
+                f"`{row['policy']}`" + (" (1)" if is_former else ""),
                 f"{_share(num_successes, row['num_episodes'])} of{SPACE}{row['num_episodes']}",
                 f"{row['spl']:.2f}",
                 "" if seconds is None else f"{seconds:.0f}",
                 f"{100.0 * row['object_contact_share']:.2f} %",
+                f"{100.0 * row['robot_contact_share']:.2f} %",
             )
         )
-    head = ("suite", "team", "planner", "success rate (95 %)", "SPL", "s", "object touches")
+    head = (
+        "suite",
+        "team",
+        "policy",
+        "success rate (95 %)",
+        "SPL",
+        "s",
+        "object touches",
+        "robots touch",
+    )
     return table(head, rows)
 
 
