@@ -14,6 +14,8 @@ beside mjlab 1.6.
 - ``sync``: one rollout in which every wait for the device is an error, and a whole decision as one
 CUDA graph.
 - ``kernels``: what one rollout and one update spend their time in, kernel by kernel.
+- ``iterations``: physics alone and ``env.step`` with other limits of the solver's iterations, and
+how many of them the worlds took in the last step.
 - ``memory``: the memory plan beside what is measured (``gpu_memory.py``).
 - ``train100m``: ``harl_mapush.train`` with 100 M env steps, from the start of the process to its
 end.
@@ -34,6 +36,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import gpu_memory
 import torch
@@ -69,10 +72,12 @@ PARTS = (
     "gait",
     "sync",
     "kernels",
+    "iterations",
     "memory",
     "train100m",
     "time_to_success",
 )
+LIMITS = (10, 1, 2, 4, 5, 6, 7, 8, 10)  # of the solver's iterations; the first again at the end
 CYLINDER = ("task.object=cylinder", "env.num_agents=3")
 
 
@@ -117,7 +122,8 @@ def main() -> int:
             alone(__file__, *sys.argv[1:], "--here", "--num_envs", str(num_envs))
             for num_envs in sizes
         )
-    {"sync": sync, "kernels": kernels}.get(part, throughput)(arguments, sizes[0])
+    here = {"sync": sync, "kernels": kernels, "iterations": iterations}
+    here.get(part, throughput)(arguments, sizes[0])
     return 0
 
 
@@ -207,6 +213,28 @@ def kernels(arguments: argparse.Namespace, num_envs: int) -> None:
     warm_up(runner)
     for name, facts in time_kernels(runner).items():
         emit(part="kernels", of=name, device=name_of(env.device), num_envs=num_envs, **facts)
+    env.close()
+
+
+def iterations(arguments: argparse.Namespace, num_envs: int) -> None:
+    """Print what each limit of the solver's iterations is worth, on Warp."""
+    cfg = settings(arguments, env={"num_envs": num_envs}, task={"decision_period": 1})
+    env, _ = make_run(cfg)
+    sim: Any = env.sim  # type: ignore[attr-defined]
+    for limit in LIMITS:
+        sim._model.opt.iterations = limit
+        sim._renew()  # recordings hold the limit
+        rates = step_rates(env, repeats=2, num_steps=arguments.control_steps)
+        taken = torch.as_tensor(sim._data.solver_niter.numpy())
+        emit(
+            part="iterations",
+            device=name_of(env.device),
+            num_envs=num_envs,
+            limit=limit,
+            env_steps_per_s=rates,
+            physics_ms=1e3 * num_envs / rates["physics"],
+            worlds_by_iterations=torch.bincount(taken).tolist(),
+        )
     env.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
@@ -19,9 +18,6 @@ from harl_mapush.runner import Runner
 _NAMED = 60  # kernels a list
 _NAME = 100  # characters of a name: templates go on for pages
 _OCCUPANCY = "est. achieved occupancy %"
-
-# A second profile of one process sees nothing of replayed graphs if the first is torn down.
-os.environ["TEARDOWN_CUPTI"] = "0"
 
 
 def time_kernels(runner: Runner) -> dict[str, dict[str, Any]]:

@@ -21,11 +21,6 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
-try:
-    from yaml import CSafeLoader as SafeLoader
-except ImportError:  # built without libyaml: ten times as slow
-    from yaml import SafeLoader
-
 from mqe.renamed_settings import REMOVED, RENAMED, note
 
 _T = TypeVar("_T")
@@ -513,7 +508,11 @@ def _load_with_bases(
     return merge(_load_with_bases(path.parent / base, (*seen, path), check), values)
 
 
-class _Loader(SafeLoader):
+# libyaml's is ten times as fast, where PyYAML is built with it.
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SafeLoader):
     """A YAML loader of plain values only, with the scalars of YAML 1.2 and Python's numbers."""
 
     yaml_implicit_resolvers: dict[Any, Any] = {}

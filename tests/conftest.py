@@ -4,6 +4,7 @@ gain nothing.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -29,6 +30,14 @@ for _number, _usual in (
 ):
     # Tests that run in the background inherit that these are ignored.
     signal.signal(_number, _usual)
+
+gc.disable()  # while tests are collected, which only adds objects
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but look at none of what the tests start with."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -330,7 +330,7 @@ def presets() -> str:
     for name in config.presets():
         text = (ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8").rstrip("\n")
         parts += [f"## `{name}`", f"```yaml\n{text}\n```"]
-    found = [(f"`{name}`", meaning) for name, meaning in config.suites().items()]
+    found = [(f"`{name}`", meaning) for name, meaning in config.suite_summaries().items()]
     parts += [
         "## Suites",
         "A suite fixes robots, object and success, for training and for measuring: "

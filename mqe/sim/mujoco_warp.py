@@ -74,6 +74,9 @@ _INTEGRATORS = {
     int(mujoco.mjtIntegrator.mjINT_DISCRETE): mjw.discrete,
 }
 _GROWTH = 1.5  # factor by which an overflowing buffer grows
+# Of the solver. Worlds iterate together until the last one is done, and of thousands some always
+# take all that are allowed (docs/results/speed.md).
+_MOST_ITERATIONS = 7
 
 
 class CapacityError(RuntimeError):
@@ -89,7 +92,7 @@ class Capacity(NamedTuple):
 
 def known_to_warp(model: mujoco.MjModel) -> mujoco.MjModel:
     """Copy a model without the options that MuJoCo Warp does not know and does not need; its
-    sparse solver works.
+    sparse solver works, and takes fewer iterations.
     """
     model = copy.copy(model)
     model.opt.disableflags &= ~_UNKNOWN_FLAGS
@@ -97,6 +100,7 @@ def known_to_warp(model: mujoco.MjModel) -> mujoco.MjModel:
     # makes four contacts of faces that are almost parallel where MuJoCo has one.
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_NATIVECCD)
     model.opt.jacobian = mujoco.mjtJacobian.mjJAC_AUTO
+    model.opt.iterations = min(model.opt.iterations, _MOST_ITERATIONS)
     return model
 
 
