@@ -101,8 +101,8 @@ def main() -> None:
     content = load_yaml(SETTINGS)
     own = reduce(merge, map(assignment, arguments.set), content[arguments.algorithm])
     settings = content["settings"] | {"sim.device": "cpu", "sim.num_threads": arguments.num_threads}
-    kinds = {key: getattr(nn, name) for key, name in content["model_classes"].items()}
-    model = content["model"] | kinds
+    kinds = {key: getattr(nn, name) for key, name in own["model_classes"].items()}
+    model = own["model"] | kinds
     scale = own["rewards"]["scale"]
     weights = {name: scale * weight for name, weight in weights_of("default", "cuboid", {}).items()}
     settings |= {f"task.weights.{name}": weight for name, weight in weights.items()}
