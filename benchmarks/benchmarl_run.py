@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -50,6 +51,7 @@ class Progress(Callback):
         self._start = time.monotonic()
         self.env_steps = 0
         self.reward = 0.0
+        self._negative: list[float] = []  # share of advantages, of each update of MAPPO
 
     @property
     def seconds(self) -> float:
@@ -69,10 +71,18 @@ class Progress(Callback):
             reward=self.reward,
             success_rate=statistics["success_rate"],
             scale=float(batch["agents", "scale"].mean()),
+            negative_advantages=fmean(self._negative) if self._negative else None,
             saturated=float((batch["agents", "action"].abs() > _SATURATED).float().mean()),
         )
+        self._negative.clear()
         if self.seconds > self._limit_s:
             raise TimeIsUpError
+
+    def on_train_step(self, batch: Any, group: str) -> None:
+        """Note how many advantages are negative."""
+        advantages = batch.get((group, "advantage"), None)
+        if advantages is not None:
+            self._negative.append(float((advantages < 0.0).float().mean()))
 
 
 def main() -> None:
@@ -91,8 +101,8 @@ def main() -> None:
     content = load_yaml(SETTINGS)
     own = reduce(merge, map(assignment, arguments.set), content[arguments.algorithm])
     settings = content["settings"] | {"sim.device": "cpu", "sim.num_threads": arguments.num_threads}
-    kinds = {key: getattr(nn, name) for key, name in content["model_classes"].items()}
-    model = content["model"] | kinds
+    kinds = {key: getattr(nn, name) for key, name in own["model_classes"].items()}
+    model = own["model"] | kinds
     scale = own["rewards"]["scale"]
     weights = {name: scale * weight for name, weight in weights_of("default", "cuboid", {}).items()}
     settings |= {f"task.weights.{name}": weight for name, weight in weights.items()}
