@@ -13,6 +13,7 @@ import torch
 from harl_mapush import config
 from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.clients.harl.harl_env import HarlEnv
+from harl_mapush.clients.host_copy import to_host
 from harl_mapush.clients.worlds import Worlds
 from tests.support.placed import PlacedEnv
 
@@ -71,3 +72,12 @@ def test_torchrl_copies_nothing(monkeypatch) -> None:
     values = [*tensordict.values(True, True), *following.values(True, True)]
     assert len(values) == 11
     assert {value.device.type for value in values} == {"meta"}
+
+
+def test_arrays_on_the_host_are_the_callers_and_row_by_row() -> None:
+    given = (torch.arange(6.0).view(2, 3).t(), torch.tensor([True, False]), torch.ones(1).expand(3))
+    arrays = to_host(*given)
+    assert [array.tolist() for array in arrays] == [[[0, 3], [1, 4], [2, 5]], [1, 0], [1, 1, 1]]
+    assert all(array.flags.c_contiguous and array.flags.writeable for array in arrays)
+    given[0].zero_()
+    assert arrays[0].sum() == 15.0
