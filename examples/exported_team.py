@@ -282,7 +282,10 @@ def main() -> int:
         "--num_episodes", type=int, default=20, help="of the starts that came along (default: 20)"
     )
     arguments = parser.parse_args()
-    contract = json.loads((arguments.folder / "contract.json").read_text())
+    described = arguments.folder / "contract.json"
+    if not described.is_file():
+        parser.error(f"{arguments.folder} has no contract.json; name a folder of mapush export")
+    contract = json.loads(described.read_text())
     world = World(arguments.folder, contract)
     if "gait.onnx" in contract["models"]:
         found = follow_commands(world, Network(arguments.folder / "gait.onnx"))

@@ -229,10 +229,11 @@ class MultiAgentEnv:
             raise ConfigError(
                 "set_goal: this task has no goal; go1push_mid and go1push_upper have one"
             )
-        if goal.shape != (self.num_envs, 2):
+        if not isinstance(goal, Tensor) or goal.shape != (self.num_envs, 2):
+            given = tuple(goal.shape) if isinstance(goal, Tensor) else repr(goal)
             raise ValueError(
-                f"goal must have the shape {(self.num_envs, 2)} (worlds, x and y), not "
-                f"{tuple(goal.shape)}"
+                f"goal must be a tensor of the shape {(self.num_envs, 2)} (worlds, x and y), not "
+                f"{given}"
             )
         if mask is None:
             mask = self._everywhere

@@ -47,8 +47,13 @@ def make_mqe_env(
             sections = merge(sections, {section: {key: value}})
     if callable(custom_cfg):
         sections = custom_cfg(sections) or sections
-    elif custom_cfg is not None:
+    elif isinstance(custom_cfg, Mapping):
         sections = merge(sections, custom_cfg)
+    elif custom_cfg is not None:
+        raise ConfigError(
+            f"custom_cfg: must be a dictionary of the sections {', '.join(_SECTIONS)}, or a "
+            f"function that changes one, not {custom_cfg!r}"
+        )
     for section in sections:
         if section not in _SECTIONS:
             raise ConfigError(f"custom_cfg: {unknown('section', section, _SECTIONS)}")

@@ -116,8 +116,10 @@ def test_a_goal_from_outside_moves_in_chosen_worlds_and_pays_nothing_by_itself()
     )
     env.set_goal(env.state.object_pos[:, :2].clone())
     assert env.step(torch.zeros(2, 2, 3)).terminated.all()
-    with pytest.raises(ValueError, match=r"goal must have the shape \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"goal must be a tensor of the shape \(2, 2\)"):
         env.set_goal(torch.zeros(2))
+    with pytest.raises(ValueError, match=r"not \[1.0, 2.0\]"):
+        env.set_goal([1.0, 2.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="mask must be"):
         env.set_goal(torch.zeros(env.num_envs, 2), torch.ones(1, dtype=torch.bool))
     unknown = torch.full((env.num_envs, 2), torch.nan)

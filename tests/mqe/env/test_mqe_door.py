@@ -30,6 +30,7 @@ def test_a_script_of_mqes_gets_its_worlds() -> None:
     ("task", "custom", "said"),
     [
         ("go1push", None, "task: unknown task 'go1push'; did you mean go1push_mid"),
+        ("go1push_mid", 3, "custom_cfg: must be a dictionary of the sections env, sim, task"),
         ("go1push_mid", {"asset": {}}, "custom_cfg: unknown section 'asset'"),
         ("go1push_mid", {"task": {"objct": 1}}, "did you mean task.object"),
     ],
