@@ -76,7 +76,7 @@ _INTEGRATORS = {
 _GROWTH = 1.5  # factor by which an overflowing buffer grows
 # Of the solver. Worlds iterate together until the last one is done, and of thousands some always
 # take all that are allowed (docs/results/speed.md).
-_MOST_ITERATIONS = 7
+_MOST_ITERATIONS = 8
 
 
 class CapacityError(RuntimeError):
