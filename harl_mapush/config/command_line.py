@@ -151,11 +151,14 @@ def add_other_flags(parser: Arguments) -> None:
 
 
 class _SaidByCheckpoint(argparse.Action):
+    """Keeps a note, which ``flag_values`` writes once all that was given has been understood."""
+
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        sys.stderr.write(
+        note = (
             f"Note: {option_string} {printable(values)} has no effect here: the checkpoint has its "
             "own settings.\n"
         )
+        namespace.notes = [*getattr(namespace, "notes", ()), note]
 
 
 def add_other_test_flags(parser: Arguments) -> None:
@@ -202,6 +205,7 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
         layers.append({"env": {"imports": list(arguments.imports)}})
     for layer in layers:  # also values that a later one replaces
         check_layer(layer)
+    sys.stderr.writelines(getattr(arguments, "notes", ()))
     return reduce(merge, layers, {})
 
 
