@@ -93,6 +93,8 @@ def _policy_words(name: str) -> str:
     settings = load_yaml(pretrained_folder(name) / run_folder.CONFIG)
     world = settings["env"]
     task = settings["task"]
+    if "team" in task:
+        return f"leader of {task['team']} in maps of the kind {task['map']}"
     if "object" not in task:
         model = f", {world['model']} model" if world.get("model") is not None else ""
         return f"gait of a {world['robots']}{model}"

@@ -15,7 +15,9 @@ from mqe.registry import make_env
 from mqe.world.randomization import RandomizationCfg
 
 SHIPPED = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir())
-TEAMS = [name for name in SHIPPED if not (pretrained_folder(name) / DESCRIPTION).is_file()]
+LEADER = "leader"
+GAITS = [name for name in SHIPPED if (pretrained_folder(name) / DESCRIPTION).is_file()]
+TEAMS = [name for name in SHIPPED if name not in (LEADER, *GAITS)]
 OBJECTS = {
     "any": "cuboid",  # here every world has a shape of its own in its place
     "team2": "cuboid",
@@ -51,3 +53,23 @@ def test_a_shipped_team_pushes(name: str) -> None:
     assert metrics["success_rate"] >= 0.75
     shares = [metrics[f"contact_share_agent{agent}"] for agent in range(cfg.env.num_agents)]
     assert min(shares) > 0.5 / cfg.env.num_agents
+
+
+def test_the_shipped_leader_leads_its_team() -> None:
+    folder = checkpoint.resolve(PRETRAINED + LEADER)
+    over = {
+        "env": {"num_envs": 2},
+        "sim": {"name": "mujoco", "device": "cpu"},
+        "task": {"num_maps": 2},
+    }
+    cfg, _ = config.resolve(checkpoint.read_config(folder), over)
+    assert cfg.task.team == f"{PRETRAINED}team2"
+    env = make_env(cfg.env, cfg.sim, cfg.task, seed=0)
+    leader = load_team(cfg, folder, env)
+    obs, _ = env.reset()
+    start = env.state.object_pos.clone()
+    for _ in range(30):  # 15 s
+        obs = env.step(leader(obs)).obs
+    moved = env.state.object_pos - start
+    env.close()
+    assert (moved[:, :2].norm(dim=1) > 1.0).all()
