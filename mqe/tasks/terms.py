@@ -25,6 +25,7 @@ from torch import Tensor
 
 from mqe.config import ConfigError
 from mqe.extensions import Registry
+from mqe.renamed_settings import note
 from mqe.vec_env import EntityBlock, Mirror
 from mqe.world.scene import STEP_DT
 
@@ -82,7 +83,12 @@ class Memory:
         return {name: tensor.clone() for name, tensor in self._tensors.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a ``state_dict``; what an older version did not keep stays as it is."""
+        """Restore a ``state_dict``; what an older version did not keep stays as it is, with a
+        line that names it.
+        """
+        missing = [name for name in self._tensors if name not in state]
+        if missing:
+            note(f"the saved state is older and lacks {', '.join(missing)}, which begin anew")
         for name, tensor in self._tensors.items():
             if name in state:
                 tensor.copy_(state[name])

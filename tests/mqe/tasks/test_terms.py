@@ -320,13 +320,14 @@ def test_a_task_saves_and_restores_the_memory_of_its_terms(monkeypatch):
     assert outcome.rewards[row, :, 0].tolist() == [4.0] * 5 + [8.0] * (N - 5)
 
 
-def test_what_an_older_version_did_not_keep_stays_as_it_is():
+def test_what_an_older_version_did_not_keep_stays_as_it_is_and_is_named(capsys):
     kept = Memory(Worlds(2, 1))
     count = kept.remember("count", start=-3.0)
     kept.remember("age").fill_(5.0)
     kept.load_state_dict({"age": tensor([1.0, 2.0])})
     assert count.tolist() == [-3.0, -3.0]
     assert kept.state_dict()["age"].tolist() == [1.0, 2.0]
+    assert "is older and lacks count, which begin anew" in capsys.readouterr().err
 
 
 def test_ends_by_a_further_termination_are_a_metric(monkeypatch):
