@@ -159,15 +159,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse a command line; ``keys`` of the result are the pairs of HARL's own flags."""
     parser = make_parser()
     given, rest = parser.parse_known_args(argv)
-    words = [part for word in rest for part in word.split("=", 1)]
-    names, values = words[::2], words[1::2]
-    for name in names:
+    keys = []
+    words = iter(rest)
+    for word in words:
+        name, equals, value = word.partition("=")
         if not name.startswith("--"):
             raise ConfigError(parser.unknown(name))
-    if len(names) > len(values):
-        raise ConfigError(f"{names[-1]}: has no value; say {names[-1]} VALUE")
+        if not equals:
+            value = next(words, "")
+        if not value:
+            raise ConfigError(f"{name}: has no value; say {name} VALUE")
+        keys.append((name.removeprefix("--"), value))
+    given.keys = tuple(keys)
     config.import_modules(given.imports)
-    given.keys = tuple(zip((name.removeprefix("--") for name in names), values, strict=True))
     return given
 
 

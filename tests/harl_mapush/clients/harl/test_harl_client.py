@@ -545,6 +545,7 @@ def test_keys_of_harls_files_are_flags() -> None:
     given = run_harl.parse(line.split())
     assert (given.algo, given.exp_name, given.num_envs) == ("happo", "x", 4)
     assert given.keys == (("env", "mapush"), ("lr", "0.0005"), ("gamma", "0.9"))
+    assert run_harl.parse(["--a", "b=c", "--d=e=f"]).keys == (("a", "b=c"), ("d", "e=f"))
     files = {"train": {"gamma": 0.99}, "model": {"lr": 1e-3}, "algo": {"gamma": 0.99}, "x": None}
     assert list(run_harl.settings_of(given.keys, files)) == [
         {"model": {"lr": 0.0005}},
@@ -557,6 +558,7 @@ def test_keys_of_harls_files_are_flags() -> None:
     ("line", "message"),
     [
         ("--lr", "--lr: has no value"),
+        ("--lr= --gamma 1", "--lr: has no value"),
         ("lr 3", "unknown argument 'lr'"),
         ("--lrr 3", "unknown argument '--lrr'; did you mean --lr?"),
         ("--env smac", "--env 'smac': these worlds are mapush"),
