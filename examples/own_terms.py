@@ -22,8 +22,8 @@ class Jolt(Memory):
         self.last_push = self.remember("last_push", worlds.num_agents)  # (N, A) [N]
 
     def __call__(self, features: StepFeatures) -> Tensor:
-        change = (features.useful_push - self.last_push).abs()
-        self.last_push.copy_(features.useful_push)  # in place, as a CUDA graph needs it
+        change = (features.state.useful_push - self.last_push).abs()
+        self.last_push.copy_(features.state.useful_push)  # in place, as a CUDA graph needs it
         return change
 
 

@@ -254,6 +254,11 @@ class SceneState:
         return self.forces[:, : self._num_pushes].unflatten(1, (self.num_robots, 3))
 
     @cached_property
+    def useful_push(self) -> Tensor:
+        """(N, A) [N] each robot's push on the object towards the goal; negative away from it."""
+        return (self.contact_force[..., :2] * self.goal_direction.unsqueeze(1)).sum(dim=-1)
+
+    @cached_property
     def robot_contact_force(self) -> Tensor:
         """(N, P, 3) [N] net contact force of the first robot of every pair on the second.
 

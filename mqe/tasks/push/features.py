@@ -237,12 +237,6 @@ class SceneFeatures:
         return (self.state.robot_contact_force != 0.0).any(dim=-1)
 
     @cached_property
-    def useful_push(self) -> Tensor:
-        """(N, A) [N] each robot's push on the object towards the goal; negative away from it."""
-        direction = self.state.goal_direction.unsqueeze(1)
-        return (self.state.contact_force[..., :2] * direction).sum(dim=-1)
-
-    @cached_property
     def push_ahead(self) -> Tensor:
         """(N, A) [N] the part of each robot's useful push that goes where its nose points.
 
@@ -252,7 +246,7 @@ class SceneFeatures:
         force = self.state.contact_force[..., :2]
         nose = self.state.robot_frame[..., 0, :]
         cosine = (force * nose).sum(dim=-1) / force.norm(dim=-1).clamp(min=LEAST_FORCE)
-        return self.useful_push.clamp(min=0.0) * cosine.clamp(min=0.0)
+        return self.state.useful_push.clamp(min=0.0) * cosine.clamp(min=0.0)
 
     @cached_property
     def push_astray(self) -> Tensor:
@@ -405,7 +399,7 @@ class StepFeatures(SceneFeatures):
         read counts this control step.
         """
         return self._teamwork.update(
-            self.useful_push, self.prev.goal_distance, self.state.goal_distance, self._is_out
+            self.state.useful_push, self.prev.goal_distance, self.state.goal_distance, self._is_out
         )
 
     @cached_property

@@ -186,7 +186,7 @@ REWARDS: Registry[RewardTerm] = Registry(
         ),
         "useful_impulse": RewardTerm(
             "the robot's own impulse on the object towards the goal",
-            lambda m: m.useful_push * STEP_DT,
+            lambda m: m.state.useful_push * STEP_DT,
             "N s",
         ),
         "impulse_ahead": RewardTerm(

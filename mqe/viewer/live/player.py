@@ -17,7 +17,6 @@ from mqe.env.observer import Observer
 from mqe.sim.simulator import snapshot
 from mqe.vec_env import TimeStep
 from mqe.viewer.recording import outcome_words
-from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 
 HOLD_S = 1.0  # [s] that an episode's last picture stays
@@ -247,9 +246,8 @@ class Player(Observer):
 
     def _add_impulses(self, state: SceneState) -> None:
         """Add a control step's forces towards the goal."""
-        force = state.contact_force[self.world, :, :2]
-        useful = (force @ state.goal_direction[self.world]).clamp(min=0.0) * STEP_DT
-        pairs = zip(self.useful_impulse, useful.tolist(), strict=True)
+        impulses = state.useful_push[self.world].clamp(min=0.0) * self.env.step_dt
+        pairs = zip(self.useful_impulse, impulses.tolist(), strict=True)
         self.useful_impulse = [old + new for old, new in pairs]
 
     def _follow_object(self, data: mujoco.MjData) -> None:

@@ -315,10 +315,7 @@ def test_worlds_are_shown_in_turn_and_all_their_episodes_count(monkeypatch) -> N
 def test_the_push_of_each_robot_towards_the_goal_adds_up(env) -> None:
     player = make_player(env)
     player._clear()
-    state = SimpleNamespace(
-        contact_force=torch.tensor([[[30.0, 40.0, 5.0], [-10.0, 0.0, 0.0]]]),
-        goal_direction=torch.tensor([[0.6, 0.8]]),
-    )
+    state = SimpleNamespace(useful_push=torch.tensor([[50.0, -6.0]]))
     for _ in range(2):
         player._add_impulses(state)  # type: ignore[arg-type]
     assert player.useful_impulse == pytest.approx([2 * 50.0 * 0.02, 0.0])
