@@ -182,7 +182,17 @@ def check_python(words: list[str]) -> None:
         assert is_setting or f'"{flag}"' in source or "run_openrl" in words[1], flag
 
 
-SHOWN = ["object", "terms", "algorithm", "extensions", "evaluate", "python", "harl", "clients"]
+SHOWN = [
+    "object",
+    "terms",
+    "algorithm",
+    "extensions",
+    "evaluate",
+    "python",
+    "harl",
+    "clients",
+    "any_team",
+]
 # What this machine need not have: a checkout of HARL, and an environment for BenchMARL.
 ELSEWHERE = ("register_with_harl", "import benchmarl", "from benchmarl")
 LIBRARIES = {"clients": ("pettingzoo", "torchrl")}

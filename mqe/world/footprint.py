@@ -20,7 +20,7 @@ _MOST_CELLS = 400  # along a side
 Mask = NDArray[np.bool_]
 
 
-def boxes_of_mesh(path: Path, most: int) -> list[tuple[float, float, float, float]]:
+def boxes_of_mesh(path: Path, most: int) -> list[list[float]]:
     """Return at most ``most`` boxes that do not overlap and cover the outline of an STL or OBJ
     file in metres, z up; each is the x and y of its centre and its lengths along x and y [m].
 
@@ -50,7 +50,7 @@ def boxes_of_mesh(path: Path, most: int) -> list[tuple[float, float, float, floa
     for left, right, low, high in boxes:
         center = start + 0.5 * CELL * np.array([left + right, low + high]) - origin
         lengths = CELL * (right - left), CELL * (high - low)
-        found.append((*np.round(center, 6).tolist(), *(round(length, 6) for length in lengths)))
+        found.append(np.round([*center, *lengths], 6).tolist())
     return found
 
 

@@ -111,8 +111,8 @@ class RandomizationCfg:
     )
     robot_force: float = option(
         0.0,
-        "force of one robot [N]: of absent_robots, no more stay away than leaves as many as it "
-        "takes to slide the world's object; 0: however heavy it is",
+        "force with which one robot can push [N]; absent_robots leaves at least as many as it "
+        "takes to slide the world's object; 0: it leaves any number",
         min=0.0,
         max=1e4,
     )
@@ -284,8 +284,7 @@ class Randomization:
         if most > 0:
             absence = self._drawn[:, num_others:]
             self._absence = _AbsenceDraws(absence[:, :1], absence[:, 1:])
-        # (N, 1) or (1, 1), of the numbers that ``count`` is drawn from.
-        self._spare_share = _spare_share(cfg, needed_force, num_agents).to(device)
+        self._absent_share = _absent_share(cfg, needed_force, num_agents).to(device)
         nobody = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
         # (N, A) robots that the present episodes lose, for each way to be lost.
         self._lost = {name: nobody.clone() for name in LOSSES}
@@ -378,7 +377,7 @@ class Randomization:
             order = self._absence.order
             rank = (order.unsqueeze(1) < order.unsqueeze(2)).sum(dim=2)
             fewest = self.cfg.absent_robots[0]
-            count = fewest + (self._absence.count - fewest) * self._spare_share
+            count = fewest + (self._absence.count - fewest) * self._absent_share
             stays_away = rank < count.floor()
             if "absent" in self.cfg.lost_robots:
                 stays_away = stays_away | self._lost["absent"]
@@ -442,9 +441,9 @@ class Randomization:
         return torch.nn.functional.pad(kick, (0, 1))
 
 
-def _spare_share(cfg: RandomizationCfg, needed_force: Tensor | None, num_agents: int) -> Tensor:
-    """Return the share of the numbers of ``cfg.absent_robots`` that leaves enough robots, (N, 1) or
-    (1, 1).
+def _absent_share(cfg: RandomizationCfg, needed_force: Tensor | None, num_agents: int) -> Tensor:
+    """Return the part of the range ``cfg.absent_robots`` that each world draws from, (N, 1) or
+    (1, 1): its lower end, as long as enough robots are left to push.
     """
     if cfg.robot_force == 0.0 or needed_force is None:
         return torch.ones(1, 1)

@@ -230,7 +230,7 @@ def _read_shape(entry: Any, where: str, folder: Path) -> ObjectCfg:
             "and no others"
         )
     if "mesh" in entry:
-        boxes: Any = [list(box) for box in boxes_of_mesh(folder / str(entry["mesh"]), NUM_BOXES)]
+        boxes: Any = boxes_of_mesh(folder / str(entry["mesh"]), NUM_BOXES)
     else:
         boxes = entry["boxes"]
     is_list = isinstance(boxes, list) and 1 <= len(boxes) <= NUM_BOXES

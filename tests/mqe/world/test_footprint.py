@@ -13,20 +13,7 @@ from mqe.world.footprint import boxes_of_mesh, largest_rectangle
 from mqe.world.shapes import NUM_BOXES, read_shapes
 
 CORNERS = [(x, y, z) for x in (0.0, 1.0) for y in (0.0, 1.0) for z in (0.0, 1.0)]
-FACES = [
-    (1, 2, 4),
-    (1, 4, 3),
-    (5, 8, 6),
-    (5, 7, 8),
-    (1, 6, 2),
-    (1, 5, 6),
-    (3, 4, 8),
-    (3, 8, 7),
-    (1, 3, 7),
-    (1, 7, 5),
-    (2, 8, 4),
-    (2, 6, 8),
-]
+FACES = [(1, 2, 4, 3), (5, 7, 8, 6), (1, 5, 6, 2), (3, 4, 8, 7), (1, 3, 7, 5), (2, 6, 8, 4)]
 
 
 def write_mesh(path: Path, boxes: list[tuple[float, float, float, float]]) -> Path:
