@@ -277,6 +277,13 @@ class NavigateTask(TermTask):
         self._map_index.copy_(torch.where(mask, index, self._map_index))
         self._update_plan(start, mask)
 
+    def _count_standstill(self, stands: Tensor) -> None:
+        """Count a decision of the worlds whose object ``stands`` (N,); as it moves for the first
+        time, the robots' approach is over.
+        """
+        count = self._standstill
+        count.copy_(torch.where(stands, count + 1, count.clamp(min=0)))
+
     def _update_plan(self, place: Tensor, mask: Tensor | None = None) -> None:
         """Plan from ``place`` (N, 2), in the worlds of ``mask`` alone."""
         if self._measured is not None:
@@ -289,9 +296,8 @@ class NavigateTask(TermTask):
         past = torch.lerp(self._plan.past_cost, cost_to_go, self._forgetting)
         if self._sways and mask is None:
             stands = past[:, 0] - cost_to_go[:, 0] < STANDSTILL
-            count = self._standstill
-            count.copy_(torch.where(stands, count + 1, count.clamp(min=0)))
-            planned = swayed(planned, place, count * stands)
+            self._count_standstill(stands)
+            planned = swayed(planned, place, self._standstill * stands)
         if mask is not None:
             subgoal = torch.where(mask.unsqueeze(1), planned, subgoal)
             past = cost_to_go.expand_as(past)

@@ -117,6 +117,7 @@ def test_sub_goals_sway_about_an_object_that_stands_still():
 
 
 def test_the_field_sways_after_the_robots_approach_until_the_object_moves_on():
+    assert {name for name in PLANNERS if PLANNERS[name].sways} == {"field", "explore"}
     everywhere = torch.ones(1, dtype=torch.bool)
     tasks = [navigate_setup(1, planner=name).task for name in ("field", "goal")]
     place = tasks[0].layout(torch.zeros(1, dtype=torch.int64)).object_pos[:, :2]
@@ -141,6 +142,8 @@ def test_the_field_sways_after_the_robots_approach_until_the_object_moves_on():
     assert int(swaying._standstill) == 4
     swaying.begin(everywhere)
     assert bearing(swaying, place) == first
+    swaying._update_plan(onward)  # it moves before the robots' time to come is over
+    assert int(swaying._standstill) == 0
 
 
 def test_a_path_is_followed_from_the_nearest_point_on():
