@@ -27,7 +27,7 @@ def boxes_of_mesh(path: Path, most: int) -> list[list[float]]:
     The largest comes first, and its centre is the origin. Raises ConfigError for a file that is no
     mesh, that is too large, or whose outline takes more boxes.
     """
-    corners, faces = _read(path)
+    corners, faces = _corners_and_faces(path)
     outline, start = _outline(corners, faces, path)
     rest = outline.copy()
     boxes = []
@@ -73,7 +73,7 @@ def largest_rectangle(mask: Mask) -> tuple[int, int, int, int]:
     return best
 
 
-def _read(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+def _corners_and_faces(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the corners (V, 3) [m] and faces (F, 3) of a mesh file, as MuJoCo reads it."""
     spec = mujoco.MjSpec()
     mesh = spec.add_mesh(name="mesh", file=str(path.resolve()))

@@ -395,8 +395,10 @@ def sliding_force(obj: ObjectCfg) -> float:
 
 
 def sliding_forces(scene: Scene, fields: dict[str, Tensor]) -> Tensor | None:
-    """Return the force that slides each world's object on the floor, (N,) or (1,) [N], of model
-    ``fields`` (N, ...); None without an object.
+    """Return the push at which each world's object slides on the floor, (N,) or (1,) [N]; None
+    without an object.
+
+    ``fields`` are the model fields (N, ...) that differ from world to world.
     """
     if scene.object is None:
         return None

@@ -447,7 +447,7 @@ class Panel(plugin.ViewerPlugin):
 
 
 def pushing_words(impulses: Sequence[float]) -> str:
-    """Return how much of the push towards the goal is each robot's; impulses [N s]."""
+    """Return the line of each robot's share of the push towards the goal; impulses [N s]."""
     total = sum(impulses)
     shares = ", ".join(f"{100.0 * own / total:.0f} %" for own in impulses) if total > 0.0 else "-"
     return f"push: {shares}"
