@@ -17,8 +17,9 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     """Turn the metrics (N,) of N episodes into the calculator's.
 
     Every rate ``NAME_rate`` of all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
-    In ``finished_time_s`` a failure counts as the time limit. The other metrics are means over the
-    episodes that did not break.
+    In ``finished_time_s`` a failure counts as the time limit. ``success_per_leg`` is the share of
+    all legs begun at whose end the object came. The other metrics are means over the episodes that
+    did not break.
     """
     is_broken = episodes["broken"].cpu()
     columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
@@ -32,6 +33,9 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     metrics |= rate("timeout", is_late)
     metrics["time_given_success_s"] = mean(time[is_success])
     metrics["finished_time_s"] = mean(torch.where(is_success, time, time_limit_s))
+    num_legs = columns["legs"][~is_broken].sum()
+    num_lost = (~is_success & ~is_broken).sum()
+    metrics["success_per_leg"] = float(1.0 - num_lost / num_legs) if num_legs else None
     others = [name for name in columns if name not in (*RATES, "episode_time_s")]
     return metrics | {name: mean(columns[name][~is_broken]) for name in others}
 
@@ -52,6 +56,7 @@ def describe(metrics: Metrics) -> str:
         ("time of the successes", number("time_given_success_s", " s")),
         ("finished time, failures as the limit", number("finished_time_s", " s")),
         ("SPL: success by the shortest way over it", number("spl")),
+        ("success per leg", number("success_per_leg")),
         ("way of the object", number("path_length", " m")),
         ("shortest way", number("shortest_length", " m")),
         ("object touches an obstacle", f"{number('object_contact_share')} of the time"),

@@ -242,6 +242,7 @@ class NavigateEpisodes(EpisodeFeatures):
     """Quantities of finished episodes."""
 
     success_radius: float
+    leg: float  # by how much the cost-to-go falls in one
 
     @cached_property
     def is_success(self) -> Tensor:
@@ -254,3 +255,8 @@ class NavigateEpisodes(EpisodeFeatures):
         shortest = (self.mean("shortest") - self.success_radius).clamp(min=0.0)
         taken = torch.maximum(self.sum("path"), shortest).clamp(min=1e-6)
         return self.is_success * shortest / taken
+
+    @cached_property
+    def legs(self) -> Tensor:
+        """(N,) legs begun: those behind the object at the end, and that in which it ended."""
+        return (self.sum("progress") / self.leg).floor().clamp(min=0.0) + 1.0

@@ -22,6 +22,7 @@ MEASURES: Registry[MeasureTerm] = Registry(
             "1 while a robot touches an obstacle", lambda m: m.is_touching_obstacle[:, 1]
         ),
         "path": MeasureTerm("way of the object", lambda m: m.path, "m"),
+        "progress": MeasureTerm("decrease of the cost-to-go", lambda m: m.progress),
         "shortest": MeasureTerm(
             "length of the shortest way from the start to the goal",
             lambda m: m.plan.shortest[:, 0],
@@ -55,6 +56,10 @@ METRICS: Registry[MetricTerm] = Registry(
         "spl": MetricTerm(
             "success weighed by the length of the shortest way over that of the way taken",
             lambda e: e.spl,
+        ),
+        "legs": MetricTerm(
+            "number of legs begun, in each of which the cost-to-go falls by task.look_ahead",
+            lambda e: e.legs,
         ),
         "object_contact_share": MetricTerm(
             "share of control steps at which the object touches an obstacle",

@@ -470,3 +470,4 @@ class NavigateTask(TermTask):
         """Restore a ``state_dict``."""
         self._team.load_state_dict(state["team"])
         super().load_state_dict(state)
+        features.leg = self.cfg.look_ahead

@@ -16,6 +16,8 @@ from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
 from mqe.tasks.navigate import NavigateCfg
+from mqe.tasks.navigate.episode_report import summarize
+from mqe.tasks.navigate.metrics import METRICS
 from mqe.tasks.navigate.rewards import check_waiting
 from mqe.tasks.push.scripted import WalkingTeam
 from mqe.viewer.camera import Camera
@@ -206,6 +208,20 @@ def test_an_episode_is_led_to_the_goal(tmp_path):
     assert 0.7 < metrics["spl"] <= 1.0
     assert metrics["object_contact_share"] == 0.0
     assert metrics["shortest_length"] == pytest.approx(2.5, abs=0.1)
+
+
+def test_a_leg_is_a_fall_of_the_cost_to_go_and_a_failure_ends_the_last():
+    task = navigate_setup(4, look_ahead=2.0).task
+    sums = torch.zeros(4, len(task.terms.measures.columns))
+    sums[:, task.terms.measures.columns.index("progress")] = tensor([7.0, 1.9, -0.5, 4.1])
+    episodes = task.episode_features(sums, torch.full((4,), 100), terminated=None)
+    assert episodes.legs.tolist() == [4.0, 1.0, 1.0, 3.0]
+    columns = {name: torch.zeros(4) for name in METRICS} | {
+        "legs": episodes.legs,
+        "success": tensor([1.0, 1.0, 0.0, 1.0]),
+        "broken": tensor([False, False, False, True]),
+    }
+    assert summarize(columns, 120.0, 0.02)["success_per_leg"] == pytest.approx(5.0 / 6.0)
 
 
 def test_the_references_scene_observation_actions_and_rewards():
