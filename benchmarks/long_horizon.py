@@ -1,5 +1,6 @@
 """Success of teams that push around obstacles, under several planners and a leader that learned:
-``long_horizon.py [--suites H0 H1 ...] [--policies field ...] [--leader RUN] [--films FOLDER]``.
+``long_horizon.py [--suites H0 H1 ...] [--policies field ...] [--leader RUN] [--films FOLDER]
+[--figure FILE]``.
 
 Every suite is played by every policy with the same starts, one episode of each map, as ``mapush
 test planner --suite NAME`` does it; one JSON line each, then a table in Markdown. A policy is a
@@ -7,6 +8,12 @@ planner that the team follows, or one of ``BASELINES``; ``sampled`` tries ``--nu
 sub-goals in the simulator and takes the best, as an upper bound without learning. ``--leader`` is
 a run or checkpoint of the navigation task that acts on the first policy, or on ``field`` if there
 is none. The maps are those of ``--map_seed``: take one that no choice was made with.
+
+With ``--layouts`` nothing is played: the maps of each suite are written to a folder, as JSON that
+``task.map`` reads.
+
+With ``--training`` nothing is played: a line for each run of the task tells the successes of a
+world per simulated hour in each eighth of its training.
 
 With ``--plans`` nothing is played: each planner plans each map on one thread of a CPU, and a line
 tells the median of its CPU time and how long its ways are beside the shortest.
@@ -22,7 +29,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from measuring import emit
 from sampled_subgoals import measure_sampled
 from torch import Tensor
@@ -33,18 +42,22 @@ from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import measure
 from harl_mapush.evaluation.policies import load_policy
 from harl_mapush.process import seed_everything
-from harl_mapush.runs import checkpoint, evaluation_worlds
+from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
+from mapush.report.run_logs import read_run
 from mqe.config import assignment, merge
 from mqe.controllers.team_network import read_team
 from mqe.registry import make_env
 from mqe.tasks.navigate import room_of
+from mqe.tasks.navigate.maps.arena_map import ArenaMap, Room
 from mqe.tasks.navigate.maps.families import draw_maps
+from mqe.tasks.navigate.maps.files import to_json
 from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mqe.tasks.navigate.planners.entries import PLANNERS
 from mqe.tasks.navigate.planners.followers import Follower
 from mqe.tasks.navigate.planners.problem import solve_problem
 from mqe.tasks.push import PushCfg
 from mqe.viewer.video import record
+from mqe.world.scene import STEP_DT
 
 SUITES = ("H0", "H1", "H2", "H3", "gate", "corridor", "forest")
 # Planner and mid level of policies that are no planner.
@@ -58,11 +71,14 @@ BASELINES = {
 }
 POLICIES = ("field", "straight_line", "spline", "rrt", *BASELINES)
 SEED = 20_261_126  # of the maps
+NUM_PARTS = 8  # of a training
 KEYS = (
     "success_rate",
     "success_ci95",
     "num_episodes",
     "spl",
+    "success_per_leg",
+    "legs",
     "time_given_success_s",
     "finished_time_s",
     "object_contact_share",
@@ -87,6 +103,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--map_seed", type=int, default=SEED)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--plans", action="store_true", help="plan, and do not play")
+    parser.add_argument("--layouts", type=Path, metavar="FOLDER")
+    parser.add_argument("--training", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("--figure", type=Path, help="picture of the successes (.svg, .png)")
     parser.add_argument("--films", type=Path, help="folder for a film of each row")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     return parser
@@ -109,12 +128,27 @@ def settings(arguments: argparse.Namespace, suite: str, policy: str, folder: Pat
     return evaluation_worlds.settings(folder, over)
 
 
+def successes_per_hour(run: Path) -> list[float]:
+    """Return the successes of a world per simulated hour, in each part of a training."""
+    task = config.resolve(run_folder.read_config(run), {})[0].task
+    curve = read_run(run).curves["reward/success"]
+    ends = np.linspace(0.0, curve.env_steps[-1], NUM_PARTS + 1)
+    part = np.searchsorted(ends, curve.env_steps) - 1
+    hourly = 3600.0 / STEP_DT / task.all_weights()["success"] * curve.values
+    return [float(hourly[part == k].mean()) for k in range(NUM_PARTS)]
+
+
+def drawn(cfg: RunCfg) -> tuple[list[ArenaMap], Room]:
+    """Return the maps of a suite, and the room that the team's object needs."""
+    room = room_of(PushCfg(**read_team(cfg.task.team).description.task).pushed_object())
+    return draw_maps(cfg.task.map, cfg.task.map_seed, cfg.task.num_maps, room), room
+
+
 def plans(cfg: RunCfg, planner: str) -> dict[str, float]:
     """Return the median milliseconds in which a map of the suite is planned on a CPU, and the mean
     length of the planned ways over that of the shortest.
     """
-    room = room_of(PushCfg(**read_team(cfg.task.team).description.task).pushed_object())
-    maps = draw_maps(cfg.task.map, cfg.task.map_seed, cfg.task.num_maps, room)
+    maps, room = drawn(cfg)
     slots = slots_of(maps)
     shapes = ObstacleShapes(slots, "cpu")
     times = []
@@ -195,10 +229,40 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
+def figure(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw the success rates with their intervals, a colour for each policy."""
+    suites = list(dict.fromkeys(row["suite"] for row in rows))
+    policies = list(dict.fromkeys(row["policy"] for row in rows))
+    drawing = Figure(figsize=(8.0, 3.0), layout="constrained")
+    axes = drawing.subplots()
+    for k, policy in enumerate(policies):
+        own = [row for row in rows if row["policy"] == policy]
+        x = [suites.index(row["suite"]) + 0.8 * ((k + 0.5) / len(policies) - 0.5) for row in own]
+        rate = np.array([row["success_rate"] for row in own])
+        low, high = np.array([row["success_ci95"] for row in own]).T
+        error = np.clip((rate - low, high - rate), 0.0, None)  # rounding at 0 and 1
+        axes.errorbar(x, rate, error, fmt="o", capsize=2, label=policy)
+    axes.set_xticks(range(len(suites)), suites)
+    axes.set(ylim=(-0.03, 1.03), ylabel="success rate, 95 %")
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    drawing.savefig(path)
+
+
 def main() -> int:
     """Print a line for each suite and policy, and the table."""
     arguments = make_parser().parse_args()
     leader = None if arguments.leader is None else checkpoint.resolve(arguments.leader)
+    if arguments.layouts is not None:
+        arguments.layouts.mkdir(parents=True, exist_ok=True)
+        for suite in arguments.suites:
+            maps, _ = drawn(settings(arguments, suite, "field", None))
+            (arguments.layouts / f"{suite}.json").write_text(to_json(maps), encoding="utf-8")
+        return 0
+    if arguments.training is not None:
+        for run in arguments.training:
+            emit(run=run.name, successes_per_hour=successes_per_hour(run))
+        return 0
     if arguments.plans:
         torch.set_num_threads(1)
         for suite, planner in itertools.product(arguments.suites, arguments.policies):
@@ -233,6 +297,8 @@ def main() -> int:
                 arguments.films.mkdir(parents=True, exist_ok=True)
                 film(cfg, actor, arguments.films / f"{suite}_{name}.mp4")
     sys.stdout.write(table(rows))
+    if arguments.figure is not None:
+        figure(rows, arguments.figure)
     return 0
 
 

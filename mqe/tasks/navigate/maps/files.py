@@ -6,7 +6,8 @@ it goes; x is to the right, y up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from mqe.world.obstacles import ObstacleCfg
 
 SUFFIXES = (".json", ".yaml", ".yml", ".png")
 _DARK = 80  # of 255 in every colour: a wall
+_DIGITS = 6  # of metres and radians in a file: a micrometre
 _STRONG = 150  # of 255 in one colour, with the others below _DARK: start or goal
 
 
@@ -37,6 +39,42 @@ def read_maps(path: Path, meters_per_pixel: float) -> list[ArenaMap]:
         raise ConfigError(f"{where}: must have the key maps with at least one map")
     arena = content.get("arena")
     return [_read_map(each, arena, f"{where}: map {k}") for k, each in enumerate(maps)]
+
+
+def to_json(maps: Sequence[ArenaMap]) -> str:
+    """Return the text of a .json file of ``maps``, one a line, which ``read_maps`` reads."""
+    lines = ",\n".join(json.dumps(_rounded(_written(each))) for each in maps)
+    return f'{{"maps": [\n{lines}\n]}}\n'
+
+
+def _written(each: ArenaMap) -> dict[str, Any]:
+    values: dict[str, Any] = {"arena": each.arena, "start": each.start, "goal": each.goal}
+    if each.start_yaw is not None:
+        values["start_yaw"] = each.start_yaw
+    if each.spawn != "ring":
+        values["spawn"] = each.spawn
+    if each.goal_to is not None:
+        values |= {"goal_to": each.goal_to, "goal_speed": each.goal_speed}
+    obstacles = []
+    for placed in each.obstacles:
+        *size, height = placed.cfg.size
+        length = size[0] if placed.cfg.shape == "post" else size
+        obstacle = {placed.cfg.shape: length, "at": (placed.x, placed.y), "yaw": placed.yaw}
+        if height != HEIGHT:
+            obstacle["height"] = height
+        if placed.to is not None:
+            obstacle |= {"to": placed.to, "speed": placed.speed}
+        obstacles.append(obstacle)
+    return values | {"obstacles": obstacles}
+
+
+def _rounded(values: Any) -> Any:
+    """Return nested values with their numbers rounded."""
+    if isinstance(values, Mapping):
+        return {key: _rounded(value) for key, value in values.items()}
+    if isinstance(values, (list, tuple)):
+        return [_rounded(value) for value in values]
+    return round(values, _DIGITS) if isinstance(values, float) else values
 
 
 def _read_map(values: Any, arena: Any, where: str) -> ArenaMap:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import imageio.v3 as imageio
@@ -14,13 +15,29 @@ from mqe.config import ConfigError
 from mqe.tasks.navigate import NavigateCfg, room_of
 from mqe.tasks.navigate.maps.arena_map import ArenaMap, Placed, Room, check_map
 from mqe.tasks.navigate.maps.families import CUBE, FAMILIES, POST, _door, draw_maps
-from mqe.tasks.navigate.maps.files import read_maps
+from mqe.tasks.navigate.maps.files import read_maps, to_json
 from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mqe.world.objects import OBJECTS
 from mqe.world.obstacles import PARKED_HEIGHT
 from tests.support.navigating import navigate_setup
 
 CUBOID = Room(0.85, 1.85)
+
+
+# SHA-256 of the 300 maps of each suite for the box, as a file: what was measured on them holds for
+# these maps alone.
+PUBLISHED = {
+    "reference": "4806e52e5debaf64",
+    "scattered": "960da8338c8864b0",
+    "doors": "c0986de067392e32",
+    "u_turn": "26e896c7a8a768f3",
+    "gate": "d4e22cafd5130832",
+    "corridor": "db6c18dab24cf70e",
+    "beside": "344ebec71a75ba4e",
+    "forest": "0302bb70770a982a",
+    "moving": "f60baed9a1540797",
+    "moving_goal": "a8c17ef59aca699e",
+}
 
 
 def moving_post(at: tuple[float, float], to: tuple[float, float], speed: float = 0.5) -> Placed:
@@ -36,6 +53,26 @@ def test_a_family_draws_maps_with_room(family, name):
     assert drawn != draw_maps(family, 4, 10, room)
     for each in drawn:
         check_map(each, room, family)
+
+
+@pytest.mark.parametrize("family", PUBLISHED)
+def test_the_maps_of_a_suite_stay_those_that_were_published(family: str) -> None:
+    maps = draw_maps(family, 2026, 300, room_of(OBJECTS["cuboid"]))
+    assert hashlib.sha256(to_json(maps).encode()).hexdigest().startswith(PUBLISHED[family])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_maps_that_were_written_are_read_again(family: str, tmp_path) -> None:
+    maps = draw_maps(family, 3, 5, room_of(OBJECTS["cylinder"]))
+    path = tmp_path / "maps.json"
+    path.write_text(to_json(maps))
+    found = read_maps(path, 0.05)
+    assert to_json(found) == to_json(maps)
+    for each, written in zip(found, maps, strict=True):
+        check_map(each, room_of(OBJECTS["cylinder"]), "map")
+        assert each.goal == pytest.approx(written.goal, abs=1e-6)
+        assert each.spawn == written.spawn
+        assert slots_of([each]) == slots_of([written])
 
 
 @pytest.mark.parametrize(
