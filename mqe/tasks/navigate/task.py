@@ -24,7 +24,14 @@ from mqe.tasks.navigate.maps.table import MapTable
 from mqe.tasks.navigate.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASURES, METRICS
 from mqe.tasks.navigate.observations import IN_STATE, OBSERVATIONS, OBSERVED, STATE
 from mqe.tasks.navigate.planners.entries import PLANNERS
-from mqe.tasks.navigate.planners.followers import APPROACH, STANDSTILL, Follower, swayed
+from mqe.tasks.navigate.planners.followers import (
+    APPROACH,
+    SLOW,
+    STANDSTILL,
+    Follower,
+    swayed,
+    turned,
+)
 from mqe.tasks.navigate.planners.problem import Problem
 from mqe.tasks.navigate.planners.replanning import Replanner
 from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_failing, check_waiting
@@ -203,6 +210,8 @@ class NavigateTask(TermTask):
         self._cost = torch.zeros(num_envs, device=device)  # the same after the present one
         # Decisions of each episode in which the object stood still, but for the robots' approach.
         self._standstill = kept.remember("standstill", start=-APPROACH, dtype=torch.int64)
+        # Decisions in a row in which it was slow, but moved.
+        self._slow = kept.remember("slow", dtype=torch.int64)
         plan = kept.remember("plan", Plan.SIZE, start=None)
         self._plan = Plan.of(plan)
         self._forgetting = (
@@ -277,12 +286,16 @@ class NavigateTask(TermTask):
         self._map_index.copy_(torch.where(mask, index, self._map_index))
         self._update_plan(start, mask)
 
-    def _count_standstill(self, stands: Tensor) -> None:
-        """Count a decision of the worlds whose object ``stands`` (N,); as it moves for the first
-        time, the robots' approach is over.
+    def _count_standstill(self, progress: Tensor) -> None:
+        """Count a decision of the worlds whose object stands still or is slow by ``progress``
+        (N, 2) [m], how far its cost-to-go is below its averages; as it moves for the first time,
+        the robots' approach is over.
         """
         count = self._standstill
+        stands = progress[:, 0] < STANDSTILL
         count.copy_(torch.where(stands, count + 1, count.clamp(min=0)))
+        is_slow = (progress[:, 1] < SLOW) & (count >= 0)
+        self._slow.copy_(torch.where(is_slow, self._slow + 1, 0))
 
     def _update_plan(self, place: Tensor, mask: Tensor | None = None) -> None:
         """Plan from ``place`` (N, 2), in the worlds of ``mask`` alone."""
@@ -295,9 +308,11 @@ class NavigateTask(TermTask):
         subgoal = self._plan.subgoal
         past = torch.lerp(self._plan.past_cost, cost_to_go, self._forgetting)
         if self._sways and mask is None:
-            stands = past[:, 0] - cost_to_go[:, 0] < STANDSTILL
-            self._count_standstill(stands)
+            progress = past - cost_to_go
+            self._count_standstill(progress)
+            stands = progress[:, 0] < STANDSTILL
             planned = swayed(planned, place, self._standstill * stands)
+            planned = turned(planned, place, self._slow)
         if mask is not None:
             subgoal = torch.where(mask.unsqueeze(1), planned, subgoal)
             past = cost_to_go.expand_as(past)
@@ -460,6 +475,7 @@ class NavigateTask(TermTask):
         """Return the features of finished episodes."""
         features = NavigateEpisodes(sums, steps, terminated, self.terms.measures)
         features.success_radius = self.cfg.success_radius
+        features.leg = self.cfg.look_ahead
         return features
 
     def state_dict(self) -> dict[str, Any]:
@@ -470,4 +486,3 @@ class NavigateTask(TermTask):
         """Restore a ``state_dict``."""
         self._team.load_state_dict(state["team"])
         super().load_state_dict(state)
-        features.leg = self.cfg.look_ahead

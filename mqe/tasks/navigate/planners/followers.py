@@ -26,6 +26,12 @@ STANDSTILL = 0.1  # [m] that the cost-to-go of an object that moves on is below 
 APPROACH = 16  # decisions that robots may take to an object that has not moved yet
 _SWAY = 0.4  # [rad] that the sub-goal of an object that stands still turns to a side
 _SWAY_PERIOD = 4  # decisions to both sides
+# [m] that the cost-to-go of an object that is not slow is below its longer average at least: of
+# 8 s, so that slow is below 0.125 m/s.
+SLOW = 1.0
+_PATIENCE = 12  # decisions in which an object may be slow until its sub-goal turns
+_TURN = 0.8  # [rad] that it turns then, to one side and the next time to the other
+_TURN_PERIOD = 16  # decisions from one turn to the next; it lasts what is beyond _PATIENCE
 
 
 class Follower(ABC):
@@ -135,6 +141,19 @@ def swayed(subgoal: Tensor, place: Tensor, standstill: Tensor) -> Tensor:
     """
     is_left = torch.remainder(standstill, _SWAY_PERIOD) < _SWAY_PERIOD // 2
     angle = torch.where(standstill > 0, torch.where(is_left, _SWAY, -_SWAY), 0.0)
+    return place + rotate_2d(subgoal - place, angle)
+
+
+def turned(subgoal: Tensor, place: Tensor, slow: Tensor) -> Tensor:
+    """Return ``subgoal`` (N, 2), turned to a side about the ``place`` (N, 2) of an object that has
+    been slow for long: ``slow`` (N,) int64 decisions.
+
+    A robot that pushes with its rear goes on like that, at a third of a team's speed, until it has
+    to walk to another place.
+    """
+    is_turned = torch.remainder(slow, _TURN_PERIOD) >= _PATIENCE
+    is_left = torch.remainder(slow, 2 * _TURN_PERIOD) < _TURN_PERIOD
+    angle = torch.where(is_turned, torch.where(is_left, _TURN, -_TURN), 0.0)
     return place + rotate_2d(subgoal - place, angle)
 
 

@@ -21,6 +21,7 @@ from mqe.tasks.navigate.planners.followers import (
     FieldFollower,
     WaypointFollower,
     swayed,
+    turned,
 )
 from mqe.tasks.navigate.planners.problem import Problem, room_cost, solve_problem
 from mqe.tasks.navigate.planners.replanning import Replanner
@@ -114,6 +115,33 @@ def test_sub_goals_sway_about_an_object_that_stands_still():
     angles = torch.atan2(turned[:, 1], turned[:, 0])
     torch.testing.assert_close(angles, tensor([0.0, 0.0, 0.4, -0.4, -0.4, 0.4, 0.4]))
     torch.testing.assert_close(turned.norm(dim=1), torch.full((7,), 2.0))
+
+
+def test_the_sub_goal_of_a_slow_object_turns_for_two_seconds_in_eight():
+    slow = torch.tensor([0, 11, 12, 15, 16, 27, 28, 31, 32, 44])
+    place = tensor([1.0, 2.0]).expand(len(slow), 2)
+    ahead = turned(place + tensor([2.0, 0.0]), place, slow) - place
+    angles = torch.atan2(ahead[:, 1], ahead[:, 0])
+    expected = tensor([0.0, 0.0, 0.8, 0.8, 0.0, 0.0, -0.8, -0.8, 0.0, 0.8])
+    torch.testing.assert_close(angles, expected)
+
+
+@pytest.mark.parametrize(("speed", "num_turned"), [(0.11, 4), (0.3, 0)])
+def test_the_field_turns_the_sub_goal_of_an_object_that_goes_on_slowly(
+    speed: float, num_turned: int
+) -> None:
+    task = navigate_setup(1).task
+    place = task.layout(torch.zeros(1, dtype=torch.int64)).object_pos[:, :2]
+    task.begin(torch.ones(1, dtype=torch.bool))
+    angles = []
+    for _ in range(24):  # of which the first are the robots' approach
+        ahead = task._follower.subgoal(place, task._map_index) - place
+        place = place + 0.5 * speed * ahead / ahead.norm()
+        task._update_plan(place)
+        now = task._plan.planned - place
+        straight = task._follower.subgoal(place, task._map_index) - place
+        angles.append(float((now[0, 0] * straight[0, 1] - now[0, 1] * straight[0, 0]).abs()))
+    assert sum(angle > 0.5 for angle in angles) == num_turned
 
 
 def test_the_field_sways_after_the_robots_approach_until_the_object_moves_on():
