@@ -57,6 +57,12 @@ def describe(
             f"task.team: '{name}' has a recurrent policy, and a frozen team has none; name one "
             "that was trained with network.use_recurrent_policy=false"
         )
+    sets = network.get("sets", "flat")
+    if sets != "flat":
+        raise ConfigError(
+            f"task.team: '{name}' was trained with network.sets={sets}, which a frozen team has "
+            "not; name one that was trained with network.sets=flat"
+        )
     robots = env.get("robots", DEFAULT_ROBOT)
     return TeamDescription(
         steps=_steps(name, network, actor),

@@ -61,6 +61,8 @@ def test_what_cannot_be_a_team_is_refused_in_one_line(tmp_path):
     recurrent = {"network": {"use_recurrent_policy": True}, "env": {"num_agents": 2}}
     with pytest.raises(ConfigError, match="recurrent policy"):
         team_export.describe("x", recurrent, {}, ())
+    with pytest.raises(ConfigError, match=r"network\.sets=deep_set, which a frozen team has not"):
+        read_team("pretrained:any")
 
 
 def test_a_team_decides_at_its_own_rate():
