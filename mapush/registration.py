@@ -64,7 +64,7 @@ def register_observation(
     ``function`` takes the task's ``SceneFeatures``. ``task.more_observations=[NAME]`` adds the term
     to an observation, ``task.replaced_observations.DEFAULT=NAME`` puts it in the place of a default
     term. ``mirror_signs`` has 1 or -1 for each of its numbers, the sign that it gets in a mirror
-    that swaps left and right; ``algorithm.use_mirrored_transitions`` and ``mirror_loss_coef`` need
+    that swaps left and right; ``algorithm.symmetries=[mirror]`` and ``mirror_loss_coef`` need
     them. ``more`` are further fields of ``mqe.tasks.terms.ObservationTerm``. Raise ConfigError if
     the name is taken.
     """

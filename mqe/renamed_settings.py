@@ -27,10 +27,17 @@ def _schedule(use_linear_decay: Any) -> Any:
     return use_linear_decay  # the error of a value that cannot be names the present setting
 
 
+def _symmetries(use_mirrored_transitions: Any) -> Any:
+    if isinstance(use_mirrored_transitions, bool):
+        return ["mirror"] if use_mirrored_transitions else []
+    return use_mirrored_transitions
+
+
 RENAMED: dict[str, Renamed] = {
     "algorithm.use_linear_decay": Renamed("algorithm.schedule", _schedule),
     "algorithm.symmetry_coef": Renamed("algorithm.mirror_loss_coef"),
-    "algorithm.mirror": Renamed("algorithm.use_mirrored_transitions"),
+    "algorithm.mirror": Renamed("algorithm.symmetries", _symmetries),
+    "algorithm.use_mirrored_transitions": Renamed("algorithm.symmetries", _symmetries),
 }
 
 

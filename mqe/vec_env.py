@@ -48,8 +48,8 @@ class TimeStep(NamedTuple):
         return (self.truncated & ~self.terminated.all(dim=1)) | ~self.valid
 
 
-class Mirror(NamedTuple):
-    """How a vector looks in a mirror that swaps left and right: its numbers in another order, some
+class Image(NamedTuple):
+    """How a vector looks in a scene like the one it is of: its numbers in another order, some
     negated.
     """
 
@@ -57,23 +57,38 @@ class Mirror(NamedTuple):
     sign: Tensor  # (K,)
 
     @classmethod
-    def of(cls, index: Sequence[int], sign: Sequence[float], device: torch.device) -> Mirror:
+    def of(cls, index: Sequence[int], sign: Sequence[float], device: torch.device) -> Image:
         """Build it on a device."""
         return cls(torch.tensor(index, device=device), torch.tensor(sign, device=device))
 
+    @classmethod
+    def same(cls, size: int, device: torch.device) -> Image:
+        """Build the image of vectors that look the same."""
+        return cls.of(range(size), (1.0,) * size, device)
+
     def __call__(self, vector: Tensor) -> Tensor:
-        """Return the mirrored vectors (..., K)."""
+        """Return the images (..., K) of vectors."""
         return vector[..., self.index] * self.sign
 
 
-class MirrorImage(NamedTuple):
-    """How a team looks in a mirror that swaps left and right; every agent is mirrored alike and
-    keeps its number.
+class TeamImage(NamedTuple):
+    """How a team looks in a scene like its own; every agent's numbers change alike."""
+
+    obs: Image  # of an agent's
+    action: Image  # of an agent's
+    state: Image | None = None  # of the critic's, in each view; None: it has no such image
+    shift: int = 0  # agent i of the image is agent i + shift of the team, counted round it
+
+
+class Symmetries(NamedTuple):
+    """In which scenes a team does the same as in its own, and is rewarded alike.
+
+    None: there is none, or it is unknown how a number of the team looks in it.
     """
 
-    obs: Mirror  # of an agent's
-    action: Mirror  # of an agent's
-    state: Mirror | None = None  # of the critic's, in each view; None: it has no such image
+    mirror: TeamImage | None = None  # left and right swapped
+    turn: TeamImage | None = None  # the object at the next heading at which it looks the same
+    numbers: TeamImage | None = None  # every robot with the number of the one before it
 
 
 ROBOT_SETS = ("teammates", "robots")  # kinds of sets
@@ -109,7 +124,7 @@ class TeamSpec(NamedTuple):
     action_sizes: tuple[int, ...]  # likewise
     state_size: int
     state_type: str  # "EP": one state an environment, "FP": one an agent
-    mirror: MirrorImage | None = None  # if left and right are alike
+    symmetries: Symmetries = Symmetries()
     is_trained: bool = False  # whether the run starts with trained networks
     # Sets in observations and in states; all other numbers are those of the agent or the world.
     obs_sets: tuple[EntityBlock, ...] = ()

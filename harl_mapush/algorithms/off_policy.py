@@ -33,10 +33,10 @@ from harl_mapush.learning.off_policy.replay_buffer import (
     ReplayShape,
     RingReplay,
     Transition,
-    half_mirrored,
     replay_shape,
 )
 from harl_mapush.learning.off_policy.side_stream import SideStream
+from harl_mapush.learning.off_policy.symmetric_batches import Images
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs
@@ -132,8 +132,11 @@ class OffPolicy(ABC):
             self.side = SideStream(self.device)
             self.learned_normalizer = deepcopy(self.normalizer)
 
-        # Additional transitions
-        self.mirror = spec.mirror if cfg.use_mirrored_transitions else None
+        # Images of transitions
+        self._images: Images | None = None
+        if cfg.symmetries:
+            symmetries = [getattr(spec.symmetries, name) for name in cfg.symmetries]
+            self._images = Images(symmetries, spec, self.num_views, self.device)
 
     @property
     def unique_actors(self) -> list[Any]:
@@ -365,7 +368,8 @@ class OffPolicy(ABC):
         size = self._batch_size
 
         def sample() -> Batch:
-            return half_mirrored(replay.sample(count * size), self.mirror)
+            batch = replay.sample(count * size)
+            return batch if self._images is None else self._images(batch)
 
         drawn = self.graphs(("sample", count), sample, over=replay)
         parts = [part.split(size) for part in drawn]
@@ -661,27 +665,35 @@ def _check_settings(
             "beside_collecting must be false with network.normalize_obs, whose statistics the "
             "collecting changes, and under compat=harl; set algorithm.beside_collecting=false"
         )
-    if cfg.use_mirrored_transitions:
-        _check_mirror(spec, formulas)
+    if cfg.symmetries:
+        _check_symmetries(cfg.symmetries, spec, formulas)
 
 
-def _check_mirror(spec: TeamSpec, formulas: OffPolicyFormulas) -> None:
-    """Raise ValueError if transitions have no mirror image."""
+def _check_symmetries(names: Sequence[str], spec: TeamSpec, formulas: OffPolicyFormulas) -> None:
+    """Raise ValueError if transitions have no images by one of the symmetries ``names``."""
     reason = None
-    if not formulas.has_mirror:
-        reason = "upstream has no mirror images under compat=harl"
-    elif spec.mirror is None or spec.mirror.state is None:
+    known = []
+    for name, image in spec.symmetries._asdict().items():
+        if image is not None and image.state is not None:
+            known.append(name)
+    if not formulas.has_symmetries:
+        known = []
+        reason = "upstream has no images of transitions under compat=harl"
+    elif not set(names) <= set(known):
+        unknown = next(name for name in names if name not in known)
         reason = (
-            "this task defines no mirror image of observations and states, or not with these "
-            "settings (the push task needs task.observation=sincos)"
+            f"this task defines no image of observations and states for {unknown}, or not with "
+            "these settings (the push task needs task.observation=sincos or sets, and terms of "
+            "one's own say how they look)"
         )
     elif len(set(spec.obs_sizes)) > 1 or len(set(spec.action_sizes)) > 1:
+        known = []
         reason = (
             f"agents differ in their observations (sizes {list(spec.obs_sizes)}) or actions "
             f"(sizes {list(spec.action_sizes)})"
         )
     if reason is not None:
         raise ValueError(
-            f"use_mirrored_transitions must be false: {reason}; "
-            "set algorithm.use_mirrored_transitions=false"
+            f"symmetries must not be [{', '.join(names)}]: {reason}; "
+            f"set algorithm.symmetries=[{','.join(name for name in names if name in known)}]"
         )

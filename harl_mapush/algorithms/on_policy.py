@@ -301,7 +301,7 @@ class OnPolicy(ABC):
             self.surrogate,
             self.shuffle,
             self.formulas,
-            self.spec.mirror,
+            self.spec.symmetries.mirror,
         )
 
     def chunk_length(self, storage: Storage) -> int | None:
@@ -528,7 +528,7 @@ def _check_mirror_loss(
         reason = f"{cfg.name} updates its actors without a loss that it could be added to"
     elif network.use_recurrent_policy:
         reason = "recurrent policies have no mirror loss"
-    elif spec.mirror is None:
+    elif spec.symmetries.mirror is None:
         reason = "this task defines no mirror image of observations and actions"
     if reason is not None:
         raise ValueError(f"mirror_loss_coef must be 0, not {cfg.mirror_loss_coef}: {reason}")

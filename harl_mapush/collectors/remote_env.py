@@ -33,7 +33,7 @@ class RemoteEnvSpec:
         one.close()
         if device.type != "cpu":
             task = TASKS[cfg.task.name].make(cfg.task, env_cfg, device, Streams(0, 1, device)).task
-            self.spec = self.spec._replace(mirror=task.spec.mirror)
+            self.spec = self.spec._replace(symmetries=task.spec.symmetries)
 
     def grow_buffers(self) -> None:
         """Do nothing; collectors grow their own buffers and report it with a block."""

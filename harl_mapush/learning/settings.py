@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 from harl_mapush.learning.set_readers import SET_READERS
 from mqe.config import option
 from mqe.controllers.gait_network import ACTIVATIONS
+from mqe.vec_env import Symmetries
 
 COMPATS = ("mapush", "harl")
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")
@@ -384,8 +385,12 @@ class OffPolicyCfg(AlgorithmCfg):
         max=1e6,
     )
     use_policy_active_masks: bool = option(True, "exclusion of dead agents from their actor's loss")
-    use_mirrored_transitions: bool = option(
-        False, "replacement of half the transitions in a batch by their mirror images"
+    symmetries: tuple[str, ...] = option(
+        (),
+        "symmetries by which transitions in a batch are replaced by images, an equal share by "
+        "each and each combination: mirror (left and right swapped), turn (the object at another "
+        "heading at which it looks the same), numbers (robots numbered from another one on)",
+        choices=Symmetries._fields,
     )
 
     def __post_init__(self) -> None:

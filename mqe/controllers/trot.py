@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.vec_env import Mirror
+from mqe.vec_env import Image
 from mqe.world.geometry import HALF_PI, TWO_PI, in_frame, on_circle
 from mqe.world.robots import NUM_JOINTS, Robots
 from mqe.world.robots.robot import NUM_LEGS
@@ -182,9 +182,9 @@ def gait_obs_scale(device: torch.device) -> Tensor:
     return torch.tensor(scale, device=device)
 
 
-def mirrored_action(device: torch.device) -> Mirror:
+def mirrored_action(device: torch.device) -> Image:
     """Return the mirror image of a gait's action, left and right swapped."""
-    return Mirror.of(_SWAPPED_JOINTS, _JOINT_SIGNS, device)
+    return Image.of(_SWAPPED_JOINTS, _JOINT_SIGNS, device)
 
 
 def _offset(term: GaitTerm, joint_pos: Sequence[float]) -> Sequence[float]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.tasks.terms import EpisodeFeatures, Memory, TaskTerms, Terminated, Worlds
-from mqe.vec_env import EntityBlock, Mirror, MirrorImage, TeamSpec
+from mqe.vec_env import EntityBlock, Image, Symmetries, TeamImage, TeamSpec
 from mqe.world.layout import Layout, MovedProps
 from mqe.world.state import SceneState
 
@@ -136,7 +136,7 @@ class Task(Protocol):
 
 class TaskDefaults:
     """Base class with what most tasks have in common: decisions at every control step, no optional
-    parts, no mirror image.
+    parts, no symmetries.
     """
 
     names: OutcomeNames
@@ -146,7 +146,7 @@ class TaskDefaults:
     state_size: int
     state_type = "EP"
     decision_period = 1
-    mirror: MirrorImage | None = None
+    symmetries = Symmetries()
     obs_sets: tuple[EntityBlock, ...] = ()
     state_sets: tuple[EntityBlock, ...] = ()
     presence: int | None = None
@@ -159,7 +159,7 @@ class TaskDefaults:
             tuple(self.action_sizes),
             self.state_size,
             self.state_type,
-            self.mirror,
+            self.symmetries,
             obs_sets=self.obs_sets,
             state_sets=self.state_sets,
             presence=self.presence,
@@ -259,12 +259,12 @@ class TermTask(TaskDefaults, ABC):
         terminated = Terminated(terminations, self.terms.terminations)
         return self.terms.metrics(self.episode_features(sums, steps, terminated))
 
-    def mirror_image(self, action: Mirror) -> MirrorImage | None:
+    def mirror_image(self, action: Image) -> TeamImage | None:
         """Return the mirror image of observations, actions and states; None if a term of the
         observations has none.
         """
         obs = self.terms.observations.mirror
-        return None if obs is None else MirrorImage(obs, action, self.terms.state.mirror)
+        return None if obs is None else TeamImage(obs, action, self.terms.state.mirror)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the memory of features and terms."""

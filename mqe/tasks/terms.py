@@ -26,12 +26,14 @@ from torch import Tensor
 from mqe.config import ConfigError
 from mqe.extensions import Registry
 from mqe.renamed_settings import note
-from mqe.vec_env import EntityBlock, Mirror
+from mqe.vec_env import EntityBlock, Image
 from mqe.world.scene import STEP_DT
 
 _T = TypeVar("_T", bound="Term")
 # Numbers given as they are, or by the settings of the task.
 Signs = tuple[float, ...] | Callable[[Any], tuple[float, ...] | None] | None
+# The order and signs of a term's numbers in the image of a scene; None if they are unknown.
+_Places = tuple[Sequence[int], Sequence[float]] | None
 # The term of an observation that is 1 for an agent that takes part, and 0 for others.
 PRESENT = "present"
 
@@ -130,6 +132,10 @@ class ObservationTerm(Term):
     is_set: bool = False
     # The entity whose place each takes in the mirror, given the settings; None: each its own.
     mirror_entities: Callable[[Any], Sequence[int] | None] = lambda cfg: None
+    # With the object turned to the next heading at which it looks the same: the order and signs of
+    # all numbers, given the settings and how many they are. None: unknown, so that the term takes
+    # part in no symmetry but the mirror.
+    turn: Callable[[Any, int], _Places] = lambda cfg, size: None
 
 
 @dataclass(frozen=True)
@@ -137,6 +143,8 @@ class RewardTerm(Term):
     """An unweighted reward of every control step: (N,) for all robots, or (N, A)."""
 
     weight: float = 0.0  # unless a preset or the user sets another
+    # Whether it is the same for an object at another heading at which it looks the same.
+    is_same_turned: bool = True
 
 
 @dataclass(frozen=True)
@@ -263,18 +271,29 @@ class ObservationTerms(TermList[ObservationTerm]):
         return sum(part.num_numbers for part in self._layout[:before])
 
     @cached_property
-    def mirror(self) -> Mirror | None:
+    def mirror(self) -> Image | None:
         """The mirror image that swaps left and right; None if a term has none."""
+        return self._image(lambda part: part.mirror(self.worlds.cfg))
+
+    @cached_property
+    def turn(self) -> Image | None:
+        """The image with the object at the next heading at which it looks the same; None if it is
+        unknown of a term.
+        """
+        return self._image(lambda part: part.turn(self.worlds.cfg))
+
+    def _image(self, places: Callable[[_Part], _Places]) -> Image | None:
+        """Return the image in which every part has ``places``; None if one has none."""
         index: list[int] = []
         signs: list[float] = []
         for part in self._layout:
-            image = part.mirror(self.worlds.cfg)
+            image = places(part)
             if image is None:
                 return None
             start = len(index)
             index += [start + place for place in image[0]]
             signs += image[1]
-        return Mirror.of(index, signs, torch.device(self.worlds.device))
+        return Image.of(index, signs, torch.device(self.worlds.device))
 
 
 class StateTerms(ObservationTerms):
@@ -297,6 +316,17 @@ class StateTerms(ObservationTerms):
     def one(value: Tensor) -> Tensor:
         """Return the numbers of a term in the first world."""
         return value[0]
+
+    def with_numbers_of(self, shift: int) -> Image:
+        """Return the image in which robot i is robot i + ``shift`` of the team, counted round it.
+
+        Each agent's own state lists the robots from the agent on, and stays as it is.
+        """
+        if self._order is not None:
+            shift = 0
+        image = self._image(lambda part: part.shifted(shift, self.worlds.num_agents))
+        assert image is not None
+        return image
 
     def join(self, features: Any) -> Tensor:
         """Return the states, (N, S), or (N, A, S) with an order."""
@@ -370,6 +400,18 @@ class _Part:
         entities = self._term.mirror_entities(cfg) or range(self._num_entities)
         places = [entity * self._size + place for entity in entities for place in index]
         return places, list(signs) * self._num_entities
+
+    def turn(self, cfg: Any) -> _Places:
+        """Return index and signs of the image with a turned object."""
+        return self._term.turn(cfg, self.num_numbers)
+
+    def shifted(self, shift: int, num_agents: int) -> tuple[list[int], list[float]]:
+        """Return index and signs of the image in which robot i is robot i + ``shift``."""
+        entities = list(range(self._num_entities))
+        if self._term.over == "robots":
+            entities[:num_agents] = [(k + shift) % num_agents for k in range(num_agents)]
+        places = [entity * self._size + k for entity in entities for k in range(self._size)]
+        return places, [1.0] * self.num_numbers
 
 
 class RewardTerms(TermList[RewardTerm]):

@@ -39,11 +39,11 @@ def test_a_line_names_the_present_setting_once(capsys) -> None:
     for _ in range(2):
         values = with_present_names({"algorithm": {"mirror": True, "gamma": 0.9}, "env": None})
     assert values == {
-        "algorithm": {"use_mirrored_transitions": True, "gamma": 0.9},
+        "algorithm": {"symmetries": ["mirror"], "gamma": 0.9},
         "env": None,
     }
     written = capsys.readouterr().err
-    line = "Note: the setting algorithm.mirror is now called algorithm.use_mirrored_transitions.\n"
+    line = "Note: the setting algorithm.mirror is now called algorithm.symmetries.\n"
     assert written == line
 
 

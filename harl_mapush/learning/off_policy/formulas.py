@@ -23,7 +23,7 @@ class OffPolicyFormulas:
 
     takes_first_reward = False  # whether a single view learns from agent 0's own reward
     has_atoms = True  # whether values may be categorical
-    has_mirror = True  # whether transitions may be mirrored
+    has_symmetries = True  # whether batches may show images of transitions
     fits_beside = True  # whether updates may run beside the collecting
 
     def __init__(self, ranks: Ranks = ALONE) -> None:

@@ -22,7 +22,7 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
 
     takes_first_reward = True
     has_atoms = False
-    has_mirror = False
+    has_symmetries = False
     fits_beside = False
 
     def last_activation(self, network: NetworkCfg) -> str:

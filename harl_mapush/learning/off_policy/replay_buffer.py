@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
-from mqe.vec_env import MirrorImage
 
 # Bits of a transition's flags
 _TERMINATED = 1
@@ -53,24 +52,6 @@ class Batch(NamedTuple):
     discount: Tensor  # (B,) of the next state's value; 0 if the task ended the episode
     next_obs: Tensor  # (B, A, O)
     next_state: Tensor  # (B, G, S)
-
-
-def half_mirrored(batch: Batch, image: MirrorImage | None) -> Batch:
-    """Replace every other transition of a batch in place by its mirror image; return the batch.
-
-    Without a mirror image of states the batch stays as it is.
-    """
-    if image is None or image.state is None:
-        return batch
-    for values, mirror in (
-        (batch.obs, image.obs),
-        (batch.next_obs, image.obs),
-        (batch.actions, image.action),
-        (batch.state, image.state),
-        (batch.next_state, image.state),
-    ):
-        values[::2] = mirror(values[::2])
-    return batch
 
 
 class ReplayShape(NamedTuple):

@@ -23,7 +23,7 @@ from harl_mapush.learning.on_policy.minibatches import (
 from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import OnPolicyCfg
-from mqe.vec_env import MirrorImage
+from mqe.vec_env import TeamImage
 
 # The schedule "adaptive", as in rsl_rl.
 _RATE_STEP = 1.5
@@ -107,7 +107,7 @@ def update_policy(
     surrogate: Surrogate,
     shuffle: Shuffle,
     formulas: Formulas,
-    mirror: MirrorImage | None = None,
+    mirror: TeamImage | None = None,
 ) -> dict[str, Tensor]:
     """Maximise the surrogate objective in ``num_epochs`` epochs over batches.
 
@@ -151,7 +151,7 @@ def add_policy_gradient(
     surrogate: Surrogate,
     cfg: OnPolicyCfg,
     formulas: Formulas,
-    mirror: MirrorImage | None = None,
+    mirror: TeamImage | None = None,
 ) -> MinibatchStats:
     """Add the gradient of policy loss - entropy_coef entropy + mirror_loss_coef mirror loss.
 
@@ -175,7 +175,7 @@ def add_policy_gradient(
         policy_loss = -(tile.factor * gain * tile.weights).sum() / total
         loss = policy_loss
 
-        # Mirror loss.
+        # Image loss.
         if cfg.mirror_loss_coef > 0.0 and mirror is not None:
             asymmetry = _asymmetry(actor, tile.obs, mean, mirror)
             loss = loss + cfg.mirror_loss_coef * (asymmetry * tile.weights).sum() / total
@@ -198,7 +198,7 @@ def add_policy_gradient(
     return MinibatchStats(loss_sum, entropy_sum, ratio_sum / rows, kl_sum / rows)
 
 
-def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: MirrorImage) -> Tensor:
+def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: TeamImage) -> Tensor:
     """Return the squared distance (...) between mirrored mean actions and those for mirrored obs.
 
     The loss is that of Yu, Turk & Liu (2018).

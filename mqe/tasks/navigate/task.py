@@ -40,7 +40,7 @@ from mqe.tasks.push.layouts import PushLayouts
 from mqe.tasks.task import Outcome, TaskFeatures, TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms, chosen_weights
 from mqe.tasks.terms import Memory, Terminated, TermRegistry, Worlds
-from mqe.vec_env import Mirror, MirrorImage
+from mqe.vec_env import Image, Symmetries
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import axes_along, length, quat_from_yaw
 from mqe.world.layout import Layout, MovedProps
@@ -238,8 +238,8 @@ class NavigateTask(TermTask):
         super().__init__(terms, worlds, kept, plan)
         self._follower: Follower
         self.use_planner(cfg.planner)
-        action = Mirror.of(range(2), (1.0, -1.0), torch.device(device))
-        self.mirror: MirrorImage | None = self.mirror_image(action)
+        action = Image.of(range(2), (1.0, -1.0), torch.device(device))
+        self.symmetries = Symmetries(self.mirror_image(action))
 
     def use_planner(self, name: str) -> None:
         """Plan with the planner of this name from the next decision on."""

@@ -60,7 +60,39 @@ def _mirrored_points(cfg: PushCfg) -> Sequence[int] | None:
     return [(last - k) % NUM_OUTLINE_POINTS for k in range(NUM_OUTLINE_POINTS)]
 
 
-# An angle in [0, 2 pi) has no mirror image that is a change of sign.
+def _quarters(cfg: PushCfg) -> int:
+    """Return how many quarters of a turn lie between headings at which the object looks the same:
+    1, 2 or 4. Worlds with objects of their own have a whole turn.
+    """
+    if cfg.shapes is not None:
+        return 4
+    return {0: 1, 4: 1, 2: 2, 1: 4}[cfg.pushed_object().num_equal_headings]
+
+
+def _same(cfg: PushCfg, size: int) -> tuple[Sequence[int], Sequence[float]]:
+    """Return the image of numbers that do not depend on the object's heading."""
+    return range(size), (1.0,) * size
+
+
+def _turned_heading(cfg: PushCfg, size: int) -> tuple[list[int], list[float]]:
+    """Return the image of numbers that end with sine and cosine of the object's heading."""
+    index = list(range(size))
+    signs = [1.0] * size
+    for _ in range(_quarters(cfg)):  # the sine becomes the cosine, the cosine minus the sine
+        index[-2:] = index[:-3:-1]
+        signs[-2:] = signs[-1], -signs[-2]
+    return index, signs
+
+
+def _turned_outline(cfg: PushCfg, size: int) -> tuple[list[int], Sequence[float]]:
+    """Return the image of the outline's points, of which every quarter of a turn moves a quarter
+    on.
+    """
+    moved = _quarters(cfg) * size // 4
+    return [(k + moved) % size for k in range(size)], (1.0,) * size
+
+
+# An angle in [0, 2 pi) has no mirror image that is a change of sign, and no other one.
 OBSERVATIONS: Registry[ObservationTerm] = Registry(
     "observation",
     {
@@ -70,6 +102,7 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
             "m",
             numbers=("goal_x", "goal_y"),
             mirror_signs=_PLACE,
+            turn=_same,
         ),
         "object": ObservationTerm(
             "place and heading (sine, cosine) of the object in the robot's heading frame",
@@ -77,6 +110,7 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
             "m, 1",
             numbers=("object_x", "object_y", "object_sin_yaw", "object_cos_yaw"),
             mirror_signs=_object_signs,
+            turn=_turned_heading,
         ),
         "teammates": ObservationTerm(
             "place and heading (sine, cosine) of the other robots in the robot's heading frame",
@@ -85,6 +119,7 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
             numbers=("x", "y", "sin_yaw", "cos_yaw"),
             mirror_signs=(*_PLACE, *_HEADING),
             over="teammates",
+            turn=_same,
         ),
         "object_and_yaw": ObservationTerm(
             "place and heading in [0, 2 pi) of the object in the robot's heading frame",
@@ -104,12 +139,14 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
             lambda m: m.heading_error_axes.unsqueeze(1).expand(-1, m.constants.num_agents, -1),
             numbers=("heading_error_sin", "heading_error_cos"),
             mirror_signs=_HEADING,
+            turn=_same,
         ),
         "own_velocity": ObservationTerm(
             "velocity and yaw rate of the robot in its heading frame",
             lambda m: planar_velocity(m.state),
             "m/s, rad/s",
             mirror_signs=_VELOCITY,
+            turn=_same,
         ),
         PRESENT: ObservationTerm(
             "1 for a robot that takes part, 0 for one that is dead, absent or late",
@@ -117,6 +154,7 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
             numbers=(PRESENT,),
             mirror_signs=(1.0,),
             noise=0.0,
+            turn=_same,
         ),
         "object_place": ObservationTerm(
             "place of the object's origin in the robot's heading frame",
@@ -124,6 +162,7 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
             "m",
             numbers=("object_x", "object_y"),
             mirror_signs=_PLACE,
+            turn=_same,
         ),
         "others": ObservationTerm(
             "set of the other robots: presence, place and heading (sine, cosine) in the robot's "
@@ -135,6 +174,7 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
             noise=(0.0, 1.0, 1.0, 1.0, 1.0),
             over="teammates",
             is_set=True,
+            turn=_same,
         ),
         "outline": ObservationTerm(
             "set of points of the object's outline in the robot's heading frame",
@@ -146,6 +186,7 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
             noise=(0.0, 1.0, 1.0),
             over="outline",
             is_set=True,
+            turn=_turned_outline,
         ),
     },
 )
@@ -159,18 +200,21 @@ STATE: Registry[ObservationTerm] = Registry(
             "m",
             numbers=("goal_distance",),
             mirror_signs=(1.0,),
+            turn=_same,
         ),
         "object_heading": ObservationTerm(
             "sine and cosine of the object's heading, counted from the way to the goal",
             lambda m: m.object_heading,
             numbers=("object_sin", "object_cos"),
             mirror_signs=_object_heading_signs,
+            turn=_turned_heading,
         ),
         "heading_error": ObservationTerm(
             "sine and cosine of the turn to task.goal_heading, times the object's equal headings",
             lambda m: m.heading_error_axes,
             numbers=("heading_error_sin", "heading_error_cos"),
             mirror_signs=_HEADING,
+            turn=_same,
         ),
         "robots": ObservationTerm(
             "place, heading (sine, cosine), velocity and yaw rate of the robots in the critic's "
@@ -180,6 +224,7 @@ STATE: Registry[ObservationTerm] = Registry(
             numbers=("x", "y", "sin", "cos", "vx", "vy", "yaw_rate"),
             mirror_signs=(*_PLACE, *_HEADING, *_VELOCITY),
             over="robots",
+            turn=_same,
         ),
         "object_place": ObservationTerm(
             "place of the object in the arena",
@@ -215,6 +260,7 @@ STATE: Registry[ObservationTerm] = Registry(
             mirror_signs=(1.0, *_PLACE, *_HEADING, *_VELOCITY),
             over="robots",
             is_set=True,
+            turn=_same,
         ),
         "outline": ObservationTerm(
             "set of points of the object's outline in the critic's frame",
@@ -225,6 +271,7 @@ STATE: Registry[ObservationTerm] = Registry(
             mirror_entities=_mirrored_points,
             over="outline",
             is_set=True,
+            turn=_turned_outline,
         ),
     },
 )

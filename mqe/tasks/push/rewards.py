@@ -149,6 +149,7 @@ REWARDS: Registry[RewardTerm] = Registry(
         "ocb_expanded": RewardTerm(
             "OCB cosine with the way to the goal turned back by half the object's yaw",
             _expanded_ocb,
+            is_same_turned=False,
         ),
         "progress": RewardTerm(
             "progress of the object towards the goal",

@@ -37,7 +37,7 @@ from mqe.tasks.push.terminations import (
 from mqe.tasks.task import Outcome, TaskFeatures, TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
 from mqe.tasks.terms import Memory, TaskTerms, Terminated, TermRegistry, Worlds
-from mqe.vec_env import Mirror, MirrorImage
+from mqe.vec_env import Image, Symmetries, TeamImage
 from mqe.world.collapse import CollapseTimers
 from mqe.world.layout import Layout
 from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
@@ -340,8 +340,7 @@ class PushTask(TermTask):
             self._observes = self._roster.observes.clone()  # in the episodes that begin next
 
         super().__init__(self._make_terms(worlds), worlds, memory, observed)
-        action = Mirror.of(range(3), _ACTION_SIGNS, torch.device(device))
-        self.mirror: MirrorImage | None = self.mirror_image(action)
+        self.symmetries = self._symmetries(robots)
 
     def _make_terms(self, worlds: Worlds) -> TaskTerms:
         """Build the terms that the settings choose."""
@@ -364,6 +363,28 @@ class PushTask(TermTask):
         scene = SceneFeatures(empty, self.constants)
         order = self.constants.order if cfg.state_type == "FP" else None
         return build_terms(PUSH_TERMS, default, cfg, worlds, scene, order)
+
+    def _symmetries(self, robots: Robots) -> Symmetries:
+        """Return how the scenes of a team of ``robots`` are alike."""
+        action = Image.of(range(3), _ACTION_SIGNS, robots.device)
+        mirror = self.mirror_image(action)
+        obs = self.terms.observations
+        state = self.terms.state
+        if obs.turn is None or state.turn is None:
+            return Symmetries(mirror)
+        here = Image.same(obs.size, robots.device)
+        action = Image.same(3, robots.device)
+
+        # What is like nothing else has itself as its image.
+        turn = TeamImage(obs.turn, action, state.turn)
+        rewards = self.terms.rewards
+        if not all(rewards.terms[name].is_same_turned for name in rewards.weights):
+            turn = TeamImage(here, action, state.with_numbers_of(0))
+        gaits = self.cfg.gait
+        differ = robots.is_mixed or (isinstance(gaits, tuple) and len(set(gaits)) > 1)
+        shift = 0 if differ else 1
+        numbers = TeamImage(here, action, state.with_numbers_of(shift), shift)
+        return Symmetries(mirror, turn, numbers)
 
     def layout(self, episode: Tensor) -> Layout:
         """Draw the start of episode number ``episode`` (N,) of every world."""

@@ -30,7 +30,7 @@ from mqe.tasks.velocity.random_events import RandomEvents
 from mqe.tasks.velocity.rewards import REWARDS
 from mqe.tasks.velocity.starts import start_poses
 from mqe.tasks.velocity.terminations import TERMINATIONS
-from mqe.vec_env import MirrorImage
+from mqe.vec_env import Symmetries
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import quat_from_rpy
 from mqe.world.layout import Layout
@@ -125,7 +125,7 @@ class VelocityTask(TermTask):
         self._collapse = CollapseTimers(timers, robots)
 
         super().__init__(self._make_terms(worlds, shown), worlds, kept, shown)
-        self.mirror: MirrorImage | None = self.mirror_image(mirrored_action(device))
+        self.symmetries = Symmetries(self.mirror_image(mirrored_action(device)))
         self._random_events = RandomEvents(cfg, streams, self._episode)
         self._first_command = torch.zeros(num_envs, 1, 3, device=device)
         nothing = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)

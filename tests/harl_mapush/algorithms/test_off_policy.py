@@ -214,9 +214,9 @@ def test_a_resumed_run_equals_one_that_never_stopped_where_the_replay_is_saved(
         ({"num_atoms": 5, "compat": "harl"}, {}, "upstream.s values are numbers"),
         ({"std_range": (1.0, 0.5)}, {}, "a lower bound and a higher one"),
         (
-            {"use_mirrored_transitions": True},
+            {"symmetries": ("mirror",)},
             {},
-            "use_mirrored_transitions must be false: this task defines no mirror image",
+            "this task defines no image of observations and states for mirror",
         ),
     ],
 )

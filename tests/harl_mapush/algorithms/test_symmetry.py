@@ -16,13 +16,11 @@ from harl_mapush.learning.on_policy.minibatches import ActorBatch
 from harl_mapush.learning.on_policy.surrogate import add_policy_gradient
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
-from mqe.vec_env import Mirror, MirrorImage, TeamSpec
+from mqe.vec_env import Image, Symmetries, TeamImage, TeamSpec
 
 CPU = torch.device("cpu")
 CLIPPED = partial(losses.clipped_surrogate, clip_param=0.2)
-MIRROR = MirrorImage(
-    Mirror.of((0, 1, 2), (1.0, -1.0, -1.0), CPU), Mirror.of((1, 0), (1.0, 1.0), CPU)
-)
+MIRROR = TeamImage(Image.of((0, 1, 2), (1.0, -1.0, -1.0), CPU), Image.of((1, 0), (1.0, 1.0), CPU))
 
 
 def make_batch(rows: int = 64) -> ActorBatch:
@@ -80,7 +78,7 @@ def test_steps_on_it_make_a_policy_symmetric():
 
     @torch.no_grad()
     def asymmetry() -> float:
-        see, act, _ = MIRROR
+        see, act, *_ = MIRROR
         return float((actor(see(batch.obs)) - act(actor(batch.obs))).square().mean())
 
     before = asymmetry()
@@ -103,6 +101,6 @@ def test_steps_on_it_make_a_policy_symmetric():
 )
 def test_what_cannot_be_mirrored_is_refused(name, network, mirror, complaint):
     entry = ALGORITHMS[name]
-    spec = TeamSpec((3, 3), (2, 2), 4, "EP", mirror)
+    spec = TeamSpec((3, 3), (2, 2), 4, "EP", Symmetries(mirror))
     with pytest.raises(ValueError, match=f"mirror_loss_coef must be 0, not 0.5: .*{complaint}"):
         entry.cls(entry.cfg(mirror_loss_coef=0.5), NetworkCfg(**network), spec)

@@ -183,7 +183,6 @@ class _Env:
     num_envs = 5
     num_agents = 2
     device = torch.device("cpu")
-    mirror = None
 
 
 def test_importing_a_run_takes_all_its_policies(tmp_path, capsys) -> None:

@@ -371,7 +371,7 @@ def test_a_gait_that_stays_down_ends_but_one_that_starts_down_has_time_to_get_up
 
 
 def test_the_mirror_swaps_left_and_right_and_undoes_itself():
-    image = gait_task().mirror
+    image = gait_task().symmetries.mirror
     assert image is not None
     see = image.obs
     act = image.action
@@ -429,6 +429,6 @@ def test_mirrored_states_give_mirrored_observations():
     memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))
     memory.phase[1] = 0.5
     obs = Trot(team(1)).observe(state, command, is_moving(command), memory)
-    image = gait_task().mirror
+    image = gait_task().symmetries.mirror
     assert image is not None
     torch.testing.assert_close(image.obs(obs[0]), obs[1], atol=1e-5, rtol=0.0)

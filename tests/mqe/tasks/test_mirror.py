@@ -27,7 +27,7 @@ from mqe.tasks.push.observations import OBSERVATIONS
 from mqe.tasks.push.rewards import REWARDS
 from mqe.tasks.push.task import PushTask
 from mqe.tasks.terms import ObservationTerm
-from mqe.vec_env import Mirror, MirrorImage, TeamSpec
+from mqe.vec_env import Image, Symmetries, TeamImage, TeamSpec
 from mqe.world.objects import OBJECTS, GeomCfg
 from mqe.world.scene import build_scene
 from mqe.world.state import SceneState
@@ -40,9 +40,9 @@ QUAT = tensor([1.0, -1.0, 1.0, -1.0])
 TURN = tensor([-1.0, 1.0, -1.0])
 
 
-def image_of(task: PushTask) -> MirrorImage:
-    assert task.mirror is not None
-    return task.mirror
+def image_of(task: PushTask) -> TeamImage:
+    assert task.symmetries.mirror is not None
+    return task.symmetries.mirror
 
 
 def random_quats(*size: int) -> Tensor:
@@ -182,16 +182,16 @@ def mirrored_worlds(qpos: Tensor, qvel: Tensor, kind: str) -> tuple[Tensor, Tens
 
 
 def test_tasks_whose_mirror_image_is_no_change_of_signs_have_none(monkeypatch):
-    assert make_task(object="tblock").mirror is not None
+    assert make_task(object="tblock").symmetries.mirror is not None
     # An angle in [0, 2 pi) is more than a sign away.
-    assert make_task(observation="reference").mirror is None
+    assert make_task(observation="reference").symmetries.mirror is None
     height = ObservationTerm("height", lambda m: m.state.robot_pos[..., 2:])
     monkeypatch.setitem(OBSERVATIONS, "own_height", height)
-    assert make_task(more_observations=("own_height",)).mirror is None
+    assert make_task(more_observations=("own_height",)).symmetries.mirror is None
     monkeypatch.setitem(
         OBSERVATIONS, "own_height", dataclasses.replace(height, mirror_signs=(1.0,))
     )
-    assert make_task(more_observations=("own_height",)).mirror is not None
+    assert make_task(more_observations=("own_height",)).symmetries.mirror is not None
     monkeypatch.setitem(
         OBSERVATIONS, "own_height", dataclasses.replace(height, mirror_signs=(1.0, 1.0, 1.0))
     )
@@ -204,23 +204,23 @@ def test_tasks_whose_mirror_image_is_no_change_of_signs_have_none(monkeypatch):
         geoms=(*OBJECTS["tblock"].geoms, GeomCfg("box", (0.1, 0.1, 0.5), 0.1, (0.4, 0.4, 0.0))),
     )
     monkeypatch.setitem(OBJECTS, "tblock", hook)
-    assert make_task(object="tblock").mirror is None
+    assert make_task(object="tblock").symmetries.mirror is None
 
 
-MIRROR = MirrorImage(
-    Mirror.of((0, 1, 2), (1.0, -1.0, -1.0), CPU),
-    Mirror.of((1, 0), (1.0, 1.0), CPU),
-    Mirror.of(range(5), (-1.0, 1.0, 1.0, 1.0, 1.0), CPU),
+MIRROR = TeamImage(
+    Image.of((0, 1, 2), (1.0, -1.0, -1.0), CPU),
+    Image.of((1, 0), (1.0, 1.0), CPU),
+    Image.of(range(5), (-1.0, 1.0, 1.0, 1.0, 1.0), CPU),
 )
 
 
 def team_of(name: str, spec: TeamSpec, **settings: Any) -> OffPolicy:
     entry: Any = ALGORITHMS[name]
-    return entry.cls(entry.cfg(use_mirrored_transitions=True, **settings), NetworkCfg((8,)), spec)
+    return entry.cls(entry.cfg(symmetries=("mirror",), **settings), NetworkCfg((8,)), spec)
 
 
 def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monkeypatch):
-    spec = ToyEnv(4).spec._replace(mirror=MIRROR)
+    spec = ToyEnv(4).spec._replace(symmetries=Symmetries(MIRROR))
     team = team_of("hasac", spec, warmup=0, batch_size=64, buffer_size=64)
     experience = team.make_experience(1, 4)
     env = ToyEnv(4)
@@ -259,23 +259,23 @@ def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monke
 @pytest.mark.parametrize(
     ("compat", "change", "said"),
     [
-        ("harl", {}, "upstream has no mirror images under compat=harl"),
+        ("harl", {}, "upstream has no images of transitions under compat=harl"),
         (
             "mapush",
-            {"mirror": MIRROR._replace(state=None)},
-            "this task defines no mirror image of observations and states",
+            {"symmetries": Symmetries(MIRROR._replace(state=None))},
+            "this task defines no image of observations and states for mirror",
         ),
         ("mapush", {"obs_sizes": (3, 2)}, "agents differ in their observations"),
     ],
 )
 def test_what_cannot_be_mirrored_is_refused_in_one_line(compat, change, said):
-    spec = ToyEnv(4).spec._replace(mirror=MIRROR)
+    spec = ToyEnv(4).spec._replace(symmetries=Symmetries(MIRROR))
     with pytest.raises(
-        ValueError, match=f"use_mirrored_transitions must be false: {said}.*; set .*=false$"
+        ValueError, match=rf"symmetries must not be \[mirror\]: {said}.*; set .*=\[\]$"
     ):
         team_of("hatd3", spec._replace(**change), compat=compat)
 
 
 def test_a_learner_beside_collectors_has_the_mirror_as_well():
     cfg, _ = config.resolve({"algorithm": {"name": "hasac"}, "env": {"num_envs": 2}}, {})
-    assert RemoteEnvSpec(cfg, CPU).spec.mirror is not None
+    assert RemoteEnvSpec(cfg, CPU).spec.symmetries.mirror is not None

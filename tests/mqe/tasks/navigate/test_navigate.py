@@ -67,7 +67,7 @@ def test_a_mirrored_action_in_a_mirrored_world_leads_to_the_mirrored_sub_goal():
     state.object_pos[:, :2] = tensor([[-2.0, 1.0], [-2.0, -1.0]])
     task._update_plan(state.object_pos[:, :2])
     action = tensor([[0.4, -0.7]])
-    task.command(torch.stack((action, task.mirror.action(action))))
+    task.command(torch.stack((action, task.symmetries.mirror.action(action))))
     task.targets(state)
     first, second = task._plan.subgoal
     assert (first - task._plan.planned[0]).norm() == pytest.approx(0.75 * math.hypot(0.4, 0.7))
@@ -152,7 +152,7 @@ def test_a_film_draws_the_planned_way() -> None:
 def test_observations_show_an_object_that_is_stuck_and_robots_without_room():
     names = ("recent_progress", "subgoal", "robot_room")
     task = navigate_setup(1, more_observations=names, more_state=names).task
-    assert task.mirror is not None
+    assert task.symmetries.mirror is not None
     task.layout(torch.zeros(1, dtype=torch.int64))
     task.begin(torch.ones(1, dtype=torch.bool))
     state = SceneState.zeros(1, 2, True, num_obstacles=3)

@@ -94,7 +94,7 @@ def test_the_agent_observes_rays_in_place_of_the_map() -> None:
     assert not {"obstacles", "cost_to_go"} & set(names)
     assert task.terms.state.names == mapped.terms.state.names  # the critic knows the map
     assert task.spec.obs_size == mapped.spec.obs_size - 7 * 6 - 1 + 2 * NUM_RAYS
-    assert task.spec.mirror is not None
+    assert task.spec.symmetries.mirror is not None
 
 
 def test_the_distance_to_what_was_met_is_that_of_the_nearest_place() -> None:
