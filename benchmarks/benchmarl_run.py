@@ -141,9 +141,7 @@ def main() -> None:
     )
 
 
-def _learn(
-    experiment: Any, progress: Progress, arguments: argparse.Namespace
-) -> tuple[int, float]:
+def _learn(experiment: Any, progress: Progress, arguments: argparse.Namespace) -> tuple[int, float]:
     """Train, or load kept weights; return env steps and seconds of the training."""
     if arguments.minutes == 0.0:
         kept = torch.load(arguments.policy, weights_only=True)
