@@ -3,6 +3,7 @@
 ``python benchmarks/benchmarl_run.py mappo --minutes 30``, in an environment of its own
 (docs/guides/clients.md). The settings are in ``benchmarl.yaml``. Writes a JSON line after each
 iteration and one for the team at the end, without exploration, in the worlds of ``mapush test``.
+With ``--policy FILE`` the weights are kept there every minute; ``--minutes 0`` measures them alone.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from mqe.tasks.push.rewards import weights_of
 SETTINGS = Path(__file__).with_name("benchmarl.yaml")
 CONFIGS = {"mappo": MappoConfig, "masac": MasacConfig}
 _SATURATED = 0.99  # of actions, which end at 1
+_KEEP_S = 60.0  # between two copies of the weights
 
 
 class TimeIsUpError(Exception):
@@ -42,12 +44,16 @@ class TimeIsUpError(Exception):
 
 
 class Progress(Callback):
-    """Writes the state of the training after each iteration, and ends it in time."""
+    """Writes the state of the training after each iteration, keeps the weights in ``policy``, and
+    ends the training in time.
+    """
 
-    def __init__(self, algorithm: str, limit_s: float) -> None:
+    def __init__(self, algorithm: str, limit_s: float, policy: Path | None) -> None:
         super().__init__()
         self._algorithm = algorithm
         self._limit_s = limit_s
+        self._policy = policy
+        self._kept_s = 0.0
         self._start = time.monotonic()
         self.env_steps = 0
         self.reward = 0.0
@@ -75,6 +81,10 @@ class Progress(Callback):
             saturated=float((batch["agents", "action"].abs() > _SATURATED).float().mean()),
         )
         self._negative.clear()
+        if self._policy is not None and self.seconds > self._kept_s + _KEEP_S:
+            self._kept_s = self.seconds
+            kept = {"env_steps": self.env_steps, "seconds": self.seconds}
+            torch.save(kept | {"policy": self.experiment.policy.state_dict()}, self._policy)
         if self.seconds > self._limit_s:
             raise TimeIsUpError
 
@@ -96,6 +106,7 @@ def main() -> None:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. experiment.lr=3e-4"
     )
     parser.add_argument("--num_episodes", type=int, default=300, help="episodes at the end")
+    parser.add_argument("--policy", type=Path, help="a file for the weights")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.num_threads)
     content = load_yaml(SETTINGS)
@@ -107,7 +118,7 @@ def main() -> None:
     weights = {name: scale * weight for name, weight in weights_of("default", "cuboid", {}).items()}
     settings |= {f"task.weights.{name}": weight for name, weight in weights.items()}
     task = mapush.make("go1push_mid", client="benchmarl", settings=settings)
-    progress = Progress(arguments.algorithm, 60.0 * arguments.minutes)
+    progress = Progress(arguments.algorithm, 60.0 * arguments.minutes, arguments.policy)
     with tempfile.TemporaryDirectory() as folder:
         experiment = Experiment(
             task=task,
@@ -118,18 +129,27 @@ def main() -> None:
             config=_changed(ExperimentConfig, own["experiment"] | _quiet(folder)),
             callbacks=[progress],
         )
-        with suppress(TimeIsUpError):
-            experiment.run()
-        seconds = progress.seconds
+        env_steps, seconds = _learn(experiment, progress, arguments)
         metrics = measured(experiment, settings, arguments.num_episodes)
     emit(
         learner=f"benchmarl_{arguments.algorithm}",
         changed=arguments.set,
         seed=arguments.seed,
-        env_steps=progress.env_steps,
+        env_steps=env_steps,
         seconds=seconds,
         **{name: metrics[name] for name in ("num_episodes", "success_rate", "success_ci95")},
     )
+
+
+def _learn(experiment: Any, progress: Progress, arguments: argparse.Namespace) -> tuple[int, float]:
+    """Train, or load kept weights; return env steps and seconds of the training."""
+    if arguments.minutes == 0.0:
+        kept = torch.load(arguments.policy, weights_only=True)
+        experiment.policy.load_state_dict(kept["policy"])
+        return kept["env_steps"], kept["seconds"]
+    with suppress(TimeIsUpError):
+        experiment.run()
+    return progress.env_steps, progress.seconds
 
 
 def measured(experiment: Any, settings: dict[str, Any], num_episodes: int) -> Any:

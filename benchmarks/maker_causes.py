@@ -2,12 +2,13 @@
 
 ``python benchmarks/maker_causes.py unitree_mujoco pretrained:team2 --suite team2`` plays Go2s and
 writes a JSON line for each property. A property is changed in the compiled scene; all else stays.
+``--only theirs "feet: sliding friction + physics step"`` changes these two.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -32,6 +33,7 @@ from mqe.world.robots.robot import LEG_JOINTS
 from mqe.world.scene import Scene
 
 THEIR_FRICTION = (0.4, 0.02, 0.01)  # of the Go2's feet: sliding, torsion [m], rolling [m]
+THEIR_SUBSTEPS = 3  # of their physics for one of ours
 
 Change = Callable[[mujoco.MjSpec], None]
 
@@ -105,6 +107,15 @@ def _their_feet(spec: mujoco.MjSpec) -> None:
         foot.priority = 1
 
 
+def _their_step(spec: mujoco.MjSpec) -> None:
+    spec.option.timestep = scenes.PHYSICS_DT / THEIR_SUBSTEPS
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_EULER
+
+
+def _their_impratio(spec: mujoco.MjSpec) -> None:
+    spec.option.impratio = 100.0
+
+
 def _nothing(spec: mujoco.MjSpec) -> None:
     """Change nothing."""
 
@@ -125,7 +136,10 @@ IN_OURS: dict[str, Change] = {
     "nothing": _nothing,
     "feet: sliding friction": _their_friction,
     "feet: all of their friction": _their_feet,
+    "physics step": _their_step,
+    "impratio": _their_impratio,
 }
+AND = " + "  # between names of properties that are changed together
 
 
 def main() -> None:
@@ -135,6 +149,9 @@ def main() -> None:
     parser.add_argument("checkpoint")
     parser.add_argument("--suite")
     parser.add_argument("--num_episodes", type=int, default=100)
+    parser.add_argument(
+        "--only", nargs=2, metavar=("WORLD", "NAMES"), help="the world and what to change in it"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     arguments = parser.parse_args()
     limit_threads()
@@ -151,23 +168,26 @@ def main() -> None:
         "ours": (ours, IN_OURS),
     }
     with lines_of_simulators():
-        for world, (cfg, changes) in worlds.items():
-            for name, change in changes.items():
-                with mock.patch.object(push, "build_scene", changed(change)):
-                    metrics = measure(Request(cfg, (0,), arguments.num_episodes, folder), 0, say)
-                rate = headline(cfg)
-                interval = metrics[f"{rate.removesuffix('_rate')}_ci95"]
-                emit(world=world, changed=name, **{rate: metrics[rate]}, interval=interval)
+        every = [(world, name) for world, (_, changes) in worlds.items() for name in changes]
+        for world, names in [tuple(arguments.only)] if arguments.only else every:
+            cfg, changes = worlds[world]
+            chosen = [changes[name] for name in names.split(AND)]
+            with mock.patch.object(push, "build_scene", changed(chosen)):
+                metrics = measure(Request(cfg, (0,), arguments.num_episodes, folder), 0, say)
+            rate = headline(cfg)
+            interval = metrics[f"{rate.removesuffix('_rate')}_ci95"]
+            emit(world=world, changed=names, **{rate: metrics[rate]}, interval=interval)
 
 
-def changed(change: Change) -> Callable[..., Scene]:
-    """Return ``build_scene`` with a change of what it builds."""
+def changed(changes: Sequence[Change]) -> Callable[..., Scene]:
+    """Return ``build_scene`` with changes of what it builds."""
 
     def build(*args: Any, **options: Any) -> Scene:
         scene = scenes.build_scene(*args, **options)
         assert scene.spec is not None
         spec = scene.spec.copy()
-        change(spec)
+        for change in changes:
+            change(spec)
         model = spec.compile()
         substeps = round(scenes.PHYSICS_DT / model.opt.timestep)
         return replace(scene, model=model, spec=spec, substeps=substeps)

@@ -26,34 +26,66 @@ from mapush.registration import (
 )
 
 if TYPE_CHECKING:
+    from harl_mapush.algorithms.happo import Happo, HappoCfg
     from harl_mapush.clients import MAPushEnv, register_with_harl
     from harl_mapush.clients.entries import load_team, make
     from harl_mapush.evaluation.calculator import evaluate
     from harl_mapush.runs.checkpoint import resolve as find_checkpoint
+    from mqe.config import option
+    from mqe.controllers.gait import GaitController, load_team_gait
+    from mqe.tasks.navigate.planners.problem import Problem
+    from mqe.tasks.push import PushCfg
+    from mqe.tasks.push.features import StepFeatures
+    from mqe.tasks.terms import Memory, Worlds
+    from mqe.viewer.video import record
     from mqe.world.objects import GeomCfg, ObjectCfg
     from mqe.world.robots import RobotCfg
+    from mqe.world.scene import sliding_force
 
 # Imported when they are asked for: the command line begins without torch.
 _MEMBERS = {
+    "GaitController": "mqe.controllers.gait:GaitController",
     "GeomCfg": "mqe.world.objects:GeomCfg",
+    "Happo": "harl_mapush.algorithms.happo:Happo",
+    "HappoCfg": "harl_mapush.algorithms.happo:HappoCfg",
     "MAPushEnv": "harl_mapush.clients:MAPushEnv",
+    "Memory": "mqe.tasks.terms:Memory",
     "ObjectCfg": "mqe.world.objects:ObjectCfg",
+    "Problem": "mqe.tasks.navigate.planners.problem:Problem",
+    "PushCfg": "mqe.tasks.push:PushCfg",
     "RobotCfg": "mqe.world.robots:RobotCfg",
+    "StepFeatures": "mqe.tasks.push.features:StepFeatures",
+    "Worlds": "mqe.tasks.terms:Worlds",
     "evaluate": "harl_mapush.evaluation.calculator:evaluate",
     "find_checkpoint": "harl_mapush.runs.checkpoint:resolve",
     "load_team": "harl_mapush.clients.entries:load_team",
+    "load_team_gait": "mqe.controllers.gait:load_team_gait",
     "make": "harl_mapush.clients.entries:make",
+    "option": "mqe.config:option",
+    "record": "mqe.viewer.video:record",
     "register_with_harl": "harl_mapush.clients:register_with_harl",
+    "sliding_force": "mqe.world.scene:sliding_force",
 }
 __all__ = [
+    "GaitController",
     "GeomCfg",
+    "Happo",
+    "HappoCfg",
     "MAPushEnv",
+    "Memory",
     "ObjectCfg",
+    "Problem",
+    "PushCfg",
     "RobotCfg",
+    "StepFeatures",
+    "Worlds",
     "evaluate",
     "find_checkpoint",
     "load_team",
+    "load_team_gait",
     "make",
+    "option",
+    "record",
     "register_algorithm",
     "register_callback",
     "register_client",
@@ -70,6 +102,7 @@ __all__ = [
     "register_task",
     "register_termination",
     "register_with_harl",
+    "sliding_force",
 ]
 __version__ = "0.3.0"
 

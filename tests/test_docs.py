@@ -263,7 +263,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch) -> None:
     notebook = json.loads((ROOT / "examples/tour.ipynb").read_text(encoding="utf-8"))
     smaller = {"16": "4", "range(50)": "range(5)", "range(100)": "range(5)"}
     smaller["episodes=1"] = "seconds=0.2, size=(96, 54)"
-    smaller['"separated"'] = '"separated", "episode_length_s": 1.0'
+    smaller['"separated"'] = '"separated", "task.episode_length_s": 1.0'
     shown: dict[str, Any] = {}
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
@@ -275,6 +275,17 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch) -> None:
     pyplot.close("all")
     assert shown["metrics"]["num_episodes"] == 4
     assert (tmp_path / "film.mp4").is_file()
+
+
+def test_documents_import_us_by_one_name() -> None:
+    notebook = json.loads((ROOT / "examples/tour.ipynb").read_text(encoding="utf-8"))
+    pages = {path: path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
+    pages[ROOT / "README.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages[ROOT / "examples/tour.ipynb"] = "".join(
+        "".join([*cell["source"], "\n"]) for cell in notebook["cells"]
+    )
+    deep = re.compile(r"^ *(?:from|import) (?:mqe|harl_mapush|mapush\.)", flags=re.MULTILINE)
+    assert [path.name for path, text in pages.items() if deep.search(text)] == []
 
 
 def test_what_a_resume_may_change_is_listed() -> None:

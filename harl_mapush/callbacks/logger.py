@@ -89,7 +89,8 @@ class RunLogger:
     def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None:
         """Record one iteration, with the environment's means over its last finished episodes."""
         fps = self._rate.measure(report.env_steps)
-        self._curves.add(scalars(report, statistics, self._cfg.tags), report.env_steps)
+        tags = "harl" if self._cfg.lines == "harl" else self._cfg.tags
+        self._curves.add(scalars(report, statistics, tags), report.env_steps)
         if report.note is not None:
             self.say(f"Note: {report.note}.")
 

@@ -132,6 +132,15 @@ def test_the_tags_of_harl_come_beside_our_own() -> None:
     }
 
 
+@pytest.mark.parametrize("cfg", [LoggerCfg(), LoggerCfg(tags="harl"), LoggerCfg(lines="harl")])
+def test_harls_lines_bring_harls_tags(cfg, tmp_path) -> None:
+    logger = RunLogger(cfg, tmp_path, TITLE, 800_000, io.StringIO())
+    logger.log(report(1)._replace(metrics={"reward/total": 0.25}), {})
+    logger.close()
+    tags = EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
+    assert ("critic/average_step_rewards" in tags) == ("harl" in (cfg.tags, cfg.lines))
+
+
 def test_a_film_is_one_of_tensorboards_images(tmp_path) -> None:
     # A GIF of 3 x 2 pixels without a picture.
     data = b"GIF89a" + bytes([3, 0, 2, 0, 0, 0, 0]) + b";"
