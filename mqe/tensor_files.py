@@ -45,7 +45,10 @@ def reason(error: Exception) -> str:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a flat state dict onto the CPU; raise ConfigError for damage or any other content."""
+    """Read a flat state dict onto the CPU; raise ConfigError for damage or any other content.
+
+    Numbers that were stored in half precision are widened to single.
+    """
     hint = "take another checkpoint of the run"
     try:
         tensors = read_file(path)
@@ -66,7 +69,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise ConfigError(
             f"checkpoint file {path}: damaged (holds numbers that are not finite); {hint}"
         )
-    return tensors
+    return {
+        name: value.float() if value.dtype == torch.float16 else value
+        for name, value in tensors.items()
+    }
 
 
 def is_plain(values: Any) -> bool:

@@ -43,7 +43,8 @@ def test_what_is_asked_for_is_done(preset: str) -> None:
         preset, config.resolve(config.load_preset(preset), {"env": {"num_envs": GPU_WORLDS - 1}})[0]
     )
     assert (own.env.num_envs >= GPU_WORLDS) == preset.startswith(
-        ("h100", "rtx", "go1", "go2", "cylinder_hasac", "team2", "pose", "navigate", "any_hasac")
+        ("h100", "rtx", "go1", "go2", "cylinder_hasac", "team2", "pose", "navigate")
+        + ("any_hasac", "heavy_hasac")
     )
 
 
@@ -60,6 +61,7 @@ def test_hasac_and_happo_learn_in_the_same_world_on_a_gpu() -> None:
         ("cuboid", "h100_hasac", {}),
         ("tblock", "h100_hasac", {"object": "tblock"}),
         ("cylinder", "cylinder_hasac", {}),
+        ("heavy", "heavy_hasac", {}),
     ],
 )
 def test_the_shipped_teams_are_of_their_presets(name: str, preset: str, task: dict) -> None:

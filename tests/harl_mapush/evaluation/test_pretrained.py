@@ -23,9 +23,14 @@ OBJECTS = {
     "team2": "cuboid",
     "team2_tblock": "tblock",
     "pose": "cuboid",
+    "pose_tblock": "tblock",
+    "heavy": "beam",
 }  # where a team is not named after its object
 # What needs the whole team where a team's own worlds do not.
-WORLDS = {"any": {"env": {"num_agents": 2}, "task": {"shapes": None, "object_mass": 18.0}}}
+WORLDS = {
+    "any": {"env": {"num_agents": 2}, "task": {"shapes": None, "object_mass": 18.0}},
+    "heavy": {"env": {"num_agents": 3}, "task": {"object_mass": 33.0}},
+}
 NUM_ENVS = 8
 
 
