@@ -240,6 +240,8 @@ def test_what_is_unknown_has_no_image_and_what_differs_is_only_its_own(monkeypat
 
     assert num_images(make_task(object_width=2.0), "turn") == 2  # no square any more
     assert num_images(make_task(rewards="published"), "turn") == 1  # it looks at the yaw itself
+    drawn = make_task(observation="sets", shapes="drawn", spawn="separated")
+    assert num_images(drawn, "turn") == 1  # every world has an object of its own
     mixed = Robots([ROBOTS["go1"], ROBOTS["go2"]])
     task = PushTask(PushCfg(), 1, mixed, Streams(0, 1, CPU), Stander())
     assert num_images(task, "numbers") == 1
