@@ -5,9 +5,9 @@ robots lack in room where they push, and by the object's heading.
 
 The team follows the planner ``field`` on every map. Every 2 s are a window, which counts with the
 metres by which the object came nearer to the first sub-goal; those of the robots' approach and of
-the end of an episode do not count. The last line has the planner's costs of a metre, ``NARROW`` and
-``NO_ROOM``, that fit these times best: least squares over the bins, weighed by their windows, and
-neither below 0.
+the end of an episode do not count. The last line has the ``task.narrow_cost`` and
+``task.no_room_cost`` that fit these times best: least squares over the bins, weighed by their
+windows, and neither below 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mqe.config import assignment, merge
 from mqe.registry import make_env
 from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mqe.tasks.navigate.planners.entries import PLANNERS
-from mqe.tasks.navigate.planners.problem import NARROW, NO_ROOM, room_cost, solve_problem
+from mqe.tasks.navigate.planners.problem import EdgeCosts, cost_of, lacking_room, solve_problem
 
 WINDOW = 4  # decisions
 HEADINGS = 12  # bins of the object's heading, seen from its way
@@ -85,7 +85,7 @@ def main() -> int:
     weights = values[:, 3:].sqrt()
     dearer = values[:, 2:3] / seconds_a_metre(is_open) - 1.0
     fit = fitted(values[:, :2] * weights, (dearer * weights)[:, 0])
-    emit(team=arguments.team, NARROW=float(fit[0]), NO_ROOM=float(fit[1]))
+    emit(team=arguments.team, narrow_cost=float(fit[0]), no_room_cost=float(fit[1]))
     return 0
 
 
@@ -110,9 +110,13 @@ def windows(cfg: RunCfg) -> Tensor:
     maps, room = drawn(cfg)
     slots = slots_of(maps)
     device = env.device
+    index = torch.arange(env.num_envs, device=device)  # of the map of each world
     shapes = ObstacleShapes(slots, device)
     table = MapTable(maps, slots, device)
-    problem, _ = solve_problem(table, shapes, maps[0].arena, room.reach)
+    costs = EdgeCosts(cfg.task.narrow_cost, cfg.task.no_room_cost)
+    problem, _ = solve_problem(table, shapes, maps[0].arena, room.reach, costs)
+    grid = problem.grid
+    narrowness = cost_of(problem.distance, room.reach, EdgeCosts(narrow=1.0)) - 1.0
     follower = PLANNERS["field"].follow(problem, cfg.task.look_ahead)  # without its sways
     start = env.state.object_pos[:, :2].clone()
     has_begun = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
@@ -121,22 +125,18 @@ def windows(cfg: RunCfg) -> Tensor:
     rows = []
     while not is_over.all():
         place = env.state.object_pos[:, :2].clone()
-        index = torch.arange(env.num_envs, device=env.device)
         ahead = torch.nn.functional.normalize(follower.subgoal(place, index) - place, dim=-1)
         front = env.state.object_frame[:, 0]
         across = ahead[:, 0] * front[:, 1] - ahead[:, 1] * front[:, 0]
         heading = torch.atan2(across, (front * ahead).sum(dim=-1))
         has_begun |= (place - start).norm(dim=-1) > BEGUN
-        fields = problem.fields[index]
-        cost = problem.grid.sample(fields[:, 1:2], place.unsqueeze(1))[:, 0, 0]
-        lacking = room_cost(
-            problem.grid, fields[:, 0], place.unsqueeze(1), ahead.unsqueeze(1), room.reach
-        )
+        points = place.unsqueeze(1)
+        narrow = grid.sample(narrowness.unsqueeze(1), points)[:, 0, 0]
+        lacking = lacking_room(grid, problem.distance, points, ahead.unsqueeze(1), room.reach)
         for _ in range(WINDOW):
             is_over |= env.step(actions).done
         moved = ((env.state.object_pos[:, :2] - place) * ahead).sum(dim=-1)
-        narrow = ((cost - 1.0) / NARROW).clamp(max=1.0)
-        row = torch.stack((narrow, lacking[:, 0, 0] / NO_ROOM, heading, moved), dim=1)
+        row = torch.stack((narrow.clamp(max=1.0), lacking[:, 0, 0], heading, moved), dim=1)
         rows.append(row[has_begun & ~is_over])
         env.pause(is_over)
     env.close()

@@ -27,7 +27,7 @@ from mqe.tasks.navigate.maps.arena_map import ArenaMap, Room, check_map
 from mqe.tasks.navigate.maps.families import FAMILIES, draw_maps
 from mqe.tasks.navigate.maps.files import read_maps
 from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
-from mqe.tasks.navigate.planners.problem import BLOCKED, Problem, solve_problem
+from mqe.tasks.navigate.planners.problem import BLOCKED, EdgeCosts, Problem, solve_problem
 from mqe.tasks.navigate.rewards import pay_for_waiting
 from mqe.tasks.navigate.task import NAVIGATE_TERMS, NavigateCfg, NavigateTask
 from mqe.tasks.push.features import PushConstants, SceneFeatures
@@ -64,7 +64,8 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
         maps = read_maps(Path(cfg.map), cfg.map_scale)
     _check_maps(cfg, maps, room)
     slots = slots_of(maps)
-    problem, shortest = _solved(tuple(maps), slots, room.reach, device)
+    costs = EdgeCosts(cfg.narrow_cost, cfg.no_room_cost)
+    problem, shortest = _solved(tuple(maps), slots, room.reach, costs, device)
     _check_reachable(cfg, shortest)
 
     scene = build_scene(
@@ -154,14 +155,18 @@ def _check(cfg: NavigateCfg, env: EnvCfg, team: TeamDescription, push_cfg: PushC
 
 @cache
 def _solved(
-    maps: tuple[ArenaMap, ...], slots: tuple[ObstacleCfg, ...], reach: float, device: torch.device
+    maps: tuple[ArenaMap, ...],
+    slots: tuple[ObstacleCfg, ...],
+    reach: float,
+    costs: EdgeCosts,
+    device: torch.device,
 ) -> tuple[Problem, Tensor]:
     """Return the problem of all maps, and the length (L,) [m] of the shortest way on each.
 
     A program that builds several environments of the same maps solves them once.
     """
     return solve_problem(
-        MapTable(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach
+        MapTable(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach, costs
     )
 
 
