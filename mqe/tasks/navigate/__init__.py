@@ -83,13 +83,15 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
     robots = Robots(scene.robots, device)
     push_constants = PushConstants(push_cfg, team.num_robots, device)
     terms = _observations(push_cfg, push_constants, team.num_robots, device)
+    policy, memory_size = _mid_level(cfg, found, terms, obj, device)
     controller = TeamController(
-        _mid_level(cfg, found, terms, obj, device),
+        policy,
         _observer(terms, push_constants),
         GaitController(load_team_gait(push_cfg.gait, robots), env.num_envs, robots),
         push_cfg.decision_period,
         torch.tensor(push_cfg.action_scale, device=device),
         env.num_envs,
+        (team.num_robots, memory_size),
     )
     task = NavigateTask(
         cfg,
@@ -219,10 +221,13 @@ def _mid_level(
     terms: ObservationTerms,
     obj: ObjectCfg,
     device: torch.device,
-) -> Callable[[Tensor], Tensor]:
-    """Return the policy that leads the robots to a sub-goal: the frozen team, or a script."""
+) -> tuple[Callable[[Tensor], Tensor], int]:
+    """Return the policy that leads the robots to a sub-goal, the frozen team or a script, and how
+    many numbers it remembers of each robot.
+    """
     if cfg.mid_level == "team":
-        return load_team_network(found, device)
+        network = load_team_network(found, device)
+        return network, network.memory_size
     num_robots = found.description.num_robots
     names = terms.number_names([f"robot{k}" for k in range(1, num_robots)])
     missing = [name for name in LOOKED_AT if name not in names]
@@ -232,9 +237,9 @@ def _mid_level(
             "do not observe; say task.mid_level=team, or name another task.team"
         )
     if cfg.mid_level == "walk":
-        return WalkingTeam(names, device)
+        return WalkingTeam(names, device), 0
     num_pushing = 1 if cfg.mid_level == "scripted_solo" else num_robots
-    return ScriptedTeam(names, obj.reach, num_robots, device, num_pushing)
+    return ScriptedTeam(names, obj.reach, num_robots, device, num_pushing), 0
 
 
 def _without_shift(env: Any) -> Callable[[Tensor], Tensor]:
