@@ -26,6 +26,8 @@ PUSHING = {  # metrics of how a team pushes, and their heads
     "push_ahead_share": "impulse ahead",
     "push_feet_share": "impulse of feet",
 }
+# Marks of rows of a former planner.
+FORMER = {"before swaying": " (1)", "before turning": " (2)"}
 SPACE = "\u00a0"  # a space at which no line breaks
 _MARK = re.compile(r"^<!-- table: (\w+) -->$", flags=re.MULTILINE)
 
@@ -80,12 +82,12 @@ def navigation() -> str:
     for row in _read("long_horizon.jsonl"):
         num_successes = round(row["success_rate"] * row["num_episodes"])
         seconds = row["time_given_success_s"]
-        is_former = not row.get("sways", True)  # the planner before its sub-goals swayed
+        former = FORMER.get(row.get("planner"), "")
         rows.append(
             (
                 f"`{row['suite']}`",
                 f"`{row['team']}`",
-                f"`{row['policy']}`" + (" (1)" if is_former else ""),
+                f"`{row['policy']}`{former}",
                 f"{_share(num_successes, row['num_episodes'])} of{SPACE}{row['num_episodes']}",
                 f"{row['spl']:.2f}",
                 "" if seconds is None else f"{seconds:.0f}",

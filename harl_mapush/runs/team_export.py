@@ -52,11 +52,6 @@ def describe(
             f"task.team: '{name}' learned {learned}, and a team that pushes is needed; name one "
             f"that learned {_TASK}"
         )
-    if network.get("use_recurrent_policy"):
-        raise ConfigError(
-            f"task.team: '{name}' has a recurrent policy, and a frozen team has none; name one "
-            "that was trained with network.use_recurrent_policy=false"
-        )
     sets = network.get("sets", "flat")
     if sets != "flat":
         raise ConfigError(
@@ -91,11 +86,10 @@ def _steps(name: str, network: Mapping[str, Any], actor: Mapping[str, Tensor]) -
         hidden = _hidden(actor, "base.mlp.fc")
         norm_first = False
         last = ("linear act.action_out.fc_mean",)
+        if "rnn.norm.weight" in actor:
+            last = ("gru rnn.rnn", "layer_norm rnn.norm", *last)
         if network.get("mean_bound") is not None:
-            raise ConfigError(
-                f"task.team: '{name}' was trained with network.mean_bound, which a frozen team has "
-                "not; name one without"
-            )
+            last = (*last, f"bound {network['mean_bound']}")
     else:
         raise ConfigError(
             f"task.team: '{name}': its actors are of no known kind; name a team of happo, mappo, "

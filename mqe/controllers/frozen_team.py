@@ -23,13 +23,15 @@ class TeamController:
         decision_period: int,
         action_scale: Tensor,
         num_envs: int,
+        memory_shape: tuple[int, int] = (1, 0),
     ) -> None:
         """Move the robots of N worlds.
 
         ``policy`` maps observations (N, A, O) to actions (N, A, 3), every ``decision_period``
-        control steps; ``observe`` makes them of the scene with a sub-goal (N, 2) in the place of
-        the goal. ``gait`` walks at the velocities that the actions mean, ``action_scale`` (3,) at
-        action 1.
+        control steps; a policy with a memory of ``memory_shape`` (A, M) has it behind the
+        observations and behind the actions. ``observe`` makes observations of the scene with a
+        sub-goal (N, 2) in the place of the goal. ``gait`` walks at the velocities that the actions
+        mean, ``action_scale`` (3,) at action 1.
         """
         self._policy = policy
         self._observe = observe
@@ -37,6 +39,7 @@ class TeamController:
         self.decision_period = decision_period
         self._action_scale = action_scale
         self._subgoal = torch.zeros(num_envs, 2, device=action_scale.device)
+        self._memory = self._subgoal.new_zeros(num_envs, *memory_shape)
         # Control steps since its last decision; equal in all worlds, whose episodes begin between
         # two decisions of whoever commands the team.
         self._age = 0
@@ -49,6 +52,7 @@ class TeamController:
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask`` (N,)."""
         self._gait.begin(mask)
+        self._memory.masked_fill_(mask.view(-1, 1, 1), 0.0)
 
     def command(self, subgoal: Tensor) -> None:
         """Hold a sub-goal (N, 2) [m], world frame, from now on; the team decides at once."""
@@ -59,20 +63,34 @@ class TeamController:
     def targets(self, state: SceneState) -> Tensor:
         """Return joint targets (N, A, J) [rad] for the coming control step."""
         if self._age % self.decision_period == 0:
-            actions = self._policy(self._observe(state, self._subgoal))
-            self._gait.command(actions * self._action_scale)
+            self._gait.command(self._decide(state) * self._action_scale)
         self._age += 1
         return self._gait.targets(state)
 
+    def _decide(self, state: SceneState) -> Tensor:
+        """Return the actions (N, A, 3) at ``state``, and remember."""
+        obs = self._observe(state, self._subgoal)
+        size = self._memory.shape[-1]
+        if size == 0:
+            return self._policy(obs)
+        decided = self._policy(torch.cat((obs, self._memory), dim=-1))
+        self._memory.copy_(decided[..., -size:])
+        return decided[..., :-size]
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return what is carried from one control step to the next."""
+        own = {"subgoal": self._subgoal.clone(), "age": torch.tensor(self._age)}
+        if self._memory.shape[-1]:
+            own["memory"] = self._memory.clone()
         gait = {f"gait.{name}": value for name, value in self._gait.state_dict().items()}
-        return {"subgoal": self._subgoal.clone(), "age": torch.tensor(self._age), **gait}
+        return own | gait
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Resume from ``state_dict``."""
         self._subgoal.copy_(state["subgoal"])
         self._age = int(state["age"])
+        if self._memory.shape[-1]:
+            self._memory.copy_(state["memory"])
         prefix = "gait."
         self._gait.load_state_dict(
             {

@@ -1,9 +1,10 @@
 """A trained team as exported networks: a file of weights for each robot, and a description.
 
-The description names the steps of the actors (linear layers, norms and activations with the tensors
-of each in the file), the names of the numbers that a robot observes, and the settings of the push
-task that the team learned, so that a team of any learner can be described without rewriting its
-weights. ``TEAM_READERS`` describe checkpoints; a folder with ``team.yaml`` describes itself.
+The description names the steps of the actors (linear layers, norms, activations and a GRU, with the
+tensors of each in the file), the names of the numbers that a robot observes, and the settings of
+the push task that the team learned, so that a team of any learner can be described without
+rewriting its weights. ``TEAM_READERS`` describe checkpoints; a folder with ``team.yaml`` describes
+itself.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class TeamDescription:
     """The contents of ``team.yaml``: the actors of a team, and the task that they learned."""
 
     steps: tuple[str, ...] = option(
-        (), "steps of the actors: linear NAME, layer_norm NAME or an activation"
+        (), "steps of the actors: linear NAME, layer_norm NAME, gru NAME, bound X or an activation"
     )
     weights: tuple[str, ...] = option(
         (), "files of the weights, in the same folder: one for all robots, or one each"
@@ -92,23 +93,58 @@ def read_team(name: str) -> ReadTeam:
 
 
 class TeamNetwork(nn.Module):
-    """The frozen actors of a team, from observations (N, A, O) to actions (N, A, U)."""
+    """The frozen actors of a team, from observations and memories (N, A, O + M) to actions and
+    memories (N, A, U + M); M is ``memory_size``, 0 without a GRU.
+    """
 
-    def __init__(self, actors: list[nn.Sequential], num_robots: int) -> None:
+    def __init__(self, actors: list[Actor], num_robots: int) -> None:
         """Take one actor for all robots, or one for each."""
         super().__init__()
         self._actors = nn.ModuleList(actors)
         self._num_robots = num_robots
+        self.memory_size = actors[0].memory_size
         self.requires_grad_(False)
 
     def forward(self, obs: Tensor) -> Tensor:
-        """Return the actions, clipped to [-1, 1]."""
+        """Return the actions, clipped to [-1, 1], and the memories after them."""
         if len(self._actors) == 1:
-            actions = self._actors[0](obs.flatten(0, 1)).unflatten(0, obs.shape[:2])
-        else:
-            each = [actor(obs[:, i]) for i, actor in enumerate(self._actors)]
-            actions = torch.stack(each, dim=1)
-        return actions.clamp(-1.0, 1.0)
+            return self._actors[0](obs.flatten(0, 1)).unflatten(0, obs.shape[:2])
+        each = [actor(obs[:, i]) for i, actor in enumerate(self._actors)]
+        return torch.stack(each, dim=1)
+
+
+class Actor(nn.Module):
+    """One actor: plain steps, the layers of a GRU if it has one, and plain steps again."""
+
+    def __init__(self, before: nn.Sequential, cells: list[nn.GRUCell], after: nn.Sequential):
+        super().__init__()
+        self._before = before
+        self._cells = nn.ModuleList(cells)
+        self._after = after
+        self._sizes = [cell.hidden_size for cell in cells]
+        self.memory_size = sum(self._sizes)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return actions and memories (B, U + M) for observations and memories (B, O + M)."""
+        size = obs.shape[-1] - self.memory_size
+        x = self._before(obs[:, :size])
+        memories = []
+        for cell, memory in zip(self._cells, obs[:, size:].split(self._sizes, dim=-1), strict=True):
+            x = cell(x, memory)
+            memories.append(x)
+        return torch.cat((self._after(x).clamp(-1.0, 1.0), *memories), dim=-1)
+
+
+class Bound(nn.Module):
+    """A smooth bound: ``limit`` times the hyperbolic tangent of ``x / limit``."""
+
+    def __init__(self, limit: float) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the bounded values."""
+        return self._limit * torch.tanh(x / self._limit)
 
 
 def load_team_network(team: ReadTeam, device: torch.device) -> TeamNetwork:
@@ -120,32 +156,51 @@ def load_team_network(team: ReadTeam, device: torch.device) -> TeamNetwork:
         path = team.folder / name
         if not path.is_file():
             raise ConfigError(f"task.team: '{team.name}' lacks {name}; name another team")
-        actors.append(_sequence(team.name, description.steps, read_tensors(path)))
+        actors.append(_actor(team.name, description.steps, read_tensors(path)))
     return TeamNetwork(actors, description.num_robots).to(device)
 
 
-def _sequence(name: str, steps: tuple[str, ...], tensors: Mapping[str, Tensor]) -> nn.Sequential:
+def _actor(name: str, steps: tuple[str, ...], tensors: Mapping[str, Tensor]) -> Actor:
     """Build the network of ``steps``; raise ConfigError for one that cannot be built."""
-    modules: list[nn.Module] = []
+    before: list[nn.Module] = []
+    cells: list[nn.GRUCell] = []
+    after: list[nn.Module] = []
     for step in steps:
         kind, _, prefix = step.partition(" ")
-        if kind in ACTIVATIONS and not prefix:
-            modules.append(ACTIVATIONS[kind]())
-            continue
-        if kind not in _WITH_WEIGHTS:
-            known = ", ".join((*_WITH_WEIGHTS, *ACTIVATIONS))
-            raise ConfigError(
-                f"task.team: '{name}' has the step {step!r}, which is not known; there are: {known}"
-            )
+        modules = after if cells else before
         try:
-            weight = tensors[f"{prefix}.weight"]
-            bias = tensors[f"{prefix}.bias"]
+            if kind in ACTIVATIONS and not prefix:
+                modules.append(ACTIVATIONS[kind]())
+            elif kind in _WITH_WEIGHTS:
+                weight = tensors[f"{prefix}.weight"]
+                modules.append(_module(kind, weight, tensors[f"{prefix}.bias"]))
+            elif kind == "bound":
+                modules.append(Bound(float(prefix)))
+            elif kind == "gru":
+                cells += _cells(prefix, tensors)
+            else:
+                known = ", ".join((*_WITH_WEIGHTS, "gru", "bound", *ACTIVATIONS))
+                raise ConfigError(
+                    f"task.team: '{name}' has the step {step!r}, which is not known; there are: "
+                    f"{known}"
+                )
         except KeyError as error:
             raise ConfigError(
                 f"task.team: '{name}': its weights lack {error}; name another team"
             ) from None
-        modules.append(_module(kind, weight, bias))
-    return nn.Sequential(*modules)
+    return Actor(nn.Sequential(*before), cells, nn.Sequential(*after))
+
+
+def _cells(prefix: str, tensors: Mapping[str, Tensor]) -> list[nn.GRUCell]:
+    """Return the layers of a GRU with their weights."""
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    cells = []
+    while not cells or f"{prefix}.weight_ih_l{len(cells)}" in tensors:
+        own = {name: tensors[f"{prefix}.{name}_l{len(cells)}"] for name in names}
+        cell = nn.GRUCell(own["weight_ih"].shape[1], own["weight_hh"].shape[1])
+        cell.load_state_dict(own)
+        cells.append(cell)
+    return cells
 
 
 def _module(kind: str, weight: Tensor, bias: Tensor) -> nn.Module:

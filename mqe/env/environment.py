@@ -33,7 +33,7 @@ from mqe.config import ConfigError
 from mqe.env.decision_graph import StepResult, captured_step
 from mqe.env.observer import Observer, PhysicsStep
 from mqe.env.statistics import EpisodeStatistics
-from mqe.renamed_settings import with_present_keys
+from mqe.renamed_settings import note, with_present_keys
 from mqe.sim.simulator import GraphSupport, Simulator
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Outcome, Task
@@ -347,8 +347,11 @@ class MultiAgentEnv:
         self._unsettled.copy_(state["unsettled"])
         self._return.copy_(state["return"])
         self.num_failed.copy_(state["num_failed"])
-        self._sums.copy_(state["sums"])
-        self._statistics.load_state_dict(state["statistics"])
+        if state["sums"].shape[1] == self._sums.shape[1]:
+            self._sums.copy_(state["sums"])
+            self._statistics.load_state_dict(state["statistics"])
+        else:
+            note("the saved state is older and has other metrics, whose statistics begin anew")
         self._state = read_state(self.sim, self.scene)
         self._state.forces.copy_(state["forces"])
         self.randomization.load_state_dict(state["randomization"])

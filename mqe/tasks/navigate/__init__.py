@@ -27,7 +27,7 @@ from mqe.tasks.navigate.maps.arena_map import ArenaMap, Room, check_map
 from mqe.tasks.navigate.maps.families import FAMILIES, draw_maps
 from mqe.tasks.navigate.maps.files import read_maps
 from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
-from mqe.tasks.navigate.planners.problem import BLOCKED, Problem, solve_problem
+from mqe.tasks.navigate.planners.problem import BLOCKED, EdgeCosts, Problem, solve_problem
 from mqe.tasks.navigate.rewards import pay_for_waiting
 from mqe.tasks.navigate.task import NAVIGATE_TERMS, NavigateCfg, NavigateTask
 from mqe.tasks.push.features import PushConstants, SceneFeatures
@@ -64,7 +64,8 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
         maps = read_maps(Path(cfg.map), cfg.map_scale)
     _check_maps(cfg, maps, room)
     slots = slots_of(maps)
-    problem, shortest = _solved(tuple(maps), slots, room.reach, device)
+    costs = EdgeCosts(cfg.narrow_cost, cfg.no_room_cost)
+    problem, shortest = _solved(tuple(maps), slots, room.reach, costs, device)
     _check_reachable(cfg, shortest)
 
     scene = build_scene(
@@ -82,13 +83,15 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
     robots = Robots(scene.robots, device)
     push_constants = PushConstants(push_cfg, team.num_robots, device)
     terms = _observations(push_cfg, push_constants, team.num_robots, device)
+    policy, memory_size = _mid_level(cfg, found, terms, obj, device)
     controller = TeamController(
-        _mid_level(cfg, found, terms, obj, device),
+        policy,
         _observer(terms, push_constants),
         GaitController(load_team_gait(push_cfg.gait, robots), env.num_envs, robots),
         push_cfg.decision_period,
         torch.tensor(push_cfg.action_scale, device=device),
         env.num_envs,
+        (team.num_robots, memory_size),
     )
     task = NavigateTask(
         cfg,
@@ -154,14 +157,18 @@ def _check(cfg: NavigateCfg, env: EnvCfg, team: TeamDescription, push_cfg: PushC
 
 @cache
 def _solved(
-    maps: tuple[ArenaMap, ...], slots: tuple[ObstacleCfg, ...], reach: float, device: torch.device
+    maps: tuple[ArenaMap, ...],
+    slots: tuple[ObstacleCfg, ...],
+    reach: float,
+    costs: EdgeCosts,
+    device: torch.device,
 ) -> tuple[Problem, Tensor]:
     """Return the problem of all maps, and the length (L,) [m] of the shortest way on each.
 
     A program that builds several environments of the same maps solves them once.
     """
     return solve_problem(
-        MapTable(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach
+        MapTable(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach, costs
     )
 
 
@@ -214,10 +221,13 @@ def _mid_level(
     terms: ObservationTerms,
     obj: ObjectCfg,
     device: torch.device,
-) -> Callable[[Tensor], Tensor]:
-    """Return the policy that leads the robots to a sub-goal: the frozen team, or a script."""
+) -> tuple[Callable[[Tensor], Tensor], int]:
+    """Return the policy that leads the robots to a sub-goal, the frozen team or a script, and how
+    many numbers it remembers of each robot.
+    """
     if cfg.mid_level == "team":
-        return load_team_network(found, device)
+        network = load_team_network(found, device)
+        return network, network.memory_size
     num_robots = found.description.num_robots
     names = terms.number_names([f"robot{k}" for k in range(1, num_robots)])
     missing = [name for name in LOOKED_AT if name not in names]
@@ -227,9 +237,9 @@ def _mid_level(
             "do not observe; say task.mid_level=team, or name another task.team"
         )
     if cfg.mid_level == "walk":
-        return WalkingTeam(names, device)
+        return WalkingTeam(names, device), 0
     num_pushing = 1 if cfg.mid_level == "scripted_solo" else num_robots
-    return ScriptedTeam(names, obj.reach, num_robots, device, num_pushing)
+    return ScriptedTeam(names, obj.reach, num_robots, device, num_pushing), 0
 
 
 def _without_shift(env: Any) -> Callable[[Tensor], Tensor]:

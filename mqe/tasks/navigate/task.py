@@ -32,7 +32,7 @@ from mqe.tasks.navigate.planners.followers import (
     swayed,
     turned,
 )
-from mqe.tasks.navigate.planners.problem import Problem
+from mqe.tasks.navigate.planners.problem import COSTS, Problem
 from mqe.tasks.navigate.planners.replanning import Replanner
 from mqe.tasks.navigate.rewards import PRESETS, REWARDS, check_failing, check_waiting
 from mqe.tasks.navigate.terminations import DEFAULT_TERMINATIONS, TERMINATIONS
@@ -82,6 +82,18 @@ class NavigateCfg(TermCfg):
     planner: str = option("field", "planner of the sub-goals", choices=PLANNERS)
     look_ahead: float = option(
         2.0, "distance from the object to its sub-goal [m]", min=0.5, max=10.0
+    )
+    narrow_cost: float = option(
+        COSTS.narrow,
+        "what a metre right beside an obstacle costs the planner more than 1 in the open",
+        min=0.0,
+        max=100.0,
+    )
+    no_room_cost: float = option(
+        COSTS.no_room,
+        "the same of a metre for each place where robots push and have no room",
+        min=0.0,
+        max=100.0,
     )
     residual_scale: float = option(
         0.75, "largest shift of the sub-goal along x and y by an action [m]", min=0.0, max=10.0

@@ -93,7 +93,7 @@ class Explorer(FieldFollower):
         cells = is_met[:, :-1].unflatten(1, (height, width))
         furthest = self._reach + MARGIN + ROBOT_ROOM
         distance = torch.minimum(distance_to_met(cells, self._grid, furthest), self._to_wall)
-        return solve_fields(self._solver, distance, goal, self._reach)
+        return solve_fields(self._solver, distance, goal, self._reach, self._costs)
 
 
 def distance_to_met(is_met: Tensor, grid: Grid, furthest: float) -> Tensor:

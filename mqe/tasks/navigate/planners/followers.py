@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from mqe.tasks.navigate.planners.problem import Problem, room_cost
+from mqe.tasks.navigate.planners.problem import Problem, lacking_room
 from mqe.tasks.terms import Memory
 from mqe.world.geometry import rotate_2d
 from mqe.world.state import SceneState
@@ -61,6 +61,7 @@ class FieldFollower(Follower):
         device = problem.maps.goal.device
         self._grid = problem.grid
         self._reach = problem.reach
+        self._costs = problem.costs
         self._maps = problem.fields
         self._goal = problem.maps.goal
         self._look_ahead = look_ahead
@@ -88,7 +89,7 @@ class FieldFollower(Follower):
         sampled = self._grid.sample(maps[:, 1:], points.flatten(1, 2))
         cost, value = sampled.unflatten(2, radius.shape[1:]).unbind(dim=1)
         step = reach.unsqueeze(-1) / len(self._shares)
-        room = room_cost(
+        lacking = lacking_room(
             self._grid,
             maps[:, 0],
             place.unsqueeze(1),
@@ -96,7 +97,7 @@ class FieldFollower(Follower):
             self._reach,
         )
         total = (cost * step).cumsum(dim=-1) + value - FAR_BONUS * radius
-        best = (total.amin(dim=-1) + room[..., 0]).argmin(dim=1)
+        best = (total.amin(dim=-1) + self._costs.no_room * lacking[..., 0]).argmin(dim=1)
         row = torch.arange(len(place), device=place.device)
         # A team pushes on only if the sub-goal is not too near.
         nearest = torch.minimum(distance[:, 0], torch.full_like(distance[:, 0], NEAREST))

@@ -15,13 +15,20 @@ from mqe.world.geometry import rotate_2d
 CELL = 0.25  # [m] of the grid
 MARGIN = 0.05  # [m] beyond the object's furthest corner
 BLOCKED = 100.0  # cost of a metre on which the object's corner would be 1 m inside an obstacle
-NARROW = 3.0  # further cost of a metre right beside an obstacle; none where robots have room
-# Further cost of a metre in a direction for each place where robots push and have no room.
-NO_ROOM = 3.0
 # Where robots push, seen from the object against its direction: an angle to the left [rad], and
 # the distance from its furthest corner to a robot's middle [m]; one in the middle, or two abreast.
 _PUSHING = ((0.0, 0.35), (0.7, 0.05), (-0.7, 0.05))
 _ROBOT = 0.35  # [m] from a robot's middle to an obstacle, from which it has room
+
+
+class EdgeCosts(NamedTuple):
+    """What a metre costs more, beside 1, the cost of a metre in the open."""
+
+    narrow: float = 3.0  # right beside an obstacle; none where robots have room
+    no_room: float = 3.0  # in a direction, for each place where robots push and have no room
+
+
+COSTS = EdgeCosts()
 
 
 class Problem(NamedTuple):
@@ -33,6 +40,7 @@ class Problem(NamedTuple):
     shapes: ObstacleShapes  # of the slots of obstacles
     grid: Grid
     fields: Tensor  # (M, 3, H, W) distance, cost and cost-to-go
+    costs: EdgeCosts
 
     @property
     def distance(self) -> Tensor:
@@ -72,7 +80,11 @@ def clearance_of(
 
 
 def solve_problem(
-    maps: MapTable, shapes: ObstacleShapes, arena: tuple[float, float], reach: float
+    maps: MapTable,
+    shapes: ObstacleShapes,
+    arena: tuple[float, float],
+    reach: float,
+    costs: EdgeCosts = COSTS,
 ) -> tuple[Problem, Tensor]:
     """Return the problem of all maps, and the length (L,) [m] of the shortest way on each."""
     device = maps.goal.device
@@ -82,40 +94,42 @@ def solve_problem(
     pos = maps.obstacle_pos
     clearance = clearance_of(arena, shapes, points, pos, maps.obstacle_yaw)
     clearance = clearance.unflatten(1, (grid.height, grid.width))
-    fields = solve_fields(solver, clearance, maps.goal, reach)
+    fields = solve_fields(solver, clearance, maps.goal, reach, costs)
     is_blocked = clearance < reach + MARGIN
     lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), maps.goal)
     index = torch.arange(len(maps.goal), device=device)
     shortest = grid.look_up(lengths, index, maps.start)
-    return Problem(arena, reach, maps, shapes, grid, fields), shortest
+    return Problem(arena, reach, maps, shapes, grid, fields, costs), shortest
 
 
-def solve_fields(solver: CostToGo, clearance: Tensor, goal: Tensor, reach: float) -> Tensor:
+def solve_fields(
+    solver: CostToGo, clearance: Tensor, goal: Tensor, reach: float, costs: EdgeCosts
+) -> Tensor:
     """Return clearance, cost of a metre and cost-to-go to ``goal`` (M, 2), (M, 3, H, W), of an
     object on maps with ``clearance`` (M, H, W) [m].
     """
     grid = solver.grid
-    cost = cost_of(clearance, reach)
+    cost = cost_of(clearance, reach, costs)
     points = grid.centers.flatten(0, 1)
-    directed = room_cost(grid, clearance, points, solver.directions, reach)
-    directed = directed.unflatten(2, (grid.height, grid.width))
-    value = solver.solve(cost, goal, directed)
+    lacking = lacking_room(grid, clearance, points, solver.directions, reach)
+    lacking = lacking.unflatten(2, (grid.height, grid.width))
+    value = solver.solve(cost, goal, costs.no_room * lacking)
     return torch.stack((clearance, cost, value), dim=1)
 
 
-def cost_of(clearance: Tensor, reach: float) -> Tensor:
+def cost_of(clearance: Tensor, reach: float, costs: EdgeCosts) -> Tensor:
     """Return the cost of a metre for an object's origin with ``clearance`` (...) [m]."""
     free = clearance - reach - MARGIN
-    narrow = NARROW * (1.0 - free / ROBOT_ROOM).clamp(0.0, 1.0).square()
+    narrow = costs.narrow * (1.0 - free / ROBOT_ROOM).clamp(0.0, 1.0).square()
     return 1.0 + narrow + BLOCKED * (-free).clamp(0.0, 1.0)
 
 
-def room_cost(
+def lacking_room(
     grid: Grid, clearance: Tensor, points: Tensor, directions: Tensor, reach: float
 ) -> Tensor:
-    """Return what a metre in ``directions`` (D, 2) or (M, D, 2) costs more for robots that have no
-    room, (M, D, P), with the object at ``points`` (P, 2) or (M, P, 2) and the maps' ``clearance``
-    (M, H, W).
+    """Return at how many places robots lack room to push in ``directions`` (D, 2) or (M, D, 2),
+    (M, D, P) from 0 to 3, with the object at ``points`` (P, 2) or (M, P, 2) and the maps'
+    ``clearance`` (M, H, W).
     """
     lacking = []
     for angle, beyond in _PUSHING:
@@ -126,4 +140,4 @@ def room_cost(
         free = free.unflatten(1, behind.shape[1:3])
         lacking.append((1.0 - free / _ROBOT).clamp(0.0, 1.0))
     # A direction in which two robots have no room is worse than one in which a third has some.
-    return NO_ROOM * torch.stack(lacking).sum(dim=0)
+    return torch.stack(lacking).sum(dim=0)

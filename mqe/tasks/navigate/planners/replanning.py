@@ -46,5 +46,7 @@ class Replanner:
             pos = self._maps.obstacles_at(index, time[worlds] + ahead)
             nearest.append(clearance_of(problem.arena, problem.shapes, points, pos, yaw))
         clearance = torch.stack(nearest).amin(dim=0).unflatten(1, (grid.height, grid.width))
-        problem.fields[worlds] = solve_fields(self._solver, clearance, goal, problem.reach)
+        problem.fields[worlds] = solve_fields(
+            self._solver, clearance, goal, problem.reach, problem.costs
+        )
         problem.maps.goal[worlds] = goal

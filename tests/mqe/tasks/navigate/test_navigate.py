@@ -381,6 +381,19 @@ def test_obstacles_move_on_in_an_environment_that_was_saved() -> None:
     assert torch.equal(other.state.rows, env.state.rows)
 
 
+def test_an_environment_goes_on_from_a_state_that_had_fewer_metrics(capsys) -> None:
+    cfg = NavigateCfg(map="gate", num_maps=1)
+    env = make_env(EnvCfg(num_envs=1), SIM, cfg, seed=0)
+    env.reset()
+    saved = env.state_dict()
+    saved["sums"] = saved["sums"][:, 1:]
+    saved["statistics"]["rows"] = saved["statistics"]["rows"][:, 1:]
+    env.load_state_dict(saved)
+    assert "has other metrics, whose statistics begin anew" in capsys.readouterr().err
+    env.step(torch.zeros(1, 1, 2))
+    env.close()
+
+
 def test_the_way_follows_a_goal_that_moves_and_the_rewards_sum_up(tmp_path) -> None:
     path = tmp_path / "chase.yaml"
     path.write_text(

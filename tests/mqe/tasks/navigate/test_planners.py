@@ -23,7 +23,7 @@ from mqe.tasks.navigate.planners.followers import (
     swayed,
     turned,
 )
-from mqe.tasks.navigate.planners.problem import Problem, room_cost, solve_problem
+from mqe.tasks.navigate.planners.problem import EdgeCosts, Problem, lacking_room, solve_problem
 from mqe.tasks.navigate.planners.replanning import Replanner
 from mqe.tasks.terms import Memory, Worlds
 from mqe.world.obstacles import ObstacleCfg
@@ -87,10 +87,10 @@ def test_robots_need_room_where_they_push(problem):
     grid = problem.grid
     ways = tensor([[1.0, 0.0], [-1.0, 0.0]])
     beside = tensor([[1.3, 0.0]])  # of the wall at x = 0
-    cost = room_cost(grid, problem.distance, beside, ways, REACH)
-    assert cost[0].tolist() == [[0.0], [0.0]]
-    assert float(cost[1, 0]) > 1.0  # ahead: robots would stand in the wall
-    assert float(cost[1, 1]) == 0.0
+    lacking = lacking_room(grid, problem.distance, beside, ways, REACH)
+    assert lacking[0].tolist() == [[0.0], [0.0]]
+    assert float(lacking[1, 0]) > 0.3  # ahead: robots would stand in the wall
+    assert float(lacking[1, 1]) == 0.0
 
 
 def test_two_robots_abreast_need_room_behind_the_object(problem):
@@ -98,15 +98,29 @@ def test_two_robots_abreast_need_room_behind_the_object(problem):
     # right of that, 0.12 m from the wall.
     past = tensor([[0.75, 1.7]])
     ways = tensor([[1.0, 0.0], [0.0, 1.0]])
-    cost = room_cost(problem.grid, problem.distance, past, ways, REACH)
-    assert float(cost[1, 0]) == pytest.approx(3.0 * (1.0 - 0.12 / 0.35), abs=0.4)
-    assert float(room_cost(problem.grid, problem.distance, past, -ways, REACH)[1].sum()) == 0.0
-    assert cost[0].tolist() == [[0.0], [0.0]]
+    lacking = lacking_room(problem.grid, problem.distance, past, ways, REACH)
+    assert float(lacking[1, 0]) == pytest.approx(1.0 - 0.12 / 0.35, abs=0.14)
+    assert float(lacking_room(problem.grid, problem.distance, past, -ways, REACH)[1].sum()) == 0.0
+    assert lacking[0].tolist() == [[0.0], [0.0]]
 
     # Near the wall nobody has room: one would stand in it, two 0.21 m from it (between cells of
     # 0.25 m), and what they lack adds up.
-    near = room_cost(problem.grid, problem.distance, tensor([[1.0, 0.0]]), ways, REACH)
-    assert float(near[1, 0]) == pytest.approx(3.0 * (1.0 + 2.0 * (1.0 - 0.21 / 0.35)), abs=1.0)
+    near = lacking_room(problem.grid, problem.distance, tensor([[1.0, 0.0]]), ways, REACH)
+    assert float(near[1, 0]) == pytest.approx(1.0 + 2.0 * (1.0 - 0.21 / 0.35), abs=0.34)
+
+
+def test_a_narrow_place_costs_what_is_set() -> None:
+    fields = [
+        navigate_setup(1, narrow_cost=narrow, no_room_cost=no_room).task.constants.problem
+        for narrow, no_room in ((3.0, 3.0), (6.0, 3.0), (3.0, 6.0))
+    ]
+    assert fields[0].costs == EdgeCosts(3.0, 3.0)
+    dearer = (fields[1].cost - 1.0) / (fields[0].cost - 1.0)
+    is_narrow = (fields[0].cost > 1.1) & (fields[0].cost < 3.9)
+    torch.testing.assert_close(dearer[is_narrow], torch.full_like(dearer[is_narrow], 2.0))
+    assert torch.equal(fields[2].cost, fields[0].cost)
+    assert bool((fields[2].value >= fields[0].value - 1e-3).all())
+    assert float((fields[2].value - fields[0].value).max()) > 0.5
 
 
 def test_sub_goals_sway_about_an_object_that_stands_still():
