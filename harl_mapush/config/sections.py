@@ -129,8 +129,8 @@ class LoggerCfg:
     )
     tags: str = option(
         "own",
-        "tags of the curves; harl: HARL's of returns, step rewards and evaluations as well, as with "
-        "lines=harl",
+        "tags of the curves; harl: HARL's of returns, step rewards and evaluations as well, as "
+        "with lines=harl",
         choices=("own", "harl"),
     )
     film_interval: int | None = option(
