@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harl_mapush import config  # noqa: E402
 from harl_mapush.clients.entries import CLIENTS  # noqa: E402
 from harl_mapush.clients.harl.harl_env import HarlEnv  # noqa: E402
+from harl_mapush.clients.harl.mapush_env import MAPushEnv  # noqa: E402
 from harl_mapush.clients.openrl_env import OpenRLEnv  # noqa: E402
 from harl_mapush.clients.worlds import Worlds  # noqa: E402
 from mqe.config import ConfigError  # noqa: E402
@@ -38,6 +39,17 @@ _WARM_ROUNDS = 3
 _SYNCHRONIZED_CALLS = 10
 
 Step = Callable[[], object]
+
+
+class _MadeHarl(MAPushEnv):
+    """HARL's environment over worlds that exist already."""
+
+    def __init__(self, env: Any) -> None:
+        self._made = env
+        super().__init__({"n_threads": env.num_envs, "num_agents": env.num_agents})
+
+    def _make(self, seed: int) -> Any:
+        return self._made
 
 
 class _MadeWorlds(Worlds):
@@ -122,7 +134,10 @@ def client_step(name: str, env: Any) -> Step:
     """Return a decision through a client, with actions as the client takes them."""
     shape = (env.num_envs, env.num_agents, env.spec.action_size)
     if name in ("harl", "openrl"):
-        client: Any = HarlEnv(env) if name == "harl" else OpenRLEnv(env, "go1push_mid")
+        if name == "openrl":
+            client: Any = OpenRLEnv(env, "go1push_mid")
+        else:
+            client = HarlEnv(env) if isinstance(env, PlacedEnv) else _MadeHarl(env)
         client.reset()
         array = np.zeros(shape, np.float32)
         return lambda: client.step(array)

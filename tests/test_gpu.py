@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import mapush
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.clients.host_copy import to_host
@@ -253,6 +254,29 @@ def test_results_come_to_the_host_in_one_transfer(device):
     assert len(caught) <= 1
     to_host(*(tensor.float() + 1.0 for tensor in given))
     assert all(np.array_equal(array, want) for array, want in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_harls_client_has_one_transfer_each_way(device):
+    """Also where episodes end, whose metrics it remembers."""
+    settings = {"n_threads": 4, "num_agents": 2, "seed": 1, "episode_length_s": 0.2}
+    env = mapush.MAPushEnv(settings | {"device": device})
+    env.reset()
+    actions = np.zeros((4, 2, 3), np.float32)
+    for _ in range(5):
+        env.step(actions)
+    before = len(env.episode_success)
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(20):
+                env.step(actions)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(env.episode_success) > before
+    assert sum("synchronizing" in str(one.message) for one in caught) <= 2 * 20
+    env.close()
 
 
 def test_the_fused_adam_of_a_gpu_steps_as_that_of_a_cpu():

@@ -250,6 +250,7 @@ class OffPolicy(ABC):
             action_size=self.action_size,
             num_views=self.num_views,
             state_size=self.spec.state_size,
+            ends_apart=self.formulas.ends_apart and self.num_views > 1,
         )
 
     def team_rewards(self, rewards: Tensor) -> Tensor:

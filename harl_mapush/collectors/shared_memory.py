@@ -115,7 +115,7 @@ class BlockLayout:
             "rewards": ((*rows, shape.num_views), number),
             "next_obs": (obs, number),
             "next_state": (state, number),
-            "terminated": (rows, truth),
+            "terminated": ((*rows, agents), truth),
             "done": (rows, truth),
             "valid": (rows, truth),
         }

@@ -17,6 +17,7 @@ from mqe.config import ConfigError, option, unknown
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Task
 from mqe.tasks.terms import TermRegistry
+from mqe.world.objects import ROBOT_FLOOR_FRICTION
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.robots import DEFAULT_ROBOT, MODELS, ROBOTS
 from mqe.world.scene import ACTUATORS, MAX_ROBOTS, Scene
@@ -42,6 +43,13 @@ class EnvCfg:
     actuators: str = option(
         "reference", "motors that lag and saturate as the reference's, or ideal", choices=ACTUATORS
     )
+    foot_friction: tuple[float, ...] = option(
+        (ROBOT_FLOOR_FRICTION,),
+        "friction of the floor with robots: sliding, or sliding, torsion [m] and rolling [m]; with "
+        "the makers' MJCF the feet's own counts",
+        min=0.0,
+        max=10.0,
+    )
     imports: tuple[str, ...] = option(
         (), "a user's modules that --import brought; recorded, never imported from here"
     )
@@ -65,6 +73,12 @@ class EnvCfg:
             raise ConfigError(
                 f"env.model: {unknown('value', self.model, MODELS)}, and no file or folder has "
                 "this name; name a checkout of unitree_mujoco that exists"
+            )
+        if len(self.foot_friction) not in (1, 3):
+            raise ConfigError(
+                f"env.foot_friction: {list(self.foot_friction)} must be one number (sliding) or "
+                "three (sliding, torsion, rolling); say [0.55], or [0.4, 0.02, 0.01], which are "
+                "those of the makers' Go2"
             )
         sizes = self.team_sizes
         if list(sizes) != sorted(set(sizes)):

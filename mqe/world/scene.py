@@ -160,6 +160,7 @@ def build_scene(
     obstacles: Sequence[ObstacleCfg] = (),
     arena: tuple[float, float] = (2.0 * ARENA_HALF_SIZE, 2.0 * ARENA_HALF_SIZE),
     num_markers: int = 0,
+    foot_friction: Sequence[float] = (ROBOT_FLOOR_FRICTION,),
 ) -> Scene:
     """Build the scene of 1 to 14 robots, an object or none with ``inertia`` ("physical" or
     "reference"), and a goal.
@@ -169,6 +170,8 @@ def build_scene(
     all robots, or one for each; ``model`` is "physical" or "reference", of robots and of objects'
     contacts, or the path of the robots' MJCF, whose options and contact numbers the scene then has.
     ``arena`` is the length along x and y [m] between the walls. ``obstacles`` need an object.
+    ``foot_friction`` is that of robots on the floor, sliding or also torsion and rolling [m], where
+    ``model`` is no path.
     """
     is_ideal = actuators == "ideal"
     team = robots_of(robots, num_robots, model)
@@ -177,6 +180,10 @@ def build_scene(
     spec.compiler.degree = False
     _set_options(spec)
     _add_arena(spec, (arena[0] / 2, arena[1] / 2))
+    floor = spec.geom("floor")
+    floor.friction[: len(foot_friction)] = foot_friction
+    if len(foot_friction) > 1:
+        floor.condim = 6  # with torsion and rolling
     substeps = 1
     is_of_file = team[0].mjcf is not None
     if is_of_file:
@@ -184,8 +191,8 @@ def build_scene(
         substeps = math.ceil(PHYSICS_DT / spec.option.timestep - 1e-9)
         spec.option.timestep = PHYSICS_DT / substeps
         # As the floor of the makers' scene: contacts have the numbers of their feet.
-        floor = spec.geom("floor")
         floor.priority = 0
+        floor.condim = 3
         floor.friction = PLAIN_FRICTION
     for i, robot in enumerate(team):
         own = 1 << (_NUM_FIXED_BITS + i)

@@ -101,7 +101,12 @@ def replay(record: Mapping[str, Any], stage: int) -> dict[str, float]:
         pairs = [
             (batch.returns, _by_row(theirs["reward"], batch.returns)),
             (batch.next_state, _by_row(theirs["next_share_obs"], batch.next_state)),
-            (batch.discount, (theirs["gamma"] * (1.0 - theirs["term"]))[: len(batch.discount)]),
+            (
+                batch.discount,
+                _by_row(theirs["gamma"] * (1.0 - theirs["term"]), batch.returns).view_as(
+                    batch.discount
+                ),
+            ),
         ]
         sizes["batch"] = max(sizes["batch"], *(_distance(ours, other) for ours, other in pairs))
         noise = list(update["noise"])
@@ -141,8 +146,11 @@ def load_ring(algorithm: Hasac | Hatd3, record: Mapping[str, Any]) -> RingReplay
     )
     ring.there.copy_(side_by_side(buffer["next_obs"], buffer["next_share_obs"]))
     ring.rewards.copy_(side_by_side(buffer["rewards"]))
-    flags = buffer["dones"] * _DONE + buffer["terms"] * _TERMINATED + _VALID
-    ring.flags.copy_(flags.view(rows, envs, -1)[..., 0])  # FP agents end together in recordings
+    done, by_task = (buffer[name].view(rows, envs, -1).bool() for name in ("dones", "terms"))
+    together = done.all(-1)
+    ring.flags.copy_(together * _DONE + by_task.all(-1) * _TERMINATED + _VALID)
+    if ring.shape.ends_apart:
+        ring.ends.copy_((done & ~together.unsqueeze(-1)) * (_DONE | _TERMINATED))
     ring.newest.fill_((buffer["idx"] // envs - 1) % rows)
     return ring
 

@@ -81,10 +81,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "hatd3_2a": ("hatd3", {}, NOISY),
     "matd3_2a": ("matd3", {}, NOISY | {"policy_freq": 1}),
 }
-# cases that are compared without a file
 SHARED = {"share_param": True}
 PLAIN = {"use_huber_loss": False}
 UNMASKED = {"use_policy_active_masks": False}
+# cases that are compared with an installed HARL as well
 LIVE_CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "hatd3_shared": ("hatd3", {}, NOISY | SHARED, "EP"),
     "matd3_shared": ("matd3", {}, NOISY | SHARED, "EP"),
@@ -101,16 +101,23 @@ LIVE_CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "hasac_fp_squares": ("hasac", {}, SOFT | PLAIN, "FP"),
     "hasac_fp_unmasked": ("hasac", {}, SOFT | UNMASKED, "FP"),
 }
+# of these there are small files
+SMALL_CASES = ("hatd3_shared", "hasac_fp")
+SMALL_MODEL = {"hidden_sizes": [3, 2]}
+SMALL_ROWS = 7
 
 
-def record(case: str) -> dict[str, Any]:
-    """Run one case."""
+def record(case: str, *, small: bool = False) -> dict[str, Any]:
+    """Run one case, with ``small`` networks and buffers."""
     if case in LIVE_CASES:
         algo, train, settings, state_type = LIVE_CASES[case]
     else:
         algo, train, settings = CASES[case]
         state_type = "EP"
     config = {"train": TRAIN | train, "model": dict(MODEL), "algo": ALGO | settings}
+    if small:
+        config["model"] |= SMALL_MODEL
+        config["algo"] |= {"buffer_size": ENVS * SMALL_ROWS, "batch_size": 12}
     torch.manual_seed(1)
     np.random.seed(7)
     runner = make_runner(algo, config, state_type)
@@ -200,7 +207,10 @@ def make_runner(algo: str, config: dict[str, Any], state_type: str) -> Any:
 def fill(
     buffer: OffPolicyBufferEP | OffPolicyBufferFP, rng: np.random.Generator, state_type: str
 ) -> None:
-    """Insert more rows than fit, with terminations, time-outs and dead agents."""
+    """Insert more rows than fit, with terminations, time-outs and dead agents.
+
+    FP agents also end one by one.
+    """
 
     def normal(*shape: int) -> np.ndarray:
         return rng.normal(size=shape).astype(np.float32)
@@ -210,6 +220,13 @@ def fill(
         done = rng.random((ENVS, 1)) < 0.15
         term = done & (rng.random((ENVS, 1)) < 0.5)
         valid = [(rng.random((ENVS, 1)) < 0.9).astype(np.float32) for _ in range(AGENTS)]
+        dones, terms = (
+            np.broadcast_to(flag.reshape(ENVS, *[1 for _ in views], 1), (ENVS, *views, 1))
+            for flag in (done, term)
+        )
+        if views:  # agents die alone
+            alone = ~dones & (rng.random((ENVS, *views, 1)) < 0.15)
+            dones, terms = dones | alone, terms | alone
         obs, following = ([normal(ENVS, OBS) for _ in range(AGENTS)] for _ in range(2))
         actions = [np.tanh(normal(ENVS, ACTION)) for _ in range(AGENTS)]
         buffer.insert(
@@ -219,9 +236,9 @@ def fill(
                 actions,
                 None,
                 normal(ENVS, *views, 1),
-                np.broadcast_to(done.reshape(ENVS, *[1 for _ in views], 1), (ENVS, *views, 1)),
+                dones,
                 valid,
-                np.broadcast_to(term.reshape(ENVS, *[1 for _ in views], 1), (ENVS, *views, 1)),
+                terms,
                 normal(ENVS, *views, STATE),
                 following,
                 None,
@@ -328,9 +345,9 @@ def plain(array: np.ndarray) -> Tensor:
 def main(folder: Path) -> None:
     """Record every case."""
     torch.set_num_threads(1)
-    for case in CASES:
+    for case in (*CASES, *SMALL_CASES):
         buffer = io.BytesIO()
-        torch.save(record(case), buffer)
+        torch.save(record(case, small=case in SMALL_CASES), buffer)
         path = folder / f"{case}.pt.xz"
         path.write_bytes(lzma.compress(buffer.getvalue(), preset=9 | lzma.PRESET_EXTREME))
         sys.stdout.write(f"{path}: {path.stat().st_size} bytes\n")

@@ -16,6 +16,7 @@ def transition(number: float, num_envs: int = 2, **flags: list[bool]) -> Transit
     world = 100.0 * number + torch.arange(float(num_envs)).view(-1, 1, 1)
     never = torch.zeros(num_envs, dtype=torch.bool)
     given = {name: torch.tensor(values) for name, values in flags.items()}
+    by_task = given.get("terminated", never)
     return Transition(
         obs=world.expand(-1, 2, 3),
         state=world.expand(-1, 1, 4) + 0.25,
@@ -24,9 +25,7 @@ def transition(number: float, num_envs: int = 2, **flags: list[bool]) -> Transit
         rewards=world[:, :, 0],
         next_obs=world.expand(-1, 2, 3) + 0.5,
         next_state=world.expand(-1, 1, 4) + 0.75,
-        terminated=given.get("terminated", never),
-        done=given.get("done", never)
-        | given.get("terminated", never)
-        | ~given.get("valid", ~never),
+        terminated=by_task.unsqueeze(1).expand(-1, 2),
+        done=given.get("done", never) | by_task | ~given.get("valid", ~never),
         valid=given.get("valid", ~never),
     )

@@ -5,7 +5,7 @@ dictionaries.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,7 @@ class HarlEnv:
         self._terms = RewardSums(env)
         self._num_counted = 0  # decisions since the sums began
         self.num_decisions = 0  # ever
+        self.arrived: dict[str, Array] = {}  # ``more_results`` of the last decision
 
     def reset(self) -> tuple[Array, Array, Any]:
         """Start new episodes; return obs (N, A, O), states (N, A, S) and no available actions."""
@@ -76,7 +77,8 @@ class HarlEnv:
         step = self.env.step(self._actions(actions))
         self._terms.add(step)
         self._num_counted += 1
-        obs, states, rewards, dones, *last = to_host(
+        more = self.more_results()
+        obs, states, rewards, dones, final_obs, final_state, flags, *rest = to_host(
             step.obs,
             self._states(step.state),
             self._rewards(step.reward),
@@ -84,12 +86,18 @@ class HarlEnv:
             step.final_obs,
             step.final_state,
             torch.stack((step.done, step.was_cut_off, ~step.valid), dim=1),
+            *more.values(),
         )
         self.num_decisions += 1
         if self.num_decisions % _MAINTENANCE == 0:
             self._grow_buffers()
-        infos = self._infos(*last)
+        infos = self._infos(final_obs, final_state, flags)
+        self.arrived = dict(zip(more, rest, strict=True))
         return obs, states, rewards[..., np.newaxis], dones > 0.0, infos, None
+
+    def more_results(self) -> Mapping[str, Tensor]:
+        """Return what else of a decision comes to the host in the one transfer; here nothing."""
+        return {}
 
     def get_statistics(self) -> dict[str, float]:
         """Return the metrics of at most the last 1,000 finished episodes; NaN if no episode has

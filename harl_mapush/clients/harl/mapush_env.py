@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from harl_mapush.clients.harl.harl_env import Array, HarlEnv, Infos
 from harl_mapush.clients.world_picture import WorldPicture
@@ -53,6 +54,12 @@ class MAPushEnv(HarlEnv):
         self.episode_collision: deque[float] = deque(maxlen=_REMEMBERED)
         self.episode_lengths: deque[float] = deque(maxlen=_REMEMBERED)  # [s]
         self.episode_collaboration: deque[float] = deque(maxlen=_REMEMBERED)
+        self._remembered = {  # by the names of the metrics
+            "success": self.episode_success,
+            "collision": self.episode_collision,
+            "episode_time_s": self.episode_lengths,
+            "collaboration_degree": self.episode_collaboration,
+        }
         super().__init__(env, team_reward, env.report.headline)
 
     def step(self, actions: Any) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
@@ -106,19 +113,17 @@ class MAPushEnv(HarlEnv):
     def _make(self, seed: int) -> MultiAgentEnv:
         return make_env(self._cfg.env, self._cfg.sim, self._cfg.task, seed)
 
+    def more_results(self) -> dict[str, Tensor]:
+        """Return the metrics (N,) of the episodes that ended, as far as the task has them."""
+        metrics = self.env.episode_metrics
+        return {name: metrics[name] for name in self._remembered if name in metrics}
+
     def _remember(self, is_done: NDArray[np.bool_], infos: Infos) -> None:
-        """Append the metrics of the episodes that ended, as far as the task has them."""
+        """Append the metrics of the episodes that ended."""
         ended = [i for i in np.flatnonzero(is_done) if "broken" not in infos[i][0]]
-        for name, values in (
-            ("success", self.episode_success),
-            ("collision", self.episode_collision),
-            ("episode_time_s", self.episode_lengths),
-            ("collaboration_degree", self.episode_collaboration),
-        ):
-            if name in self.env.episode_metrics:
-                metric = self.env.episode_metrics[name].cpu().numpy()
-                # A metric that does not count for an episode is NaN.
-                values.extend(float(metric[i]) for i in ended if np.isfinite(metric[i]))
+        for name, metric in self.arrived.items():
+            # A metric that does not count for an episode is NaN.
+            self._remembered[name].extend(float(metric[i]) for i in ended if np.isfinite(metric[i]))
 
     def _release(self) -> None:
         if self._picture is not None:

@@ -70,7 +70,7 @@ class ReplayExperience:
             rewards=self._learned_rewards(step.reward),
             next_obs=step.final_obs,
             next_state=step.final_state.view_as(self._state),
-            terminated=step.terminated.all(dim=1),
+            terminated=step.terminated,
             done=done,
             valid=step.valid,
         )

@@ -25,6 +25,7 @@ class OffPolicyFormulas:
     has_atoms = True  # whether values may be categorical
     has_symmetries = True  # whether batches may show images of transitions
     fits_beside = True  # whether updates may run beside the collecting
+    ends_apart = False  # whether an agent of FP states that dies alone ends its own sum of rewards
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
         """Compute statistics over the rows of all ``ranks``."""

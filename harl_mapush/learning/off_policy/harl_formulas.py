@@ -24,6 +24,7 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
     has_atoms = False
     has_symmetries = False
     fits_beside = False
+    ends_apart = True
 
     def last_activation(self, network: NetworkCfg) -> str:
         return "tanh"

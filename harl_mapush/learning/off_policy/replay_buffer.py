@@ -22,6 +22,8 @@ _TERMINATED = 1
 _DONE = 2
 _VALID = 4
 
+_ENDED = _TERMINATED | _DONE
+
 # Tensors of a replay buffer's state
 _STORED = ("here", "there", "rewards", "flags", "order", "num_valid")
 
@@ -36,7 +38,7 @@ class Transition(NamedTuple):
     rewards: Tensor  # (N, G)
     next_obs: Tensor  # (N, A, O)
     next_state: Tensor  # (N, G, S)
-    terminated: Tensor  # (N,) bool: ended by the task
+    terminated: Tensor  # (N, A) bool: ended by the task
     done: Tensor  # (N,) bool: ended, for any reason
     valid: Tensor  # (N,) bool: False if the simulation broke
 
@@ -49,7 +51,9 @@ class Batch(NamedTuple):
     actions: Tensor  # (B, A, U)
     active: Tensor  # (B, A) float: 1 if the agent was alive
     returns: Tensor  # (B, G) discounted rewards of the decisions up to next_obs
-    discount: Tensor  # (B,) of the next state's value; 0 if the task ended the episode
+    # Of the next state's value; 0 if the task ended the episode. (B,), or (B, G) where each agent's
+    # sum has an end of its own.
+    discount: Tensor
     next_obs: Tensor  # (B, A, O)
     next_state: Tensor  # (B, G, S)
 
@@ -65,6 +69,7 @@ class ReplayShape(NamedTuple):
     num_views: int  # G
     state_size: int
     num_rings: int = 1
+    ends_apart: bool = False  # whether the sum of an agent that dies alone ends there (G = A)
 
     @property
     def ring_size(self) -> int:
@@ -81,10 +86,11 @@ class ReplayShape(NamedTuple):
         """Bytes of the whole replay buffer."""
         inputs = self.num_agents * self.obs_size + self.num_views * self.state_size
         floats = 2 * inputs + self.num_agents * (self.action_size + 1) + self.num_views
-        return self.num_transitions * (4 * floats + 1 + 4) + 16 * self.num_rings * self.num_rows
+        flags = 1 + self.ends_apart * self.num_agents
+        return self.num_transitions * (4 * floats + flags + 4) + 16 * self.num_rings * self.num_rows
 
 
-def replay_shape(capacity: int, num_envs: int, **sizes: int) -> ReplayShape:
+def replay_shape(capacity: int, num_envs: int, **sizes: Any) -> ReplayShape:
     """Return the sizes of rings with room for at least ``capacity`` transitions.
 
     Each ring has ``num_envs`` environments and room for at least two decisions.
@@ -135,6 +141,9 @@ class RingReplay:
         self.there = zeros(rows, envs, num_inputs)
         self.rewards = zeros(rows, envs, shape.num_views)
         self.flags = zeros(rows, envs, dtype=torch.uint8)
+        # Flags of agents that ended before their team, where their sums do as well
+        agents = shape.num_agents if shape.ends_apart else 0
+        self.ends = zeros(rows, envs, agents, dtype=torch.uint8)
 
         # The valid environments of a row before the others, and the numbers of valid ones
         self.order = zeros(rows, envs, dtype=torch.int32)
@@ -164,7 +173,10 @@ class RingReplay:
         torch.cat([part.reshape(envs, -1) for part in here], dim=1, out=self.here[row])
         torch.cat([part.reshape(envs, -1) for part in there], dim=1, out=self.there[row])
         self.rewards[row] = x.rewards
-        self.flags[row] = x.terminated * _TERMINATED + x.done * _DONE + x.valid * _VALID
+        by_task = x.terminated.all(dim=1)
+        self.flags[row] = by_task * _TERMINATED + x.done * _DONE + x.valid * _VALID
+        if self.shape.ends_apart:
+            self.ends[row] = (x.terminated & ~x.done.unsqueeze(1)) * _ENDED
 
         # The places of valid transitions.
         self.order[row] = torch.argsort((~x.valid).to(torch.uint8), stable=True)
@@ -201,10 +213,29 @@ class RingReplay:
 
         Rewards are summed over ``num_steps`` decisions. The sum stops earlier at the end of an
         episode, at the newest decision, and before a broken one. The value of the state after the
-        sum replaces the remaining rewards.
+        sum replaces the remaining rewards. Where sums end apart, an agent's also stops where the
+        agent ended, and what follows belongs to its own last decision.
         """
+        if not self.shape.ends_apart:
+            return self._look_up(index, self.flags.view(-1))
+        own = [
+            self._look_up(index, (self.flags | self.ends[..., agent]).view(-1))
+            for agent in range(self.shape.num_agents)
+        ]
+
+        def of_each(values: Sequence[Tensor]) -> Tensor:
+            return torch.stack([value[:, agent] for agent, value in enumerate(values)], dim=1)
+
+        return own[0]._replace(
+            returns=of_each([batch.returns for batch in own]),
+            discount=torch.stack([batch.discount for batch in own], dim=1),
+            next_obs=of_each([batch.next_obs for batch in own]),
+            next_state=of_each([batch.next_state for batch in own]),
+        )
+
+    def _look_up(self, index: Tensor, flags: Tensor) -> Batch:
+        """Return the transitions at rows ``index``; ``flags`` (R N,) end the sums."""
         shape = self.shape
-        flags = self.flags.view(-1)
         rewards = self.rewards.flatten(0, 1)
 
         # Advance to the end of the sum.
@@ -246,7 +277,7 @@ class RingReplay:
     def state_dict(self) -> dict[str, Any]:
         """Return the rows in use, and the number of rows ever added to each ring."""
         used = self._used(self.num_added)
-        state = {name: getattr(self, name)[used] for name in _STORED}
+        state = {name: getattr(self, name)[used] for name in self._stored}
         return state | {"num_added": list(self.num_added)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -255,7 +286,9 @@ class RingReplay:
         if len(num_added) != self.shape.num_rings:
             raise ValueError(f"replay has {len(num_added)} rings, not {self.shape.num_rings}")
         used = self._used(num_added)
-        for name in _STORED:
+        if self.shape.ends_apart and "ends" not in state:  # saved before sums ended apart
+            state = state | {"ends": torch.zeros_like(self.ends[used])}
+        for name in self._stored:
             place = getattr(self, name)
             if state[name].shape != (len(used), *place.shape[1:]):
                 raise ValueError(f"replay.{name} has shape {tuple(state[name].shape)}")
@@ -270,6 +303,10 @@ class RingReplay:
         torch.cumsum(self.num_valid, 0, out=self.num_valid_up_to)
         for ring, added in enumerate(num_added):
             self.newest[ring] = self._row(ring, added - 1)
+
+    @property
+    def _stored(self) -> tuple[str, ...]:
+        return (*_STORED, "ends") if self.shape.ends_apart else _STORED
 
     # Rows
 

@@ -37,8 +37,8 @@ def clipped_noise(noise: Tensor, std: float, bound: float) -> Tensor:
 
 
 def td_target(returns: Tensor, discount: Tensor, next_values: Tensor) -> Tensor:
-    """Return returns + discount · next_values, all (B, G) but discount (B,)."""
-    return returns + discount.unsqueeze(-1) * next_values
+    """Return returns + discount · next_values, all (B, G); discount may be (B,)."""
+    return returns + discount.view(len(discount), -1) * next_values
 
 
 def huber(error: Tensor, delta: float | None) -> Tensor:

@@ -75,8 +75,14 @@ def isaac_scene(
     """Return what Isaac Gym's worker builds its worlds from: descriptions, names in our order,
     motors, materials.
 
-    ``pairs`` is the room for pairs of shapes; None: as ``contact_pairs`` says.
+    ``pairs`` is the room for pairs of shapes; None: as ``contact_pairs`` says. Raises ConfigError
+    for a floor with friction against torsion and rolling.
     """
+    if model.geom_condim[model.geom("floor").id] > 3:
+        raise ConfigError(
+            "env.foot_friction: Isaac Gym knows sliding friction alone; say one number, or take "
+            "another --sim"
+        )
     names = neutral_model.trees(model)
     robots = [name for name in names if name.startswith("robot")]
     joints = [model.joint(int(joint)).name for joint in model.actuator_trnid[:, 0]]

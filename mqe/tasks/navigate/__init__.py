@@ -79,6 +79,7 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
         slots,
         problem.arena,
         num_markers=1,
+        foot_friction=env.foot_friction,
     )
     robots = Robots(scene.robots, device)
     push_constants = PushConstants(push_cfg, team.num_robots, device)

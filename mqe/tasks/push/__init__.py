@@ -94,7 +94,14 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
         obj.num_agents if isinstance(env.robots, str) else len(env.robots)
     )
     scene = build_scene(
-        num_agents, obj, cfg.inertia, env.actuators, cfg.success_radius, env.robots, env.model
+        num_agents,
+        obj,
+        cfg.inertia,
+        env.actuators,
+        cfg.success_radius,
+        env.robots,
+        env.model,
+        foot_friction=env.foot_friction,
     )
     robots = Robots(scene.robots, device)
     controller = GaitController(load_team_gait(cfg.gait, robots), env.num_envs, robots)

@@ -22,7 +22,14 @@ def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams)
         raise ConfigError(
             f"env.num_agents: {cfg.name} trains one robot a world, not {env.num_agents}; say 1"
         )
-    scene = build_scene(1, None, actuators=env.actuators, robots=env.robots, model=env.model)
+    scene = build_scene(
+        1,
+        None,
+        actuators=env.actuators,
+        robots=env.robots,
+        model=env.model,
+        foot_friction=env.foot_friction,
+    )
     task = VelocityTask(cfg, env.num_envs, Robots(scene.robots, device), streams)
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
     friction = streams.between(*cfg.floor_friction, _FRICTION, episode)

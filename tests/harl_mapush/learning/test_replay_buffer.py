@@ -83,6 +83,34 @@ def test_a_broken_step_ends_the_sum_before_it():
     assert batch.next_obs[0, 0, 0].item() == 100.5
 
 
+def test_where_sums_end_apart_that_of_an_agent_ends_with_it_and_nothing_follows():
+    sizes = {"num_agents": 2, "obs_size": 3, "action_size": 2, "num_views": 2, "state_size": 4}
+    shape = replay_shape(8, 2, **sizes, ends_apart=True)
+    replay = RingReplay(shape, 3, GAMMA, torch.Generator(), "cpu")
+    assert shape.nbytes == shape._replace(ends_apart=False).nbytes + 2 * shape.num_transitions
+    steps = [transition(k)._replace(rewards=torch.full((2, 2), 1.0 + k)) for k in range(4)]
+    steps = [step._replace(state=step.state.expand(-1, 2, -1)) for step in steps]
+    steps = [step._replace(next_state=step.next_state.expand(-1, 2, -1)) for step in steps]
+    dies = torch.tensor([[False, True], [False, False]])  # agent 1 of world 0
+    steps[1] = steps[1]._replace(terminated=dies)
+    steps[2] = steps[2]._replace(terminated=dies, done=torch.tensor([True, False]))  # time is up
+    for step in steps:
+        replay.add(step)
+    restored = RingReplay(shape, 3, GAMMA, torch.Generator(), "cpu")
+    restored.load_state_dict(replay.state_dict())
+    for ring in (replay, restored):
+        batch = ring.look_up(torch.tensor([0, 4, 1]))  # world 0 at 0 and 2, world 1 at 0
+        all_three = 1.0 + 0.5 * 2.0 + 0.25 * 3.0
+        assert batch.returns.tolist() == [[all_three, 2.0], [3.0, 3.0], [all_three, all_three]]
+        assert batch.discount.tolist() == [[0.125, 0.0], [0.5, 0.5], [0.125, 0.125]]
+        assert batch.next_obs[0, :, 0].tolist() == [200.5, 100.5]
+        assert batch.next_state[0, :, 0].tolist() == [200.75, 100.75]
+    state = replay.state_dict()
+    del state["ends"]  # of a run saved before
+    restored.load_state_dict(state)
+    assert restored.look_up(torch.tensor([0])).discount.tolist() == [[0.125, 0.125]]
+
+
 def test_broken_steps_are_never_drawn_and_all_others_equally_often():
     steps = [
         transition(0),

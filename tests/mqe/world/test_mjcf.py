@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from mqe.config import ConfigError
-from mqe.registry import EnvCfg
+from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.sim.remote.engines import isaac_scene
+from mqe.tasks.push import PushCfg
 from mqe.viewer.looks import shown_model
 from mqe.world.objects import OBJECTS, robot_object_friction
 from mqe.world.robots import ROBOTS, robot_model
@@ -102,6 +104,45 @@ def test_contacts_have_the_numbers_of_the_file_but_the_objects_are_the_objects(c
     assert feet == {(6, FOOT_FRICTION)}
     touch = robot_object_friction(sum(obj.friction) / 2)
     assert found[("", "object/0")] == (3, pytest.approx(touch))
+
+
+@pytest.mark.parametrize("numbers", [(), (0.3,), (0.4, 0.02, 0.01)])
+def test_our_floor_may_have_the_friction_of_a_vendors_feet(numbers, checkout: Path) -> None:
+    given = {"foot_friction": numbers} if numbers else {}
+    env = make_env(EnvCfg(2, 2, robots="go2", model="physical", **given), SimCfg(), PushCfg(), 0)
+    model = env.scene.model
+    data = mujoco.MjData(model)
+    data.qpos[:] = env.sim.data.qpos[0]
+    data.qpos[2] = data.qpos[21] = 0.25
+    data.qpos[7:19] = data.qpos[26:38] = ROBOTS["go2"].joint_pos
+    mujoco.mj_forward(model, data)
+    floor = model.geom("floor").id
+    found = {
+        (contact.dim, *contact.friction[[0, 2, 3]].tolist())
+        for contact in data.contact
+        if floor in contact.geom and any("foot" in model.geom(k).name for k in contact.geom)
+    }
+    wanted = numbers or (0.55,)
+    assert found == {(6, *numbers) if len(numbers) == 3 else (3, *wanted, 0.005, 0.0001)}
+    env.close()
+
+    theirs = [build_scene(1, None, robots="go2", model=str(checkout), **given).model.geom("floor")]
+    theirs += [build_scene(1, None, robots="go2", model=str(checkout)).model.geom("floor")]
+    assert [(floor.condim.item(), floor.friction.tolist()) for floor in theirs] == [
+        (3, [1.0, 0.005, 0.0001])
+    ] * 2
+
+
+@pytest.mark.parametrize("numbers", [(), (0.4, 0.02)])
+def test_a_friction_of_feet_has_one_number_or_three(numbers) -> None:
+    with pytest.raises(ConfigError, match="env.foot_friction: .* must be one number .* or three"):
+        EnvCfg(foot_friction=numbers)
+
+
+def test_isaac_gym_refuses_friction_against_rolling() -> None:
+    model = build_scene(1, None, foot_friction=(0.4, 0.02, 0.01)).model
+    with pytest.raises(ConfigError, match="env.foot_friction: Isaac Gym knows sliding friction"):
+        isaac_scene(model, 1, torch.device("cpu"))
 
 
 def test_a_film_shows_it_with_the_looks_of_its_kind(checkout: Path) -> None:

@@ -12,8 +12,9 @@ import torch
 from torch import tensor
 
 from harl_mapush.clients import HarlEnv, MAPushEnv
-from harl_mapush.clients.harl import mapush_env
+from harl_mapush.clients.harl import harl_env, mapush_env
 from harl_mapush.clients.harl.harl_registration import UpstreamEnv
+from harl_mapush.clients.host_copy import to_host
 from harl_mapush.interop import flat_settings
 from mqe.config import ConfigError
 from mqe.vec_env import TeamSpec, TimeStep
@@ -414,6 +415,12 @@ def test_the_forks_settings_and_attributes_have_their_meaning(monkeypatch) -> No
     # The degree of collaboration counts for successes alone.
     assert not env.episode_collaboration
     assert env.episode_success.maxlen == 1000
+    # What it remembers comes with the results, and not in further transfers.
+    transfers = []
+    spy = lambda *tensors: transfers.append(len(tensors)) or to_host(*tensors)  # noqa: E731
+    monkeypatch.setattr(harl_env, "to_host", spy)
+    env.step(np.zeros((3, 2, 3)))
+    assert transfers == [7 + 4]
     env.close()
 
 
