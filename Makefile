@@ -4,7 +4,7 @@
 SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
             $$python -c '$(SUITABLE)' 2>/dev/null && echo $$python && break; done)
-PRESET ?= laptop
+PRESET ?= laptop_hasac
 NUM_EPISODES ?= 300
 OUT ?= results/$(PRESET)-$(shell date +%Y-%m-%d-%H-%M-%S)
 
