@@ -98,8 +98,16 @@ def _policy_words(name: str) -> str:
     if "object" not in task:
         model = f", {world['model']} model" if world.get("model") is not None else ""
         return f"gait of a {world['robots']}{model}"
+    size = f"{world['num_agents']}"
+    if task["observation"] == "sets":
+        size = f"1 to {task['max_robots']}"
     mass = f" of {task['object_mass']:g} kg" if task.get("object_mass") else ""
-    return f"team of {world['num_agents']} {world['robots']} for the {task['object']}{mass}"
+    pushed = f"the {task['object']}{mass}"
+    if task.get("shapes") is not None:
+        lightest, heaviest = task["shape_mass"]
+        pushed = f"shapes of {lightest:g} to {heaviest:g} kg"
+    pose = ", to a place and a heading" if task.get("goal_heading") is not None else ""
+    return f"team of {size} {world['robots']} for {pushed}{pose}"
 
 
 def _run_line(run: Path) -> str:
