@@ -32,9 +32,9 @@ def test_a_suite_is_a_layer_of_settings(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "forces"),
     [
-        ("team2", [63.8]),
-        ("team3", [105.0]),
-        ("team4", [153.0]),
+        ("team2", [70.1]),
+        ("team3", [114.8]),
+        ("team4", [162.6]),
         ("heavy", [75.0, 119.0]),
         *((f"any_n{n}", [12.8]) for n in range(1, 9)),
     ],
@@ -54,7 +54,7 @@ def test_flags_win_over_the_suite() -> None:
     values = config.flag_values(parser.parse([*words, "--set", "env.num_agents=3"]))
     assert values["env"]["num_agents"] == 3
     assert values["task"]["object"] == "beam"
-    assert values["task"]["object_mass"] == 20.0
+    assert values["task"]["object_mass"] == 22.0
 
 
 def test_a_suite_is_shown_as_it_is_measured() -> None:
