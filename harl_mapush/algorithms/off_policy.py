@@ -671,7 +671,9 @@ def _check_settings(
 
 
 def _check_symmetries(names: Sequence[str], spec: TeamSpec, formulas: OffPolicyFormulas) -> None:
-    """Raise ValueError if transitions have no images by one of the symmetries ``names``."""
+    """Raise ValueError if transitions have no images by one of the symmetries ``names``, or one is
+    named twice.
+    """
     reason = None
     known = []
     for name, image in spec.symmetries._asdict().items():
@@ -693,8 +695,11 @@ def _check_symmetries(names: Sequence[str], spec: TeamSpec, formulas: OffPolicyF
             f"agents differ in their observations (sizes {list(spec.obs_sizes)}) or actions "
             f"(sizes {list(spec.action_sizes)})"
         )
+    elif len(set(names)) < len(names):
+        reason = "one is named twice"
     if reason is not None:
+        left = dict.fromkeys(name for name in names if name in known)
         raise ValueError(
             f"symmetries must not be [{', '.join(names)}]: {reason}; "
-            f"set algorithm.symmetries=[{','.join(name for name in names if name in known)}]"
+            f"set algorithm.symmetries=[{','.join(left)}]"
         )

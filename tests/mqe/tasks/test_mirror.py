@@ -216,7 +216,8 @@ MIRROR = TeamImage(
 
 def team_of(name: str, spec: TeamSpec, **settings: Any) -> OffPolicy:
     entry: Any = ALGORITHMS[name]
-    return entry.cls(entry.cfg(symmetries=("mirror",), **settings), NetworkCfg((8,)), spec)
+    cfg = entry.cfg(**{"symmetries": ("mirror",), **settings})
+    return entry.cls(cfg, NetworkCfg((8,)), spec)
 
 
 def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monkeypatch):
@@ -274,6 +275,12 @@ def test_what_cannot_be_mirrored_is_refused_in_one_line(compat, change, said):
         ValueError, match=rf"symmetries must not be \[mirror\]: {said}.*; set .*=\[\]$"
     ):
         team_of("hatd3", spec._replace(**change), compat=compat)
+
+
+def test_a_symmetry_that_is_named_twice_is_refused():
+    spec = ToyEnv(4).spec._replace(symmetries=Symmetries(MIRROR))
+    with pytest.raises(ValueError, match=r"one is named twice; set .*=\[mirror\]$"):
+        team_of("hatd3", spec, symmetries=("mirror", "mirror"))
 
 
 def test_a_learner_beside_collectors_has_the_mirror_as_well():
