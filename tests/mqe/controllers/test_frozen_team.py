@@ -49,7 +49,7 @@ def test_a_frozen_team_remembers_as_its_recurrent_actors(tmp_path) -> None:
     team = team_export.describe("x", to_dict(cfg), actors[0], tuple(names))
     frozen = load_team_network(ReadTeam("x", tmp_path, team), CPU)
 
-    seen: list[Tensor] = [torch.randn(3, 2, spec.obs_size) for _ in range(3)]
+    seen: list[Tensor] = [torch.randn(3, 2, spec.obs_size) for _ in range(4)]
     scene = SceneState.zeros(3, 2, True)
     gait = Stander()
     scale = torch.ones(3)
@@ -64,6 +64,12 @@ def test_a_frozen_team_remembers_as_its_recurrent_actors(tmp_path) -> None:
         team_of_it.begin(torch.tensor([False, False, True]))
         seen.pop(0)
     assert float(decision.actions.abs().max()) > 0.001
+
+    resumed = TeamController(frozen, lambda *_: seen[0], Stander(), 1, scale, 3, shape)
+    resumed.load_state_dict(team_of_it.state_dict())
+    resumed.targets(scene)
+    team_of_it.targets(scene)
+    assert torch.equal(resumed.state_dict()["memory"], team_of_it.state_dict()["memory"])
 
 
 def test_an_actor_of_an_on_policy_team_is_described():
