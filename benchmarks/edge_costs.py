@@ -31,6 +31,7 @@ from mqe.registry import make_env
 from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mqe.tasks.navigate.planners.entries import PLANNERS
 from mqe.tasks.navigate.planners.problem import EdgeCosts, cost_of, lacking_room, solve_problem
+from mqe.world.scene import STEP_DT
 
 WINDOW = 4  # decisions
 HEADINGS = 12  # bins of the object's heading, seen from its way
@@ -60,7 +61,7 @@ def main() -> int:
     narrow, lacking, heading, moved = windows(cfg).unbind(dim=1)
 
     def seconds_a_metre(mask: Tensor) -> float:
-        seconds = WINDOW * cfg.task.decision_period * 0.02 * int(mask.sum())
+        seconds = WINDOW * cfg.task.decision_period * STEP_DT * int(mask.sum())
         return seconds / max(float(moved[mask].sum()), 0.05)
 
     bins = []

@@ -181,9 +181,6 @@ def build_scene(
     _set_options(spec)
     _add_arena(spec, (arena[0] / 2, arena[1] / 2))
     floor = spec.geom("floor")
-    floor.friction[: len(foot_friction)] = foot_friction
-    if len(foot_friction) > 1:
-        floor.condim = 6  # with torsion and rolling
     substeps = 1
     is_of_file = team[0].mjcf is not None
     if is_of_file:
@@ -192,8 +189,11 @@ def build_scene(
         spec.option.timestep = PHYSICS_DT / substeps
         # As the floor of the makers' scene: contacts have the numbers of their feet.
         floor.priority = 0
-        floor.condim = 3
         floor.friction = PLAIN_FRICTION
+    else:
+        floor.friction[: len(foot_friction)] = foot_friction
+        if len(foot_friction) > 1:
+            floor.condim = 6  # with torsion and rolling
     for i, robot in enumerate(team):
         own = 1 << (_NUM_FIXED_BITS + i)
         others = ((1 << num_robots) - 1) << _NUM_FIXED_BITS & ~own

@@ -226,7 +226,8 @@ def fill(
         )
         if views:  # agents die alone
             alone = ~dones & (rng.random((ENVS, *views, 1)) < 0.15)
-            dones, terms = dones | alone, terms | alone
+            dones = dones | alone
+            terms = terms | alone
         obs, following = ([normal(ENVS, OBS) for _ in range(AGENTS)] for _ in range(2))
         actions = [np.tanh(normal(ENVS, ACTION)) for _ in range(AGENTS)]
         buffer.insert(

@@ -57,7 +57,7 @@ class HarlEnv:
         self._terms = RewardSums(env)
         self._num_counted = 0  # decisions since the sums began
         self.num_decisions = 0  # ever
-        self.arrived: dict[str, Array] = {}  # ``more_results`` of the last decision
+        self.arrived: dict[str, Array] = {}  # ``more_results`` of the last decision, on the host
 
     def reset(self) -> tuple[Array, Array, Any]:
         """Start new episodes; return obs (N, A, O), states (N, A, S) and no available actions."""
@@ -96,7 +96,9 @@ class HarlEnv:
         return obs, states, rewards[..., np.newaxis], dones > 0.0, infos, None
 
     def more_results(self) -> Mapping[str, Tensor]:
-        """Return what else of a decision comes to the host in the one transfer; here nothing."""
+        """Return further results of a decision, by name, that the transfer to the host includes;
+        a subclass may name some.
+        """
         return {}
 
     def get_statistics(self) -> dict[str, float]:

@@ -298,16 +298,19 @@ class NavigateTask(TermTask):
         self._map_index.copy_(torch.where(mask, index, self._map_index))
         self._update_plan(start, mask)
 
-    def _count_standstill(self, progress: Tensor) -> None:
-        """Count a decision of the worlds whose object stands still or is slow by ``progress``
-        (N, 2) [m], how far its cost-to-go is below its averages; as it moves for the first time,
-        the robots' approach is over.
+    def _count_standstill(self, progress: Tensor) -> Tensor:
+        """Count a decision of the worlds whose object stands still or is slow; return where it
+        stands still (N,).
+
+        ``progress`` (N, 2) [m] tells how far the cost-to-go is below its averages. As the object
+        moves for the first time, the robots' approach is over.
         """
         count = self._standstill
         stands = progress[:, 0] < STANDSTILL
         count.copy_(torch.where(stands, count + 1, count.clamp(min=0)))
         is_slow = (progress[:, 1] < SLOW) & (count >= 0)
         self._slow.copy_(torch.where(is_slow, self._slow + 1, 0))
+        return stands
 
     def _update_plan(self, place: Tensor, mask: Tensor | None = None) -> None:
         """Plan from ``place`` (N, 2), in the worlds of ``mask`` alone."""
@@ -320,9 +323,7 @@ class NavigateTask(TermTask):
         subgoal = self._plan.subgoal
         past = torch.lerp(self._plan.past_cost, cost_to_go, self._forgetting)
         if self._sways and mask is None:
-            progress = past - cost_to_go
-            self._count_standstill(progress)
-            stands = progress[:, 0] < STANDSTILL
+            stands = self._count_standstill(past - cost_to_go)
             planned = swayed(planned, place, self._standstill * stands)
             planned = turned(planned, place, self._slow)
         if mask is not None:

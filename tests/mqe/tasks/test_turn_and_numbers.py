@@ -190,10 +190,14 @@ def test_a_batch_shows_every_combination_of_symmetries_as_often(kind, state_type
     for mirrors in range(2):
         for turns in range(NUM_IMAGES[kind]):
             for shift in range(3):
-                obs, state, actions = batch.obs[0], batch.state[0], batch.actions[0]
+                obs = batch.obs[0]
+                state = batch.state[0]
+                actions = batch.actions[0]
                 for image in (mirror,) * mirrors + (turn,) * turns + (numbers,) * shift:
                     assert image.state is not None
-                    obs, state, actions = image.obs(obs), image.state(state), image.action(actions)
+                    obs = image.obs(obs)
+                    state = image.state(state)
+                    actions = image.action(actions)
                 agents = [part.roll(-shift, 0) for part in (obs, actions, batch.active[0])]
                 of_views = [part.roll(-shift, 0) for part in (state, batch.returns[0])]
                 by_hand.append(torch.cat([part.flatten() for part in agents + of_views]))
