@@ -104,8 +104,9 @@ def _policy_words(name: str) -> str:
     mass = f" of {task['object_mass']:g} kg" if task.get("object_mass") else ""
     pushed = f"the {task['object']}{mass}"
     if task.get("shapes") is not None:
-        lightest, heaviest = task["shape_mass"]
-        pushed = f"shapes of {lightest:g} to {heaviest:g} kg"
+        pushed = "shapes of {:g} to {:g} kg".format(*task["shape_mass"])
+        if task.get("shape_force") is not None:
+            pushed = "shapes that slide at {:g} to {:g} N".format(*task["shape_force"])
     pose = ", to a place and a heading" if task.get("goal_heading") is not None else ""
     return f"team of {size} {world['robots']} for {pushed}{pose}"
 

@@ -22,8 +22,8 @@ from torch import Tensor
 from mqe.config import ConfigError
 from mqe.extensions import Registry
 from mqe.world.footprint import boxes_of_mesh
-from mqe.world.objects import GeomCfg, ObjectCfg
-from mqe.world.scene import Scene, object_friction_fields
+from mqe.world.objects import OBJECTS, GeomCfg, ObjectCfg, object_floor_friction
+from mqe.world.scene import GRAVITY, Scene, object_friction_fields
 from mqe.world.streams import Streams
 
 NUM_BOXES = 6
@@ -46,7 +46,7 @@ def _bar(a: float, b: float, s: float, t: float) -> list[Box]:
     return [(0.0, 0.0, a, b)]
 
 
-def _beam(a: float, b: float, s: float, t: float) -> list[Box]:
+def _slat(a: float, b: float, s: float, t: float) -> list[Box]:
     return [(0.0, 0.0, s, 2.0 * a)]
 
 
@@ -78,7 +78,7 @@ for _name, _family in (
     ("T", _t_shape),
     ("U", _u_shape),
     ("plus", _plus),
-    ("beam", _beam),
+    ("slat", _slat),
 ):
     FAMILIES.register(_name, _family)
 
@@ -107,21 +107,43 @@ def draw_shapes(
     purpose: int,
     mass: tuple[float, float],
     friction: tuple[float, float],
+    force: tuple[float, float] | None = None,
+    kinds: Sequence[str] = (),
 ) -> list[ObjectCfg]:
-    """Return an object for each world of ``streams``, with a mass and a friction in these ranges;
-    each world's depends on seed and world only.
+    """Return an object for each world of ``streams``, with a mass [kg] and a friction in these
+    ranges; each world's depends on seed and world only.
+
+    With ``force`` masses are such that the objects slide at pushes in that range [N]. ``kinds`` are
+    families, all by default, and objects of boxes; one that is named twice comes twice as often.
     """
     episode = torch.zeros_like(streams.numbers)
     drawn = streams.uniform(purpose, episode, (_NUM_DRAWN,)).cpu().double()
-    names = list(FAMILIES)
+    kinds = kinds or list(FAMILIES)
     shapes = []
     for row in drawn.tolist():
-        name = names[int(row[0] * len(names))]
+        kind = kinds[int(row[0] * len(kinds))]
         arms = [_between(ARM, number) for number in row[1:3]]
         thicknesses = [_between(THICKNESS, number) for number in row[3:5]]
-        boxes = FAMILIES[name](*arms, *thicknesses)
-        shapes.append(make_shape(name, boxes, _between(mass, row[5]), _between(friction, row[6])))
+        boxes = _boxes_of_kind(kind, *arms, *thicknesses)
+        own_friction = _between(friction, row[6])
+        if force is None:
+            own_mass = _between(mass, row[5])
+        else:
+            on_floor = object_floor_friction(own_friction)
+            own_mass = _between(force, row[5]) / (GRAVITY * on_floor)
+        shapes.append(make_shape(kind, boxes, own_mass, own_friction))
     return shapes
+
+
+def check_kinds(kinds: Sequence[str], where: str) -> None:
+    """Raise ConfigError, which begins with ``where``, for a kind of shapes that cannot be drawn."""
+    of_boxes = [name for name, obj in OBJECTS.items() if _is_shape(obj)]
+    for kind in kinds:
+        if kind not in FAMILIES and kind not in of_boxes:
+            raise ConfigError(
+                f"{where}: {kind!r} must be a family ({', '.join(FAMILIES)}) or an object of boxes "
+                f"that are {HEIGHT} m high ({', '.join(of_boxes)})"
+            )
 
 
 def read_shapes(where: str) -> list[ObjectCfg]:
@@ -194,6 +216,20 @@ def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> dict[str, Tensor]
     friction = torch.tensor([shape.friction[0] for shape in shapes], dtype=torch.float64)
     given = {name: torch.from_numpy(values) for name, values in fields.items()}
     return given | object_friction_fields(scene, friction)
+
+
+def _boxes_of_kind(kind: str, a: float, b: float, s: float, t: float) -> list[Box]:
+    """Return the boxes of a family with these arms and thicknesses, or those of an object."""
+    if kind in FAMILIES:
+        return FAMILIES[kind](a, b, s, t)
+    return [(*geom.pos[:2], *geom.size[:2]) for geom in OBJECTS[kind].geoms]
+
+
+def _is_shape(obj: ObjectCfg) -> bool:
+    """Return whether an object could be one of a world's shapes."""
+    return len(obj.geoms) <= NUM_BOXES and all(
+        geom.type == "box" and geom.size[2] == HEIGHT for geom in obj.geoms
+    )
 
 
 def _between(bounds: tuple[float, float], number: float) -> float:

@@ -82,7 +82,9 @@ def _shapes_of_worlds(cfg: PushCfg, streams: Streams) -> list[ObjectCfg]:
     if cfg.shapes is None:
         return []
     if cfg.shapes == DRAWN:
-        return draw_shapes(streams, _SHAPE, cfg.shape_mass, cfg.shape_friction)
+        return draw_shapes(
+            streams, _SHAPE, cfg.shape_mass, cfg.shape_friction, cfg.shape_force, cfg.shape_kinds
+        )
     known = read_shapes(cfg.shapes)
     return [known[number % len(known)] for number in streams.numbers.tolist()]
 

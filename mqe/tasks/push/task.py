@@ -43,6 +43,7 @@ from mqe.world.layout import Layout
 from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
 from mqe.world.robots import Robots
 from mqe.world.scene import ARENA_HALF_SIZE, MAX_ROBOTS, STEP_DT
+from mqe.world.shapes import check_kinds
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
@@ -71,6 +72,17 @@ class PushCfg(TermCfg):
     shape_friction: tuple[float, float] = option(
         (0.2, 1.0), "range of the friction of drawn shapes' material", min=1e-3, max=10.0
     )
+    shape_force: tuple[float, float] | None = option(
+        None,
+        "range of the pushes at which drawn shapes slide [N], in place of task.shape_mass",
+        min=1e-2,
+        max=1e5,
+    )
+    shape_kinds: tuple[str, ...] = option(
+        (),
+        "families of drawn shapes and objects of boxes, as often as they are named; empty: all "
+        "families alike",
+    )
     object_width: float = option(
         1.0, "factor on the object's length along y, or on its radius", min=0.05, max=10.0
     )
@@ -93,6 +105,12 @@ class PushCfg(TermCfg):
         "task.observation=sets",
         min=0.0,
         max=1.0,
+    )
+    seen_robots: int = option(
+        MAX_ROBOTS - 1,
+        "most others that a robot observes, the nearest, with task.observation=sets",
+        min=1,
+        max=MAX_ROBOTS - 1,
     )
     state_type: str = option(
         "EP",
@@ -202,6 +220,11 @@ class PushCfg(TermCfg):
                 f"task.entity_dropout={self.entity_dropout:g} leaves robots out of sets; say "
                 f"task.observation=sets instead of {self.observation}, or leave it out"
             )
+        if self.seen_robots < MAX_ROBOTS - 1 and self.observation != "sets":
+            raise ConfigError(
+                f"task.seen_robots={self.seen_robots} leaves robots out of sets; say "
+                f"task.observation=sets instead of {self.observation}, or leave it out"
+            )
         nearest, furthest = self.goal_distance
         if not self.success_radius < nearest <= furthest <= ARENA_HALF_SIZE:
             raise ConfigError(
@@ -235,13 +258,14 @@ class PushCfg(TermCfg):
                 f"task.shapes={self.shapes}: objects that differ have no heading in common; leave "
                 "task.goal_heading out"
             )
-        for name in ("shape_mass", "shape_friction"):
-            low, high = getattr(self, name)
+        for name in ("shape_mass", "shape_friction", "shape_force"):
+            low, high = getattr(self, name) or (0.0, 0.0)
             if low > high:
                 raise ConfigError(
                     f"task.{name}: [{low:g}, {high:g}] must be a range in ascending order; say "
                     f"[{high:g}, {low:g}]"
                 )
+        check_kinds(self.shape_kinds, "task.shape_kinds")
 
     @property
     def is_heading_observed(self) -> bool:

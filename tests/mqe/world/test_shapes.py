@@ -20,8 +20,8 @@ from mqe.registry import EnvCfg, SimCfg, make_env, make_simulator
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.features import PushConstants, SceneFeatures
-from mqe.world.objects import Footprint, Footprints
-from mqe.world.scene import build_scene
+from mqe.world.objects import OBJECTS, Footprint, Footprints
+from mqe.world.scene import build_scene, sliding_force
 from mqe.world.shapes import (
     FAMILIES,
     HELD_OUT,
@@ -73,6 +73,18 @@ def test_drawn_shapes_depend_on_seed_and_world_only():
         assert high - 0.1 * (high - low) < max(values) <= high
 
 
+def test_drawn_shapes_slide_at_forces_of_a_range_and_are_of_the_kinds_named():
+    kinds = ["cuboid", "beam", "beam", "T"]
+    shapes = draw_shapes(Streams(0, 400, "cpu", 0), 2, MASS, FRICTION, (30.0, 60.0), kinds)
+    forces = [sliding_force(shape) for shape in shapes]
+    assert 30.0 <= min(forces) < 31.0
+    assert 59.0 < max(forces) <= 60.0
+    beams = [shape for shape in shapes if shape.name == "beam"]
+    assert len(beams) == pytest.approx(200, abs=30)
+    assert {beam.geoms[0].size for beam in beams} == {OBJECTS["beam"].geoms[0].size}
+    assert {shape.name for shape in shapes} == set(kinds)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_boxes_of_a_family_touch_and_do_not_overlap(family):
     for shape in [shape for shape in drawn(300) if shape.name == family] + read_shapes(HELD_OUT):
@@ -90,7 +102,7 @@ def test_boxes_of_a_family_touch_and_do_not_overlap(family):
 def test_held_out_shapes_are_twenty_of_all_families_and_none_is_drawn():
     shapes = read_shapes(HELD_OUT)
     assert len(shapes) == 20
-    assert {shape.name.rstrip("0123456789") for shape in shapes} == set(FAMILIES) - {"beam"}
+    assert {shape.name.rstrip("0123456789") for shape in shapes} == set(FAMILIES) - {"slat"}
     lengths = {geom.size for shape in drawn(300) for geom in shape.geoms}
     assert not lengths & {geom.size for shape in shapes for geom in shape.geoms}
 
@@ -205,6 +217,11 @@ def test_a_file_of_ones_own_is_read_and_mistakes_are_named(entry, message, tmp_p
         ({"observation": "sincos"}, "task.shapes=drawn: only outlines"),
         ({"goal_heading": 0.0}, "task.shapes=drawn: .* task.goal_heading"),
         ({"shape_mass": (3.0, 2.0)}, r"task.shape_mass: \[3, 2\] .* say \[2, 3\]"),
+        ({"shape_force": (3.0, 2.0)}, r"task.shape_force: \[3, 2\] .* say \[2, 3\]"),
+        (
+            {"shape_kinds": ("cylinder",)},
+            r"task.shape_kinds: .cylinder. .*\(bar, .* \(cuboid, tblock",
+        ),
     ],
 )
 def test_settings_that_shapes_do_not_go_with_are_refused(settings, message):
