@@ -222,7 +222,8 @@ def _boxes_of_kind(kind: str, a: float, b: float, s: float, t: float) -> list[Bo
     """Return the boxes of a family with these arms and thicknesses, or those of an object."""
     if kind in FAMILIES:
         return FAMILIES[kind](a, b, s, t)
-    return [(*geom.pos[:2], *geom.size[:2]) for geom in OBJECTS[kind].geoms]
+    parts = OBJECTS[kind].geoms
+    return [(part.pos[0], part.pos[1], part.size[0], part.size[1]) for part in parts]
 
 
 def _is_shape(obj: ObjectCfg) -> bool:
