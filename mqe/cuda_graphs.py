@@ -107,7 +107,11 @@ def capturing(
         if generator is not None:
             # Puts what replays read on the current device.
             graph.register_generator_state(generator)
-        stream = capture_stream(torch.cuda.current_device())
+        # Matrix products share a workspace if they were captured on the same stream. What runs
+        # beside others, on a stream of its own, is captured there, or the two could meet in it.
+        stream = torch.cuda.current_stream()
+        if stream == torch.cuda.default_stream():
+            stream = capture_stream(torch.cuda.current_device())
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             yield
         torch.cuda.current_stream().wait_stream(stream)
@@ -115,8 +119,8 @@ def capturing(
 
 @cache
 def capture_stream(index: int) -> torch.cuda.Stream:
-    """Return the stream on which device ``index`` captures: torch's is that of the first device
-    that does.
+    """Return the stream on which device ``index`` captures what runs on its default stream: torch's
+    is that of the first device that does.
     """
     return torch.cuda.Stream(index)
 

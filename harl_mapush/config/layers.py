@@ -49,6 +49,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     for section, default in (("task", DEFAULT_TASK), ("algorithm", DEFAULT_ALGORITHM)):
         notices += _rename(section, default, sections, over)
     values = merge(sections, {name: over[name] or {} for name in over})
+    for section in NAMED_SECTIONS:
+        _check_owner(section, values[section])
 
     task = TASKS[values["task"]["name"]]
     usual = task.usual_env(build(task.cfg, values["task"], "task"))
@@ -154,6 +156,23 @@ def _check_named_section(section: str, content: Mapping[str, Any]) -> None:
                     complaints.append(error)
         if complaints:
             raise complaints[0]
+
+
+def _check_owner(section: str, content: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a key that only other tasks or algorithms have; it names them."""
+    registry = NAMED_SECTIONS[section]
+    name = content["name"]
+    for key in content:
+        owners = [
+            other
+            for other, entry in registry.items()
+            if key in {field.name for field in fields(entry.cfg)}
+        ]
+        if owners and name not in owners:
+            raise ConfigError(
+                f"{section}.{key} is a setting of {', '.join(owners)}, not of {name}; "
+                f"leave it out, or set {section}.name={owners[0]}"
+            )
 
 
 def _check_name(section: str, name: Any) -> None:

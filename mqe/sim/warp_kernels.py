@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import pickle
+import pkgutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -18,6 +23,16 @@ _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 3.0  # kernels from the cache load faster, or nearly so
 _PROGRESS_S = 10.0  # time between two lines
 _BLOCK_DIM = 256  # threads of a block unless a launch names them
+_COMPILER = "warp._src.build.build_cuda"  # of one module's source, for a GPU
+_COMPILE = """
+import pickle, sys
+import warp
+from warp._src.build import build_cuda
+warp.config.log_level = warp.LOG_ERROR
+warp.init()
+arguments, options = pickle.load(sys.stdin.buffer)
+build_cuda(*arguments, **options)
+"""
 
 
 class KernelModule(NamedTuple):
@@ -63,8 +78,7 @@ def load_in_parallel(modules: Collection[KernelModule], device: wp.Device) -> No
     """
     start_s = time.perf_counter()
     next_s = start_s + _PATIENCE_S
-    with ThreadPoolExecutor(num_cores()) as pool:
-        # The compiler runs outside Python's lock, so threads compile side by side.
+    with compiling_in_processes(), ThreadPoolExecutor(num_cores()) as pool:
         loads = [
             pool.submit(wp.force_load, device, [each.module], each.block_dim, 0) for each in modules
         ]
@@ -84,6 +98,34 @@ def load_in_parallel(modules: Collection[KernelModule], device: wp.Device) -> No
     seconds = time.perf_counter() - start_s
     if seconds > _PATIENCE_S:
         _LOG.info("physics kernels are ready after %.0f s", seconds)
+
+
+@contextmanager
+def compiling_in_processes() -> Iterator[None]:
+    """Let each call of NVIDIA's compiler have a process: in one it compiles one module at a time,
+    whatever the threads.
+
+    A call whose process fails is made here, and so are all where another Warp compiles elsewhere.
+    """
+    try:
+        compile_here = pkgutil.resolve_name(_COMPILER)
+    except (ImportError, AttributeError):
+        yield
+        return
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+
+    def compile_apart(*arguments: Any, **options: Any) -> None:
+        outcome = subprocess.run(
+            [sys.executable, "-c", _COMPILE],
+            input=pickle.dumps((arguments, options)),
+            capture_output=True,
+            env=environment,
+        )
+        if outcome.returncode:
+            compile_here(*arguments, **options)
+
+    with mock.patch(_COMPILER, compile_apart):
+        yield
 
 
 def _run_body(

@@ -319,6 +319,11 @@ BAD_TRAIN = [
         "env, sim, task, network, algorithm, runner, logger",
     ),
     ("--set algorithm.clip_parm=0.1", "did you mean algorithm.clip_param?", "algorithm.clip_parm"),
+    (
+        "--set algorithm.symmetries=[mirror]",
+        "algorithm.symmetries is a setting of hasac, hatd3, masac, matd3, not of happo",
+        "algorithm.name=hasac",
+    ),
     ("--set env.num_envs", "section.key=value", "env.num_envs"),
     ("--set num_envs=4", "section.key=value", "num_envs=4"),
     ("--set env.num_envs=many", "env.num_envs", "whole number"),

@@ -102,6 +102,7 @@ def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
         yield
 
     usual = [Stream(0), Stream(1)]
+    default = list(usual)
     stand_ins = {
         "device": on,
         "current_device": lambda: current[-1],
@@ -112,6 +113,7 @@ def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
             current[-1] if device is None else device.index
         ],
     }
+    stand_ins["default_stream"] = lambda: default[current[-1]]
     for name, substitute in stand_ins.items():
         monkeypatch.setattr(torch.cuda, name, substitute)
     capture_stream.cache_clear()
@@ -122,6 +124,11 @@ def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
         ):
             assert current[-1] == index
         assert usual[index].waited_for[-1] is used[-1][2]
+    side = usual[1] = Stream(1)
+    with capturing(graphs[0], torch.device("cuda", 1)):
+        pass
+    assert used.pop()[2] is side  # what runs beside others shares no workspace with them
+    usual[1] = default[1]
     with pytest.raises(MemoryError), capturing(graphs[0], torch.device("cuda", 1)):
         raise MemoryError
     capture_stream.cache_clear()

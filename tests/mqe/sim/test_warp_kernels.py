@@ -20,7 +20,11 @@ import warp as wp  # noqa: E402, after the skip
 
 from mqe.sim import mujoco_warp, warp_kernels  # noqa: E402
 from mqe.sim.mujoco_warp import MujocoWarpSimulator  # noqa: E402
-from mqe.sim.warp_kernels import KernelModule, load_in_parallel  # noqa: E402
+from mqe.sim.warp_kernels import (  # noqa: E402
+    KernelModule,
+    compiling_in_processes,
+    load_in_parallel,
+)
 
 
 def make_sim() -> MujocoWarpSimulator:
@@ -110,6 +114,23 @@ def test_slow_compilation_says_how_far_it_is(monkeypatch, caplog) -> None:
         start + "7 of 9 modules after 14 s",
         "physics kernels are ready after 18 s",
     ]
+
+
+@wp.kernel(module="unique")
+def double(values: wp.array(dtype=float)) -> None:  # type: ignore[valid-type]
+    values[wp.tid()] *= 2.0
+
+
+@pytest.mark.parametrize("has_process", [True, False])
+def test_a_module_is_compiled_in_a_process_of_its_own_or_here(monkeypatch, tmp_path, has_process):
+    here = []
+    monkeypatch.setattr("warp._src.build.build_cuda", lambda path, *_, **__: here.append(path))
+    if not has_process:
+        monkeypatch.setattr(warp_kernels, "_COMPILE", "raise SystemExit(1)")
+    with compiling_in_processes():
+        wp.compile_aot_module(double.module, arch=90, module_dir=tmp_path, use_ptx=False)
+    assert len(list(tmp_path.glob("*.cubin"))) == has_process
+    assert len(here) == 1 - has_process
 
 
 class Serial:
