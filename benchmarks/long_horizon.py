@@ -250,11 +250,19 @@ def figure(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> int:
-    """Print a line for each suite and policy, and the table."""
-    arguments = make_parser().parse_args()
+    """Print a line for each suite and policy, and the table; return the exit code."""
+    return config.exit_code(lambda: carry_out(make_parser().parse_args()), "long_horizon.py")
+
+
+def carry_out(arguments: argparse.Namespace) -> int:
+    """Do what the command line says."""
+    if arguments.figure is not None:
+        config.check_writable("figure", str(arguments.figure))
+    for folder in (arguments.layouts, arguments.films):
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
     leader = None if arguments.leader is None else checkpoint.resolve(arguments.leader)
     if arguments.layouts is not None:
-        arguments.layouts.mkdir(parents=True, exist_ok=True)
         for suite in arguments.suites:
             maps, _ = drawn(settings(arguments, suite, "field", None))
             (arguments.layouts / f"{suite}.json").write_text(to_json(maps), encoding="utf-8")
@@ -294,7 +302,6 @@ def main() -> int:
             emit(**row)
             rows.append(row)
             if arguments.films is not None and name != "sampled":
-                arguments.films.mkdir(parents=True, exist_ok=True)
                 film(cfg, actor, arguments.films / f"{suite}_{name}.mp4")
     sys.stdout.write(table(rows))
     if arguments.figure is not None:

@@ -14,7 +14,7 @@ from harl_mapush import config
 from harl_mapush.callbacks.broken_log import replay
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.drawing import check_figure, draw_checkpoints
-from harl_mapush.evaluation.episodes import Request, check_request
+from harl_mapush.evaluation.episodes import Request, add_request_flags, check_request
 from harl_mapush.evaluation.gait.examination import evaluate_gait
 from harl_mapush.evaluation.measuring import (
     as_csv,
@@ -83,12 +83,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
         choices=evaluation_worlds.PROTOCOLS,
         help="worlds and metrics of the calculator (default: mapush)",
     )
-    calculator.add_argument(
-        "--seeds", metavar="SEED", type=int, nargs="+", help="seeds whose episodes are pooled"
-    )
-    calculator.add_argument(
-        "--workers", metavar="K", type=int, help="number of processes (default: this one alone)"
-    )
+    add_request_flags(calculator)
     calculator.add_argument(
         "--all_checkpoints",
         action="store_const",
@@ -400,8 +395,10 @@ def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg
                 f"--{given[0]}: has no effect, because a gait examination has its own protocol; "
                 "leave it out"
             )
-    elif arguments.mode == "calculator" and folder is not None:
-        sys.stdout.write(evaluation_worlds.differences(folder, cfg))
+    elif arguments.mode == "calculator":
+        sys.stdout.write(evaluation_worlds.in_words(cfg, arguments.suite))
+        if folder is not None:
+            sys.stdout.write(evaluation_worlds.differences(folder, cfg))
     return cfg
 
 
@@ -458,11 +455,14 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
     is_mapushs = arguments.csv is not None and arguments.csv.endswith(".txt")
     if is_mapushs:
         mapush_tasks.check_lines(cfg.task.name)
-    rows = table_of_checkpoints(request, run, num_workers, _say)
-    _write_json(arguments.json, rows)
-    if arguments.csv is not None:
-        text = mapush_tasks.success_rate_lines(rows) if is_mapushs else as_csv(rows)
-        Path(arguments.csv).write_text(text, encoding="utf-8")
+    rows = []
+    for row in table_of_checkpoints(request, run, num_workers, _say):
+        rows.append(row)
+        # After each row, so that a measurement that is stopped keeps those before.
+        _write_json(arguments.json, rows)
+        if arguments.csv is not None:
+            text = mapush_tasks.success_rate_lines(rows) if is_mapushs else as_csv(rows)
+            Path(arguments.csv).write_text(text, encoding="utf-8")
     if arguments.figure is not None:
         draw_checkpoints(rows, headline(cfg), Path(arguments.figure))
     return 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from harl_mapush import config
 from harl_mapush.evaluation.drawing import check_figure, draw_conditions
-from harl_mapush.evaluation.episodes import Request, check_request
+from harl_mapush.evaluation.episodes import Request, add_request_flags, check_request
 from harl_mapush.evaluation.measuring import as_csv, headline, measure_all, with_interval
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
 from harl_mapush.process import library_lines
@@ -44,19 +44,10 @@ def make_parser() -> config.Parser:
         default=NUM_EPISODES,
         help=f"episodes of each seed (default: {NUM_EPISODES})",
     )
-    parser.add_argument(
-        "--seeds",
-        metavar="SEED",
-        type=int,
-        nargs="+",
-        default=[0],
-        help="seeds whose episodes are pooled (default: 0)",
-    )
+    add_request_flags(parser)
+    parser.set_defaults(seeds=[0])
     parser.add_argument(
         "--only", metavar="CONDITION", nargs="+", help="names of conditions (default: all)"
-    )
-    parser.add_argument(
-        "--workers", metavar="K", type=int, help="number of processes (default: this one alone)"
     )
     parser.add_argument("--json", metavar="FILE", help="file for a JSON line for each condition")
     parser.add_argument("--csv", metavar="FILE.csv", help="file for a row for each condition")

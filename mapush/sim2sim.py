@@ -13,7 +13,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation.episodes import Request, check_request
+from harl_mapush.evaluation.episodes import Request, add_request_flags, check_request
 from harl_mapush.evaluation.measuring import headline, measure_all, report_of, with_interval
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
 from harl_mapush.process import library_lines, limit_threads, seed_everything
@@ -54,17 +54,8 @@ def make_parser() -> config.Parser:
         default=NUM_EPISODES,
         help=f"episodes of a team for each seed, in each world (default: {NUM_EPISODES})",
     )
-    parser.add_argument(
-        "--seeds",
-        metavar="SEED",
-        type=int,
-        nargs="+",
-        default=[0],
-        help="seeds whose episodes are pooled (default: 0)",
-    )
-    parser.add_argument(
-        "--workers", metavar="K", type=int, help="number of processes (default: this one alone)"
-    )
+    add_request_flags(parser)
+    parser.set_defaults(seeds=[0])
     parser.add_argument("--json", metavar="FILE", help="file for the metrics of both worlds")
     config.add_import(parser)
     config.add_flags(parser, ("--num_envs", "--device", "--sim"))

@@ -80,20 +80,13 @@ def rooms_that_it_imports(path: Path) -> set[str]:
     return {part[1] for part in parts if part[0] == package and len(part) > 1} - {room}
 
 
-# Settings name teams, which are runs: their section registers the reader.
-BACKWARDS = {("config", "runs")}
-
-
 @pytest.mark.parametrize("package", ALLOWED)
 def test_rooms_import_each_other_in_no_circle(package: str) -> None:
     ahead: dict[str, set[str]] = {}
     for path in SOURCES:
         parts = path.relative_to(ROOT).with_suffix("").parts
         if parts[0] == package:
-            rooms = {
-                room for room in rooms_that_it_imports(path) if (parts[1], room) not in BACKWARDS
-            }
-            ahead.setdefault(parts[1], set()).update(rooms)
+            ahead.setdefault(parts[1], set()).update(rooms_that_it_imports(path))
     while ahead:
         last = {room for room, rooms in ahead.items() if not rooms & set(ahead)}
         assert last, f"a circle among {sorted(ahead)}"

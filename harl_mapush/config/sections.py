@@ -10,7 +10,6 @@ from typing import Any
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.durations import parse_duration
 from harl_mapush.learning.settings import NetworkCfg
-from harl_mapush.runs import team_export  # noqa: F401, registers a reader for task.team
 from mqe.config import option
 from mqe.registry import TASKS, EnvCfg, SimCfg
 

@@ -160,6 +160,20 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
     return parts, note
 
 
+def add_request_flags(parser: config.Arguments) -> None:
+    """Add ``--seeds`` and ``--workers``."""
+    parser.add_argument(
+        "--seeds",
+        metavar="SEED",
+        type=int,
+        nargs="+",
+        help="seeds whose episodes are pooled (default: 0)",
+    )
+    parser.add_argument(
+        "--workers", metavar="K", type=int, help="number of processes (default: this one alone)"
+    )
+
+
 def check_request(seeds: Sequence[int], num_episodes: int | None, num_workers: int | None) -> None:
     """Raise ConfigError for flags that contradict each other or are out of range."""
     for flag, value in (("num_episodes", num_episodes), ("workers", num_workers)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from harl_mapush.evaluation.episodes import (
 )
 from harl_mapush.evaluation.pushing import PREFIX, describe_pushing, summarize_pushing
 from harl_mapush.evaluation.strict_protocol import describe_strict, summarize_strict
-from harl_mapush.runs import checkpoint, run_folder
+from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mqe.config import ConfigError
 from mqe.registry import TASKS
 from mqe.tasks.episode_report import Metrics, Report, format_metric, rate
@@ -127,7 +127,8 @@ def _metrics(request: Request, parts: Sequence[Columns]) -> Metrics:
     found = as_tensors(join_columns(parts))
     episodes = {name: values for name, values in found.items() if not name.startswith(PREFIX)}
     steps = round(request.cfg.task.episode_length_s / STEP_DT)
-    metrics = report_of(request.cfg).summarize(episodes, steps * STEP_DT, STEP_DT)
+    metrics: Metrics = evaluation_worlds.contents(request.cfg)
+    metrics |= report_of(request.cfg).summarize(episodes, steps * STEP_DT, STEP_DT)
     for name in report_of(request.cfg).rates:
         if f"{name}_rate" not in metrics:  # the task's report computes no such rate itself
             metrics |= rate(name, (episodes[name] > 0.5) & ~episodes["broken"])
@@ -145,8 +146,9 @@ def run_of(folder: Path) -> Path | None:
 
 def table_of_checkpoints(
     request: Request, run: Path, num_workers: int, say: Say
-) -> list[dict[str, Any]]:
-    """Measure all checkpoints of a run, then the best again on fresh seeds; return a row each.
+) -> Iterator[dict[str, Any]]:
+    """Measure all checkpoints of a run, then the best again on fresh seeds; yield a row each, as
+    soon as it is measured.
 
     Rows are in the order of training. The best of many checkpoints is partly lucky, so that only
     fresh episodes measure it without bias.
@@ -154,16 +156,15 @@ def table_of_checkpoints(
     name = headline(request.cfg)
     found = checkpoint.all_checkpoints(run)
     requests = [replace(request, folder=folder) for _, folder in found]
-    rows = []
+    shares: list[float] = []
     say(f"{'env steps':>14}  {name}, n = {request.num_episodes * len(request.seeds)}")
     for (env_steps, folder), metrics in zip(
         found, measure_all(requests, num_workers, say), strict=True
     ):
         say(f"{env_steps:>14,}  {with_interval(metrics, name)}")
-        rows.append(
-            {"checkpoint": folder.name, "env_steps": env_steps, "is_fresh": False, **metrics}
-        )
-    best = max(range(len(rows)), key=lambda k: (rows[k][name] or 0.0, k))
+        shares.append(metrics[name] or 0.0)
+        yield {"checkpoint": folder.name, "env_steps": env_steps, "is_fresh": False, **metrics}
+    best = max(range(len(shares)), key=lambda k: (shares[k], k))
     first = max(request.seeds) + 1
     fresh = tuple(range(first, first + len(request.seeds)))
     again = measure(replace(requests[best], seeds=fresh), num_workers, say)
@@ -172,10 +173,12 @@ def table_of_checkpoints(
         f"{found[best][0]:>14,}  {with_interval(again, name)}  the best again, on fresh seeds "
         f"({seeds})"
     )
-    rows.append(
-        {"checkpoint": found[best][1].name, "env_steps": found[best][0], "is_fresh": True, **again}
-    )
-    return rows
+    yield {
+        "checkpoint": found[best][1].name,
+        "env_steps": found[best][0],
+        "is_fresh": True,
+        **again,
+    }
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:

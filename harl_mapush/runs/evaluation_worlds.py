@@ -14,7 +14,7 @@ from mqe.controllers.gait import gait_digest, gait_names
 from mqe.env.environment import MultiAgentEnv
 from mqe.manifest import read_manifest
 from mqe.registry import TASKS
-from mqe.world.randomization import RandomizationCfg
+from mqe.world.randomization import RandomizationCfg, Span, bounds
 from mqe.world.robots import robots_of
 
 # Settings that an evaluation may change; all others belong to the policy or have no effect on it.
@@ -121,6 +121,55 @@ def _protocol(task: str, name: str) -> Mapping[str, Any]:
     if strict is None:
         raise ConfigError(f"--protocol {name}: task {task} has no such protocol; leave it out")
     return strict
+
+
+def contents(cfg: RunCfg) -> dict[str, Any]:
+    """Return the number of robots in each world, and the name, mass [kg] and sliding force [N] of
+    the pushed object. A number that differs between worlds is the list of its least and largest.
+    """
+    pushed = TASKS[cfg.task.name].objects(cfg.task)
+    if pushed is None:
+        return {"num_robots": cfg.env.num_agents}
+    randomize = cfg.env.randomize
+    mass = _scaled(pushed.mass, randomize.object_mass)
+    force = _scaled(
+        pushed.sliding_force,
+        randomize.object_mass,
+        randomize.object_friction,
+        randomize.ground_friction,
+    )
+    return {
+        "num_robots": pushed.num_robots or cfg.env.num_agents,
+        "object": pushed.name,
+        "object_mass_kg": mass,
+        "sliding_force_n": force,
+    }
+
+
+def in_words(cfg: RunCfg, suite: str | None) -> str:
+    """Format the contents of the worlds as one line; ``suite`` is the name of the settings."""
+    found = contents(cfg)
+    robots = "1 robot" if found["num_robots"] == 1 else f"{found['num_robots']} robots"
+    title = "worlds" if suite is None else f"suite {suite}"
+    if "object" not in found:
+        return f"{title}: {robots}\n"
+    mass = _span_words(found["object_mass_kg"], ".3g")
+    force = _span_words(found["sliding_force_n"], ".0f")
+    return f"{title}: {robots}, {found['object']} of {mass} kg, sliding at {force} N\n"
+
+
+def _scaled(span: tuple[float, float], *factors: Span) -> float | list[float]:
+    """Return the range of a number times the ranges of its factors."""
+    low, high = span
+    for factor in factors:
+        least, largest = bounds(factor)
+        low *= least
+        high *= largest
+    return low if low == high else [low, high]
+
+
+def _span_words(span: float | list[float], digits: str) -> str:
+    return " to ".join(f"{x:{digits}}" for x in (span if isinstance(span, list) else [span]))
 
 
 def differences(folder: Path, cfg: RunCfg) -> str:

@@ -4,7 +4,7 @@ episodes are reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -17,10 +17,10 @@ from mqe.config import ConfigError, option, unknown
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Task
 from mqe.tasks.terms import TermRegistry
-from mqe.world.objects import ROBOT_FLOOR_FRICTION
+from mqe.world.objects import ROBOT_FLOOR_FRICTION, ObjectCfg
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.robots import DEFAULT_ROBOT, MODELS, ROBOTS
-from mqe.world.scene import ACTUATORS, MAX_ROBOTS, Scene
+from mqe.world.scene import ACTUATORS, MAX_ROBOTS, Scene, sliding_force
 from mqe.world.streams import Streams
 
 
@@ -113,6 +113,23 @@ class TaskSetup(NamedTuple):
     fields: dict[str, torch.Tensor]
 
 
+class PushedObjects(NamedTuple):
+    """The objects of all worlds, each number as the least and the largest."""
+
+    name: str
+    mass: tuple[float, float]  # [kg]
+    sliding_force: tuple[float, float]  # [N] push at which they slide, at their mean friction
+    num_robots: int | None = None  # that push; None: the agents
+
+    @classmethod
+    def of(cls, objects: Sequence[ObjectCfg], num_robots: int | None = None) -> PushedObjects:
+        """Return the numbers of one or several objects."""
+        name = objects[0].name if len(objects) == 1 else f"{len(objects)} shapes"
+        masses = [obj.mass for obj in objects]
+        forces = [sliding_force(obj) for obj in objects]
+        return cls(name, (min(masses), max(masses)), (min(forces), max(forces)), num_robots)
+
+
 class TaskEntry(NamedTuple):
     """One task by name: all that the rest of the program knows of it."""
 
@@ -134,6 +151,8 @@ class TaskEntry(NamedTuple):
     # The size of the largest team that a shared policy which was trained with these settings of
     # ``task`` can act in; None: only teams of the size that it was trained in.
     largest_team: Callable[[Any], int | None] = lambda cfg: None
+    # What the robots push with these settings of ``task``; None: nothing.
+    objects: Callable[[Any], PushedObjects | None] = lambda cfg: None
     # Untrained policies to compare with, each built for an environment.
     policies: Mapping[str, Callable[[Any], Callable[[Tensor], Tensor]]] = MappingProxyType({})
     examination: str | None = None  # what examines its policies instead of the calculator

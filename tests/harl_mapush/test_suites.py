@@ -26,7 +26,12 @@ def test_a_suite_is_a_layer_of_settings(name: str) -> None:
     assert not notices
     if "name" not in suite["task"]:
         assert cfg.env.model == "physical"
-    assert config.suite_summaries()[name][0].islower()
+    summary = config.suite_summaries()[name]
+    assert summary[0].islower()
+    is_push = "name" not in suite["task"]
+    own = "shapes" in suite["task"] and suite["task"]["shapes"] is None
+    own = own and "object" not in suite["task"]
+    assert ("the team's own object" in summary) == (is_push and own)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from harl_mapush.runs import team_export  # noqa: F401, registers a reader for task.team
+import harl_mapush.runs  # noqa: F401, registers a reader for task.team
 from mqe.tasks.entry import EnvCfg, TaskSetup
 from mqe.tasks.navigate import NAVIGATE, NavigateCfg
 from mqe.world.streams import Streams

@@ -20,7 +20,7 @@ from mqe.controllers.team_network import (
     load_team_network,
     read_team,
 )
-from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
+from mqe.tasks.entry import EnvCfg, PushedObjects, TaskEntry, TaskSetup
 from mqe.tasks.navigate.episode_report import REPORT
 from mqe.tasks.navigate.features import NavigateConstants
 from mqe.tasks.navigate.maps.arena_map import ArenaMap, Room, check_map
@@ -54,7 +54,7 @@ _ROBOT_REACH = 0.5  # [m] from a trunk's middle to its furthest leg
 def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
     found = read_team(cfg.team)
     team = found.description
-    push_cfg = build(PushCfg, team.task, f"task.team: '{cfg.team}': task")
+    push_cfg = _task_of(found)
     _check(cfg, env, team, push_cfg)
     obj = push_cfg.pushed_object()
     room = room_of(obj)
@@ -116,6 +116,11 @@ def room_of(obj: ObjectCfg) -> Room:
     # Robots on the ring keep clear of the object's sides.
     furthest = max(obj.spawn_ring[1], reach + OBJECT_CLEARANCE)
     return Room(reach, furthest + _ROBOT_REACH)
+
+
+def _task_of(team: ReadTeam) -> PushCfg:
+    """Return the settings of the task that a team learned."""
+    return build(PushCfg, team.description.task, f"task.team: '{team.name}': task")
 
 
 def _check(cfg: NavigateCfg, env: EnvCfg, team: TeamDescription, push_cfg: PushCfg) -> None:
@@ -265,11 +270,17 @@ def _robots_of_team(cfg: NavigateCfg) -> Mapping[str, Any]:
     return {"robots": team.robots, "model": team.model}
 
 
+def _objects(cfg: NavigateCfg) -> PushedObjects:
+    team = read_team(cfg.team)
+    return PushedObjects.of([_task_of(team).pushed_object()], team.description.num_robots)
+
+
 NAVIGATE = TaskEntry(
     NavigateCfg,
     _make,
     REPORT,
     usual_env=_robots_of_team,
+    objects=_objects,
     terms=NAVIGATE_TERMS,
     policies={"straight_line": _straight_line, "planner": _without_shift},
 )

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from mqe.controllers.gait import GaitController, load_team_gait
-from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
+from mqe.tasks.entry import EnvCfg, PushedObjects, TaskEntry, TaskSetup
 from mqe.tasks.push.episode_report import REPORT
 from mqe.tasks.push.scripted import scripted_solo, scripted_team
 from mqe.tasks.push.task import PUSH_TERMS, PushCfg, PushTask
-from mqe.world.objects import ObjectCfg
+from mqe.world.objects import ObjectCfg, object_floor_friction
 from mqe.world.robots import Robots
-from mqe.world.scene import build_scene, object_friction_fields
+from mqe.world.scene import GRAVITY, build_scene, object_friction_fields
 from mqe.world.shapes import DRAWN, common_object, draw_shapes, read_shapes, shape_fields
 from mqe.world.streams import Streams
 
@@ -89,6 +89,19 @@ def _shapes_of_worlds(cfg: PushCfg, streams: Streams) -> list[ObjectCfg]:
     return [known[number % len(known)] for number in streams.numbers.tolist()]
 
 
+def _objects(cfg: PushCfg) -> PushedObjects:
+    """Return the objects of worlds with these settings."""
+    if cfg.shapes == DRAWN:
+        forces = [
+            object_floor_friction(friction) * mass * GRAVITY
+            for friction, mass in zip(cfg.shape_friction, cfg.shape_mass, strict=True)
+        ]
+        return PushedObjects("drawn shapes", cfg.shape_mass, (forces[0], forces[1]))
+    return PushedObjects.of(
+        [cfg.pushed_object()] if cfg.shapes is None else read_shapes(cfg.shapes)
+    )
+
+
 def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
     shapes = _shapes_of_worlds(cfg, streams)
     obj = common_object(shapes) if shapes else cfg.pushed_object()
@@ -125,5 +138,6 @@ PUSH = TaskEntry(
     terms=PUSH_TERMS,
     of_policy=lambda cfg: {"observes_heading": cfg.is_heading_observed},
     largest_team=lambda cfg: cfg.max_robots if cfg.observation == "sets" else None,
+    objects=_objects,
     policies={"scripted_solo": scripted_solo, "scripted_team": scripted_team},
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -293,7 +294,7 @@ def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(tmp_path, monk
 
     monkeypatch.setattr("harl_mapush.evaluation.measuring.measure_all", measured)
     said: list[str] = []
-    rows = table_of_checkpoints(request_of(10, (0, 1)), tmp_path, 0, said.append)
+    rows = list(table_of_checkpoints(request_of(10, (0, 1)), tmp_path, 0, said.append))
     assert asked == [("100", (0, 1)), ("200", (0, 1)), ("300", (0, 1)), ("300", (2, 3))]
     assert [(row["env_steps"], row["is_fresh"]) for row in rows] == [
         (100, False),
@@ -308,3 +309,22 @@ def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(tmp_path, monk
     table = list(csv.DictReader(as_csv(rows).splitlines()))
     assert table[1]["success_ci95_low"] == str(0.7 - 0.1)
     assert math.isclose(float(table[3]["success_rate"]), 0.8)
+
+
+def test_a_measurement_of_checkpoints_that_is_stopped_keeps_its_rows(tmp_path, monkeypatch) -> None:
+    run = tmp_path / "run"
+    for name in ("100", "200"):
+        shutil.copytree(checkpoint.resolve("pretrained:cuboid"), run / "checkpoints" / name)
+
+    def stopped(requests, num_workers, say):
+        yield {"success_rate": 0.5, "success_ci95": [0.4, 0.6]}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harl_mapush.evaluation.measuring.measure_all", stopped)
+    words = [str(run), "--all_checkpoints", "--num_episodes", "1", "--device", "cpu"]
+    table = tmp_path / "table.csv"
+    values = tmp_path / "table.json"
+    assert test.main([*words, "--csv", str(table), "--json", str(values)]) == 130
+    (row,) = csv.DictReader(table.read_text().splitlines())
+    assert (row["checkpoint"], row["success_rate"]) == ("100", "0.5")
+    assert [row["env_steps"] for row in json.loads(values.read_text())] == [100]

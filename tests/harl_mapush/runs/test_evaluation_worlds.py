@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harl_mapush import test, train
+from harl_mapush import config, test, train
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import measure
@@ -19,7 +19,7 @@ from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
 from harl_mapush.viewing import filming
 from mqe import pretrained
-from mqe.config import ConfigError
+from mqe.config import ConfigError, merge
 from mqe.controllers.gait import gait_digest
 from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest
 from mqe.pretrained import PRETRAINED, pretrained_folder
@@ -218,3 +218,43 @@ def test_a_task_has_its_settings_under_its_other_name() -> None:
     assert cfg == evaluation_worlds.settings(
         None, {"task": {"name": "go1push_upper"}}, protocol="mapush"
     )
+
+
+@pytest.mark.parametrize(
+    ("team", "suite", "words"),
+    [
+        ("heavy", "team2", "suite team2: 2 robots, beam of 22 kg, sliding at 70 N"),
+        (
+            "heavy",
+            "heavy",
+            "suite heavy: 3 robots, beam of 23.9 to 37.2 kg, sliding at 76 to 119 N",
+        ),
+        (
+            "any",
+            "shapes",
+            "suite shapes: 3 robots, 20 shapes of 2.37 to 19.7 kg, sliding at 5 to 65 N",
+        ),
+        ("leader", "H0", "suite H0: 2 robots, cuboid of 4 kg, sliding at 13 N"),
+        ("tblock", None, "worlds: 2 robots, tblock of 3 kg, sliding at 11 N"),
+        ("go1_velocity", None, "worlds: 1 robot"),
+    ],
+)
+def test_what_the_worlds_hold_in_words(team: str, suite: str | None, words: str) -> None:
+    over = {} if suite is None else config.load_suite(suite)
+    cfg = evaluation_worlds.settings(checkpoint.resolve(f"pretrained:{team}"), over)
+    assert evaluation_worlds.in_words(cfg, suite) == f"{words}\n"
+
+
+def test_what_the_worlds_hold_in_numbers() -> None:
+    over = merge(
+        config.load_suite("heavy"),
+        {"env": {"randomize": {"object_friction": 2.0, "ground_friction": [0.5, 1.5]}}},
+    )
+    cfg = evaluation_worlds.settings(checkpoint.resolve("pretrained:heavy"), over)
+    found = evaluation_worlds.contents(cfg)
+    assert found == {
+        "num_robots": 3,
+        "object": "beam",
+        "object_mass_kg": pytest.approx([0.77 * 31.0, 1.2 * 31.0]),
+        "sliding_force_n": pytest.approx([76.103, 355.80], rel=1e-4),
+    }
