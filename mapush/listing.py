@@ -101,8 +101,13 @@ def _policy_words(name: str) -> str:
     size = f"{world['num_agents']}"
     if task["observation"] == "sets":
         size = f"1 to {task['max_robots']}"
-    mass = f" of {task['object_mass']:g} kg" if task.get("object_mass") else ""
-    pushed = f"the {task['object']}{mass}"
+    mass = task.get("object_mass")
+    if isinstance(mass, str):
+        pushed = f"the {task['object']} that slides at {mass}"
+    elif mass is not None:
+        pushed = f"the {task['object']} of {mass:g} kg"
+    else:
+        pushed = f"the {task['object']}"
     if task.get("shapes") is not None:
         pushed = "shapes of {:g} to {:g} kg".format(*task["shape_mass"])
         if task.get("shape_force") is not None:

@@ -11,8 +11,9 @@ from harl_mapush.config import RunCfg
 from harl_mapush.config.presets import _preset_folder
 from harl_mapush.runs import checkpoint
 from mapush import listing
-from mqe.config import ConfigError
+from mqe.config import ConfigError, merge
 from mqe.registry import make_env
+from mqe.tasks.push import PushCfg
 from mqe.world.randomization import bounds
 from mqe.world.scene import sliding_force
 from tests.support.paths import ROOT
@@ -53,13 +54,26 @@ def test_a_team_suite_takes_the_force_that_it_says(name: str, forces: list[float
     make_env(cfg.env, cfg.sim, cfg.task, 0).close()
 
 
+@pytest.mark.parametrize("name", ["cuboid", "tblock", "cylinder", "beam"])
+def test_a_suite_that_states_a_force_takes_it_for_every_object(name: str) -> None:
+    values = merge(config.load_suite("team2"), {"task": {"object": name}})
+    cfg, _ = config.resolve({}, values)
+    assert sliding_force(cfg.task.pushed_object()) == pytest.approx(70.14)
+
+
+@pytest.mark.parametrize("mass", ["70", "70 kg", "0 N", "-70 N", "N"])
+def test_a_mass_is_kilograms_or_newtons(mass: str) -> None:
+    with pytest.raises(ConfigError, match="task.object_mass=.* 70 N for the mass"):
+        PushCfg(object_mass=mass)
+
+
 def test_flags_win_over_the_suite() -> None:
     parser = test.make_parser()
     words = ["pretrained:cuboid", "--suite", "team2", "--object", "beam"]
     values = config.flag_values(parser.parse([*words, "--set", "env.num_agents=3"]))
     assert values["env"]["num_agents"] == 3
     assert values["task"]["object"] == "beam"
-    assert values["task"]["object_mass"] == 22.0
+    assert values["task"]["object_mass"] == "70.14 N"
 
 
 def test_a_suite_is_shown_as_it_is_measured() -> None:

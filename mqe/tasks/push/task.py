@@ -5,6 +5,7 @@ frozen gait.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,14 +43,26 @@ from mqe.world.collapse import CollapseTimers
 from mqe.world.layout import Layout
 from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
 from mqe.world.robots import Robots
-from mqe.world.scene import ARENA_HALF_SIZE, MAX_ROBOTS, STEP_DT
+from mqe.world.scene import ARENA_HALF_SIZE, MAX_ROBOTS, STEP_DT, sliding_force
 from mqe.world.shapes import check_kinds
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
+_FORCE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?N")
 _DROPOUT = 11  # stream: the robots that others do not observe
 PUSH_TERMS = TermRegistry(OBSERVATIONS, STATE, REWARDS, TERMINATIONS, MEASURES, METRICS)
 _ACTION_SIGNS = (1.0, -1.0, -1.0)  # of vx, vy and yaw rate in a mirror that swaps left and right
+
+
+def parse_force(text: str) -> float:
+    """Return the newtons of ``70 N``; raise ConfigError for anything else."""
+    match = _FORCE.fullmatch(text)
+    if match is None or not 1e-3 <= float(match[1]) <= 1e5:
+        raise ConfigError(
+            f"task.object_mass={text[:40]!r} is neither a mass [kg] nor a force; write 22 for "
+            "kilograms, or 70 N for the mass that takes a push of 70 N to slide"
+        )
+    return float(match[1])
 
 
 @dataclass(frozen=True)
@@ -58,8 +71,11 @@ class PushCfg(TermCfg):
 
     name: str = option("go1push_mid", "name of the task", choices=("go1push_mid",))
     object: str = option("cuboid", "object that the team pushes", choices=OBJECTS)
-    object_mass: float | None = option(
-        None, "mass of the object [kg]; null: its own", min=1e-3, max=1e4
+    object_mass: float | str | None = option(
+        None,
+        "mass of the object [kg], or the push at which it slides, such as 70 N; null: its own",
+        min=1e-3,
+        max=1e4,
     )
     shapes: str | None = option(
         None,
@@ -208,6 +224,8 @@ class PushCfg(TermCfg):
                 "task.observes_heading needs the heading of the goal; say task.goal_heading=0, or "
                 "leave both out"
             )
+        if isinstance(self.object_mass, str):
+            parse_force(self.object_mass)
         if self.shapes is not None:
             self._check_shapes()
         if self.observation == "sets" and self.state_type == "FP":
@@ -283,7 +301,9 @@ class PushCfg(TermCfg):
     def pushed_object(self) -> ObjectCfg:
         """Return the object with the mass and the width of these settings."""
         obj = OBJECTS[self.object]
-        if self.object_mass is not None:
+        if isinstance(self.object_mass, str):
+            obj = obj.with_mass(obj.mass * parse_force(self.object_mass) / sliding_force(obj))
+        elif self.object_mass is not None:
             obj = obj.with_mass(self.object_mass)
         return obj if self.object_width == 1.0 else obj.with_width(self.object_width)
 
