@@ -25,6 +25,7 @@ from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest
 from mqe.pretrained import PRETRAINED, pretrained_folder
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
+from mqe.world.scene import GRAVITY
 from tests.support.tiny_runs import TINY
 
 SIM = {"name": "mujoco", "device": "cpu", "num_threads": 1}
@@ -252,9 +253,10 @@ def test_what_the_worlds_hold_in_numbers() -> None:
     )
     cfg = evaluation_worlds.settings(checkpoint.resolve("pretrained:heavy"), over)
     found = evaluation_worlds.contents(cfg)
+    mass = 98.84 / (0.325 * GRAVITY)
     assert found == {
         "num_robots": 3,
         "object": "beam",
-        "object_mass_kg": pytest.approx([0.77 * 31.0, 1.2 * 31.0]),
-        "sliding_force_n": pytest.approx([76.103, 355.80], rel=1e-4),
+        "object_mass_kg": pytest.approx([0.77 * mass, 1.2 * mass]),
+        "sliding_force_n": pytest.approx([76.107, 355.82], rel=1e-4),
     }
