@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harl_mapush import train
+from harl_mapush import test, train
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, as entry points do
 from tests.support.tiny_runs import TINY
 
@@ -24,6 +24,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 torch.set_num_threads(1)
+test.NUM_BASELINE_EPISODES = 0  # scripted policies play only in tests that ask for them
 for _number, _usual in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),

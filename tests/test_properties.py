@@ -1,6 +1,6 @@
 """What holds for every input of the parsers: files, settings, command lines and manifests.
 
-A test tries 300 inputs; with ``HYPOTHESIS_PROFILE=hour`` 40,000, which takes about an hour for all.
+A test tries 100 inputs; with ``HYPOTHESIS_PROFILE=hour`` 40,000, which takes about an hour for all.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mqe.config import (
 from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest
 from mqe.registry import TASKS
 
-hypothesis.settings.register_profile("quick", max_examples=300, derandomize=True, database=None)
+hypothesis.settings.register_profile("quick", max_examples=100, derandomize=True, database=None)
 hypothesis.settings.register_profile("hour", max_examples=40_000, database=None)
 # Files are written anew for each input. Other processes may slow a single one down.
 SETTINGS = hypothesis.settings(
