@@ -16,6 +16,7 @@ from mqe.controllers import Controller
 from mqe.sim.simulator import Simulator
 from mqe.tasks.task import Task
 from mqe.vec_env import VecEnv
+from mqe.world.robots import ROBOTS
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
@@ -171,6 +172,14 @@ def test_parts_of_algorithms_know_their_contract_alone(path: Path) -> None:
 def test_only_entry_points_and_clients_import_interop(path: Path) -> None:
     of_interop = [module for module in imports(path) if module.startswith("harl_mapush.interop")]
     assert not of_interop or name(path) in ENTRY_POINTS
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if name(path) != "mqe/world/robots/__init__.py"], ids=name
+)
+def test_nothing_but_the_registry_imports_a_robots_module(path: Path) -> None:
+    modules = {found.rpartition(".")[0] for found in imports(path)}
+    assert not modules & {f"mqe.world.robots.{robot}" for robot in ROBOTS}
 
 
 def reached_from(module: str) -> set[str]:

@@ -493,15 +493,6 @@ def test_a_read_only_place_is_refused(monkeypatch, tmp_path, capsys, gait) -> No
     assert "read-only" in error_line(capsys)
 
 
-def test_from_outside() -> None:
-    command = [sys.executable, "-m", "harl_mapush.train", "--object", "ball"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert "ball" in done.stderr
-
-
 def test_the_installed_command_hands_over(capsys) -> None:
     assert cli.main(["train", "--object", "ball"]) == 2
     assert "ball" in error_line(capsys)

@@ -91,12 +91,12 @@ def moving_scene() -> Scene:
 
 
 def shove(sim: Simulator, scene: Scene) -> tuple[torch.Tensor, torch.Tensor]:
-    """Let an obstacle come from behind the box for 3 s in the first world; in the second, it is
+    """Let an obstacle come from behind the box for 1.5 s in the first world; in the second, it is
     parked. Return where box and obstacle end (2, 2, 3), and if they touched (2,).
     """
     both = torch.ones(2, dtype=torch.bool)
     away = [9.0, 9.0, PARKED_HEIGHT]
-    pos = tensor([[away, [-1.5, 0.0, 0.3]], [away, away]])
+    pos = tensor([[away, [-1.2, 0.0, 0.3]], [away, away]])
     quat = tensor([1.0, 0.0, 0.0, 0.0]).expand(NUM_ENVS, 2, 4)
     whole = layout()._replace(obstacle_pos=pos, obstacle_quat=quat)
     start = Layout(*(values[:2] for values in whole))
@@ -105,7 +105,7 @@ def shove(sim: Simulator, scene: Scene) -> tuple[torch.Tensor, torch.Tensor]:
     velocity = tensor([[[0.0, 0.0], [0.4, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
     standing = team(1).joint_pos.flatten().expand(DECIMATION, 2, -1)
     has_touched = torch.zeros(2, dtype=torch.bool)
-    for _ in range(150):
+    for _ in range(75):
         pos = pos + STEP_DT * torch.nn.functional.pad(velocity, (0, 1))
         place_props(sim, scene, MovedProps(pos, velocity))
         sim.step(DECIMATION, standing)

@@ -213,7 +213,6 @@ def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy)
 @pytest.mark.parametrize(
     ("name", "settings", "network"),
     [
-        ("happo", {}, {}),
         pytest.param("haa2c", {}, {}, marks=pytest.mark.slow),
         ("hatrpo", {"kl_threshold": 0.03}, {}),
         ("mappo", {}, {}),

@@ -153,16 +153,16 @@ def learned(
     """
     torch.manual_seed(0)
     entry = ALGORITHMS[name]
-    env = ToyEnv(16)
+    env = ToyEnv(8)
     network = NetworkCfg(
-        (16,), use_recurrent_policy=use_recurrent_policy, chunk_length=5, normalize_obs=True
+        (8,), use_recurrent_policy=use_recurrent_policy, chunk_length=2, normalize_obs=True
     )
     settings: dict[str, Any] = {"num_epochs": 2} | (
         {"fixed_order": True} if name.startswith("ha") else {}
     )
     algorithm = entry.cls(entry.cfg(**settings), network, env.spec, device)
     algorithm.graphs._enabled = enabled
-    storage = algorithm.make_experience(10, 16)
+    storage = algorithm.make_experience(6, 8)
     draw = torch.Generator(device).manual_seed(1)
     for tensor in (storage.obs, storage.state, storage.rewards):
         tensor.normal_(generator=draw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from torch import Tensor, tensor
 from mqe.config import ConfigError
 from mqe.controllers.trot import mirrored_action
 from mqe.registry import TASKS
+from mqe.tasks.entry import TaskSetup
 from mqe.tasks.navigate.features import Plan
 from mqe.tasks.push import PUSH
 from mqe.tasks.task import TermTask
@@ -117,12 +119,14 @@ def velocity_scenes() -> tuple[Scene, Scene]:
     return first, Scene(tasks[1], mirrored(state), mirrored(prev), image)
 
 
+@functools.cache  # planned once; every test writes what they remember
+def navigate_setups() -> tuple[TaskSetup, TaskSetup]:
+    return navigate_setup(N), navigate_setup(N)
+
+
 def navigate_scenes() -> tuple[Scene, Scene]:
-    scenes = []
-    for _ in range(2):
-        setup = navigate_setup(N)
-        scenes.append(setup.task)
-    num_obstacles = setup.scene.num_obstacles
+    setups = navigate_setups()
+    num_obstacles = setups[0].scene.num_obstacles
     states = []
     for _ in range(2):
         state = SceneState.zeros(N, 2, True, num_obstacles=num_obstacles)
@@ -135,8 +139,8 @@ def navigate_scenes() -> tuple[Scene, Scene]:
         states.append(state)
     memory = torch.rand(N, Plan.SIZE)
     image = memory * tensor([1.0, -1.0, 1.0, -1.0, 1.0, 1.0, 1.0, 1.0])
-    first = Scene(scenes[0], states[0], states[1], memory)
-    return first, Scene(scenes[1], mirrored(states[0]), mirrored(states[1]), image)
+    first = Scene(setups[0].task, states[0], states[1], memory)
+    return first, Scene(setups[1].task, mirrored(states[0]), mirrored(states[1]), image)
 
 
 SCENES: dict[str, Callable[[], tuple[Scene, Scene]]] = {

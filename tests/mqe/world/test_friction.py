@@ -17,7 +17,7 @@ from mqe.world.scene import ARENA_HALF_SIZE, DECIMATION, PHYSICS_DT, Scene, buil
 from tests.support.scenes import DEFAULT_JOINT_POS
 
 GRAVITY = 9.81
-ANGLES = torch.linspace(0.0, math.pi / 2, 13)
+ANGLES = torch.linspace(0.0, math.pi / 2, 7)
 SPEED = 1.0  # [m/s]
 
 
@@ -31,7 +31,7 @@ def make_sim(name: str, scene: Scene, num_envs: int) -> Simulator:
 
 
 def at_rest(name: str, sim_name: str) -> tuple[Simulator, Scene]:
-    """13 worlds, an object on the floor and a robot out of the way."""
+    """7 worlds, an object on the floor and a robot out of the way."""
     scene = build_scene(1, OBJECTS[name])
     sim = make_sim(sim_name, scene, len(ANGLES))
     qpos = torch.tensor(scene.model.qpos0).repeat(len(ANGLES), 1)
@@ -61,8 +61,11 @@ def center_of_mass(sim: Simulator, scene: Scene) -> torch.Tensor:
     return pose[:, :2] + turned
 
 
-@pytest.mark.parametrize("sim_name", ["mujoco", "warp"])
-@pytest.mark.parametrize("name", OBJECTS)
+# Warp's kernels on a CPU are dear: two boxes that make one object, and a cylinder.
+SLIDING = [*((name, "mujoco") for name in OBJECTS), ("tblock", "warp"), ("cylinder", "warp")]
+
+
+@pytest.mark.parametrize(("name", "sim_name"), SLIDING)
 def test_a_sliding_object_is_braked_alike_in_every_direction(name, sim_name):
     """A body with speed v slides v^2 / (2 mu g), straight on."""
     sim, scene = at_rest(name, sim_name)
@@ -126,7 +129,7 @@ def test_sliding_feet_are_held_back_alike_in_every_direction():
                 ROBOT_FLOOR_FRICTION * force[0], rel=0.03
             )
             seen += 1
-    assert seen > 26
+    assert seen > 14
 
 
 HEAD = 0.29  # [m] a Go1's foremost face, ahead of its trunk's origin
@@ -138,7 +141,7 @@ ASIDE = math.radians(20.0)
 
 
 def pressed(touched: str) -> tuple[Scene, torch.Tensor]:
-    """Return a scene and its qpos (13, nq): a robot in the air, its head against an object or
+    """Return a scene and its qpos (7, nq): a robot in the air, its head against an object or
     another robot.
     """
     scene = build_scene(2, OBJECTS["cuboid"])

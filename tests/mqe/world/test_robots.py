@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
 from pathlib import Path
@@ -25,7 +24,6 @@ from mqe.viewer.video import record
 from mqe.world.robots import ROBOTS, Robots, robots_of
 from mqe.world.robots.robot import NUM_JOINTS, Shape
 from mqe.world.scene import build_scene
-from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
@@ -225,18 +223,3 @@ def test_a_robot_with_a_shape_that_cannot_be_is_refused() -> None:
     for shape in (Shape("box", (0.1, 0.1)), Shape("capsule", (0.1, 0.1))):
         with pytest.raises(ConfigError, match="robot go1: a"):
             dataclasses.replace(ROBOTS["go1"], trunk_shapes=(shape,))
-
-
-def test_nothing_but_the_registry_imports_a_robots_module() -> None:
-    root = ROOT
-    for package in ("mqe", "harl_mapush", "mapush"):
-        for path in (root / package).rglob("*.py"):
-            modules = {
-                node.module
-                for node in ast.walk(ast.parse(path.read_text()))
-                if isinstance(node, ast.ImportFrom)
-            }
-            robots = {f"mqe.world.robots.{name}" for name in ROBOTS}
-            assert (
-                path == root / "mqe" / "world" / "robots" / "__init__.py" or not modules & robots
-            ), path
