@@ -26,6 +26,10 @@ PUSHING = {  # metrics of how a team pushes, and their heads
     "push_ahead_share": "impulse ahead",
     "push_feet_share": "impulse of feet",
 }
+TEAM_SUITES = ("team2", "team3", "team4", "heavy", "lost")
+OBJECTS = {"cuboid": "box", "tblock": "T-block", "cylinder": "cylinder", "beam": "beam"}
+FULL_SPEED = "task.action_scale=[1.0,1.0,1.0]"
+TENTHS = ("mass", "friction with the floor")
 # Marks of rows of a former planner.
 FORMER = {"before swaying": " (1)", "before turning": " (2)"}
 SPACE = "\u00a0"  # a space at which no line breaks
@@ -61,19 +65,124 @@ def teams() -> str:
 
 
 def suites() -> str:
-    """Return the table of how teams and scripts do in the suites, and how they push."""
+    """Return the table of how often teams and scripts succeed, by suite, team and object."""
+    found: dict[tuple[str, int, str], dict[str, Row]] = {}
+    for row in _suites():
+        policy = _policy(row)
+        found.setdefault((row["suite"], row["robots"], policy), {})[row["object"]] = row
     rows = []
-    for row in _read("suites.jsonl"):
-        pushing = [f"{row[key]:.2f}" if key in row else "" for key in PUSHING]
-        rows.append(
-            (
-                f"`{row['suite']}`",
-                row["policy"] if " " in row["policy"] else f"`{row['policy']}`",
-                _share(row["num_successes"], row["num_episodes"]),
-                *pushing,
-            )
+    for suite, robots, policy in sorted(found, key=_place):
+        here = found[suite, robots, policy]
+        rows.append((f"`{suite}`", f"{robots}", policy, *(_of(here.get(name)) for name in OBJECTS)))
+    return table(("suite", "robots", "policy", *OBJECTS.values()), rows)
+
+
+def pushing() -> str:
+    """Return the table of how whole teams push in the suites."""
+    measured = [row for row in _suites() if row["policy"].startswith(SHIPPED) and not row["note"]]
+    size = {row["suite"]: row["robots"] for row in sorted(measured, key=lambda row: row["robots"])}
+    rows = [
+        (
+            f"`{row['suite']}`, {OBJECTS[row['object']]}",
+            f"`{row['policy']}`",
+            *(f"{row[key]:.2f}" for key in PUSHING),
+            f"{row['time_given_success_s']:.1f}",
         )
-    return table(("suite", "policy", "success rate (95 %)", *PUSHING.values()), rows)
+        for row in measured
+        if row["robots"] == size[row["suite"]] and "time_given_success_s" in row
+    ]
+    rows.sort(key=lambda row: (row[0], row[1]))
+    return table(("suite, object", "policy", *PUSHING.values(), "seconds"), rows)
+
+
+def sizes() -> str:
+    """Return the table of success by the number of robots."""
+    found: dict[tuple[str, str], dict[int, Row]] = {}
+    for row in _read("suites.jsonl"):
+        is_box = row["suite"].startswith("any_n")
+        if not row["note"] and (is_box or row["suite"] == "shapes"):
+            pushed = "box of 4 kg" if is_box else "20 held-out shapes"
+            found.setdefault((row["policy"], pushed), {})[row["robots"]] = row
+    rows = [
+        (f"`{policy}`", pushed, *(_rate(here.get(robots)) for robots in range(1, 9)))
+        for (policy, pushed), here in found.items()
+    ]
+    return table(("policy", "object", *(f"{robots}" for robots in range(1, 9))), rows)
+
+
+def poses() -> str:
+    """Return the table of teams that bring objects to a place and a heading."""
+    rows = [
+        (OBJECTS[row["object"]], _policy(row), _of(row))
+        for row in _read("suites.jsonl")
+        if row["suite"] == "pose"
+    ]
+    return table(("object", "policy", "success rate (95 %)"), rows)
+
+
+def _suites() -> list[Row]:
+    """Return the rows of the suites that need a team."""
+    return [row for row in _read("suites.jsonl") if row["suite"] in TEAM_SUITES]
+
+
+def _place(key: tuple[str, int, str]) -> tuple[int, int, bool]:
+    """Return where a suite, a number of robots and a policy stand in the table: whole teams first,
+    and teams before scripts.
+    """
+    suite, robots, policy = key
+    return TEAM_SUITES.index(suite), -robots, not policy.startswith(f"`{SHIPPED}")
+
+
+def _policy(row: Row) -> str:
+    """Format a row's policy and the settings that it was measured with besides those of its
+    suite.
+    """
+    note = row["note"]
+    if note == FULL_SPEED:
+        return f"`{row['policy']}` at 1 m/s"
+    return f"`{row['policy']}`" + (f", `{note}`" if note else "")
+
+
+def _of(row: Row | None) -> str:
+    """Format a row's success rate, its interval and its number of episodes."""
+    if row is None:
+        return ""
+    share = _share(row["num_successes"], row["num_episodes"])
+    return f"{share} of{SPACE}{row['num_episodes']}"
+
+
+def _rate(row: Row | None) -> str:
+    return "" if row is None else f"{row['num_successes'] / row['num_episodes']:.2f}"
+
+
+def curve() -> str:
+    """Return the table of success over the force that an object takes."""
+    found: dict[tuple[float, float], dict[int, Row]] = {}
+    for row in _read("force_curve.jsonl"):
+        if row["by"] == "force over that of all robots":
+            found.setdefault((row["low"], row["high"]), {})[row["num_agents"]] = row
+    robots = sorted({number for here in found.values() for number in here})
+    rows = [
+        (f"{low:g} to {high:g}", *(_of(found[low, high].get(number)) for number in robots))
+        for low, high in sorted(found)
+    ]
+    return table(("force over that of all robots", *(f"{n} robots" for n in robots)), rows)
+
+
+def tenths() -> str:
+    """Return the table of success by tenth of the masses and of the frictions, teams together."""
+    found: dict[str, dict[int, list[Row]]] = {}
+    for row in _read("force_curve.jsonl"):
+        if row["by"] in TENTHS:
+            of_team = found.setdefault(row["by"], {})
+            of_team.setdefault(row["num_agents"], []).append(row)
+    rows = []
+    for name, teams in found.items():
+        for number, parts in teams.items():
+            cells = [f"{part['num_successes'] / part['num_episodes']:.2f}" for part in parts]
+            rows.append((name, f"{number}", f"{parts[0]['num_episodes']}", *cells))
+    numbers = [f"{number}" for number in range(1, 11)]
+    return table(("tenths of the", "robots", "episodes each", *numbers), rows)
 
 
 def navigation() -> str:
@@ -199,6 +308,11 @@ def gaits() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "teams": teams,
     "suites": suites,
+    "pushing": pushing,
+    "sizes": sizes,
+    "poses": poses,
+    "curve": curve,
+    "tenths": tenths,
     "navigation": navigation,
     "robustness": robustness,
     "seeds": seeds,

@@ -1,0 +1,93 @@
+"""Tables of results: rows that a command adds, and where the pages show them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def loaded(path: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    file = ROOT / path
+    monkeypatch.syspath_prepend(str(file.parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, file.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def row(suite: str, obj: str, robots: int, policy: str, successes: int) -> dict[str, Any]:
+    return {
+        "suite": suite,
+        "object": obj,
+        "robots": robots,
+        "policy": policy,
+        "note": "",
+        "num_episodes": 100,
+        "num_successes": successes,
+    }
+
+
+def test_a_command_and_its_result_become_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    suite_rows = loaded("benchmarks/suite_rows.py", monkeypatch)
+    result = {
+        "success_rate": 0.94,
+        "num_episodes": 50,
+        "lesser_useful_share": 0.123456,
+        "push_feet_share": None,
+        "baselines": {"scripted_solo": {"success_rate": 0.25, "num_episodes": 20}},
+    }
+    words = "mapush test pretrained:any --suite team2 --object tblock --set sim.num_threads=1"
+    team, script = suite_rows.rows_of(result, words.split())
+    assert team == {
+        "suite": "team2",
+        "object": "tblock",
+        "robots": 2,
+        "policy": "pretrained:any",
+        "note": "",
+        "command": words,
+        "num_episodes": 50,
+        "num_successes": 47,
+        "lesser_useful_share": 0.1235,
+    }
+    assert (script["policy"], script["num_successes"], script["num_episodes"]) == (
+        "scripted_solo",
+        5,
+        20,
+    )
+    assert suite_rows.key(script)[:3] == suite_rows.key(team)[:3]
+    lost = [*words.split(), "--set", "env.randomize.lost_robots=[dead]", "--num_agents", "3"]
+    found = next(suite_rows.rows_of(result, lost))
+    assert (found["robots"], found["note"]) == (3, "env.randomize.lost_robots=[dead]")
+
+
+def test_objects_are_columns_and_whole_teams_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = loaded("docs/_hooks/result_pages.py", monkeypatch)
+    rows = [
+        row("team2", "beam", 1, "pretrained:any", 3),
+        row("team2", "cuboid", 2, "scripted_team", 10),
+        row("team2", "beam", 2, "pretrained:any", 90),
+        row("team2", "cuboid", 2, "pretrained:any", 95),
+        row("any_n8", "cuboid", 8, "pretrained:any", 87),
+    ]
+    monkeypatch.setattr(pages, "_read", lambda name: rows)
+    lines = pages.suites().splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [row[:3] for row in cells] == [
+        ["`team2`", "2", "`pretrained:any`"],
+        ["`team2`", "2", "`scripted_team`"],
+        ["`team2`", "1", "`pretrained:any`"],
+    ]
+    assert cells[0][3].startswith("0.950 ")
+    assert cells[0][6].startswith("0.900 ")
+    assert cells[0][4] == ""
+    assert "| box of 4 kg |  |  |  |  |  |  |  | 0.87 |" in pages.sizes()
