@@ -72,6 +72,16 @@ def _plus(a: float, b: float, s: float, t: float) -> list[Box]:
     return [(0.0, 0.0, a, s), (0.0, -y, t, arm), (0.0, y, t, arm)]
 
 
+def _disc(a: float, b: float, s: float, t: float) -> list[Box]:
+    """Return five strips of a disc, each as long as the disc is at the strip's middle."""
+    radius = 1.2 * a
+    strips: list[Box] = []
+    for k in (0, -1, 1, -2, 2):
+        y = 0.4 * k * radius
+        strips.append((0.0, y, 2.0 * math.sqrt(radius**2 - y**2), 0.4 * radius))
+    return strips
+
+
 for _name, _family in (
     ("bar", _bar),
     ("L", _l_shape),
@@ -79,6 +89,7 @@ for _name, _family in (
     ("U", _u_shape),
     ("plus", _plus),
     ("slat", _slat),
+    ("disc", _disc),
 ):
     FAMILIES.register(_name, _family)
 

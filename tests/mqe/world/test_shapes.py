@@ -102,7 +102,7 @@ def test_boxes_of_a_family_touch_and_do_not_overlap(family):
 def test_held_out_shapes_are_twenty_of_all_families_and_none_is_drawn():
     shapes = read_shapes(HELD_OUT)
     assert len(shapes) == 20
-    assert {shape.name.rstrip("0123456789") for shape in shapes} == set(FAMILIES) - {"slat"}
+    assert {shape.name.rstrip("0123456789") for shape in shapes} == set(FAMILIES) - {"slat", "disc"}
     lengths = {geom.size for shape in drawn(300) for geom in shape.geoms}
     assert not lengths & {geom.size for shape in shapes for geom in shape.geoms}
 
