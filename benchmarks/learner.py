@@ -14,7 +14,8 @@ apart after the same
 first update: with the rows in upstream's order, as timed, and upstream's from its own with rows in
 another order. On a CPU ``--products`` adds a line about the bound: the matrix products of an update
 are timed alone after every iteration, on the same threads; ``share`` is their processor time
-divided by the update's.
+divided by the update's. With one thread ``operations`` has the shares of single operations in the
+time of all inside an update.
 """
 
 from __future__ import annotations
@@ -273,18 +274,24 @@ class Products(TorchDispatchMode):
         self._calls: Counter[tuple[Any, ...]] = Counter()
         self._inputs: dict[tuple[Any, ...], list[Tensor]] = {}
         self.flops = 0
+        self.seconds: Counter[str] = Counter()  # of this thread, by operation
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        name = operation.overloadpacket.__name__
         if operation.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm):
+            name = "products"
             rows, columns = args[-2:]
             self.flops += 2 * rows.shape[0] * rows.shape[1] * columns.shape[1]
             key = (operation, *((x.shape, x.stride()) for x in args))
             self._calls[key] += 1
             if key not in self._inputs:
                 self._inputs[key] = [_like(x) for x in args]
-        return operation(*args, **(kwargs or {}))
+        start_s = time.thread_time()
+        outcome = operation(*args, **(kwargs or {}))
+        self.seconds[name] += time.thread_time() - start_s
+        return outcome
 
     @property
     def num_calls(self) -> int:
@@ -306,7 +313,10 @@ def _like(x: Tensor) -> Tensor:
 
 
 def _products_of(runner: Runner) -> Products:
-    """Return the products of an update, which is taken."""
+    """Return the products of an update, which is taken after two others."""
+    for _ in range(2):
+        runner.collect()
+        runner.update()
     runner.collect()
     products = Products()
     with products:
@@ -319,6 +329,8 @@ def _bound(products: Products, laps: dict[str, list[dict[str, float]]]) -> dict[
     pairs = list(zip(laps["products"], laps["mapush"], strict=True))[1:]
     cpu_s = statistics.median(own["update_cpu_s"] for own, _ in pairs)
     shares = [own["update_cpu_s"] / ours["update_cpu_s"] for own, ours in pairs]
+    all_s = sum(products.seconds.values())
+    longest = products.seconds.most_common(6)
     return {
         "products": products.num_calls,
         "gflop": round(products.flops / 1e9, 2),
@@ -326,6 +338,7 @@ def _bound(products: Products, laps: dict[str, list[dict[str, float]]]) -> dict[
         "gflop_per_cpu_s": round(products.flops / 1e9 / cpu_s, 1),
         "share": round(statistics.median(shares), 3),
         "shares": [round(share, 3) for share in sorted(shares)],
+        "operations": {name: round(part_s / all_s, 3) for name, part_s in longest},
     }
 
 
