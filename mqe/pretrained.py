@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from mqe.config import ConfigError
+from mqe.config import ConfigError, unknown
 from mqe.manifest import MANIFEST
 
 PRETRAINED = "pretrained:"
@@ -15,9 +15,7 @@ def pretrained_folder(name: str) -> Path:
     """Return the folder of a shipped policy; raise ConfigError with the known names otherwise."""
     known = pretrained_names()
     if name not in known:
-        raise ConfigError(
-            f"unknown pretrained policy '{name}'; there are: {', '.join(known) or 'none'}"
-        )
+        raise ConfigError(unknown("pretrained policy", name, known))
     folder = _root() / name
     if not (folder / MANIFEST).is_file():
         raise ConfigError(

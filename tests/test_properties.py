@@ -110,6 +110,7 @@ def test_merging_lays_one_over_the_other(base: dict[str, Any], over: dict[str, A
     assert set(merged) == set(base) | set(over)
     assert merge(merged, over) == merged
     assert merge({}, over) == over
+    assert merge({"in": base}, {"in": over}) == {"in": merged}
 
 
 @SETTINGS

@@ -188,7 +188,7 @@ def differences(folder: Path, cfg: RunCfg) -> str:
     pairs = [pair for pair in pairs if pair[0].removeprefix("task.") not in left_out]
     own = before["env"]["randomize"]
     randomization = after["env"]["randomize"]
-    unused = [] if randomization["kick_speed"] else ["kick_interval"]
+    unused = _without_effect(after["env"]["randomize"])
     pairs += [
         (f"env.randomize.{key}", own[key], value)
         for key, value in randomization.items()
@@ -200,6 +200,18 @@ def differences(folder: Path, cfg: RunCfg) -> str:
     head = ("setting", "learned with", "measured with")
     lines = [f"{key:<34}{old:<23}{value}\n" for key, old, value in (head, *changed)]
     return "".join([*lines, "\n"])
+
+
+def _without_effect(randomization: Mapping[str, Any]) -> list[str]:
+    """Return the names of the settings that do nothing because of another one."""
+    unused = []
+    if not randomization["kick_speed"]:
+        unused.append("kick_interval")
+    if not randomization["lost_robots"]:
+        unused += ["lost_share", "lost_time"]
+    if not any(randomization["absent_robots"]):
+        unused.append("robot_force")
+    return unused
 
 
 def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:

@@ -13,7 +13,7 @@ from tests.support.paths import DATA
 GOLDEN = DATA / "harl_parity"
 
 
-def recorded(case: str = "happo_2a") -> dict:
+def recorded(case: str = "happo_2a_tightclip") -> dict:
     return harl_recording.read(GOLDEN / f"{case}.pt.xz")
 
 

@@ -246,6 +246,17 @@ def test_what_the_worlds_hold_in_words(team: str, suite: str | None, words: str)
     assert evaluation_worlds.in_words(cfg, suite) == f"{words}\n"
 
 
+def test_settings_that_do_nothing_are_not_among_the_differences() -> None:
+    folder = checkpoint.resolve("pretrained:heavy")
+    cfg = evaluation_worlds.settings(folder, config.load_suite("team2"))
+    shown = evaluation_worlds.differences(folder, cfg)
+    assert "env.randomize.absent_robots" in shown
+    for name in ("kick_interval", "lost_share", "lost_time", "robot_force"):
+        assert name not in shown
+    cfg = evaluation_worlds.settings(folder, config.load_suite("lost"))
+    assert "env.randomize.lost_share" in evaluation_worlds.differences(folder, cfg)
+
+
 def test_what_the_worlds_hold_in_numbers() -> None:
     over = merge(
         config.load_suite("heavy"),

@@ -351,6 +351,21 @@ def test_eight_boxes_in_default_buffers_are_an_error_and_in_ours_they_stand():
     sim.close()
 
 
+def test_what_follows_from_masses_is_set_as_in_mujoco():
+    model = eight_boxes()
+    masses = torch.as_tensor(model.body_mass) * torch.tensor([[1.0], [3.0]])
+    ours = MujocoWarpSimulator(model, 2, CPU)
+    theirs = MujocoBatchSimulator(model, 2, 1)
+    for sim in (ours, theirs):
+        sim.set_field("body_mass", masses)
+    for name in ("body_invweight0", "dof_invweight0", "body_subtreemass"):
+        expected = torch.as_tensor(theirs._batch.expanded(name))
+        torch.testing.assert_close(ours._fields[name].double(), expected)
+        assert not torch.equal(expected[0], expected[1])
+    for sim in (ours, theirs):
+        sim.close()
+
+
 def test_buffers_grow_between_rollouts_and_the_run_continues():
     scene, task, fields, actions = worlds_of("go1_velocity")
     env = MultiAgentEnv(
