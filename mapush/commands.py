@@ -45,6 +45,7 @@ for _name, _target, _help in (
         "metrics of a team or a gait here and with a maker's own robots",
     ),
     ("average", "mapush.averaging:main", "the average of a run's last checkpoints as one team"),
+    ("distil", "mapush.distilling:main", "one team that learns what several teams do"),
     (
         "export",
         "mapush.export.command:main",

@@ -80,13 +80,13 @@ PREPARED = {
     ],
     "measure": ["mapush train --preset smoke --out first_run"],
 }
-# Blocks of a page that it asks to save: the language of the block, and the file.
+# Blocks of a page that it asks to save: the language of each block, and its file.
 FILES = {
-    "evaluate": ("python", "my_policies.py"),
-    "object": ("python", "own_object.py"),
-    "any_team": ("json", "corner.json"),
-    "navigate": ("yaml", "maps.yaml"),
-    "sweep": ("yaml", "space.yaml"),
+    "evaluate": {"python": "my_policies.py"},
+    "object": {"python": "own_object.py"},
+    "any_team": {"json": "corner.json", "yaml": "lessons.yaml"},
+    "navigate": {"yaml": "maps.yaml"},
+    "sweep": {"yaml": "space.yaml"},
 }
 # Names that a page leaves open, as they are here.
 NAMES = {
@@ -139,8 +139,7 @@ def prepare(page: str, text: str, folder: Path) -> None:
     """Make the folder in which a page's blocks are run: the examples, and the page's files."""
     shutil.copytree(ROOT / "examples", folder / "examples")
     shutil.copytree(ROOT / "configs", folder / "configs")
-    if page in FILES:
-        language, name = FILES[page]
+    for language, name in FILES.get(page, {}).items():
         shown = re.search(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
         assert shown is not None
         (folder / name).write_text(shown[1], encoding="utf-8")

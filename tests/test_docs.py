@@ -16,7 +16,7 @@ from harl_mapush import config, test, train
 from harl_mapush.clients import run_harl
 from harl_mapush.interop.harl_files import DEFAULTS
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
-from mapush import averaging, capacity, cli, film, importing, robustness, sim2sim
+from mapush import averaging, capacity, cli, distilling, film, importing, robustness, sim2sim
 from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
 from mapush.export import command as export
@@ -36,6 +36,7 @@ PARSERS: dict[str, Callable[[], config.Parser]] = {
     "robustness": robustness.make_parser,
     "sim2sim": sim2sim.make_parser,
     "average": averaging.make_parser,
+    "distil": distilling.make_parser,
     "capacity": capacity.make_parser,
     "film": film.make_parser,
     "export": export.make_parser,

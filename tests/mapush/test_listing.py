@@ -251,7 +251,7 @@ def test_runs_and_what_comes_along_are_listed(run, tmp_path, capsys) -> None:
     policies = dict(line.split(maxsplit=1) for line in lines if line.startswith("pretrained:"))
     assert policies["pretrained:cuboid"] == "team of 2 go1 for the cuboid"
     assert policies["pretrained:team2"] == "team of 2 go1 for the cuboid of 18 kg"
-    assert policies["pretrained:any"] == "team of 1 to 8 go1 for shapes of 4 to 50 kg"
+    assert policies["pretrained:any"] == "team of 1 to 8 go1 for shapes that slide at 10 to 185 N"
     assert policies["pretrained:heavy"] == "team of 1 to 8 go1 for the beam of 48 kg"
     pose = "team of 2 go1 for the tblock of 4 kg, to a place and a heading"
     assert policies["pretrained:pose_tblock"] == pose

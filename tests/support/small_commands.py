@@ -89,6 +89,8 @@ def sizes(name: str, words: list[str]) -> list[str]:
         return _sizes_of_episodes(name, words)
     if name == "robustness":  # its conditions set the length of their episodes
         return [*FEW, *CPU]
+    if name == "distil":
+        return ["--num_envs", "2", "--max_wall_time", "2s", *CPU]
     if name == "doctor":
         return ["--device", "cpu"]
     if name == "report":

@@ -1,0 +1,81 @@
+"""``mapush distil``: one team learns what others do, and is a checkpoint like any other."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+
+from harl_mapush.runs import checkpoint
+from mapush import distilling
+from mqe.config import dump_yaml
+from mqe.manifest import read_manifest
+from mqe.tensor_files import read_tensors
+
+BEAMS = {
+    "teacher": "pretrained:heavy",
+    "env": {"num_agents": 2, "model": "physical"},
+    "task": {"shapes": None, "object": "beam", "object_mass": "70 N"},
+}
+BOXES = {"teacher": "pretrained:any", "env": {"num_agents": 3}}
+
+
+def distil(folder: Path, *lessons: object, argv: tuple[str, ...] = ()) -> int:
+    path = folder / "lessons.yaml"
+    path.write_text(dump_yaml({"lessons": list(lessons)}), encoding="utf-8")
+    target = str(folder / "taught")
+    worlds = ["--num_envs", "4", "--device", "cpu", "--sim", "mujoco"]
+    return distilling.main(
+        ["pretrained:any", target, "--lessons", str(path), *worlds, *argv],
+    )
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second passes whenever the time is asked for."""
+    seconds = count()
+    monkeypatch.setattr(distilling.time, "monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr(distilling, "NUM_UPDATES", 4)
+    monkeypatch.setattr(distilling, "BATCH_SIZE", 64)
+    monkeypatch.setattr(distilling, "WARMUP", 8)
+    monkeypatch.setattr(distilling, "INTERVAL", 8)
+    monkeypatch.setattr(distilling, "AVERAGING", 0.2)
+
+
+def test_a_student_comes_nearer_to_its_teacher_and_is_a_checkpoint(tmp_path, capsys, clock) -> None:
+    assert distil(tmp_path, BEAMS, BOXES, argv=("--max_wall_time", "40s")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "2 robots in 4 worlds, taught by heavy"
+    found = [line.partition("differences ")[2] for line in lines if "differences" in line]
+    beams, boxes = zip(*(map(float, numbers.split()) for numbers in found), strict=True)
+    assert beams[-1] < 0.7 * beams[0]
+    assert max(boxes) < min(beams)  # its own teacher
+    folder = checkpoint.resolve(tmp_path / "taught")
+    manifest = read_manifest(folder)
+    assert manifest["taught_by"] == ["pretrained:heavy", "pretrained:any"]
+    student = checkpoint.resolve("pretrained:any")
+    assert manifest["gait_sha256"] == read_manifest(student)["gait_sha256"]
+    assert checkpoint.read_config(folder) == checkpoint.read_config(student)
+    before, after = (read_tensors(path / "actor_agent0.pt") for path in (student, folder))
+    moved = [float((after[key] - before[key]).abs().max()) for key in before]
+    assert 0.0 < max(moved) < 0.1
+    assert all(torch.isfinite(value).all() for value in after.values())
+
+
+@pytest.mark.parametrize(
+    ("lessons", "argv", "message"),
+    [
+        ([], (), "must have the one key 'lessons'"),
+        ([{"env": {"num_agents": 2}}], (), "lesson 0: must have a teacher"),
+        ([BOXES | {"network": {}}], (), "lesson 0: must have a teacher"),
+        ([{"teacher": "pretrained:ani"}], (), "did you mean any?"),
+        ([BOXES], ("--max_wall_time", "soon"), "--max_wall_time: 'soon' is no duration"),
+        ([{"teacher": "pretrained:cuboid"}], (), "pretrained/cuboid was trained with"),
+    ],
+)
+def test_what_cannot_be_taught_is_refused(lessons, argv, message, tmp_path, capsys) -> None:
+    assert distil(tmp_path, *lessons, argv=argv) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "taught").exists()
