@@ -23,6 +23,7 @@ _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 3.0  # kernels from the cache load faster, or nearly so
 _PROGRESS_S = 10.0  # time between two lines
 _BLOCK_DIM = 256  # threads of a block unless a launch names them
+_MOST_COMPILERS = 16  # at a time; each takes 0.2 to 1.2 GiB
 _COMPILER = "warp._src.build.build_cuda"  # of one module's source, for a GPU
 _COMPILE = """
 import pickle, sys
@@ -78,7 +79,8 @@ def load_in_parallel(modules: Collection[KernelModule], device: wp.Device) -> No
     """
     start_s = time.perf_counter()
     next_s = start_s + _PATIENCE_S
-    with compiling_in_processes(), ThreadPoolExecutor(num_cores()) as pool:
+    num_threads = min(num_cores(), _MOST_COMPILERS)
+    with compiling_in_processes(), ThreadPoolExecutor(num_threads) as pool:
         loads = [
             pool.submit(wp.force_load, device, [each.module], each.block_dim, 0) for each in modules
         ]
