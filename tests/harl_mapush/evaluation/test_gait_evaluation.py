@@ -32,9 +32,14 @@ def stand(obs: Tensor) -> Tensor:
 
 
 @pytest.fixture(autouse=True)
-def few_robots(monkeypatch) -> None:
-    for name in ("ROBOTS_AT_LOW_SPEED", "NUM_STANDING"):
-        monkeypatch.setattr(f"harl_mapush.evaluation.gait.examination.{name}", 2)
+def few_robots_for_a_short_time(monkeypatch) -> None:
+    for name, value in (
+        ("ROBOTS_AT_LOW_SPEED", 2),
+        ("NUM_STANDING", 2),
+        ("GRID_TIME", 3.6),
+        ("GRID_MEASURED", 2.4),
+    ):
+        monkeypatch.setattr(f"harl_mapush.evaluation.gait.examination.{name}", value)
 
 
 def fold(obs: Tensor) -> Tensor:
