@@ -213,6 +213,15 @@ def test_what_differs_from_training_is_a_table() -> None:
     assert evaluation_worlds.differences(folder, trained) == ""
 
 
+def test_a_team_of_many_shapes_pushes_the_object_that_is_named() -> None:
+    folder = pretrained_folder("any")
+    assert evaluation_worlds.settings(folder, {}).task.shapes == "drawn"
+    cfg = evaluation_worlds.settings(folder, {"task": {"object": "tblock"}})
+    assert (cfg.task.object, cfg.task.shapes) == ("tblock", None)
+    both = {"task": {"object": "tblock", "shapes": "held_out"}}
+    assert evaluation_worlds.settings(folder, both).task.shapes == "held_out"
+
+
 def test_a_task_has_its_settings_under_its_other_name() -> None:
     cfg = evaluation_worlds.settings(None, {"task": {"name": "navigate"}}, protocol="mapush")
     assert cfg.task.name == "go1push_upper"
