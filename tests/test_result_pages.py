@@ -84,10 +84,10 @@ def test_objects_are_columns_and_whole_teams_come_first(monkeypatch: pytest.Monk
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert [row[:3] for row in cells] == [
         ["`team2`", "2", "`pretrained:any`"],
-        ["`team2`", "2", "`scripted_team`"],
         ["`team2`", "1", "`pretrained:any`"],
     ]
     assert cells[0][3].startswith("0.950 ")
     assert cells[0][6].startswith("0.900 ")
     assert cells[0][4] == ""
-    assert "| box of 4 kg |  |  |  |  |  |  |  | 0.87 |" in pages.sizes()
+    assert "`team2` | 2 | `scripted_team` | 0.100 " in pages.scripts()
+    assert "| box of 4 kg |  |  |  |  |  |  |  | 0.870 |" in pages.sizes()

@@ -65,21 +65,37 @@ def teams() -> str:
 
 
 def suites() -> str:
-    """Return the table of how often teams and scripts succeed, by suite, team and object."""
+    """Return the table of how often trained teams succeed, by suite, team and object."""
+    return _by_object([row for row in _suites() if row["policy"].startswith(SHIPPED)])
+
+
+def scripts() -> str:
+    """Return the same table of scripts."""
+    return _by_object([row for row in _suites() if not row["policy"].startswith(SHIPPED)])
+
+
+def _by_object(rows: Sequence[Row]) -> str:
+    """Return a table of success with a column for each object."""
     found: dict[tuple[str, int, str], dict[str, Row]] = {}
-    for row in _suites():
-        policy = _policy(row)
-        found.setdefault((row["suite"], row["robots"], policy), {})[row["object"]] = row
-    rows = []
+    for row in rows:
+        found.setdefault((row["suite"], row["robots"], _policy(row)), {})[row["object"]] = row
+    lines = []
     for suite, robots, policy in sorted(found, key=_place):
         here = found[suite, robots, policy]
-        rows.append((f"`{suite}`", f"{robots}", policy, *(_of(here.get(name)) for name in OBJECTS)))
-    return table(("suite", "robots", "policy", *OBJECTS.values()), rows)
+        cells = [_of(here.get(name)) for name in OBJECTS]
+        lines.append((f"`{suite}`", f"{robots}", policy, *cells))
+    return table(("suite", "robots", "policy", *OBJECTS.values()), lines)
 
 
 def pushing() -> str:
-    """Return the table of how whole teams push in the suites."""
-    measured = [row for row in _suites() if row["policy"].startswith(SHIPPED) and not row["note"]]
+    """Return the table of how whole teams push in the suites, where they mostly succeed."""
+    measured = [
+        row
+        for row in _suites()
+        if row["policy"].startswith(SHIPPED)
+        and not row["note"]
+        and 2 * row["num_successes"] >= row["num_episodes"]
+    ]
     size = {row["suite"]: row["robots"] for row in sorted(measured, key=lambda row: row["robots"])}
     rows = [
         (
@@ -89,7 +105,7 @@ def pushing() -> str:
             f"{row['time_given_success_s']:.1f}",
         )
         for row in measured
-        if row["robots"] == size[row["suite"]] and "time_given_success_s" in row
+        if row["robots"] == size[row["suite"]]
     ]
     rows.sort(key=lambda row: (row[0], row[1]))
     return table(("suite, object", "policy", *PUSHING.values(), "seconds"), rows)
@@ -125,12 +141,10 @@ def _suites() -> list[Row]:
     return [row for row in _read("suites.jsonl") if row["suite"] in TEAM_SUITES]
 
 
-def _place(key: tuple[str, int, str]) -> tuple[int, int, bool]:
-    """Return where a suite, a number of robots and a policy stand in the table: whole teams first,
-    and teams before scripts.
-    """
+def _place(key: tuple[str, int, str]) -> tuple[int, int, str]:
+    """Return the place of a suite, a number of robots and a policy: whole teams come first."""
     suite, robots, policy = key
-    return TEAM_SUITES.index(suite), -robots, not policy.startswith(f"`{SHIPPED}")
+    return TEAM_SUITES.index(suite), -robots, policy
 
 
 def _policy(row: Row) -> str:
@@ -152,7 +166,7 @@ def _of(row: Row | None) -> str:
 
 
 def _rate(row: Row | None) -> str:
-    return "" if row is None else f"{row['num_successes'] / row['num_episodes']:.2f}"
+    return "" if row is None else f"{row['num_successes'] / row['num_episodes']:.3f}"
 
 
 def curve() -> str:
@@ -308,6 +322,7 @@ def gaits() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "teams": teams,
     "suites": suites,
+    "scripts": scripts,
     "pushing": pushing,
     "sizes": sizes,
     "poses": poses,
