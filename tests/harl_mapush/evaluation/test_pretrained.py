@@ -19,6 +19,7 @@ LEADER = "leader"
 GAITS = [name for name in SHIPPED if (pretrained_folder(name) / DESCRIPTION).is_file()]
 TEAMS = [name for name in SHIPPED if name not in (LEADER, *GAITS)]
 OBJECTS = {
+    "cuboid_happo": "cuboid",
     "any": "cuboid",  # here every world has a shape of its own in its place
     "team2": "cuboid",
     "team2_tblock": "tblock",
