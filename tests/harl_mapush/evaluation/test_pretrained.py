@@ -75,7 +75,7 @@ def test_the_shipped_leader_leads_its_team() -> None:
     leader = load_team(cfg, folder, env)
     obs, _ = env.reset()
     start = env.state.object_pos.clone()
-    for _ in range(30):  # 15 s
+    for _ in range(20):  # 10 s
         obs = env.step(leader(obs)).obs
     moved = env.state.object_pos - start
     env.close()

@@ -14,7 +14,7 @@ SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 
 def test_a_robot_leans_on_a_soft_contact_and_does_not_hammer() -> None:
     gait = load_gait("pretrained:go1_velocity", torch.device("cpu"), ROBOTS["go1"])
-    hard = measure_push_limits(gait, SIM, 0, num_robots=1, duration=4.0)
+    hard = measure_push_limits(gait, SIM, 0, num_robots=1, duration=3.0)
     soft = measure_push_limits(gait, SIM, 0, num_robots=1, duration=4.0, model="physical")
     assert hard["push_back_contact_share"] < 0.7
     assert soft["push_ahead_contact_share"] > 0.98

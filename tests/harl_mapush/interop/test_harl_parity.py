@@ -32,7 +32,7 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "algorithms/happo.py",
         "storage.factor[agent] = storage.next_factor",
         "storage.factor[agent] = 1.0",
-        "happo_2a_tightclip",
+        "happo_2a_inactive",
     ),
     "factor not cumulative": (
         "algorithms/happo.py",
@@ -56,13 +56,13 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "learning/on_policy/harl_formulas.py",
         "np.nanstd(active)",
         "np.nanstd(active, ddof=1)",
-        "happo_2a_tightclip",
+        "happo_2a_inactive",
     ),
     "entropy averaged over dimensions": (
         "learning/losses.py",
         "torch.log(std)).sum(-1)",
         "torch.log(std)).mean(-1)",
-        "happo_2a_tightclip",
+        "happo_2a_inactive",
     ),
     "entropy bonus missing": (
         "learning/on_policy/surrogate.py",
@@ -93,7 +93,7 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "        normalizer.update(minibatch.returns, ranks=self.ranks)\n",
         "        if normalizer.debiasing_term == 0.0:\n"
         "            normalizer.update(minibatch.returns, ranks=self.ranks)\n",
-        "haa2c_2a",
+        "happo_2a_inactive",
     ),
     "normaliser updated after the step": (
         "learning/on_policy/harl_formulas.py",
@@ -102,19 +102,19 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "        late = minibatch._replace(returns=normalizer.normalize(minibatch.returns))\n"
         "        normalizer.update(minibatch.returns, ranks=self.ranks)\n"
         "        return late\n",
-        "happo_2a_tightclip",
+        "happo_2a_inactive",
     ),
     "Adam epsilon 1e-8": (
         "learning/optimizer.py",
         "        self.eps = eps",
         "        self.eps = 1e-8",
-        "happo_2a_tightclip",
+        "happo_2a_inactive",
     ),
     "std = exp(log_std)": (
         "learning/networks.py",
         "torch.sigmoid(self.log_std / self.std_x_coef) * self.std_range",
         "torch.exp(self.log_std)",
-        "happo_2a_tightclip",
+        "happo_2a_inactive",
     ),
     "KL direction": (
         "algorithms/hatrpo.py",
@@ -126,13 +126,13 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "algorithms/hatrpo.py",
         "_CG_DAMPING = 0.1",
         "_CG_DAMPING = 0.0",
-        "hatrpo_2a_reject",
+        "hatrpo_2a_inactive",
     ),
     "agent order reversed": (
         "algorithms/happo.py",
         "for agent in order:",
         "for agent in reversed(order):",
-        "happo_2a_tightclip",
+        "happo_2a_inactive",
     ),
 }
 
@@ -299,7 +299,7 @@ def without_normalizer(record) -> None:
 
 @functools.cache
 def happo() -> dict[str, Any]:
-    return harl_recording.read(recording("happo_2a_tightclip"))
+    return harl_recording.read(recording("happo_2a_inactive"))
 
 
 def altered(tmp_path: Path, change) -> str:

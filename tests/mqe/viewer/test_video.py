@@ -238,13 +238,13 @@ def test_teams_with_worlds_of_their_own_are_side_by_side(tmp_path) -> None:
     long = make_env(1, 3, object="cylinder", episode_length_s=0.4, decision_period=1)
     teams = [FilmedTeam(short, Still(), "two"), FilmedTeam(long, Still(), "three")]
     size = (192, 96)
-    film = record_teams(teams, tmp_path / "film.mp4", episodes=1, fps=50, size=size)
-    assert film.num_frames == 1 + 20 + 100
+    film = record_teams(teams, tmp_path / "film.mp4", episodes=1, fps=25, size=size)
+    assert film.num_frames == 1 + 10 + 50
     assert film.outcomes == ["time is up"] * 2
     frames = iio.imread(film.path)
-    assert frames.shape == (121, 96, 192, 3)
-    left = frames[15, :, :96]
-    right = frames[15, :, 96:]
+    assert frames.shape == (61, 96, 192, 3)
+    left = frames[8, :, :96]
+    right = frames[8, :, 96:]
     assert left.std() > 15
     assert right.std() > 15
     assert np.abs(left.astype(int) - right).max() > 50
