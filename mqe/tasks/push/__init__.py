@@ -92,11 +92,13 @@ def _shapes_of_worlds(cfg: PushCfg, streams: Streams) -> list[ObjectCfg]:
 def _objects(cfg: PushCfg) -> PushedObjects:
     """Return the objects of worlds with these settings."""
     if cfg.shapes == DRAWN:
-        forces = [
-            object_floor_friction(friction) * mass * GRAVITY
-            for friction, mass in zip(cfg.shape_friction, cfg.shape_mass, strict=True)
-        ]
-        return PushedObjects("drawn shapes", cfg.shape_mass, (forces[0], forces[1]))
+        least, largest = (GRAVITY * object_floor_friction(x) for x in cfg.shape_friction)
+        mass = cfg.shape_mass
+        force = (least * mass[0], largest * mass[1])
+        if cfg.shape_force is not None:
+            force = cfg.shape_force
+            mass = (force[0] / largest, force[1] / least)
+        return PushedObjects("drawn shapes", mass, force)
     return PushedObjects.of(
         [cfg.pushed_object()] if cfg.shapes is None else read_shapes(cfg.shapes)
     )

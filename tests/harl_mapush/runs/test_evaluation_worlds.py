@@ -244,6 +244,11 @@ def test_a_task_has_its_settings_under_its_other_name() -> None:
             "shapes",
             "suite shapes: 3 robots, 20 shapes of 2.37 to 19.7 kg, sliding at 5 to 65 N",
         ),
+        (
+            "any",
+            None,
+            "worlds: 4 robots, drawn shapes of 1.85 to 126 kg, sliding at 10 to 185 N",
+        ),
         ("leader", "H0", "suite H0: 2 robots, cuboid of 4 kg, sliding at 13 N"),
         ("tblock", None, "worlds: 2 robots, tblock of 3 kg, sliding at 11 N"),
         ("go1_velocity", None, "worlds: 1 robot"),
