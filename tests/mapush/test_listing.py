@@ -252,7 +252,7 @@ def test_runs_and_what_comes_along_are_listed(run, tmp_path, capsys) -> None:
     assert policies["pretrained:cuboid"] == "team of 2 go1 for the cuboid"
     assert policies["pretrained:team2"] == "team of 2 go1 for the cuboid of 18 kg"
     assert policies["pretrained:any"] == "team of 1 to 8 go1 for shapes that slide at 10 to 185 N"
-    assert policies["pretrained:heavy"] == "team of 1 to 8 go1 for the beam of 48 kg"
+    assert policies["pretrained:beam"] == "team of 1 to 8 go1 for the beam of 48 kg"
     pose = "team of 2 go1 for the tblock of 4 kg, to a place and a heading"
     assert policies["pretrained:pose_tblock"] == pose
     assert policies["pretrained:leader"] == "leader of pretrained:team2 in maps of the kind doors"
@@ -347,9 +347,9 @@ def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
     assert complete(script, "mapush", "train", "--set", "task.weights.rea") == [
         "task.weights.reach="
     ]
-    assert complete(script, "mapush", "play", "pretrained:cu") == ["pretrained:cuboid"]
+    assert complete(script, "mapush", "play", "pretrained:cy") == ["pretrained:cylinder"]
     assert complete(script, "mapush", "test", "--til") == ["--tiles"]
-    assert complete(script, "mapush", "test", "pretrained:cu") == ["pretrained:cuboid"]
+    assert complete(script, "mapush", "test", "pretrained:cy") == ["pretrained:cylinder"]
     assert complete(script, "mapush", "test", "x", "--suite", "cor") == ["corridor"]
     assert complete(script, "mapush", "settings", "--al") == ["--all"]
     assert complete(script, "mapush", "list", "sui") == ["suites"]

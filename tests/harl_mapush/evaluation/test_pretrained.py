@@ -25,12 +25,12 @@ OBJECTS = {
     "team2_tblock": "tblock",
     "pose": "cuboid",
     "pose_tblock": "tblock",
-    "heavy": "beam",
+    "beam": "beam",
 }  # where a team is not named after its object
 # What needs the whole team where a team's own worlds do not.
 WORLDS = {
     "any": {"env": {"num_agents": 2}, "task": {"shapes": None, "object_mass": 18.0}},
-    "heavy": {"env": {"num_agents": 3}, "task": {"object_mass": 36.0}},
+    "beam": {"env": {"num_agents": 3}, "task": {"object_mass": 36.0}},
 }
 NUM_ENVS = 8
 

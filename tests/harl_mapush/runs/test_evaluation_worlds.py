@@ -233,9 +233,9 @@ def test_a_task_has_its_settings_under_its_other_name() -> None:
 @pytest.mark.parametrize(
     ("team", "suite", "words"),
     [
-        ("heavy", "team2", "suite team2: 2 robots, beam of 22 kg, sliding at 70 N"),
+        ("beam", "team2", "suite team2: 2 robots, beam of 22 kg, sliding at 70 N"),
         (
-            "heavy",
+            "beam",
             "heavy",
             "suite heavy: 3 robots, beam of 23.9 to 37.2 kg, sliding at 76 to 119 N",
         ),
@@ -261,7 +261,7 @@ def test_what_the_worlds_hold_in_words(team: str, suite: str | None, words: str)
 
 
 def test_settings_that_do_nothing_are_not_among_the_differences() -> None:
-    folder = checkpoint.resolve("pretrained:heavy")
+    folder = checkpoint.resolve("pretrained:beam")
     cfg = evaluation_worlds.settings(folder, config.load_suite("team2"))
     shown = evaluation_worlds.differences(folder, cfg)
     assert "env.randomize.absent_robots" in shown
@@ -276,7 +276,7 @@ def test_what_the_worlds_hold_in_numbers() -> None:
         config.load_suite("heavy"),
         {"env": {"randomize": {"object_friction": 2.0, "ground_friction": [0.5, 1.5]}}},
     )
-    cfg = evaluation_worlds.settings(checkpoint.resolve("pretrained:heavy"), over)
+    cfg = evaluation_worlds.settings(checkpoint.resolve("pretrained:beam"), over)
     found = evaluation_worlds.contents(cfg)
     mass = 98.84 / (0.325 * GRAVITY)
     assert found == {
