@@ -176,15 +176,16 @@ def curve() -> str:
         if row["by"] == "force over that of all robots":
             found.setdefault((row["low"], row["high"]), {})[row["num_agents"]] = row
     robots = sorted({number for here in found.values() for number in here})
+    heads = [f"{number} robot{'s' if number > 1 else ''}" for number in robots]
     rows = [
         (f"{low:g} to {high:g}", *(_of(found[low, high].get(number)) for number in robots))
         for low, high in sorted(found)
     ]
-    return table(("force over that of all robots", *(f"{n} robots" for n in robots)), rows)
+    return table(("force over that of all robots", *heads), rows)
 
 
 def tenths() -> str:
-    """Return the table of success by tenth of the masses and of the frictions, teams together."""
+    """Return the table of success by tenth of the masses and of the frictions."""
     found: dict[str, dict[int, list[Row]]] = {}
     for row in _read("force_curve.jsonl"):
         if row["by"] in TENTHS:
