@@ -109,10 +109,7 @@ def read_lessons(path: Path) -> list[dict[str, Any]]:
     """Return the lessons of a YAML file; raise ConfigError for one that has none, or whose lessons
     are not what they should be.
     """
-    try:
-        content = load_yaml(path)
-    except OSError as error:
-        raise ConfigError(f"--lessons {str(path)!r}: {error.strerror or error}") from None
+    content = load_yaml(path)
     entries = content.get("lessons")
     if set(content) != {"lessons"} or not isinstance(entries, list) or not entries:
         raise ConfigError(
@@ -181,7 +178,8 @@ def distil(lessons: Sequence[Lesson], seconds: float) -> list[dict[str, Tensor]]
     """Teach the first lesson's student for ``seconds``; return its actors' weights, the mean of
     those of the last updates.
 
-    The learning rate falls to zero over the second half.
+    The learning rate falls to zero over the second half. Raises ConfigError if the time ends before
+    the first update.
     """
     actors = lessons[0].actors
     for lesson in lessons[1:]:
@@ -209,6 +207,11 @@ def distil(lessons: Sequence[Lesson], seconds: float) -> list[dict[str, Tensor]]
         if decisions % INTERVAL == 0:
             differences = "  ".join(f"{loss:.4f}" for loss in losses.detach().tolist())
             _say(f"{passed:.0f} s, {decisions} decisions, squared differences {differences}")
+    if decisions < WARMUP:
+        raise ConfigError(
+            f"--max_wall_time={seconds}s: it ended after {decisions} of the {WARMUP} decisions "
+            "before the first update; say more, or take fewer worlds (--num_envs)"
+        )
     return means
 
 

@@ -64,6 +64,12 @@ def test_a_student_comes_nearer_to_its_teacher_and_is_a_checkpoint(tmp_path, cap
     assert all(torch.isfinite(value).all() for value in after.values())
 
 
+def test_a_time_that_is_too_short_for_an_update_leaves_no_team(tmp_path, capsys, clock) -> None:
+    assert distil(tmp_path, BOXES, argv=("--max_wall_time", "3s")) == 2
+    assert "it ended after 2 of the 8 decisions" in capsys.readouterr().err
+    assert not (tmp_path / "taught").exists()
+
+
 @pytest.mark.parametrize(
     ("lessons", "argv", "message"),
     [

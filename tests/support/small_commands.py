@@ -90,7 +90,7 @@ def sizes(name: str, words: list[str]) -> list[str]:
     if name == "robustness":  # its conditions set the length of their episodes
         return [*FEW, *CPU]
     if name == "distil":
-        return ["--num_envs", "2", "--max_wall_time", "2s", *CPU]
+        return ["--num_envs", "2", "--max_wall_time", "20s", *CPU]
     if name == "doctor":
         return ["--device", "cpu"]
     if name == "report":
