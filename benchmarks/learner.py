@@ -30,7 +30,7 @@ import resource
 import statistics
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -274,7 +274,7 @@ class Products(TorchDispatchMode):
         self._calls: Counter[tuple[Any, ...]] = Counter()
         self._inputs: dict[tuple[Any, ...], list[Tensor]] = {}
         self.flops = 0
-        self.seconds: Counter[str] = Counter()  # of this thread, by operation
+        self.seconds: dict[str, float] = defaultdict(float)  # of this thread, by operation
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -330,7 +330,7 @@ def _bound(products: Products, laps: dict[str, list[dict[str, float]]]) -> dict[
     cpu_s = statistics.median(own["update_cpu_s"] for own, _ in pairs)
     shares = [own["update_cpu_s"] / ours["update_cpu_s"] for own, ours in pairs]
     all_s = sum(products.seconds.values())
-    longest = products.seconds.most_common(6)
+    longest = sorted(products.seconds.items(), key=lambda part: -part[1])[:6]
     return {
         "products": products.num_calls,
         "gflop": round(products.flops / 1e9, 2),
