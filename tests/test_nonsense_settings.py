@@ -10,7 +10,7 @@ import pytest
 
 from harl_mapush import config, train
 from harl_mapush.algorithms.entries import ALGORITHMS
-from mqe.config import ConfigError, check_values, to_dict
+from mqe.config import ConfigError, build, check_values, to_dict
 from mqe.registry import TASKS
 from tests.support.error_lines import error_line
 
@@ -61,7 +61,13 @@ def test_a_number_has_bounds_and_refuses_nonsense(cls, name, field) -> None:
     least = limits.get("min", limits.get("above"))
     assert least is not None or name in BOUNDED_ELSEWHERE
     assert "max" in limits or name in BOUNDED_ELSEWHERE
-    wrong: list[Any] = [math.inf, -math.inf, math.nan, -1e30, "abc", True, [[1.0]]]
+    wrong: list[Any] = [math.inf, -math.inf, math.nan, -1e30, True, [[1.0]]]
+    if str in leaves(get_type_hints(cls)[name]):  # a number in words, read with the other settings
+        for text in ("abc", "-3 N", "nan N", "1e40 N"):
+            with pytest.raises(ConfigError, match=name):
+                build(cls, {name: text}, "section")
+    else:
+        wrong.append("abc")
     if "max" in limits:
         wrong.append(1e30)
     if limits.get("min", 0.0) > 0.0 or ("above" in limits and name not in BOUNDED_ELSEWHERE):
