@@ -51,6 +51,9 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     values = merge(sections, {name: over[name] or {} for name in over})
     for section in NAMED_SECTIONS:
         _check_owner(section, values[section])
+    if _is_object_named(over) and values["task"].get("shapes") is not None:
+        values["task"]["shapes"] = None
+        notices.append("task.shapes left out: task.object names the object of every world")
 
     task = TASKS[values["task"]["name"]]
     usual = task.usual_env(build(task.cfg, values["task"], "task"))
@@ -156,6 +159,12 @@ def _check_named_section(section: str, content: Mapping[str, Any]) -> None:
                     complaints.append(error)
         if complaints:
             raise complaints[0]
+
+
+def _is_object_named(over: Mapping[str, Any]) -> bool:
+    """Return whether settings name an object, and no shapes."""
+    task = over.get("task") or {}
+    return "object" in task and "shapes" not in task
 
 
 def _check_owner(section: str, content: Mapping[str, Any]) -> None:

@@ -61,11 +61,7 @@ def settings(
         evaluation["task"] = dict(TASKS[task].of_policy(trained.task))
     if protocol is not None and TASKS[task].examination is None:
         evaluation = merge(evaluation, {"task": dict(_protocol(task, protocol))})
-    over = {section: content or {} for section, content in over.items()}
-    has_shapes = to_dict(trained.task).get("shapes") is not None
-    if has_shapes and "object" in over.get("task", {}):  # that object, then, in every world
-        over = merge({"task": {"shapes": None}}, over)
-    over = merge(evaluation, over)
+    over = merge(evaluation, {section: content or {} for section, content in over.items()})
     if folder is None:
         return config.resolve(own, over)[0]
 

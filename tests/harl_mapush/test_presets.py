@@ -78,3 +78,12 @@ def test_the_shipped_teams_are_of_their_presets(name: str, preset: str, task: di
         now.algorithm,
     )
     assert own.runner.num_steps == now.runner.num_steps
+
+
+def test_an_object_that_is_named_takes_the_place_of_a_presets_shapes() -> None:
+    preset = config.load_preset("any_hasac")
+    cfg, notices = config.resolve(preset, {"task": {"object": "tblock"}})
+    assert (cfg.task.object, cfg.task.shapes) == ("tblock", None)
+    assert notices == ["task.shapes left out: task.object names the object of every world"]
+    both = {"task": {"object": "tblock", "shapes": "held_out"}}
+    assert config.resolve(preset, both)[0].task.shapes == "held_out"
