@@ -45,16 +45,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_student_comes_nearer_to_its_teacher_and_is_a_checkpoint(tmp_path, capsys, clock) -> None:
-    assert distil(tmp_path, BEAMS, BOXES, argv=("--max_wall_time", "26s")) == 0
+    assert distil(tmp_path, BOXES, BEAMS, argv=("--max_wall_time", "26s")) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "2 robots in 2 worlds, taught by beam"
+    assert lines[1] == "2 robots in 2 worlds, taught by beam"
     found = [line.partition("differences ")[2] for line in lines if "differences" in line]
-    beams, boxes = zip(*(map(float, numbers.split()) for numbers in found), strict=True)
+    boxes, beams = zip(*(map(float, numbers.split()) for numbers in found), strict=True)
     assert beams[-1] < 0.7 * beams[0]
     assert max(boxes) < min(beams)  # its own teacher
     folder = checkpoint.resolve(tmp_path / "taught")
     manifest = read_manifest(folder)
-    assert manifest["taught_by"] == ["pretrained:beam", "pretrained:any"]
+    assert manifest["taught_by"] == ["pretrained:any", "pretrained:beam"]
     student = checkpoint.resolve("pretrained:any")
     assert manifest["gait_sha256"] == read_manifest(student)["gait_sha256"]
     assert checkpoint.read_config(folder) == checkpoint.read_config(student)

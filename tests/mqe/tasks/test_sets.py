@@ -183,9 +183,12 @@ def test_a_robot_sees_the_nearest_of_the_others_that_take_part():
     state, _ = scenes("cuboid", 5)
     everyone = make_task(50, 5, observation="sets")
     near = make_task(50, 5, observation="sets", seen_robots=2)
+    for task in (everyone, near):
+        task._roster.takes_part[:, 1] = 0.0
     all_others = observed(everyone, state, "teammates")
     seen = observed(near, state, "teammates")
     distance = all_others[..., 1:3].norm(dim=-1)
+    assert bool((all_others[..., 0].sum(dim=-1) <= 4.0).all())
     distance[all_others[..., 0] == 0.0] = torch.inf
     is_near = distance <= distance.sort(dim=-1).values[..., 1:2]
     assert torch.equal(seen, all_others * is_near.unsqueeze(-1))

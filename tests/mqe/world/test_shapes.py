@@ -73,6 +73,17 @@ def test_drawn_shapes_depend_on_seed_and_world_only():
         assert high - 0.1 * (high - low) < max(values) <= high
 
 
+def test_strips_of_a_disc_by_hand():
+    """A radius of 1.2 m: five strips of 0.48 m, as long as the disc is at y = 0, 0.48 and 0.96."""
+    strips = FAMILIES["disc"](1.0, 0.7, 0.3, 0.4)
+    assert sorted(y for _, y, _, _ in strips) == pytest.approx([-0.96, -0.48, 0.0, 0.48, 0.96])
+    lengths = {0.0: 2.4, 0.48: 2.0 * math.sqrt(1.2**2 - 0.48**2), 0.96: 1.44}
+    for x, y, along_x, along_y in strips:
+        assert (x, along_y) == (0.0, pytest.approx(0.48))
+        assert along_x == pytest.approx(lengths[round(abs(y), 2)])
+    assert strips[0][:2] == (0.0, 0.0)
+
+
 def test_drawn_shapes_slide_at_forces_of_a_range_and_are_of_the_kinds_named():
     kinds = ["cuboid", "beam", "beam", "T"]
     shapes = draw_shapes(Streams(0, 400, "cpu", 0), 2, MASS, FRICTION, (30.0, 60.0), kinds)
