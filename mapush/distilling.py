@@ -93,6 +93,7 @@ def _main(arguments: Any) -> int:
     teachers = [checkpoint.resolve(entry["teacher"]) for entry in entries]
     settings = [evaluation_worlds.settings(student, _worlds(entry, over)) for entry in entries]
 
+    torch.manual_seed(settings[0].runner.seed)
     lessons = []
     for cfg, teacher in zip(settings, teachers, strict=True):
         lessons.append(Lesson(cfg, student, teacher))

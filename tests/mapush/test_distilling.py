@@ -22,10 +22,10 @@ BEAMS = {
 BOXES = {"teacher": "pretrained:any", "env": {"num_agents": 3}}
 
 
-def distil(folder: Path, *lessons: object, argv: tuple[str, ...] = ()) -> int:
+def distil(folder: Path, *lessons: object, argv: tuple[str, ...] = (), name: str = "taught") -> int:
     path = folder / "lessons.yaml"
     path.write_text(dump_yaml({"lessons": list(lessons)}), encoding="utf-8")
-    target = str(folder / "taught")
+    target = str(folder / name)
     worlds = ["--num_envs", "2", "--device", "cpu", "--sim", "mujoco"]
     return distilling.main(
         ["pretrained:any", target, "--lessons", str(path), *worlds, *argv],
@@ -62,6 +62,16 @@ def test_a_student_comes_nearer_to_its_teacher_and_is_a_checkpoint(tmp_path, cap
     moved = [float((after[key] - before[key]).abs().max()) for key in before]
     assert 0.0 < max(moved) < 0.1
     assert all(torch.isfinite(value).all() for value in after.values())
+
+
+def test_a_seed_says_what_is_learned(tmp_path, clock) -> None:
+    weights = []
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        argv = ("--max_wall_time", "12s", "--seed", seed)
+        assert distil(tmp_path, BEAMS, argv=argv, name=name) == 0
+        weights.append(read_tensors(tmp_path / name / "actor_agent0.pt")["mu_layer.weight"])
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
 
 
 def test_a_time_that_is_too_short_for_an_update_leaves_no_team(tmp_path, capsys, clock) -> None:
