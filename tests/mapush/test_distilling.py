@@ -19,7 +19,7 @@ BEAMS = {
     "env": {"num_agents": 2, "model": "physical"},
     "task": {"shapes": None, "object": "beam", "object_mass": "70 N"},
 }
-BOXES = {"teacher": "pretrained:any", "env": {"num_agents": 3}}
+BOXES = {"teacher": "pretrained:any", "env": {"num_agents": 1}}
 
 
 def distil(folder: Path, *lessons: object, argv: tuple[str, ...] = (), name: str = "taught") -> int:
@@ -39,13 +39,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distilling.time, "monotonic", lambda: float(next(seconds)))
     monkeypatch.setattr(distilling, "NUM_UPDATES", 4)
     monkeypatch.setattr(distilling, "BATCH_SIZE", 64)
-    monkeypatch.setattr(distilling, "WARMUP", 8)
-    monkeypatch.setattr(distilling, "INTERVAL", 8)
+    monkeypatch.setattr(distilling, "WARMUP", 4)
+    monkeypatch.setattr(distilling, "INTERVAL", 6)
     monkeypatch.setattr(distilling, "AVERAGING", 0.2)
 
 
 def test_a_student_comes_nearer_to_its_teacher_and_is_a_checkpoint(tmp_path, capsys, clock) -> None:
-    assert distil(tmp_path, BOXES, BEAMS, argv=("--max_wall_time", "26s")) == 0
+    assert distil(tmp_path, BOXES, BEAMS, argv=("--max_wall_time", "20s")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "2 robots in 2 worlds, taught by beam"
     found = [line.partition("differences ")[2] for line in lines if "differences" in line]
@@ -67,7 +67,7 @@ def test_a_student_comes_nearer_to_its_teacher_and_is_a_checkpoint(tmp_path, cap
 def test_a_seed_says_what_is_learned(tmp_path, clock) -> None:
     weights = []
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        argv = ("--max_wall_time", "12s", "--seed", seed)
+        argv = ("--max_wall_time", "7s", "--seed", seed)
         assert distil(tmp_path, BEAMS, argv=argv, name=name) == 0
         weights.append(read_tensors(tmp_path / name / "actor_agent0.pt")["mu_layer.weight"])
     assert torch.equal(weights[0], weights[1])
@@ -76,7 +76,7 @@ def test_a_seed_says_what_is_learned(tmp_path, clock) -> None:
 
 def test_a_time_that_is_too_short_for_an_update_leaves_no_team(tmp_path, capsys, clock) -> None:
     assert distil(tmp_path, BOXES, argv=("--max_wall_time", "3s")) == 2
-    assert "it ended after 2 of the 8 decisions" in capsys.readouterr().err
+    assert "it ended after 2 of the 4 decisions" in capsys.readouterr().err
     assert not (tmp_path / "taught").exists()
 
 

@@ -30,7 +30,7 @@ OBJECTS = {
 # What needs the whole team where a team's own worlds do not.
 WORLDS = {
     "any": {"env": {"num_agents": 2}, "task": {"shapes": None, "object_mass": 18.0}},
-    "beam": {"env": {"num_agents": 3}, "task": {"object_mass": 36.0}},
+    "beam": {"env": {"num_agents": 2}, "task": {"object_mass": 22.0}},
 }
 NUM_ENVS = 8
 
