@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,27 @@ def rooms_that_it_imports(path: Path) -> set[str]:
     return {part[1] for part in parts if part[0] == package and len(part) > 1} - {room}
 
 
+def of_every(paths: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Make one test of a rule for files, which names all that break it."""
+    files = list(paths)
+
+    def of_all(rule: Callable[[Path], None]) -> Callable[[], None]:
+        def check() -> None:
+            assert files
+            broken = {}
+            for path in files:
+                try:
+                    rule(path)
+                except AssertionError as error:
+                    broken[name(path)] = str(error)
+            assert not broken
+
+        check.__doc__ = rule.__doc__
+        return check
+
+    return of_all
+
+
 @pytest.mark.parametrize("package", ALLOWED)
 def test_rooms_import_each_other_in_no_circle(package: str) -> None:
     ahead: dict[str, set[str]] = {}
@@ -107,15 +129,13 @@ def imports(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
+@of_every(SOURCES)
 def test_packages_import_in_one_direction(path: Path) -> None:
     ours = {module.split(".")[0] for module in imports(path)} & set(ALLOWED)
     assert ours <= ALLOWED[path.relative_to(ROOT).parts[0]]
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in SOURCES if name(path).startswith(LEARNER)], ids=name
-)
+@of_every([path for path in SOURCES if name(path).startswith(LEARNER)])
 def test_the_learner_knows_the_environment_by_contract_only(path: Path) -> None:
     allowed = (
         "mqe.vec_env",
@@ -128,9 +148,7 @@ def test_the_learner_knows_the_environment_by_contract_only(path: Path) -> None:
     assert all(module.startswith(allowed) for module in of_mqe), of_mqe
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in SOURCES if name(path).startswith(LEARNER)], ids=name
-)
+@of_every([path for path in SOURCES if name(path).startswith(LEARNER)])
 def test_formulas_are_chosen_where_an_algorithm_is_built(path: Path) -> None:
     """Settings ask as well: for the networks that HARL always builds."""
     expected = {
@@ -142,10 +160,8 @@ def test_formulas_are_chosen_where_an_algorithm_is_built(path: Path) -> None:
     assert len(asked) == expected.get(name(path), 0)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for path in SOURCES if not name(path).startswith(("mqe/", "harl_mapush/algorithms/"))],
-    ids=name,
+@of_every(
+    [path for path in SOURCES if not name(path).startswith(("mqe/", "harl_mapush/algorithms/"))]
 )
 def test_no_module_but_algorithms_asks_which_class_an_off_policy_one_is(path: Path) -> None:
     assert not [
@@ -153,9 +169,7 @@ def test_no_module_but_algorithms_asks_which_class_an_off_policy_one_is(path: Pa
     ]
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in SOURCES if name(path).startswith("harl_mapush/learning/")], ids=name
-)
+@of_every([path for path in SOURCES if name(path).startswith("harl_mapush/learning/")])
 def test_parts_of_algorithms_know_their_contract_alone(path: Path) -> None:
     of_algorithms = [
         module for module in imports(path) if module.startswith("harl_mapush.algorithms")
@@ -164,19 +178,15 @@ def test_parts_of_algorithms_know_their_contract_alone(path: Path) -> None:
     assert all(module.startswith(contract) for module in of_algorithms)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for path in SOURCES if "/interop/" not in name(path) and "/clients/" not in name(path)],
-    ids=name,
+@of_every(
+    [path for path in SOURCES if "/interop/" not in name(path) and "/clients/" not in name(path)]
 )
 def test_only_entry_points_and_clients_import_interop(path: Path) -> None:
     of_interop = [module for module in imports(path) if module.startswith("harl_mapush.interop")]
     assert not of_interop or name(path) in ENTRY_POINTS
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in SOURCES if name(path) != "mqe/world/robots/__init__.py"], ids=name
-)
+@of_every([path for path in SOURCES if name(path) != "mqe/world/robots/__init__.py"])
 def test_nothing_but_the_registry_imports_a_robots_module(path: Path) -> None:
     modules = {found.rpartition(".")[0] for found in imports(path)}
     assert not modules & {f"mqe.world.robots.{robot}" for robot in ROBOTS}
@@ -215,9 +225,7 @@ def test_training_needs_nothing_of_openrl() -> None:
     assert not [found for found in reached if found.startswith("harl_mapush.interop.openrl")]
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in SOURCES if name(path).startswith("mqe/")], ids=name
-)
+@of_every([path for path in SOURCES if name(path).startswith("mqe/")])
 def test_the_world_knows_no_parameter_of_a_learner(path: Path) -> None:
     """A controller loads an exported network: weights, and a description that names them."""
     of_learners = ("actor_agent", "critic_agent", "base.mlp", "act.action_out", "fc_mean")
@@ -229,32 +237,26 @@ def test_the_world_knows_no_parameter_of_a_learner(path: Path) -> None:
     assert not [text for text in strings if any(word in text for word in of_learners)]
 
 
-@pytest.mark.parametrize(
-    "path",
+@of_every(
     [
         path
         for path in SOURCES
         if not name(path).startswith("mqe/")
         and "make_env" in path.read_text()
         and "mqe.registry.make_env" in imports(path)
-    ],
-    ids=name,
+    ]
 )
 def test_whoever_builds_worlds_can_read_gaits_of_former_releases(path: Path) -> None:
     module = name(path).removesuffix(".py").replace("/", ".")
     assert "harl_mapush.runs.gait_export" in reached_from(module)
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in SOURCES if name(path).startswith("mqe/tasks/")], ids=name
-)
+@of_every([path for path in SOURCES if name(path).startswith("mqe/tasks/")])
 def test_tasks_never_see_a_simulator(path: Path) -> None:
     assert not [module for module in imports(path) if module.startswith(("mujoco", "mqe.sim"))]
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in SOURCES if name(path).startswith("mqe/sim/")], ids=name
-)
+@of_every([path for path in SOURCES if name(path).startswith("mqe/sim/")])
 def test_simulators_know_nothing_of_tasks(path: Path) -> None:
     assert not [
         module
@@ -274,7 +276,7 @@ def test_contracts_are_short(contract: type, at_most: int) -> None:
     assert 4 < len(public) <= at_most, public
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
+@of_every(SOURCES)
 def test_libraries_do_not_print(path: Path) -> None:
     calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
     assert not [
