@@ -21,7 +21,7 @@ from harl_mapush import config
 from harl_mapush.process import limit_threads
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
-from mqe.world.geometry import quat_from_rpy
+from mqe.world.geometry import quat_from_rpy, rotation_matrix, yaw_of
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import STEP_DT
 
@@ -114,8 +114,7 @@ def pushed(env: MultiAgentEnv, lane: Tensor) -> tuple[Tensor, int]:
     size = (env.scene.model.nq - 7) // env.num_agents
     for _ in range(round(SECONDS / STEP_DT / env.decision_period)):
         robots = env.sim.data.qpos[:, :-7].unflatten(1, (env.num_agents, size))
-        w, x, y, z = robots[..., 3:7].unbind(-1)
-        yaw = torch.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+        yaw = yaw_of(rotation_matrix(robots[..., 3:7]))
         sideways = (-LANE * (robots[..., 1] - lane)).clamp(-0.5, 0.5)
         turning = (-HEADING * yaw).clamp(-1.0, 1.0)
         step = env.step(torch.stack((torch.ones_like(yaw), sideways, turning), dim=-1).float())

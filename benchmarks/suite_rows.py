@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what a row is a measurement of."""
+    """Return the suite, object, robots, policy and note of a row, which no other row shares."""
     return tuple(row[name] for name in KEY)
 
 

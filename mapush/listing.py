@@ -101,19 +101,22 @@ def _policy_words(name: str) -> str:
     size = f"{world['num_agents']}"
     if task["observation"] == "sets":
         size = f"1 to {task['max_robots']}"
-    mass = task.get("object_mass")
-    if isinstance(mass, str):
-        pushed = f"the {task['object']} that slides at {mass}"
-    elif mass is not None:
-        pushed = f"the {task['object']} of {mass:g} kg"
-    else:
-        pushed = f"the {task['object']}"
-    if task.get("shapes") is not None:
-        pushed = "shapes of {:g} to {:g} kg".format(*task["shape_mass"])
-        if task.get("shape_force") is not None:
-            pushed = "shapes that slide at {:g} to {:g} N".format(*task["shape_force"])
     pose = ", to a place and a heading" if task.get("goal_heading") is not None else ""
-    return f"team of {size} {world['robots']} for {pushed}{pose}"
+    return f"team of {size} {world['robots']} for {_pushed_words(task)}{pose}"
+
+
+def _pushed_words(task: Mapping[str, Any]) -> str:
+    """Describe what a team learned to push."""
+    if task.get("shapes") is not None:
+        if task.get("shape_force") is not None:
+            return "shapes that slide at {:g} to {:g} N".format(*task["shape_force"])
+        return "shapes of {:g} to {:g} kg".format(*task["shape_mass"])
+    mass = task.get("object_mass")
+    if mass is None:
+        return f"the {task['object']}"
+    if isinstance(mass, str):
+        return f"the {task['object']} that slides at {mass}"
+    return f"the {task['object']} of {mass:g} kg"
 
 
 def _run_line(run: Path) -> str:

@@ -51,11 +51,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     values = merge(sections, {name: over[name] or {} for name in over})
     for section in NAMED_SECTIONS:
         _check_owner(section, values[section])
-    if _is_object_named(over) and values["task"].get("shapes") is not None:
-        values["task"]["shapes"] = None
-        notices.append("task.shapes left out: task.object names the object of every world")
-
     task = TASKS[values["task"]["name"]]
+    notices += _replace(task.replaces, values["task"], over.get("task") or {})
     usual = task.usual_env(build(task.cfg, values["task"], "task"))
     values["env"] = {**usual, **values["env"]}
     classes = SECTION_CLASSES | {
@@ -161,10 +158,16 @@ def _check_named_section(section: str, content: Mapping[str, Any]) -> None:
             raise complaints[0]
 
 
-def _is_object_named(over: Mapping[str, Any]) -> bool:
-    """Return whether settings name an object, and no shapes."""
-    task = over.get("task") or {}
-    return "object" in task and "shapes" not in task
+def _replace(
+    replaces: Mapping[str, str], content: dict[str, Any], named: Mapping[str, Any]
+) -> list[str]:
+    """Remove the settings of ``content`` that a named one takes the place of; return notices."""
+    notices = []
+    for key, replaced in replaces.items():
+        if key in named and replaced not in named and content.get(replaced) is not None:
+            content[replaced] = None
+            notices.append(f"task.{replaced} left out: task.{key} takes its place")
+    return notices
 
 
 def _check_owner(section: str, content: Mapping[str, Any]) -> None:

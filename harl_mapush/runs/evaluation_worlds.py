@@ -188,7 +188,7 @@ def differences(folder: Path, cfg: RunCfg) -> str:
     pairs = [pair for pair in pairs if pair[0].removeprefix("task.") not in left_out]
     own = before["env"]["randomize"]
     randomization = after["env"]["randomize"]
-    unused = _without_effect(after["env"]["randomize"])
+    unused = _without_effect(randomization)
     pairs += [
         (f"env.randomize.{key}", own[key], value)
         for key, value in randomization.items()

@@ -148,6 +148,8 @@ class TaskEntry(NamedTuple):
     of_policy: Callable[[Any], Mapping[str, Any]] = lambda cfg: {}
     # Settings of ``env`` that the task asks for, where nobody says others.
     usual_env: Callable[[Any], Mapping[str, Any]] = lambda cfg: {}
+    # Settings of ``task`` that a setting takes the place of, when it is named and they are not.
+    replaces: Mapping[str, str] = MappingProxyType({})
     # The size of the largest team that a shared policy which was trained with these settings of
     # ``task`` can act in; None: only teams of the size that it was trained in.
     largest_team: Callable[[Any], int | None] = lambda cfg: None

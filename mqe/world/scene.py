@@ -401,6 +401,11 @@ def sliding_force(obj: ObjectCfg) -> float:
     return object_floor_friction(0.5 * sum(obj.friction)) * obj.mass * GRAVITY
 
 
+def with_sliding_force(obj: ObjectCfg, force: float) -> ObjectCfg:
+    """Return the object with the mass that slides on the floor at a push of ``force`` [N]."""
+    return obj.with_mass(obj.mass * force / sliding_force(obj))
+
+
 def sliding_forces(scene: Scene, fields: dict[str, Tensor]) -> Tensor | None:
     """Return the push at which each world's object slides on the floor, (N,) or (1,) [N]; None
     without an object.

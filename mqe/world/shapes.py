@@ -22,8 +22,8 @@ from torch import Tensor
 from mqe.config import ConfigError
 from mqe.extensions import Registry
 from mqe.world.footprint import boxes_of_mesh
-from mqe.world.objects import OBJECTS, GeomCfg, ObjectCfg, object_floor_friction
-from mqe.world.scene import GRAVITY, Scene, object_friction_fields
+from mqe.world.objects import OBJECTS, GeomCfg, ObjectCfg
+from mqe.world.scene import Scene, object_friction_fields, with_sliding_force
 from mqe.world.streams import Streams
 
 NUM_BOXES = 6
@@ -136,13 +136,10 @@ def draw_shapes(
         arms = [_between(ARM, number) for number in row[1:3]]
         thicknesses = [_between(THICKNESS, number) for number in row[3:5]]
         boxes = _boxes_of_kind(kind, *arms, *thicknesses)
-        own_friction = _between(friction, row[6])
-        if force is None:
-            own_mass = _between(mass, row[5])
-        else:
-            on_floor = object_floor_friction(own_friction)
-            own_mass = _between(force, row[5]) / (GRAVITY * on_floor)
-        shapes.append(make_shape(kind, boxes, own_mass, own_friction))
+        shape = make_shape(kind, boxes, _between(mass, row[5]), _between(friction, row[6]))
+        if force is not None:
+            shape = with_sliding_force(shape, _between(force, row[5]))
+        shapes.append(shape)
     return shapes
 
 

@@ -84,6 +84,6 @@ def test_an_object_that_is_named_takes_the_place_of_a_presets_shapes() -> None:
     preset = config.load_preset("any_hasac")
     cfg, notices = config.resolve(preset, {"task": {"object": "tblock"}})
     assert (cfg.task.object, cfg.task.shapes) == ("tblock", None)
-    assert notices == ["task.shapes left out: task.object names the object of every world"]
+    assert notices == ["task.shapes left out: task.object takes its place"]
     both = {"task": {"object": "tblock", "shapes": "held_out"}}
     assert config.resolve(preset, both)[0].task.shapes == "held_out"

@@ -139,6 +139,7 @@ PUSH = TaskEntry(
     conditions=CONDITIONS,
     terms=PUSH_TERMS,
     of_policy=lambda cfg: {"observes_heading": cfg.is_heading_observed},
+    replaces={"object": "shapes"},
     largest_team=lambda cfg: cfg.max_robots if cfg.observation == "sets" else None,
     objects=_objects,
     policies={"scripted_solo": scripted_solo, "scripted_team": scripted_team},

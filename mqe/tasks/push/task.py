@@ -43,7 +43,7 @@ from mqe.world.collapse import CollapseTimers
 from mqe.world.layout import Layout
 from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
 from mqe.world.robots import Robots
-from mqe.world.scene import ARENA_HALF_SIZE, MAX_ROBOTS, STEP_DT, sliding_force
+from mqe.world.scene import ARENA_HALF_SIZE, MAX_ROBOTS, STEP_DT, with_sliding_force
 from mqe.world.shapes import check_kinds
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
@@ -302,7 +302,7 @@ class PushCfg(TermCfg):
         """Return the object with the mass and the width of these settings."""
         obj = OBJECTS[self.object]
         if isinstance(self.object_mass, str):
-            obj = obj.with_mass(obj.mass * parse_force(self.object_mass) / sliding_force(obj))
+            obj = with_sliding_force(obj, parse_force(self.object_mass))
         elif self.object_mass is not None:
             obj = obj.with_mass(self.object_mass)
         return obj if self.object_width == 1.0 else obj.with_width(self.object_width)
