@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from mqe.tasks.push.features import SceneFeatures
 
 
-_FAR = 1e9  # [m^2] of a robot that is not observed
-
-
 class Roster:
     """Which robots take part, and which others each of them observes, as columns of a memory."""
 
@@ -44,13 +41,7 @@ def others_b(features: SceneFeatures) -> Tensor:
     roster = features.roster
     is_seen = roster.takes_part.unsqueeze(1) * roster.observes
     others = constants.order[:, 1:].expand(len(is_seen), -1, -1)
-    is_seen = is_seen.gather(2, others)
-    bodies = features.bodies_b[:, :, 1:]
-    if constants.num_seen < others.shape[2]:
-        distance = bodies[..., :2].square().sum(dim=-1) + _FAR * (1.0 - is_seen)
-        nearest = distance.topk(constants.num_seen, dim=2, largest=False).indices
-        is_seen = is_seen * torch.zeros_like(is_seen).scatter(2, nearest, 1.0)
-    return _as_set(bodies, is_seen, constants.max_robots - 1)
+    return _as_set(features.bodies_b[:, :, 1:], is_seen.gather(2, others), constants.max_robots - 1)
 
 
 def team(features: SceneFeatures) -> Tensor:

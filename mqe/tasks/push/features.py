@@ -90,7 +90,6 @@ class PushConstants:
         self.observed = torch.tensor(observed, dtype=torch.int64, device=device)
         self.nan = torch.tensor(torch.nan, device=device)
         self.max_robots = cfg.max_robots
-        self.num_seen = min(cfg.seen_robots, a - 1)
 
     def heading_error(self, object_yaw: Tensor) -> Tensor:
         """Return the turn (N,) [rad] from the nearest of the object's equal headings to the goal's.

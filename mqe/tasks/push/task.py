@@ -122,12 +122,6 @@ class PushCfg(TermCfg):
         min=0.0,
         max=1.0,
     )
-    seen_robots: int = option(
-        MAX_ROBOTS - 1,
-        "most others that a robot observes, the nearest, with task.observation=sets",
-        min=1,
-        max=MAX_ROBOTS - 1,
-    )
     state_type: str = option(
         "EP",
         "number of critic states: one per environment (EP), or one per agent (FP)",
@@ -236,11 +230,6 @@ class PushCfg(TermCfg):
         if self.entity_dropout > 0.0 and self.observation != "sets":
             raise ConfigError(
                 f"task.entity_dropout={self.entity_dropout:g} leaves robots out of sets; say "
-                f"task.observation=sets instead of {self.observation}, or leave it out"
-            )
-        if self.seen_robots < MAX_ROBOTS - 1 and self.observation != "sets":
-            raise ConfigError(
-                f"task.seen_robots={self.seen_robots} leaves robots out of sets; say "
                 f"task.observation=sets instead of {self.observation}, or leave it out"
             )
         nearest, furthest = self.goal_distance

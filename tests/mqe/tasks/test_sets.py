@@ -60,7 +60,6 @@ def test_every_team_up_to_max_robots_has_observations_of_one_size():
     ("settings", "num_agents", "message"),
     [
         ({"observation": "sets", "state_type": "FP"}, 2, "task.state_type: FP"),
-        ({"seen_robots": 2}, 4, "task.seen_robots=2 .* task.observation=sets"),
         ({"entity_dropout": 0.5}, 2, "task.entity_dropout=0.5 .* task.observation=sets"),
         ({"observation": "sets", "max_robots": 2}, 3, "room for task.max_robots=2"),
     ],
@@ -177,19 +176,3 @@ def test_dropout_hides_a_share_of_the_others_for_a_whole_episode():
     assert torch.equal(shares[0][199], shares[1][199])  # a world whose episode did not end
     team = entities(task.observe(state, task.memory)[1], task.spec.state_sets, "robots")
     assert bool((team[:, :4, 0] == 1.0).all())  # the critic sees all
-
-
-def test_a_robot_sees_the_nearest_of_the_others_that_take_part():
-    state, _ = scenes("cuboid", 5)
-    everyone = make_task(50, 5, observation="sets")
-    near = make_task(50, 5, observation="sets", seen_robots=2)
-    for task in (everyone, near):
-        task._roster.takes_part[:, 1] = 0.0
-    all_others = observed(everyone, state, "teammates")
-    seen = observed(near, state, "teammates")
-    distance = all_others[..., 1:3].norm(dim=-1)
-    assert bool((all_others[..., 0].sum(dim=-1) <= 4.0).all())
-    distance[all_others[..., 0] == 0.0] = torch.inf
-    is_near = distance <= distance.sort(dim=-1).values[..., 1:2]
-    assert torch.equal(seen, all_others * is_near.unsqueeze(-1))
-    assert bool((seen[..., 0].sum(dim=-1) == 2.0).all())
