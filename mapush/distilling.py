@@ -8,6 +8,7 @@ enough. A lesson whose teacher is the student itself keeps what it can do.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -146,28 +147,30 @@ class Lesson:
             )
         self.actors = team.actors
         self.obs = self.env.reset()[0]
-        self.met: deque[tuple[Tensor, Tensor]] = deque(maxlen=MEMORY)
+        # Observations, and the teacher's actions there.
+        self.memory: deque[tuple[Tensor, Tensor]] = deque(maxlen=MEMORY)
 
-    def share(self, actors: Sequence[nn.Module]) -> None:
+    def use(self, actors: Sequence[nn.Module]) -> None:
         """Act with the student's networks ``actors`` of another lesson."""
         self.actors = [actors[min(agent, len(actors) - 1)] for agent in range(len(self.actors))]
 
     def step(self) -> None:
         """Let the student decide in every world, and keep what the teacher would have done."""
         with torch.no_grad():
-            taught = self.teacher(self.obs)
+            teacher_actions = self.teacher(self.obs)
             actions = self._act(self.obs)
-        self.met.append((self.obs.clone(), taught.clone()))
+        self.memory.append((self.obs.clone(), teacher_actions.clone()))
         noisy = actions + NOISE * torch.randn_like(actions)
         self.obs = self.env.step(noisy.clamp(-1.0, 1.0)).obs
 
     def loss(self) -> Tensor:
         """Return the mean squared difference () from the teacher's actions in a batch."""
-        drawn = torch.randint(len(self.met), (NUM_DRAWN,)).tolist()
-        obs = torch.cat([self.met[k][0] for k in drawn])
-        taught = torch.cat([self.met[k][1] for k in drawn])
-        rows = torch.randint(len(obs), (-(-BATCH_SIZE // obs.shape[1]),), device=obs.device)
-        return (self._act(obs[rows]) - taught[rows]).square().mean()
+        decisions = torch.randint(len(self.memory), (NUM_DRAWN,)).tolist()
+        obs = torch.cat([self.memory[k][0] for k in decisions])
+        teacher_actions = torch.cat([self.memory[k][1] for k in decisions])
+        num_rows = math.ceil(BATCH_SIZE / obs.shape[1])
+        rows = torch.randint(len(obs), (num_rows,), device=obs.device)
+        return (self._act(obs[rows]) - teacher_actions[rows]).square().mean()
 
     def _act(self, obs: Tensor) -> Tensor:
         """Return the student's actions (N, A, U) for obs (N, A, O)."""
@@ -184,8 +187,8 @@ def distil(lessons: Sequence[Lesson], seconds: float) -> list[dict[str, Tensor]]
     """
     actors = lessons[0].actors
     for lesson in lessons[1:]:
-        lesson.share(actors)
-    networks = nn.ModuleList(dict.fromkeys(actors))
+        lesson.use(actors)
+    networks = nn.ModuleList(dict.fromkeys(actors))  # one that robots share is there once
     means = [{k: v.clone() for k, v in actor.state_dict().items()} for actor in networks]
     optimizer = torch.optim.Adam(networks.parameters(), lr=LEARNING_RATE)
     begun = time.monotonic()
