@@ -377,24 +377,31 @@ class OffPolicy(ABC):
         return [Batch(*each) for each in zip(*parts, strict=True)]
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
-        """Take one step of the critics and, every ``policy_delay``-th time, of the actors."""
+        """Take one step of the critics and, every ``policy_delay``-th time, of the targets and,
+        after ``critic_warmup`` steps, of the actors.
+        """
         # Trained networks may have been loaded after the target networks were made.
         if self.spec.is_trained and not self.num_updates:
             for target, source in self.targets:
                 target.copy_(source)
 
         self.num_updates += 1
-        updates_actors = self.num_updates % self.cfg.policy_delay == 0
+        moves_targets = self.num_updates % self.cfg.policy_delay == 0
+        updates_actors = moves_targets and self.num_updates > self.cfg.critic_warmup
         order = self.draw_order() if updates_actors else ()
-        return self.graphs(("update", order), partial(self._learn, order), *batch)
+        learn = partial(self._learn, order, moves_targets)
+        return self.graphs(("update", order, moves_targets), learn, *batch)
 
-    def _learn(self, order: tuple[int, ...], *parts: Tensor) -> dict[str, Tensor]:
+    def _learn(
+        self, order: tuple[int, ...], moves_targets: bool, *parts: Tensor
+    ) -> dict[str, Tensor]:
         batch = Batch(*parts)
         if self.spec.presence is not None:
             batch = batch._replace(active=batch.active * batch.obs[..., self.spec.presence])
         metrics = self._update_critic(batch)
         if order:
             metrics |= self._update_actors(batch, order)
+        if moves_targets:
             for target, source in self.target_moves:
                 td.move_towards(target, source, self.cfg.polyak)
         return metrics

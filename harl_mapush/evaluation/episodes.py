@@ -238,7 +238,10 @@ def _watchers(job: Job, cfg: RunCfg, env: MultiAgentEnv) -> list[EpisodeWatcher]
     if job.measures_pushing and env.scene.object is not None:
         # A user's task with an object need not have these settings.
         goal_radius = getattr(cfg.task, "success_radius", 0.0)
-        watchers.append(PushWatcher(env, goal_radius, goal_heading))
+        heading_error = None
+        if goal_heading is not None:
+            heading_error = getattr(env.task, "heading_error", None)
+        watchers.append(PushWatcher(env, goal_radius, heading_error))
     return watchers
 
 

@@ -16,7 +16,7 @@ velocities are those at the start of the step. Definitions:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -45,6 +45,8 @@ _ROBOT_SUMS = (
     *PARTS,  # [N s] likewise
 )
 _TEAM_SUMS = ("pushing", "all_pushing", "phase")  # [s]
+# The turn (N,) [rad] to the heading at the goal, from the object's yaw (N,).
+HeadingError = Callable[[Tensor], Tensor]
 _ENDS = ("distance", "speed", "heading_error")  # [m], [m/s], [rad] at the last control step
 
 
@@ -132,18 +134,17 @@ class PushWatcher(EpisodeWatcher):
     needs_physics_steps = True
 
     def __init__(
-        self, env: MultiAgentEnv, goal_radius: float, goal_heading: float | None = None
+        self, env: MultiAgentEnv, goal_radius: float, heading_error: HeadingError | None = None
     ) -> None:
         """Measure in ``env``, whose scene has an object.
 
-        The object is at the goal within ``goal_radius`` [m]; ``goal_heading`` [rad] is its heading
-        there (None: any).
+        The object is at the goal within ``goal_radius`` [m]; ``heading_error`` tells from its yaw
+        how far it is turned from its heading there (None: any will do).
         """
         super().__init__(env.num_envs, env.device)
         assert env.scene.object is not None
-        self._object = env.scene.object
         self._goal_radius = goal_radius
-        self._goal_heading = goal_heading
+        self._heading_error = heading_error
         self._has_parts = env.scene.has_part_sensors
         self._steps: list[PhysicsStep] = []  # of the present control step
         self._totals = PushTotals(env.num_envs, env.scene.num_robots, env.device)
@@ -179,10 +180,10 @@ class PushWatcher(EpisodeWatcher):
         )
         self._steps.clear()
 
-        if self._goal_heading is None:
+        if self._heading_error is None:
             error = torch.full_like(state.goal_distance, torch.nan)
         else:
-            error = self._object.heading_error(state.object_yaw, self._goal_heading).abs()
+            error = self._heading_error(state.object_yaw).abs()
         end = torch.stack((state.goal_distance, length(state.object_linvel), error))
         self._end = torch.where(counts, end, self._end)
 

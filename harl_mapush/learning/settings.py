@@ -343,6 +343,13 @@ class OffPolicyCfg(AlgorithmCfg):
         max=1.0,
     )
     policy_delay: int = option(1, "number of critic updates per actor update", min=1, max=1000)
+    critic_warmup: int = option(
+        0,
+        "number of updates of the critics before the first one of the actors, for init_from's "
+        "actors and critics that begin anew",
+        min=0,
+        max=10**9,
+    )
     learning_rate: float = option(5e-4, "learning rate of the actors", min=1e-30, max=100.0)
     critic_learning_rate: float = option(5e-4, "learning rate of the critics", min=1e-30, max=100.0)
     schedule: str = option(
@@ -415,5 +422,6 @@ class OffPolicyCfg(AlgorithmCfg):
             warmup=0,
             buffer_size=min(self.buffer_size, 4 * num_rows),
             batch_size=min(self.batch_size, 4 * num_rows),
+            critic_warmup=0,
             update_ratio=max(self.update_ratio, (self.policy_delay + 1.0) / num_rows),
         )

@@ -13,7 +13,7 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.config import RunCfg
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.formats import OURS
 from mqe.config import ConfigError, merge, to_dict
 from mqe.pretrained import PRETRAINED
@@ -29,6 +29,8 @@ INTERFACE = (
     "more_observations",
     "action_scale",
 )
+# Updates of new critics before the first one of actors that are trained already.
+CRITIC_WARMUP = 3000
 
 
 def resolve(what: str) -> Path:
@@ -50,7 +52,14 @@ def apply(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, A
         return dict(base), []
     taken, notice = _own_settings(source, base, over)
     notices = [] if notice is None else [notice]
-    return merge(base, taken), notices
+    base = merge(base, taken)
+    if _begins_with_new_critics(source, base, over):
+        base = merge(base, {"algorithm": {"critic_warmup": CRITIC_WARMUP}})
+        notices.append(
+            f"algorithm.critic_warmup={CRITIC_WARMUP}, since {source} has no critic; --set changes "
+            "it"
+        )
+    return base, notices
 
 
 def check(cfg: RunCfg) -> None:
@@ -76,7 +85,7 @@ def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any
     """
     folder = resolve(what)
     has = checkpoint.format_of(folder).num_agents(folder)
-    if has != num_agents:
+    if has != num_agents and not (_shares(cfg) and _acts_in_teams_of(folder, num_agents)):
         raise ConfigError(
             f"{KEY}: {what} has actors of {has} robots, and this run has {num_agents}; train "
             f"such a team with --num_agents {has} and the --object that it pushed, or start from "
@@ -91,9 +100,9 @@ def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any
     name = what if what.startswith(PRETRAINED) else folder
     try:
         if has_critic:
-            checkpoint.load(folder, networks)
+            checkpoint.load(folder, _stored(networks, has))
         else:
-            checkpoint.load_actors(folder, networks)
+            checkpoint.load_actors(folder, _stored(networks, has))
     except ConfigError as error:
         _check_algorithm(what, folder, cfg.name)
         raise ConfigError(f"{error}{_hint(folder, cfg)}") from None
@@ -166,9 +175,34 @@ def _kind_of_actor(name: str) -> Any:
     return algorithm
 
 
+def _begins_with_new_critics(what: str, base: Mapping[str, Any], over: Mapping[str, Any]) -> bool:
+    """Return whether critics that know nothing would teach trained actors from the first update
+    on, and nobody asked for it.
+    """
+    algorithm = config.resolve(base, over)[0].algorithm
+    is_off_policy = hasattr(algorithm, "critic_warmup")
+    is_given = "critic_warmup" in (over.get("algorithm") or {})
+    has_critic = any(resolve(what).glob("critic*.pt"))
+    return is_off_policy and not is_given and algorithm.critic_warmup == 0 and not has_critic
+
+
 def _shares(algorithm: Any) -> bool:
     """Return whether all agents share one actor under these settings."""
     return getattr(algorithm, "share_param", False)
+
+
+def _acts_in_teams_of(folder: Path, num_agents: int) -> bool:
+    """Return whether the team of a checkpoint can act in teams of ``num_agents`` robots."""
+    trained = config.resolve(checkpoint.read_config(folder), {})[0]
+    return evaluation_worlds.acts_in_teams_of(trained, num_agents)
+
+
+def _stored(networks: Mapping[str, nn.Module], num_agents: int) -> dict[str, nn.Module]:
+    """Return the networks that a checkpoint of ``num_agents`` robots stores; a larger team shares
+    the first robot's actor.
+    """
+    others = {f"actor_agent{k}" for k in range(num_agents, len(networks))}
+    return {name: network for name, network in networks.items() if name not in others}
 
 
 def _actors_are_equal(folder: Path, num_agents: int) -> bool:

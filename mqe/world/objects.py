@@ -159,15 +159,6 @@ class ObjectCfg:
             return 4
         return 2 if turned(2) == turned(0) else 1
 
-    def heading_error(self, yaw: Tensor, goal_heading: float) -> Tensor:
-        """Return the turn (N,) [rad] to ``goal_heading`` from the nearest of the headings that look
-        like ``yaw`` (N,); 0 for an object that looks the same at every heading.
-        """
-        num_equal = self.num_equal_headings
-        if num_equal == 0:
-            return torch.zeros_like(yaw)
-        return geometry.wrap_to_pi((goal_heading - yaw) * num_equal) / num_equal
-
     @property
     def mirror_signs(self) -> tuple[float, float] | None:
         """Signs of x and y in a reflection that maps the object onto itself, object frame; None
@@ -233,6 +224,7 @@ class Footprint:
             self.parts.append(
                 lambda points: geometry.distance_to_discs(points, disc_centers, radii)
             )
+        self.equal_headings = torch.tensor([float(cfg.num_equal_headings)], device=device)
 
     def distance(self, points: Tensor) -> Tensor:
         """Return the distance (...) [m] from points (..., 2) in the object frame to the true
@@ -265,6 +257,12 @@ class Footprint:
     def points_of(self, num_worlds: int) -> Tensor:
         """Return the points of the outline, (1, 16, 2) for all W worlds or (W, 16, 2)."""
         return self.outline_points.unsqueeze(0)
+
+    def equal_headings_of(self, num_worlds: int) -> Tensor:
+        """Return the number of headings at which the object looks the same, 0 for every heading,
+        (1,) for all W worlds or (W,).
+        """
+        return self.equal_headings
 
     def _corners(self) -> list[tuple[float, float]]:
         """Return opposite corners of every part's bounding rectangle [m], object frame."""
@@ -299,6 +297,8 @@ class Footprints(Footprint):
         self._half_reach = 0.5 * (corners[:, 1:] - corners[:, :1])
         points = [Footprint(shape).outline_points for shape in shapes]
         self.points = torch.stack(points).to(corners.device)  # (N, 16, 2)
+        equal_headings = [float(shape.num_equal_headings) for shape in shapes]
+        self.equal_headings = torch.tensor(equal_headings, device=device)  # (N,)
 
     def distance(self, points: Tensor) -> Tensor:
         """Return the distance (N, A) [m] from points (N, A, 2) in the object frame to the world's
@@ -320,8 +320,19 @@ class Footprints(Footprint):
         """Return the points of the outline (W, 16, 2) of all worlds, one after the other as often
         as W has room.
         """
-        repeats = -(-num_worlds // len(self.points))
-        return self.points.repeat(repeats, 1, 1)[:num_worlds]
+        return _as_often(self.points, num_worlds)
+
+    def equal_headings_of(self, num_worlds: int) -> Tensor:
+        """Return the number of headings at which each world's object looks the same (W,), one world
+        after the other as often as W has room.
+        """
+        return _as_often(self.equal_headings, num_worlds)
+
+
+def _as_often(values: Tensor, num_worlds: int) -> Tensor:
+    """Return the values (N, ...) of all worlds, one after the other, as often as W has room."""
+    repeats = -(-num_worlds // len(values))
+    return torch.cat([values] * repeats)[:num_worlds]
 
 
 def _ray_exits(geom: GeomCfg, rays: NDArray[np.float64]) -> NDArray[np.float64]:

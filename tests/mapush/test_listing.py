@@ -22,6 +22,7 @@ from harl_mapush.runs.checkpoint import actor_file
 from harl_mapush.runs.run_folder import last_checkpoint
 from mapush import cli, completion, listing
 from mqe.config import load_yaml
+from mqe.pretrained import pretrained_folder
 from mqe.registry import TASKS
 from mqe.tasks.push.rewards import REWARDS
 from mqe.world.randomization import RandomizationCfg
@@ -90,6 +91,31 @@ def test_a_run_says_by_name_which_shipped_team_it_starts_from(tmp_path, capsys) 
     assert train.main([*argv, "--init_from", "pretrained:team2", "--device", "cpu"]) == 0
     line = "Starts with the actors and the critic of pretrained:team2.\n"
     assert line in capsys.readouterr().out
+
+
+def test_a_team_of_any_size_starts_larger_teams_and_new_critics_learn_first(
+    tmp_path, capsys
+) -> None:
+    argv = ["--preset", "any", "--num_agents", "2", "--set", "env.team_sizes=[]", "--num_envs", "2"]
+    argv += ["--num_env_steps", "8", "--set", "runner.num_steps=2", "--init_from", "pretrained:any"]
+    argv += ["--set", "algorithm.warmup=2", "--set", "algorithm.update_ratio=2"]
+    assert train.main([*argv, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "Note: algorithm.critic_warmup=3000, since pretrained:any has no critic; --set" in said
+    run = last_checkpoint(tmp_path / "run")
+    assert run is not None
+    assert load_yaml(run / "config.yaml")["algorithm"]["critic_warmup"] == 3000
+    shipped = torch.load(pretrained_folder("any") / actor_file(0))
+    for k in range(2):
+        actor = torch.load(run / actor_file(k))
+        assert all(torch.equal(actor[key], value.float()) for key, value in shipped.items())
+    soon = ["--set", "algorithm.critic_warmup=1", "--out", str(tmp_path / "soon")]
+    assert train.main([*argv, *soon]) == 0
+    assert "critic_warmup" not in capsys.readouterr().out
+    moved = last_checkpoint(tmp_path / "soon")
+    assert moved is not None
+    actor = torch.load(moved / actor_file(0))
+    assert not all(torch.equal(actor[key], value.float()) for key, value in shipped.items())
 
 
 def test_a_run_observes_and_commands_as_the_one_it_starts_from_and_reports_it(

@@ -15,7 +15,7 @@ from mqe.tasks.push.entities import Roster
 from mqe.tasks.push.terminations import Posture, success
 from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Terminated
 from mqe.world.collapse import CollapseTimers
-from mqe.world.geometry import TWO_PI, axes_along, in_frame, length
+from mqe.world.geometry import TWO_PI, axes_along, in_frame, length, wrap_to_pi
 from mqe.world.objects import REST_SPEED, Footprint, Footprints, ObjectCfg
 from mqe.world.scene import STEP_DT
 from mqe.world.shapes import common_object
@@ -98,7 +98,9 @@ class PushConstants:
         """
         if self.cfg.goal_heading is None:
             return torch.zeros_like(object_yaw)
-        return self.object.heading_error(object_yaw, self.cfg.goal_heading)
+        num_equal = self.footprint.equal_headings_of(len(object_yaw))
+        folded = wrap_to_pi((self.cfg.goal_heading - object_yaw) * num_equal)
+        return folded / num_equal.clamp(min=1.0)
 
 
 class Teamwork:
@@ -313,7 +315,8 @@ class SceneFeatures:
 
         They are continuous where the nearest of several equal headings changes.
         """
-        angle = self.heading_error * self.constants.object.num_equal_headings
+        error = self.heading_error
+        angle = error * self.constants.footprint.equal_headings_of(len(error))
         return torch.stack((angle.sin(), angle.cos()), dim=-1)
 
     @cached_property

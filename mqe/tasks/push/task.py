@@ -260,11 +260,6 @@ class PushCfg(TermCfg):
                 f"task.shapes={self.shapes}: only outlines tell the worlds' objects apart; say "
                 "task.observation=sets"
             )
-        if self.goal_heading is not None:
-            raise ConfigError(
-                f"task.shapes={self.shapes}: objects that differ have no heading in common; leave "
-                "task.goal_heading out"
-            )
         for name in ("shape_mass", "shape_friction", "shape_force"):
             low, high = getattr(self, name) or (0.0, 0.0)
             if low > high:
@@ -374,6 +369,12 @@ class PushTask(TermTask):
 
         super().__init__(self._make_terms(worlds), worlds, memory, observed)
         self.symmetries = self._symmetries(robots)
+
+    def heading_error(self, object_yaw: Tensor) -> Tensor:
+        """Return the turn (N,) [rad] to the goal's heading from the nearest of those that look
+        like ``object_yaw`` (N,).
+        """
+        return self.constants.heading_error(object_yaw)
 
     def _make_terms(self, worlds: Worlds) -> TaskTerms:
         """Build the terms that the settings choose."""

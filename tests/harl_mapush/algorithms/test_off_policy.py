@@ -259,6 +259,23 @@ def test_a_team_acts_at_random_before_its_first_update_unless_it_is_trained(name
 
 
 @pytest.mark.parametrize("name", ["hasac", "hatd3"])
+def test_critics_and_their_targets_learn_before_the_actors(name) -> None:
+    env = ToyEnv(8, 2)
+    team, experience = make(name, env, **SMALL | {"critic_warmup": 7, "policy_delay": 1})
+    before = {key: flat.clone() for key, flat in team.weights.items()}
+    target = team.target_moves[0][0]  # the critics'
+    target_before = target.clone()
+    go(team, experience, env, 14)
+    assert team.num_updates == 7
+    moved = {key for key, flat in team.weights.items() if not torch.equal(flat, before[key])}
+    assert moved == {"critic"}
+    assert not torch.equal(target, target_before)
+    go(team, experience, env, 2)
+    moved = {key for key, flat in team.weights.items() if not torch.equal(flat, before[key])}
+    assert moved == set(before)
+
+
+@pytest.mark.parametrize("name", ["hasac", "hatd3"])
 def test_targets_begin_at_the_networks_that_a_run_starts_with(name, tmp_path):
     env = ToyEnv(8, 2)
     old, experience = make(name, env, **SMALL)

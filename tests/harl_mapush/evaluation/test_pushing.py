@@ -186,7 +186,7 @@ def test_every_physics_step_of_an_episode_counts_and_none_after_it() -> None:
             )
         return torch.zeros(*obs.shape[:2], 3)
 
-    watcher = _Counted(env, 1.0, goal_heading=0.0)
+    watcher = _Counted(env, 1.0, env.task.heading_error)
     episodes = first_episodes(env, hit, watchers=[watcher])
     assert len(watcher.seen) == 80
     pushes = torch.stack(watcher.seen)[..., :2].norm(dim=-1)  # (80, 2, 2)

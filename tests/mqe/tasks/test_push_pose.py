@@ -10,7 +10,7 @@ from torch import tensor
 
 from mqe.config import ConfigError
 from mqe.tasks.push import PushCfg
-from mqe.tasks.push.features import SceneFeatures
+from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.tasks.push.terminations import DEFAULT_TERMINATIONS
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.objects import OBJECTS
@@ -71,6 +71,17 @@ def test_the_heading_error_is_that_of_the_nearest_equal_heading(name, yaw, error
     folded = features.heading_error.item() * OBJECTS[name].num_equal_headings
     sine, cosine = features.heading_error_axes[0].tolist()
     assert (sine, cosine) == pytest.approx((math.sin(folded), math.cos(folded)), abs=1e-5)
+
+
+def test_every_shape_has_equal_headings_of_its_own() -> None:
+    shapes = [OBJECTS[name] for name in ("tblock", "beam", "cuboid")]
+    cfg = PushCfg(observation="sets", shapes="drawn", **POSE)
+    constants = PushConstants(cfg, 2, shapes=shapes)
+    yaw = tensor([80.0, 170.0, 80.0]) * DEGREE
+    wanted = tensor([-80.0, 10.0, 10.0]) * DEGREE
+    torch.testing.assert_close(constants.heading_error(yaw), wanted, rtol=0, atol=1e-5)
+    twice = constants.heading_error(torch.cat((yaw, -yaw)))
+    torch.testing.assert_close(twice, torch.cat((wanted, -wanted)), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,6 @@ def test_a_file_of_ones_own_is_read_and_mistakes_are_named(entry, message, tmp_p
     ("settings", "message"),
     [
         ({"observation": "sincos"}, "task.shapes=drawn: only outlines"),
-        ({"goal_heading": 0.0}, "task.shapes=drawn: .* task.goal_heading"),
         ({"shape_mass": (3.0, 2.0)}, r"task.shape_mass: \[3, 2\] .* say \[2, 3\]"),
         ({"shape_force": (3.0, 2.0)}, r"task.shape_force: \[3, 2\] .* say \[2, 3\]"),
         (
