@@ -233,6 +233,8 @@ def _watchers(job: Job, cfg: RunCfg, env: MultiAgentEnv) -> list[EpisodeWatcher]
     """Return the observers that a job's measurements take."""
     watchers: list[EpisodeWatcher] = []
     goal_heading = getattr(cfg.task, "goal_heading", None)
+    if goal_heading is not None:
+        goal_heading = getattr(env.task, "goal_heading", goal_heading)  # of every world, live
     if job.is_strict:
         watchers.append(StrictWatcher(env, goal_heading))
     if job.measures_pushing and env.scene.object is not None:

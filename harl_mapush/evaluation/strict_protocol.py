@@ -26,8 +26,10 @@ class StrictWatcher(EpisodeWatcher):
 
     needs_physics_steps = True
 
-    def __init__(self, env: MultiAgentEnv, goal_heading: float | None = None) -> None:
-        """Set up the counters; ``goal_heading`` [rad] is the object's heading at the goal."""
+    def __init__(self, env: MultiAgentEnv, goal_heading: float | Tensor | None = None) -> None:
+        """Set up the counters; ``goal_heading`` [rad] is the object's heading at the goal: one for
+        all worlds, or a live tensor (N,) of those in force.
+        """
         n = env.num_envs
         a = env.num_agents
         device = env.device

@@ -128,6 +128,7 @@ class MultiAgentEnv:
         self._noise_scale = noise_scale
         self._stateful = features.stateful
         self._set_goal = features.set_goal
+        self._set_goal_heading = features.set_goal_heading
         self._disturbance = features.disturb
         self._moved_props = features.moved_props
 
@@ -215,25 +216,34 @@ class MultiAgentEnv:
         return self._observe(self.state, self._memory)
 
     def set_goal(self, goal: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Give the teams in the worlds of ``mask`` (N,), or in all, another ``goal`` (N, 2) [m],
-        world frame; return obs (N, A, O) and critic state.
+        """Give the teams in the worlds of ``mask`` (N,), or in all, another ``goal``: x and y
+        (N, 2) [m], or x, y and heading (N, 3) [m, m, rad], world frame; return obs (N, A, O) and
+        critic state.
 
-        In the push task the goal of the present episode moves. In the navigation task ``goal``
-        takes the place of the planner's sub-goal in the coming decision. Comes after ``reset``,
-        between two decisions. Raises ConfigError if the task has no goal, and ValueError for a goal
-        that is not finite. On a device where reading a value would have to wait, such a goal shows
-        in the observations instead.
+        In the push task the goal of the present episode moves. A heading, which needs
+        ``task.goal_heading``, holds until the episode ends; (N, 2) leaves it as it is. In the
+        navigation task ``goal`` takes the place of the planner's sub-goal in the coming decision.
+        Comes after ``reset``, between two decisions. Raises ConfigError if the task has no goal, or
+        goals without a heading, and ValueError for a goal that is not finite. On a device where
+        reading a value would have to wait, such a goal shows in the observations instead.
         """
         self.check_open()
         if self._set_goal is None:
             raise ConfigError(
                 "set_goal: this task has no goal; go1push_mid and go1push_upper have one"
             )
-        if not isinstance(goal, Tensor) or goal.shape != (self.num_envs, 2):
+        shapes = ((self.num_envs, 2), (self.num_envs, 3))
+        if not isinstance(goal, Tensor) or goal.shape not in shapes:
             given = tuple(goal.shape) if isinstance(goal, Tensor) else repr(goal)
             raise ValueError(
-                f"goal must be a tensor of the shape {(self.num_envs, 2)} (worlds, x and y), not "
-                f"{given}"
+                f"goal must be a tensor of the shape {shapes[0]} (worlds, x and y) or {shapes[1]} "
+                f"(x, y and heading), not {given}"
+            )
+        has_heading = goal.shape[1] == 3
+        if has_heading and self._set_goal_heading is None:
+            raise ConfigError(
+                "set_goal: goals of this task have no heading; in go1push_mid say "
+                "task.goal_heading=0, or give x and y alone"
             )
         if mask is None:
             mask = self._everywhere
@@ -244,9 +254,14 @@ class MultiAgentEnv:
         if self.is_synchronous and not bool((goal.isfinite().all(dim=1) | ~mask).all()):
             raise ValueError("goal must have finite numbers in every world of the mask")
         state = self.state
-        if self._set_goal(goal, mask):
+        goal = goal.detach()
+        if has_heading:
+            assert self._set_goal_heading is not None
+            self._set_goal_heading(goal[:, 2], mask)
+        target = goal[:, :2]
+        if self._set_goal(target, mask):
             place = self.sim.data.mocap_pos[:, 0, :2]
-            place.copy_(torch.where(mask.unsqueeze(1), goal.to(place.dtype), place))
+            place.copy_(torch.where(mask.unsqueeze(1), target.to(place.dtype), place))
             # The next step compares with this state, so no reward counts the goal's own way.
             self._state = state.like(state.rows.clone())
             self._state.goal_pos[:, :2].copy_(place)

@@ -65,6 +65,9 @@ class TaskFeatures(NamedTuple):
     # Expects another goal (N, 2) [m] in the worlds of a mask (N,) from now on; returns whether the
     # scene's goal moves there.
     set_goal: Callable[[Tensor, Tensor], bool] | None = None
+    # Expects another heading (N,) [rad] of the object at the goal in the worlds of a mask (N,), in
+    # the present episodes; None: goals have no heading.
+    set_goal_heading: Callable[[Tensor, Tensor], None] | None = None
     # Returns what pushes the robots before a control step (N,) of their episodes.
     disturb: Callable[[Tensor], Disturbance] | None = None
     # Returns obstacles and markers for the coming control step; None: they stay.

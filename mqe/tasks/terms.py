@@ -67,7 +67,14 @@ class Memory:
         With ``start=None`` it begins with zeros, and episodes leave it alone.
         """
         size = (self._worlds.num_envs, *shape)
-        tensor = torch.full(size, start or 0.0, dtype=dtype, device=self._worlds.device)
+        tensor = torch.empty(size, dtype=dtype, device=self._worlds.device)
+        return self.keep(name, tensor, start)
+
+    def keep(self, name: str, tensor: Tensor, start: float | None = 0.0) -> Tensor:
+        """Return ``tensor`` (N, ...), which may be a part of a larger one, and remember it from now
+        on as ``remember`` does.
+        """
+        tensor.fill_(start or 0.0)
         self._tensors[name] = tensor
         if start is not None:
             self._starts[name] = start

@@ -90,16 +90,24 @@ class PushConstants:
         self.observed = torch.tensor(observed, dtype=torch.int64, device=device)
         self.nan = torch.tensor(torch.nan, device=device)
         self.max_robots = cfg.max_robots
+        # The memory that observations show: the columns of the roster, then the goal's heading.
+        self.roster_size = 0
+        if cfg.observation == "sets":
+            self.roster_size = Roster.size(a)
+        self.memory_size = self.roster_size
+        if cfg.goal_heading is not None:
+            self.memory_size += 1
 
-    def heading_error(self, object_yaw: Tensor) -> Tensor:
-        """Return the turn (N,) [rad] from the nearest of the object's equal headings to the goal's.
+    def heading_error(self, object_yaw: Tensor, goal_heading: Tensor | None) -> Tensor:
+        """Return the turn (N,) [rad] from the nearest of the object's equal headings to
+        ``goal_heading`` (N,) [rad].
 
         It is 0 for an object that looks the same at every heading, and without a goal's heading.
         """
-        if self.cfg.goal_heading is None:
+        if goal_heading is None:
             return torch.zeros_like(object_yaw)
         num_equal = self.footprint.equal_headings_of(len(object_yaw))
-        folded = wrap_to_pi((self.cfg.goal_heading - object_yaw) * num_equal)
+        folded = wrap_to_pi((goal_heading - object_yaw) * num_equal)
         return folded / num_equal.clamp(min=1.0)
 
 
@@ -180,9 +188,11 @@ class SceneFeatures:
     def __init__(
         self, state: SceneState, constants: PushConstants, memory: Tensor | None = None
     ) -> None:
-        """Describe ``state``; ``memory`` (N, C) holds the ``Roster`` of observations as sets.
+        """Describe ``state``; ``memory`` (N, C) holds the ``Roster`` of observations as sets and the
+        goal's heading.
 
-        Without it all robots take part and observe one another.
+        Without it all robots take part and observe one another, and the goal's heading is that of
+        the settings.
         """
         self.state = state
         self.constants = constants
@@ -305,9 +315,21 @@ class SceneFeatures:
         return self._towards_goal[0][:, self.constants.num_agents]
 
     @cached_property
+    def goal_heading(self) -> Tensor | None:
+        """(N,) [rad] heading of the object at the goal, world frame; None without
+        ``task.goal_heading``.
+        """
+        heading = self.constants.cfg.goal_heading
+        if heading is None:
+            return None
+        if self._memory is None:
+            return torch.full_like(self.state.goal_distance, heading)
+        return self._memory[:, self.constants.roster_size]
+
+    @cached_property
     def heading_error(self) -> Tensor:
         """(N,) [rad] the turn from the nearest of the object's equal headings to the goal's."""
-        return self.constants.heading_error(self.state.object_yaw)
+        return self.constants.heading_error(self.state.object_yaw, self.goal_heading)
 
     @cached_property
     def heading_error_axes(self) -> Tensor:
@@ -332,11 +354,12 @@ class SceneFeatures:
     @cached_property
     def roster(self) -> Roster:
         """Which robots take part, and which others each of them observes."""
-        memory = self._memory
-        if memory is None or not memory.shape[1]:
+        size = self.constants.roster_size
+        if self._memory is None or not size:
             size = Roster.size(self.constants.num_agents)
-            memory = self.state.goal_distance.new_ones(1, size).expand(len(self.state.yaw), -1)
-        return Roster(memory, self.constants.num_agents)
+            all_there = self.state.goal_distance.new_ones(1, size).expand(len(self.state.yaw), -1)
+            return Roster(all_there, self.constants.num_agents)
+        return Roster(self._memory[:, :size], self.constants.num_agents)
 
     @cached_property
     def outline(self) -> Tensor:
@@ -379,6 +402,7 @@ class StepFeatures(SceneFeatures):
         tangle: TangleTimers | None = None,
         rest: Tensor | None = None,
         is_out: Tensor | None = None,
+        memory: Tensor | None = None,
     ) -> None:
         """Describe the control step from ``prev`` to ``state``, with the team's ``teamwork`` and
         timers up to its start.
@@ -386,9 +410,10 @@ class StepFeatures(SceneFeatures):
         Without the timers of ``collapse`` and ``tangle`` no robot collapses, and none are tangled.
         ``rest`` (N,) [s] is the time for which the object has rested at the goal; without it, the
         object need not rest. Robots of ``is_out`` (N, A) neither fall nor collapse, and nobody
-        waits for their push; without it, all are there.
+        waits for their push; without it, all are there. ``memory`` (N, C) is that of
+        ``SceneFeatures``.
         """
-        super().__init__(state, constants)
+        super().__init__(state, constants, memory)
         self.prev = prev
         self._teamwork = teamwork
         self._collapse = collapse
@@ -427,7 +452,7 @@ class StepFeatures(SceneFeatures):
     @cached_property
     def prev_heading_error(self) -> Tensor:
         """(N,) [rad] ``heading_error`` at the start of the control step."""
-        return self.constants.heading_error(self.prev.object_yaw)
+        return self.constants.heading_error(self.prev.object_yaw, self.goal_heading)
 
     @cached_property
     def is_still(self) -> Tensor:

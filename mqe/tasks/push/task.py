@@ -359,13 +359,20 @@ class PushTask(TermTask):
         self._is_away: Tensor | None = None
         num_pairs = len(self.constants.pairs.robots)
         self._tangle = TangleTimers(memory.remember("tangle", num_pairs, TangleTimers.SIZE))
+        # The part of the memory that observations show.
+        observed = torch.empty(num_envs, self.constants.memory_size, device=device)
+        roster_size = self.constants.roster_size
         self._roster: Roster | None = None
-        observed: Tensor | None = None  # the part of the memory that observations show
         if cfg.observation == "sets":
             _check_room(cfg, self.num_agents)
-            observed = memory.remember("roster", Roster.size(self.num_agents), start=1.0)
-            self._roster = Roster(observed, self.num_agents)
+            roster = memory.keep("roster", observed[:, :roster_size], start=1.0)
+            self._roster = Roster(roster, self.num_agents)
             self._observes = self._roster.observes.clone()  # in the episodes that begin next
+        self.goal_heading: Tensor | None = None  # (N,) [rad] in force, live
+        if cfg.goal_heading is not None:
+            self.goal_heading = memory.keep(
+                "goal_heading", observed[:, roster_size], start=cfg.goal_heading
+            )
 
         super().__init__(self._make_terms(worlds), worlds, memory, observed)
         self.symmetries = self._symmetries(robots)
@@ -374,7 +381,7 @@ class PushTask(TermTask):
         """Return the turn (N,) [rad] to the goal's heading from the nearest of those that look
         like ``object_yaw`` (N,).
         """
-        return self.constants.heading_error(object_yaw)
+        return self.constants.heading_error(object_yaw, self.goal_heading)
 
     def _make_terms(self, worlds: Worlds) -> TaskTerms:
         """Build the terms that the settings choose."""
@@ -444,9 +451,13 @@ class PushTask(TermTask):
 
     @property
     def features(self) -> TaskFeatures:
-        """Goals that move, frozen networks in blocks, and robots that are lost."""
+        """Goals that move and turn, frozen networks in blocks, and robots that are lost."""
+        set_goal_heading = None
+        if self.goal_heading is not None:
+            set_goal_heading = self.set_goal_heading
         return super().features._replace(
             set_goal=self.set_goal,
+            set_goal_heading=set_goal_heading,
             use_blocks=self._controller.use_blocks,
             excuse_robots=self.excuse_robots,
         )
@@ -457,6 +468,11 @@ class PushTask(TermTask):
         if self._rest is not None:
             self._rest.masked_fill_(mask, 0.0)
         return True
+
+    def set_goal_heading(self, heading: Tensor, mask: Tensor) -> None:
+        """Ask for ``heading`` (N,) [rad] of the object at the goal, until the episode ends."""
+        assert self.goal_heading is not None
+        self.goal_heading.copy_(torch.where(mask, heading, self.goal_heading))
 
     def excuse_robots(self, is_out: Tensor, is_away: Tensor) -> None:
         """Let falls and collapses of the robots that are True in ``is_out`` (N, A) end no episode,
@@ -488,6 +504,7 @@ class PushTask(TermTask):
             self._tangle,
             self._rest,
             self._is_out,
+            self.memory,
         )
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
