@@ -8,6 +8,7 @@ import dataclasses
 import importlib
 import io
 import json
+import re
 import runpy
 import shutil
 import sys
@@ -116,6 +117,15 @@ def test_a_high_level_leads_a_team_by_the_goals_of_its_input(monkeypatch, capsys
     lines = capsys.readouterr().out.splitlines()
     goals = [line.partition(",")[0] for line in lines]
     assert goals == ["goal 1.00 0.00", "goal 1.50 -2.00", "goal 1.50 -2.00"]
+
+
+def test_a_team_follows_a_path_of_poses(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("0.5 0 0\n9 9 90\n"))
+    monkeypatch.setattr(sys, "argv", ["pose_path.py", "pretrained:pose", "4"])
+    runpy.run_path(str(ROOT / "examples" / "pose_path.py"), run_name="__main__")
+    first, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"[1-3]\.\d s: at 0.5 0 0", first)
+    assert last == "4.0 s: ended before 9 9 90"
 
 
 def test_a_callback_of_ones_own_follows_a_run(elsewhere) -> None:

@@ -135,7 +135,7 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
             over="teammates",
         ),
         "heading_error": ObservationTerm(
-            "sine and cosine of the turn to task.goal_heading, times the object's equal headings",
+            "sine and cosine of the turn to the goal's heading, times the object's equal headings",
             lambda m: m.heading_error_axes.unsqueeze(1).expand(-1, m.constants.num_agents, -1),
             numbers=("heading_error_sin", "heading_error_cos"),
             mirror_signs=_HEADING,
@@ -210,7 +210,7 @@ STATE: Registry[ObservationTerm] = Registry(
             turn=_turned_heading,
         ),
         "heading_error": ObservationTerm(
-            "sine and cosine of the turn to task.goal_heading, times the object's equal headings",
+            "sine and cosine of the turn to the goal's heading, times the object's equal headings",
             lambda m: m.heading_error_axes,
             numbers=("heading_error_sin", "heading_error_cos"),
             mirror_signs=_HEADING,

@@ -157,7 +157,7 @@ REWARDS: Registry[RewardTerm] = Registry(
             "m",
         ),
         "turn": RewardTerm(
-            "decrease of the object's difference from task.goal_heading",
+            "decrease of the object's difference from the goal's heading",
             lambda m: m.prev_heading_error.abs() - m.heading_error.abs(),
             "rad",
         ),

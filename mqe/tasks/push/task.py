@@ -155,7 +155,7 @@ class PushCfg(TermCfg):
     )
     success_heading: float | None = option(
         None,
-        "largest difference of the object's heading from task.goal_heading at success [rad]; "
+        "largest difference of the object's heading from the goal's at success [rad]; "
         "null: any heading",
         min=1e-3,
         max=math.pi,
@@ -168,13 +168,14 @@ class PushCfg(TermCfg):
     )
     goal_heading: float | None = option(
         None,
-        "heading of the object at the goal, in the arena [rad]; null: any",
+        "heading of the object at the goal, in the arena [rad], until env.set_goal turns the goal; "
+        "null: any",
         min=-2.0 * math.pi,
         max=2.0 * math.pi,
     )
     observes_heading: bool | None = option(
         None,
-        "observation of the turn to task.goal_heading; null: if task.success_heading is set",
+        "observation of the turn to the goal's heading; null: if task.success_heading is set",
     )
     roll_limit: float = option(
         ROLL_LIMIT, "roll of a trunk beyond which it has fallen [rad]", min=0.01, max=2.0 * math.pi

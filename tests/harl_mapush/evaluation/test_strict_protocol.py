@@ -11,6 +11,7 @@ import torch
 from torch import tensor
 
 from harl_mapush.evaluation.calculator import evaluate, first_episodes
+from harl_mapush.evaluation.episodes import _watchers
 from harl_mapush.evaluation.gait.measures import GRAVITY
 from harl_mapush.evaluation.pushing import PushWatcher
 from harl_mapush.evaluation.strict_protocol import StrictWatcher, describe_strict, summarize_strict
@@ -134,6 +135,26 @@ def test_an_episode_continues_after_success_which_counts_at_its_time() -> None:
     assert episodes["within_1m_first_stay_s"][:2].tolist() == pytest.approx([0.1, 0.2])
     assert episodes["within_1m_at_end"].tolist() == [0.0, 1.0, 0.0]
     assert (episodes["mechanical_energy_j"] > 1.0).all()
+    env.close()
+
+
+def test_the_heading_that_counts_is_the_one_in_force() -> None:
+    env = make_env(2, object="tblock", goal_heading=0.0, success_ends=False, episode_length_s=0.1)
+    cfg: Any = SimpleNamespace(task=env.task.cfg)
+    job: Any = SimpleNamespace(is_strict=True, measures_pushing=True)
+
+    def turn_the_goals(obs: torch.Tensor) -> torch.Tensor:
+        if int(env._steps.max()) == 2:
+            heading = env.state.object_yaw + tensor([0.05, 1.0])
+            env.set_goal(torch.cat((env.state.object_pos[:, :2], heading.unsqueeze(1)), dim=1))
+        return still(obs)
+
+    watchers = _watchers(job, cfg, env)
+    before = env.task.goal_heading.tolist()
+    episodes = first_episodes(env, turn_the_goals, watchers=watchers)
+    assert before == env.task.goal_heading.tolist() == [0.0, 0.0]  # the next episodes have begun
+    assert episodes["heading_10deg_at_end"].tolist() == [1.0, 0.0]
+    assert episodes["pushing/end_heading_error"].tolist() == pytest.approx([0.05, 1.0], abs=0.02)
     env.close()
 
 

@@ -73,6 +73,34 @@ def test_replays_are_decisions_and_leave_the_same_behind():
     assert replayed.statistics()["num_episodes"] > 0
 
 
+@pytest.mark.parametrize("observation", ["sincos", "sets"])
+def test_poses_from_outside_reach_replayed_decisions(observation):
+    pose = {"goal_heading": 0.3, "success_heading": 0.2, "observation": observation}
+    replayed = make(weights={"turn": 1.0}, **pose)
+    taken = make(weights={"turn": 1.0}, **pose)
+    taken.use_graphs = False
+    generator = torch.Generator().manual_seed(0)
+    for env in (replayed, taken):
+        env.reset()
+    for k in range(25):
+        if k in (5, 14):
+            goal = 3.0 * torch.rand(NUM_ENVS, 3, generator=generator)
+            mask = torch.rand(NUM_ENVS, generator=generator) < 0.7
+            for ours, theirs in zip(
+                replayed.set_goal(goal, mask), taken.set_goal(goal, mask), strict=True
+            ):
+                assert torch.equal(ours, theirs)
+        actions = draw(generator, taken)
+        ours = replayed.step(actions)
+        theirs = taken.step(actions)
+        for name in ours._fields[:-1]:
+            assert torch.equal(getattr(ours, name), getattr(theirs, name)), (k, name)
+        if k in (5, 14):
+            assert bool((replayed.task.goal_heading[mask] != 0.3).all())
+    assert replayed._graph._recorded is not None
+    assert replayed.task.goal_heading.tolist() == pytest.approx([0.3] * NUM_ENVS)
+
+
 def test_who_watches_every_control_step_sees_every_one_also_of_replayed_decisions():
     env = make()
     actions = torch.zeros(NUM_ENVS, 2, 3)

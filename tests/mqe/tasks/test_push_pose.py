@@ -12,11 +12,11 @@ from mqe.config import ConfigError
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.tasks.push.terminations import DEFAULT_TERMINATIONS
-from mqe.world.geometry import quat_from_yaw
+from mqe.world.geometry import quat_from_yaw, wrap_to_pi
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
-from tests.support.pushing import make_task
+from tests.support.pushing import make_env, make_task
 from tests.support.scenes import make_scene_state
 
 DEGREE = math.pi / 180.0
@@ -79,8 +79,9 @@ def test_every_shape_has_equal_headings_of_its_own() -> None:
     constants = PushConstants(cfg, 2, shapes=shapes)
     yaw = tensor([80.0, 170.0, 80.0]) * DEGREE
     wanted = tensor([-80.0, 10.0, 10.0]) * DEGREE
-    torch.testing.assert_close(constants.heading_error(yaw), wanted, rtol=0, atol=1e-5)
-    twice = constants.heading_error(torch.cat((yaw, -yaw)))
+    heading = torch.zeros(3)
+    torch.testing.assert_close(constants.heading_error(yaw, heading), wanted, rtol=0, atol=1e-5)
+    twice = constants.heading_error(torch.cat((yaw, -yaw)), torch.zeros(6))
     torch.testing.assert_close(twice, torch.cat((wanted, -wanted)), rtol=0, atol=1e-5)
 
 
@@ -133,6 +134,167 @@ def test_turning_to_the_goals_heading_is_rewarded() -> None:
 def test_a_heading_without_a_goal_for_it_is_refused() -> None:
     with pytest.raises(ConfigError, match="task.goal_heading=0"):
         PushCfg(success_heading=0.2)
+
+
+def pose_env(num_envs: int, **settings):
+    """Return worlds whose T-blocks have a heading at the goal, which robots observe."""
+    given = {"object": "tblock", "goal_heading": 0.5, "observes_heading": True}
+    return make_env(num_envs, **(given | settings))
+
+
+def observed_error(env, obs):
+    """Return the heading error (N,) that the first robot observes."""
+    names = env.task.obs_names(0)
+    start = names.index("heading_error_sin")
+    sine, cosine = obs[:, 0, start : start + 2].unbind(dim=1)
+    return torch.atan2(sine, cosine)
+
+
+FORMS = pytest.mark.parametrize("observation", ["sincos", "sets"])
+
+
+@FORMS
+def test_every_world_has_the_heading_that_was_set_last(observation) -> None:
+    task = make_task(3, object="beam", observation=observation, **POSE)
+    one = at_goal(30.0 * DEGREE)
+    state = one.like(one.rows.expand(-1, 3, *one.rows.shape[2:]).contiguous())
+    heading = tensor([35.0, 190.0, 90.0]) * DEGREE
+    task.set_goal_heading(heading, tensor([True, True, False]))
+    wanted = tensor([5.0, -20.0, -30.0]) * DEGREE  # a beam looks the same after half a turn
+    torch.testing.assert_close(task.heading_error(state.object_yaw), wanted, rtol=0, atol=1e-5)
+    for features in (
+        task.scene_features(state, task.memory),
+        task.step_features(state, state),
+    ):
+        torch.testing.assert_close(features.heading_error, wanted, rtol=0, atol=1e-5)
+    step = task.step_features(state, state)
+    torch.testing.assert_close(step.prev_heading_error, wanted, rtol=0, atol=1e-5)
+    assert step.is_at_goal.tolist() == [True, False, False]
+
+    task.begin(tensor([False, True, False]))
+    wanted = tensor([5.0, -30.0, -30.0]) * DEGREE
+    torch.testing.assert_close(task.heading_error(state.object_yaw), wanted, rtol=0, atol=1e-5)
+    task.set_goal_heading(tensor([0.0, 0.0, 30.0]) * DEGREE, tensor([False, False, True]))
+    assert task.step_features(state, state).is_at_goal.tolist() == [True, False, True]
+
+
+@FORMS
+def test_a_pose_from_outside_is_that_of_the_settings_with_the_same_heading(observation) -> None:
+    settings = {"success_heading": 0.6, "weights": {"turn": 2.0, "reach": 1.0}}
+    settings |= {"observation": observation, "decision_period": 5}
+    told = pose_env(6, **settings)
+    given = pose_env(6, goal_heading=-2.0, **settings)
+    told.reset()
+    given.reset()
+    goal = told.state.object_pos[:, :2] + tensor([0.0, 3.0])
+    heading = torch.full((6, 1), -2.0)
+    mine = told.set_goal(torch.cat((goal, heading), dim=1))
+    theirs = given.set_goal(goal)
+    assert torch.equal(mine[0], theirs[0])
+    assert torch.equal(mine[1], theirs[1])
+    generator = torch.Generator().manual_seed(0)
+    for k in range(12):
+        if k == 8:
+            told.set_goal(told.state.object_pos[:, :2])  # the heading stays
+            given.set_goal(given.state.object_pos[:, :2])
+        actions = 2.0 * torch.rand(6, 2, 3, generator=generator) - 1.0
+        here = told.step(actions)
+        there = given.step(actions)
+        for name in ("final_obs", "final_state", "reward", "terminated"):
+            assert torch.equal(getattr(here, name), getattr(there, name)), (k, name)
+        if here.done.any():
+            break
+    # Some objects have the heading, and others have not.
+    assert 0 < int(here.terminated[:, 0].sum()) < 6
+    told.close()
+    given.close()
+
+
+@FORMS
+def test_a_heading_holds_until_the_episode_ends(observation) -> None:
+    env = pose_env(3, episode_length_s=0.06, observation=observation)
+    before, _ = env.reset()
+    yaw = env.state.object_yaw.clone()
+    goal = tensor([[1.0, 2.0, 0.9], [1.0, 2.0, 2.5], [math.nan, 0.0, 0.0]])
+    obs, _ = env.set_goal(goal, tensor([True, True, False]))
+    headings = tensor([0.9, 2.5, 0.5])
+    torch.testing.assert_close(observed_error(env, obs), wrap_to_pi(headings - yaw))
+    assert torch.equal(obs[2], before[2])
+    env.step(torch.zeros(3, 2, 3))
+    obs, _ = env.set_goal(tensor([[0.0, 4.0], [0.0, 4.0], [0.0, 4.0]]))
+    torch.testing.assert_close(observed_error(env, obs), wrap_to_pi(headings - yaw))
+    env.step(torch.zeros(3, 2, 3))
+    step = env.step(torch.zeros(3, 2, 3))
+    assert step.truncated.all()
+    # The last observation shows the heading that was set, the first one that of the settings.
+    last = observed_error(env, step.final_obs)
+    torch.testing.assert_close(last, wrap_to_pi(headings - yaw), rtol=0, atol=1e-2)
+    first = observed_error(env, step.obs)
+    torch.testing.assert_close(first, wrap_to_pi(0.5 - env.state.object_yaw))
+    env.set_goal(goal, tensor([True, True, False]))
+    env.step(torch.zeros(3, 2, 3))
+    env.restart(tensor([True, False, False]))
+    assert env.task.goal_heading.tolist() == [0.5, 2.5, 0.5]
+    env.reset()
+    assert env.task.goal_heading.tolist() == [0.5] * 3
+    env.close()
+
+
+def test_a_heading_from_outside_pays_nothing_by_itself_and_keeps_no_gradient() -> None:
+    env = pose_env(2, weights={"turn": 1.0})
+    env.reset()
+    env.step(torch.zeros(2, 2, 3))
+    goal = tensor([[1.0, 2.0, 0.9], [1.0, 2.0, 2.5]], requires_grad=True)
+    env.set_goal(goal)
+    assert env.task.goal_heading.tolist() == pytest.approx([0.9, 2.5])
+    assert not env.task.memory.requires_grad
+    assert env.step(torch.zeros(2, 2, 3)).info["reward/turn"].abs().max() < 1e-3
+    env.close()
+
+
+def test_goals_without_a_heading_and_headings_without_a_value_are_refused() -> None:
+    env = make_env(2)
+    env.reset()
+    with pytest.raises(ConfigError, match="task.goal_heading=0, or give x and y alone"):
+        env.set_goal(torch.zeros(2, 3))
+    env.close()
+    env = pose_env(2)
+    env.reset()
+    with pytest.raises(ValueError, match=r"\(2, 3\) \(x, y and heading\), not \(2, 4\)"):
+        env.set_goal(torch.zeros(2, 4))
+    goal = tensor([[1.0, 2.0, 0.0], [1.0, 2.0, math.inf]])
+    with pytest.raises(ValueError, match="goal must have finite numbers"):
+        env.set_goal(goal)
+    assert env.task.goal_heading.tolist() == [0.5, 0.5]
+    env.set_goal(goal, tensor([True, False]))
+    assert env.task.goal_heading.tolist() == [0.0, 0.5]
+    env.close()
+
+
+@FORMS
+def test_the_heading_in_force_is_saved_beside_an_unchanged_roster(observation) -> None:
+    env = pose_env(3, observation=observation)
+    env.reset()
+    env.step(torch.zeros(3, 2, 3))
+    obs, state = env.set_goal(tensor([[1.0, 2.0, 0.9]]).expand(3, -1), tensor([True, True, False]))
+    saved = env.state_dict()
+    other = pose_env(3, observation=observation)
+    other.reset()
+    resumed = other.load_state_dict(saved)
+    assert torch.equal(resumed[0], obs)
+    assert torch.equal(resumed[1], state)
+    assert other.task.goal_heading.tolist() == pytest.approx([0.9, 0.9, 0.5])
+
+    # A state of a version whose goals did not turn.
+    older = saved["task"]["memory"].copy()
+    del older["goal_heading"]
+    if observation == "sets":
+        assert torch.equal(older["roster"], torch.ones(3, 6))
+    other.reset()
+    other.load_state_dict(saved | {"task": saved["task"] | {"memory": older}})
+    assert other.task.goal_heading.tolist() == [0.5] * 3
+    env.close()
+    other.close()
 
 
 def test_a_heavier_object_has_the_same_shape() -> None:

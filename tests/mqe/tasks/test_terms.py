@@ -97,7 +97,8 @@ def push_scenes() -> tuple[Scene, Scene]:
     settings: dict[str, Any] = {"success_ends": False, "goal_heading": 0.0}
     tasks = [make_task(N, 3, **settings) for _ in range(2)]
     images = mirrored(state), mirrored(prev)
-    return Scene(tasks[0], state, prev, tasks[0].memory), Scene(tasks[1], *images, tasks[1].memory)
+    heading = torch.randn(N, 1)  # of the goal
+    return Scene(tasks[0], state, prev, heading), Scene(tasks[1], *images, -heading)
 
 
 def velocity_scenes() -> tuple[Scene, Scene]:
