@@ -188,8 +188,8 @@ class SceneFeatures:
     def __init__(
         self, state: SceneState, constants: PushConstants, memory: Tensor | None = None
     ) -> None:
-        """Describe ``state``; ``memory`` (N, C) holds the ``Roster`` of observations as sets and the
-        goal's heading.
+        """Describe ``state``; ``memory`` (N, C) holds the ``Roster`` of observations as sets, and
+        the goal's heading.
 
         Without it all robots take part and observe one another, and the goal's heading is that of
         the settings.
