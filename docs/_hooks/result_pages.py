@@ -129,11 +129,11 @@ def sizes() -> str:
 def poses() -> str:
     """Return the table of teams that bring objects to a place and a heading."""
     rows = [
-        (OBJECTS[row["object"]], _policy(row), _of(row))
+        (OBJECTS.get(row["object"], row["object"]), f"{row['robots']}", _policy(row), _of(row))
         for row in _read("suites.jsonl")
         if row["suite"] == "pose"
     ]
-    return table(("object", "policy", "success rate (95 %)"), rows)
+    return table(("object", "robots", "policy", "success rate (95 %)"), rows)
 
 
 def _suites() -> list[Row]:

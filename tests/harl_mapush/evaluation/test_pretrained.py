@@ -23,14 +23,14 @@ OBJECTS = {
     "any": "cuboid",  # here every world has a shape of its own in its place
     "team2": "cuboid",
     "team2_tblock": "tblock",
-    "pose": "cuboid",
-    "pose_tblock": "tblock",
+    "pose": "tblock",
     "beam": "beam",
 }  # where a team is not named after its object
 # What needs the whole team where a team's own worlds do not.
 WORLDS = {
     "any": {"env": {"num_agents": 2}, "task": {"shapes": None, "object_mass": 18.0}},
     "beam": {"env": {"num_agents": 2}, "task": {"object_mass": 22.0}},
+    "pose": {"env": {}, "task": {"shapes": None, "object": "tblock", "object_mass": 4.0}},
 }
 NUM_ENVS = 8
 
