@@ -14,7 +14,7 @@ import math
 import os
 import re
 import types
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -270,12 +270,17 @@ def checked(instance: _T, where: str) -> _T:
     return build(type(instance), to_dict(instance), where)
 
 
-def nearest(word: Any, allowed: Iterable[Any]) -> str | None:
+def nearest(word: Any, allowed: Collection[Any]) -> str | None:
     """Return the allowed word most similar to ``word``, None if none is similar.
 
-    The end of a dotted word counts most. Capitals and the dashes of flags do not count.
+    The end of a dotted word counts most. Capitals and the dashes of flags do not count. A registry's
+    ``other_names`` come before all that is similar.
     """
     word = str(word)[:100].lstrip("-").lower()
+    other_names: Mapping[str, str] = getattr(allowed, "other_names", {})
+    meant = other_names.get(re.sub(r"[\W_]", "", word))
+    if meant is not None:
+        return meant
 
     end = word.rpartition(".")[2]
 
@@ -292,21 +297,21 @@ def nearest(word: Any, allowed: Iterable[Any]) -> str | None:
     return best if is_part or likeness(best)[0] >= _LEAST_LIKENESS else None
 
 
-def suggestion(word: Any, allowed: Iterable[Any]) -> str:
+def suggestion(word: Any, allowed: Collection[Any]) -> str:
     """Format the question for the allowed word that was meant; empty if none is similar."""
     best = nearest(word, allowed)
     return "" if best is None else f"; did you mean {best}?"
 
 
-def unknown(kind: str, name: Any, allowed: Iterable[Any], *, is_open: bool = False) -> str:
+def unknown(kind: str, name: Any, allowed: Collection[Any], *, is_open: bool = False) -> str:
     """Format the error for an unknown name: a similar known name, and all known names.
 
     ``is_open`` if a user's module can add names.
     """
-    allowed = [str(candidate) for candidate in allowed]
     meant = suggestion(name, allowed)
+    names = ", ".join(str(candidate) for candidate in allowed)
     hint = "; one of your own needs --import MODULE" if is_open else ""
-    return f"unknown {kind} {str(name)!r}{meant} (allowed: {', '.join(allowed) or 'none'}){hint}"
+    return f"unknown {kind} {str(name)!r}{meant} (allowed: {names or 'none'}){hint}"
 
 
 def printable(line: str) -> str:
