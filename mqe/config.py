@@ -273,8 +273,8 @@ def checked(instance: _T, where: str) -> _T:
 def nearest(word: Any, allowed: Collection[Any]) -> str | None:
     """Return the allowed word most similar to ``word``, None if none is similar.
 
-    The end of a dotted word counts most. Capitals and the dashes of flags do not count. A registry's
-    ``other_names`` come before all that is similar.
+    The end of a dotted word counts most. Capitals and the dashes of flags do not count. The
+    ``other_names`` of a registry come first.
     """
     word = str(word)[:100].lstrip("-").lower()
     other_names: Mapping[str, str] = getattr(allowed, "other_names", {})
