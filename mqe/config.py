@@ -493,8 +493,12 @@ def _load_with_bases(
         reason = getattr(error, "strerror", None) or (
             "not text" if isinstance(error, UnicodeError) else "no file name"
         )
+        hint = "check the path"
+        inside = sorted(path.glob("*.yaml")) if path.is_dir() else []
+        if inside:
+            hint = f"name a file in it, such as {ascii(str(inside[0]))[1:-1]}"
         raise ConfigError(
-            f"{ascii(str(path))[1:-1]}: cannot be read as a YAML file ({reason}); check the path"
+            f"{ascii(str(path))[1:-1]}: cannot be read as a YAML file ({reason}); {hint}"
         ) from None
     values = parse_yaml(text, str(path))
     values = {} if values is None else values
