@@ -86,7 +86,7 @@ def resume(cfg: RunCfg, folder: Path, limit_s: float, interval: int) -> dict[str
 
 
 def reached(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Say after how many minutes and env steps each goal was first reached, and the best rate."""
+    """Return the minutes and env steps until each goal was first reached, and the best rate."""
     facts: dict[str, Any] = {
         "best_success_rate": max((row["success_rate"] for row in rows), default=None)
     }

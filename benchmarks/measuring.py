@@ -1,5 +1,5 @@
-"""What the benchmarks share: a configuration, a stopwatch that waits for the device, its memory,
-one JSON line each.
+"""Parts that benchmarks share: a configuration, a stopwatch that waits for the device, its memory,
+a JSON line each.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OnIteration(Callback):
 
 
 def add_settings(parser: argparse.ArgumentParser, preset: str) -> None:
-    """Add what every benchmark understands: a preset, and ``--set`` on top of it."""
+    """Add the flags of every benchmark: a preset, and ``--set`` on top of it."""
     parser.add_argument("--preset", default=preset)
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
 

@@ -36,7 +36,7 @@ class Sleeper:
         self._views["sensordata"][0, :2] = took, time.process_time()
 
     def close(self):
-        """Nothing to end."""
+        """Do nothing: this engine holds no resource."""
 
 
 def make_engine(scene, sizes, views):

@@ -1,4 +1,4 @@
-"""What the size of a team costs on a CPU core, and what MuJoCo's sparse solver would save.
+"""The cost of a team's size on a CPU core, and the time that MuJoCo's sparse solver would save.
 
 ``python benchmarks/team_sizes.py [--team pretrained:any] [--num_agents 1 2 4 8]`` prints two JSON
 lines for each number of robots. ``play``: CPU seconds of a simulated second of one world, with the

@@ -24,9 +24,13 @@ if TYPE_CHECKING:  # the functions import these themselves: the command line sta
 
 
 def register_object(name: str, cfg: ObjectCfg) -> None:
-    """Register an object as ``task.object=NAME``; raise ConfigError if the name is taken."""
-    from mqe.world.objects import OBJECTS
+    """Register an object as ``task.object=NAME``.
 
+    Raise ConfigError if the name is taken, or if ``cfg`` is no ``ObjectCfg``.
+    """
+    from mqe.world.objects import OBJECTS, ObjectCfg
+
+    _check_type("object", name, cfg, ObjectCfg)
     OBJECTS.register(name, replace(cfg, name=name))
 
 
@@ -222,10 +226,22 @@ def register_planner(name: str, function: Callable[[Problem], Tensor], help: str
 
 
 def register_robot(name: str, cfg: RobotCfg) -> None:
-    """Register a robot as ``env.robots=NAME``; raise ConfigError if the name is taken."""
-    from mqe.world.robots import ROBOTS
+    """Register a robot as ``env.robots=NAME``.
 
+    Raise ConfigError if the name is taken, or if ``cfg`` is no ``RobotCfg``.
+    """
+    from mqe.world.robots import ROBOTS, RobotCfg
+
+    _check_type("robot", name, cfg, RobotCfg)
     ROBOTS.register(name, replace(cfg, name=name))
+
+
+def _check_type(kind: str, name: str, cfg: object, wanted: type) -> None:
+    """Raise ConfigError if ``cfg`` is no ``wanted``."""
+    from mqe.config import ConfigError
+
+    if not isinstance(cfg, wanted):
+        raise ConfigError(f"{kind} {name!r}: must be a mapush.{wanted.__name__}, not {cfg!r:.100}")
 
 
 def _terms_of(task: str | None) -> TermRegistry:

@@ -14,7 +14,7 @@ import math
 import os
 import re
 import types
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -270,12 +270,17 @@ def checked(instance: _T, where: str) -> _T:
     return build(type(instance), to_dict(instance), where)
 
 
-def nearest(word: Any, allowed: Iterable[Any]) -> str | None:
+def nearest(word: Any, allowed: Collection[Any]) -> str | None:
     """Return the allowed word most similar to ``word``, None if none is similar.
 
-    The end of a dotted word counts most. Capitals and the dashes of flags do not count.
+    The end of a dotted word counts most. Capitals and the dashes of flags do not count. The
+    ``other_names`` of a registry come first.
     """
     word = str(word)[:100].lstrip("-").lower()
+    other_names: Mapping[str, str] = getattr(allowed, "other_names", {})
+    meant = other_names.get(re.sub(r"[\W_]", "", word))
+    if meant is not None:
+        return meant
 
     end = word.rpartition(".")[2]
 
@@ -292,21 +297,21 @@ def nearest(word: Any, allowed: Iterable[Any]) -> str | None:
     return best if is_part or likeness(best)[0] >= _LEAST_LIKENESS else None
 
 
-def suggestion(word: Any, allowed: Iterable[Any]) -> str:
+def suggestion(word: Any, allowed: Collection[Any]) -> str:
     """Format the question for the allowed word that was meant; empty if none is similar."""
     best = nearest(word, allowed)
     return "" if best is None else f"; did you mean {best}?"
 
 
-def unknown(kind: str, name: Any, allowed: Iterable[Any], *, is_open: bool = False) -> str:
+def unknown(kind: str, name: Any, allowed: Collection[Any], *, is_open: bool = False) -> str:
     """Format the error for an unknown name: a similar known name, and all known names.
 
     ``is_open`` if a user's module can add names.
     """
-    allowed = [str(candidate) for candidate in allowed]
     meant = suggestion(name, allowed)
+    names = ", ".join(str(candidate) for candidate in allowed)
     hint = "; one of your own needs --import MODULE" if is_open else ""
-    return f"unknown {kind} {str(name)!r}{meant} (allowed: {', '.join(allowed) or 'none'}){hint}"
+    return f"unknown {kind} {str(name)!r}{meant} (allowed: {names or 'none'}){hint}"
 
 
 def printable(line: str) -> str:
@@ -488,8 +493,12 @@ def _load_with_bases(
         reason = getattr(error, "strerror", None) or (
             "not text" if isinstance(error, UnicodeError) else "no file name"
         )
+        hint = "check the path"
+        inside = sorted(path.glob("*.yaml")) if path.is_dir() else []
+        if inside:
+            hint = f"name a file in it, such as {ascii(str(inside[0]))[1:-1]}"
         raise ConfigError(
-            f"{ascii(str(path))[1:-1]}: cannot be read as a YAML file ({reason}); check the path"
+            f"{ascii(str(path))[1:-1]}: cannot be read as a YAML file ({reason}); {hint}"
         ) from None
     values = parse_yaml(text, str(path))
     values = {} if values is None else values

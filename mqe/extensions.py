@@ -19,10 +19,20 @@ _Member = TypeVar("_Member")
 class Registry(dict[str, _Member]):
     """Members of one kind by name; built-in members are added in the same way as a user's."""
 
-    def __init__(self, kind: str, members: Mapping[str, _Member] = MappingProxyType({})) -> None:
-        """Begin with ``members``; ``kind`` is the word for a member in error messages."""
+    def __init__(
+        self,
+        kind: str,
+        members: Mapping[str, _Member] = MappingProxyType({}),
+        other_names: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Begin with ``members``; ``kind`` is the word for a member in error messages.
+
+        ``other_names`` have the member's name for each word, of letters and digits, that users
+        write for it. An error for such a word suggests the name.
+        """
         super().__init__(members)
         self.kind = kind
+        self.other_names = other_names
 
     def register(self, name: str, member: _Member) -> _Member:
         """Add a member and return it; raise ConfigError if the name is taken or not valid.

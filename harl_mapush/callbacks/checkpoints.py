@@ -22,7 +22,7 @@ class UnsavedError(Exception):
 
 
 class FolderTakenError(UnsavedError):
-    """Nothing may be written to the run's folder, which belongs to another run or process now."""
+    """The run's folder belongs to another run or process now and must not be written to."""
 
 
 class CheckpointSaver(Callback):

@@ -87,7 +87,7 @@ _SEEDS = 2**32
 
 
 class Arguments(NamedTuple):
-    """What upstream's runners take."""
+    """The arguments of upstream's runners."""
 
     main: dict[str, Any]
     algo: dict[str, Any]

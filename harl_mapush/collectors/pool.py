@@ -210,7 +210,7 @@ class Pool:
         self._give()
 
     def _give(self) -> None:
-        """Give free blocks to the ready collectors with the fewest blocks."""
+        """Assign free blocks to the ready collectors that hold the fewest."""
         while self.num_left > 0 and not self._is_ending:
             idle = [handle for handle in self.handles if handle.free and handle.is_ready()]
             if not idle:

@@ -82,8 +82,8 @@ def with_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
 def _rename(
     section: str, default: str, sections: dict[str, dict[str, Any]], over: Mapping[str, Any]
 ) -> list[str]:
-    """Give ``section`` the task or algorithm that ``over`` names; return notices of what that
-    leaves out.
+    """Set the task or algorithm of ``section`` to the one that ``over`` names; return notices
+    of the keys that are left out.
     """
     registry = NAMED_SECTIONS[section]
     old = sections[section].get("name", default)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -42,12 +43,16 @@ def load_file(path: str | Path) -> dict[str, Any]:
 
     Raises ConfigError for an impossible value in it, or in a file that it is based on.
     """
+    if str(path) in presets() and not Path(path).exists():
+        raise ConfigError(f"{path}: no such file, but a preset of that name; say --preset {path}")
     return load_yaml(path, check_layer)
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """Return the settings in ``configs/NAME.yaml``."""
+    """Return the settings in ``configs/NAME.yaml``; raise ConfigError for an unknown name."""
     if name not in presets():
+        if os.path.isfile(name):  # False for a name that no file can have
+            raise ConfigError(f"--preset: {name} is a file; say --config {name}")
         raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
     return load_yaml(_preset_folder() / f"{name}.yaml")
 

@@ -245,19 +245,36 @@ def summarize_pushing(episodes: Mapping[str, Tensor]) -> Metrics:
         for name, values in episodes.items()
         if name.startswith(PREFIX)
     }
-    num_agents = sum(name.startswith("useful_impulse_agent") for name in sums)
+    still = torch.zeros(len(is_counted), dtype=torch.bool)
+    still[is_counted] = sums["end_still"] > 0.5
+    return {
+        **_team_means(sums),
+        **rate("still_at_goal", still),
+        **_robot_means(sums),
+        **_ratios(sums),
+    }
 
-    def of(name: str) -> Tensor:
-        return torch.stack([sums[f"{name}_agent{i}"] for i in range(num_agents)], dim=1)
 
-    impulse = of("useful_impulse")
-    work = of("useful_work")
-    positive = impulse.clamp(min=0.0)
-    shares = positive / positive.sum(dim=1, keepdim=True)  # 0 / 0 is NaN, which no mean counts
-    metrics: Metrics = {
-        "useful_impulse_ns": mean(impulse.sum(dim=1)),
-        "useful_work_j": mean(work.sum(dim=1)),
-        "lesser_useful_share": mean(shares.amin(dim=1)),
+def _of_robots(sums: Mapping[str, Tensor], name: str) -> Tensor:
+    """Return the sums (N, A) of that name, a column for each robot."""
+    num_agents = sum(key.startswith("useful_impulse_agent") for key in sums)
+    return torch.stack([sums[f"{name}_agent{i}"] for i in range(num_agents)], dim=1)
+
+
+def _useful_shares(sums: Mapping[str, Tensor]) -> Tensor:
+    """Return each robot's share (N, A) of the useful impulse; NaN if no robot has a positive one,
+    which no mean counts.
+    """
+    positive = _of_robots(sums, "useful_impulse").clamp(min=0.0)
+    return positive / positive.sum(dim=1, keepdim=True)
+
+
+def _team_means(sums: Mapping[str, Tensor]) -> Metrics:
+    """Return the means over episodes that belong to the whole team."""
+    return {
+        "useful_impulse_ns": mean(_of_robots(sums, "useful_impulse").sum(dim=1)),
+        "useful_work_j": mean(_of_robots(sums, "useful_work").sum(dim=1)),
+        "lesser_useful_share": mean(_useful_shares(sums).amin(dim=1)),
         "pushing_time_s": mean(sums["team_pushing"]),
         "pushing_phase_s": mean(sums["team_phase"]),
         "simultaneous_share": _ratio(sums["team_all_pushing"], sums["team_pushing"]),
@@ -265,29 +282,39 @@ def summarize_pushing(episodes: Mapping[str, Tensor]) -> Metrics:
         "end_speed_m_s": mean(sums["end_speed"]),
         "end_heading_error_deg": mean(sums["end_heading_error"].rad2deg()),
     }
-    still = torch.zeros(len(is_counted), dtype=torch.bool)
-    still[is_counted] = sums["end_still"] > 0.5
-    metrics |= rate("still_at_goal", still)
-    for i in range(num_agents):
+
+
+def _robot_means(sums: Mapping[str, Tensor]) -> Metrics:
+    """Return the means over episodes of each robot."""
+    impulse = _of_robots(sums, "useful_impulse")
+    work = _of_robots(sums, "useful_work")
+    shares = _useful_shares(sums)
+    metrics: Metrics = {}
+    for i in range(impulse.shape[1]):
         metrics[f"useful_impulse_agent{i}_ns"] = mean(impulse[:, i])
         metrics[f"useful_work_agent{i}_j"] = mean(work[:, i])
         metrics[f"useful_share_agent{i}"] = mean(shares[:, i])
+    return metrics
 
-    pushing = of("pushing")
+
+def _ratios(sums: Mapping[str, Tensor]) -> Metrics:
+    """Return the ratios of sums over all episodes, of the team and of each robot."""
+    pushing = _of_robots(sums, "pushing")
     team_pushing = sums["team_pushing"].unsqueeze(1).expand_as(pushing)
     phase = sums["team_phase"].unsqueeze(1).expand_as(pushing)
     ratios = {
         "touch_share_of_pushing": (pushing, team_pushing),
         "touch_share_of_phase": (pushing, phase),
-        "spell_mean_s": (pushing, of("spells")),
-        "spell_typical_s": (of("spell_squares"), pushing),
+        "spell_mean_s": (pushing, _of_robots(sums, "spells")),
+        "spell_typical_s": (_of_robots(sums, "spell_squares"), pushing),
     }
     for kinds in (DIRECTIONS, PARTS):
-        total = torch.stack([of(kind) for kind in kinds]).sum(dim=0)
-        ratios |= {f"push_{kind}_share": (of(kind), total) for kind in kinds}
+        total = torch.stack([_of_robots(sums, kind) for kind in kinds]).sum(dim=0)
+        ratios |= {f"push_{kind}_share": (_of_robots(sums, kind), total) for kind in kinds}
+    metrics: Metrics = {}
     for name, (upper, lower) in ratios.items():
         metrics[name] = _ratio(upper, lower)
-        for i in range(num_agents):
+        for i in range(pushing.shape[1]):
             metrics[f"{name}_agent{i}"] = _ratio(upper[:, i], lower[:, i])
     return metrics
 

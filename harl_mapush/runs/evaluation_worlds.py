@@ -226,12 +226,16 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
         return f"the team of {folder} learned task {trained.task.name}, and this is {task['name']}"
     before = to_dict(trained.task)
     pairs = [
-        (f"task.{key}", before[key], task[key]) for key in FAMILIAR if key in given and key in task
+        (f"task.{key}", before[key], task[key])
+        for key in FAMILIAR
+        if key in given and key in task and key != "object"
     ]
     for key in ("robots", "model", "actuators"):
         if key in (own.get("env") or {}):
             pairs.append((f"env.{key}", to_dict(trained.env)[key], env.settings["env"][key]))
     changed = [f"{key}={here} (learned with {old})" for key, old, here in pairs if here != old]
+    if "object" in given and "object" in task:
+        changed = [*_other_object(trained, task), *changed]
     if "gait" in given:
         old = _shared(_gaits(trained))
         here = _shared(gait_names(task["gait"], env.scene.robots))
@@ -244,6 +248,27 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
     if changed:
         return f"the team of {folder} did not learn in this world: {', '.join(changed)}"
     return None
+
+
+def _other_object(trained: RunCfg, task: Mapping[str, Any]) -> list[str]:
+    """Return a note if a team did not learn with the object of the settings ``task``, else none."""
+    entry = TASKS[trained.task.name]
+    before = to_dict(trained.task)
+    shapes = entry.replaces.get("object")  # the setting of objects that differ between worlds
+    has_learned_shapes = shapes is not None and before[shapes] is not None
+    if shapes is not None and task[shapes] is not None:
+        if has_learned_shapes:
+            return []
+        return [f"task.{shapes}={task[shapes]} (learned with {before['object']})"]
+    pushed = task["object"]
+    if not has_learned_shapes:
+        learned = before["object"]
+        return [] if pushed == learned else [f"task.object={pushed} (learned with {learned})"]
+    if pushed in before.get("shape_kinds", ()):
+        return []
+    objects = entry.objects(trained.task)
+    assert objects is not None  # a task with shapes has objects
+    return [f"task.object={pushed} (learned with {objects.name})"]
 
 
 def other_gait(folder: Path, cfg: RunCfg) -> str | None:

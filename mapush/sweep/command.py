@@ -42,6 +42,7 @@ from mqe.cores import num_cores
 
 PROGRAM = "mapush sweep"
 _PARTS = ("optuna", "matplotlib")
+_FLAGS = ("--num_envs", "--num_env_steps", "--seed", "--device", "--sim")  # of every trial
 
 
 def make_parser() -> config.Parser:
@@ -71,10 +72,16 @@ def make_parser() -> config.Parser:
         help="share of a GPU for each trial, 0.25 for four on each GPU (default: 1 if there is a "
         "GPU)",
     )
+    # --out of a training run has another meaning.
     parser.add_argument(
-        "--out", metavar="DIR", help="the sweep's folder (default: results/sweeps/<name>-<date>)"
+        "--out",
+        metavar="DIR",
+        dest="folder",
+        help="the sweep's folder (default: results/sweeps/<name>-<date>)",
     )
     config.add_import(parser)
+    group = parser.add_argument_group("settings of every trial, in place of those of SPACE.yaml")
+    config.add_flags(group, _FLAGS)
     return parser
 
 
@@ -125,7 +132,7 @@ def _find(arguments: Any) -> tuple[Path, Space]:
     given = Path(arguments.space)
     num_trials = _number("--num_trials", arguments.num_trials)
     if given.is_dir():
-        if arguments.out is not None:
+        if arguments.folder is not None:
             raise ConfigError(
                 f"--out: {given} is the folder of a sweep, which continues there; leave --out out"
             )
@@ -133,10 +140,16 @@ def _find(arguments: Any) -> tuple[Path, Space]:
             raise ConfigError(
                 f"{given}: holds no sweep; name a SPACE.yaml, or the folder of a sweep"
             )
+        for flag in (*_FLAGS, "--suite", "--set"):
+            if getattr(arguments, flag.strip("-")):
+                raise ConfigError(
+                    f"{flag}: {given} is the folder of a sweep, whose settings stay; leave it out, "
+                    "or name a SPACE.yaml and another folder"
+                )
         return given, reread_space(given / SWEEP, given / SETTINGS, num_trials)
-    space = read_space(given, num_trials, arguments.imports)
-    if arguments.out:
-        folder = Path(arguments.out)
+    space = read_space(given, num_trials, config.flag_values(arguments))
+    if arguments.folder:
+        folder = Path(arguments.folder)
     else:
         folder = Path("results", "sweeps", f"{given.stem}-{_now()}")
 

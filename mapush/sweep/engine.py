@@ -113,7 +113,7 @@ class Stage:
         common: Sequence[str],
         on_end: Callable[[Trial], None],
     ) -> None:
-        """Give out ``waiting`` and then ``num_new`` new trials.
+        """Prepare a stage that starts the ``waiting`` trials and then ``num_new`` new ones.
 
         ``search`` chooses the new ones and stops hopeless ones; None stops none. ``common`` are
         arguments of every trial's command line; ``on_end`` is called with each trial that ends.

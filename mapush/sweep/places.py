@@ -59,7 +59,7 @@ class LocalPlaces:
         return TrialProcess(spec, self._variables[place])
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: places on this machine hold no resource."""
 
 
 class RayPlaces:

@@ -6,9 +6,10 @@ import argparse
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -176,8 +177,13 @@ class Space(NamedTuple):
         return text
 
 
-def read_space(path: Path, num_trials: int | None = None, imports: Sequence[str] = ()) -> Space:
-    """Read a SPACE.yaml and the run that it varies; raise ConfigError for invalid values."""
+def read_space(
+    path: Path, num_trials: int | None = None, over: Mapping[str, Any] = MappingProxyType({})
+) -> Space:
+    """Read a SPACE.yaml and the run that it varies; raise ConfigError for invalid values.
+
+    ``over`` has sections and keys like a run file, and replaces the file's own ``settings``.
+    """
     cfg = _build(load_yaml(path), num_trials)
     if cfg.preset is not None and cfg.config is not None:
         raise ConfigError(
@@ -188,11 +194,10 @@ def read_space(path: Path, num_trials: int | None = None, imports: Sequence[str]
         base = config.load_file(cfg.config)
     else:
         base = config.load_preset(cfg.preset or config.DEFAULT_PRESET)
-    over = with_present_names(cfg.settings)
-    config.check_layer(over)
-    if imports:
-        over = merge(over, {"env": {"imports": list(imports)}})
-    return _check(replace(cfg, preset=None, config=None, settings={}), merge(base, over))
+    settings = with_present_names(cfg.settings)
+    config.check_layer(settings)
+    base = merge(merge(base, settings), over)
+    return _check(replace(cfg, preset=None, config=None, settings={}), base)
 
 
 def reread_space(sweep: Path, settings: Path, num_trials: int | None = None) -> Space:

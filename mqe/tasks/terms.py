@@ -216,8 +216,46 @@ class TermList(Generic[_T]):
         }
 
     def values(self, features: Any) -> list[Tensor]:
-        """Return the value of every term."""
-        return [function(features) for function in self.functions.values()]
+        """Return the value of every term; raise ConfigError for one of another shape than its kind
+        has.
+        """
+        values = []
+        for name, function in self.functions.items():
+            value = function(features)
+            self._check_shape(name, value)
+            values.append(value)
+        return values
+
+    def shapes(self, term: _T) -> tuple[str, ...]:
+        """Return the shapes that the value of ``term`` may have."""
+        raise NotImplementedError
+
+    def _check_shape(self, name: str, value: Any) -> None:
+        num_agents = self.worlds.num_agents
+        allowed = self.shapes(self.terms[name])
+        if isinstance(value, Tensor):
+            if any(_has_shape(value, shape, num_agents) for shape in allowed):
+                return
+            found = f"shape {tuple(value.shape)}"
+        else:
+            found = f"{value!r:.40}"
+        shapes = " or ".join(f"({shape})" for shape in allowed)
+        raise ConfigError(
+            f"{name}: the term must return a tensor {shapes} of N worlds and A = {num_agents} "
+            f"agents, not {found}"
+        )
+
+
+def _has_shape(value: Tensor, shape: str, num_agents: int) -> bool:
+    """Return whether a tensor has a shape such as ``N,``, ``N, A`` or ``N, ...``, any number of
+    dimensions from one on.
+    """
+    letters = shape.split(", ")
+    if "A" in letters and (value.dim() < 2 or value.shape[1] != num_agents):
+        return False
+    if letters[-1] == "...":
+        return value.dim() >= len(letters)
+    return value.dim() == len(letters)
 
 
 class ObservationTerms(TermList[ObservationTerm]):
@@ -239,6 +277,10 @@ class ObservationTerms(TermList[ObservationTerm]):
         self.size = self.join(empty_scene).shape[-1]
         noise = [number for part in self._layout for number in part.noise()]
         self.noise_scale = torch.tensor(noise, device=device)  # (O,)
+
+    def shapes(self, term: ObservationTerm) -> tuple[str, ...]:
+        """Return the shape of a part of an observation."""
+        return ("N, A, ...",)
 
     def __call__(self, features: Any) -> Tensor:
         """Return the observations (N, A, O)."""
@@ -323,6 +365,10 @@ class StateTerms(ObservationTerms):
     def one(value: Tensor) -> Tensor:
         """Return the numbers of a term in the first world."""
         return value[0]
+
+    def shapes(self, term: ObservationTerm) -> tuple[str, ...]:
+        """Return the shape of a part of the state."""
+        return ("N, ...",)
 
     def with_numbers_of(self, shift: int) -> Image:
         """Return the image in which robot i is robot i + ``shift`` of the team, counted round it.
@@ -433,6 +479,10 @@ class RewardTerms(TermList[RewardTerm]):
         values = list(weights.values())
         self._weights = torch.tensor(values, device=worlds.device).view(-1, 1, 1)
 
+    def shapes(self, term: RewardTerm) -> tuple[str, ...]:
+        """Return the shapes of a reward: of the team, or of each robot."""
+        return ("N,", "N, A")
+
     def __call__(self, features: Any) -> Tensor:
         """Return the weighted rewards (K, N, A)."""
         rows = []
@@ -471,6 +521,10 @@ class TerminationTerms(TermList[TerminationTerm]):
         super().__init__(others | failures, worlds)
         self.num_others = len(others)
 
+    def shapes(self, term: TerminationTerm) -> tuple[str, ...]:
+        """Return the shape of a condition."""
+        return ("N,",)
+
     def __call__(self, features: Any) -> Terminated:
         """Return the conditions after a control step."""
         values = self.values(features)
@@ -491,6 +545,10 @@ class MeasureTerms(TermList[MeasureTerm]):
             size = worlds.num_agents if term.per_robot else 1
             self._places[name] = slice(start, start + size) if term.per_robot else start
             start += size
+
+    def shapes(self, term: MeasureTerm) -> tuple[str, ...]:
+        """Return the shape of a measure, whose columns are fixed."""
+        return ("N, A",) if term.per_robot else ("N,",)
 
     def __call__(self, features: Any) -> Tensor:
         """Return the measures (N, M)."""
@@ -563,6 +621,10 @@ class MetricTerms(TermList[MetricTerm]):
         """Build ``terms``."""
         super().__init__(terms, worlds)
         self.columns = column_names(terms, worlds.num_agents)
+
+    def shapes(self, term: MetricTerm) -> tuple[str, ...]:
+        """Return the shape of a metric, whose columns are fixed."""
+        return ("N, A",) if term.per_robot else ("N,",)
 
     def __call__(self, episodes: EpisodeFeatures) -> Tensor:
         """Return the metrics (N, F)."""

@@ -427,6 +427,28 @@ TOWER = ObjectCfg(
     spawn_ring=(1.2, 1.3),
 )
 
-OBJECTS: Registry[ObjectCfg] = Registry("object")
+# What users call these objects, for hints.
+OTHER_NAMES = {
+    "box": "cuboid",
+    "cube": "cuboid",
+    "block": "cuboid",
+    "square": "cuboid",
+    "t": "tblock",
+    "tee": "tblock",
+    "tshape": "tblock",
+    "tbox": "tblock",
+    "cyl": "cylinder",
+    "disc": "cylinder",
+    "disk": "cylinder",
+    "drum": "cylinder",
+    "round": "cylinder",
+    "bar": "beam",
+    "plank": "beam",
+    "pole": "beam",
+    "column": "tower",
+    "pillar": "tower",
+}
+
+OBJECTS: Registry[ObjectCfg] = Registry("object", other_names=OTHER_NAMES)
 for _cfg in (CUBOID, TBLOCK, CYLINDER, BEAM, TOWER):
     OBJECTS.register(_cfg.name, _cfg)

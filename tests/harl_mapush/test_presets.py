@@ -12,6 +12,7 @@ from harl_mapush import config, train
 from harl_mapush.config.presets import GPU_WORLDS, check_preset
 from harl_mapush.runs import checkpoint
 from mqe import cores
+from mqe.config import ConfigError
 
 # Settings that do nothing in worlds of one object.
 OF_SHAPES = ("shape_mass", "shape_friction", "shape_force", "shape_kinds")
@@ -87,3 +88,20 @@ def test_an_object_that_is_named_takes_the_place_of_a_presets_shapes() -> None:
     assert notices == ["task.shapes left out: task.object takes its place"]
     both = {"task": {"object": "tblock", "shapes": "held_out"}}
     assert config.resolve(preset, both)[0].task.shapes == "held_out"
+
+
+def test_a_file_for_a_preset_and_a_preset_or_folder_for_a_file_are_answered(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("")
+    with pytest.raises(ConfigError, match="--preset: mine.yaml is a file; say --config mine.yaml"):
+        config.load_preset("mine.yaml")
+    with pytest.raises(ConfigError, match=f"unknown preset '{'a' * 300}'"):
+        config.load_preset("a" * 300)
+    with pytest.raises(ConfigError, match="laptop: no such file, .* say --preset laptop"):
+        config.load_file("laptop")
+    with pytest.raises(ConfigError, match="name a file in it, such as .*mine.yaml"):
+        config.load_file(tmp_path)
+    (tmp_path / "laptop").write_text("env: {num_envs: 3}")
+    assert config.load_file("laptop") == {"env": {"num_envs": 3}}

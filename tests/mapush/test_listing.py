@@ -148,6 +148,9 @@ def test_a_run_observes_and_commands_as_the_one_it_starts_from_and_reports_it(
     third = tmp_path / "third"
     more = ("--set", "task.decision_period=1")
     assert train.main([*TINY, *other, *more, "--init_from", str(first), "--out", str(third)]) == 0
+    # The notice names what is taken over, and not what the user has set otherwise.
+    said = capsys.readouterr().out
+    assert f"Note: task.observation=reference, as in the training of {first}" in said
     assert load_yaml(third / "config.yaml")["task"]["decision_period"] == 1
 
 

@@ -305,6 +305,13 @@ def test_the_same_member_twice_is_no_mistake(elsewhere) -> None:
         )
 
 
+def test_what_is_no_object_or_robot_is_refused_in_a_line() -> None:
+    with pytest.raises(ConfigError, match="object 'lump': must be a mapush.ObjectCfg, not 3"):
+        mapush.register_object("lump", 3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="robot 'mule': must be a mapush.RobotCfg, not {}"):
+        mapush.register_robot("mule", {})  # type: ignore[arg-type]
+
+
 def test_a_weight_of_an_unknown_term_names_those_there_are() -> None:
     with pytest.raises(
         ConfigError,

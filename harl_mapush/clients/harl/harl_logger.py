@@ -67,7 +67,7 @@ def bound_logger(logger: type, training_env: Callable[[], HarlEnv]) -> type:
     """Derive a logger that reports, from its beginning, on the environment then trained in."""
 
     class BoundLogger(logger):  # type: ignore[misc, valid-type]
-        """What upstream's runners make by themselves."""
+        """The logger class that upstream's runners instantiate."""
 
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)

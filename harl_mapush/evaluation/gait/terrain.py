@@ -1,4 +1,4 @@
-"""What one robot walks over: kerbs of several heights, and slopes of several angles."""
+"""Terrain in the examination of a gait: kerbs of several heights, slopes of several angles."""
 
 from __future__ import annotations
 

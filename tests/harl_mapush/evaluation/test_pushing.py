@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -197,6 +199,25 @@ def test_every_physics_step_of_an_episode_counts_and_none_after_it() -> None:
     assert episodes["pushing/end_distance"][1] < 1.0
     assert episodes["pushing/end_heading_error"][1] <= torch.pi / 4 + 1e-6  # of a square
     assert episodes["pushing/trunk_agent0"].isnan().all()  # this scene has no such sensors
+    env.close()
+
+
+def test_worlds_that_are_finished_or_at_rest_add_no_push() -> None:
+    env = make_env(3, episode_length_s=0.02)
+    watcher = PushWatcher(env, 1.0)
+    env.reset()
+    state = env.state.like(env.state.rows.clone())
+    state.contact_force[:] = tensor([20.0, 0.0, 0.0])
+    step: Any = SimpleNamespace(state=state, part_force=None)
+    for _ in range(2):
+        for _ in range(4):
+            watcher.on_physics_step(step)
+        watcher.on_control_step(state, live=tensor([True, False, True]))
+        watcher.finish(tensor([False, False, True]))  # after the first control step
+    episodes = watcher.episodes()
+    assert episodes["pushing/pushing_agent0"].tolist() == pytest.approx([8 * DT, 0.0, 4 * DT])
+    assert episodes["pushing/team_pushing"].tolist() == pytest.approx([8 * DT, 0.0, 4 * DT])
+    assert episodes["pushing/end_distance"].isnan().tolist() == [False, True, False]
     env.close()
 
 

@@ -80,6 +80,11 @@ def test_places_stays_paths_and_energy_by_hand() -> None:
     assert metrics["within_0.25m_after_s"] is None
     assert metrics["mechanical_energy_j"] == pytest.approx(6 * work)
     assert metrics["cost_of_transport"] == pytest.approx(12 * work / (transport[0] + transport[2]))
+    # An episode that broke after it had been there counts as a failure, and in no mean.
+    metrics = summarize_strict(found | {"broken": tensor([True, False, False])})
+    assert metrics["within_1m_rate"] == 0.0
+    assert metrics["within_1m_at_end_rate"] == 0.0
+    assert metrics["within_1m_after_s"] is None
     assert "object within 0.25m" in describe_strict(metrics)
     assert "nan" not in describe_strict(metrics)
 

@@ -74,6 +74,28 @@ def test_an_evaluation_reports_what_is_new_to_a_team(
     assert out.err == ""
 
 
+@pytest.mark.parametrize(
+    ("team", "words", "said"),
+    [
+        ("any", "--object tower", "task.object=tower (learned with drawn shapes)"),
+        ("any", "--object beam", None),  # one of the kinds that were drawn
+        ("any", "--set task.shapes=held_out", None),
+        ("beam", "--object tower", "task.object=tower (learned with beam)"),
+        ("beam", "--set task.shapes=held_out", "task.shapes=held_out (learned with beam)"),
+    ],
+)
+def test_a_team_that_learned_with_drawn_shapes_is_told_so(
+    team: str, words: str, said: str | None, capsys
+) -> None:
+    assert test.main([f"pretrained:{team}", *SHORT, "--baselines", "0", *words.split()]) == 0
+    notes = lines(capsys.readouterr().out)
+    if said is None:
+        assert notes == []
+    else:
+        (line,) = notes
+        assert line.endswith(f" did not learn in this world: {said}.")
+
+
 def test_a_team_of_physical_robots_learned_with_their_gait(capsys) -> None:
     assert test.main(["pretrained:team2", *SHORT, "--suite", "team2"]) == 0
     assert lines(capsys.readouterr().out) == []

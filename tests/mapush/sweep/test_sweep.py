@@ -16,9 +16,9 @@ import yaml
 from harl_mapush.callbacks.curves import Curves
 from harl_mapush.runs import run_folder
 from mapush import cli
+from mapush.sweep import command, summary, trial_process
 from mapush.sweep import places as places_module
 from mapush.sweep import space as space_module
-from mapush.sweep import summary, trial_process
 from mapush.sweep.space import (
     Parameter,
     Space,
@@ -233,6 +233,8 @@ def test_bad_spaces_are_one_line_before_anything_starts(
         (["{space}", "--jobs", "1", "--gpus_per_trial", "0.5"], "leave one out"),
         (["{space}", "--gpus_per_trial", "2"], "at most 1"),
         (["{space}", "--jobs", "100000"], "the cores of this machine"),
+        (["{space}", "--num_envs", "x"], "env.num_envs: must be a whole number"),
+        (["{space}", "--set", "algorithm.lr=1"], "say --set algorithm.learning_rate=VALUE"),
         (["{folder}"], "holds no sweep"),
         (["{space}", "--out", "{folder}"], "exists and holds no sweep"),
         (["{folder}/none.yaml"], "cannot be read"),
@@ -357,6 +359,28 @@ def test_records_are_read_back_and_numbers_go_on(tmp_path, capsys) -> None:
     (tmp_path / "trials" / "0002" / "trial.json").write_text("{")
     with pytest.raises(ValueError, match="to continue the sweep without that trial"):
         Ledger(tmp_path)
+
+
+@pytest.mark.usefixtures("quick")
+def test_flags_replace_the_settings_of_a_space_but_not_those_of_a_sweep(
+    tmp_path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    path = write(tmp_path)
+    asked = command.make_parser().parse([str(path), "--seed", "41", "--set", "env.num_envs=3"])
+    _, space = command._find(asked)
+    assert space.run.runner.seed == 41
+    assert space.run.env.num_envs == 3
+    assert space.run.runner.num_env_steps == SMALL["runner"]["num_env_steps"]
+
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / SWEEP).write_text(yaml.safe_dump({"space": VARIED}, sort_keys=False))
+    (out / "settings.yaml").write_text(yaml.safe_dump(space.base))
+    for words in (["--seed", "5"], ["--set", "env.num_envs=4"], ["--suite", "team2"]):
+        assert cli.main(["sweep", str(out), *words]) == 2
+        line = capsys.readouterr().err
+        assert f"{words[0]}: {out} is the folder of a sweep, whose settings stay" in line
 
 
 @pytest.mark.usefixtures("quick")

@@ -20,14 +20,17 @@ from mqe.tasks.task import TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
 from mqe.tasks.terms import (
     MeasureTerm,
+    MeasureTerms,
     Memory,
     MetricTerm,
     ObservationTerm,
     ObservationTerms,
     OfEpisode,
     RewardTerm,
+    RewardTerms,
     StateTerms,
     TerminationTerm,
+    TerminationTerms,
     TermRegistry,
     Worlds,
 )
@@ -371,3 +374,39 @@ def test_an_observation_that_remembers_is_refused():
         ObservationTerms({"count": ObservationTerm("count", Count)}, worlds, None)
     with pytest.raises(ConfigError, match="switched off"):
         build_terms(terms, DefaultTerms((), (), (), (), ()), TermCfg(), worlds, None)
+
+
+@pytest.mark.parametrize(
+    ("terms", "value", "words"),
+    [
+        (RewardTerms, 3, r"\(N,\) or \(N, A\) of N worlds and A = 2 agents, not 3$"),
+        (RewardTerms, torch.zeros(5, 1), r"\(N,\) or \(N, A\) .* not shape \(5, 1\)"),
+        (RewardTerms, torch.zeros(5, 2, 3), r".* not shape \(5, 2, 3\)"),
+        (TerminationTerms, torch.zeros(5, 2, dtype=torch.bool), r"\(N,\) of .* shape \(5, 2\)"),
+        (MeasureTerms, torch.zeros(5, 2), r"\(N,\) of N worlds"),
+    ],
+)
+def test_a_term_of_another_shape_is_named(terms, value, words) -> None:
+    term = {
+        RewardTerms: RewardTerm("x", lambda features: value),
+        TerminationTerms: TerminationTerm("x", lambda features: value),
+        MeasureTerms: MeasureTerm("x", lambda features: value),
+    }[terms]
+    weights = ({"own": 1.0},) if terms is RewardTerms else ()
+    built = terms({"own": term}, *weights, Worlds(5, 2))
+    with pytest.raises(ConfigError, match=f"^own: the term must return a tensor {words}"):
+        built(None)
+
+
+@pytest.mark.parametrize(
+    ("terms", "shape", "words"),
+    [
+        (ObservationTerms, (1, 2), r"\(N, A, ...\) of .* not shape \(1, 2\)"),
+        (ObservationTerms, (1, 3, 4), r".* not shape \(1, 3, 4\)"),
+        (StateTerms, (1,), r"\(N, ...\) of .* not shape \(1,\)"),
+    ],
+)
+def test_an_observation_of_another_shape_is_named(terms, shape, words) -> None:
+    term = ObservationTerm("x", lambda features: torch.zeros(shape))
+    with pytest.raises(ConfigError, match=f"^own: the term must return a tensor {words}"):
+        terms({"own": term}, Worlds(5, 2), None)

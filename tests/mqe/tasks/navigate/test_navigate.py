@@ -381,6 +381,24 @@ def test_obstacles_move_on_in_an_environment_that_was_saved() -> None:
     assert torch.equal(other.state.rows, env.state.rows)
 
 
+def test_a_moving_obstacle_has_the_velocity_of_its_way_there_and_back(tmp_path) -> None:
+    path = tmp_path / "moving.yaml"
+    path.write_text(
+        "{arena: [10, 8], maps: [{start: [-2, 0], goal: [2, 0], "
+        "obstacles: [{post: 0.15, at: [0, 2], to: [0, 1], speed: 0.5}]}]}"
+    )
+    env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(path)), seed=0)
+    env.reset()
+    # 0.5 s each, of which the way of 1 m takes four.
+    for y, speed in ((1.75, -0.5), (1.5, -0.5), (1.25, -0.5), (1.0, -0.5), (1.25, 0.5)):
+        env.step(torch.zeros(1, 1, 2))
+        assert env.state.obstacle_pos[0, 0, :2].tolist() == pytest.approx([0.0, y], abs=1e-5)
+        # The body that contacts see is where the obstacle is shown, and arrives there moving.
+        assert env.sim.data.qpos[0, -3:].tolist() == pytest.approx([0.0, y, 0.0], abs=1e-4)
+        assert env.sim.data.qvel[0, -3:].tolist() == pytest.approx([0.0, speed, 0.0], abs=1e-4)
+    env.close()
+
+
 def test_an_environment_goes_on_from_a_state_that_had_fewer_metrics(capsys) -> None:
     cfg = NavigateCfg(map="gate", num_maps=1)
     env = make_env(EnvCfg(num_envs=1), SIM, cfg, seed=0)
