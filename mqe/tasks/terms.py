@@ -200,6 +200,7 @@ class TermList(Generic[_T]):
         self.terms = dict(terms)
         self.worlds = worlds
         self.functions = {name: term.build(worlds) for name, term in terms.items()}
+        self._is_checked = False  # whether the values have been seen to have their shapes
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -216,14 +217,15 @@ class TermList(Generic[_T]):
         }
 
     def values(self, features: Any) -> list[Tensor]:
-        """Return the value of every term; raise ConfigError for one of another shape than its kind
-        has.
+        """Return the value of every term.
+
+        The first time, raise ConfigError for one of another shape than its kind has.
         """
-        values = []
-        for name, function in self.functions.items():
-            value = function(features)
-            self._check_shape(name, value)
-            values.append(value)
+        values = [function(features) for function in self.functions.values()]
+        if not self._is_checked:
+            for name, value in zip(self.functions, values, strict=True):
+                self._check_shape(name, value)
+            self._is_checked = True
         return values
 
     def shapes(self, term: _T) -> tuple[str, ...]:
