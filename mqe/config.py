@@ -454,6 +454,7 @@ def _name(hint: Any) -> str:
     return names.get(hint, getattr(hint, "__name__", str(hint)))
 
 
+@functools.cache
 def _fields(cls: type) -> dict[str, dataclasses.Field]:
     return {field.name: field for field in dataclasses.fields(cls) if field.init}
 

@@ -175,7 +175,9 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@functools.cache
 def installed(package: str) -> str | None:
+    """Return the version of an installed package, or None; to look it up takes milliseconds."""
     try:
         return version(package)
     except PackageNotFoundError:

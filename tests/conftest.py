@@ -12,19 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-
-from harl_mapush import test, train
-from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, as entry points do
-from tests.support.tiny_runs import TINY
 
 # Python's own cache: without it every process of a test compiles three packages, and every worker
 # rewrites all asserts.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-torch.set_num_threads(1)
-test.NUM_BASELINE_EPISODES = 0  # scripted policies play only in tests that ask for them
 for _number, _usual in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),
@@ -32,18 +25,35 @@ for _number, _usual in (
     # Tests that run in the background inherit that these are ignored.
     signal.signal(_number, _usual)
 
-gc.disable()  # while tests are collected, which only adds objects
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare a process that runs tests; the one that hands them out to others needs no torch."""
+    hands_out = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
+    if hands_out:
+        return
+
+    gc.disable()  # while tests are collected, which only adds objects
+    import torch
+
+    from harl_mapush import test
+    from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, as entry points do
+
+    torch.set_num_threads(1)
+    test.NUM_BASELINE_EPISODES = 0  # scripted policies play only in tests that ask for them
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, but look at none of what the tests start with."""
+    """Collect garbage again, but look at none of what the tests start with, and not so often."""
     gc.freeze()
+    gc.set_threshold(10_000)
     gc.enable()
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """Leave torch's threads as they were: a run keeps those that it was asked for."""
+    import torch
+
     yield
     torch.set_num_threads(1)
 
@@ -51,6 +61,9 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def gait(tmp_path_factory) -> Path:
     """A run of the velocity task that has learned nothing yet."""
+    from harl_mapush import train
+    from tests.support.tiny_runs import TINY
+
     out = tmp_path_factory.mktemp("gait") / "run"
     walk = [
         "--task",

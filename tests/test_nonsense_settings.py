@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
@@ -19,6 +20,7 @@ CLASSES = [
     *((f"task {name}", entry.cfg) for name, entry in TASKS.items()),
     *((f"algorithm {name}", entry.cfg) for name, entry in ALGORITHMS.items()),
 ]
+types_of = functools.cache(get_type_hints)
 # Their own bounds name more than a range, or the machine's memory.
 BOUNDED_ELSEWHERE = {"goal_distance", "episode_length_s"}
 
@@ -27,7 +29,7 @@ def classes() -> Iterator[tuple[str, type]]:
     """Yield each class of settings once, nested ones too."""
     seen = []
     for where, cls in CLASSES:
-        for inner in (cls, *(t for t in get_type_hints(cls).values() if hasattr(t, "__mro__"))):
+        for inner in (cls, *(t for t in types_of(cls).values() if hasattr(t, "__mro__"))):
             if hasattr(inner, "__dataclass_fields__") and inner not in seen:
                 seen.append(inner)
                 yield f"{where} {inner.__name__}", inner
@@ -48,7 +50,7 @@ NUMBERS = [
     (where, cls, name, field)
     for where, cls in classes()
     for name, field in cls.__dataclass_fields__.items()
-    if field.init and leaves(get_type_hints(cls)[name]) & {int, float}
+    if field.init and leaves(types_of(cls)[name]) & {int, float}
 ]
 
 
@@ -62,7 +64,7 @@ def test_a_number_has_bounds_and_refuses_nonsense(cls, name, field) -> None:
     assert least is not None or name in BOUNDED_ELSEWHERE
     assert "max" in limits or name in BOUNDED_ELSEWHERE
     wrong: list[Any] = [math.inf, -math.inf, math.nan, -1e30, True, [[1.0]]]
-    if str in leaves(get_type_hints(cls)[name]):  # a number in words, read with the other settings
+    if str in leaves(types_of(cls)[name]):  # a number in words, read with the other settings
         for text in ("abc", "-3 N", "nan N", "1e40 N"):
             with pytest.raises(ConfigError, match=name):
                 build(cls, {name: text}, "section")

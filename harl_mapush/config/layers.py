@@ -174,12 +174,11 @@ def _check_owner(section: str, content: Mapping[str, Any]) -> None:
     """Raise ConfigError for a key that only other tasks or algorithms have; it names them."""
     registry = NAMED_SECTIONS[section]
     name = content["name"]
+    known = {
+        other: {field.name for field in fields(entry.cfg)} for other, entry in registry.items()
+    }
     for key in content:
-        owners = [
-            other
-            for other, entry in registry.items()
-            if key in {field.name for field in fields(entry.cfg)}
-        ]
+        owners = [other for other, keys in known.items() if key in keys]
         if owners and name not in owners:
             raise ConfigError(
                 f"{section}.{key} is a setting of {', '.join(owners)}, not of {name}; "

@@ -524,6 +524,9 @@ class MultiAgentEnv:
         disturbance = None
         if self._disturbance is not None:
             disturbance = self._disturbance(self._steps)
+        if velocity_kicks is None and disturbance is None:
+            return
+
         for i, body in enumerate(self.scene.trunk_bodies):
             start = self.scene.robot_qvel // self.scene.num_robots * i
             velocity = self.sim.data.qvel[:, start : start + 3]

@@ -26,6 +26,8 @@ SETTINGS = (
         "runner.num_steps=4",
         "--set",
         "network.hidden_sizes=[8]",
+        "--set",
+        "algorithm.num_epochs=2",
         "--device",
         "cpu",
     ),

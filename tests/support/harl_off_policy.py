@@ -7,6 +7,7 @@ before and after, and what every update drew: rows of the buffer, noise, the ord
 
 from __future__ import annotations
 
+import functools
 import io
 import lzma
 from collections.abc import Mapping
@@ -53,6 +54,7 @@ ALGORITHM_KEYS = {
 }
 
 
+@functools.cache
 def read(path: Path) -> dict[str, Any]:
     """Load a recording (``.pt.xz``) without executing anything in it."""
     return torch.load(

@@ -71,7 +71,7 @@ def slide(sim: Simulator, scene: Scene) -> tuple[torch.Tensor, torch.Tensor]:
     sim.data.ctrl[:] = team(1).joint_pos.flatten()
     furthest = torch.zeros(NUM_ENVS)
     touched = torch.zeros(NUM_ENVS, dtype=torch.bool)
-    for _ in range(60):
+    for _ in range(40):
         sim.step(2)
         state = read_state(sim, scene)
         furthest = torch.maximum(furthest, state.object_pos[:, 0])
@@ -91,7 +91,7 @@ def moving_scene() -> Scene:
 
 
 def shove(sim: Simulator, scene: Scene) -> tuple[torch.Tensor, torch.Tensor]:
-    """Let an obstacle come from behind the box for 1.5 s in the first world; in the second, it is
+    """Let an obstacle come from behind the box for 1 s in the first world; in the second, it is
     parked. Return where box and obstacle end (2, 2, 3), and if they touched (2,).
     """
     both = torch.ones(2, dtype=torch.bool)
@@ -105,7 +105,7 @@ def shove(sim: Simulator, scene: Scene) -> tuple[torch.Tensor, torch.Tensor]:
     velocity = tensor([[[0.0, 0.0], [0.4, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
     standing = team(1).joint_pos.flatten().expand(DECIMATION, 2, -1)
     has_touched = torch.zeros(2, dtype=torch.bool)
-    for _ in range(75):
+    for _ in range(50):
         pos = pos + STEP_DT * torch.nn.functional.pad(velocity, (0, 1))
         place_props(sim, scene, MovedProps(pos, velocity))
         sim.step(DECIMATION, standing)

@@ -316,6 +316,8 @@ def torchrun(
         f"task.gait={gait}",
         "--set",
         "network.hidden_sizes=[8]",
+        "--set",
+        "algorithm.num_epochs=2",
     ]
     command += [
         "--set",

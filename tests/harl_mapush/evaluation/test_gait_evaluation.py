@@ -36,8 +36,8 @@ def few_robots_for_a_short_time(monkeypatch) -> None:
     for name, value in (
         ("ROBOTS_AT_LOW_SPEED", 2),
         ("NUM_STANDING", 2),
-        ("GRID_TIME", 3.6),
-        ("GRID_MEASURED", 2.4),
+        ("GRID_TIME", 2.4),
+        ("GRID_MEASURED", 1.6),
     ):
         monkeypatch.setattr(f"harl_mapush.evaluation.gait.examination.{name}", value)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import Tensor
 
 from harl_mapush import config
-from harl_mapush.evaluation.calculator import evaluate
+from harl_mapush.evaluation.calculator import Policy
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import load_team
 from mqe.config import to_dict
 from mqe.controllers.gait_network import DESCRIPTION
+from mqe.env.environment import MultiAgentEnv
 from mqe.pretrained import PRETRAINED, pretrained_folder
 from mqe.registry import make_env
 from mqe.world.randomization import RandomizationCfg
@@ -33,6 +36,8 @@ WORLDS = {
     "pose": {"env": {}, "task": {"shapes": None, "object": "tblock", "object_mass": 4.0}},
 }
 NUM_ENVS = 8
+# The slowest world is not waited for; of three robots one comes late, so that all count.
+NUM_ENDED = {"cylinder": 8}
 
 
 @pytest.mark.parametrize("name", TEAMS)
@@ -55,11 +60,35 @@ def test_a_shipped_team_pushes(name: str) -> None:
     cfg, _ = config.resolve(checkpoint.read_config(folder), over)
     assert cfg.task.object == OBJECTS.get(name, name)
     env = make_env(cfg.env, cfg.sim, cfg.task, seed=0)
-    metrics = evaluate(env, load_team(cfg, folder, env))
+    num_ended = NUM_ENDED.get(name, NUM_ENVS - 1)
+    successes, shares = first_episodes(env, load_team(cfg, folder, env), num_ended)
     env.close()
-    assert metrics["success_rate"] >= 0.75
-    shares = [metrics[f"contact_share_agent{agent}"] for agent in range(cfg.env.num_agents)]
-    assert min(shares) > 0.5 / cfg.env.num_agents
+    assert float(successes.mean()) >= 0.75
+    assert float(shares.mean(dim=0).min()) > 0.5 / cfg.env.num_agents
+
+
+@torch.no_grad()
+def first_episodes(env: MultiAgentEnv, team: Policy, num_ended: int) -> tuple[Tensor, Tensor]:
+    """Play the first episode of every world until so many have ended; return whether those were
+    successes (K,), and the robots' shares of the contacts (K, A).
+    """
+    names = ["success", *(f"contact_share_agent{agent}" for agent in range(env.num_agents))]
+    has_ended = torch.zeros(env.num_envs, dtype=torch.bool)
+    found: list[Tensor] = []
+    obs, _ = env.reset()
+    while len(found) < num_ended:
+        step = env.step(team(obs))
+        obs = step.obs
+        ends_now = step.done & ~has_ended
+        if not bool(ends_now.any()):
+            continue
+        assert bool(step.valid[ends_now].all())
+        metrics = torch.stack([env.episode_metrics[name] for name in names], dim=1)
+        found += metrics[ends_now]
+        has_ended |= ends_now
+        env.pause(has_ended)
+    table = torch.stack(found)
+    return table[:, 0], table[:, 1:]
 
 
 def test_the_shipped_leader_leads_its_team() -> None:

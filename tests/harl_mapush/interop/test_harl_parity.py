@@ -4,12 +4,15 @@ recording must catch.
 
 from __future__ import annotations
 
+import compileall
 import copy
 import functools
 import importlib
 import lzma
+import py_compile
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,9 @@ from tests.support import harl_parity, harl_recording
 from tests.support.paths import DATA
 
 RECORDINGS = sorted((DATA / "harl_parity").glob("*.pt.xz"))
+# Each is read and compared once: several tests look at what comes out.
+read_once = functools.cache(harl_recording.read)
+replayed = functools.cache(harl_parity.replay)
 
 
 def recording(case: str) -> Path:
@@ -139,7 +145,7 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.partition(".")[0])
 def test_recording_agrees(path):
-    differences = harl_parity.replay(path)
+    differences = replayed(path)
     assert {d.stage for d in differences} == {0, 1}
     judged = [d for d in differences if d.quantity in harl_parity.JUDGED]
     networks = {"actor weights", "critic weights", "critic Adam", "value normaliser"}
@@ -152,7 +158,7 @@ def test_recording_agrees(path):
 @pytest.mark.parametrize("case", ["happo_2a_gru_rest", "hatrpo_2a_inactive", "mappo_noshare_2a"])
 def test_learning_again_from_the_same_start_ends_alike(case):
     """As on a GPU, where graphs are captured at the third time."""
-    assert harl_parity.replay(recording(case), num_passes=3) == harl_parity.replay(recording(case))
+    assert harl_parity.replay(recording(case), num_passes=3) == replayed(recording(case))
 
 
 def test_an_order_stands_in_for_an_agent_that_was_never_alive():
@@ -180,12 +186,12 @@ def test_a_device_that_is_not_there_exits_2(capsys):
         assert f"--device {name}: there is none here" in capsys.readouterr().err
 
 
-def test_settings_that_a_recording_leaves_out_are_named(tmp_path, capsys):
+def test_settings_that_a_recording_leaves_out_are_named(altered, capsys):
     def leave_out(record):
         for section, key in (("train", "use_valuenorm"), ("model", "gain"), ("algo", "clip_param")):
             del record["config"][section][key]
 
-    assert harl_parity.main([altered(tmp_path, leave_out)]) == 2
+    assert harl_parity.main([altered(leave_out)]) == 2
     absent = "missing settings, under config: model.gain, algo.clip_param, train.use_valuenorm"
     assert absent in capsys.readouterr().err
 
@@ -216,7 +222,7 @@ def test_a_recording_is_the_same_compressed_or_not(tmp_path):
     path = tmp_path / "happo_2a_tightclip.pt"
     path.write_bytes(lzma.decompress(recording("happo_2a_tightclip").read_bytes()))
     plain = harl_parity.replay(path)
-    compressed = harl_parity.replay(recording("happo_2a_tightclip"))
+    compressed = replayed(recording("happo_2a_tightclip"))
     assert [d[1:] for d in plain] == [d[1:] for d in compressed]
 
 
@@ -231,6 +237,9 @@ def copied_package(tmp_path_factory) -> Path:
     shutil.copytree(
         source, root / "harl_mapush", ignore=shutil.ignore_patterns("__pycache__", "*.pt", "assets")
     )
+    # Compiled once: a mistake changes one file, and the others are known by their hashes.
+    by_hash = py_compile.PycInvalidationMode.CHECKED_HASH
+    assert compileall.compile_dir(root, quiet=1, invalidation_mode=by_hash)
     return root
 
 
@@ -266,6 +275,7 @@ def run_copy(root: Path, monkeypatch, arguments: list[str]) -> int:
         found = sys.modules["harl_mapush"].__file__
         assert found is not None
         assert Path(found).is_relative_to(root)
+        patch.setattr(copied, "read", read_once)
         code = copied.main(arguments)
         for module in ours():
             del sys.modules[module]
@@ -297,17 +307,23 @@ def without_normalizer(record) -> None:
         stage["pre"]["value_norm"] = stage["post"]["value_norm"] = None
 
 
-@functools.cache
-def happo() -> dict[str, Any]:
-    return harl_recording.read(recording("happo_2a_inactive"))
-
-
-def altered(tmp_path: Path, change) -> str:
-    record = copy.deepcopy(happo())
-    change(record)
+@pytest.fixture
+def altered(tmp_path, monkeypatch) -> Callable[[Callable[[dict[str, Any]], object]], str]:
+    """A function that changes a recording and returns the path under which it is read then."""
     path = tmp_path / "altered.pt"
-    torch.save(record, path)
-    return str(path)
+    record = copy.deepcopy(read_once(recording("happo_2a_inactive")))
+    read_file = harl_recording.read_file
+
+    def change_it(change: Callable[[dict[str, Any]], object]) -> str:
+        change(record)
+        return str(path)
+
+    monkeypatch.setattr(
+        harl_recording,
+        "read_file",
+        lambda file: record if file == path else read_file(file),
+    )
+    return change_it
 
 
 @pytest.mark.parametrize(
@@ -341,8 +357,8 @@ def altered(tmp_path: Path, change) -> str:
         "another configuration",
     ],
 )
-def test_disagreement_exits_1(tmp_path, change, capsys):
-    assert harl_parity.main([altered(tmp_path, change)]) == 1
+def test_disagreement_exits_1(altered, change, capsys):
+    assert harl_parity.main([altered(change)]) == 1
     assert "DO NOT agree" in capsys.readouterr().out
 
 
@@ -384,8 +400,8 @@ def test_disagreement_exits_1(tmp_path, change, capsys):
         lambda record: record["stages"][0]["randperm"][1].add_(1000),
     ],
 )
-def test_another_layout_exits_2(tmp_path, change, capsys):
-    assert harl_parity.main([altered(tmp_path, change)]) == 2
+def test_another_layout_exits_2(altered, change, capsys):
+    assert harl_parity.main([altered(change)]) == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert "altered.pt" in captured.err
@@ -405,9 +421,9 @@ def test_no_recording_at_all_exits_2(tmp_path, capsys):
 @pytest.mark.parametrize(
     "change", [lambda record: None, without_normalizer], ids=["agrees", "disagrees"]
 )
-def test_a_bad_file_does_not_hide_the_others(tmp_path, change, capsys):
+def test_a_bad_file_does_not_hide_the_others(altered, tmp_path, change, capsys):
     absent = str(tmp_path / "absent.pt")
-    good = altered(tmp_path, change)
+    good = altered(change)
     assert harl_parity.main([absent, good, absent]) == 2
     captured = capsys.readouterr()
     assert captured.err.count("absent.pt: cannot be read") == 2

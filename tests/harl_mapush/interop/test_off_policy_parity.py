@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -142,9 +144,8 @@ def test_a_wrong_formula_is_noticed(mistake: str, monkeypatch) -> None:
     ],
 )
 def test_another_setting_is_noticed(name: str, key: str, value: int) -> None:
-    record = harl_off_policy.read(
-        next(path for path in RECORDINGS if path.name.startswith(f"{name}."))
-    )
+    path = next(path for path in RECORDINGS if path.name.startswith(f"{name}."))
+    record = copy.deepcopy(harl_off_policy.read(path))
     record["config"]["train" if key == "use_valuenorm" else "algo"][key] = value
     if key == "use_valuenorm":
         for stage in record["stages"]:

@@ -12,7 +12,7 @@ from harl_mapush.algorithms.algorithm import Decision
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs, _copy
-from mqe.cuda_graphs import capture_stream, capturing
+from mqe.cuda_graphs import EAGER_CALLS, capture_stream, capturing
 from mqe.env.decision_graph import PackedStep
 from tests.support.cuda_graph_recording import stand_in
 from tests.support.toy import ToyEnv
@@ -145,8 +145,8 @@ def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
 def learned(
     name: str, use_recurrent_policy: bool, device: torch.device, enabled: bool
 ) -> tuple[Tensor, dict]:
-    """Learn five times from rollouts of noise, with graphs or without; give weights and moments,
-    and the metrics.
+    """Learn from rollouts of noise, with graphs or without, until they are replayed twice; give
+    weights and moments, and the metrics.
 
     With CUDA, to wait for the device in the last time is an error, but for HATRPO, whose line
     search asks the host.
@@ -167,7 +167,8 @@ def learned(
     for tensor in (storage.obs, storage.state, storage.rewards):
         tensor.normal_(generator=draw)
     metrics = {}
-    for k in range(5):
+    last = EAGER_CALLS + 1
+    for k in range(last + 1):
         obs = storage.obs[:, k].transpose(0, 1)
         decision = algorithm.act(obs, storage.hidden(k))
         for kept, drawn in (
@@ -178,7 +179,7 @@ def learned(
         if storage.actor_hidden is not None:
             storage.actor_hidden[:, k + 1] = decision.hidden
         if device.type != "cpu":
-            torch.cuda.set_sync_debug_mode("error" if k == 4 and name != "hatrpo" else "default")
+            torch.cuda.set_sync_debug_mode("error" if k == last and name != "hatrpo" else "default")
         try:
             metrics = algorithm.update(storage)
         finally:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush import config, test, train
+from harl_mapush.runs import run_folder
 from harl_mapush.runs.policy import load_team
 from mapush.export import command
 from mqe.config import ConfigError, option
@@ -45,6 +46,8 @@ TINY = [
     "runner.num_steps=4",
     "--set",
     "network.hidden_sizes=[8]",
+    "--set",
+    "algorithm.num_epochs=2",
 ]
 
 
@@ -192,7 +195,7 @@ def test_a_task_without_optional_parts_has_neither_goal_nor_state_nor_memory(mon
 def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, monkeypatch) -> None:
     run = tmp_path / "run"
     assert train.main(["--task", task, "--num_env_steps", "32", "--out", str(run), *TINY]) == 0
-    assert train.main(["--resume", str(run), "--num_env_steps", "160"]) == 0
+    assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 0
     measures = [
         "--checkpoint",
         str(run),
@@ -215,7 +218,8 @@ def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, mon
         pytest.skip(str(error))
     cfg, _ = config.resolve(config.load_file(run / "config.yaml"), {"env": {"num_envs": 1}})
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
-    last = run / "checkpoints" / "160"
+    last = run_folder.last_checkpoint(run)
+    assert last is not None
     film = record(
         env, load_team(cfg, last, env), tmp_path / "film.mp4", seconds=2.0, fps=5, size=(32, 32)
     )
