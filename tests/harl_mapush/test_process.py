@@ -14,10 +14,11 @@ import pytest
 from harl_mapush.process import keep_freed_memory
 from tests.support.paths import ROOT
 
-# In a process of its own, where nothing else has shaped the heap: the page faults of blocks, one
-# after another.
+# In a process of its own, where nothing else has shaped the heap, nor torch, which is not needed:
+# the page faults of blocks, one after another.
 PAGE_FAULTS = """
-import ctypes, json, resource
+import ctypes, json, resource, sys, types
+sys.modules["torch"] = types.ModuleType("torch")
 from harl_mapush.process import keep_freed_memory
 
 def page_faults_of(num_bytes):

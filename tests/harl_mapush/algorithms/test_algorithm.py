@@ -113,7 +113,7 @@ def test_every_algorithm_resumes_as_if_it_had_never_stopped(name: str, tmp_path:
     through = make(name)
     stopped = make(name)
     through.learn()
-    stopped.num_iterations = 2
+    stopped.progress.num_iterations = 2
     stopped.learn()
     torch.save(stopped.state_dict(), tmp_path / "state.pt")
     resumed = make(name)

@@ -1,4 +1,4 @@
-"""Every client goes through the same episodes: 100 seeded decisions give the same rewards,
+"""Every client goes through the same episodes: 60 seeded decisions give the same rewards,
 terminations, truncations and last observations as our own environment, to the bit.
 """
 
@@ -17,7 +17,7 @@ import mapush
 from harl_mapush.clients.entries import CLIENTS
 from tests.support.registries import restored_registries
 
-NUM_STEPS = 100
+NUM_STEPS = 60
 SEED = 7
 PUSH = {
     "task.decision_period": 1,

@@ -85,6 +85,8 @@ def test_a_run_with_several_sizes_learns_and_resumes_to_the_bit(algorithm: str):
     if algorithm == "hasac":
         settings |= {"warmup": 8, "batch_size": 8, "buffer_size": 64, "update_ratio": 0.25}
         settings |= {"save_replay": True}
+    else:
+        settings |= {"num_epochs": 2}
     network = NetworkCfg((8,), sets="deep_set", set_width=4)
 
     def begin(num_env_steps: int) -> Runner:

@@ -433,9 +433,9 @@ def test_a_resumed_environment_continues_to_the_bit():
         lost_time=(0.0, 0.5),
         absent_robots=(0, 1),
     )
-    env = env_with(randomization)
-    other = env_with(randomization)
-    run(env, 110)  # into the second episodes, which lose other robots than the first ones
+    env = env_with(randomization, episode_length_s=1.0)
+    other = env_with(randomization, episode_length_s=1.0)
+    run(env, 60)  # into the second episodes, which lose other robots than the first ones
     other.reset()
     resumed, _ = other.load_state_dict(env.state_dict())
     assert torch.isfinite(resumed).all()
