@@ -26,7 +26,7 @@ from mqe.pretrained import pretrained_folder
 from mqe.registry import TASKS
 from mqe.tasks.push.rewards import REWARDS
 from mqe.world.randomization import RandomizationCfg
-from tests.support.tiny_runs import SMALL, TINY
+from tests.support.tiny_runs import OF_ANY_ALGORITHM, SMALL, TINY
 from tests.support.upstream_folders import upstream_folder
 
 SIZES = ("--num_env_steps", "1", "--set", "task.decision_period=1")
@@ -215,7 +215,7 @@ def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(
 
     monkeypatch.setattr(OffPolicy, "_act_at_random", counted)
     argv = [
-        *TINY,
+        *OF_ANY_ALGORITHM,
         *SIZES[:2],
         "--set",
         f"task.gait={gait}",
@@ -266,7 +266,10 @@ def test_networks_that_do_not_fit_are_one_line(run, gait, tmp_path, capsys, argv
     argv = [str(run) if word == "RUN" else word for word in argv]
     gaits = () if "go1_velocity" in argv else ("--set", f"task.gait={gait}")
     capsys.readouterr()
-    assert train.main([*TINY, *SIZES[:2], *argv, *gaits, "--out", str(tmp_path / "on")]) == 2
+    assert (
+        train.main([*OF_ANY_ALGORITHM, *SIZES[:2], *argv, *gaits, "--out", str(tmp_path / "on")])
+        == 2
+    )
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
