@@ -1,8 +1,8 @@
 """A path of poses: a team brings its object to one place and heading after the other.
 
 python pose_path.py [CHECKPOINT [TIME_LIMIT]] leads pretrained:pose, or another team that learned
-with task.goal_heading, for at most 180 s. It reads poses from the lines of its input, "x y heading"
-[m, m, degrees], and without input takes those of a quarter turn.
+with task.goal_heading, for at most 180 s. Its object is a T-block of 4 kg. The script reads poses
+from the lines of its input, "x y heading" [m, m, degrees]; without input they are a quarter turn.
 """
 
 import math
@@ -21,6 +21,8 @@ def main(checkpoint: str = "pretrained:pose", time_limit: str = "180") -> None:
     """Lead the team from pose to pose, and print when the object was at each."""
     lines = [] if sys.stdin.isatty() else sys.stdin.read().splitlines()
     settings = {
+        "task.object": "tblock",
+        "task.object_mass": 4.0,
         "task.success_ends": False,
         "task.spawn": "separated",
         "task.episode_length_s": float(time_limit),
