@@ -1,10 +1,11 @@
-"""How far robots push that are in place already: a bound of what a team can do in a suite.
+"""How far robots push that are in place already and only walk straight ahead.
 
 ``python benchmarks/abreast.py --object cuboid --num_agents 4 --force 162.6 --spacing 0.36`` puts
 the robots abreast behind the object, nose to it, and lets them walk straight ahead for 12 s, each
 in its lane. It prints a JSON line: how far the object went in each world, and how many worlds ended
 before, by robots that touched or whose legs tangled. A team needs several seconds more to get
-there, and the starts of ``mapush test`` ask for 0.5 to 2.0 m in 20 s.
+there, and the starts of ``mapush test`` ask for 0.5 to 2.0 m in 20 s. It is no bound: a team that
+presses on a cylinder from several sides does better.
 """
 
 from __future__ import annotations
