@@ -133,6 +133,7 @@ def poses() -> str:
         for row in _read("suites.jsonl")
         if row["suite"] == "pose"
     ]
+    rows.sort(key=lambda row: (row[0], row[2], row[1]))
     return table(("object", "robots", "policy", "success rate (95 %)"), rows)
 
 
