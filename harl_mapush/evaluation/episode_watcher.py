@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from mqe.env.observer import Observer
+
+# Returns the turn (N,) [rad] to the heading at the goal, for the object's yaw (N,).
+HeadingError = Callable[[Tensor], Tensor]
 
 
 class EpisodeWatcher(Observer, ABC):

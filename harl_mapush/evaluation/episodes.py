@@ -232,17 +232,14 @@ def _devices(cfg: RunCfg) -> tuple[str, ...]:
 def _watchers(job: Job, cfg: RunCfg, env: MultiAgentEnv) -> list[EpisodeWatcher]:
     """Return the observers that a job's measurements take."""
     watchers: list[EpisodeWatcher] = []
-    goal_heading = getattr(cfg.task, "goal_heading", None)
-    if goal_heading is not None:
-        goal_heading = getattr(env.task, "goal_heading", goal_heading)  # of every world, live
+    # A user's task with an object need not have these settings.
+    heading_error = None
+    if getattr(cfg.task, "goal_heading", None) is not None:
+        heading_error = getattr(env.task, "heading_error", None)
     if job.is_strict:
-        watchers.append(StrictWatcher(env, goal_heading))
+        watchers.append(StrictWatcher(env, heading_error))
     if job.measures_pushing and env.scene.object is not None:
-        # A user's task with an object need not have these settings.
         goal_radius = getattr(cfg.task, "success_radius", 0.0)
-        heading_error = None
-        if goal_heading is not None:
-            heading_error = getattr(env.task, "heading_error", None)
         watchers.append(PushWatcher(env, goal_radius, heading_error))
     return watchers
 

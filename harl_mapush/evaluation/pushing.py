@@ -16,12 +16,12 @@ velocities are those at the start of the step. Definitions:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
+from harl_mapush.evaluation.episode_watcher import EpisodeWatcher, HeadingError
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import PhysicsStep
 from mqe.tasks.episode_report import Metrics, mean, rate
@@ -45,8 +45,6 @@ _ROBOT_SUMS = (
     *PARTS,  # [N s] likewise
 )
 _TEAM_SUMS = ("pushing", "all_pushing", "phase")  # [s]
-# The turn (N,) [rad] to the heading at the goal, from the object's yaw (N,).
-HeadingError = Callable[[Tensor], Tensor]
 _ENDS = ("distance", "speed", "heading_error")  # [m], [m/s], [rad] at the last control step
 
 

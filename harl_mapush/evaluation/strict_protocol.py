@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
+from harl_mapush.evaluation.episode_watcher import EpisodeWatcher, HeadingError
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import PhysicsStep
 from mqe.tasks.episode_report import Metrics, mean, rate
-from mqe.world.geometry import length, wrap_to_pi
+from mqe.world.geometry import length
 from mqe.world.scene import GRAVITY, PHYSICS_DT, STEP_DT
 from mqe.world.state import SceneState
 
@@ -26,9 +26,9 @@ class StrictWatcher(EpisodeWatcher):
 
     needs_physics_steps = True
 
-    def __init__(self, env: MultiAgentEnv, goal_heading: float | Tensor | None = None) -> None:
-        """Set up the counters; ``goal_heading`` [rad] is the object's heading at the goal: one for
-        all worlds, or a live tensor (N,) of those in force.
+    def __init__(self, env: MultiAgentEnv, heading_error: HeadingError | None = None) -> None:
+        """Set up the counters; ``heading_error`` tells from the object's yaw how far it is turned
+        from its heading at the goal (None: any will do).
         """
         n = env.num_envs
         a = env.num_agents
@@ -37,9 +37,9 @@ class StrictWatcher(EpisodeWatcher):
         model = env.scene.model
         weight = [GRAVITY * float(model.body_subtreemass[body]) for body in env.scene.trunk_bodies]
         self._weight = torch.tensor(weight, device=device)  # (A,) [N]
-        self._heading = goal_heading
+        self._heading_error = heading_error
         self.names = tuple(f"within_{radius:g}m" for radius in RADII)
-        if goal_heading is not None:
+        if heading_error is not None:
             self.names += ("heading_10deg",)
         self._steps = torch.zeros(n, device=device)  # length of the episode [control steps]
 
@@ -78,8 +78,8 @@ class StrictWatcher(EpisodeWatcher):
 
         # The places that the object is in.
         targets = [state.goal_distance < radius for radius in RADII]
-        if self._heading is not None:
-            error = wrap_to_pi(state.object_yaw - self._heading).abs()
+        if self._heading_error is not None:
+            error = self._heading_error(state.object_yaw).abs()
             targets.append((error < HEADING_TOLERANCE) & (state.goal_distance < HEADING_RADIUS))
         inside = torch.stack(targets, dim=1)
         was_reached = self._inside > 0.0

@@ -216,9 +216,10 @@ class MultiAgentEnv:
         return self._observe(self.state, self._memory)
 
     def set_goal(self, goal: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Give the teams in the worlds of ``mask`` (N,), or in all, another ``goal``: x and y
-        (N, 2) [m], or x, y and heading (N, 3) [m, m, rad], world frame; return obs (N, A, O) and
-        critic state.
+        """Move the goals of the worlds in ``mask`` (N,), by default of all; return obs (N, A, O)
+        and critic state.
+
+        ``goal`` is x and y (N, 2) [m], or x, y and heading (N, 3) [m, m, rad], world frame.
 
         In the push task the goal of the present episode moves. A heading, which needs
         ``task.goal_heading``, holds until the episode ends; (N, 2) leaves it as it is. In the

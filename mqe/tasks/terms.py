@@ -14,6 +14,7 @@ E terminations, M measures, F metrics.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -192,7 +193,7 @@ class TermRegistry:
     metrics: Registry[MetricTerm]
 
 
-class TermList(Generic[_T]):
+class TermList(ABC, Generic[_T]):
     """Terms of one kind, built for N worlds, in their order."""
 
     def __init__(self, terms: Mapping[str, _T], worlds: Worlds) -> None:
@@ -228,9 +229,9 @@ class TermList(Generic[_T]):
             self._is_checked = True
         return values
 
+    @abstractmethod
     def shapes(self, term: _T) -> tuple[str, ...]:
         """Return the shapes that the value of ``term`` may have."""
-        raise NotImplementedError
 
     def _check_shape(self, name: str, value: Any) -> None:
         num_agents = self.worlds.num_agents

@@ -199,7 +199,7 @@ def test_a_number_that_is_not_finite_stops_all_ranks() -> None:
 
 @functools.cache
 def state_of_two_ranks(name: str) -> dict[str, Any]:
-    """Return what two ranks save after two iterations; runs resume from copies of it."""
+    """Return the training state that two ranks save after two iterations."""
     return on_ranks(2, lambda ranks: learned(learner(name, ranks, 4), 2).state_dict())[0]
 
 

@@ -146,7 +146,8 @@ def observed_error(env, obs):
     """Return the heading error (N,) that the first robot observes."""
     names = env.task.obs_names(0)
     start = names.index("heading_error_sin")
-    sine, cosine = obs[:, 0, start : start + 2].unbind(dim=1)
+    sine = obs[:, 0, start]
+    cosine = obs[:, 0, start + 1]
     return torch.atan2(sine, cosine)
 
 
@@ -182,23 +183,23 @@ def test_every_world_has_the_heading_that_was_set_last(observation) -> None:
 def test_a_pose_from_outside_is_that_of_the_settings_with_the_same_heading(observation) -> None:
     settings = {"success_heading": 0.6, "weights": {"turn": 2.0, "reach": 1.0}}
     settings |= {"observation": observation, "decision_period": 5}
-    told = pose_env(6, **settings)
+    led = pose_env(6, **settings)
     given = pose_env(6, goal_heading=-2.0, **settings)
-    told.reset()
+    led.reset()
     given.reset()
-    goal = told.state.object_pos[:, :2] + tensor([0.0, 3.0])
+    goal = led.state.object_pos[:, :2] + tensor([0.0, 3.0])
     heading = torch.full((6, 1), -2.0)
-    mine = told.set_goal(torch.cat((goal, heading), dim=1))
+    obs_and_state = led.set_goal(torch.cat((goal, heading), dim=1))
     theirs = given.set_goal(goal)
-    assert torch.equal(mine[0], theirs[0])
-    assert torch.equal(mine[1], theirs[1])
+    assert torch.equal(obs_and_state[0], theirs[0])
+    assert torch.equal(obs_and_state[1], theirs[1])
     generator = torch.Generator().manual_seed(0)
     for k in range(12):
         if k == 8:
-            told.set_goal(told.state.object_pos[:, :2])  # the heading stays
+            led.set_goal(led.state.object_pos[:, :2])  # the heading stays
             given.set_goal(given.state.object_pos[:, :2])
         actions = 2.0 * torch.rand(6, 2, 3, generator=generator) - 1.0
-        here = told.step(actions)
+        here = led.step(actions)
         there = given.step(actions)
         for name in ("final_obs", "final_state", "reward", "terminated"):
             assert torch.equal(getattr(here, name), getattr(there, name)), (k, name)
@@ -206,7 +207,7 @@ def test_a_pose_from_outside_is_that_of_the_settings_with_the_same_heading(obser
             break
     # Some objects have the heading, and others have not.
     assert 0 < int(here.terminated[:, 0].sum()) < 6
-    told.close()
+    led.close()
     given.close()
 
 
