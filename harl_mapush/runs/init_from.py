@@ -201,8 +201,12 @@ def _stored(networks: Mapping[str, nn.Module], num_agents: int) -> dict[str, nn.
     """Return the networks that a checkpoint of ``num_agents`` robots stores; a larger team shares
     the first robot's actor.
     """
-    others = {f"actor_agent{k}" for k in range(num_agents, len(networks))}
-    return {name: network for name, network in networks.items() if name not in others}
+    actors = {f"actor_agent{agent}" for agent in range(num_agents)}
+    return {
+        name: network
+        for name, network in networks.items()
+        if name in actors or not name.startswith("actor_agent")
+    }
 
 
 def _actors_are_equal(folder: Path, num_agents: int) -> bool:

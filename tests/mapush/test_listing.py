@@ -118,6 +118,19 @@ def test_a_team_of_any_size_starts_larger_teams_and_new_critics_learn_first(
     assert not all(torch.equal(actor[key], value.float()) for key, value in shipped.items())
 
 
+def test_a_larger_team_starts_from_a_run_that_stores_an_actor_for_each_robot(
+    tmp_path, capsys
+) -> None:
+    argv = ["--preset", "any", "--set", "env.team_sizes=[]", "--num_envs", "2"]
+    argv += ["--num_env_steps", "4", "--set", "runner.num_steps=2"]
+    first = tmp_path / "first"
+    assert train.main([*argv, "--num_agents", "2", "--out", str(first)]) == 0
+    capsys.readouterr()
+    start = ["--num_agents", "3", "--init_from", str(first), "--out", str(tmp_path / "second")]
+    assert train.main([*argv, *start]) == 0
+    assert "Starts with the actors and the critic of" in capsys.readouterr().out
+
+
 def test_a_run_observes_and_commands_as_the_one_it_starts_from_and_reports_it(
     run, gait, tmp_path, capsys
 ) -> None:
