@@ -251,7 +251,9 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
 
 
 def _other_object(trained: RunCfg, task: Mapping[str, Any]) -> list[str]:
-    """Return a note if a team did not learn with the object of the settings ``task``, else none."""
+    """Return a list with one note if a team did not learn with the object of ``task``; else an
+    empty list.
+    """
     entry = TASKS[trained.task.name]
     before = to_dict(trained.task)
     shapes = entry.replaces.get("object")  # the setting of objects that differ between worlds

@@ -176,8 +176,8 @@ def _kind_of_actor(name: str) -> Any:
 
 
 def _begins_with_new_critics(what: str, base: Mapping[str, Any], over: Mapping[str, Any]) -> bool:
-    """Return whether critics that know nothing would teach trained actors from the first update
-    on, and nobody asked for it.
+    """Return whether a run has trained actors and untrained critics, and its settings do not say
+    how long the critics learn alone.
     """
     algorithm = config.resolve(base, over)[0].algorithm
     is_off_policy = hasattr(algorithm, "critic_warmup")

@@ -320,17 +320,15 @@ class Footprints(Footprint):
         """Return the points of the outline (W, 16, 2) of all worlds, one after the other as often
         as W has room.
         """
-        return _as_often(self.points, num_worlds)
+        return _repeated(self.points, num_worlds)
 
     def equal_headings_of(self, num_worlds: int) -> Tensor:
-        """Return the number of headings at which each world's object looks the same (W,), one world
-        after the other as often as W has room.
-        """
-        return _as_often(self.equal_headings, num_worlds)
+        """Return the number of headings at which each world's object looks the same, (W,)."""
+        return _repeated(self.equal_headings, num_worlds)
 
 
-def _as_often(values: Tensor, num_worlds: int) -> Tensor:
-    """Return the values (N, ...) of all worlds, one after the other, as often as W has room."""
+def _repeated(values: Tensor, num_worlds: int) -> Tensor:
+    """Return the values (N, ...) of all worlds, repeated from the first on until they are W."""
     repeats = -(-num_worlds // len(values))
     return torch.cat([values] * repeats)[:num_worlds]
 
