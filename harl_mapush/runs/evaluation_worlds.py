@@ -22,7 +22,7 @@ CHANGEABLE = ("task", "env", "sim", "runner.seed")
 NUM_ENVS = 300
 # Task settings that define a team's observations, actions and object: a team that was trained with
 # other values does not know this world. All others only make a world harder or easier.
-FAMILIAR = ("object", "decision_period", "observation", "action_scale", "inertia")
+FAMILIAR = ("object", "decision_period", "observation", "action_scale", "keep_apart", "inertia")
 PROTOCOLS = ("mapush", "strict")
 
 

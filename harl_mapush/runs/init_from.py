@@ -20,7 +20,7 @@ from mqe.pretrained import PRETRAINED
 from mqe.tensor_files import read_tensors
 
 KEY = "runner.init_from (--init_from)"
-# Settings of the policy's observations and commands; with other values its networks are useless.
+# Settings of the policy's observations and commands, which its networks expect.
 INTERFACE = (
     "decision_period",
     "observation",
@@ -28,6 +28,7 @@ INTERFACE = (
     "replaced_observations",
     "more_observations",
     "action_scale",
+    "keep_apart",
 )
 # Updates of new critics before the first one of actors that are trained already.
 CRITIC_WARMUP = 3000

@@ -29,7 +29,12 @@ from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, durable, evaluation_worlds
 from harl_mapush.runs.policy import TeamPolicy, load_team
 from mapush.export import description, unitree
-from mapush.export.exported_networks import ExportedActor, ExportedGait, ExportedTeam
+from mapush.export.exported_networks import (
+    ExportedActor,
+    ExportedGait,
+    ExportedLimit,
+    ExportedTeam,
+)
 from mqe.config import ConfigError, merge
 from mqe.controllers.gait import GaitController, gait_names
 from mqe.controllers.gait_network import load_gait, read_description
@@ -179,6 +184,7 @@ def export(
             made, models = _team(env, env.task, cfg, folder, gaits)
             described |= {
                 "object": cfg.task.object,
+                "keeps_apart_m": cfg.task.keep_apart,
                 "episode": describe_terminations(cfg.task),
                 "starts": "starts.npz",
             }
@@ -275,10 +281,15 @@ def _team(
     """Return the networks of a team by the names of their files, and their contracts."""
     policy = load_team(cfg, folder, env)
     assert isinstance(policy, (TeamPolicy, OffPolicyTeam))
-    actors = [ExportedActor(actor.eval(), cfg.task.action_scale) for actor in policy.actors]
     num_agents = env.num_agents
     decision_hz = 1.0 / (STEP_DT * env.decision_period)
     names = [task.obs_names(agent) for agent in range(num_agents)]
+    apart = cfg.task.keep_apart if num_agents > 1 else 0.0
+    limits = [ExportedLimit(own, apart) if apart > 0.0 else None for own in names]
+    actors = [
+        ExportedActor(actor.eval(), cfg.task.action_scale, limit)
+        for actor, limit in zip(policy.actors, limits, strict=True)
+    ]
     obs = env.reset()[0][:_NUM_CHECKED] * torch.linspace(0.2, 2.0, _NUM_CHECKED).view(-1, 1, 1)
     hidden = {}
     if actors[0].is_recurrent:

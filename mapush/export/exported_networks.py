@@ -5,9 +5,13 @@ Shapes: B batch rows, A robots, O observation size, J joints, R recurrent layers
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
+from mqe.config import ConfigError
 from mqe.controllers.gait_network import GaitNetwork
 from mqe.controllers.trot import (
     ACTION_SCALE,
@@ -17,9 +21,43 @@ from mqe.controllers.trot import (
     STANDING_COMMAND,
     gait_obs_scale,
 )
+from mqe.tasks.push.keep_apart import keep_apart
 from mqe.world.geometry import TWO_PI
 from mqe.world.robots import NUM_JOINTS, RobotCfg
 from mqe.world.scene import STEP_DT
+
+_OTHER_ROBOT = re.compile(r"((?:robot|teammates)\d+)_x")  # its place, in the names of observations
+
+
+class ExportedLimit(nn.Module):
+    """The limit that keeps a robot apart from those that it observes, ``task.keep_apart``."""
+
+    places: Tensor  # (2 K,) x and y of every other robot, among the numbers of an observation
+    presence: Tensor  # (K,) likewise whether it is there; empty: all are
+
+    def __init__(self, obs_names: Sequence[str], distance: float) -> None:
+        """Keep ``distance`` [m]; ``obs_names`` are those of an observation's numbers."""
+        super().__init__()
+        self.distance = distance
+        found = [match[1] for match in map(_OTHER_ROBOT.fullmatch, obs_names) if match]
+        if not found:
+            raise ConfigError(
+                f"task.keep_apart={distance:g}: the robots of this team do not observe each "
+                "other, so that none can keep its distance; export it with task.keep_apart=0"
+            )
+        places = [obs_names.index(f"{robot}_{axis}") for robot in found for axis in "xy"]
+        self.register_buffer("places", torch.tensor(places))
+        presence = [f"{robot}_present" for robot in found]
+        presence = [name for name in presence if name in obs_names]
+        self.register_buffer(
+            "presence", torch.tensor([obs_names.index(name) for name in presence]).long()
+        )
+
+    def forward(self, obs: Tensor, command: Tensor) -> Tensor:
+        """Return the limited command (B, 3) of a robot that observes ``obs`` (B, O)."""
+        others = obs[:, self.places].unflatten(1, (-1, 2))
+        is_there = obs[:, self.presence] > 0.0 if len(self.presence) else None
+        return keep_apart(command, others, is_there, self.distance)
 
 
 class ExportedActor(nn.Module):
@@ -28,20 +66,29 @@ class ExportedActor(nn.Module):
     A recurrent actor also has its hidden state (B, R, H) as input and output.
     """
 
-    def __init__(self, actor: nn.Module, scale: tuple[float, ...]) -> None:
-        """Wrap ``actor``; actions in [-1, 1] are multiplied by ``scale``."""
+    scale: Tensor  # (3,)
+
+    def __init__(
+        self, actor: nn.Module, scale: tuple[float, ...], limit: ExportedLimit | None = None
+    ) -> None:
+        """Wrap ``actor``; actions in [-1, 1] are multiplied by ``scale`` and kept in ``limit``."""
         super().__init__()
         self.actor = actor
+        self.limit = limit
         self.is_recurrent = getattr(actor, "is_recurrent", False)
         self.register_buffer("scale", torch.tensor(scale))
 
     def forward(self, obs: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, ...]:
         """Return the command, and for a recurrent actor the next hidden state."""
         if not self.is_recurrent:
-            return (self.actor(obs).clamp(-1.0, 1.0) * self.scale,)
+            return (self._command(obs, self.actor(obs)),)
         masks = torch.ones_like(obs[:, 0]).unsqueeze(0)
         action, after = self.actor.unroll(obs.unsqueeze(0), hidden, masks)  # type: ignore[operator]
-        return action[0].clamp(-1.0, 1.0) * self.scale, after[0]
+        return self._command(obs, action[0]), after[0]
+
+    def _command(self, obs: Tensor, action: Tensor) -> Tensor:
+        command = action.clamp(-1.0, 1.0) * self.scale
+        return command if self.limit is None else self.limit(obs, command)
 
 
 class ExportedGait(nn.Module):

@@ -24,6 +24,7 @@ class TeamController:
         action_scale: Tensor,
         num_envs: int,
         memory_shape: tuple[int, int] = (1, 0),
+        limit: Callable[[Tensor, SceneState], Tensor] | None = None,
     ) -> None:
         """Move the robots of N worlds.
 
@@ -31,13 +32,14 @@ class TeamController:
         control steps; a policy with a memory of ``memory_shape`` (A, M) has it behind the
         observations and behind the actions. ``observe`` makes observations of the scene with a
         sub-goal (N, 2) in the place of the goal. ``gait`` walks at the velocities that the actions
-        mean, ``action_scale`` (3,) at action 1.
+        mean, ``action_scale`` (3,) at action 1, which ``limit`` changes for the state they meet.
         """
         self._policy = policy
         self._observe = observe
         self._gait = gait
         self.decision_period = decision_period
         self._action_scale = action_scale
+        self._limit = limit
         self._subgoal = torch.zeros(num_envs, 2, device=action_scale.device)
         self._memory = self._subgoal.new_zeros(num_envs, *memory_shape)
         # Control steps since its last decision; equal in all worlds, whose episodes begin between
@@ -63,7 +65,10 @@ class TeamController:
     def targets(self, state: SceneState) -> Tensor:
         """Return joint targets (N, A, J) [rad] for the coming control step."""
         if self._age % self.decision_period == 0:
-            self._gait.command(self._decide(state) * self._action_scale)
+            velocity = self._decide(state) * self._action_scale
+            if self._limit is not None:
+                velocity = self._limit(velocity, state)
+            self._gait.command(velocity)
         self._age += 1
         return self._gait.targets(state)
 

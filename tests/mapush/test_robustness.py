@@ -58,6 +58,7 @@ def test_what_a_preset_makes_harder_is_measured_as_usual() -> None:
         "shape_force",
         "shape_kinds",
         "action_scale",
+        "keep_apart",
         "goal_heading",
         "decision_period",
         "observation",

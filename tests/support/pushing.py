@@ -9,11 +9,12 @@ from mqe.controllers.blocks import ActiveWorlds
 from mqe.env.environment import MultiAgentEnv
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.tasks.push import PUSH, PushCfg, PushTask
+from mqe.world.geometry import quat_from_yaw
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import build_scene
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
-from tests.support.scenes import DEFAULT_JOINT_POS, team
+from tests.support.scenes import DEFAULT_JOINT_POS, make_scene_state, team
 
 CPU = torch.device("cpu")
 STANCE = tensor(DEFAULT_JOINT_POS)
@@ -52,4 +53,18 @@ def make_env(num_envs: int, num_agents: int = 2, **cfg) -> MultiAgentEnv:
     scene = build_scene(num_agents, OBJECTS[task.cfg.object])
     return MultiAgentEnv(
         MujocoBatchSimulator(scene.model, num_envs, 1), scene, task, report=PUSH.report
+    )
+
+
+def make_state(pos: list, yaw: list, box: list, box_yaw: float, goal: list) -> SceneState:
+    """Return a scene of robots at ``pos`` (A, 2) with headings ``yaw``, a box and a goal."""
+    a = len(pos)
+    return make_scene_state(
+        torch.cat((tensor([pos]), torch.full((1, a, 1), 0.3)), dim=-1),
+        robot_quat=quat_from_yaw(tensor([yaw])),
+        robot_linvel=tensor([[[0.1, 0.2, 0.3]] * a]),
+        robot_angvel_b=tensor([[[0.0, 0.0, 0.4]] * a]),
+        object_pos=tensor([[*box, 0.25]]),
+        object_quat=quat_from_yaw(tensor([box_yaw])),
+        goal_pos=tensor([[*goal, 0.0]]),
     )

@@ -31,6 +31,7 @@ from mqe.tasks.navigate.planners.problem import BLOCKED, EdgeCosts, Problem, sol
 from mqe.tasks.navigate.rewards import pay_for_waiting
 from mqe.tasks.navigate.task import NAVIGATE_TERMS, NavigateCfg, NavigateTask
 from mqe.tasks.push.features import PushConstants, SceneFeatures
+from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.tasks.push.layouts import OBJECT_CLEARANCE, PushLayouts
 from mqe.tasks.push.observations import OBSERVATIONS
 from mqe.tasks.push.scripted import LOOKED_AT, ScriptedTeam, WalkingTeam
@@ -85,6 +86,9 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
     push_constants = PushConstants(push_cfg, team.num_robots, device)
     terms = _observations(push_cfg, push_constants, team.num_robots, device)
     policy, memory_size = _mid_level(cfg, found, terms, obj, device)
+    limit = None
+    if push_cfg.keep_apart > 0.0:
+        limit = CommandLimit(push_constants, push_cfg.keep_apart)
     controller = TeamController(
         policy,
         _observer(terms, push_constants),
@@ -93,6 +97,7 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
         torch.tensor(push_cfg.action_scale, device=device),
         env.num_envs,
         (team.num_robots, memory_size),
+        limit,
     )
     task = NavigateTask(
         cfg,

@@ -25,6 +25,7 @@ from mqe.tasks.push.features import (
     TangleTimers,
     Teamwork,
 )
+from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.tasks.push.layouts import SPAWNS, PushLayouts
 from mqe.tasks.push.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASURES, METRICS
 from mqe.tasks.push.observations import OBSERVATIONS, OBSERVED, OBSERVED_BY_CRITIC, STATE
@@ -193,6 +194,12 @@ class PushCfg(TermCfg):
         min=1e-3,
         max=1.0,
     )
+    keep_apart: float = option(
+        0.0,
+        "distance between trunks that a limit of the velocity commands keeps [m]; 0: no limit",
+        min=0.0,
+        max=2.0,
+    )
     inertia: str = option(
         "physical",
         "inertia of the object: its own, or the reference's placeholder",
@@ -343,6 +350,10 @@ class PushTask(TermTask):
             cfg.tangled_share,
         )
         self._action_scale = torch.tensor(cfg.action_scale, device=device)
+        self._limit: CommandLimit | None = None
+        if cfg.keep_apart > 0.0:
+            self._limit = CommandLimit(self.constants, cfg.keep_apart)
+        self._asked: Tensor | None = None  # (N, A, 3) a new command that is not yet limited
 
         worlds = Worlds(num_envs, self.num_agents, device, cfg)
         memory = Memory(worlds)
@@ -484,10 +495,17 @@ class PushTask(TermTask):
 
     def command(self, actions: Tensor) -> None:
         """Take actions (N, A, 3) in [-1, 1] and hold the velocities they ask for."""
-        self._controller.command(actions * self._action_scale)
+        velocity = actions * self._action_scale
+        if self._limit is None:
+            self._controller.command(velocity)
+        else:
+            self._asked = velocity
 
     def targets(self, state: SceneState) -> Tensor:
         """Return the gait's joint targets (N, A, J) [rad]."""
+        if self._limit is not None and self._asked is not None:
+            self._controller.command(self._limit(self._asked, state, self.memory))
+            self._asked = None
         return self._controller.targets(state)
 
     def scene_features(self, state: SceneState, memory: Tensor) -> SceneFeatures:

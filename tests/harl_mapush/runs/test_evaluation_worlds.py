@@ -80,6 +80,7 @@ def test_an_evaluation_reports_what_is_new_to_a_team(
         ("any", "--object tower", "task.object=tower (learned with drawn shapes)"),
         ("any", "--object beam", None),  # one of the kinds that were drawn
         ("any", "--set task.shapes=held_out", None),
+        ("any", "--set task.keep_apart=0", "task.keep_apart=0.0 (learned with 0.3)"),
         ("beam", "--object tower", "task.object=tower (learned with beam)"),
         ("beam", "--set task.shapes=held_out", "task.shapes=held_out (learned with beam)"),
     ],

@@ -22,13 +22,15 @@ from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
 from mapush import cli
 from mapush.export import command
-from mapush.export.exported_networks import ExportedActor
+from mapush.export.exported_networks import ExportedActor, ExportedLimit
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.vec_env import EntityBlock
 from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
 
+NUMBERS = ("present", "x", "y", "sin_yaw", "cos_yaw")  # of another robot in a set
+APART = 1.5  # [m] more than there is between robots at their starts
 EXAMPLE = ROOT / "examples" / "exported_team.py"
 sys.path.insert(0, str(EXAMPLE.parent))
 
@@ -51,10 +53,8 @@ def run(gait, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def exported(run, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("export") / "team"
-    assert (
-        cli.main(["export", str(run), str(out), "--set", "task.decision_period=5", "--seed", "7"])
-        == 0
-    )
+    settings = ("--set", "task.decision_period=5", "--set", f"task.keep_apart={APART}")
+    assert cli.main(["export", str(run), str(out), *settings, "--seed", "7"]) == 0
     return out
 
 
@@ -67,6 +67,7 @@ def test_the_example_follows_the_environment_state_by_state(run, exported) -> No
         "task": {
             "spawn": "independent",
             "decision_period": 5,
+            "keep_apart": APART,
             "close_share": 0.0,
             "tangled_share": 0.0,
         },
@@ -137,7 +138,8 @@ def test_an_actor_that_reads_sets_is_exported_for_any_number_of_robots(reader, t
     x = torch.randn(16, 85)
     for block in sets:
         entities_of(x, block)[..., 0].bernoulli_()
-    network = ExportedActor(actor, (0.5, 0.5, 0.5))
+    names = ["own", "number", *(f"teammates{k}_{n}" for k in range(7) for n in NUMBERS)]
+    network = ExportedActor(actor, (0.5, 0.5, 0.5), ExportedLimit(names, 0.3))
     exported = command.Exported(network, {"obs": x}, ("command",))
     command._write(exported, tmp_path / "actor.onnx")
     assert command._compare(exported, tmp_path / "actor.onnx") < 1e-6

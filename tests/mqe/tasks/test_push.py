@@ -15,24 +15,10 @@ from mqe.config import ConfigError, build
 from mqe.renamed_settings import note
 from mqe.tasks.push import PushCfg, PushTask
 from mqe.tasks.push.terminations import TERMINATIONS
-from mqe.world.geometry import quat_from_rpy, quat_from_yaw
+from mqe.world.geometry import quat_from_rpy
 from mqe.world.state import SceneState
-from tests.support.pushing import STANCE, make_env, make_task
-from tests.support.scenes import changed, make_scene_state
-
-
-def make_state(pos: list, yaw: list, box: list, box_yaw: float, goal: list) -> SceneState:
-    a = len(pos)
-    return make_scene_state(
-        torch.cat((tensor([pos]), torch.full((1, a, 1), 0.3)), dim=-1),
-        robot_quat=quat_from_yaw(tensor([yaw])),
-        robot_linvel=tensor([[[0.1, 0.2, 0.3]] * a]),
-        robot_angvel_b=tensor([[[0.0, 0.0, 0.4]] * a]),
-        object_pos=tensor([[*box, 0.25]]),
-        object_quat=quat_from_yaw(tensor([box_yaw])),
-        goal_pos=tensor([[*goal, 0.0]]),
-    )
-
+from tests.support.pushing import STANCE, make_env, make_state, make_task
+from tests.support.scenes import changed
 
 QUARTER = math.pi / 2
 # Robot 0 looks left (north), robot 1 right; the box is turned by -90 degrees.

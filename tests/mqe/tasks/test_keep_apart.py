@@ -1,0 +1,146 @@
+"""A limit of the commands keeps the robots of a team apart."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+import yaml
+from torch import tensor
+
+from harl_mapush.runs import init_from
+from mqe.config import load_yaml
+from mqe.controllers.frozen_team import TeamController
+from mqe.manifest import renew_manifest
+from mqe.pretrained import pretrained_folder
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.tasks.push import PushCfg
+from mqe.tasks.push.keep_apart import RATE, keep_apart
+from mqe.world.state import SceneState
+from tests.support.navigating import navigate_setup
+from tests.support.pushing import Stander, make_state, make_task
+
+AHEAD = tensor([[[0.5, 0.0, 0.3]]])
+
+
+@pytest.mark.parametrize(
+    "other, limited",
+    [
+        ((0.36, 0.0), (RATE * 0.06, 0.0)),  # ahead: as fast as the rest of the distance allows
+        ((0.25, 0.0), (-RATE * 0.05, 0.0)),  # nearer than the distance: back off
+        ((0.0, 0.36), (0.5, 0.0)),  # at the side: walk past it
+        ((-0.31, 0.0), (0.5, 0.0)),  # behind: walk away
+        ((2.0, 0.0), (0.5, 0.0)),  # far away
+    ],
+)
+def test_a_robot_approaches_no_faster_than_it_can_stop(other, limited) -> None:
+    others = tensor([[[other]]])
+    command = keep_apart(AHEAD, others, None, 0.3)
+    torch.testing.assert_close(command, tensor([[[*limited, 0.3]]]))
+    nobody = torch.zeros(1, 1, 1, dtype=torch.bool)
+    assert torch.equal(keep_apart(AHEAD, others, nobody, 0.3), AHEAD)
+
+
+def test_a_robot_between_others_heeds_all_of_them_in_any_order() -> None:
+    others = tensor([[0.3, 0.2], [0.25, -0.22], [2.0, 0.0], [-0.4, 0.1]])
+    command = keep_apart(AHEAD[0, 0], others, None, 0.3)
+    gap = others.norm(dim=1)
+    approach = (others / gap.unsqueeze(1)) @ command[:2]
+    assert (approach <= RATE * (gap - 0.3) + 1e-3).all()
+    for order in ([3, 2, 1, 0], [1, 0, 3, 2]):
+        again = keep_apart(AHEAD[0, 0], others[order], None, 0.3)
+        torch.testing.assert_close(again, command)
+    mirror = tensor([1.0, -1.0, -1.0])
+    mirrored = keep_apart(AHEAD[0, 0] * mirror, others * mirror[:2], None, 0.3)
+    torch.testing.assert_close(mirrored, command * mirror)
+
+
+def test_a_robot_without_others_walks_as_it_is_told() -> None:
+    assert torch.equal(keep_apart(AHEAD, torch.zeros(1, 1, 0, 2), None, 0.3), AHEAD)
+
+
+def test_every_robot_limits_its_own_command_in_its_own_frame() -> None:
+    task = make_task(keep_apart=0.4, action_scale=(0.5, 0.5, 0.5))
+    # Robot 0 looks along y at robot 1, which looks back.
+    half_pi = 0.5 * torch.pi
+    state = make_state([[1.0, 1.0], [1.0, 1.46]], [half_pi, -half_pi], [4.0, 4.0], 0.0, [6.0, 4.0])
+    task.command(tensor([[[1.0, 0.0, 0.2], [0.0, 1.0, 0.0]]]))
+    task.targets(state)
+    held = task._controller.velocity  # type: ignore[attr-defined]
+    torch.testing.assert_close(held, tensor([[[RATE * 0.06, 0.0, 0.1], [0.0, 0.5, 0.0]]]))
+    # A command holds until the next one.
+    task._controller.velocity = None  # type: ignore[attr-defined]
+    task.targets(state)
+    assert task._controller.velocity is None  # type: ignore[attr-defined]
+
+
+def test_robots_that_take_no_part_are_not_heeded() -> None:
+    task = make_task(keep_apart=0.4, observation="sets")
+    state = make_state([[1.0, 1.0], [1.4, 1.0]], [0.0, 0.0], [4.0, 4.0], 0.0, [6.0, 4.0])
+    ahead = tensor([[[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]])
+    task.command(ahead)
+    task.targets(state)
+    assert float(task._controller.velocity[0, 0, 0]) == pytest.approx(0.0, abs=1e-5)  # type: ignore
+    assert task._roster is not None
+    task._roster.takes_part[0, 1] = 0.0
+    task.command(ahead)
+    task.targets(state)
+    assert float(task._controller.velocity[0, 0, 0]) == 0.5  # type: ignore[attr-defined]
+
+
+def test_a_frozen_team_keeps_its_limit() -> None:
+    gait = Stander()
+    scale = tensor([0.5, 0.5, 0.1])
+    team = TeamController(
+        torch.ones_like,
+        lambda state, goal: state.robot_pos,
+        gait,
+        5,
+        scale,
+        3,
+        limit=lambda velocity, state: velocity.clamp(max=0.2),
+    )
+    team.targets(SceneState.zeros(3, 2, True))
+    assert (
+        gait.velocity[0].tolist()
+        == [[pytest.approx(0.2), pytest.approx(0.2), pytest.approx(0.1)]] * 2
+    )
+
+
+def test_who_takes_a_team_over_takes_its_limit(tmp_path) -> None:
+    base, notices = init_from.apply({"runner": {"init_from": "pretrained:any"}}, {})
+    assert base["task"]["keep_apart"] == 0.3
+    assert "task.keep_apart=0.3" in notices[0]
+
+    team = tmp_path / "team"
+    shutil.copytree(pretrained_folder("cuboid"), team)
+    settings = load_yaml(team / "config.yaml")
+    settings["task"]["keep_apart"] = 0.7
+    (team / "config.yaml").write_text(yaml.safe_dump(settings))
+    renew_manifest(team)
+    leader = navigate_setup(1, team=str(team)).task
+    assert leader._team._limit._distance == 0.7  # type: ignore[attr-defined]
+    leader = navigate_setup(1, team="pretrained:cuboid").task
+    assert leader._team._limit is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("apart, keeps", [(0.6, True), (0.0, False)])
+def test_robots_that_walk_at_each_other_stop_in_time(apart: float, keeps: bool) -> None:
+    task = PushCfg(keep_apart=apart, decision_period=5, spawn="separated")
+    env = make_env(EnvCfg(num_envs=2), SimCfg("mujoco", "cpu", 1), task, 0)
+    env.reset()
+    nearest = torch.full((2,), torch.inf)
+    for _ in range(60):
+        pos = env.state.robot_pos[..., :2]
+        way = pos.flip(1) - pos
+        frame = env.state.robot_frame
+        way_b = (frame @ way.unsqueeze(-1)).squeeze(-1)
+        way_b = way_b / way_b.norm(dim=-1, keepdim=True)
+        step = env.step(torch.cat((way_b, torch.zeros(2, 2, 1)), dim=-1))
+        if bool((step.terminated | step.truncated).any()):
+            nearest.fill_(0.0)
+            break
+        nearest = torch.minimum(nearest, way.norm(dim=-1)[:, 0])
+    env.close()
+    assert bool((nearest > 0.5).all()) == keeps
