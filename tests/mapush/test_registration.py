@@ -146,6 +146,10 @@ def test_a_checkpoint_of_ones_own_format_is_measured(elsewhere, workers, capsys)
     given = [*words, *brief, "--device", "cpu", "--json", "figures.json"]
     assert test.main(given) == 0, capsys.readouterr().err
     assert json.loads(Path("figures.json").read_text())["num_episodes"] == 2
+    capsys.readouterr()
+    assert cli.main(["export", "team", "onnx", "--import", "own_format"]) == 2
+    assert "team: what its format loads has no actors" in capsys.readouterr().err
+    assert not Path("onnx").exists()
 
 
 def test_a_client_of_ones_own_gets_the_worlds(elsewhere) -> None:

@@ -1,0 +1,175 @@
+"""The folder of an export: networks, their contract, the scene and the starts of episodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from harl_mapush.config import RunCfg
+from mapush.export import description, gait_networks, onnx_files, unitree
+from mapush.export.exported_networks import ExportedGait
+from mapush.export.team_networks import TeamNetworks
+from mqe.controllers.gait import gait_names
+from mqe.controllers.gait_network import load_gait, read_description
+from mqe.env.environment import MultiAgentEnv
+from mqe.registry import TASKS, make_env
+from mqe.tasks.push import PushTask
+from mqe.tasks.push.terminations import describe_terminations
+from mqe.viewer.looks import with_meshes
+from mqe.viewer.meshes import chosen
+from mqe.world.robots import ROBOTS, Robots
+from mqe.world.scene import pack_layout
+from mqe.world.streams import Streams
+
+CONTRACT = "contract.json"
+SCENE = "scene.xml"
+STARTS = "starts.npz"
+
+
+def export(
+    cfg: RunCfg,
+    folder: Path,
+    what: str,
+    out: Path,
+    looks: str | None = None,
+    say: Callable[[str], None] = print,
+) -> dict[str, float]:
+    """Write the checkpoint in ``folder`` into the folder ``out``; ``looks`` are the robots' in the
+    scene, and ``say`` takes lines about them.
+
+    Returns each network's largest difference from torch over random states; raises ConfigError
+    where one is too large.
+    """
+    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+    try:
+        robots = Robots(env.scene.robots)
+        gaits = _gaits(cfg, folder, env)
+        files = {name: gait_networks.as_file(gait) for name, gait in gaits.items()}
+        contract = _contract(cfg, env, what)
+        scale = cfg.task.action_scale if _is_team(cfg) else cfg.task.max_command
+        models = {name: gait_networks.contract(scale, env.decision_period) for name in gaits}
+        if isinstance(env.task, PushTask):
+            team = TeamNetworks(env, env.task, cfg, folder, list(gaits.values()))
+            files = team.files() | files
+            models = team.contracts() | models
+            contract |= _of_episodes(cfg)
+            _write_starts(cfg, out / STARTS)
+        _write_scene(env, looks, out / SCENE, say)
+    finally:
+        env.close()
+    contract["models"] = models
+    (out / CONTRACT).write_text(json.dumps(contract, indent=2) + "\n", encoding="utf-8")
+
+    worst = {}
+    for name, exported in files.items():
+        onnx_files.write(exported, out / name)
+        worst[name] = onnx_files.largest_difference(exported, out / name)
+    for (name, gait), robot in zip(gaits.items(), robots.cfgs, strict=True):
+        difference = gait_networks.largest_difference(gait, robot, out / name)
+        worst[name] = max(worst[name], difference)
+    onnx_files.check(worst)
+    return worst
+
+
+def _is_team(cfg: RunCfg) -> bool:
+    return TASKS[cfg.task.name].examination != "gait"
+
+
+def _gaits(cfg: RunCfg, folder: Path, env: MultiAgentEnv) -> dict[str, ExportedGait]:
+    """Return every robot's gait by the name of its file; that of a gait's checkpoint is its own."""
+    robots = env.scene.robots
+    if _is_team(cfg):
+        names = gait_names(cfg.task.gait, robots)
+        files = [f"gait_agent{agent}.onnx" for agent in range(len(robots))]
+    else:
+        names = [str(folder)]
+        files = ["gait.onnx"]
+    return {
+        file: ExportedGait(load_gait(name, env.device, robot), robot)
+        for file, name, robot in zip(files, names, robots, strict=True)
+    }
+
+
+def _contract(cfg: RunCfg, env: MultiAgentEnv, what: str) -> dict[str, Any]:
+    """Describe what an export of a team has in common with that of a gait."""
+    return {
+        "format_version": description.FORMAT_VERSION,
+        "task": cfg.task.name,
+        "checkpoint": what,
+        "versions": description.versions(),
+        "rates": description.rates(env.decision_period),
+        "robots": description.robots(env.scene),
+        "motors": description.motors(env.scene),
+        "scene": SCENE,
+    }
+
+
+def _of_episodes(cfg: RunCfg) -> dict[str, Any]:
+    """Describe a team's episodes."""
+    return {
+        "object": cfg.task.object,
+        "keeps_apart_m": cfg.task.keep_apart,
+        "episode": describe_terminations(cfg.task),
+        "starts": STARTS,
+    }
+
+
+def _write_scene(
+    env: MultiAgentEnv, looks: str | None, path: Path, say: Callable[[str], None]
+) -> None:
+    """Write the scene as MJCF, with the robots' ``looks``."""
+    spec = env.scene.spec
+    assert spec is not None
+    if looks is not None:
+        spec = with_meshes(env.scene, spec, chosen(looks, env.scene.robots, say))
+        spec.compile()
+    path.write_text(spec.to_xml(), encoding="utf-8")
+
+
+def _write_starts(cfg: RunCfg, path: Path) -> None:
+    """Write where the first episode of every world starts, and the model fields that differ
+    between worlds.
+    """
+    device = torch.device("cpu")
+    setup = TASKS[cfg.task.name].make(
+        cfg.task, cfg.env, device, Streams(cfg.runner.seed, cfg.env.num_envs, device)
+    )
+    layout = setup.task.layout(torch.zeros(cfg.env.num_envs, dtype=torch.int64))
+    qpos, qvel, goal = pack_layout(setup.scene, layout)
+    arrays = {"qpos": qpos, "qvel": qvel, "goal": goal[:, 0]}
+    arrays |= {f"model.{name}": values for name, values in setup.fields.items()}
+    np.savez_compressed(
+        path, allow_pickle=False, **{name: values.numpy() for name, values in arrays.items()}
+    )
+
+
+def export_for_unitree(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
+    """Write the gait in ``folder`` for Unitree's controllers into the folder ``out``.
+
+    Returns the network's largest difference from torch; raises ConfigError if it is too large.
+    """
+    robot = ROBOTS[read_description(str(folder)).robot]
+    network = unitree.UnitreeGait(
+        ExportedGait(load_gait(str(folder), torch.device("cpu"), robot), robot)
+    )
+    obs = torch.randn(gait_networks.NUM_CHECKED, unitree.OBS_SIZE)
+    path = out / unitree.NETWORK
+    path.parent.mkdir()
+    # Their runner makes an input of the shape that the file names: one row.
+    onnx_files.write(
+        onnx_files.Exported(network, {"obs": obs[:1]}, ("actions",)), path, is_batch=False
+    )
+    onnx_files.describe(path, unitree.metadata(robot, what))
+    unitree.write_settings(robot, cfg.task.max_command, out)
+    run = onnx_files.session(path)
+    with torch.no_grad():
+        wanted = network(obs)
+    found = torch.cat([run({"obs": row})[0] for row in obs.split(1)])
+    worst = {unitree.NETWORK.as_posix(): float((wanted - found).abs().max())}
+    onnx_files.check(worst)
+    return worst

@@ -1,0 +1,97 @@
+"""ONNX files: write a network, run the file, and compare the two."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mqe.config import ConfigError
+
+TOLERANCE = 1e-5  # of every output against torch
+_OPSET = 17
+
+
+class Exported(NamedTuple):
+    """One network to export, with its example inputs and the names of inputs and outputs."""
+
+    network: nn.Module
+    inputs: dict[str, Tensor]  # examples, in the order of its arguments
+    outputs: tuple[str, ...]
+
+
+def import_package(name: str) -> Any:
+    """Import what only an export needs; raise ConfigError where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ConfigError(f"{name} is not installed; pip install 'mapush[export]'") from None
+
+
+def write(exported: Exported, path: Path, is_batch: bool = True) -> None:
+    """Write one network; the number of rows is free, or that of the example."""
+    names = (*exported.inputs, *exported.outputs) if is_batch else ()
+    axes = {name: {0: "batch"} for name in names}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # of shapes that tracing fixes: all but the batch are fixed
+        torch.onnx.export(
+            exported.network,
+            tuple(exported.inputs.values()),
+            str(path),
+            dynamo=False,
+            opset_version=_OPSET,
+            input_names=list(exported.inputs),
+            output_names=list(exported.outputs),
+            dynamic_axes=axes,
+        )
+
+
+def describe(path: Path, properties: Mapping[str, str]) -> None:
+    """Write properties into a network's file."""
+    onnx = import_package("onnx")
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, dict(properties))
+    onnx.save(model, path)
+
+
+def session(path: Path) -> Callable[[Mapping[str, Tensor]], list[Tensor]]:
+    """Return a function from named inputs to outputs that ONNX Runtime computes."""
+    runtime = import_package("onnxruntime")
+    opened = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def run(inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        feed = {name: values.numpy() for name, values in inputs.items()}
+        return [torch.from_numpy(values) for values in opened.run(None, feed)]
+
+    return run
+
+
+@torch.no_grad()
+def largest_difference(exported: Exported, path: Path) -> float:
+    """Return the largest difference between a file's outputs and the network's, of all rows and of
+    one alone.
+    """
+    run = session(path)
+    worst = 0.0
+    for rows in (slice(None), slice(3, 4)):
+        inputs = {name: values[rows].contiguous() for name, values in exported.inputs.items()}
+        wanted = exported.network(*inputs.values())
+        worst = max(
+            worst, *(float((a - b).abs().max()) for a, b in zip(wanted, run(inputs), strict=True))
+        )
+    return worst
+
+
+def check(worst: Mapping[str, float]) -> None:
+    """Raise ConfigError for the first network that differs too much from torch."""
+    for name, error in worst.items():
+        if not error <= TOLERANCE:
+            raise ConfigError(
+                f"{name} differs by {error:.1e} from torch, more than {TOLERANCE}; nothing was "
+                "exported"
+            )

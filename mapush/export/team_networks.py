@@ -1,0 +1,157 @@
+"""The networks of a team as exported files, and their contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harl_mapush.config import RunCfg
+from harl_mapush.runs.policy import load_team
+from mapush.export import description, gait_networks
+from mapush.export.exported_networks import (
+    ExportedActor,
+    ExportedGait,
+    ExportedLimit,
+    ExportedTeam,
+)
+from mapush.export.gait_networks import NUM_CHECKED
+from mapush.export.onnx_files import Exported
+from mqe.config import ConfigError
+from mqe.env.environment import MultiAgentEnv
+from mqe.tasks.push import PushTask
+from mqe.world.scene import STEP_DT
+
+TEAM = "team.onnx"
+_DECIDE = (
+    "true in the first control step and every control_steps_per_decision after it: the actors "
+    "decide"
+)
+
+
+class TeamNetworks:
+    """The actors of a team, one by one and together with their gaits."""
+
+    def __init__(
+        self,
+        env: MultiAgentEnv,
+        task: PushTask,
+        cfg: RunCfg,
+        folder: Path,
+        gaits: list[ExportedGait],
+    ) -> None:
+        """Load the actors of the checkpoint in ``folder``; the world ``env`` gives examples of
+        what they observe.
+        """
+        actors = getattr(load_team(cfg, folder, env), "actors", None)
+        if actors is None:
+            raise ConfigError(
+                f"{folder}: what its format loads has no actors, one network for each robot; a "
+                "team without them cannot be exported"
+            )
+        self._num_agents = env.num_agents
+        self._gaits = gaits
+        self._scale = cfg.task.action_scale
+        self._decision_hz = 1.0 / (STEP_DT * env.decision_period)
+        self._names = [task.obs_names(agent) for agent in range(self._num_agents)]
+        apart = cfg.task.keep_apart if self._num_agents > 1 else 0.0
+        limits = [ExportedLimit(names, apart) if apart > 0.0 else None for names in self._names]
+        self._actors = [
+            ExportedActor(actor.eval(), self._scale, limit)
+            for actor, limit in zip(actors, limits, strict=True)
+        ]
+        spread = torch.linspace(0.2, 2.0, NUM_CHECKED).view(-1, 1, 1)
+        self._obs = env.reset()[0][:NUM_CHECKED] * spread
+        self._hidden: dict[str, Tensor] = {}
+        if self._actors[0].is_recurrent:
+            shape = actors[0].hidden_shape
+            self._hidden = {"hidden": torch.rand(NUM_CHECKED, self._num_agents, *shape)}
+
+    def files(self) -> dict[str, Exported]:
+        """Return the networks by the names of their files."""
+        files = {}
+        for agent, actor in enumerate(self._actors):
+            hidden = self._hidden_of(agent)
+            inputs = {"obs": self._obs[:, agent], **hidden}
+            files[_actor_file(agent)] = Exported(actor, inputs, ("command", *_out(hidden)))
+        team = ExportedTeam(self._actors, self._gaits)
+        outputs = ("joint_targets", "command_out", "memory_out", *_out(self._hidden))
+        files[TEAM] = Exported(team, self._team_inputs(), outputs)
+        return files
+
+    def contracts(self) -> dict[str, Any]:
+        """Return descriptions of inputs and outputs by the names of the files."""
+        contracts = {_actor_file(agent): self._contract(agent) for agent in range(self._num_agents)}
+        return contracts | {TEAM: self._team_contract()}
+
+    def _hidden_of(self, agent: int) -> dict[str, Tensor]:
+        return {name: values[:, agent] for name, values in self._hidden.items()}
+
+    def _team_inputs(self) -> dict[str, Tensor]:
+        lead = (NUM_CHECKED, self._num_agents)
+        body = gait_networks.example(NUM_CHECKED * self._num_agents)
+        body = {name: values.unflatten(0, lead) for name, values in body.items()}
+        decides = torch.arange(NUM_CHECKED) % 2 == 0
+        first = {"obs": self._obs, "decide": decides, "command": body.pop("command")}
+        return first | body | self._hidden
+
+    def _contract(self, agent: int) -> dict[str, Any]:
+        """Describe the file of one robot's actor."""
+        hidden = _described(self._hidden_of(agent))
+        obs = description.observation(self._names[agent]) | {"rate_hz": self._decision_hz}
+        command = description.command(["batch"], self._scale, self._decision_hz)
+        return {
+            "inputs": {"obs": obs, **hidden},
+            "outputs": {"command": command, **_renamed_out(hidden)},
+        }
+
+    def _team_contract(self) -> dict[str, Any]:
+        """Describe the file of the whole team."""
+        lead = ["batch", self._num_agents]
+        hidden = _described(self._hidden)
+        obs = {
+            "shape": [*lead, len(self._names[0])],
+            "names": self._names,
+            "rate_hz": self._decision_hz,
+        }
+        held = description.command(lead, self._scale, self._decision_hz)
+        of_last = {"meaning": "command_out of the last control step; zeros in the first"}
+        return {
+            "inputs": {
+                "obs": obs,
+                "decide": {"shape": ["batch"], "type": "bool", "meaning": _DECIDE},
+                "command": held | of_last,
+                **description.gait_inputs(lead),
+                **hidden,
+            },
+            "outputs": {
+                "joint_targets": description.joint_targets(lead),
+                "command_out": held,
+                "memory_out": description.gait_memory(lead),
+                **_renamed_out(hidden),
+            },
+            "rate_hz": 1.0 / STEP_DT,
+        }
+
+
+def _actor_file(agent: int) -> str:
+    return f"actor_agent{agent}.onnx"
+
+
+def _out(names: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(f"{name}_out" for name in names)
+
+
+def _renamed_out(described: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(zip(_out(described), described.values(), strict=True))
+
+
+def _described(values: Mapping[str, Tensor]) -> dict[str, Any]:
+    meaning = "zeros at the start of an episode, then hidden_out of the last decision"
+    return {
+        name: {"shape": ["batch", *value.shape[1:]], "meaning": meaning}
+        for name, value in values.items()
+    }
