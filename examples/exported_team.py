@@ -103,6 +103,7 @@ class World:
         for name, values in start.items():
             if name.startswith("model."):  # what differs from world to world, friction for instance
                 getattr(self.model, name.removeprefix("model."))[:] = values
+        self.outline = start.get("outline", np.zeros((0, 2)))  # (P, 2) [m] in the object's frame
         self.data.qpos[:] = start["qpos"]
         self.data.qvel[:] = start["qvel"]
         self.goal = start["goal"]
@@ -153,8 +154,18 @@ class World:
             name: math.atan2(self.data.xmat[body][3], self.data.xmat[body][0])
             for name, body in bodies.items()
         }
-        rows = zip(names, self.names, strict=True)
-        return np.array([self._seen(row, robot, pos, yaw) for row, robot in rows])
+        rotation = self.data.xmat[self.object].reshape(3, 3)[:2, :2]
+        points = pos["object"] + self.outline @ rotation.T
+        pos |= {f"outline{k}": point for k, point in enumerate(points)}
+        rows = []
+        for i, robot in enumerate(self.names):
+            # A set's other robots; there may be room for more of them.
+            others = [self.names[i - k] for k in range(1, len(self.names))]
+            slots = {f"teammates{k}": other for k, other in enumerate(others)}
+            seen_pos = pos | {slot: pos[other] for slot, other in slots.items()}
+            seen_yaw = yaw | {slot: yaw[other] for slot, other in slots.items()}
+            rows.append(self._seen(names[i], robot, seen_pos, seen_yaw))
+        return np.array(rows)
 
     def outcome(self, step: int) -> str | None:
         """Return how the episode has ended after control step ``step``, or None; call it after
@@ -187,6 +198,12 @@ class World:
         numbers = []
         for name in names:
             what, _, number = name.partition("_")
+            if number == "present" or name == "present":
+                numbers.append(float(what in pos or name == "present"))
+                continue
+            if what.startswith("teammates") and what not in pos:
+                numbers.append(0.0)  # room for a robot that this team does not have
+                continue
             if what not in pos:
                 raise SystemExit(
                     f"the team sees {name}, which this example does not compute; add it here"

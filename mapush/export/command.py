@@ -28,6 +28,7 @@ from mqe.tasks.push import PushCfg
 from mqe.viewer.meshes import add_looks
 
 PROGRAM = "mapush export"
+ENV_SETTINGS = ("num_agents", "model")  # that an export takes
 
 
 def make_parser() -> config.Parser:
@@ -53,7 +54,7 @@ def make_parser() -> config.Parser:
     )
     add_looks(parser, "shapes")
     config.add_import(parser)
-    config.add_flags(parser, ("--seed",))
+    config.add_flags(parser, ("--seed", "--num_agents"))
     return parser
 
 
@@ -122,11 +123,11 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
     asked = config.flag_values(arguments)
     for section in asked:
         for key in asked[section] if section not in ("task", "runner") else ():
-            if (section, key) == ("env", "imports"):  # what --import brought
+            if section == "env" and key in ("imports", *ENV_SETTINGS):
                 continue
             raise ConfigError(
-                f"{section}.{key}: an export has no such setting; leave it out (it takes task "
-                "and seed)"
+                f"{section}.{key}: an export has no such setting; leave it out (it takes task, "
+                f"{', '.join(f'env.{name}' for name in ENV_SETTINGS)} and seed)"
             )
     return evaluation_worlds.settings(
         folder, merge({"sim": {"name": "mujoco", "device": "cpu"}}, asked)

@@ -132,8 +132,8 @@ def _write_scene(
 
 
 def _write_starts(cfg: RunCfg, path: Path) -> None:
-    """Write where the first episode of every world starts, and the model fields that differ
-    between worlds.
+    """Write where the first episode of every world starts, the outline of its object, and the
+    model fields that differ between worlds.
     """
     device = torch.device("cpu")
     setup = TASKS[cfg.task.name].make(
@@ -141,7 +141,9 @@ def _write_starts(cfg: RunCfg, path: Path) -> None:
     )
     layout = setup.task.layout(torch.zeros(cfg.env.num_envs, dtype=torch.int64))
     qpos, qvel, goal = pack_layout(setup.scene, layout)
-    arrays = {"qpos": qpos, "qvel": qvel, "goal": goal[:, 0]}
+    assert isinstance(setup.task, PushTask)
+    outline = setup.task.constants.footprint.points_of(len(qpos)).expand(len(qpos), -1, -1)
+    arrays = {"qpos": qpos, "qvel": qvel, "goal": goal[:, 0], "outline": outline}
     arrays |= {f"model.{name}": values for name, values in setup.fields.items()}
     np.savez_compressed(
         path, allow_pickle=False, **{name: values.numpy() for name, values in arrays.items()}

@@ -23,12 +23,18 @@ from harl_mapush.runs.policy import load_team
 from mapush import cli
 from mapush.export import onnx_files
 from mapush.export.exported_networks import ExportedActor, ExportedLimit
+from mqe.config import merge
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.vec_env import EntityBlock
 from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
 
+ON_CPU = {
+    "env": {"num_envs": 2},
+    "sim": {"name": "mujoco", "device": "cpu"},
+    "runner": {"seed": 7},
+}
 NUMBERS = ("present", "x", "y", "sin_yaw", "cos_yaw")  # of another robot in a set
 APART = 1.5  # [m] more than there is between robots at their starts
 EXAMPLE = ROOT / "examples" / "exported_team.py"
@@ -60,26 +66,36 @@ def exported(run, tmp_path_factory) -> Path:
 
 def test_the_example_follows_the_environment_state_by_state(run, exported) -> None:
     folder = checkpoint.resolve(str(run))
-    asked = {
-        "env": {"num_envs": 2},
-        "sim": {"name": "mujoco", "device": "cpu"},
-        "runner": {"seed": 7},
-        "task": {
-            "spawn": "independent",
-            "decision_period": 5,
-            "keep_apart": APART,
-            "close_share": 0.0,
-            "tangled_share": 0.0,
-        },
+    task = {
+        "spawn": "independent",
+        "decision_period": 5,
+        "keep_apart": APART,
+        "close_share": 0.0,
+        "tangled_share": 0.0,
     }
-    cfg, _ = config.resolve(checkpoint.read_config(folder), asked)
+    cfg, _ = config.resolve(checkpoint.read_config(folder), {**ON_CPU, "task": task})
+    follow_the_environment(exported, cfg, folder)
+    starts = np.load(exported / "starts.npz")
+    assert len(starts["qpos"]) == evaluation_worlds.NUM_ENVS
+
+
+def test_so_it_does_with_sets_in_a_suite_and_another_number_of_robots(tmp_path) -> None:
+    out = tmp_path / "team"
+    words = ["pretrained:any", str(out), "--suite", "any_n3", "--seed", "7"]
+    assert cli.main(["export", *words, "--set", "task.keep_apart=1.2"]) == 0
+    folder = checkpoint.resolve("pretrained:any")
+    over = merge(config.load_suite("any_n3"), {**ON_CPU, "task": {"keep_apart": 1.2}})
+    follow_the_environment(out, evaluation_worlds.settings(folder, over, num_envs=2), folder)
+
+
+def follow_the_environment(exported: Path, cfg: config.RunCfg, folder: Path) -> None:
+    """Compare the environment's second world with the example for four decisions."""
     env = make_env(cfg.env, cfg.sim, cfg.task, 7)
     team = load_team(cfg, folder, env)
     contract = json.loads((exported / "contract.json").read_text())
     world = exported_team.World(exported, contract)
     other = exported_team.Team(exported, contract)
     starts = dict(np.load(exported / "starts.npz"))
-    assert len(starts["qpos"]) == evaluation_worlds.NUM_ENVS
     world.begin({name: values[1] for name, values in starts.items()})
 
     obs, _ = env.reset()
