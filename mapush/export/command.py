@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +120,25 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
     """Return the checkpoint's settings in the worlds in which the calculator measures it, changed
     by ``--set``.
     """
+    suite: Mapping[str, Any] = {}
+    if arguments.suite is not None:
+        suite = config.load_suite(arguments.suite)
+    task = suite.get("task", {}).get("name")
+    if task is not None and task != PushCfg().name:
+        raise ConfigError(
+            f"--suite {arguments.suite}: its task is {task}, and teams that push are exported; "
+            "name a suite of theirs, for example team2"
+        )
     asked = config.flag_values(arguments)
     for section in asked:
         for key in asked[section] if section not in ("task", "runner") else ():
             if section == "env" and key in ("imports", *ENV_SETTINGS):
                 continue
+            if key in suite.get(section, {}):
+                raise ConfigError(
+                    f"--suite {arguments.suite}: its worlds differ by {section}.{key}, which an "
+                    "export has not; name another suite, or say with --set what it sets"
+                )
             raise ConfigError(
                 f"{section}.{key}: an export has no such setting; leave it out (it takes task, "
                 f"{', '.join(f'env.{name}' for name in ENV_SETTINGS)} and seed)"

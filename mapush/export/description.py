@@ -86,11 +86,13 @@ def observation(names: Sequence[str]) -> Numbers:
     return numbers(
         ["batch", len(names)],
         names,
-        "x, y: m; sin_yaw, cos_yaw: 1; yaw: rad in [0, 2 pi)",
+        "x, y: m; sin_yaw, cos_yaw, present: 1; yaw: rad in [0, 2 pi)",
         HEADING,
         "positions of goal, object origin and other trunks relative to the robot's trunk; yaw "
-        "relative to its yaw; NAME_0 and so on are the numbers of a term of "
-        "task.more_observations, in its own units",
+        "relative to its yaw; teammatesK is the robot K + 1 before this one, round the team, if "
+        "present is 1, and else all its numbers are 0; outlineK is point K of the object's "
+        "outline, which starts.npz has in the object's frame; NAME_0 and so on are the numbers of "
+        "a term of task.more_observations, in its own units",
     )
 
 

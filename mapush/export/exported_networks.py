@@ -21,7 +21,7 @@ from mqe.controllers.trot import (
     STANDING_COMMAND,
     gait_obs_scale,
 )
-from mqe.tasks.push.keep_apart import keep_apart
+from mqe.tasks.push.keep_apart import keep_apart, rate_of
 from mqe.world.geometry import TWO_PI
 from mqe.world.robots import NUM_JOINTS, RobotCfg
 from mqe.world.scene import STEP_DT
@@ -35,10 +35,11 @@ class ExportedLimit(nn.Module):
     places: Tensor  # (2 K,) x and y of every other robot, among the numbers of an observation
     presence: Tensor  # (K,) likewise whether it is there; empty: all are
 
-    def __init__(self, obs_names: Sequence[str], distance: float) -> None:
+    def __init__(self, obs_names: Sequence[str], distance: float, decision_period: int) -> None:
         """Keep ``distance`` [m]; ``obs_names`` are those of an observation's numbers."""
         super().__init__()
         self.distance = distance
+        self.rate = rate_of(decision_period)
         found = [match[1] for match in map(_OTHER_ROBOT.fullmatch, obs_names) if match]
         if not found:
             raise ConfigError(
@@ -57,7 +58,7 @@ class ExportedLimit(nn.Module):
         """Return the limited command (B, 3) of a robot that observes ``obs`` (B, O)."""
         others = obs[:, self.places].unflatten(1, (-1, 2))
         is_there = obs[:, self.presence] > 0.0 if len(self.presence) else None
-        return keep_apart(command, others, is_there, self.distance)
+        return keep_apart(command, others, is_there, self.distance, self.rate)
 
 
 class ExportedActor(nn.Module):

@@ -112,7 +112,7 @@ def _contract(cfg: RunCfg, env: MultiAgentEnv, what: str) -> dict[str, Any]:
 def _of_episodes(cfg: RunCfg) -> dict[str, Any]:
     """Describe a team's episodes."""
     return {
-        "object": cfg.task.object,
+        "object": cfg.task.object if cfg.task.shapes is None else f"shapes: {cfg.task.shapes}",
         "keeps_apart_m": cfg.task.keep_apart,
         "episode": describe_terminations(cfg.task),
         "starts": STARTS,

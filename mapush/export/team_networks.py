@@ -58,7 +58,10 @@ class TeamNetworks:
         self._decision_hz = 1.0 / (STEP_DT * env.decision_period)
         self._names = [task.obs_names(agent) for agent in range(self._num_agents)]
         apart = cfg.task.keep_apart if self._num_agents > 1 else 0.0
-        limits = [ExportedLimit(names, apart) if apart > 0.0 else None for names in self._names]
+        period = env.decision_period
+        limits = [
+            ExportedLimit(names, apart, period) if apart > 0.0 else None for names in self._names
+        ]
         self._actors = [
             ExportedActor(actor.eval(), self._scale, limit)
             for actor, limit in zip(actors, limits, strict=True)

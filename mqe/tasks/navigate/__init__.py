@@ -88,7 +88,7 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
     policy, memory_size = _mid_level(cfg, found, terms, obj, device)
     limit = None
     if push_cfg.keep_apart > 0.0:
-        limit = CommandLimit(push_constants, push_cfg.keep_apart)
+        limit = CommandLimit(push_constants, push_cfg.keep_apart, push_cfg.decision_period)
     controller = TeamController(
         policy,
         _observer(terms, push_constants),

@@ -37,11 +37,16 @@ def others_b(features: SceneFeatures) -> Tensor:
     """Return the set (N, A, M - 1, 5) of the other robots in each robot's heading frame: presence,
     x, y [m], sine and cosine of the heading.
     """
-    constants = features.constants
+    room = features.constants.max_robots - 1
+    return _as_set(features.bodies_b[:, :, 1:], seen_others(features), room)
+
+
+def seen_others(features: SceneFeatures) -> Tensor:
+    """Return 1 for every other robot (N, A, A - 1) that a robot observes, else 0."""
     roster = features.roster
     is_seen = roster.takes_part.unsqueeze(1) * roster.observes
-    others = constants.order[:, 1:].expand(len(is_seen), -1, -1)
-    return _as_set(features.bodies_b[:, :, 1:], is_seen.gather(2, others), constants.max_robots - 1)
+    others = features.constants.order[:, 1:].expand(len(is_seen), -1, -1)
+    return is_seen.gather(2, others)
 
 
 def team(features: SceneFeatures) -> Tensor:

@@ -352,7 +352,7 @@ class PushTask(TermTask):
         self._action_scale = torch.tensor(cfg.action_scale, device=device)
         self._limit: CommandLimit | None = None
         if cfg.keep_apart > 0.0:
-            self._limit = CommandLimit(self.constants, cfg.keep_apart)
+            self._limit = CommandLimit(self.constants, cfg.keep_apart, cfg.decision_period)
         self._asked: Tensor | None = None  # (N, A, 3) a new command that is not yet limited
 
         worlds = Worlds(num_envs, self.num_agents, device, cfg)

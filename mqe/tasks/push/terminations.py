@@ -12,7 +12,7 @@ from mqe.tasks.drop import SPAWN_HEIGHT
 from mqe.tasks.terms import TerminationTerm
 from mqe.world import collapse
 from mqe.world.geometry import roll_pitch_of
-from mqe.world.objects import OBJECTS, ObjectCfg
+from mqe.world.objects import OBJECTS, REST_SPEED, ObjectCfg
 
 if TYPE_CHECKING:
     from mqe.tasks.push.features import StepFeatures
@@ -114,10 +114,7 @@ def describe_terminations(cfg: PushCfg) -> dict[str, Any]:
     obj = OBJECTS[cfg.object]
     return {
         "time_limit_s": cfg.episode_length_s,
-        "success": {
-            "object_to_goal_below_m": cfg.success_radius,
-            "distance": "horizontal, of the object's origin",
-        },
+        "success": _describe_success(cfg),
         "collision": {"trunks_closer_than_m": obj.collision_distance},
         "fall": {
             "roll_limit_rad": cfg.roll_limit,
@@ -137,3 +134,22 @@ def describe_terminations(cfg: PushCfg) -> dict[str, Any]:
             "point lower than trunk_clearance",
         },
     }
+
+
+def _describe_success(cfg: PushCfg) -> dict[str, Any]:
+    """Describe what success asks for, each condition under a name of its own."""
+    success: dict[str, Any] = {
+        "object_to_goal_below_m": cfg.success_radius,
+        "distance": "horizontal, of the object's origin",
+    }
+    if cfg.success_heading is not None:
+        success |= {
+            "heading_error_below_rad": cfg.success_heading,
+            "goal_heading_rad": cfg.goal_heading,
+            "heading": "of the object in the arena; the nearest of those at which it looks alike",
+        }
+    if cfg.success_rest_s > 0.0:
+        success |= {"rest_s": cfg.success_rest_s, "object_slower_than_m_s": REST_SPEED}
+    if not cfg.success_ends:
+        success["ends_episode"] = False
+    return success

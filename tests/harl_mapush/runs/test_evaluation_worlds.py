@@ -53,6 +53,7 @@ def lines(text: str) -> list[str]:
         ("--set task.spawn=separated", None),
         ("--set task.object=tblock", "task.object=tblock (learned with cuboid)"),
         ("--set task.decision_period=1", "task.decision_period=1 (learned with 5)"),
+        ("--set task.keep_apart=0.3", "task.keep_apart=0.3 (learned with 0.0)"),
         (
             "--set task.object=tblock --set task.inertia=reference --set env.actuators=ideal",
             "task.object=tblock (learned with cuboid), task.inertia=reference (learned with "

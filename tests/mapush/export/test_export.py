@@ -26,6 +26,7 @@ from mapush.export.exported_networks import ExportedActor, ExportedLimit
 from mqe.config import merge
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
+from mqe.tasks.push.terminations import describe_terminations
 from mqe.vec_env import EntityBlock
 from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
@@ -86,6 +87,32 @@ def test_so_it_does_with_sets_in_a_suite_and_another_number_of_robots(tmp_path) 
     folder = checkpoint.resolve("pretrained:any")
     over = merge(config.load_suite("any_n3"), {**ON_CPU, "task": {"keep_apart": 1.2}})
     follow_the_environment(out, evaluation_worlds.settings(folder, over, num_envs=2), folder)
+
+
+@pytest.mark.parametrize(
+    ("suite", "said"),
+    [
+        ("lost", "--suite lost: its worlds differ by env.randomize, which an export has not"),
+        ("H0", "--suite H0: its task is go1push_upper, and teams that push are exported"),
+    ],
+)
+def test_a_suite_that_cannot_be_exported_is_refused_in_one_line(
+    suite, said, tmp_path, capsys
+) -> None:
+    out = tmp_path / "team"
+    assert cli.main(["export", "pretrained:any", str(out), "--suite", suite]) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_the_example_refuses_a_success_that_it_does_not_judge(exported, tmp_path) -> None:
+    contract = json.loads((exported / "contract.json").read_text())
+    asked = PushCfg(success_heading=0.1, goal_heading=0.0, success_rest_s=2.0)
+    contract["episode"] = describe_terminations(asked)
+    success = contract["episode"]["success"]
+    assert (success["heading_error_below_rad"], success["rest_s"]) == (0.1, 2.0)
+    with pytest.raises(SystemExit, match="success also asks for heading_error_below_rad"):
+        exported_team.World(exported, contract)
 
 
 def follow_the_environment(exported: Path, cfg: config.RunCfg, folder: Path) -> None:
@@ -155,7 +182,7 @@ def test_an_actor_that_reads_sets_is_exported_for_any_number_of_robots(reader, t
     for block in sets:
         entities_of(x, block)[..., 0].bernoulli_()
     names = ["own", "number", *(f"teammates{k}_{n}" for k in range(7) for n in NUMBERS)]
-    network = ExportedActor(actor, (0.5, 0.5, 0.5), ExportedLimit(names, 0.3))
+    network = ExportedActor(actor, (0.5, 0.5, 0.5), ExportedLimit(names, 0.3, 5))
     exported = onnx_files.Exported(network, {"obs": x}, ("command",))
     onnx_files.write(exported, tmp_path / "actor.onnx")
     assert onnx_files.largest_difference(exported, tmp_path / "actor.onnx") < 1e-6
