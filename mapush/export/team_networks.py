@@ -23,6 +23,7 @@ from mapush.export.onnx_files import Exported
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
 from mqe.tasks.push import PushTask
+from mqe.tasks.push.keep_apart import BACK_OFF
 from mqe.world.scene import STEP_DT
 
 TEAM = "team.onnx"
@@ -54,16 +55,18 @@ class TeamNetworks:
             )
         self._num_agents = env.num_agents
         self._gaits = gaits
-        self._scale = cfg.task.action_scale
+        scale = cfg.task.action_scale
         self._decision_hz = 1.0 / (STEP_DT * env.decision_period)
         self._names = [task.obs_names(agent) for agent in range(self._num_agents)]
         apart = cfg.task.keep_apart if self._num_agents > 1 else 0.0
+        more = BACK_OFF if apart > 0.0 else 0.0
+        self._largest = (scale[0] + more, scale[1] + more, scale[2])  # commands
         period = env.decision_period
         limits = [
             ExportedLimit(names, apart, period) if apart > 0.0 else None for names in self._names
         ]
         self._actors = [
-            ExportedActor(actor.eval(), self._scale, limit)
+            ExportedActor(actor.eval(), scale, limit)
             for actor, limit in zip(actors, limits, strict=True)
         ]
         spread = torch.linspace(0.2, 2.0, NUM_CHECKED).view(-1, 1, 1)
@@ -105,7 +108,7 @@ class TeamNetworks:
         """Describe the file of one robot's actor."""
         hidden = _described(self._hidden_of(agent))
         obs = description.observation(self._names[agent]) | {"rate_hz": self._decision_hz}
-        command = description.command(["batch"], self._scale, self._decision_hz)
+        command = description.command(["batch"], self._largest, self._decision_hz)
         return {
             "inputs": {"obs": obs, **hidden},
             "outputs": {"command": command, **_renamed_out(hidden)},
@@ -120,7 +123,7 @@ class TeamNetworks:
             "names": self._names,
             "rate_hz": self._decision_hz,
         }
-        held = description.command(lead, self._scale, self._decision_hz)
+        held = description.command(lead, self._largest, self._decision_hz)
         of_last = {"meaning": "command_out of the last control step; zeros in the first"}
         return {
             "inputs": {

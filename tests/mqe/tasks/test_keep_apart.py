@@ -16,7 +16,7 @@ from mqe.manifest import renew_manifest
 from mqe.pretrained import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
-from mqe.tasks.push.keep_apart import keep_apart, rate_of
+from mqe.tasks.push.keep_apart import BACK_OFF, keep_apart, rate_of
 from mqe.world.state import SceneState
 from tests.support.navigating import navigate_setup
 from tests.support.pushing import Stander, make_state, make_task
@@ -29,9 +29,10 @@ RATE = 5.0  # [1/s]
     "other, limited",
     [
         ((0.36, 0.0), (RATE * 0.06, 0.0)),  # ahead: as fast as the rest of the distance allows
-        ((0.25, 0.0), (0.0, 0.0)),  # nearer than the distance: no nearer
+        ((0.28, 0.0), (-RATE * 0.02, 0.0)),  # nearer than the distance: back off
+        ((0.2, 0.0), (-BACK_OFF, 0.0)),  # much nearer: likewise, slowly
         ((0.0, 0.36), (0.5, 0.0)),  # at the side: walk past it
-        ((-0.25, 0.0), (0.5, 0.0)),  # behind: walk away
+        ((-0.2, 0.0), (0.5, 0.0)),  # behind: walk away
         ((2.0, 0.0), (0.5, 0.0)),  # far away
     ],
 )
@@ -49,9 +50,10 @@ def test_a_robot_goes_round_one_that_is_in_its_way() -> None:
     torch.testing.assert_close(command, tensor([0.0, 0.3, 0.0]))
 
 
-def test_limits_hold_in_a_crowd_and_no_command_gets_larger() -> None:
+def test_limits_hold_in_a_crowd_where_nobody_is_too_near_and_no_command_gets_larger() -> None:
     torch.manual_seed(0)
     others = 0.8 * torch.randn(4000, 7, 2)
+    others *= (0.3 / others.norm(dim=-1, keepdim=True)).clamp(min=1.0)  # nobody is too near
     velocity = 0.7 * torch.randn(4000, 3)
     is_there = torch.rand(4000, 7) < 0.8
     command = keep_apart(velocity, others, is_there, 0.3, RATE)
@@ -76,8 +78,14 @@ def test_limits_hold_in_a_crowd_and_no_command_gets_larger() -> None:
 
 
 def test_a_robot_that_is_told_to_stand_stands_between_any_others() -> None:
-    others = tensor([[0.25, 0.0], [-0.25, 0.0], [0.0, 0.1]])
-    assert torch.equal(keep_apart(torch.zeros(3), others, None, 0.3, RATE), torch.zeros(3))
+    near = tensor([[0.25, 0.0], [0.0, 0.1]])
+    assert torch.equal(keep_apart(torch.zeros(3), near, None, 0.3, RATE), torch.zeros(3))
+
+
+def test_a_robot_in_the_middle_of_two_goes_to_neither() -> None:
+    turning = tensor([0.0, 0.0, 0.1])
+    between = tensor([[0.25, 0.0], [-0.25, 0.0]])
+    torch.testing.assert_close(keep_apart(turning, between, None, 0.3, RATE), turning)
 
 
 def test_long_decisions_limit_earlier() -> None:
