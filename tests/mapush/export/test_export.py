@@ -172,6 +172,9 @@ def test_a_command_is_scaled_and_within_its_range(exported) -> None:
     far = np.random.default_rng(0).normal(scale=1e3, size=(50, 10)).astype(np.float32)
     command = session.run(None, {"obs": far})[0]
     assert 0.1 < np.abs(command).max() <= 0.5
+    models = json.loads((exported / "contract.json").read_text())["models"]
+    _, most = models["actor_agent0.onnx"]["outputs"]["command"]["range"]
+    assert most == [0.7, 0.7, 0.5]  # a robot may back off by 0.2 m/s more than it asked for
 
 
 @pytest.mark.parametrize("reader", SET_READERS)

@@ -96,15 +96,16 @@ def test_a_robot_without_others_walks_as_it_is_told() -> None:
     assert torch.equal(keep_apart(AHEAD, torch.zeros(1, 1, 0, 2), None, 0.3, RATE), AHEAD)
 
 
-def test_every_robot_limits_its_own_command_in_its_own_frame() -> None:
-    task = make_task(keep_apart=0.4, action_scale=(0.5, 0.5, 0.5), decision_period=5)
+@pytest.mark.parametrize(("period", "rate"), [(5, 5.0), (20, 1.25)])
+def test_every_robot_limits_its_own_command_in_its_own_frame(period: int, rate: float) -> None:
+    task = make_task(keep_apart=0.4, action_scale=(0.5, 0.5, 0.5), decision_period=period)
     # Robot 0 looks along y at robot 1, which looks back.
     half_pi = 0.5 * torch.pi
     state = make_state([[1.0, 1.0], [1.0, 1.46]], [half_pi, -half_pi], [4.0, 4.0], 0.0, [6.0, 4.0])
     task.command(tensor([[[1.0, 0.0, 0.2], [0.0, 1.0, 0.0]]]))
     task.targets(state)
     held = task._controller.velocity  # type: ignore[attr-defined]
-    torch.testing.assert_close(held, tensor([[[RATE * 0.06, 0.0, 0.1], [0.0, 0.5, 0.0]]]))
+    torch.testing.assert_close(held, tensor([[[rate * 0.06, 0.0, 0.1], [0.0, 0.5, 0.0]]]))
     # A command holds until the next one.
     task._controller.velocity = None  # type: ignore[attr-defined]
     task.targets(state)
