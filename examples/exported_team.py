@@ -201,8 +201,11 @@ class World:
         numbers = []
         for name in names:
             what, _, number = name.partition("_")
-            if number == "present" or name == "present":
-                numbers.append(float(what in pos or name == "present"))
+            if name == "present":
+                numbers.append(1.0)
+                continue
+            if number == "present":
+                numbers.append(float(what in pos))
                 continue
             if what.startswith("teammates") and what not in pos:
                 numbers.append(0.0)  # room for a robot that this team does not have

@@ -23,8 +23,8 @@ NUM_ENVS = 300
 # Task settings that define a team's observations, actions and object: a team that was trained with
 # other values does not know this world. All others only make a world harder or easier.
 FAMILIAR = ("object", "decision_period", "observation", "action_scale", "keep_apart", "inertia")
-# Those of which a run that does not name them had the default: it is older than they are.
-LATER = ("keep_apart",)
+# Settings that were added later: a run without them was trained with their defaults.
+ADDED_LATER = ("keep_apart",)
 PROTOCOLS = ("mapush", "strict")
 
 
@@ -230,7 +230,7 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
     pairs = [
         (f"task.{key}", before[key], task[key])
         for key in FAMILIAR
-        if key in task and (key in given or key in LATER) and key != "object"
+        if key in task and (key in given or key in ADDED_LATER) and key != "object"
     ]
     for key in ("robots", "model", "actuators"):
         if key in (own.get("env") or {}):

@@ -130,22 +130,30 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
             "name a suite of theirs, for example team2"
         )
     asked = config.flag_values(arguments)
-    for section in asked:
-        for key in asked[section] if section not in ("task", "runner") else ():
-            if section == "env" and key in ("imports", *ENV_SETTINGS):
-                continue
-            if key in suite.get(section, {}):
-                raise ConfigError(
-                    f"--suite {arguments.suite}: its worlds differ by {section}.{key}, which an "
-                    "export has not; name another suite, or say with --set what it sets"
-                )
-            raise ConfigError(
-                f"{section}.{key}: an export has no such setting; leave it out (it takes task, "
-                f"{', '.join(f'env.{name}' for name in ENV_SETTINGS)} and seed)"
-            )
+    _check_asked(asked, suite, arguments.suite)
     return evaluation_worlds.settings(
         folder, merge({"sim": {"name": "mujoco", "device": "cpu"}}, asked)
     )
+
+
+def _check_asked(asked: Mapping[str, Any], suite: Mapping[str, Any], name: str | None) -> None:
+    """Raise ConfigError for a setting that an export does not take; ``suite`` has this ``name``."""
+    for section in asked:
+        if section in ("task", "runner"):
+            continue
+        allowed = ("imports", *ENV_SETTINGS) if section == "env" else ()
+        for key in asked[section]:
+            if key in allowed:
+                continue
+            if key in suite.get(section, {}):
+                raise ConfigError(
+                    f"--suite {name}: it sets {section}.{key}, which an export does not take; name "
+                    "another suite, or leave it out and set task.* with --set"
+                )
+            raise ConfigError(
+                f"{section}.{key}: an export has no such setting; leave it out (it takes task, "
+                f"{', '.join(f'env.{each}' for each in ENV_SETTINGS)} and seed)"
+            )
 
 
 if __name__ == "__main__":

@@ -30,10 +30,10 @@ _OTHER_ROBOT = re.compile(r"((?:robot|teammates)\d+)_x")  # its place, in the na
 
 
 class ExportedLimit(nn.Module):
-    """The limit that keeps a robot apart from those that it observes, ``task.keep_apart``."""
+    """The limit of a robot's command by ``task.keep_apart``, computed from its observation."""
 
-    places: Tensor  # (2 K,) x and y of every other robot, among the numbers of an observation
-    presence: Tensor  # (K,) likewise whether it is there; empty: all are
+    places: Tensor  # (2 K,) columns of the other robots' x and y in an observation
+    presence: Tensor  # (K,) columns that say whether they are there; empty: all are
 
     def __init__(self, obs_names: Sequence[str], distance: float, decision_period: int) -> None:
         """Keep ``distance`` [m]; ``obs_names`` are those of an observation's numbers."""

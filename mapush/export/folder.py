@@ -36,8 +36,8 @@ def export(
     folder: Path,
     what: str,
     out: Path,
-    looks: str | None = None,
-    say: Callable[[str], None] = print,
+    looks: str | None,
+    say: Callable[[str], None],
 ) -> dict[str, float]:
     """Write the checkpoint in ``folder`` into the folder ``out``; ``looks`` are the robots' in the
     scene, and ``say`` takes lines about them.

@@ -1,4 +1,4 @@
-"""The network of a gait as an exported file: its contract, and how it is compared with the
+"""The exported network of a gait: its contract, example inputs, and a comparison with the
 environment's controller.
 """
 
@@ -23,12 +23,12 @@ NUM_CHECKED = 16  # robots, and control steps of each, in which outputs are comp
 
 
 def as_file(gait: ExportedGait) -> onnx_files.Exported:
-    """Return what is written of a gait."""
+    """Return a gait with example inputs, ready to be written as a file."""
     return onnx_files.Exported(gait, example(NUM_CHECKED), ("joint_targets", "memory_out"))
 
 
 def contract(scale: Sequence[float], decision_period: int) -> dict[str, Any]:
-    """Describe inputs and outputs of a gait whose commands reach ``scale``."""
+    """Describe the inputs and outputs of a gait; ``scale`` is the largest command."""
     lead = ["batch"]
     held = description.command(lead, scale, 1.0 / (STEP_DT * decision_period))
     outputs = {

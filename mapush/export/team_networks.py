@@ -1,4 +1,4 @@
-"""The networks of a team as exported files, and their contracts."""
+"""The exported networks of a team, and their contracts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DECIDE = (
 
 
 class TeamNetworks:
-    """The actors of a team, one by one and together with their gaits."""
+    """The actors of a team as separate networks, and together with their gaits as one network."""
 
     def __init__(
         self,
@@ -44,9 +44,7 @@ class TeamNetworks:
         folder: Path,
         gaits: list[ExportedGait],
     ) -> None:
-        """Load the actors of the checkpoint in ``folder``; the world ``env`` gives examples of
-        what they observe.
-        """
+        """Load the actors of the checkpoint in ``folder``; ``env`` gives example observations."""
         actors = getattr(load_team(cfg, folder, env), "actors", None)
         if actors is None:
             raise ConfigError(

@@ -1,10 +1,13 @@
-"""A limit of velocity commands that keeps the robots of a team apart.
+"""Keep the robots of a team apart by limiting their velocity commands.
 
-Every robot limits its own command by the places of the others that it observes: it approaches
-none of them faster than a rate times what is left of the distance, and backs off slowly from one
-that is nearer. With the distance as a barrier function, that is the condition of Ames, Xu, Grizzle
-and Tabuada, "Control Barrier Function Based Quadratic Programs for Safety Critical Systems" (2017),
-each robot answering for its own part of the approach. A robot that is told to stand stands.
+Each robot limits its own command, using the positions of the robots that it observes. Its speed
+towards another robot may be at most ``rate * (gap - distance)``, where the gap is the distance
+between the two trunks. A robot that is closer than ``distance`` backs away slowly. A command of
+zero stays zero.
+
+This is the condition of a control barrier function (Ames, Xu, Grizzle and Tabuada, "Control Barrier
+Function Based Quadratic Programs for Safety Critical Systems", 2017) with ``gap - distance`` as the
+barrier. Each robot of a pair limits only its own velocity.
 """
 
 from __future__ import annotations
@@ -19,15 +22,17 @@ from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 
-_LARGEST_RATE = 5.0  # [1/s] above it the gait is too slow to brake
-BACK_OFF = 0.2  # [m/s] at most, from a robot that is nearer than the distance
-_ROUNDS = 8  # of projections
+_LARGEST_RATE = 5.0  # [1/s] the gait brakes too slowly for a larger one
+BACK_OFF = 0.2  # [m/s] largest speed away from a robot that is too close
+_ROUNDS = 8  # steps of the projection onto all limits
 _TINY = 1e-6  # [m] or [m/s]
 
 
 def rate_of(decision_period: int) -> float:
-    """Return the rate [1/s] at which two robots that approach each other just reach the distance
-    within a decision of ``decision_period`` control steps; at most 5.
+    """Return the rate [1/s] for decisions of ``decision_period`` control steps, at most 5.
+
+    At this rate, two robots that walk towards each other close the gap to the distance within one
+    decision, and do not get closer.
     """
     return min(_LARGEST_RATE, 0.5 / (decision_period * STEP_DT))
 
@@ -35,12 +40,14 @@ def rate_of(decision_period: int) -> float:
 def keep_apart(
     velocity: Tensor, others: Tensor, is_there: Tensor | None, distance: float, rate: float
 ) -> Tensor:
-    """Return the velocity commands (..., 3) of robots, limited so that they keep ``distance`` [m].
+    """Return velocity commands (..., 3), limited so that robots keep ``distance`` [m].
 
-    ``velocity`` has vx, vy [m/s] and the yaw rate, which stays as it is; ``others`` (..., K, 2) [m]
-    are the places of other robots, of which those of ``is_there`` (..., K) count, or all. Vectors
-    are in the robot's heading frame. A robot between others that it cannot all obey
-    weighs them by how much it exceeds their limits, so the order of the others does not matter.
+    ``velocity`` (..., 3) has vx, vy [m/s] and the yaw rate, which does not change. ``others``
+    (..., K, 2) [m] are positions of other robots; only those of ``is_there`` (..., K) count, or all
+    if it is None. All vectors are in the robot's heading frame.
+
+    If several limits are exceeded, each correction is weighted by how much its limit is exceeded,
+    so the order of the others does not matter.
     """
     if others.shape[-2] == 0:
         return velocity
@@ -50,20 +57,19 @@ def keep_apart(
     if is_there is not None:
         limit = torch.where(is_there, limit, math.inf)
 
-    # Near the command, towards all limits at once: what is exceeded more weighs more.
     planar = velocity[..., :2]
     for _ in range(_ROUNDS):
         approach = (towards * planar.unsqueeze(-2)).sum(dim=-1)
         excess = (approach - limit).clamp(min=0.0)
         weight = excess / excess.sum(dim=-1, keepdim=True).clamp(min=_TINY)
         planar = planar - ((weight * excess).unsqueeze(-1) * towards).sum(dim=-2)
-    is_told_to_move = (velocity != 0.0).any(dim=-1, keepdim=True)
-    planar = torch.where(is_told_to_move, planar, velocity[..., :2])
+    is_moving = (velocity != 0.0).any(dim=-1, keepdim=True)
+    planar = torch.where(is_moving, planar, velocity[..., :2])
     return torch.cat((planar, velocity[..., 2:]), dim=-1)
 
 
 class CommandLimit:
-    """The limit of a whole team's commands, at the places where the robots are."""
+    """Limits the commands of a whole team at the present positions of its robots."""
 
     def __init__(self, constants: PushConstants, distance: float, decision_period: int) -> None:
         """Keep ``distance`` [m] between the trunks of the team of ``constants``."""

@@ -92,7 +92,7 @@ def test_so_it_does_with_sets_in_a_suite_and_another_number_of_robots(tmp_path) 
 @pytest.mark.parametrize(
     ("suite", "said"),
     [
-        ("lost", "--suite lost: its worlds differ by env.randomize, which an export has not"),
+        ("lost", "--suite lost: it sets env.randomize, which an export does not take"),
         ("H0", "--suite H0: its task is go1push_upper, and teams that push are exported"),
     ],
 )
