@@ -56,7 +56,7 @@ docs-serve: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs serve
 
 openrl: $(OPENRL_VENV)/.installed
-	@printf '%s\n' "$(OPENRL) -m harl_mapush.clients.run_openrl --task go1push_mid --algo ppo"
+	@printf '%s\n' "$(OPENRL) -m mapush.extensions.openrl.run_openrl --task go1push_mid --algo ppo"
 
 $(OPENRL_VENV)/.installed: constraints.txt openrl-constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=/path/to/python3.12"; exit 2; }

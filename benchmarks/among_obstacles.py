@@ -20,14 +20,14 @@ import torch
 from measuring import add_settings, emit, interleaved, lines_of_simulators, name_of, settings
 
 from harl_mapush.config import RunCfg
+from mapush.extensions.navigate.entry import room_of
+from mapush.extensions.navigate.maps.families import draw_maps
+from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mapush.extensions.navigate.planners.entries import PLANNERS
+from mapush.extensions.navigate.planners.problem import solve_problem
 from mqe.controllers.team_network import read_team
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
-from mqe.tasks.navigate import room_of
-from mqe.tasks.navigate.maps.families import draw_maps
-from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
-from mqe.tasks.navigate.planners.entries import PLANNERS
-from mqe.tasks.navigate.planners.problem import solve_problem
 from mqe.tasks.push import PushCfg
 
 FAMILIES = {"obstacles": "scattered", "open": "open_arena"}  # both 20 x 14 m

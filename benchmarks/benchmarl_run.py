@@ -27,8 +27,8 @@ from torch import nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type  # pyright: ignore[reportMissingImports]
 
 import mapush
-from harl_mapush.interop.flat_settings import parse_settings
 from harl_mapush.runs import evaluation_worlds
+from mapush.extensions.harl.flat_settings import parse_settings
 from mqe.config import assignment, load_yaml, merge
 from mqe.registry import make_env
 from mqe.tasks.push.rewards import weights_of

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from sleeping_engine import make_engine
 
-from mqe.sim.remote.remote_simulator import EngineSpec, ProcessSimulator
-from mqe.sim.remote.worker.protocol import Sizes, layout
+from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
+from mapush.extensions.isaacgym.worker.protocol import Sizes, layout
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import DECIMATION, build_scene
 

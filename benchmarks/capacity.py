@@ -23,9 +23,9 @@ from measuring import add_settings, emit, lines_of_simulators, name_of, settings
 from torch import Tensor
 
 from harl_mapush import config
-from harl_mapush.interop import harl_format  # noqa: F401, registers a format
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import load_team
+from mapush.extensions.harl import harl_format  # noqa: F401, registers
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
 from mqe.sim.mujoco_warp import Capacity, MujocoWarpSimulator, capacity

@@ -28,8 +28,8 @@ from harl_mapush import config  # noqa: E402
 from harl_mapush.clients.entries import CLIENTS  # noqa: E402
 from harl_mapush.clients.harl.harl_env import HarlEnv  # noqa: E402
 from harl_mapush.clients.harl.mapush_env import MAPushEnv  # noqa: E402
-from harl_mapush.clients.openrl_env import OpenRLEnv  # noqa: E402
 from harl_mapush.clients.worlds import Worlds  # noqa: E402
+from mapush.extensions.openrl.openrl_env import OpenRLEnv  # noqa: E402
 from mqe.config import ConfigError  # noqa: E402
 from tests.support.placed import PlacedEnv  # noqa: E402
 

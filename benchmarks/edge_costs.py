@@ -26,11 +26,16 @@ from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.process import seed_everything
 from harl_mapush.runs import evaluation_worlds
+from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mapush.extensions.navigate.planners.entries import PLANNERS
+from mapush.extensions.navigate.planners.problem import (
+    EdgeCosts,
+    cost_of,
+    lacking_room,
+    solve_problem,
+)
 from mqe.config import assignment, merge
 from mqe.registry import make_env
-from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
-from mqe.tasks.navigate.planners.entries import PLANNERS
-from mqe.tasks.navigate.planners.problem import EdgeCosts, cost_of, lacking_room, solve_problem
 from mqe.world.scene import STEP_DT
 
 WINDOW = 4  # decisions

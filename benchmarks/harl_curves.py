@@ -89,7 +89,7 @@ def train_upstream(given: argparse.Namespace, seed: int, folder: Path) -> tuple[
     )
     command = [
         *(
-            "harl_mapush.clients.run_harl",
+            "mapush.extensions.harl.run_harl",
             "--harl",
             given.harl,
             "--algo",

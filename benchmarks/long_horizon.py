@@ -43,18 +43,18 @@ from harl_mapush.evaluation.measuring import measure
 from harl_mapush.evaluation.policies import load_policy
 from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
+from mapush.extensions.navigate.entry import room_of
+from mapush.extensions.navigate.maps.arena_map import ArenaMap, Room
+from mapush.extensions.navigate.maps.families import draw_maps
+from mapush.extensions.navigate.maps.files import to_json
+from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mapush.extensions.navigate.planners.entries import PLANNERS
+from mapush.extensions.navigate.planners.followers import Follower
+from mapush.extensions.navigate.planners.problem import solve_problem
 from mapush.report.run_logs import read_run
 from mqe.config import assignment, merge
 from mqe.controllers.team_network import read_team
 from mqe.registry import make_env
-from mqe.tasks.navigate import room_of
-from mqe.tasks.navigate.maps.arena_map import ArenaMap, Room
-from mqe.tasks.navigate.maps.families import draw_maps
-from mqe.tasks.navigate.maps.files import to_json
-from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
-from mqe.tasks.navigate.planners.entries import PLANNERS
-from mqe.tasks.navigate.planners.followers import Follower
-from mqe.tasks.navigate.planners.problem import solve_problem
 from mqe.tasks.push import PushCfg
 from mqe.viewer.video import record
 from mqe.world.scene import STEP_DT

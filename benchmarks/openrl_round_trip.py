@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harl_mapush.clients.run_openrl import PROGRESS
-from harl_mapush.interop import openrl_format
-from harl_mapush.interop.openrl_files import MODULE
-from mapush import importing
+from mapush.extensions.openrl import importing, openrl_format
+from mapush.extensions.openrl.openrl_files import MODULE
+from mapush.extensions.openrl.run_openrl import PROGRESS
 
 COMMON = "--num_envs 4 --episode_length 20 --sim_device cpu --set sim.num_threads=1"
 TOLERANCE = 2e-5  # of actions, which are clipped to [-1, 1]
@@ -95,7 +94,7 @@ def attempt(case: Case, folder: Path) -> tuple[list[str], bool]:
 
 def train(case: Case, out: Path) -> int:
     """Train in a process of its own; return its exit code."""
-    command = [sys.executable, "-m", "harl_mapush.clients.run_openrl", "--out", str(out)]
+    command = [sys.executable, "-m", "mapush.extensions.openrl.run_openrl", "--out", str(out)]
     words = f"{COMMON} {case.flags}".split()
     with (out.parent / "log.txt").open("w") as log:
         process = subprocess.Popen([*command, *words], stdout=log, stderr=log)

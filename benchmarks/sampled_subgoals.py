@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from harl_mapush.config import RunCfg
+from mapush.extensions.navigate.features import Plan
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
 from mqe.tasks.episode_report import Metrics
-from mqe.tasks.navigate.features import Plan
 from mqe.world.scene import object_friction_fields
 from mqe.world.streams import Streams
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from measuring import emit, lines_of_simulators
 
 from harl_mapush.evaluation.calculator import evaluate
-from harl_mapush.interop import openrl_format
-from harl_mapush.interop.openrl_files import MODULE
 from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
+from mapush.extensions.openrl import openrl_format  # noqa: F401, registers
+from mapush.extensions.openrl.openrl_files import MODULE
 from mqe.config import assignment, merge
 from mqe.registry import make_env
 

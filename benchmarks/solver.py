@@ -20,9 +20,9 @@ from measuring import emit, lines_of_simulators, name_of
 from torch import Tensor
 
 from harl_mapush import config
-from harl_mapush.interop import harl_format  # noqa: F401, registers a format
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import load_team
+from mapush.extensions.harl import harl_format  # noqa: F401, registers
 from mqe.registry import make_env, resolve_sim
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.mujoco_warp import MujocoWarpSimulator

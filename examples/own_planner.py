@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import mapush
-from mqe.tasks.navigate.planners.problem import Problem
+from mapush.extensions.navigate.planners.problem import Problem
 
 SIDES = (0.0, 2.0, -2.0, 4.0, -4.0)  # [m] of the detours, to the left of the straight way
 

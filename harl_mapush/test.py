@@ -15,7 +15,6 @@ from harl_mapush.callbacks.broken_log import replay
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.drawing import check_figure, draw_checkpoints
 from harl_mapush.evaluation.episodes import Request, add_request_flags, check_request
-from harl_mapush.evaluation.gait.examination import evaluate_gait
 from harl_mapush.evaluation.measuring import (
     as_csv,
     describe,
@@ -26,12 +25,13 @@ from harl_mapush.evaluation.measuring import (
     table_of_checkpoints,
 )
 from harl_mapush.evaluation.policies import find_function, policy_names
-from harl_mapush.interop import harl_format, mapush_tasks, openrl_format  # noqa: F401
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import library_lines, limit_threads, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import filming
 from harl_mapush.viewing.watch import TRAINED, watch
+from mapush.extensions.gait_examination.examination import evaluate_gait
+from mapush.extensions.openrl import mapush_tasks
 from mqe.config import ConfigError, merge, unknown
 from mqe.controllers.gait_network import load_gait
 from mqe.registry import TASKS, resolve_sim

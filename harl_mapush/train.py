@@ -10,9 +10,12 @@ from typing import Any
 from harl_mapush import config, experiment
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
-from harl_mapush.interop import harl_files, harl_format  # noqa: F401, registers a format
 from harl_mapush.process import keep_freed_memory
 from harl_mapush.runs import init_from, resume, run_folder
+from mapush.extensions.harl import (
+    harl_files,
+    harl_format,  # noqa: F401, registers
+)
 from mqe.config import ConfigError
 
 PROGRAM = resume.PROGRAM

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from harl_mapush.clients.entries import load_team, make
     from harl_mapush.evaluation.calculator import evaluate
     from harl_mapush.runs.checkpoint import resolve as find_checkpoint
+    from mapush.extensions.navigate.planners.problem import Problem
     from mqe.config import option
     from mqe.controllers.gait import GaitController, load_team_gait
-    from mqe.tasks.navigate.planners.problem import Problem
     from mqe.tasks.push import PushCfg
     from mqe.tasks.push.features import StepFeatures
     from mqe.tasks.terms import Memory, Worlds
@@ -51,7 +51,7 @@ _MEMBERS = {
     "MAPushEnv": "harl_mapush.clients:MAPushEnv",
     "Memory": "mqe.tasks.terms:Memory",
     "ObjectCfg": "mqe.world.objects:ObjectCfg",
-    "Problem": "mqe.tasks.navigate.planners.problem:Problem",
+    "Problem": "mapush.extensions.navigate.planners.problem:Problem",
     "PushCfg": "mqe.tasks.push:PushCfg",
     "RobotCfg": "mqe.world.robots:RobotCfg",
     "StepFeatures": "mqe.tasks.push.features:StepFeatures",

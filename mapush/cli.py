@@ -27,10 +27,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _hand_over(arguments: list[str]) -> int:
     # Imported here, since MuJoCo checks MUJOCO_GL when it is imported.
+    from mapush.built_in import extensions
     from mapush.commands import COMMANDS, load
     from mqe.config import ConfigError, unknown
     from mqe.extensions import load_extensions
 
+    for extension in extensions():
+        COMMANDS.update(extension.commands)
     is_help = not arguments or arguments[0] in ("-h", "--help")
     if is_help or arguments[0] not in COMMANDS:
         try:

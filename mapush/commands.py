@@ -39,11 +39,6 @@ for _name, _target, _help in (
         "mapush.robustness:main",
         "metrics of a team in worlds that differ from the usual ones",
     ),
-    (
-        "sim2sim",
-        "mapush.sim2sim:main",
-        "metrics of a team or a gait here and with a maker's own robots",
-    ),
     ("average", "mapush.averaging:main", "the average of a run's last checkpoints as one team"),
     ("distil", "mapush.distilling:main", "one team that learns what several teams do"),
     (
@@ -51,12 +46,6 @@ for _name, _target, _help in (
         "mapush.export.command:main",
         "a trained team as ONNX, with a description of every number",
     ),
-    (
-        "import",
-        "mapush.importing:main",
-        "runs and run files from policies and task files of MAPush",
-    ),
-    ("sweep", "mapush.sweep.command:main", "trainings over a space of settings, and their ranking"),
     (
         "completion",
         "mapush.completion:main",

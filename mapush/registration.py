@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # the functions import these themselves: the command line sta
     from harl_mapush.experiment import Experiment
     from harl_mapush.learning.settings import AlgorithmCfg
     from harl_mapush.runs.formats import Format
+    from mapush.extensions.navigate.planners.problem import Problem
     from mqe.registry import SimulatorEntry
     from mqe.tasks.entry import TaskEntry
-    from mqe.tasks.navigate.planners.problem import Problem
     from mqe.tasks.terms import Memory, ObservationTerm, Signs, TermRegistry
     from mqe.world.objects import ObjectCfg
     from mqe.world.robots import RobotCfg
@@ -220,7 +220,7 @@ def register_planner(name: str, function: Callable[[Problem], Tensor], help: str
     ``function`` takes a ``Problem`` of M maps and returns way-points (M, P, 2) [m] from each start
     to its goal, which the team follows. Raises ConfigError if the name is taken.
     """
-    from mqe.tasks.navigate.planners.entries import PLANNERS, waypoint_planner
+    from mapush.extensions.navigate.planners.entries import PLANNERS, waypoint_planner
 
     PLANNERS.register(name, waypoint_planner(function, help or _meaning(name, function)))
 

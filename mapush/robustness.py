@@ -13,9 +13,10 @@ from harl_mapush import config
 from harl_mapush.evaluation.drawing import check_figure, draw_conditions
 from harl_mapush.evaluation.episodes import Request, add_request_flags, check_request
 from harl_mapush.evaluation.measuring import as_csv, headline, measure_all, with_interval
-from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
 from harl_mapush.process import library_lines
 from harl_mapush.runs import checkpoint, evaluation_worlds
+from mapush.extensions.harl import harl_format  # noqa: F401, registers
+from mapush.extensions.openrl import openrl_format  # noqa: F401, registers
 from mqe.config import ConfigError, flatten, merge, nested, unknown
 from mqe.registry import TASKS
 

@@ -5,7 +5,6 @@ environment.
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,6 @@ from mqe.env.mixed_teams import MixedTeams
 from mqe.extensions import Registry
 from mqe.sim.simulator import Simulator
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
-from mqe.tasks.navigate import NAVIGATE
 from mqe.tasks.push import PUSH
 from mqe.tasks.velocity import VELOCITY
 from mqe.vec_env import ALL_WORLDS, Share
@@ -90,7 +88,6 @@ class SimCfg:
 TASKS: Registry[TaskEntry] = Registry("task")
 TASKS.register("go1push_mid", PUSH)
 TASKS.register("go1_velocity", VELOCITY)
-TASKS.register("go1push_upper", NAVIGATE)
 # Other names under which settings may name a task.
 TASK_ALIASES = {"navigate": "go1push_upper"}
 
@@ -111,44 +108,12 @@ def _make_warp(
     return MujocoWarpSimulator(model, num_envs, device)
 
 
-def _in_process(name: str) -> Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]:
-    def make(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
-        from mqe.sim.remote.engines import make_process
-
-        return make_process(
-            name,
-            model,
-            num_envs,
-            device,
-            cfg.python,
-            (cfg.step_timeout, cfg.start_timeout),
-            cfg.contact_pairs,
-        )
-
-    return make
-
-
 def _check_warp(cfg: SimCfg, device: torch.device) -> None:
     if not _has_warp():
         raise ConfigError(
             "sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco "
             "--device cpu"
         )
-
-
-def _check_linux(cfg: SimCfg, device: torch.device) -> None:
-    if not hasattr(os, "memfd_create"):
-        raise ConfigError(
-            f"sim.name={cfg.name}: a simulator in its own process needs Linux; say --sim mujoco"
-        )
-
-
-def _check_isaacgym(cfg: SimCfg, device: torch.device) -> None:
-    if cfg.python is None:
-        raise ConfigError(
-            "sim.python: name Isaac Gym's interpreter, --set sim.python=/path/to/python3.8"
-        )
-    _check_linux(cfg, device)
 
 
 def _plan_warp(model: mujoco.MjModel) -> tuple[float, float]:
@@ -160,15 +125,6 @@ def _plan_warp(model: mujoco.MjModel) -> tuple[float, float]:
 
 SIMULATORS.register("mujoco", SimulatorEntry(_make_mujoco, runs_on_gpu=False))
 SIMULATORS.register("warp", SimulatorEntry(_make_warp, _check_warp, _plan_warp))
-SIMULATORS.register(
-    "isaacgym", SimulatorEntry(_in_process("isaacgym"), _check_isaacgym, has_own_process=True)
-)
-SIMULATORS.register(
-    "mujoco_worker",
-    SimulatorEntry(
-        _in_process("mujoco_worker"), _check_linux, has_own_process=True, runs_on_gpu=False
-    ),
-)
 
 
 def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:

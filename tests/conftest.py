@@ -36,8 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     import torch
 
     from harl_mapush import test
-    from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, as entry points do
+    from mqe.extensions import load_extensions
 
+    load_extensions()
     torch.set_num_threads(1)
     test.NUM_BASELINE_EPISODES = 0  # scripted policies play only in tests that ask for them
 

@@ -39,9 +39,9 @@ ENTRY_POINTS = {
     "harl_mapush/test.py",
     "mapush/export/command.py",
     "mapush/film.py",
-    "mapush/importing.py",
+    "mapush/extensions/openrl/importing.py",
     "mapush/robustness.py",
-    "mapush/sim2sim.py",
+    "mapush/extensions/unitree/sim2sim.py",
 }
 
 

@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 
 from harl_mapush import config, test, train
-from harl_mapush.clients import run_harl
-from harl_mapush.interop.harl_files import DEFAULTS
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
-from mapush import averaging, capacity, cli, distilling, film, importing, robustness, sim2sim
+from mapush import averaging, capacity, cli, distilling, film, robustness
 from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
 from mapush.export import command as export
+from mapush.extensions.harl import run_harl
+from mapush.extensions.harl.harl_files import DEFAULTS
+from mapush.extensions.openrl import importing
+from mapush.extensions.sweep import command as sweep
+from mapush.extensions.unitree import sim2sim
 from mapush.report import command as report
-from mapush.sweep import command as sweep
 from tests.support.paths import ROOT
 from tests.support.registries import restored_registries
 from tests.support.tiny_runs import TINY

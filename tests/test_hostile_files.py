@@ -18,7 +18,7 @@ from torch import nn
 from harl_mapush import test, train
 from harl_mapush.runs import checkpoint, provenance, resume, run_folder
 from mapush import listing
-from mapush.sweep import command as sweep
+from mapush.extensions.sweep import command as sweep
 from mqe.config import ConfigError, load_yaml
 from mqe.manifest import MANIFEST, damage, read_manifest
 from mqe.registry import EnvCfg, SimCfg, make_env

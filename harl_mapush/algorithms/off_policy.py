@@ -26,7 +26,6 @@ from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
-from harl_mapush.learning.off_policy.harl_formulas import HarlOffPolicyFormulas
 from harl_mapush.learning.off_policy.q_networks import TwinCritic, target_of, targets_of
 from harl_mapush.learning.off_policy.replay_buffer import (
     Batch,
@@ -40,6 +39,7 @@ from harl_mapush.learning.off_policy.symmetric_batches import Images
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs
+from mapush.extensions.harl.off_policy_formulas import HarlOffPolicyFormulas
 from mqe.vec_env import TeamSpec
 
 # The formulas of every ``algorithm.compat``, for ranks.

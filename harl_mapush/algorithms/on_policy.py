@@ -29,7 +29,6 @@ from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.normalization import RunningNorm, ValueNorm
 from harl_mapush.learning.on_policy.cost_limit import CostLimit
 from harl_mapush.learning.on_policy.formulas import Formulas, make_formulas
-from harl_mapush.learning.on_policy.harl_formulas import make_harl_formulas
 from harl_mapush.learning.on_policy.minibatches import CPU_TILE_ROWS, ActorBatch, Shuffle
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
 from harl_mapush.learning.on_policy.surrogate import update_policy
@@ -37,6 +36,7 @@ from harl_mapush.learning.on_policy.value_update import ValueLearner
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs
+from mapush.extensions.harl.on_policy_formulas import make_harl_formulas
 from mqe.vec_env import EntityBlock, TeamSpec
 
 # The formulas of every ``algorithm.compat``, for a type of device and ranks.

@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from harl_mapush.clients.harl.mapush_env import MAPushEnv
-from harl_mapush.clients.openrl_env import OpenRLEnv
 from harl_mapush.clients.worlds import Worlds
 from harl_mapush.config import DEFAULT_TASK
-from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
-from harl_mapush.interop.flat_settings import (
+from harl_mapush.runs import checkpoint, evaluation_worlds, policy
+from harl_mapush.runs.policy import Team
+from mapush.extensions.harl import harl_format  # noqa: F401, registers
+from mapush.extensions.harl.flat_settings import (
     long_key,
     parse_settings,
     plain_settings,
     resolve_settings,
 )
-from harl_mapush.runs import checkpoint, evaluation_worlds, policy
-from harl_mapush.runs.policy import Team
+from mapush.extensions.openrl import openrl_format  # noqa: F401, registers
+from mapush.extensions.openrl.openrl_env import OpenRLEnv
 from mqe.config import ConfigError, to_dict
 from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry, load_extensions

@@ -182,7 +182,7 @@ def make_launcher(cfg: RunCfg) -> AbstractContextManager[Launcher]:
         return nullcontext(LocalLauncher())
     # The import of Ray reads this variable. Ray is an extra, so its module is imported here.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    return importlib.import_module("harl_mapush.collectors.on_ray.launcher").RayLauncher(cfg)
+    return importlib.import_module("mapush.extensions.ray.ray_launcher").RayLauncher(cfg)
 
 
 def are_elsewhere(cfg: RunCfg) -> bool:

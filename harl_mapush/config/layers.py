@@ -125,7 +125,7 @@ def check_layer(values: Mapping[str, Any]) -> None:
             words = unknown("section", section, SECTIONS)
             if section in NAMES:
                 words += (
-                    "; a file of OpenRL trains with python -m harl_mapush.clients.run_openrl "
+                    "; a file of OpenRL trains with python -m mapush.extensions.openrl.run_openrl "
                     "--config FILE, one of HARL with --load_config FILE"
                 )
             raise ConfigError(words)

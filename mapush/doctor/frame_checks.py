@@ -8,9 +8,9 @@ import mujoco
 import numpy as np
 import torch
 
+from mapush.extensions.isaacgym.remote_simulator import ProcessSimulator
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import SimCfg, make_simulator
-from mqe.sim.remote.remote_simulator import ProcessSimulator
 from mqe.world.state import POSE, ROBOT_QPOS, ROBOT_QVEL
 
 _EMPTY = (

@@ -231,7 +231,7 @@ def check_film(checkup: Checkup) -> str:
 
 
 _FRAMES = (
-    "see mqe/sim/remote/worker/frames.py: order of quaternions, frame of angular "
+    "see mapush/extensions/isaacgym/worker/frames.py: order of quaternions, frame of angular "
     "velocities, point of linear ones"
 )
 _WORKER = "read docs/guides/isaacgym.md; --set sim.python=PATH names the interpreter of the process"

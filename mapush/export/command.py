@@ -15,12 +15,12 @@ from typing import Any
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.interop import harl_format  # noqa: F401, registers a format
 from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, durable, evaluation_worlds
-from mapush.export import unitree
 from mapush.export.folder import export, export_for_unitree
 from mapush.export.onnx_files import import_package
+from mapush.extensions.harl import harl_format  # noqa: F401, registers
+from mapush.extensions.unitree import unitree
 from mqe.config import ConfigError, merge
 from mqe.controllers.gait_network import read_description
 from mqe.registry import TASKS

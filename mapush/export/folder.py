@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from harl_mapush.config import RunCfg
-from mapush.export import description, gait_networks, onnx_files, unitree
+from mapush.export import description, gait_networks, onnx_files
 from mapush.export.exported_networks import ExportedGait
 from mapush.export.team_networks import TeamNetworks
+from mapush.extensions.unitree import unitree
 from mqe.controllers.gait import gait_names
 from mqe.controllers.gait_network import load_gait, read_description
 from mqe.env.environment import MultiAgentEnv

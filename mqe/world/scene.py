@@ -13,6 +13,7 @@ import mujoco
 import torch
 from torch import Tensor
 
+from mapush.extensions.unitree.mjcf import add_robot_of_file, set_options
 from mqe.sim.simulator import Simulator
 from mqe.world.geometry import rotation_matrix, yaw_of
 from mqe.world.layout import Layout, MovedProps
@@ -33,7 +34,6 @@ from mqe.world.obstacles import (
 )
 from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
 from mqe.world.robots.build import add_robot, team_color
-from mqe.world.robots.mjcf import add_robot_of_file, set_options
 from mqe.world.robots.robot import LEGS
 from mqe.world.state import VELOCITY, SceneState
 

@@ -35,9 +35,9 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
 from harl_mapush.collectors.launcher import ADDRESS  # noqa: E402
-from harl_mapush.collectors.on_ray import launcher as ray_launcher  # noqa: E402
 from harl_mapush.collectors.pool import CollectionError  # noqa: E402
 from harl_mapush.runs import run_folder  # noqa: E402
+from mapush.extensions.ray import ray_launcher  # noqa: E402
 from tests.support import toy_collectors  # noqa: E402
 from tests.support.hooks import Hooks  # noqa: E402
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harl_mapush.evaluation.gait.examination import press
 from harl_mapush.test import EXAMINATIONS
 from mapush import cli
-from mapush.sim2sim import difference_interval
+from mapush.extensions.gait_examination.examination import press
+from mapush.extensions.unitree.sim2sim import difference_interval
 from mqe.controllers.gait_network import load_gait
 from mqe.tasks.episode_report import wilson_interval
 from mqe.world.robots import ROBOTS

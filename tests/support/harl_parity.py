@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.happo import Happo
 from harl_mapush.algorithms.on_policy import OnPolicy
-from harl_mapush.interop.harl_settings import algorithm_cfg, network_cfg
 from harl_mapush.learning.on_policy.minibatches import Shuffle
 from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.optimizer import FlatAdam
+from mapush.extensions.harl.harl_settings import algorithm_cfg, network_cfg
 from mqe.cuda_graphs import EAGER_CALLS
 from mqe.vec_env import TeamSpec
 from tests.support.harl_recording import FORMAT, NUM_STAGES, LayoutError, check_stage, read

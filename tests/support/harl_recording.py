@@ -20,15 +20,15 @@ from torch import Tensor, nn
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.happo import Happo
 from harl_mapush.algorithms.on_policy import OnPolicy
-from harl_mapush.interop.harl_settings import (
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import OnPolicyCfg
+from mapush.extensions.harl.harl_settings import (
     _SWITCHES,
     ALGORITHM_KEYS,
     NETWORK_KEYS,
     dotted,
     is_read,
 )
-from harl_mapush.learning.optimizer import FlatAdam
-from harl_mapush.learning.settings import OnPolicyCfg
 from mqe.tensor_files import read_file
 
 FORMAT = "harl-parity-1"

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 import harl_mapush.runs  # noqa: F401, registers a reader for task.team
+from mapush.extensions.navigate.entry import NAVIGATE, NavigateCfg
 from mqe.tasks.entry import EnvCfg, TaskSetup
-from mqe.tasks.navigate import NAVIGATE, NavigateCfg
 from mqe.world.streams import Streams
 
 MAP = Path(__file__).with_name("symmetric_map.yaml")

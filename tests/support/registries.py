@@ -10,9 +10,9 @@ from harl_mapush.callbacks.callback import CALLBACKS
 from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.runs.formats import FORMATS
 from mapush.commands import COMMANDS
+from mapush.extensions.navigate.maps.families import FAMILIES
+from mapush.extensions.navigate.planners.entries import PLANNERS
 from mqe.registry import SIMULATORS, TASKS
-from mqe.tasks.navigate.maps.families import FAMILIES
-from mqe.tasks.navigate.planners.entries import PLANNERS
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 

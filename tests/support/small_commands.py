@@ -44,7 +44,7 @@ def main(words: list[str]) -> int:
         rest = ["-m", "torch.distributed.run", *rest, *sizes("train", rest)]
     elif program != "python":
         raise AssertionError(f"no size for {program}; name it in NOT_RUN if it cannot run here")
-    if "harl_mapush.clients.run_harl" in rest:
+    if "mapush.extensions.harl.run_harl" in rest:
         rest += ["--num_envs", "2", "--num_env_steps", "32"]
         if "hasac" in rest:
             rest += ["--set", "train.warmup_steps=8", "--set", "algo.batch_size=8"]

@@ -16,7 +16,7 @@ from torch import Tensor
 from harl_mapush.clients.harl.harl_env import Array, HarlEnv, Infos
 from harl_mapush.clients.world_picture import WorldPicture
 from harl_mapush.config import RunCfg, RunnerCfg
-from harl_mapush.interop.flat_settings import (
+from mapush.extensions.harl.flat_settings import (
     KEYS,
     as_python,
     keys_of_settings,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mapush.extensions.unitree.mjcf import robot_of_file
 from mqe.config import ConfigError
 from mqe.extensions import Registry
 from mqe.world.robots.go1 import GO1
 from mqe.world.robots.go2 import GO2
-from mqe.world.robots.mjcf import robot_of_file
 from mqe.world.robots.robot import NUM_JOINTS, RobotCfg
 from mqe.world.robots.tensors import Robots
 

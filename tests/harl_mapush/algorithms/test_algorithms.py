@@ -11,13 +11,13 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.hatrpo import conjugate_gradient
 from harl_mapush.config import RunnerCfg
 from harl_mapush.learning import losses
-from harl_mapush.learning.on_policy.harl_formulas import HarlFormulas
 from harl_mapush.learning.on_policy.minibatches import CriticBatch, Shuffle, minibatches
 from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.on_policy.surrogate import adapt_learning_rate
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.runner import Runner
+from mapush.extensions.harl.on_policy_formulas import HarlFormulas
 from tests.support.hooks import Hooks
 from tests.support.toy import ToyEnv
 

@@ -11,11 +11,11 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.learning import losses
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.on_policy.formulas import Formulas
-from harl_mapush.learning.on_policy.harl_formulas import RoundedHarlFormulas
 from harl_mapush.learning.on_policy.minibatches import ActorBatch
 from harl_mapush.learning.on_policy.surrogate import add_policy_gradient
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
+from mapush.extensions.harl.on_policy_formulas import RoundedHarlFormulas
 from mqe.vec_env import Image, Symmetries, TeamImage, TeamSpec
 
 CPU = torch.device("cpu")

@@ -16,10 +16,8 @@ import pytest
 import torch
 
 from harl_mapush import config
-from harl_mapush.clients import run_openrl
-from harl_mapush.clients.openrl_env import OpenRLEnv
-from harl_mapush.interop import openrl_files
-from mapush import importing
+from mapush.extensions.openrl import importing, openrl_files, run_openrl
+from mapush.extensions.openrl.openrl_env import OpenRLEnv
 from mqe.config import ConfigError, load_yaml
 from mqe.vec_env import TeamSpec, TimeStep
 from tests.support import mapush_files
@@ -232,7 +230,7 @@ def test_openrl_trains_unpatched_and_its_policy_comes_back(tmp_path) -> None:
     command = [
         python,
         "-m",
-        "harl_mapush.clients.run_openrl",
+        "mapush.extensions.openrl.run_openrl",
         "--num_envs",
         "4",
         "--episode_length",

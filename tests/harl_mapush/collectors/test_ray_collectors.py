@@ -1,4 +1,4 @@
-"""harl_mapush.collectors.on_ray.launcher: collectors on a Ray cluster. Its faults:
+"""mapush.extensions.ray.ray_launcher: collectors on a Ray cluster. Its faults:
 tests/faults/ray_collectors.py.
 """
 
@@ -26,8 +26,8 @@ from tests.support.fault_scripts import script
 from tests.support.toy import ToyEnv
 from tests.support.toy_collectors import make_toy, settings
 
-ray_launcher = pytest.importorskip("harl_mapush.collectors.on_ray.launcher")
-ray_cluster = pytest.importorskip("harl_mapush.collectors.on_ray.cluster")
+ray_launcher = pytest.importorskip("mapush.extensions.ray.ray_launcher")
+ray_cluster = pytest.importorskip("mapush.extensions.ray.cluster")
 GIVEN = {"algorithm": {"name": "hasac"}, "runner": {"collectors": 2, "engine": "ray"}}
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harl_mapush.evaluation.gait.examination import (
+from mapush.extensions.gait_examination.examination import (
     CORNERS,
     evaluate_gait,
     press,
@@ -15,7 +15,7 @@ from harl_mapush.evaluation.gait.examination import (
     walk_corners,
     wander,
 )
-from harl_mapush.evaluation.gait.gait_worlds import GaitWorlds, PhysicsStep
+from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, PhysicsStep
 from mqe.controllers import trot
 from mqe.controllers.trot import GAIT_OBS_SIZE
 from mqe.registry import SimCfg
@@ -39,7 +39,7 @@ def few_robots_for_a_short_time(monkeypatch) -> None:
         ("GRID_TIME", 2.4),
         ("GRID_MEASURED", 1.6),
     ):
-        monkeypatch.setattr(f"harl_mapush.evaluation.gait.examination.{name}", value)
+        monkeypatch.setattr(f"mapush.extensions.gait_examination.examination.{name}", value)
 
 
 def fold(obs: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ def test_a_robot_that_only_stands(monkeypatch):
 
 
 def test_a_trot_in_place_lifts_its_feet(monkeypatch):
-    monkeypatch.setattr("harl_mapush.evaluation.gait.examination.LATENCIES", {})
+    monkeypatch.setattr("mapush.extensions.gait_examination.examination.LATENCIES", {})
     # Which leaves the trot as it is.
     figures = track(stand, SIM, 0, grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
     assert all(0.005 < clearance < 0.1 for clearance in figures["foot_clearance_m"])
@@ -208,7 +208,7 @@ def test_parts_are_named_while_they_run(monkeypatch):
     )
     for part in parts:
         monkeypatch.setattr(
-            f"harl_mapush.evaluation.gait.examination.{part}",
+            f"mapush.extensions.gait_examination.examination.{part}",
             lambda *_, name=part, **__: {name: 1.0},
         )
     said: list[str] = []

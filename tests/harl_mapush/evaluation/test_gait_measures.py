@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from harl_mapush.evaluation.gait.measures import (
+from mapush.extensions.gait_examination.measures import (
     GRAVITY,
     asymmetry,
     cost_of_transport,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from harl_mapush.evaluation.gait.push_limits import measure_push_limits
+from mapush.extensions.gait_examination.push_limits import measure_push_limits
 from mqe.controllers.gait_network import load_gait
 from mqe.registry import SimCfg
 from mqe.world.objects import CUBOID

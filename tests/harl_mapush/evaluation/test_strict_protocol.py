@@ -12,9 +12,9 @@ from torch import tensor
 
 from harl_mapush.evaluation.calculator import evaluate, first_episodes
 from harl_mapush.evaluation.episodes import _watchers
-from harl_mapush.evaluation.gait.measures import GRAVITY
 from harl_mapush.evaluation.pushing import PushWatcher
 from harl_mapush.evaluation.strict_protocol import StrictWatcher, describe_strict, summarize_strict
+from mapush.extensions.gait_examination.measures import GRAVITY
 from mqe.world.geometry import quat_from_yaw, wrap_to_pi
 from mqe.world.state import SceneState
 from tests.support.pushing import make_env

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from harl_mapush.evaluation.gait import terrain
-from harl_mapush.evaluation.gait.terrain import blocks, largest_passed, measure_terrain
+from mapush.extensions.gait_examination import terrain
+from mapush.extensions.gait_examination.terrain import blocks, largest_passed, measure_terrain
 from mqe.controllers.gait_network import load_gait
 from mqe.registry import SimCfg
 from mqe.world.geometry import rotation_matrix

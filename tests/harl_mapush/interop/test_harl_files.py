@@ -1,4 +1,4 @@
-"""harl_mapush.interop.harl_files: HARL's configurations become runs, its models/ folders are
+"""mapush.extensions.harl.harl_files: HARL's configurations become runs, its models/ folders are
 measured.
 """
 
@@ -13,10 +13,10 @@ import torch
 from torch import nn, tensor
 
 from harl_mapush import config, test, train
-from harl_mapush.interop import harl_files
-from harl_mapush.interop.harl_actors import OffPolicyTeam
 from harl_mapush.runs import checkpoint, policy
 from harl_mapush.runs.formats import OURS
+from mapush.extensions.harl import harl_files
+from mapush.extensions.harl.harl_actors import OffPolicyTeam
 from mqe.config import ConfigError, load_yaml
 from mqe.tensor_files import read_tensors
 from mqe.vec_env import TeamSpec

@@ -1,4 +1,4 @@
-"""harl_mapush.interop.harl_settings: what HARL's values may be, and what an error calls them."""
+"""mapush.extensions.harl.harl_settings: what HARL's values may be, and what an error calls them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harl_mapush.interop.harl_files import HarlFile, apply, read
+from mapush.extensions.harl.harl_files import HarlFile, apply, read
 from mqe.config import ConfigError
 from tests.support.paths import ROOT
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from harl_mapush import config
-from harl_mapush.interop import mapush_tasks
-from mapush import importing
+from mapush.extensions.openrl import importing, mapush_tasks
 from mqe.config import ConfigError, load_yaml
 
 # A file of that form; MAPush's own have more of the same kind.

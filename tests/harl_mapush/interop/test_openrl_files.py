@@ -14,10 +14,9 @@ import torch
 from torch import nn
 
 from harl_mapush import test
-from harl_mapush.interop import openrl_files, openrl_format
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import TeamPolicy
-from mapush import importing
+from mapush.extensions.openrl import importing, openrl_files, openrl_format
 from mqe.config import ConfigError, dump_yaml, load_yaml
 from mqe.vec_env import TeamSpec
 from tests.support import mapush_files

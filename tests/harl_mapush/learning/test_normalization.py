@@ -12,7 +12,7 @@ from harl_mapush.learning.normalization import (
     normalize_advantages,
     rescale_output,
 )
-from harl_mapush.learning.on_policy.harl_formulas import RoundedHarlFormulas
+from mapush.extensions.harl.on_policy_formulas import RoundedHarlFormulas
 
 normalize_as_harl = RoundedHarlFormulas().normalize_advantages
 both = pytest.mark.parametrize("normalize", [normalize_advantages, normalize_as_harl])

@@ -2,14 +2,14 @@ import pytest
 import torch
 
 from harl_mapush.learning.on_policy.formulas import Formulas, compute_gae, compute_returns
-from harl_mapush.learning.on_policy.harl_formulas import (
+from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
+from harl_mapush.learning.on_policy.value_update import _explained_variance
+from harl_mapush.learning.settings import OnPolicyCfg
+from mapush.extensions.harl.on_policy_formulas import (
     HarlFormulas,
     compute_harl_gae,
     compute_harl_returns,
 )
-from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
-from harl_mapush.learning.on_policy.value_update import _explained_variance
-from harl_mapush.learning.settings import OnPolicyCfg
 
 GAMMA = 0.5
 LAM = 0.8

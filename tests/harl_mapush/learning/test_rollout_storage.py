@@ -1,7 +1,6 @@
 import torch
 
 from harl_mapush.algorithms.algorithm import Decision
-from harl_mapush.learning.on_policy.harl_formulas import join_rows
 from harl_mapush.learning.on_policy.minibatches import (
     CPU_TILE_ROWS,
     CriticBatch,
@@ -16,6 +15,7 @@ from harl_mapush.learning.on_policy.minibatches import (
     tiles,
 )
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
+from mapush.extensions.harl.on_policy_formulas import join_rows
 from mqe.vec_env import TimeStep
 
 

@@ -9,10 +9,10 @@ import torch
 
 from harl_mapush.learning import losses
 from harl_mapush.learning.networks import Actor
-from harl_mapush.learning.on_policy.harl_formulas import RoundedAdam, RoundedHarlFormulas
 from harl_mapush.learning.on_policy.minibatches import ActorBatch
 from harl_mapush.learning.on_policy.surrogate import add_policy_gradient
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
+from mapush.extensions.harl.on_policy_formulas import RoundedAdam, RoundedHarlFormulas
 
 ROWS = 160
 

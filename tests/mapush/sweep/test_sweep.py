@@ -16,18 +16,18 @@ import yaml
 from harl_mapush.callbacks.curves import Curves
 from harl_mapush.runs import run_folder
 from mapush import cli
-from mapush.sweep import command, summary, trial_process
-from mapush.sweep import places as places_module
-from mapush.sweep import space as space_module
-from mapush.sweep.space import (
+from mapush.extensions.sweep import command, summary, trial_process
+from mapush.extensions.sweep import places as places_module
+from mapush.extensions.sweep import space as space_module
+from mapush.extensions.sweep.space import (
     Parameter,
     Space,
     metric_tags,
     read_space,
     steps_before_episodes,
 )
-from mapush.sweep.trial_process import Progress, TrialSpec
-from mapush.sweep.trials import (
+from mapush.extensions.sweep.trial_process import Progress, TrialSpec
+from mapush.extensions.sweep.trials import (
     CONFIRM,
     FAILED,
     FINISHED,
@@ -121,7 +121,7 @@ def test_trials_are_stopped_once_their_metric_is_known_and_not_near_their_end(
     assert steps_before_episodes(space.run, space.cfg.metric) == 200
     assert space.first_rung == first
     assert ("none is stopped early" in space.budget()) == (first is None)
-    engine = pytest.importorskip("mapush.sweep.engine")
+    engine = pytest.importorskip("mapush.extensions.sweep.engine")
     pruner = engine.Search(space, Ledger(tmp_path)).study.pruner
     stops_none = isinstance(pruner, engine.optuna.pruners.NopPruner)
     assert stops_none == (first is None)
@@ -459,7 +459,7 @@ def test_rewards_and_unstaggered_starts_need_no_whole_episode(tmp_path) -> None:
 
 
 def test_a_curve_is_given_point_by_point_at_equal_distances(tmp_path) -> None:
-    worker = pytest.importorskip("mapush.sweep.trial_process")
+    worker = pytest.importorskip("mapush.extensions.sweep.trial_process")
     run = tmp_path / "run"
     points = worker.Points(run, "mapush/return", 200)
     assert points.new() == []  # there is no log yet
@@ -478,7 +478,7 @@ def test_a_curve_is_given_point_by_point_at_equal_distances(tmp_path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_the_search_goes_on_from_the_records(tmp_path) -> None:
-    engine = pytest.importorskip("mapush.sweep.engine")
+    engine = pytest.importorskip("mapush.extensions.sweep.engine")
     space = make_space(tmp_path, metric="reward/total", stopping={"first": 100})
     ledger = Ledger(tmp_path / "sweep")
     ledger.add(None, {RATE: 2e-3, CLIP: 0.2, EPOCHS: 4}, 1)
@@ -523,7 +523,7 @@ def test_the_search_goes_on_from_the_records(tmp_path) -> None:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("value", "is_hopeless"), [(0.1, True), (0.9, False)])
 def test_rungs_remember_trials_of_before_the_kill(tmp_path, value, is_hopeless) -> None:
-    engine = pytest.importorskip("mapush.sweep.engine")
+    engine = pytest.importorskip("mapush.extensions.sweep.engine")
     space = make_space(tmp_path, metric="reward/total", stopping={"first": 100})
     ledger = Ledger(tmp_path)
     ledger.trials = [trial(k, 0.5 + k / 10) for k in (1, 2, 3)]
@@ -571,7 +571,7 @@ class ScriptedPlaces:
 
 @pytest.mark.usefixtures("quick")
 def test_trials_take_the_places_that_are_free(tmp_path, monkeypatch) -> None:
-    engine = pytest.importorskip("mapush.sweep.engine")
+    engine = pytest.importorskip("mapush.extensions.sweep.engine")
     monkeypatch.setattr(engine, "_PAUSE_S", 0.0)
     ledger = Ledger(tmp_path / "sweep")
     trials = [ledger.add(None, {RATE: 2e-3, CLIP: 0.2, EPOCHS: 4}, seed) for seed in (1, 2, 3)]
@@ -586,7 +586,7 @@ def test_trials_take_the_places_that_are_free(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_an_interrupted_sweep_asks_its_trials_to_save_and_waits(tmp_path, monkeypatch) -> None:
-    engine = pytest.importorskip("mapush.sweep.engine")
+    engine = pytest.importorskip("mapush.extensions.sweep.engine")
 
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
@@ -641,7 +641,7 @@ def test_each_gpu_is_shared_by_as_many_trials_as_fit(monkeypatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_importance_finds_the_setting_that_decides(tmp_path) -> None:
-    engine = pytest.importorskip("mapush.sweep.engine")
+    engine = pytest.importorskip("mapush.extensions.sweep.engine")
     space = make_space(tmp_path)
     trials = [
         trial(

@@ -10,8 +10,8 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.runs import checkpoint, team_export
 from harl_mapush.runs.policy import make_team
+from mapush.extensions.navigate.frozen_team import TeamController
 from mqe.config import ConfigError, to_dict
-from mqe.controllers.frozen_team import TeamController
 from mqe.controllers.team_network import ReadTeam, load_team_network, read_team
 from mqe.pretrained import pretrained_folder
 from mqe.registry import SimCfg, make_env

@@ -10,11 +10,11 @@ import torch
 import yaml
 
 from harl_mapush import config, train
-from harl_mapush.evaluation.gait.gait_worlds import GaitWorlds
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import TeamPolicy
+from mapush.extensions.gait_examination.gait_worlds import GaitWorlds
 from mqe.config import ConfigError, dump_yaml
 from mqe.controllers.gait_network import (
     ACTIVATIONS,

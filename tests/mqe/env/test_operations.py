@@ -5,11 +5,11 @@ the same.
 from __future__ import annotations
 
 import pytest
+from mapush.extensions.navigate.entry.planners import cost_to_go, explorer, replanning
 
+from mapush.extensions.navigate.entry import NavigateCfg
 from mqe import registry
 from mqe.registry import EnvCfg, SimCfg
-from mqe.tasks.navigate import NavigateCfg
-from mqe.tasks.navigate.planners import cost_to_go, explorer, replanning
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.rewards import PRESETS
 from mqe.tasks.velocity import VelocityCfg

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from mqe.sim.remote import engines, neutral_model
-from mqe.sim.remote.worker.frames import changed_rows, from_root_states, to_root_states
-from mqe.sim.remote.worker.protocol import MAX_ROWS, Sizes, layout
-from mqe.sim.remote.worker.serve import Refused
+from mapush.extensions.isaacgym import engines, neutral_model
+from mapush.extensions.isaacgym.worker.frames import changed_rows, from_root_states, to_root_states
+from mapush.extensions.isaacgym.worker.protocol import MAX_ROWS, Sizes, layout
+from mapush.extensions.isaacgym.worker.serve import Refused
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 from mqe.world.scene import build_scene
@@ -42,10 +42,10 @@ def _engine(monkeypatch, model):
         "isaacgym",
         "isaacgym.gymapi",
         "isaacgym.gymtorch",
-        "mqe.sim.remote.worker.isaac_gym",
+        "mapush.extensions.isaacgym.worker.isaac_gym",
     ):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    module = importlib.import_module("mqe.sim.remote.worker.isaac_gym")
+    module = importlib.import_module("mapush.extensions.isaacgym.worker.isaac_gym")
     sizes = Sizes(N, model.nq, model.nv, model.nu, model.nmocap, model.nbody, model.nsensordata, 0)
     views = {
         name: np.zeros(shape, kind)

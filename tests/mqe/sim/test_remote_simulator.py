@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from harl_mapush import train
+from mapush.extensions.isaacgym import remote_simulator
+from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
+from mapush.extensions.isaacgym.worker import protocol
 from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_simulator
-from mqe.sim.remote import remote_simulator
-from mqe.sim.remote.remote_simulator import EngineSpec, ProcessSimulator
-from mqe.sim.remote.worker import protocol
 from mqe.sim.simulator import SimulatorError, snapshot
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import build_scene

@@ -10,8 +10,8 @@ import yaml
 from torch import tensor
 
 from harl_mapush.runs import init_from
+from mapush.extensions.navigate.frozen_team import TeamController
 from mqe.config import load_yaml
-from mqe.controllers.frozen_team import TeamController
 from mqe.manifest import renew_manifest
 from mqe.pretrained import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg, make_env

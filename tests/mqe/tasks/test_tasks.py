@@ -17,6 +17,7 @@ from harl_mapush import config, test, train
 from harl_mapush.runs import run_folder
 from harl_mapush.runs.policy import load_team
 from mapush.export import command
+from mapush.extensions.navigate.entry import NavigateCfg
 from mqe.config import ConfigError, option
 from mqe.controllers import Controller
 from mqe.controllers.gait import GaitController, load_team_gait
@@ -24,7 +25,6 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, SimCfg, make_env
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.episode_report import Report
-from mqe.tasks.navigate import NavigateCfg
 from mqe.tasks.task import Outcome, OutcomeNames, TaskDefaults
 from mqe.vec_env import TimeStep
 from mqe.viewer.offscreen import choose_backend
@@ -253,13 +253,13 @@ ALLOWED = {
     "harl_mapush/config/sections.py": {"go1push_mid"},  # the default of the command line
     "harl_mapush/clients/harl/harl_registration.py": {"go1push_mid"},  # and HARL's
     # Of MAPush's files, which it reads and writes.
-    "harl_mapush/interop/mapush_tasks.py": {"go1push_mid", "collision", "success_rate"},
+    "mapush/extensions/openrl/mapush_tasks.py": {"go1push_mid", "collision", "success_rate"},
     # The deques that the fork's environment has.
     "harl_mapush/clients/harl/mapush_env.py": {"success", "collision", "collaboration_degree"},
     "harl_mapush/callbacks/logger.py": {"success_rate"},  # shows it first, where it is
     "harl_mapush/runs/provenance.py": {"success_rate"},  # and beside a run's settings
-    "harl_mapush/clients/run_openrl.py": {"go1push_mid"},  # and of OpenRL
-    "mqe/sim/remote/neutral_model.py": {"collision"},  # an element of URDF
+    "mapush/extensions/openrl/run_openrl.py": {"go1push_mid"},  # and of OpenRL
+    "mapush/extensions/isaacgym/neutral_model.py": {"collision"},  # an element of URDF
 }
 
 

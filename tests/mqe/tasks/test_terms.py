@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
+from mapush.extensions.navigate.features import Plan
 from mqe.config import ConfigError
 from mqe.controllers.trot import mirrored_action
 from mqe.registry import TASKS
 from mqe.tasks.entry import TaskSetup
-from mqe.tasks.navigate.features import Plan
 from mqe.tasks.push import PUSH
 from mqe.tasks.task import TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from mapush.extensions.isaacgym.engines import isaac_scene
 from mqe.config import ConfigError
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
-from mqe.sim.remote.engines import isaac_scene
 from mqe.tasks.push import PushCfg
 from mqe.viewer.looks import shown_model
 from mqe.world.objects import OBJECTS, robot_object_friction

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from harl_mapush import config, test, train
-from harl_mapush.evaluation.gait.measures import motor_torque
 from harl_mapush.runs.policy import load_team
+from mapush.extensions.gait_examination.measures import motor_torque
 from mqe.config import ConfigError
 from mqe.controllers.gait import load_team_gait
 from mqe.controllers.gait_network import load_gait

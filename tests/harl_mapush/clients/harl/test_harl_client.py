@@ -14,10 +14,11 @@ import torch
 import yaml
 
 from harl_mapush import clients, test, train
-from harl_mapush.clients import register_with_harl, run_harl
+from harl_mapush.clients import register_with_harl
 from harl_mapush.clients.harl import harl_registration
-from harl_mapush.interop.harl_files import DEFAULTS
 from harl_mapush.runs import checkpoint
+from mapush.extensions.harl import run_harl
+from mapush.extensions.harl.harl_files import DEFAULTS
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
 from mqe.tensor_files import read_tensors

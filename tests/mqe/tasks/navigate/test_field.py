@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from mqe.tasks.navigate.planners.cost_to_go import CostToGo, Grid
+from mapush.extensions.navigate.planners.cost_to_go import CostToGo, Grid
 
 STEPS = [
     (a * sign_x, b * sign_y)

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import tensor
 
+from mapush.extensions.navigate.entry import NavigateCfg, room_of
+from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed, Room, check_map
+from mapush.extensions.navigate.maps.families import CUBE, FAMILIES, POST, _door, draw_maps
+from mapush.extensions.navigate.maps.files import read_maps, to_json
+from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mqe.config import ConfigError
-from mqe.tasks.navigate import NavigateCfg, room_of
-from mqe.tasks.navigate.maps.arena_map import ArenaMap, Placed, Room, check_map
-from mqe.tasks.navigate.maps.families import CUBE, FAMILIES, POST, _door, draw_maps
-from mqe.tasks.navigate.maps.files import read_maps, to_json
-from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mqe.world.objects import OBJECTS
 from mqe.world.obstacles import PARKED_HEIGHT
 from tests.support.navigating import navigate_setup

@@ -12,13 +12,13 @@ from harl_mapush import config, test
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.policies import make_policy
 from harl_mapush.runs import evaluation_worlds
+from mapush.extensions.navigate.entry import NavigateCfg
+from mapush.extensions.navigate.episode_report import summarize
+from mapush.extensions.navigate.metrics import METRICS
+from mapush.extensions.navigate.rewards import check_waiting
 from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
-from mqe.tasks.navigate import NavigateCfg
-from mqe.tasks.navigate.episode_report import summarize
-from mqe.tasks.navigate.metrics import METRICS
-from mqe.tasks.navigate.rewards import check_waiting
 from mqe.tasks.push.scripted import WalkingTeam
 from mqe.viewer.camera import Camera
 from mqe.viewer.live.live_view import drawn_lines

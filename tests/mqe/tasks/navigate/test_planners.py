@@ -7,24 +7,29 @@ import sys
 
 import pytest
 import torch
+from mapush.extensions.navigate.entry.planners import baselines
 from torch import Tensor, tensor
 
 import mapush
-from mqe.config import ConfigError
-from mqe.tasks.navigate.maps.arena_map import ArenaMap, Placed
-from mqe.tasks.navigate.maps.families import CUBE
-from mqe.tasks.navigate.maps.table import MapTable, ObstacleShapes, slots_of
-from mqe.tasks.navigate.planners import baselines
-from mqe.tasks.navigate.planners.entries import PLANNERS
-from mqe.tasks.navigate.planners.followers import (
+from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed
+from mapush.extensions.navigate.maps.families import CUBE
+from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mapush.extensions.navigate.planners.entries import PLANNERS
+from mapush.extensions.navigate.planners.followers import (
     NEAREST,
     FieldFollower,
     WaypointFollower,
     swayed,
     turned,
 )
-from mqe.tasks.navigate.planners.problem import EdgeCosts, Problem, lacking_room, solve_problem
-from mqe.tasks.navigate.planners.replanning import Replanner
+from mapush.extensions.navigate.planners.problem import (
+    EdgeCosts,
+    Problem,
+    lacking_room,
+    solve_problem,
+)
+from mapush.extensions.navigate.planners.replanning import Replanner
+from mqe.config import ConfigError
 from mqe.tasks.terms import Memory, Worlds
 from mqe.world.obstacles import ObstacleCfg
 from tests.support.navigating import navigate_setup

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
+from mapush.extensions.navigate.entry import NavigateCfg
+from mapush.extensions.navigate.maps.table import ObstacleShapes
+from mapush.extensions.navigate.planners.cost_to_go import Grid
+from mapush.extensions.navigate.planners.explorer import distance_to_met
+from mapush.extensions.navigate.rays import NUM_RAYS, RANGE, look_around, ray_directions
 from mqe.registry import SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
-from mqe.tasks.navigate import NavigateCfg
-from mqe.tasks.navigate.maps.table import ObstacleShapes
-from mqe.tasks.navigate.planners.cost_to_go import Grid
-from mqe.tasks.navigate.planners.explorer import distance_to_met
-from mqe.tasks.navigate.rays import NUM_RAYS, RANGE, look_around, ray_directions
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.obstacles import PARKED_HEIGHT, ObstacleCfg
 from mqe.world.state import SceneState

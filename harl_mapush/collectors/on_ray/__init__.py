@@ -1,1 +1,0 @@
-"""Collectors on a Ray cluster."""

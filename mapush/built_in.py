@@ -1,0 +1,39 @@
+"""The extensions that ship with mapush: the folders of ``mapush/extensions``.
+
+Each folder has a member ``EXTENSION``. Installed packages of others use the entry point
+``mapush.extensions`` instead, as ``register`` does for all of ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from mapush.commands import Command
+
+FOLDER = Path(__file__).with_name("extensions")
+
+
+class Extension(NamedTuple):
+    """What an extension adds; importing its package imports neither torch nor MuJoCo."""
+
+    # Modules that register tasks, simulators, formats, clients and more when they are imported.
+    modules: tuple[str, ...] = ()
+    commands: Mapping[str, Command] = MappingProxyType({})
+
+
+def extensions() -> Iterator[Extension]:
+    """Yield the extensions in the order of their names."""
+    for module in sorted(pkgutil.iter_modules([str(FOLDER)]), key=lambda module: module.name):
+        yield importlib.import_module(f"mapush.extensions.{module.name}").EXTENSION
+
+
+def register() -> None:
+    """Import the modules of all extensions: the entry point of this package."""
+    for extension in extensions():
+        for module in extension.modules:
+            importlib.import_module(module)

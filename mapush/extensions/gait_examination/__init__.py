@@ -1,0 +1,5 @@
+"""Examination of gaits: tracking, falls, forces, terrain."""
+
+from mapush.built_in import Extension
+
+EXTENSION = Extension()

@@ -1,0 +1,319 @@
+"""The gait examination: command grids, delayed targets, corner commands, kicks, pushing, terrain.
+
+Every world has the motors' own lag, and every robot is dropped as the push task drops robots.
+``docs/background/gait.md`` defines each metric and gives its target.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from mapush.extensions.gait_examination.gait_worlds import GaitPolicy, GaitWorlds
+from mapush.extensions.gait_examination.measures import asymmetry, overshoot, stance
+from mapush.extensions.gait_examination.push_limits import measure_push_limits
+from mapush.extensions.gait_examination.terrain import measure_terrain
+from mapush.extensions.gait_examination.walk_recording import (
+    Recorder,
+    Walk,
+    describe_feet,
+    describe_motors,
+)
+from mqe.registry import SimCfg
+from mqe.world.objects import OBJECTS
+from mqe.world.robots import DEFAULT_ROBOT
+from mqe.world.scene import PHYSICS_DT, STEP_DT
+
+GRID = (-0.5, -0.25, 0.0, 0.25, 0.5)  # [m/s], [m/s], [rad/s]
+FORWARD = (0.5, 0.0, 0.0)  # the command at which power is measured
+ROBOTS_A_CELL = 4
+BEYOND = 1.2  # factor of a second grid, with one robot per cell
+GRID_TIME = 5.0  # [s] per cell
+GRID_MEASURED = 3.0  # [s] at the end of GRID_TIME, averaged in the metrics
+SPECTRUM_TIME = 2.4  # [s] at the end of GRID_TIME: six cycles of the trot
+LATENCIES = {"20ms": 0.02, "40ms": 0.04}  # [s]
+LOW_SPEED = 0.1  # [m/s]
+ROBOTS_AT_LOW_SPEED = 8  # in each of four directions
+# Every command's mirror image is among them.
+CORNERS = tuple(itertools.product((-0.5, 0.5), (-0.5, -0.3, 0.3, 0.5), (-0.5, -0.3, 0.3, 0.5)))
+ROBOTS_A_CORNER = 128  # for each command
+CORNER_TIME = 20.0  # [s]
+NUM_ROBOTS = 256  # with random commands; as many more are pushed as well
+RANDOM_TIME = 20.0  # [s]
+RANDOM_HOLD = 2.0  # [s] per command
+MAX_RANDOM_COMMAND = 0.5  # [m/s, rad/s]
+KICK_SPEED = 1.0  # [m/s] added to a kicked robot's velocity
+HARD_KICK_SPEED = 2.0  # [m/s] likewise
+KICK_INTERVAL = 2.0  # [s]
+NUM_STANDING = 32  # robots
+STANDING_SETTLE = 2.0  # [s]
+STANDING_TIME = 5.0  # [s]
+NUM_PRESSING = 64  # robots
+PRESS_SPEED = 0.5  # [m/s]
+PRESS_TIME = 10.0  # [s]
+PRESS_START = -1.1  # [m] from the box
+# Numbers of random streams.
+_COMMAND = 202
+_KICK = 203
+
+Metric = float | list[float] | None
+
+
+@torch.no_grad()
+def evaluate_gait(
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    say: Callable[[str], None] = lambda line: None,
+    actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
+    model: str = "reference",
+) -> dict[str, Metric]:
+    """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12).
+
+    The keys are those of the calculator's output. ``say`` is called with the name of each part
+    before it begins; ``actuators``, ``robot`` and ``model`` are those of ``build_scene``.
+    """
+    metrics: dict[str, Metric] = {}
+    for name, part in (
+        ("a grid of commands, with and without delay", track),
+        ("random commands, kicks, standing", wander),
+        ("pushing a box", press),
+        ("pushing a wall and a heavy box", measure_push_limits),
+        ("kerbs and slopes", measure_terrain),
+        ("corner commands", walk_corners),
+    ):
+        say(f"Examining the gait: {name}")
+        metrics |= part(policy, sim, seed, actuators=actuators, robot=robot, model=model)
+    return metrics
+
+
+@torch.no_grad()
+def track(
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    grid: Sequence[float] = GRID,
+    robots_a_cell: int = ROBOTS_A_CELL,
+    actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
+    model: str = "reference",
+) -> dict[str, Metric]:
+    """Follow the command grid with and without delay, a larger grid, and slow commands."""
+    cells = torch.tensor(list(itertools.product(grid, repeat=3)))
+    slow = LOW_SPEED * torch.tensor(
+        [[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]]
+    )
+    every_cell = cells.repeat_interleave(robots_a_cell, dim=0)
+    groups = {"grid": every_cell, **dict.fromkeys(LATENCIES, every_cell), "beyond": BEYOND * cells}
+    groups["low"] = slow.repeat_interleave(ROBOTS_AT_LOW_SPEED, dim=0)
+    rows, command = _stack(groups)
+    late = torch.zeros(len(command), dtype=torch.int64)
+    for name, latency in LATENCIES.items():
+        late[rows[name]] = round(latency / PHYSICS_DT)
+
+    worlds = GaitWorlds(
+        policy, sim, seed, len(command), latency=late, actuators=actuators, robot=robot, model=model
+    )
+    command = command.to(worlds.device)
+    cells = cells.to(worlds.device)
+    slow = slow.to(worlds.device)
+    recorder = Recorder(len(every_cell), worlds.robots, worlds.torque_limit)
+
+    # Walk; record the end.
+    for _ in range(round((GRID_TIME - GRID_MEASURED) / STEP_DT)):
+        worlds.advance(command)
+    velocity = []
+    targets = []
+    stances = []
+    for _ in range(round(GRID_MEASURED / STEP_DT)):
+        worlds.advance(command, recorder.watch)
+        velocity.append(worlds.velocity)
+        stances.append(stance(worlds.state, worlds.robots)[rows["grid"]])
+        targets.append(worlds.targets[rows["grid"]])
+    worlds.close()
+
+    # Tracking errors and falls.
+    mean = torch.stack(velocity).mean(dim=0)
+    achieved = {
+        name: mean[rows[name]].unflatten(0, (len(cells), -1)).mean(dim=1)
+        for name in ("grid", *LATENCIES)
+    }
+    error = {name: (value - cells).abs().amax(dim=0).tolist() for name, value in achieved.items()}
+    falls = {name: int(worlds.fallen[rows[name]].sum()) for name in groups}
+    x, y, turn = error["grid"]
+    metrics: dict[str, Metric] = {
+        "velocity_error_x": x,
+        "velocity_error_y": y,
+        "yaw_rate_error": turn,
+        "falls_on_grid": falls["grid"],
+        "falls_beyond_grid": falls["beyond"],
+    }
+    for name in LATENCIES:
+        x, y, turn = error[name]
+        metrics |= {
+            f"velocity_error_{name}": max(x, y),
+            f"yaw_rate_error_{name}": turn,
+            f"falls_{name}": falls[name],
+        }
+    crawling = mean[rows["low"]].unflatten(0, (len(slow), -1)).mean(dim=1)
+    metrics["velocity_error_low"] = float((crawling - slow)[slow != 0.0].abs().max())
+    metrics["overshoot"] = overshoot(cells, achieved["grid"])
+    metrics["asymmetry"] = asymmetry(cells, achieved["grid"])
+
+    # Posture.
+    of_cell = torch.stack(stances).mean(dim=0).unflatten(0, (len(cells), -1)).mean(dim=1)
+    tilt, offset = of_cell.abs().split(2, dim=1)
+    metrics["trunk_tilt_max_rad"] = float(tilt.max())
+    metrics["feet_offset_max_m"] = float(offset.max())
+
+    # Feet and motors.
+    command = command[rows["grid"]]
+    walk = recorder.walk()
+    is_walking = command.abs().amax(dim=1) > 0.0
+    is_forward = (command == command.new_tensor(FORWARD)).all(dim=1)
+    speed = float(mean[rows["grid"]][is_forward, 0].mean())
+    last_targets = torch.stack(targets[-round(SPECTRUM_TIME / STEP_DT) :])
+    walking = Walk(*(part[:, is_walking] for part in walk))
+    metrics |= describe_feet(walking, robots_a_cell)
+    metrics |= describe_motors(walk, last_targets, is_forward, speed, worlds.mass)
+    return metrics
+
+
+@torch.no_grad()
+def wander(
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    num_robots: int = NUM_ROBOTS,
+    duration: float = RANDOM_TIME,
+    actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
+    model: str = "reference",
+) -> dict[str, Metric]:
+    """Follow random commands, without kicks and with two kinds of them, and stand still."""
+    sizes = {
+        "random": num_robots,
+        "kicked": num_robots,
+        "standing": NUM_STANDING,
+        "kicked hard": num_robots,
+    }
+    rows, command = _stack({name: torch.zeros(size, 3) for name, size in sizes.items()})
+    worlds = GaitWorlds(
+        policy, sim, seed, len(command), actuators=actuators, robot=robot, model=model
+    )
+    command = command.to(worlds.device)
+    standing = rows["standing"]
+    kicks = {"kicked": KICK_SPEED, "kicked hard": HARD_KICK_SPEED}
+    is_walking = torch.ones(len(command), 1, dtype=torch.bool, device=worlds.device)
+    is_walking[standing] = False
+    start = None
+    drift = torch.zeros(NUM_STANDING, device=worlds.device)
+
+    for step in range(round(duration / STEP_DT)):
+        key = torch.full((len(command),), step, device=worlds.device)
+        if step % round(RANDOM_HOLD / STEP_DT) == 0:
+            drawn = worlds.streams.between(
+                -MAX_RANDOM_COMMAND, MAX_RANDOM_COMMAND, _COMMAND, key, (3,)
+            )
+            command = torch.where(is_walking, drawn, command)
+        if step % round(KICK_INTERVAL / STEP_DT) == 0 and step > 0:
+            turn = 2.0 * math.pi * worlds.streams.uniform(_KICK, key)
+            for name, speed in kicks.items():
+                kicked = rows[name]
+                worlds.sim.data.qvel[kicked, 0] += speed * torch.cos(turn[kicked])
+                worlds.sim.data.qvel[kicked, 1] += speed * torch.sin(turn[kicked])
+        if step == round(STANDING_SETTLE / STEP_DT):
+            start = worlds.state.robot_pos[standing, 0, :2]
+        worlds.advance(command)
+        if start is not None and step < round((STANDING_SETTLE + STANDING_TIME) / STEP_DT):
+            distance = (worlds.state.robot_pos[standing, 0, :2] - start).norm(dim=1)
+            drift = torch.maximum(drift, distance)
+    worlds.close()
+
+    falls = {name: int(worlds.fallen[rows[name]].sum()) for name in sizes}
+    return {
+        "falls": falls["random"],
+        "num_robots": num_robots,
+        "falls_with_kicks_rate": falls["kicked"] / num_robots,
+        "falls_with_hard_kicks_rate": falls["kicked hard"] / num_robots,
+        "standing_drift_m": float(drift.max()),
+        "standing_falls": falls["standing"],
+    }
+
+
+@torch.no_grad()
+def press(
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    num_robots: int = NUM_PRESSING,
+    duration: float = PRESS_TIME,
+    actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
+    model: str = "reference",
+) -> dict[str, Metric]:
+    """Walk into the 4 kg box and keep pushing it."""
+    box = OBJECTS["cuboid"]
+    worlds = GaitWorlds(
+        policy,
+        sim,
+        seed,
+        num_robots,
+        obj=box,
+        start=(PRESS_START, 0.0),
+        actuators=actuators,
+        robot=robot,
+        model=model,
+    )
+    command = torch.tensor([PRESS_SPEED, 0.0, 0.0], device=worlds.device).expand(num_robots, 3)
+    start = worlds.state.object_pos[:, :2]
+    for _ in range(round(duration / STEP_DT)):
+        worlds.advance(command)
+    worlds.close()
+    distance = (worlds.state.object_pos[:, :2] - start).norm(dim=1)
+    return {"press_falls": int(worlds.fallen.sum()), "press_distance_min_m": float(distance.min())}
+
+
+@torch.no_grad()
+def walk_corners(
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    robots_a_command: int = ROBOTS_A_CORNER,
+    duration: float = CORNER_TIME,
+    actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
+    model: str = "reference",
+) -> dict[str, Metric]:
+    """Follow the corner commands from the drop on, and count the robots that collapse."""
+    command = torch.tensor(CORNERS).repeat_interleave(robots_a_command, dim=0)
+    worlds = GaitWorlds(
+        policy, sim, seed, len(command), actuators=actuators, robot=robot, model=model
+    )
+    command = command.to(worlds.device)
+    for _ in range(round(duration / STEP_DT)):
+        worlds.advance(command)
+    worlds.close()
+    collapsed = worlds.collapsed.unflatten(0, (len(CORNERS), robots_a_command))
+    rate = collapsed.float().mean(dim=1).tolist()
+    worst = max(rate)
+    return {
+        "collapse_rate": sum(rate) / len(rate),
+        "collapse_rate_worst_command": worst,
+        "collapse_worst_command": list(CORNERS[rate.index(worst)]) if worst > 0.0 else None,
+    }
+
+
+def _stack(groups: Mapping[str, Tensor]) -> tuple[dict[str, slice], Tensor]:
+    """Return the batch rows of each group, and the commands (N, 3) of the batch."""
+    ends = list(itertools.accumulate(len(group) for group in groups.values()))
+    rows = {
+        name: slice(end - len(group), end)
+        for (name, group), end in zip(groups.items(), ends, strict=True)
+    }
+    return rows, torch.cat(list(groups.values()))

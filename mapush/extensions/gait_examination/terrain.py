@@ -1,0 +1,95 @@
+"""Terrain in the examination of a gait: kerbs of several heights, slopes of several angles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mapush.extensions.gait_examination.gait_worlds import GaitPolicy, GaitWorlds
+from mqe.registry import SimCfg
+from mqe.world.geometry import quat_from_rpy
+from mqe.world.robots import DEFAULT_ROBOT
+from mqe.world.scene import BLOCK_SIZE, STEP_DT
+
+NUM_ROBOTS = 8  # for each kerb and slope
+KERBS = (0.02, 0.04, 0.06, 0.08, 0.10)  # [m]
+SLOPES = (5.0, 10.0, 15.0, 20.0)  # [degrees]
+SPEED = 0.5  # [m/s] commanded, ahead
+START_DISTANCE = 1.0  # [m] from the trunk's centre to the edge
+SETTLE_TIME = 0.5  # [s] standing after the drop
+DURATION = 8.0  # [s]
+PASSED = 1.0  # [m] behind the edge, where all feet are on the block
+PASSING_SHARE = 0.9  # of the robots at a kerb or slope, for it to count as passable
+
+
+@torch.no_grad()
+def measure_terrain(
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    num_robots: int = NUM_ROBOTS,
+    duration: float = DURATION,
+    actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
+    model: str = "reference",
+) -> dict[str, float]:
+    """Walk up kerbs and slopes, and return the highest and the steepest that robots pass."""
+    num_places = len(KERBS) + len(SLOPES)
+    pos, quat = blocks(KERBS, SLOPES)
+    worlds = GaitWorlds(
+        policy,
+        sim,
+        seed,
+        num_places * num_robots,
+        start=(-START_DISTANCE, 0.0),
+        actuators=actuators,
+        robot=robot,
+        model=model,
+        block=(
+            pos.repeat_interleave(num_robots, dim=0),
+            quat.repeat_interleave(num_robots, dim=0),
+        ),
+    )
+    for step in range(round(duration / STEP_DT)):
+        speed = SPEED if step * STEP_DT > SETTLE_TIME else 0.0
+        worlds.advance(worlds.along_x(speed))
+    worlds.close()
+
+    has_passed = (worlds.state.robot_pos[:, 0, 0] > PASSED) & ~worlds.fallen
+    share = has_passed.unflatten(0, (num_places, num_robots)).float().mean(dim=1).tolist()
+    return {
+        "kerb_max_m": largest_passed(KERBS, share[: len(KERBS)]),
+        "slope_max_deg": largest_passed(SLOPES, share[len(KERBS) :]),
+        "terrain_falls": int(worlds.fallen.sum()),
+    }
+
+
+def blocks(kerbs: Sequence[float], slopes: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Return positions (M, 3) [m] and orientations (M, 4) of a block whose near edge is at x = 0:
+    level and as high as each kerb [m], then tilted by each slope [degrees] from the floor on.
+    """
+    length, _, height = BLOCK_SIZE
+    rise = torch.tensor([*kerbs, *[0.0] * len(slopes)])
+    angle = torch.deg2rad(torch.tensor([*[0.0] * len(kerbs), *slopes]))
+    # From the near upper edge to the middle, in the block's frame, turned about y.
+    along = 0.5 * length
+    down = 0.5 * height
+    x = along * angle.cos() + down * angle.sin()
+    z = rise + along * angle.sin() - down * angle.cos()
+    zero = torch.zeros_like(angle)
+    quat = quat_from_rpy(torch.stack((zero, -angle, zero), dim=1))
+    return torch.stack((x, zero, z), dim=1), quat
+
+
+def largest_passed(sizes: Sequence[float], share: Sequence[float]) -> float:
+    """Return the largest of ascending ``sizes`` up to which at least ``PASSING_SHARE`` of the
+    robots pass each one; 0 if they do not pass the first.
+    """
+    largest = 0.0
+    for size, passed in zip(sizes, share, strict=True):
+        if passed < PASSING_SHARE:
+            break
+        largest = size
+    return largest

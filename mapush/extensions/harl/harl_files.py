@@ -1,0 +1,440 @@
+"""Upstream HARL's configurations as run settings, and the settings of its ``models/`` folders.
+
+No file can execute code: JSON, YAML by the safe loader, tensors without pickled objects.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.config import DEFAULT_TASK, SECTIONS, LoggerCfg, RunnerCfg
+from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
+from mapush.extensions.harl.flat_settings import (
+    TEAM_REWARD,
+    long_key,
+    parse_settings,
+    team_reward_of,
+)
+from mapush.extensions.harl.harl_settings import (
+    ALGORITHM_KEYS,
+    NETWORK_KEYS,
+    algorithm_cfg,
+    as_count,
+    as_switch,
+    build_from_harl,
+    check_length,
+    dotted,
+    is_read,
+    learning_settings,
+    network_cfg,
+)
+from mqe.config import ConfigError, merge, parse_yaml, read_text, to_dict, unknown
+from mqe.registry import TASKS, EnvCfg, SimCfg
+
+ENV_NAME = "mapush"
+CONFIG = "config.json"
+MODELS = "models"
+DISCRETE_ONLY = ("had3qn",)
+UPSTREAM_ONLY = ("haddpg", "hatd3", "hasac", "had3qn", "maddpg", "matd3")
+
+# Defaults in upstream's YAML files of the on-policy algorithms.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "seed": {"seed_specify": True, "seed": 1},
+    "device": {"cuda": True, "torch_threads": 4},
+    "train": {
+        "n_rollout_threads": 20,
+        "num_env_steps": 10_000_000,
+        "episode_length": 200,
+        "log_interval": 5,
+        "eval_interval": 25,
+        "use_valuenorm": True,
+        "use_linear_lr_decay": False,
+        "use_proper_time_limits": True,
+        "model_dir": None,
+    },
+    "eval": {
+        "use_eval": False,  # upstream: True
+        "n_eval_rollout_threads": 10,
+        "eval_episodes": 20,
+    },
+    "render": {"use_render": False},
+    "model": {
+        "hidden_sizes": [128, 128],
+        "activation_func": "relu",
+        "use_feature_normalization": True,
+        "initialization_method": "orthogonal_",
+        "gain": 0.01,
+        "use_naive_recurrent_policy": False,
+        "use_recurrent_policy": False,
+        "recurrent_n": 1,
+        "data_chunk_length": 10,
+        "lr": 5e-4,
+        "critic_lr": 5e-4,
+        "opti_eps": 1e-5,
+        "weight_decay": 0.0,
+        "std_x_coef": 1.0,
+        "std_y_coef": 0.5,
+    },
+    "algo": {
+        "critic_epoch": 5,
+        "use_clipped_value_loss": True,
+        "clip_param": 0.2,
+        "actor_num_mini_batch": 1,
+        "critic_num_mini_batch": 1,
+        "entropy_coef": 0.01,
+        "value_loss_coef": 1.0,
+        "use_max_grad_norm": True,
+        "max_grad_norm": 10.0,
+        "use_gae": True,
+        "gamma": 0.99,
+        "gae_lambda": 0.95,
+        "use_huber_loss": True,
+        "use_policy_active_masks": True,
+        "huber_delta": 10.0,
+        "action_aggregation": "prod",
+    },
+    "logger": {"log_dir": "./results"},
+}
+
+# Keys of env_args that give way to another key.
+_OVERRULED = {
+    "env.num_envs": "train.n_rollout_threads",
+    "runner.seed": "seed.seed",
+}
+# Keys with the same effect as upstream, besides those of harl_settings.
+_HONOURED = {
+    "seed.seed",
+    "device.cuda",
+    "device.torch_threads",
+    "render.render_episodes",
+    "train.n_rollout_threads",
+    "train.num_env_steps",
+    "train.episode_length",
+    "train.log_interval",
+    "train.eval_interval",
+    "train.use_linear_lr_decay",
+    "model.use_naive_recurrent_policy",
+    "model.use_recurrent_policy",
+    "algo.use_max_grad_norm",
+    "eval.use_eval",
+    "eval.n_eval_rollout_threads",
+    "eval.eval_episodes",
+}
+# Values that have no effect upstream either.
+_WITHOUT_EFFECT_IF = {
+    "seed.seed_specify": True,
+    "train.model_dir": None,
+    "render.use_render": False,
+}
+_REASONS = {
+    "seed.seed_specify": "seed.seed is used",
+    "train.model_dir": "training starts from new networks",
+    "render.use_render": "use harl_mapush.test --mode viewer",
+    "device.cuda_deterministic": "sums on a GPU are not bit-identical from run to run",
+    "logger.log_dir": "--out names the run folder",
+}
+_OUR_SECTIONS = {*SECTIONS, "base"} - set(DEFAULTS)
+
+
+class HarlFile(NamedTuple):
+    """A configuration of HARL: its algorithm and environment, and their settings."""
+
+    path: Path
+    algo: str | None
+    env: str | None
+    algo_args: dict[str, dict[str, Any]]
+    env_args: dict[str, Any]
+
+
+def read(path: str | Path) -> HarlFile:
+    """Read a ``config.json`` of HARL, or YAML with its sections; raise ConfigError for others."""
+    path = Path(path)
+    try:
+        text = read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "not text"
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        raise ConfigError(
+            f"HARL's file {str(path)!r}: cannot be read ({reason}); check the path"
+        ) from None
+    try:
+        content = json.loads(text) if text.lstrip().startswith("{") else parse_yaml(text, str(path))
+    except ConfigError:
+        raise
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
+        raise ConfigError(f"HARL's file {str(path)!r}: not valid JSON ({error})") from None
+    content = content if isinstance(content, dict) else {}
+    main = content.get("main_args") or {}
+    at_top = {key: value for key, value in content.items() if key not in ("main_args", "env_args")}
+    algo_args = content.get("algo_args", at_top)
+    env_args = content.get("env_args") or {}
+
+    parts = [main, algo_args, env_args]
+    if isinstance(algo_args, dict):
+        parts += algo_args.values()
+    is_valid = all(isinstance(part, dict) for part in parts)
+    if not is_valid or not set(algo_args) & {"train", "model", "algo"}:
+        is_ours = bool(set(content) & _OUR_SECTIONS)
+        hint = "; a run file of this project is read by --config" if is_ours else ""
+        raise ConfigError(
+            f"HARL's file {str(path)!r}: not a configuration of HARL; it needs main_args, "
+            "algo_args and env_args, or at the top the sections "
+            f"{', '.join(DEFAULTS)}{hint}"
+        )
+
+    algo = main.get("algo") if isinstance(main.get("algo"), str) else None
+    if not algo and path.stem in (*ALGORITHMS, *UPSTREAM_ONLY):
+        algo = path.stem
+    return HarlFile(path, algo, main.get("env"), algo_args, env_args)
+
+
+def apply(
+    base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile
+) -> tuple[dict[str, Any], list[str]]:
+    """Merge HARL's settings into ``base``; return the result and a notice of ignored settings.
+
+    ``over`` holds the settings of the command line, which will be merged on top: they choose the
+    algorithm and the control steps per decision, for HARL counts decisions. All settings of
+    networks and algorithm are HARL's, with ``algorithm.compat=harl``.
+    """
+    with _named(file):
+        base, notices = _apply(base, over, file)
+        if "num_env_steps" not in (over.get("runner") or {}):
+            train = merge(DEFAULTS, file.algo_args)["train"]
+            check_length(train, train["episode_length"])
+        return base, notices
+
+
+def _apply(
+    base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile
+) -> tuple[dict[str, Any], list[str]]:
+    algo = (over.get("algorithm") or {}).get("name") or file.algo
+    if algo is None:
+        raise ConfigError("names no algorithm; add --algo")
+    _check_algorithm(algo)
+
+    values = merge(DEFAULTS, file.algo_args)
+    environment, foreign_keys = _environment(file)
+    task = merge(merge(base, environment), over).get("task") or {}
+    team_reward = team_reward_of(
+        file.env_args if file.env == ENV_NAME else {}, task.get("state_type") or "EP"
+    )
+    period = task.get("decision_period") or 1
+    sections = merge(_run(values, period if isinstance(period, int) else 1), environment)
+    build_from_harl(
+        OnPolicyCfg,
+        {TEAM_REWARD: team_reward},
+        "algorithm",
+        {f"env_args.{TEAM_REWARD}": TEAM_REWARD},
+    )
+    flat = learning_settings(values)
+    algorithm = to_dict(algorithm_cfg(algo, flat)) | {TEAM_REWARD: team_reward}
+    network = network_cfg(flat)
+    changed = {*(over.get("runner") or {}), *(over.get("network") or {})}
+    if not changed & {"num_steps", "chunk_length", "use_recurrent_policy"}:
+        _check_chunks(network, sections["runner"]["num_steps"])
+    learning = {"network": to_dict(network), "algorithm": algorithm}
+
+    ignored = _ignored(file, values, algo) | foreign_keys
+    notices = []
+    if ignored:
+        keys = [f"{key} ({reason})" for key, reason in ignored.items()]
+        notices.append(f"{file.path}: not honoured: {'; '.join(keys)}")
+    return merge({**base, "network": {}, "algorithm": {}}, sections | learning), notices
+
+
+def _check_algorithm(algo: Any) -> None:
+    """Raise ConfigError for an algorithm whose settings are not read from HARL's files."""
+    if algo in DISCRETE_ONLY:
+        raise ConfigError(
+            f"{algo} needs discrete actions, and the robots' actions are continuous; choose "
+            f"{', '.join(ALGORITHMS)}"
+        )
+    is_ours = isinstance(algo, str) and algo in ALGORITHMS
+    if is_ours and not issubclass(ALGORITHMS[algo].cfg, OnPolicyCfg):
+        raise ConfigError(
+            f"settings of {algo} are not read from HARL's files; leave --load_config out (--algo "
+            f"{algo}), or train with upstream: python -m mapush.extensions.harl.run_harl"
+        )
+    if algo in UPSTREAM_ONLY:
+        raise ConfigError(
+            f"{algo} is trained by upstream only, python -m mapush.extensions.harl.run_harl; here: "
+            f"{', '.join(ALGORITHMS)}"
+        )
+    if not is_ours:
+        raise ConfigError(unknown("algorithm", algo, ALGORITHMS))
+
+
+@contextmanager
+def _named(file: HarlFile) -> Iterator[None]:
+    """Prefix error messages with the file's name."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"HARL's file {str(file.path)!r}: {error}") from None
+
+
+def _check_chunks(network: NetworkCfg, num_steps: int) -> None:
+    length = network.chunk_length or num_steps
+    if network.use_recurrent_policy and num_steps % length:
+        raise ConfigError(
+            f"train.episode_length: must be a multiple of model.data_chunk_length ({length}) where "
+            f"use_recurrent_policy is true, not {num_steps}; change one of them in the file, or "
+            f"add --set network.chunk_length={math.gcd(num_steps, length)}"
+        )
+
+
+def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
+    """Convert HARL's sections seed, device, train and logger to env, sim, runner and logger."""
+    train = values["train"]
+    device = values["device"]
+    runner = {"seed": values["seed"]["seed"], "torch_threads": device["torch_threads"]}
+    build_from_harl(
+        RunnerCfg, runner, "runner", {"seed.seed": "seed", "device.torch_threads": "torch_threads"}
+    )
+    logger = {"interval": train["log_interval"]}
+    build_from_harl(LoggerCfg, logger, "logger", {"train.log_interval": "interval"})
+    counts = {
+        name: as_count(train[name], f"train.{name}")
+        for name in ("n_rollout_threads", "episode_length")
+    }
+    decisions = counts["n_rollout_threads"] * counts["episode_length"]
+    num_iterations = as_count(train["num_env_steps"], "train.num_env_steps") // decisions
+    eval_interval = (
+        as_count(train["eval_interval"], "train.eval_interval") * decisions * decision_period
+    )
+    return {
+        "env": {"num_envs": counts["n_rollout_threads"]},
+        "sim": {"device": "auto" if as_switch(device["cuda"], "device.cuda") else "cpu"},
+        "runner": {
+            **runner,
+            "num_steps": counts["episode_length"],
+            "num_env_steps": max(1, num_iterations) * decisions * decision_period,
+            "checkpoint_interval": eval_interval,  # upstream saves when it evaluates
+            **_evaluation(values["eval"], eval_interval),
+            "staggered_start": False,  # upstream's workers start together
+        },
+        "logger": logger,
+    }
+
+
+def _evaluation(harl: Mapping[str, Any], interval: int) -> dict[str, Any]:
+    """Return the runner's settings for evaluation during training; {} if it is off."""
+    if not as_switch(harl["use_eval"], "eval.use_eval"):
+        return {}
+    keys = {"n_eval_rollout_threads": "evaluation_envs", "eval_episodes": "evaluation_episodes"}
+    values = {ours: as_count(harl[theirs], f"eval.{theirs}") for theirs, ours in keys.items()}
+    build_from_harl(
+        RunnerCfg, values, "runner", {f"eval.{theirs}": ours for theirs, ours in keys.items()}
+    )
+    return {"evaluation_interval": interval, **values}
+
+
+def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the sections that ``env_args`` correspond to, and its ignored keys with reasons."""
+    given = {key: value for key, value in file.env_args.items() if value is not None}
+    if file.env != ENV_NAME:
+        known = {"state_type"} & set(given)
+        reason = f"of environment {file.env or 'unknown'}"
+    else:
+        classes = _environment_classes(given)
+        names = {
+            f"{section}.{field.name}" for section, cls in classes.items() for field in fields(cls)
+        }
+        known = {key for key in given if long_key(key) in {*names, *_OVERRULED}}
+        reason = "unknown here"
+        given.pop(TEAM_REWARD, None)  # a setting of the algorithm here
+    reasons = {f"env_args.{key}": reason for key in given if key not in known}
+
+    settings = {key: value for key, value in given.items() if key in known}
+    for key in [key for key in settings if long_key(key) in _OVERRULED]:
+        section, name = _OVERRULED[long_key(key)].split(".")
+        if settings.pop(key) != merge(DEFAULTS, file.algo_args)[section][name]:
+            reasons[f"env_args.{key}"] = f"{section}.{name} is used"
+    if file.env == ENV_NAME:
+        _check_settings(settings, classes)
+    return parse_settings(settings), reasons
+
+
+def _environment_classes(settings: Mapping[str, Any]) -> dict[str, type]:
+    """Return the settings classes of a mapush environment; raise ConfigError for unknown tasks."""
+    key = "task.name" if "task.name" in settings else "task"
+    task = settings.get(key, DEFAULT_TASK)
+    if task not in list(TASKS):
+        raise ConfigError(f"env_args.{key}: {unknown('task', task, TASKS)}")
+    return {"env": EnvCfg, "sim": SimCfg, "task": TASKS[task].cfg}
+
+
+def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) -> None:
+    """Raise ConfigError, with the key of ``env_args``, for invalid values."""
+    for section, cls in classes.items():
+        values = {}
+        names = {}
+        for key, value in settings.items():
+            owner, _, name = long_key(key).partition(".")
+            if owner == section:
+                values[name] = value
+                names[f"env_args.{key}"] = name
+        build_from_harl(cls, values, section, names)
+
+
+def _ignored(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
+    """Return the keys of a file that have no effect, with the reason of each."""
+    ignored = {}
+    for section, content in file.algo_args.items():
+        for name, value in content.items():
+            if not _has_effect(section, name, value, values, algo):
+                key = f"{section}.{name}"
+                ignored[key] = _REASONS.get(key, f"unknown to {algo}")
+    return ignored
+
+
+def _has_effect(section: str, name: str, value: Any, values: Mapping[str, Any], algo: str) -> bool:
+    """Return whether a key has the same effect here as upstream, possibly none."""
+    key = f"{section}.{name}"
+    if key in _WITHOUT_EFFECT_IF:
+        return value == _WITHOUT_EFFECT_IF[key]
+    if key == "device.cuda_deterministic":
+        return not (value and values["device"]["cuda"])
+    if key == "logger.log_dir":
+        return Path(str(value)) == Path("results")
+    if name in ALGORITHM_KEYS:
+        if key != dotted(name) or not is_read(algo, name):
+            return False
+        if algo == "mappo" and name == "fixed_order":  # no effect upstream either
+            return True
+        return ALGORITHM_KEYS[name] in {field.name for field in fields(ALGORITHMS[algo].cfg)}
+    return key in _HONOURED or (section == "model" and name in NETWORK_KEYS)
+
+
+def config_beside(models: Path) -> Path | None:
+    """Return the ``config.json`` in a ``models/`` folder or beside it; None if there is none."""
+    places = (models / CONFIG, models.absolute().parent / CONFIG)
+    return next((path for path in places if path.is_file()), None)
+
+
+def models_config(path: Path, num_agents: int, obs_size: int) -> dict[str, Any]:
+    """Return the sections for an evaluation of ``num_agents`` actors trained with HARL.
+
+    The configuration is the ``config.json`` in ``path``. If it names no observation, the
+    observation is inferred from ``obs_size``.
+    """
+    file = read(path)
+    with _named(file):
+        if file.algo in UPSTREAM_ONLY:
+            sections, _ = _environment(file)
+        else:
+            sections, _ = _apply({}, {}, file)
+    sections = merge({"task": {"name": DEFAULT_TASK}}, sections)
+    task = dict(sections["task"])
+    if task["name"] == DEFAULT_TASK and "observation" not in task:
+        task["observation"] = "reference" if obs_size == 2 + 3 * num_agents else "sincos"
+    return merge(sections, {"task": task, "env": {"num_agents": num_agents}})

@@ -1,0 +1,157 @@
+"""The engines that run in a process of their own, and the scenes that they are sent: plain MuJoCo
+and Isaac Gym.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import torch
+
+from mapush.extensions.isaacgym import neutral_model
+from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
+from mqe.config import ConfigError
+
+_FOLDER = Path(__file__).parent / "worker"
+MUJOCO_WORKER = EngineSpec(
+    name="mujoco_worker",
+    file=_FOLDER / "plain_mujoco.py",
+    dtype="float64",
+    remembers=True,
+    hints=(("No module named 'mujoco'", "install it there: PYTHON -m pip install numpy mujoco"),),
+)
+ISAACGYM = EngineSpec(
+    name="isaacgym",
+    file=_FOLDER / "isaac_gym.py",
+    dtype="float32",
+    remembers=False,
+    hints=(
+        (
+            "No module named 'isaacgym'",
+            "sim.python must be the Python that Isaac Gym Preview 4 is installed in",
+        ),
+        (
+            "fail to allocate memory",
+            "the GPU's memory is full: lower env.num_envs, or end what else uses it",
+        ),
+        ("out of memory", "the GPU's memory is full: lower env.num_envs, or end what else uses it"),
+        ("libpython3", "its folder of libraries is missing from LD_LIBRARY_PATH"),
+    ),
+    overflows=("buffer overflow detected", "will miss interactions"),
+    buffer="sim.contact_pairs",
+)
+
+# Pairs of shapes that PhysX keeps on the GPU. The reference takes 5 * 2^23, which fills an 8 GB
+# card whatever the number of worlds is. PhysX's own default is the least; a robot of 17 shapes that
+# lies on its side in a heap of others touches a few dozen.
+LEAST_PAIRS = 1 << 20
+MOST_PAIRS = 1 << 23
+PAIRS_A_ROBOT = 128
+PAIRS_OF_REST = 64
+
+
+def contact_pairs(num_envs: int, num_robots: int) -> int:
+    """Return Isaac Gym's ``max_gpu_contact_pairs`` for worlds of that many robots, a power of
+    two.
+    """
+    wanted = num_envs * (PAIRS_A_ROBOT * num_robots + PAIRS_OF_REST)
+    return min(MOST_PAIRS, max(LEAST_PAIRS, 1 << (wanted - 1).bit_length()))
+
+
+def mujoco_scene(model: mujoco.MjModel) -> dict[str, Any]:
+    """Return what the stand-in builds its worlds from."""
+    return {
+        "mjcf": neutral_model.mjcf(model),
+        "trees": neutral_model.trees(model),
+        "forces": neutral_model.force_pairs(model),
+    }
+
+
+def isaac_scene(
+    model: mujoco.MjModel, num_envs: int, device: torch.device, pairs: int | None = None
+) -> dict[str, Any]:
+    """Return what Isaac Gym's worker builds its worlds from: descriptions, names in our order,
+    motors, materials.
+
+    ``pairs`` is the room for pairs of shapes; None: as ``contact_pairs`` says. Raises ConfigError
+    for a floor with friction against torsion and rolling.
+    """
+    if model.geom_condim[model.geom("floor").id] > 3:
+        raise ConfigError(
+            "env.foot_friction: Isaac Gym knows sliding friction alone; say one number, or take "
+            "another --sim"
+        )
+    names = neutral_model.trees(model)
+    robots = [name for name in names if name.startswith("robot")]
+    joints = [model.joint(int(joint)).name for joint in model.actuator_trnid[:, 0]]
+    walls = [
+        k
+        for k in range(model.ngeom)
+        if model.geom_bodyid[k] == 0 and model.geom_type[k] == mujoco.mjtGeom.mjGEOM_BOX
+    ]
+    return {
+        "urdfs": {name: neutral_model.urdf(model, name) for name in names},
+        "robots": robots,
+        "joints": {
+            robot: [
+                name.rpartition("/")[2]
+                for name in joints
+                if name.startswith(robot.partition("/")[0] + "/")
+            ]
+            for robot in robots
+        },
+        "trunk_bodies": [model.body(name).id for name in robots],
+        "trunk_mass": [float(model.body_mass[model.body(name).id]) for name in robots],
+        "object_body": model.body("object").id if "object" in names else None,
+        "object_geoms": [
+            k
+            for k in range(model.ngeom)
+            if "object" in names
+            and model.geom_contype[k]
+            and model.geom_bodyid[k] == model.body("object").id
+        ],
+        "body_mass": model.body_mass.tolist(),
+        "floor_geom": model.geom("floor").id,
+        "floor_friction": float(model.geom_friction[model.geom("floor").id, 0]),
+        "pair_friction": [float(friction[0]) for friction in model.pair_friction],
+        "gainprm": model.actuator_gainprm[:, 0].tolist(),
+        "biasprm": model.actuator_biasprm[:, :3].tolist(),
+        "forcerange": model.actuator_forcerange.tolist(),
+        "walls": [
+            [*model.geom_pos[k].tolist(), *(2.0 * model.geom_size[k]).tolist()] for k in walls
+        ],
+        "forces": neutral_model.force_pairs(model),
+        "trees": names,
+        "timestep": float(model.opt.timestep),
+        "gravity": model.opt.gravity.tolist(),
+        "contact_pairs": pairs or contact_pairs(num_envs, len(robots)),
+        "device": str(device),
+    }
+
+
+def make_process(
+    name: str,
+    model: mujoco.MjModel,
+    num_envs: int,
+    device: torch.device,
+    python: str | None,
+    timeouts: tuple[float, float],
+    pairs: int | None = None,
+) -> ProcessSimulator:
+    """Start ``num_envs`` worlds of ``model`` in a process; raise SimulatorError where that fails.
+
+    Raises ConfigError for motors that the process does not know.
+    """
+    if (model.actuator_gaintype == mujoco.mjtGain.mjGAIN_DCMOTOR).any():
+        raise ConfigError(
+            f"env.model: sim.name={name} has no motors with a torque-speed curve; say "
+            "--set env.model=reference, or --sim mujoco"
+        )
+    if name == ISAACGYM.name:
+        scene = isaac_scene(model, num_envs, device, pairs)
+        return ProcessSimulator(ISAACGYM, python, scene, model, num_envs, device, timeouts)
+    return ProcessSimulator(
+        MUJOCO_WORKER, python, mujoco_scene(model), model, num_envs, device, timeouts
+    )

@@ -1,0 +1,391 @@
+"""A simulator in a process of its own, under an interpreter of its own, behind the same protocol as
+the others.
+
+The state is in memory that both sides map, so a control step costs two short messages on pipes.
+Whatever happens to the process becomes a ``SimulatorError`` of one line with the last words that it
+printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import mujoco
+import numpy as np
+import torch
+from torch import Tensor
+
+from mapush.extensions.isaacgym.worker.protocol import (
+    MAX_ROWS,
+    VERSION,
+    Channel,
+    ProtocolError,
+    Sizes,
+    create_memory,
+)
+from mqe.config import ConfigError, printable
+from mqe.sim.simulator import SimulatorData, SimulatorError, SimulatorFeatures
+
+_LOG = logging.getLogger(__name__)
+_LAUNCHER = Path(__file__).parent / "worker" / "__main__.py"
+_TICK_S = (
+    0.1  # a wait is counted in these, so that time in which this process was stopped does not count
+)
+_TAIL = 4096  # bytes of the worker's last words that are kept
+_LONGEST = 400  # characters of them that are shown
+_PARTING_S = 0.5  # for the last words to arrive
+_CLOSING_S = 5.0
+_STATE = ("qpos", "qvel", "ctrl", "mocap_pos", "xfrc_applied", "memory")
+
+
+class EngineSpec(NamedTuple):
+    """A module that a worker runs, and what the host must know of it."""
+
+    name: str  # of the simulator, as errors call it
+    file: Path
+    dtype: str  # of the shared numbers
+    # The engine's warm start and clock travel in the shared memory, for an exact continuation.
+    remembers: bool
+    # Words in the last output of a worker, and what a user can do about their cause.
+    hints: tuple[tuple[str, str], ...] = ()
+    # Words of its output when its buffers were too small and contacts were lost.
+    overflows: tuple[str, ...] = ()
+    buffer: str = ""  # the setting that has the size of these buffers
+
+
+class ProcessSimulator:
+    """N worlds in another process. On a GPU the tensors are copies of the shared memory, made
+    before and after a step.
+
+    The engine is made at once, and its worlds at the first step, when all fields are known.
+    """
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        python: str | None,
+        scene: dict[str, Any],
+        model: mujoco.MjModel,
+        num_envs: int,
+        device: torch.device,
+        timeouts: tuple[float, float],
+    ) -> None:
+        """Start the worker of ``spec`` under ``python`` (None: this interpreter).
+
+        ``timeouts`` [s] are those of a step, and of everything up to the end of the first step.
+        Raises SimulatorError.
+        """
+        self.model = model
+        self.num_envs = num_envs
+        self.device = device
+        self._spec, self._step_timeout, self._start_timeout = spec, *timeouts
+        self._python = _interpreter(python)
+        self._is_started = False
+        self._doing = "start"
+        self._timeout = self._start_timeout
+        self._error: SimulatorError | None = None
+        self._tail = b""
+        self._has_overflowed = threading.Event()  # since the last step
+        self._lost_contacts = False  # since the last ``grow_buffers``
+        sizes = Sizes(
+            num_envs,
+            model.nq,
+            model.nv,
+            model.nu,
+            model.nmocap,
+            model.nbody,
+            model.nsensordata,
+            (model.nv + 1) * spec.remembers,
+        )
+        # Freed with the last process that has it, however they end.
+        memory = os.memfd_create("mapush")
+        try:
+            self._arrays = create_memory(memory, sizes, spec.dtype)
+            self._launch(memory)
+        finally:
+            os.close(memory)
+        self._shared = {name: torch.from_numpy(array) for name, array in self._arrays.items()}
+        self._is_copied = device.type != "cpu"
+        self._tensors = {name: shared.to(device) for name, shared in self._shared.items()}
+        self.data = SimulatorData(
+            qpos=self._tensors["qpos"],
+            qvel=self._tensors["qvel"],
+            ctrl=self._tensors["ctrl"],
+            mocap_pos=self._tensors["mocap_pos"],
+            # Is not sent: there are no obstacles in a simulator of its own process.
+            mocap_quat=torch.eye(4, device=device)[0].repeat(num_envs, model.nmocap, 1),
+            xfrc_applied=self._tensors["xfrc_applied"],
+            sensordata=self._tensors["sensordata"],
+            failed=self._tensors["failed"],
+        )
+        self.data.qpos.copy_(torch.as_tensor(model.qpos0))
+        message = {
+            "do": "open",
+            "version": VERSION,
+            "sizes": list(sizes),
+            "dtype": spec.dtype,
+            "scene": scene,
+        }
+        try:
+            answer = self._ask(message)
+            if not isinstance(answer.get("versions"), dict):
+                self._fail("does not keep the protocol (its answer to 'open' has no versions)")
+            self.versions: dict[str, str] = answer["versions"]
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def features(self) -> SimulatorFeatures:
+        """Growing buffers alone: the message says which contacts the worker lost."""
+        return SimulatorFeatures(grow_buffers=self.grow_buffers)
+
+    def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
+        """Advance every world by ``decimation`` physics steps, a row of ``ctrl`` each; wait for
+        the worker.
+        """
+        if self._is_copied:
+            for name in _STATE:
+                self._shared[name].copy_(self._tensors[name])
+        rows_here = None if ctrl is None or self._is_copied else ctrl.numpy()
+        done = 0
+        while done < decimation:
+            count = decimation - done if ctrl is None else min(decimation - done, MAX_ROWS)
+            rows = 0 if ctrl is None else count
+            # Not by torch, whose threads wake up for so many numbers, and take longer.
+            if rows_here is not None:
+                self._arrays["targets"][:rows] = rows_here[done : done + rows]
+            elif ctrl is not None:
+                self._shared["targets"][:rows].copy_(ctrl[done : done + rows])
+            self._ask({"do": "step", "steps": count, "rows": rows})
+            self._is_started = True
+            done += count
+        if self._has_overflowed.is_set():
+            # The engine does not tell in which worlds.
+            self._has_overflowed.clear()
+            self._lost_contacts = True
+            self._arrays["failed"][:] = True
+        if self._is_copied:
+            for name in (*_STATE, "sensordata", "failed"):
+                self._tensors[name].copy_(self._shared[name])
+
+    def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
+        """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one."""
+        data = self.data
+        for view, values in ((data.qpos, qpos), (data.qvel, qvel), (data.mocap_pos, mocap_pos)):
+            rows = mask.view(-1, *[1] * (view.dim() - 1))
+            view.copy_(torch.where(rows, values.to(view.dtype), view))
+        for view in (data.ctrl, self._tensors["memory"], data.xfrc_applied):
+            view.masked_fill_(mask.view(-1, *[1] * (view.dim() - 1)), 0.0)
+
+    def set_field(self, name: str, values: Tensor) -> None:
+        """Set per-world values (N, ...) of a model field; raise SimulatorError where the engine
+        has no such thing.
+        """
+        array = np.ascontiguousarray(values.cpu().numpy())
+        message = {"do": "set_field", "name": name, "dtype": array.dtype.str, "shape": array.shape}
+        self._ask(message, array.tobytes())
+
+    def grow_buffers(self) -> str | None:
+        """Return a message if contacts were lost; the engine's buffers cannot grow in a run."""
+        if not self._lost_contacts:
+            return None
+        self._lost_contacts = False
+        return (
+            f"sim.name={self._spec.name} lost contacts, and all worlds were reset: its buffers are "
+            f"too small; start again with a larger {self._spec.buffer}"
+        )
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The tensors in shared memory by name."""
+        return {name: self._tensors[name].clone() for name in _STATE}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Resume from ``state_dict``."""
+        for name in _STATE:
+            self._tensors[name].copy_(state[name])
+
+    def close(self) -> None:
+        """End the process, by force if it does not end by itself; a second time does nothing."""
+        if self._process.poll() is None and self._error is None:
+            self._doing = "close"
+            self._timeout = _CLOSING_S
+            with contextlib.suppress(SimulatorError):
+                self._ask({"do": "close"})
+        self._end()
+
+    def _launch(self, memory: int) -> None:
+        ours_in, theirs_out = os.pipe()
+        theirs_in, ours_out = os.pipe()
+        fds = (theirs_in, theirs_out, memory)
+        # Packages of this interpreter, which are not the other's.
+        unset = (
+            "PYTHONPATH",
+            "PYTHONHOME",
+        )
+        env = {key: value for key, value in os.environ.items() if key not in unset}
+        # Isaac Gym looks for libpython there.
+        libraries = str(Path(self._python).resolve().parent.parent / "lib")
+        env["LD_LIBRARY_PATH"] = os.pathsep.join(
+            filter(None, (libraries, env.get("LD_LIBRARY_PATH")))
+        )
+        command = [self._python, str(_LAUNCHER), str(self._spec.file), *map(str, fds)]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                env=env,
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(ours_in)
+            os.close(ours_out)
+            raise SimulatorError(
+                f"sim.python={self._python!r} cannot be started ({error.strerror})"
+            ) from None
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+        self._fds = [ours_in, ours_out]
+        self._polls = {fd: select.poll() for fd in self._fds}
+        self._polls[ours_in].register(ours_in, select.POLLIN)
+        self._polls[ours_out].register(ours_out, select.POLLOUT)
+        os.set_blocking(ours_out, False)
+        self._channel = Channel(ours_in, ours_out, self._wait)
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        """Read the worker's output: a full pipe would stop the worker."""
+        assert self._process.stdout is not None
+        fd = self._process.stdout.fileno()
+        while True:
+            try:
+                text = os.read(fd, 65536)
+            except OSError:
+                return
+            if not text:
+                return
+            for words in map(str.encode, self._spec.overflows):
+                # A part of the words may have come before.
+                if words in self._tail[-(len(words) - 1) :] + text:
+                    self._has_overflowed.set()
+            self._tail = (self._tail + text)[-_TAIL:]
+            _LOG.debug("%s: %s", self._spec.name, text.decode(errors="replace").rstrip())
+
+    def _ask(self, message: dict[str, Any], payload: bytes = b"") -> dict[str, Any]:
+        """Send a message and return the answer; raise SimulatorError in whatever else happens."""
+        if self._error is not None:
+            raise self._error
+        if message["do"] != "close":
+            self._doing = message["do"] if self._is_started else "start"
+            self._timeout = self._step_timeout if self._is_started else self._start_timeout
+        try:
+            if message["do"] == "step":
+                # A second answer to the last message would be taken for the answer to this one.
+                if any(event & select.POLLIN for _, event in self._polls[self._fds[0]].poll(0)):
+                    raise ProtocolError("an answer to no question")
+                self._channel.send_step(message["steps"], message["rows"])
+            else:
+                self._channel.send(message, payload)
+            answer, _ = self._channel.receive()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            self._fail(self._how_it_ended())
+        except ProtocolError as error:
+            self._fail(f"does not keep the protocol ({error})")
+        except TimeoutError:
+            self._fail(f"has not answered for {self._timeout:g} s in {self._doing!r} and was ended")
+        if "refused" in answer:
+            self._fail(f"refuses: {answer['refused']}", has_words=False)
+        if "error" in answer:
+            self._fail(f"failed in {self._doing!r}: {answer['error']}", has_words=False)
+        if answer.get("ok") != message["do"]:
+            self._fail(
+                f"does not keep the protocol (no answer to {message['do']!r}: {answer!r:.40})"
+            )
+        return answer
+
+    def _wait(self, fd: int) -> None:
+        """Return when a pipe is ready; raise TimeoutError if it is too late, EOFError if the other
+        side has gone.
+        """
+        poll = self._polls[fd].poll
+        for _ in range(max(1, round(self._timeout / _TICK_S))):
+            if poll(_TICK_S * 1000):
+                return
+            if self._process.poll() is not None:  # something that it started may hold the pipe
+                raise EOFError
+        self._process.send_signal(signal.SIGABRT)  # upon which it prints where it is
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PARTING_S)
+        raise TimeoutError
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(_PARTING_S)
+        except subprocess.TimeoutExpired:
+            return f"closed its pipe in {self._doing!r}"
+        if code >= 0:
+            return f"ended in {self._doing!r} with exit code {code}"
+        name = signal.Signals(-code).name
+        reason = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+        return f"was ended by {name} in {self._doing!r}{reason}"
+
+    def _fail(self, what: str, has_words: bool = True) -> NoReturn:
+        self._end()
+        said = self._tail.decode(errors="replace")
+        words = _last_words(said) if has_words else ""
+        hint = next((hint for sign, hint in self._spec.hints if sign in said or sign in what), "")
+        line = f"sim.name={self._spec.name}: its process ({self._python}) {what}"
+        line += f"; its last words: {words}" if words else ""
+        self._error = SimulatorError(printable(line + (f"; {hint}" if hint else "")))
+        raise self._error from None
+
+    def _end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+        self._listener.join(_PARTING_S)
+        while self._fds:
+            os.close(self._fds.pop())
+        if self._process.stdout is not None and not self._listener.is_alive():
+            self._process.stdout.close()
+
+
+def _interpreter(python: str | None) -> str:
+    found = shutil.which(os.path.expanduser(python)) if python is not None else sys.executable
+    if found is None:
+        if os.path.exists(str(python)):
+            problem = "is no program that can be started"
+        else:
+            problem = "does not exist"
+        raise ConfigError(
+            f"sim.python={python!r} {problem}; name the interpreter, /opt/py38/bin/python say"
+        )
+    return found
+
+
+def _last_words(said: str) -> str:
+    """Return a program's last output in one line: where it crashed, or else its last lines."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    fatal = next((k for k, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
+    if fatal is not None:
+        current = next(
+            (k for k, line in enumerate(lines) if line.startswith("Current thread")), fatal
+        )
+        places = [line for line in lines[current + 1 :] if line.startswith("File ")]
+        lines = [*lines[max(0, fatal - 2) : fatal + 1], *places[:1]]
+    return " | ".join(lines[-3 if fatal is None else 0 :])[-_LONGEST:]

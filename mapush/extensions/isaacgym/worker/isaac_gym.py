@@ -1,0 +1,428 @@
+"""Isaac Gym Preview 4 as an engine. Written against its stubs; it has not run on the real thing
+yet.
+
+``docs/guides/isaacgym.md`` has the checklist for whoever runs it first. Worlds lie side by side on
+a grid: at one place, each body would be near those of all other worlds, and PhysX's buffers of
+pairs would overflow. Isaac Gym's root states are in the frame of the whole grid.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+from isaacgym import gymapi, gymtorch  # pyright: ignore[reportAttributeAccessIssue]  # the stubs lack gymtorch
+
+import torch  # isort: skip  # after Isaac Gym, which refuses to be imported after it
+
+from mapush.extensions.isaacgym.worker.frames import (
+    changed_rows,
+    from_root_states,
+    material,
+    to_root_states,
+)
+from mapush.extensions.isaacgym.worker.protocol import Sizes
+from mapush.extensions.isaacgym.worker.serve import Refused
+
+ROBOT_FRICTION = 1.0  # the importer's default, which the reference leaves as it is
+POSE = 7
+VELOCITY = 6
+JOINTS = 12
+GROUP_FILTER = 1  # bit of the first robot: shapes collide where their filters have no bit in common
+PUSHING_LINKS = ("trunk", "hip", "thigh")  # whose contact is with other bodies, not with the floor
+FIELDS = (
+    "geom_friction",
+    "pair_friction",
+    "body_mass",
+    "body_inertia",
+    "actuator_gainprm",
+    "actuator_biasprm",
+    "actuator_forcerange",
+)
+TOLERANCE = 1e-4  # of friction
+ROOM = 8.0  # [m] from the middle of a world without walls to its edge
+MARGIN = 1.0  # [m] between a wall and the edge of its world
+
+
+class IsaacGym:
+    """N worlds on PhysX. Motors are torques of the scene's own law; Isaac Gym's drives are not
+    used.
+    """
+
+    def __init__(self, scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> None:
+        self.versions = {"isaacgym": "Preview 4 (1.0rc4)", "torch": torch.__version__}
+        self._scene = scene
+        self._sizes = sizes
+        self._views = views
+        self._robots: list[str] = scene["robots"]
+        self._fields: dict[str, np.ndarray] = {}
+        self._device = torch.device(scene["device"])
+        self._is_ready = False
+        self._gym = gymapi.acquire_gym()
+        self._sim = self._make_sim()
+
+    def set_field(self, name: str, values: np.ndarray) -> None:
+        if self._is_ready:
+            raise Refused("fields are set before the first step")
+        if name not in FIELDS:
+            raise Refused(f"Isaac Gym's worlds have no {name} of their own")
+        self._fields[name] = values.astype(np.float64)
+
+    def step(self, num_steps: int, num_rows: int) -> None:
+        if not self._is_ready:
+            self._make_worlds()
+        gym = self._gym
+        sim = self._sim
+        views = self._views
+        self._write_changes()
+        pushes = torch.from_numpy(views["xfrc_applied"]).to(self._device)
+        is_pushed = bool(views["xfrc_applied"].any())
+        if is_pushed:
+            self._push[:, self._trunk_links] = pushes[:, self._scene["trunk_bodies"], :3]
+        rows = torch.from_numpy(
+            views["targets"][:num_rows] if num_rows else views["ctrl"][None]
+        ).to(self._device)
+        for k in range(num_steps):
+            if k:
+                gym.refresh_dof_state_tensor(sim)
+            target = rows[min(k, len(rows) - 1)][:, self._ours_at]
+            torque = (
+                self._gain * target
+                + self._bias_pos * self._dof[..., 0]
+                + self._bias_vel * self._dof[..., 1]
+            )
+            torque = torch.maximum(torch.minimum(torque, self._most), self._least)
+            gym.set_dof_actuation_force_tensor(sim, gymtorch.unwrap_tensor(torque.contiguous()))
+            if is_pushed:
+                gym.apply_rigid_body_force_tensors(
+                    sim,
+                    forceTensor=gymtorch.unwrap_tensor(self._push),
+                    space=gymapi.CoordinateSpace.GLOBAL_SPACE,
+                )
+            gym.simulate(sim)
+            gym.fetch_results(sim, True)
+        if num_rows:
+            views["ctrl"][:] = views["targets"][num_rows - 1]
+        self._read()
+
+    def close(self) -> None:
+        self._gym.destroy_sim(self._sim)
+
+    def _make_sim(self) -> Any:
+        params = gymapi.SimParams()
+        is_gpu = self._device.type == "cuda"
+        params.dt = self._scene["timestep"]
+        params.substeps = 1
+        params.up_axis = gymapi.UpAxis.UP_AXIS_Z
+        params.gravity = gymapi.Vec3(*self._scene["gravity"])
+        params.use_gpu_pipeline = is_gpu
+        physx = params.physx
+        physx.use_gpu = is_gpu
+        physx.num_threads = 10
+        physx.solver_type = 1
+        physx.num_position_iterations = 4
+        physx.num_velocity_iterations = 0
+        physx.contact_offset = 0.01
+        physx.rest_offset = 0.0
+        physx.bounce_threshold_velocity = 0.5
+        physx.max_depenetration_velocity = 1.0
+        physx.max_gpu_contact_pairs = self._scene["contact_pairs"]
+        physx.default_buffer_size_multiplier = 5.0
+        physx.contact_collection = gymapi.ContactCollection.CC_ALL_SUBSTEPS
+        sim = self._gym.create_sim(self._device.index or 0, -1, gymapi.SimType.SIM_PHYSX, params)
+        if sim is None:
+            raise Refused(f"Isaac Gym could make no simulation on {self._device}")
+        return sim
+
+    def _make_worlds(self) -> None:
+        gym = self._gym
+        sim = self._sim
+        scene = self._scene
+        floor = self._check_fields()
+        ground = gymapi.PlaneParams()
+        ground.normal = gymapi.Vec3(0.0, 0.0, 1.0)
+        ground.static_friction = ground.dynamic_friction = floor
+        ground.restitution = 0.0
+        gym.add_ground(sim, ground)
+        assets = self._load_assets()
+        fixed = gymapi.AssetOptions()
+        fixed.fix_base_link = True
+        walls = [
+            (gymapi.Vec3(*wall[:3]), gym.create_box(sim, wall[3], wall[4], wall[5], fixed))
+            for wall in scene["walls"]
+        ]
+        reach = self._reach()
+        low = gymapi.Vec3(-reach, -reach, 0.0)
+        high = gymapi.Vec3(reach, reach, reach)
+        per_row = math.ceil(math.sqrt(self._sizes.num_envs))
+        origins = []
+        root_ids = []
+        link_ids = []
+        dof_at = []
+        for env_id in range(self._sizes.num_envs):
+            env = gym.create_env(sim, low, high, per_row)
+            origin = gym.get_env_origin(env)
+            origins.append((origin.x, origin.y, origin.z))
+            roots = []
+            for k, tree in enumerate(scene["trees"]):
+                bit = GROUP_FILTER << k if tree in self._robots else 0
+                pose = gymapi.Transform()
+                pose.p = gymapi.Vec3(3.0 * k, 0.0, 1.0)  # the first write puts it where it belongs
+                actor = gym.create_actor(env, assets[tree], pose, tree, env_id, bit, 0)
+                self._set_properties(env, actor, tree, env_id, floor)
+                roots.append(gym.get_actor_index(env, actor, gymapi.IndexDomain.DOMAIN_SIM))
+                if tree in self._robots:
+                    drives = gym.get_asset_dof_properties(assets[tree])
+                    drives["driveMode"].fill(int(gymapi.DofDriveMode.DOF_MODE_EFFORT))
+                    drives["stiffness"].fill(0.0)
+                    drives["damping"].fill(0.0)
+                    gym.set_actor_dof_properties(env, actor, drives)
+                if env_id == 0 and tree in self._robots:
+                    dof_at.append(gym.get_actor_dof_dict(env, actor))
+                    links = gym.get_actor_rigid_body_dict(env, actor)
+                    link_ids.append(
+                        {
+                            name: gym.find_actor_rigid_body_index(
+                                env, actor, name, gymapi.IndexDomain.DOMAIN_ENV
+                            )
+                            for name in links
+                        }
+                    )
+            for pos, asset in walls:
+                pose = gymapi.Transform()
+                pose.p = pos
+                gym.create_actor(env, asset, pose, "wall", env_id, 0, 0)
+            root_ids.append(roots)
+        self._origins = np.array(origins)  # (N, 3) [m]
+        gym.prepare_sim(sim)
+        self._bind(np.array(root_ids), dof_at, link_ids)
+        self._is_ready = True
+
+    def _reach(self) -> float:
+        """Return the distance [m] from the middle of a world to its edge."""
+        sides = [
+            abs(wall[axis]) + 0.5 * wall[axis + 3]
+            for wall in self._scene["walls"]
+            for axis in (0, 1)
+        ]
+        return max([ROOM, *(side + MARGIN for side in sides)])
+
+    def _load_assets(self) -> dict[str, Any]:
+        assets = {}
+        with tempfile.TemporaryDirectory() as folder:
+            for tree, text in self._scene["urdfs"].items():
+                name = tree.replace("/", "_") + ".urdf"
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(text)
+                options = gymapi.AssetOptions()
+                options.collapse_fixed_joints = False
+                # The object stays what it is.
+                options.replace_cylinder_with_capsule = tree in self._robots
+                options.default_dof_drive_mode = int(gymapi.DofDriveMode.DOF_MODE_EFFORT)
+                options.override_com = options.override_inertia = False
+                options.linear_damping = options.angular_damping = options.armature = 0.0
+                options.max_linear_velocity = options.max_angular_velocity = 1000.0
+                options.thickness = 0.01
+                assets[tree] = self._gym.load_asset(self._sim, folder, name, options)
+        return assets
+
+    def _check_fields(self) -> float:
+        """Return the floor's material; raise Refused for what PhysX's averages cannot say."""
+        floor = float(material(np.array(self._scene["floor_friction"]), ROBOT_FRICTION))
+        geoms = self._fields.get("geom_friction")
+        pairs = self._fields.get("pair_friction")
+        if geoms is not None and np.ptp(geoms[:, self._scene["floor_geom"], 0]) > TOLERANCE:
+            raise Refused(
+                "Isaac Gym has one ground for all worlds; leave env.randomize.ground_friction a "
+                "number"
+            )
+        if geoms is not None:
+            floor = float(material(geoms[0, self._scene["floor_geom"], 0], ROBOT_FRICTION))
+        if geoms is not None and pairs is not None and self._scene["object_geoms"]:
+            of_floor = material(pairs[:, 0, 0], floor)
+            of_robots = material(geoms[:, self._scene["object_geoms"][0], 0], ROBOT_FRICTION)
+            if np.abs(of_floor - of_robots).max() > TOLERANCE:
+                raise Refused(
+                    "PhysX averages materials, so that an object's friction with floor and "
+                    "robots are one number; "
+                    "leave env.randomize.object_friction and ground_friction at 1"
+                )
+        if floor < 0.0:
+            raise Refused(f"a floor of this friction is none that PhysX averages to ({floor:.3f})")
+        return floor
+
+    def _set_properties(self, env: Any, actor: int, tree: str, env_id: int, floor: float) -> None:
+        gym = self._gym
+        is_robot = tree in self._robots
+        friction = ROBOT_FRICTION
+        if not is_robot:
+            pairs = self._fields.get("pair_friction")
+            pair = pairs[env_id, 0, 0] if pairs is not None else self._scene["pair_friction"][0]
+            friction = float(material(np.array(pair), floor))
+        shapes = gym.get_actor_rigid_shape_properties(env, actor)
+        for shape in shapes:
+            shape.friction = friction
+            shape.restitution = 0.0
+        gym.set_actor_rigid_shape_properties(env, actor, shapes)
+        masses = self._fields.get("body_mass")
+        if masses is None:
+            return
+        if is_robot:
+            body = self._scene["trunk_bodies"][self._robots.index(tree)]
+        else:
+            body = self._scene["object_body"]
+        share = float(masses[env_id, body] / self._scene["body_mass"][body])
+        links = gym.get_actor_rigid_body_properties(env, actor)
+        root = links[0]  # the trunk, or the object: nothing else varies
+        root.mass *= share
+        for row in (root.inertia.x, root.inertia.y, root.inertia.z):
+            row.x = row.x * share
+            row.y = row.y * share
+            row.z = row.z * share
+        gym.set_actor_rigid_body_properties(env, actor, links, False)
+
+    def _bind(
+        self, root_ids: np.ndarray, dof_at: list[dict[str, int]], link_ids: list[dict[str, int]]
+    ) -> None:
+        """Take Isaac Gym's tensors, and find our joints and links in them."""
+        gym = self._gym
+        sim = self._sim
+        n = self._sizes.num_envs
+        device = self._device
+        self._root = gymtorch.wrap_tensor(gym.acquire_actor_root_state_tensor(sim))
+        self._dof = gymtorch.wrap_tensor(gym.acquire_dof_state_tensor(sim)).view(n, -1, 2)
+        self._net = gymtorch.wrap_tensor(gym.acquire_net_contact_force_tensor(sim)).view(n, -1, 3)
+        self._push = torch.zeros_like(self._net)
+        self._root_ids = torch.as_tensor(root_ids, dtype=torch.long, device=device)
+        at = [
+            JOINTS * robot + dof_at[robot][joint]
+            for robot, name in enumerate(self._robots)
+            for joint in self._scene["joints"][name]
+        ]
+        self._theirs_at = torch.tensor(at, device=device)  # theirs by our order
+        self._ours_at = torch.argsort(self._theirs_at)  # ours by their order
+        self._trunk_links = torch.tensor([links["trunk"] for links in link_ids], device=device)
+        self._pushing = [
+            torch.tensor(
+                [index for name, index in links.items() if name.endswith(PUSHING_LINKS)],
+                device=device,
+            )
+            for links in link_ids
+        ]
+
+        def motors(field: str, column: int) -> torch.Tensor:
+            own = self._fields.get("actuator_" + field)
+            if own is None:
+                own = np.array(self._scene[field]).reshape(1, self._sizes.nu, -1).repeat(n, axis=0)
+            return torch.as_tensor(own[:, :, column].astype(np.float32), device=device)[
+                :, self._ours_at
+            ]
+
+        self._gain = motors("gainprm", 0)
+        self._bias_pos = motors("biasprm", 1)
+        self._bias_vel = motors("biasprm", 2)
+        self._least = motors("forcerange", 0)
+        self._most = motors("forcerange", 1)
+        self._known = {name: np.full_like(self._views[name], np.nan) for name in ("qpos", "qvel")}
+
+    def _write_changes(self) -> None:
+        """Put the worlds that the host changed since the last step into their new state."""
+        views = self._views
+        device = self._device
+        changed = changed_rows(views["qpos"], self._known["qpos"]) | changed_rows(
+            views["qvel"], self._known["qvel"]
+        )
+        if not changed.any():
+            return
+        rows = torch.as_tensor(np.flatnonzero(changed), device=device)
+        poses, velocities, joint_pos, joint_vel = self._split(
+            views["qpos"][changed], views["qvel"][changed]
+        )
+        poses[..., :3] += self._origins[changed][:, None]
+        roots = torch.as_tensor(
+            to_root_states(poses, velocities), dtype=torch.float32, device=device
+        )
+        ids = self._root_ids[rows]
+        self._root[ids.reshape(-1)] = roots.reshape(-1, 13)
+        joints = np.stack((joint_pos, joint_vel), axis=-1)
+        self._dof[rows] = torch.as_tensor(joints, dtype=torch.float32, device=device)[
+            :, self._ours_at
+        ]
+        actors = ids.reshape(-1).to(torch.int32).contiguous()
+        self._gym.set_actor_root_state_tensor_indexed(
+            self._sim,
+            gymtorch.unwrap_tensor(self._root),
+            gymtorch.unwrap_tensor(actors),
+            len(actors),
+        )
+        robots = ids[:, : len(self._robots)].reshape(-1).to(torch.int32).contiguous()
+        self._gym.set_dof_state_tensor_indexed(
+            self._sim,
+            gymtorch.unwrap_tensor(self._dof.contiguous()),
+            gymtorch.unwrap_tensor(robots),
+            len(robots),
+        )
+
+    def _read(self) -> None:
+        """Write the state after a step into the shared memory."""
+        gym = self._gym
+        sim = self._sim
+        views = self._views
+        gym.refresh_actor_root_state_tensor(sim)
+        gym.refresh_dof_state_tensor(sim)
+        gym.refresh_net_contact_force_tensor(sim)
+        poses, velocities = from_root_states(self._root[self._root_ids].cpu().numpy())
+        poses[..., :3] -= self._origins[:, None]
+        joints = self._dof[:, self._theirs_at].cpu().numpy()
+        qpos = views["qpos"]
+        qvel = views["qvel"]
+        for k in range(len(self._scene["trees"])):
+            # Robots first, then the object.
+            at = k * (POSE + JOINTS)
+            vel_at = k * (VELOCITY + JOINTS)
+            qpos[:, at : at + POSE] = poses[:, k]
+            qvel[:, vel_at : vel_at + VELOCITY] = velocities[:, k]
+            if k < len(self._robots):
+                own = joints[:, k * JOINTS : (k + 1) * JOINTS]
+                qpos[:, at + POSE : at + POSE + JOINTS] = own[..., 0]
+                qvel[:, vel_at + VELOCITY : vel_at + VELOCITY + JOINTS] = own[..., 1]
+        views["failed"][:] = ~(np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1))
+        # Isaac Gym knows a link's net contact force, but not with which body. A robot's push on the
+        # object is the negative of the forces on its trunk, hips and thighs. Forces between robots
+        # are not measured.
+        forces = views["sensordata"].reshape(self._sizes.num_envs, -1, 3)
+        forces[:] = 0.0
+        for row, (first, second) in enumerate(self._scene["forces"]):
+            if second >= len(self._robots):
+                forces[:, row] = -self._net[:, self._pushing[first]].sum(dim=1).cpu().numpy()
+        self._known = {"qpos": qpos.copy(), "qvel": qvel.copy()}
+
+    def _split(self, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return poses (K, B, 7), velocities (K, B, 6), and all joints' positions and speeds (K,
+        J).
+        """
+        poses = []
+        velocities = []
+        joint_pos = []
+        joint_vel = []
+        for k in range(len(self._scene["trees"])):
+            at = k * (POSE + JOINTS)
+            vel_at = k * (VELOCITY + JOINTS)
+            poses.append(qpos[:, at : at + POSE])
+            velocities.append(qvel[:, vel_at : vel_at + VELOCITY])
+            if k < len(self._robots):
+                joint_pos.append(qpos[:, at + POSE : at + POSE + JOINTS])
+                joint_vel.append(qvel[:, vel_at + VELOCITY : vel_at + VELOCITY + JOINTS])
+        return (
+            np.stack(poses, 1),
+            np.stack(velocities, 1),
+            np.concatenate(joint_pos, 1),
+            np.concatenate(joint_vel, 1),
+        )
+
+
+def make_engine(scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> IsaacGym:
+    return IsaacGym(scene, sizes, views)

@@ -1,0 +1,114 @@
+"""The worker's side: an engine that does what the host says, message by message. Runs on Python
+3.8.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import traceback
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from mapush.extensions.isaacgym.worker.protocol import (
+    VERSION,
+    Channel,
+    ProtocolError,
+    Sizes,
+    open_memory,
+)
+
+
+class Refused(Exception):  # noqa: N818, an answer
+    """What this engine cannot do, as a message for the user."""
+
+
+class Engine(Protocol):
+    """What a worker's module makes with ``make_engine(scene, sizes, views)``; ``views`` is the
+    shared memory.
+
+    qpos, qvel, ctrl and xfrc_applied are the host's to change between steps; after a step they,
+    sensordata, memory and failed are the engine's to set. Quaternions are wxyz, joints in the
+    scene's order, whatever the engine has inside.
+    """
+
+    versions: dict[str, str]  # of what the engine is made of
+
+    def set_field(self, name: str, values: np.ndarray) -> None:
+        """Set per-world values (N, ...) of a model field, by MuJoCo's name; raise Refused where it
+        cannot.
+        """
+        ...
+
+    def step(self, num_steps: int, num_rows: int) -> None:
+        """Advance all worlds; with ``num_rows`` the step k follows ``targets[k]``, else ``ctrl``
+        stays.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the engine itself."""
+        ...
+
+
+def serve(
+    make_engine: Callable[[dict[str, Any], Sizes, dict[str, np.ndarray]], Engine],
+    channel: Channel,
+    memory_fd: int,
+) -> None:
+    """Answer messages until ``close``, an error, or until the host has gone; an error is answered
+    as well.
+    """
+    engine = None
+    do = "start"
+    try:
+        while True:
+            message, payload = channel.receive()
+            do = message["do"]
+            if do == "open":
+                engine, answer = _open(make_engine, message, memory_fd)
+                channel.send(answer)
+                continue
+            if engine is None:
+                raise ProtocolError(f"the first message must be open, not {do!r}")
+            if do == "step":
+                engine.step(message["steps"], message["rows"])
+                channel.send_done()
+                continue
+            if do == "set_field":
+                engine.set_field(
+                    message["name"],
+                    np.frombuffer(payload, message["dtype"]).reshape(message["shape"]),
+                )
+            elif do == "close":
+                engine.close()
+                channel.send({"ok": do})
+                return
+            else:
+                raise ProtocolError(f"unknown message {do!r}")
+            channel.send({"ok": do})
+    except EOFError:
+        return
+    except Refused as error:
+        channel.send({"refused": str(error)})
+    except BaseException as error:  # noqa: B902, also what ends a program: the host must hear of it
+        trace = traceback.extract_tb(error.__traceback__)
+        place = f"{os.path.basename(trace[-1].filename)}:{trace[-1].lineno}" if trace else "?"
+        channel.send({"error": f"{type(error).__name__}: {' '.join(str(error).split())} ({place})"})
+
+
+def _open(
+    make_engine: Any, message: dict[str, Any], memory_fd: int
+) -> tuple[Engine, dict[str, Any]]:
+    if message["version"] != VERSION:
+        raise Refused(
+            f"the worker speaks version {VERSION} of the protocol, the host {message['version']!r}"
+        )
+    sizes = Sizes(*message["sizes"])
+    engine = make_engine(message["scene"], sizes, open_memory(memory_fd, sizes, message["dtype"]))
+    return engine, {
+        "ok": "open",
+        "versions": dict(engine.versions, python=platform.python_version()),
+    }

@@ -1,0 +1,159 @@
+"""Observations of the navigation task, of its one agent and of its critic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mapush.extensions.navigate.rays import NUM_RAYS
+from mqe.extensions import Registry
+from mqe.tasks.terms import ObservationTerm
+
+if TYPE_CHECKING:
+    from mapush.extensions.navigate.task import NavigateCfg
+
+_PLACE = (1.0, -1.0)
+_HEADING = (-1.0, 1.0)
+_OBSTACLE = (*_PLACE, *_HEADING, 1.0, 1.0, 1.0)
+
+
+def _obstacle_signs(cfg: NavigateCfg) -> tuple[float, ...]:
+    return _OBSTACLE * cfg.num_observed_obstacles
+
+
+# Functions of the features of W worlds, (W, ...).
+STATE: Registry[ObservationTerm] = Registry(
+    "term of the state",
+    {
+        "planned_distance": ObservationTerm(
+            "distance from the object to the planned sub-goal",
+            lambda m: m.planned_distance.unsqueeze(1),
+            "m",
+            mirror_signs=(1.0,),
+        ),
+        "cost_to_go": ObservationTerm(
+            "cost-to-go of the object's place",
+            lambda m: m.plan.cost_to_go,
+            mirror_signs=(1.0,),
+        ),
+        "goal": ObservationTerm(
+            "place of the goal in the plan's frame",
+            lambda m: m.goal_in_plan,
+            "m",
+            mirror_signs=_PLACE,
+        ),
+        "object": ObservationTerm(
+            "heading (sine, cosine) and velocity of the object in the plan's frame",
+            lambda m: m.object_in_plan,
+            "1, m/s",
+            mirror_signs=(*_HEADING, *_PLACE),
+        ),
+        "robots": ObservationTerm(
+            "places and headings (sine, cosine) of the robots in the plan's frame",
+            lambda m: m.robots_in_plan,
+            "m, 1",
+            numbers=("x", "y", "sin_yaw", "cos_yaw"),
+            mirror_signs=(*_PLACE, *_HEADING),
+            over="robots",
+        ),
+        "obstacles": ObservationTerm(
+            "nearest obstacles in the plan's frame: place, heading (sine, cosine), half their "
+            "lengths, and 1",
+            lambda m: m.obstacles_in_plan.flatten(1),
+            "m, 1",
+            mirror_signs=_obstacle_signs,
+        ),
+        "rays": ObservationTerm(
+            "free ways of each robot in 64 directions, from straight ahead to the left and around",
+            lambda m: m.rays,
+            "m",
+            numbers=tuple(f"ray{k}" for k in range(NUM_RAYS)),
+            mirror_signs=(1.0,) * NUM_RAYS,
+            mirror_index=(0, *reversed(range(1, NUM_RAYS))),
+            over="robots",
+        ),
+        "recent_progress": ObservationTerm(
+            "decrease of the cost-to-go since its averages over the last 2 s and 8 s",
+            lambda m: m.plan.past_cost - m.plan.cost_to_go,
+            mirror_signs=(1.0, 1.0),
+        ),
+        "subgoal": ObservationTerm(
+            "place of the sub-goal in force in the plan's frame",
+            lambda m: m.subgoal_in_plan,
+            "m",
+            mirror_signs=_PLACE,
+        ),
+        "robot_room": ObservationTerm(
+            "distance of each robot's middle from the nearest obstacle or wall, and its slope "
+            "along the plan's axes",
+            lambda m: m.room_in_plan,
+            "m, 1",
+            numbers=("room", "room_slope_x", "room_slope_y"),
+            mirror_signs=(1.0, *_PLACE),
+            over="robots",
+        ),
+        # The reference's, in world coordinates from the middle of the arena's wall at low x.
+        "robots_in_arena": ObservationTerm(
+            "places of the robots in the arena",
+            lambda m: (m.state.robot_pos + m.navigate.origin).flatten(1),
+            "m",
+        ),
+        "robots_rpy": ObservationTerm(
+            "roll, pitch and yaw of the robots in [0, 2 pi)",
+            lambda m: m.robots_rpy.flatten(1),
+            "rad",
+        ),
+        "subgoal_in_arena": ObservationTerm(
+            "place of the sub-goal in the arena",
+            lambda m: m.plan.subgoal + m.navigate.origin[:2],
+            "m",
+        ),
+        "object_in_arena": ObservationTerm(
+            "place of the object in the arena",
+            lambda m: (m.state.object_pos + m.navigate.origin)[:, :2],
+            "m",
+        ),
+        "object_quat": ObservationTerm(
+            "quaternion of the object, x, y, z, w", lambda m: m.state.body_quat[:, -1].roll(-1, 1)
+        ),
+        "obstacles_in_arena": ObservationTerm(
+            "places of all obstacles in the arena",
+            lambda m: (m.state.obstacle_pos + m.navigate.origin)[..., :2].flatten(1),
+            "m",
+        ),
+        "planned_in_arena": ObservationTerm(
+            "place of the planned sub-goal in the arena",
+            lambda m: m.plan.planned + m.navigate.origin[:2],
+            "m",
+        ),
+    },
+)
+
+_ON_A_MAP = ("planned_distance", "cost_to_go", "goal", "object", "robots", "obstacles")
+# What ``task.observation`` means: the terms that the agent observes.
+OBSERVED = {
+    "default": _ON_A_MAP,
+    "rays": ("planned_distance", "goal", "object", "robots", "rays"),
+    "reference": (
+        "robots_in_arena",
+        "robots_rpy",
+        "subgoal_in_arena",
+        "object_in_arena",
+        "object_quat",
+        "obstacles_in_arena",
+        "planned_in_arena",
+    ),
+}
+
+# Likewise those of the critic, which knows the map.
+IN_STATE = OBSERVED | {"rays": _ON_A_MAP}
+
+
+def _of_one_agent(term: ObservationTerm) -> ObservationTerm:
+    """Return a term of the state as one of the only agent's observation."""
+    return replace(term, function=lambda m: term.function(m).unsqueeze(1))
+
+
+OBSERVATIONS: Registry[ObservationTerm] = Registry(
+    "observation", {name: _of_one_agent(term) for name, term in STATE.items()}
+)

@@ -1,0 +1,76 @@
+"""Planners by name.
+
+A planner of one's own is a function from ``Problem`` to way-points (M, P, 2), from the start to the
+goal of every map; the team then follows them. The planner ``field`` needs no way-points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from mapush.extensions.navigate.planners.baselines import rrt, spline, straight_line
+from mapush.extensions.navigate.planners.explorer import Explorer
+from mapush.extensions.navigate.planners.followers import (
+    FieldFollower,
+    Follower,
+    GoalFollower,
+    WaypointFollower,
+)
+from mapush.extensions.navigate.planners.optimal import ompl
+from mapush.extensions.navigate.planners.problem import Problem
+from mqe.extensions import Registry
+
+# Way-points (M, P, 2) of a problem.
+WaypointPlanner = Callable[[Problem], Tensor]
+
+
+class Planner(NamedTuple):
+    """An entry of ``PLANNERS``."""
+
+    follow: Callable[[Problem, float], Follower]  # for a problem and a look-ahead [m]
+    help: str
+    replans: bool = False  # at every decision, if something moves; else once, as maps begin
+    sways: bool = False  # turns the sub-goal to and fro while the object stands still
+
+
+def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
+    """Return the entry of a planner that returns way-points."""
+
+    def follow(problem: Problem, look_ahead: float) -> Follower:
+        return WaypointFollower(function(problem), look_ahead)
+
+    return Planner(follow, help)
+
+
+PLANNERS: Registry[Planner] = Registry("planner")
+PLANNERS.register(
+    "field", Planner(FieldFollower, "descent of the cost-to-go", replans=True, sways=True)
+)
+PLANNERS.register(
+    "explore",
+    Planner(
+        Explorer,
+        "field without a map: obstacles are those that the robots' rays have met",
+        replans=True,
+        sways=True,
+    ),
+)
+PLANNERS.register(
+    "goal", Planner(GoalFollower, "the goal itself: no high level, a baseline", replans=True)
+)
+PLANNERS.register(
+    "straight_line", waypoint_planner(straight_line, "straight line to the goal, a baseline")
+)
+PLANNERS.register(
+    "spline",
+    waypoint_planner(spline, "the reference's spline with random knots, blind to obstacles"),
+)
+PLANNERS.register(
+    "rrt", waypoint_planner(rrt, "the reference's random tree, blind to the object's size")
+)
+PLANNERS.register(
+    "ompl", waypoint_planner(ompl, "OMPL's Informed RRT* with the object's size, a baseline")
+)

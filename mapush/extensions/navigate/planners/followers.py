@@ -1,0 +1,174 @@
+"""Followers: the next sub-goal of an object, wherever it is.
+
+That of the field looks for the straight way to a point at most ``look_ahead`` away that is least
+costly up to the point and from there to the goal; the other follows way-points.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from mapush.extensions.navigate.planners.problem import Problem, lacking_room
+from mqe.tasks.terms import Memory
+from mqe.world.geometry import rotate_2d
+from mqe.world.state import SceneState
+
+NUM_BEARINGS = 32  # in which the planner ``field`` looks
+NUM_RADII = 8  # points that it looks at on each
+NEAREST = 1.25  # [m] from the object to its sub-goal at least, unless the goal is nearer
+FAR_BONUS = 0.1  # [1/m] by which it prefers a further point
+NUM_SAMPLES = 128  # points of a path, evenly spaced, that is followed
+STANDSTILL = 0.1  # [m] that the cost-to-go of an object that moves on is below its average at least
+APPROACH = 16  # decisions that robots may take to an object that has not moved yet
+_SWAY = 0.4  # [rad] that the sub-goal of an object that stands still turns to a side
+_SWAY_PERIOD = 4  # decisions to both sides
+# [m] that the cost-to-go of an object that is not slow is below its longer average at least: of
+# 8 s, so that slow is below 0.125 m/s.
+SLOW = 1.0
+_PATIENCE = 12  # decisions in which an object may be slow until its sub-goal turns
+_TURN = 0.8  # [rad] that it turns then, to one side and the next time to the other
+_TURN_PERIOD = 16  # decisions from one turn to the next; it lasts what is beyond _PATIENCE
+
+
+class Follower(ABC):
+    """What a planner found for every map."""
+
+    @property
+    def known(self) -> Tensor | None:
+        """(N, 3, H, W) distance, cost and cost-to-go in each world, of a planner without a map."""
+        return None
+
+    @abstractmethod
+    def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
+        """Return the sub-goals (N, 2) [m] of objects at ``place`` (N, 2) on maps ``index`` (N,)."""
+
+    def remember(self, memory: Memory) -> None:  # noqa: B027 - most planners know the map
+        """Allocate what is kept from one decision to the next; called before the first."""
+
+    def see(self, state: SceneState) -> None:  # noqa: B027
+        """Take in what robots see at the end of a decision."""
+
+
+class FieldFollower(Follower):
+    """Descends the cost-to-go by straight looks ahead."""
+
+    def __init__(self, problem: Problem, look_ahead: float) -> None:
+        """Look up to ``look_ahead`` [m] ahead on the maps of ``problem``."""
+        device = problem.maps.goal.device
+        self._grid = problem.grid
+        self._reach = problem.reach
+        self._costs = problem.costs
+        self._maps = problem.fields
+        self._goal = problem.maps.goal
+        self._look_ahead = look_ahead
+        angles = torch.arange(NUM_BEARINGS, device=device) * (2.0 * math.pi / NUM_BEARINGS)
+        self._bearings = torch.stack((angles.cos(), angles.sin()), dim=-1)  # (D, 2)
+        self._shares = torch.arange(1, NUM_RADII + 1, device=device) / NUM_RADII  # (R,)
+
+    def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
+        """Return the sub-goals (N, 2)."""
+        return self.descend(place, self._goal[index], self._maps[index])
+
+    def descend(self, place: Tensor, goal: Tensor, maps: Tensor) -> Tensor:
+        """Return the sub-goals (N, 2) of objects at ``place`` (N, 2), with ``maps`` (N, 3, H, W) of
+        distance, cost and cost-to-go.
+        """
+        to_goal = goal - place
+        distance = to_goal.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+        to_goal = to_goal / distance
+        bearings = self._bearings.expand(len(place), -1, -1)
+        bearings = torch.cat((bearings, to_goal.unsqueeze(1)), dim=1)  # (N, D + 1, 2)
+        reach = torch.full_like(bearings[..., 0], self._look_ahead)
+        reach[:, -1:] = distance.clamp(max=self._look_ahead)
+        radius = reach.unsqueeze(-1) * self._shares  # (N, D + 1, R)
+        points = place.view(-1, 1, 1, 2) + radius.unsqueeze(-1) * bearings.unsqueeze(2)
+        sampled = self._grid.sample(maps[:, 1:], points.flatten(1, 2))
+        cost, value = sampled.unflatten(2, radius.shape[1:]).unbind(dim=1)
+        step = reach.unsqueeze(-1) / len(self._shares)
+        lacking = lacking_room(
+            self._grid,
+            maps[:, 0],
+            place.unsqueeze(1),
+            bearings,
+            self._reach,
+        )
+        total = (cost * step).cumsum(dim=-1) + value - FAR_BONUS * radius
+        best = (total.amin(dim=-1) + self._costs.no_room * lacking[..., 0]).argmin(dim=1)
+        row = torch.arange(len(place), device=place.device)
+        # A team pushes on only if the sub-goal is not too near.
+        nearest = torch.minimum(distance[:, 0], torch.full_like(distance[:, 0], NEAREST))
+        chosen = radius[row, best, total[row, best].argmin(dim=-1)]
+        return place + torch.maximum(chosen, nearest).unsqueeze(-1) * bearings[row, best]
+
+
+class GoalFollower(Follower):
+    """Leads to the goal itself, however far it is."""
+
+    def __init__(self, problem: Problem, look_ahead: float) -> None:
+        """Take the goals of ``problem``."""
+        self._goal = problem.maps.goal
+
+    def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
+        """Return the sub-goals (N, 2)."""
+        return self._goal[index]
+
+
+class WaypointFollower(Follower):
+    """Follows a path: the sub-goal is the point a little further on than the nearest one."""
+
+    def __init__(self, waypoints: Tensor, look_ahead: float) -> None:
+        """Follow the polygons ``waypoints`` (M, P, 2) of all maps."""
+        self.path, spacing = evenly_spaced(waypoints)
+        self._ahead = (look_ahead / spacing.clamp(min=1e-6)).ceil().to(torch.int64)  # (M,)
+
+    def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
+        """Return the sub-goals (N, 2)."""
+        path = self.path[index]
+        nearest = (path - place.unsqueeze(1)).square().sum(dim=-1).argmin(dim=1)
+        ahead = (nearest + self._ahead[index]).clamp(max=path.shape[1] - 1)
+        row = torch.arange(len(place), device=place.device)
+        return path[row, ahead]
+
+
+def swayed(subgoal: Tensor, place: Tensor, standstill: Tensor) -> Tensor:
+    """Return ``subgoal`` (N, 2), turned to and fro about the ``place`` (N, 2) of an object.
+
+    ``standstill`` (N,) int64 is the number of decisions in which it stood still, and 0 if it moves.
+    A robot that walls hold up comes free when another place becomes better to push from.
+    """
+    is_left = torch.remainder(standstill, _SWAY_PERIOD) < _SWAY_PERIOD // 2
+    angle = torch.where(standstill > 0, torch.where(is_left, _SWAY, -_SWAY), 0.0)
+    return place + rotate_2d(subgoal - place, angle)
+
+
+def turned(subgoal: Tensor, place: Tensor, slow: Tensor) -> Tensor:
+    """Return ``subgoal`` (N, 2), turned to a side about the ``place`` (N, 2) of an object that has
+    been slow for long: ``slow`` (N,) int64 decisions.
+
+    A robot that pushes with its rear goes on like that, at a third of a team's speed, until it has
+    to walk to another place.
+    """
+    is_turned = torch.remainder(slow, _TURN_PERIOD) >= _PATIENCE
+    is_left = torch.remainder(slow, 2 * _TURN_PERIOD) < _TURN_PERIOD
+    angle = torch.where(is_turned, torch.where(is_left, _TURN, -_TURN), 0.0)
+    return place + rotate_2d(subgoal - place, angle)
+
+
+def evenly_spaced(waypoints: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``NUM_SAMPLES`` points (M, S, 2) of each path, and their spacing (M,) [m]."""
+    lengths = (waypoints[:, 1:] - waypoints[:, :-1]).norm(dim=-1)
+    ends = torch.nn.functional.pad(lengths.cumsum(dim=1), (1, 0))  # (M, P)
+    total = ends[:, -1:]
+    shares = torch.linspace(0.0, 1.0, NUM_SAMPLES, device=waypoints.device)
+    wanted = total * shares  # (M, S)
+    after = torch.searchsorted(ends, wanted).clamp(1, ends.shape[1] - 1)
+    before = after - 1
+    low = ends.gather(1, before)
+    part = ((wanted - low) / (ends.gather(1, after) - low).clamp(min=1e-9)).unsqueeze(-1)
+    first = waypoints.gather(1, before.unsqueeze(-1).expand(-1, -1, 2))
+    second = waypoints.gather(1, after.unsqueeze(-1).expand(-1, -1, 2))
+    return torch.lerp(first, second, part), total[:, 0] / (NUM_SAMPLES - 1)

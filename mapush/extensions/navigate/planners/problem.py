@@ -1,0 +1,143 @@
+"""The planning problem: maps, the object's size, and the cost-to-go on a grid."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mapush.extensions.navigate.maps.arena_map import ROBOT_ROOM
+from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes
+from mapush.extensions.navigate.planners.cost_to_go import CostToGo, Grid
+from mqe.world.geometry import rotate_2d
+
+CELL = 0.25  # [m] of the grid
+MARGIN = 0.05  # [m] beyond the object's furthest corner
+BLOCKED = 100.0  # cost of a metre on which the object's corner would be 1 m inside an obstacle
+# Where robots push, seen from the object against its direction: an angle to the left [rad], and
+# the distance from its furthest corner to a robot's middle [m]; one in the middle, or two abreast.
+_PUSHING = ((0.0, 0.35), (0.7, 0.05), (-0.7, 0.05))
+_ROBOT = 0.35  # [m] from a robot's middle to an obstacle, from which it has room
+
+
+class EdgeCosts(NamedTuple):
+    """What a metre costs more, beside 1, the cost of a metre in the open."""
+
+    narrow: float = 3.0  # right beside an obstacle; none where robots have room
+    no_room: float = 3.0  # in a direction, for each place where robots push and have no room
+
+
+COSTS = EdgeCosts()
+
+
+class Problem(NamedTuple):
+    """M maps to plan on; the arena's middle is the origin."""
+
+    arena: tuple[float, float]  # [m] length along x and y
+    reach: float  # [m] from the object's origin to its furthest corner
+    maps: MapTable  # starts, goals and obstacles
+    shapes: ObstacleShapes  # of the slots of obstacles
+    grid: Grid
+    fields: Tensor  # (M, 3, H, W) distance, cost and cost-to-go
+    costs: EdgeCosts
+
+    @property
+    def distance(self) -> Tensor:
+        """Return the distance (M, H, W) [m] to obstacles and walls."""
+        return self.fields[:, 0]
+
+    @property
+    def cost(self) -> Tensor:
+        """Return the cost (M, H, W) of a metre."""
+        return self.fields[:, 1]
+
+    @property
+    def value(self) -> Tensor:
+        """Return the cost-to-go (M, H, W)."""
+        return self.fields[:, 2]
+
+    def clearance(self, points: Tensor) -> Tensor:
+        """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to obstacles and walls."""
+        maps = self.maps
+        return clearance_of(self.arena, self.shapes, points, maps.obstacle_pos, maps.obstacle_yaw)
+
+
+def clearance_of(
+    arena: tuple[float, float],
+    shapes: ObstacleShapes,
+    points: Tensor,
+    pos: Tensor,
+    yaw: Tensor,
+) -> Tensor:
+    """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to obstacles at ``pos``
+    (M, K, 3) and ``yaw`` (M, K), and to the walls of ``arena``.
+    """
+    x, y = points.abs().unbind(dim=-1)
+    to_wall = torch.minimum(arena[0] / 2 - x, arena[1] / 2 - y)
+    nearest = shapes.clearance(points, pos, yaw)
+    return torch.minimum(nearest, to_wall)
+
+
+def solve_problem(
+    maps: MapTable,
+    shapes: ObstacleShapes,
+    arena: tuple[float, float],
+    reach: float,
+    costs: EdgeCosts = COSTS,
+) -> tuple[Problem, Tensor]:
+    """Return the problem of all maps, and the length (L,) [m] of the shortest way on each."""
+    device = maps.goal.device
+    grid = Grid(arena, CELL, device)
+    solver = CostToGo(grid, device)
+    points = grid.centers.flatten(0, 1)
+    pos = maps.obstacle_pos
+    clearance = clearance_of(arena, shapes, points, pos, maps.obstacle_yaw)
+    clearance = clearance.unflatten(1, (grid.height, grid.width))
+    fields = solve_fields(solver, clearance, maps.goal, reach, costs)
+    is_blocked = clearance < reach + MARGIN
+    lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), maps.goal)
+    index = torch.arange(len(maps.goal), device=device)
+    shortest = grid.look_up(lengths, index, maps.start)
+    return Problem(arena, reach, maps, shapes, grid, fields, costs), shortest
+
+
+def solve_fields(
+    solver: CostToGo, clearance: Tensor, goal: Tensor, reach: float, costs: EdgeCosts
+) -> Tensor:
+    """Return clearance, cost of a metre and cost-to-go to ``goal`` (M, 2), (M, 3, H, W), of an
+    object on maps with ``clearance`` (M, H, W) [m].
+    """
+    grid = solver.grid
+    cost = cost_of(clearance, reach, costs)
+    points = grid.centers.flatten(0, 1)
+    lacking = lacking_room(grid, clearance, points, solver.directions, reach)
+    lacking = lacking.unflatten(2, (grid.height, grid.width))
+    value = solver.solve(cost, goal, costs.no_room * lacking)
+    return torch.stack((clearance, cost, value), dim=1)
+
+
+def cost_of(clearance: Tensor, reach: float, costs: EdgeCosts) -> Tensor:
+    """Return the cost of a metre for an object's origin with ``clearance`` (...) [m]."""
+    free = clearance - reach - MARGIN
+    narrow = costs.narrow * (1.0 - free / ROBOT_ROOM).clamp(0.0, 1.0).square()
+    return 1.0 + narrow + BLOCKED * (-free).clamp(0.0, 1.0)
+
+
+def lacking_room(
+    grid: Grid, clearance: Tensor, points: Tensor, directions: Tensor, reach: float
+) -> Tensor:
+    """Return at how many places robots lack room to push in ``directions`` (D, 2) or (M, D, 2),
+    (M, D, P) from 0 to 3, with the object at ``points`` (P, 2) or (M, P, 2) and the maps'
+    ``clearance`` (M, H, W).
+    """
+    lacking = []
+    for angle, beyond in _PUSHING:
+        turned = rotate_2d(directions, torch.full_like(directions[..., 0], angle))
+        behind = points.unsqueeze(-3) - (reach + beyond) * turned.unsqueeze(-2)
+        behind = behind.expand(len(clearance), -1, -1, -1)
+        free = grid.sample(clearance.unsqueeze(1), behind.flatten(1, 2))[:, 0]
+        free = free.unflatten(1, behind.shape[1:3])
+        lacking.append((1.0 - free / _ROBOT).clamp(0.0, 1.0))
+    # A direction in which two robots have no room is worse than one in which a third has some.
+    return torch.stack(lacking).sum(dim=0)

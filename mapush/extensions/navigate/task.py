@@ -1,0 +1,501 @@
+"""High level, task ``go1push_upper``: one agent leads a frozen team around obstacles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mapush.extensions.navigate.features import (
+    PAST,
+    NavigateConstants,
+    NavigateEpisodes,
+    Plan,
+    SceneFeatures,
+    StepFeatures,
+)
+from mapush.extensions.navigate.frozen_team import TeamController
+from mapush.extensions.navigate.maps.families import FAMILIES
+from mapush.extensions.navigate.maps.files import SUFFIXES
+from mapush.extensions.navigate.maps.table import MapTable
+from mapush.extensions.navigate.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASURES, METRICS
+from mapush.extensions.navigate.observations import IN_STATE, OBSERVATIONS, OBSERVED, STATE
+from mapush.extensions.navigate.planners.entries import PLANNERS
+from mapush.extensions.navigate.planners.followers import (
+    APPROACH,
+    SLOW,
+    STANDSTILL,
+    Follower,
+    swayed,
+    turned,
+)
+from mapush.extensions.navigate.planners.problem import COSTS, Problem
+from mapush.extensions.navigate.planners.replanning import Replanner
+from mapush.extensions.navigate.rewards import PRESETS, REWARDS, check_failing, check_waiting
+from mapush.extensions.navigate.terminations import DEFAULT_TERMINATIONS, TERMINATIONS
+from mqe.config import ConfigError, check_values, option, unknown
+from mqe.tasks.push.layouts import PushLayouts
+from mqe.tasks.task import Outcome, TaskFeatures, TermTask
+from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms, chosen_weights
+from mqe.tasks.terms import Memory, Terminated, TermRegistry, Worlds
+from mqe.vec_env import Image, Symmetries
+from mqe.world.collapse import CollapseTimers
+from mqe.world.geometry import axes_along, length, quat_from_yaw
+from mqe.world.layout import Layout, MovedProps
+from mqe.world.robots import Robots
+from mqe.world.scene import STEP_DT
+from mqe.world.state import SceneState
+from mqe.world.streams import Streams
+
+NAVIGATE_TERMS = TermRegistry(OBSERVATIONS, STATE, REWARDS, TERMINATIONS, MEASURES, METRICS)
+ACTIONS = ("shift", "arena")
+MID_LEVELS = ("team", "scripted_team", "scripted_solo", "walk")
+# [m] of the reference's sub-goals, and of its arena, along y.
+_ARENA_SHARE = 11.0 / 15.0
+_BEHIND = 0.25  # [m] between the object's furthest corner and the robots of a row behind it
+_LONGEST_WAY = 64  # points of a way that is drawn
+_NEAR_GOAL = 0.1  # [m] from the goal to the last point of that way
+_SHOWN_CELL = 3  # cells of the planner's grid along a side of one that is drawn
+_SPACING = 0.9  # [m] between the robots of a row
+
+
+@dataclass(frozen=True)
+class NavigateCfg(TermCfg):
+    """The navigation task: the team, its maps, the planner, rewards and the end of episodes."""
+
+    name: str = option("go1push_upper", "name of the task", choices=("go1push_upper",))
+    team: str = option(
+        "pretrained:cuboid", "frozen team that pushes: a run, a checkpoint or pretrained:NAME"
+    )
+    mid_level: str = option(
+        "team",
+        "who follows sub-goals: the frozen team, a script in which all robots push or only the "
+        "first, or robots that walk straight to the sub-goal",
+        choices=MID_LEVELS,
+    )
+    map: str = option("scattered", "family of maps, or a .json, .yaml or .png file of maps")
+    map_scale: float = option(0.05, "length of a pixel of a .png map [m]", min=0.005, max=1.0)
+    map_seed: int = option(1, "seed of the maps of a family", min=0, max=2**31 - 1)
+    num_maps: int = option(100, "number of maps of a family", min=1, max=10_000)
+    planner: str = option("field", "planner of the sub-goals", choices=PLANNERS)
+    look_ahead: float = option(
+        2.0, "distance from the object to its sub-goal [m]", min=0.5, max=10.0
+    )
+    narrow_cost: float = option(
+        COSTS.narrow,
+        "what a metre right beside an obstacle costs the planner more than 1 in the open",
+        min=0.0,
+        max=100.0,
+    )
+    no_room_cost: float = option(
+        COSTS.no_room,
+        "the same of a metre for each place where robots push and have no room",
+        min=0.0,
+        max=100.0,
+    )
+    residual_scale: float = option(
+        0.75, "largest shift of the sub-goal along x and y by an action [m]", min=0.0, max=10.0
+    )
+    decision_period: int = option(
+        25, "number of control steps (50 Hz) that a sub-goal is held", min=1, max=1000
+    )
+    num_observed_obstacles: int = option(
+        6, "number of nearest obstacles that the agent observes", min=0, max=64
+    )
+    episode_length_s: float = option(120.0, "time limit [s]", min=0.02, max=1e6)
+    success_radius: float = option(
+        1.0,
+        "distance of the object's origin from the goal below which it is success [m]",
+        min=1e-3,
+        max=10.0,
+    )
+    failures_end: bool = option(
+        True,
+        "end of the episode at a fall, a collapse or a collision; false: it continues, as the "
+        "reference's",
+    )
+    rewards: str = option("default", "reward preset", choices=tuple(PRESETS))
+    observation: str = option(
+        "default",
+        "observations of the agent: in the plan's frame; the same with 64 rays a robot in place of "
+        "the map; or the reference's in world coordinates",
+        choices=tuple(OBSERVED),
+    )
+    actions: str = option(
+        "shift",
+        "meaning of actions: a shift of the planned sub-goal, or a sub-goal anywhere in the "
+        "arena as the reference's",
+        choices=ACTIONS,
+    )
+
+    def __post_init__(self) -> None:
+        check_values(NavigateCfg, vars(self), "task")
+        self.check_terms(NAVIGATE_TERMS)
+        steps = round(self.episode_length_s / STEP_DT)
+        if steps < 1 or steps % self.decision_period:
+            raise ConfigError(
+                f"task.decision_period: {self.decision_period} does not divide the {steps} "
+                f"control steps of task.episode_length_s {self.episode_length_s}; take a divisor "
+                f"of {max(steps, 1)}"
+            )
+        if self.map not in FAMILIES and not self.map.endswith(SUFFIXES):
+            raise ConfigError(
+                f"task.map: {unknown('family of maps', self.map, FAMILIES)}; or name a file: "
+                f"{', '.join(SUFFIXES)}"
+            )
+        if self.rewards != "reference":  # which is there to compare with, faults and all
+            check_waiting(self.all_weights(), steps)
+            if self.failures_end:
+                check_failing(self.all_weights(), steps)
+
+    def preset_weights(self) -> dict[str, float]:
+        """Return the weights of the reward preset."""
+        return PRESETS[self.rewards]
+
+    def all_weights(self) -> dict[str, float]:
+        """Return the weights of all terms that are not 0."""
+        return chosen_weights(REWARDS, self)
+
+
+def row_behind(count: int, reach: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return places (1, A, 2) and quaternions (1, A, 4) of robots in a row behind an object,
+    looking along x.
+
+    ``reach`` [m] is the distance from the object's origin to its furthest corner.
+    """
+    left = _SPACING * (torch.arange(count, device=device) - 0.5 * (count - 1))
+    behind = torch.full_like(left, -reach - _BEHIND)
+    row = torch.stack((behind, left), dim=-1).unsqueeze(0)
+    return row, quat_from_yaw(torch.zeros_like(row[..., 0]))
+
+
+class NavigateTask(TermTask):
+    """N worlds, one agent, two numbers an action in [-1, 1].
+
+    They shift the planned sub-goal ahead and to the left, or with ``actions=arena`` place it.
+    """
+
+    num_agents = 1
+    action_sizes: tuple[int, ...] = (2,)
+
+    def __init__(
+        self,
+        cfg: NavigateCfg,
+        num_envs: int,
+        robots: Robots,
+        streams: Streams,
+        team: TeamController,
+        layouts: PushLayouts,
+        maps: MapTable,
+        constants: NavigateConstants,
+        shortest: Tensor,
+    ) -> None:
+        """Lead ``team`` of ``robots`` on ``maps``, whose shortest ways have lengths ``shortest``
+        (L,).
+        """
+        device = robots.device
+        self.cfg = cfg
+        self.decision_period = cfg.decision_period
+        self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
+        self.constants = constants
+        self._row, self._row_quat = row_behind(len(robots), constants.problem.reach, robots.device)
+        self._streams = streams
+        self._team = team
+        self._layouts = layouts
+        self._maps = maps
+        self._shortest = shortest
+        is_live = maps.has_movers or maps.has_moving_goals
+        self._live = Replanner(constants.problem, num_envs) if is_live else None
+
+        worlds = Worlds(num_envs, 1, device, cfg)
+        kept = Memory(worlds)
+        self._map_index = kept.remember("map_index", start=None, dtype=torch.int64)
+        self._collapse = CollapseTimers(
+            kept.remember("collapse", len(robots), CollapseTimers.SIZE), robots
+        )
+        # Control steps of each episode.
+        self._steps = kept.remember("steps", dtype=torch.int64) if is_live else None
+        # The cost-to-go after the last control step, of goals that move.
+        self._last_cost = kept.remember("last_cost", start=None) if maps.has_moving_goals else None
+        self._cost = torch.zeros(num_envs, device=device)  # the same after the present one
+        # Decisions of each episode in which the object stood still, but for the robots' approach.
+        self._standstill = kept.remember("standstill", start=-APPROACH, dtype=torch.int64)
+        # Decisions in a row in which it was slow, but moved.
+        self._slow = kept.remember("slow", dtype=torch.int64)
+        plan = kept.remember("plan", Plan.SIZE, start=None)
+        self._plan = Plan.of(plan)
+        self._forgetting = (
+            1.0 - (-STEP_DT * cfg.decision_period / torch.tensor(PAST, device=device)).exp()
+        )
+        # Control steps of the present decision; equal in all worlds.
+        self._age = 0
+        self._proposed = (self._map_index.clone(), self._plan.planned.clone())
+        self._action = torch.zeros(num_envs, 2, device=device)
+        half_size = torch.tensor(constants.problem.arena, device=device) / 2
+        self._arena_scale = half_size * torch.tensor((1.0, _ARENA_SHARE), device=device)
+
+        num_obstacles = len(constants.half_size)
+        empty = SceneState.zeros(1, len(robots), True, device, num_obstacles)
+        scene = self.scene_features(empty, plan[:1])
+        default = DefaultTerms(
+            OBSERVED[cfg.observation],
+            IN_STATE[cfg.observation],
+            DEFAULT_TERMINATIONS,
+            DEFAULT_MEASURES,
+            DEFAULT_METRICS,
+        )
+        terms = build_terms(NAVIGATE_TERMS, default, cfg, worlds, scene)
+        super().__init__(terms, worlds, kept, plan)
+        self._follower: Follower
+        self.use_planner(cfg.planner)
+        action = Image.of(range(2), (1.0, -1.0), torch.device(device))
+        self.symmetries = Symmetries(self.mirror_image(action))
+
+    def use_planner(self, name: str) -> None:
+        """Plan with the planner of this name from the next decision on."""
+        planner = PLANNERS.find(name, "task.planner")
+        # The problem as it changes, where the planner follows it, and where the cost-to-go does.
+        self._followed = self._live if planner.replans else None
+        self._measured = self._live if self._maps.has_moving_goals else self._followed
+        problem, _ = self._problem_of(self._followed)
+        self._follower = planner.follow(problem, self.cfg.look_ahead)
+        self._sways = planner.sways
+        self._follower.remember(self._kept)
+
+    def layout(self, episode: Tensor) -> Layout:
+        """Return the start of episode number ``episode`` (N,) on its map."""
+        maps = self._maps
+        index = torch.remainder(self._streams.numbers + episode, len(maps.goal))
+        start = maps.start[index]
+        self._proposed = (index, start)
+
+        drawn = self._layouts.draw(self._streams, episode)
+        shift = torch.nn.functional.pad(start, (0, 1))
+        yaw = maps.start_yaw[index]
+        is_drawn = yaw.isnan().unsqueeze(1)
+        object_quat = torch.where(is_drawn, drawn.object_quat, quat_from_yaw(yaw.nan_to_num()))
+        is_behind = maps.is_behind[index]
+        height = drawn.robot_pos[..., 2:]
+        behind = torch.cat((self._row.expand(len(index), -1, -1), height), dim=-1)
+        wide = is_behind.view(-1, 1, 1)
+        return drawn._replace(
+            robot_pos=torch.where(wide, behind, drawn.robot_pos) + shift.unsqueeze(1),
+            robot_quat=torch.where(wide, self._row_quat, drawn.robot_quat),
+            object_pos=drawn.object_pos + shift,
+            object_quat=object_quat,
+            goal_pos=torch.nn.functional.pad(maps.goal[index], (0, 1)),
+            obstacle_pos=maps.obstacle_pos[index],
+            obstacle_quat=quat_from_yaw(maps.obstacle_yaw[index]),
+        )
+
+    def begin(self, mask: Tensor) -> None:
+        """Forget the old episodes of ``mask``, and plan from the new starts."""
+        self._team.begin(mask)
+        super().begin(mask)
+        index, start = self._proposed
+        self._map_index.copy_(torch.where(mask, index, self._map_index))
+        self._update_plan(start, mask)
+
+    def _count_standstill(self, progress: Tensor) -> Tensor:
+        """Count a decision of the worlds whose object stands still or is slow; return where it
+        stands still (N,).
+
+        ``progress`` (N, 2) [m] tells how far the cost-to-go is below its averages. As the object
+        moves for the first time, the robots' approach is over.
+        """
+        count = self._standstill
+        stands = progress[:, 0] < STANDSTILL
+        count.copy_(torch.where(stands, count + 1, count.clamp(min=0)))
+        is_slow = (progress[:, 1] < SLOW) & (count >= 0)
+        self._slow.copy_(torch.where(is_slow, self._slow + 1, 0))
+        return stands
+
+    def _update_plan(self, place: Tensor, mask: Tensor | None = None) -> None:
+        """Plan from ``place`` (N, 2), in the worlds of ``mask`` alone."""
+        if self._measured is not None:
+            self._measured.update(self._map_index, self._time, mask)
+        cost_to_go = self._cost_to_go(place).unsqueeze(1)
+        shortest = self._shortest[self._map_index].unsqueeze(1)
+        _, rows = self._problem_of(self._followed)
+        planned = self._follower.subgoal(place, rows)
+        subgoal = self._plan.subgoal
+        past = torch.lerp(self._plan.past_cost, cost_to_go, self._forgetting)
+        if self._sways and mask is None:
+            stands = self._count_standstill(past - cost_to_go)
+            planned = swayed(planned, place, self._standstill * stands)
+            planned = turned(planned, place, self._slow)
+        if mask is not None:
+            subgoal = torch.where(mask.unsqueeze(1), planned, subgoal)
+            past = cost_to_go.expand_as(past)
+        values = torch.cat((planned, subgoal, cost_to_go, shortest, past), dim=1)
+        if mask is not None:
+            values = torch.where(mask.unsqueeze(1), values, self.memory)
+            if self._last_cost is not None:
+                cost = torch.where(mask, cost_to_go[:, 0], self._last_cost)
+                self._last_cost.copy_(cost)
+        self.memory.copy_(values)
+
+    def _problem_of(self, present: Replanner | None) -> tuple[Problem, Tensor]:
+        """Return the ``present`` problem, or that of the maps if it is None, and the row (N,) of
+        each world in it.
+        """
+        if present is None:
+            return self.constants.problem, self._map_index
+        return present.problem, present.worlds
+
+    def _cost_to_go(self, place: Tensor) -> Tensor:
+        """Return the cost-to-go (N,) of objects at ``place`` (N, 2)."""
+        problem, rows = self._problem_of(self._measured)
+        return problem.grid.look_up(problem.value, rows, place)
+
+    def planned_way(self, world: int) -> Tensor:
+        """Return the planned way (P, 2) [m] from the sub-goal to the goal of one world.
+
+        Each point is the sub-goal that the planner has for an object at the point before. It waits
+        for the device, and is meant for pictures.
+        """
+        _, index = self._problem_of(self._followed)
+        goal = self._goal[world : world + 1]
+        way = [self._plan.planned[world : world + 1]]
+        while len(way) < _LONGEST_WAY and bool(length(goal - way[-1]) > _NEAR_GOAL):
+            places = way[-1].expand(len(index), -1)
+            way.append(self._follower.subgoal(places, index)[world : world + 1])
+        return torch.cat(way)
+
+    @property
+    def features(self) -> TaskFeatures:
+        """Goals in the planner's place, a marker that moves, and frozen networks in blocks."""
+        return super().features._replace(
+            set_goal=self.set_goal,
+            moved_props=self.moved_props,
+            use_blocks=self._team.use_blocks,
+        )
+
+    def cost_cells(self, world: int) -> Tensor:
+        """Return cells (C, 5) of the cost-to-go of one world where the object fits: x, y and half
+        their lengths [m], and the share of the highest cost.
+
+        It waits for the device, and is meant for pictures.
+        """
+        problem, rows = self._problem_of(self._followed)
+        distance, _, value = problem.fields[rows[world]]
+        known = self._follower.known
+        if known is not None:
+            distance, _, value = known[world]
+        fields = (*problem.grid.centers.unbind(dim=-1), distance, value)
+        coarse = torch.nn.functional.avg_pool2d(torch.stack(fields), _SHOWN_CELL)
+        x, y, distance, value = coarse.flatten(1)
+        is_free = distance > problem.reach
+        share = value / value[is_free].amax().clamp(min=1e-6)
+        half_x, half_y = (0.5 * _SHOWN_CELL * length for length in problem.grid.cell)
+        size = (torch.full_like(x, half_x), torch.full_like(x, half_y))
+        return torch.stack((x, y, *size, share), dim=1)[is_free]
+
+    def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
+        """Lead the team to ``goal`` (N, 2) in the coming decision, instead of where the planner
+        says.
+        """
+        self._plan.planned.copy_(torch.where(mask.unsqueeze(1), goal, self._plan.planned))
+        return False
+
+    def command(self, actions: Tensor) -> None:
+        """Take actions (N, 1, 2) in [-1, 1]; the first of a decision counts."""
+        if self._age > 0:
+            return
+        self._action.copy_(actions[:, 0])
+
+    def targets(self, state: SceneState) -> Tensor:
+        """Return joint targets (N, A, J) [rad] of the team on its way to the sub-goal."""
+        if self._age == 0:
+            subgoal = self._plan.subgoal
+            subgoal.copy_(self._chosen_subgoal(state))
+            self._team.command(subgoal)
+        self._age += 1
+        if self._steps is not None:
+            self._steps += 1
+        return self._team.targets(state)
+
+    def _chosen_subgoal(self, state: SceneState) -> Tensor:
+        """Return the sub-goals (N, 2) [m] that the last actions mean."""
+        if self.cfg.actions == "arena":
+            return self._action * self._arena_scale
+        planned = self._plan.planned
+        to_planned = planned - state.object_pos[:, :2]
+        ahead = to_planned / length(to_planned).clamp(min=1e-6).unsqueeze(-1)
+        shift = (self._action.unsqueeze(-1) * axes_along(ahead)).sum(dim=1)
+        return planned + self.cfg.residual_scale * shift
+
+    @property
+    def _time(self) -> Tensor:
+        """Return the time (N,) [s] of each episode, of maps on which something moves."""
+        assert self._steps is not None
+        return STEP_DT * self._steps
+
+    @property
+    def _goal(self) -> Tensor:
+        """Return the goals (N, 2) [m] where they are."""
+        if self._steps is None:
+            return self._maps.goal[self._map_index]
+        return self._maps.goal_at(self._map_index, self._time)
+
+    def moved_props(self) -> MovedProps | None:
+        """Return obstacles and goals where they are, and the marker of a new sub-goal."""
+        if self._age != 1 and self._steps is None:
+            return None
+        marker = torch.nn.functional.pad(self._plan.subgoal, (0, 1)).unsqueeze(1)
+        if self._steps is None:
+            obstacles = self._maps.obstacle_pos[self._map_index]
+            return MovedProps(torch.cat((obstacles, marker), dim=1))
+        goal = torch.nn.functional.pad(self._goal, (0, 1))
+        obstacles = self._maps.obstacles_at(self._map_index, self._time)
+        velocity = None
+        if self._maps.has_movers:
+            before = self._maps.obstacles_at(self._map_index, self._time - STEP_DT)
+            velocity = (obstacles - before)[..., :2] / STEP_DT
+        return MovedProps(torch.cat((obstacles, marker), dim=1), velocity, goal)
+
+    def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
+        """Judge a control step; after the last of a decision, plan the next."""
+        outcome = super().evaluate(state, prev)
+        if self._last_cost is not None:
+            self._last_cost.copy_(self._cost)
+        if self._age == self.decision_period:
+            self._age = 0
+            self._follower.see(state)
+            self._update_plan(state.object_pos[:, :2])
+        return outcome
+
+    def scene_features(self, state: SceneState, memory: Tensor) -> SceneFeatures:
+        """Return the features that the agent and the critic observe, of any W worlds."""
+        return SceneFeatures(state, memory, self.constants)
+
+    def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
+        """Return the features of the control step from ``prev`` to ``state``."""
+        features = StepFeatures(
+            state, prev, self.memory, self.constants, self._map_index, self._collapse
+        )
+        if self._last_cost is not None:
+            self._cost = self._cost_to_go(state.object_pos[:, :2])
+            # Goals move as well: what they add to the cost and take from it is part of the sum.
+            features.progress = self._last_cost - self._cost
+        return features
+
+    def episode_features(
+        self, sums: Tensor, steps: Tensor, terminated: Terminated
+    ) -> NavigateEpisodes:
+        """Return the features of finished episodes."""
+        features = NavigateEpisodes(sums, steps, terminated, self.terms.measures)
+        features.success_radius = self.cfg.success_radius
+        features.leg = self.cfg.look_ahead
+        return features
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the memory of features and terms, and the team's."""
+        return {"team": self._team.state_dict(), **super().state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a ``state_dict``."""
+        self._team.load_state_dict(state["team"])
+        super().load_state_dict(state)

@@ -1,0 +1,54 @@
+"""Terminations of the navigation task: conditions (N,) bool that end an episode before its time is
+up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from mqe.extensions import Registry
+from mqe.tasks.push.terminations import Posture, collision
+from mqe.tasks.terms import TerminationTerm
+
+if TYPE_CHECKING:
+    from mapush.extensions.navigate.features import StepFeatures
+
+
+def _failure(help: str, condition: Callable[[StepFeatures], Tensor]) -> TerminationTerm:
+    """Return a failure that ends an episode unless the settings say otherwise."""
+
+    def ends(m: StepFeatures) -> Tensor:
+        return condition(m) if m.navigate.cfg.failures_end else m.never
+
+    return TerminationTerm(help, ends)
+
+
+def _lost(limit: str) -> Callable[[StepFeatures], Tensor]:
+    return lambda m: m.is_lost[Posture.names.index(limit)]
+
+
+TERMINATIONS: Registry[TerminationTerm] = Registry(
+    "termination",
+    {
+        "success": TerminationTerm(
+            "the object's origin within task.success_radius of the goal",
+            lambda m: m.is_success,
+            is_failure=False,
+        ),
+        "roll": _failure("a trunk rolled beyond the team's roll_limit", _lost("roll")),
+        "pitch": _failure("a trunk pitched beyond the team's pitch_limit", _lost("pitch")),
+        "height": _failure(
+            "a trunk or the object 0.35 m above or below its height at spawn", _lost("height")
+        ),
+        "collision": _failure(
+            "two trunks closer than the object's collision distance",
+            lambda m: collision(m.pair_distance, m.constants.object.collision_distance),
+        ),
+        "collapse": _failure("a robot that lies or kneels for a while", lambda m: m.is_collapsed),
+    },
+)
+# Terminations of every navigation task; ``task.more_terminations`` adds others.
+DEFAULT_TERMINATIONS = tuple(TERMINATIONS)

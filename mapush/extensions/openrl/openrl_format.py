@@ -1,0 +1,323 @@
+"""MAPush's policies trained by OpenRL: ``module.pt`` as a checkpoint format, and converted.
+
+An import of this module registers the format.
+
+OpenRL's networks have no activation after their last layer, ours have one after each. Adding a
+number to all inputs of a LayerNorm does not change its output. So a large enough bias keeps the
+last layer's output positive, where ReLU is the identity, and the function is the same up to
+rounding. The head includes the trainer's factor of 0.5 on actions; the environment clips them.
+
+A run of OpenRL in worlds of this project has a file of their settings, ``worlds.yaml``. A policy
+without one was trained by MAPush, whose task and observations it has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from harl_mapush.algorithms.ippo import IppoCfg
+from harl_mapush.learning.networks import Actor, Critic
+from harl_mapush.learning.normalization import ValueNorm
+from harl_mapush.learning.settings import NetworkCfg
+from harl_mapush.runs.checkpoint import CONFIG as OUR_CONFIG
+from harl_mapush.runs.formats import FORMATS, Format
+from harl_mapush.runs.run_folder import CHECKPOINTS
+from mapush.extensions.openrl.mapush_tasks import object_beside, reference_task
+from mapush.extensions.openrl.openrl_files import MODULE, OpenRLModule, read
+from mqe.config import ConfigError, build, load_yaml, to_dict
+from mqe.vec_env import VecEnv
+from mqe.world.objects import OBJECTS
+from mqe.world.scene import MAX_ROBOTS
+
+ACTION_FACTOR = 0.5  # MAPush's trainer halves the policy's output before it clips it to [-1, 1]
+WORLDS = "worlds.yaml"  # in a run's folder: the sections env and task of its worlds
+_ACTION_SIZE = 3
+_UNUSED = "base.mlp.fc_h."  # the template of the middle layers
+_MEAN = "act.action_out.fc_mean"
+_VALUE = "v_out"
+_LOG_STD = "act.action_out.logstd._bias"
+_PARTS = ("weight", "bias")
+_LEARNING = {  # OpenRL's settings to ours
+    "lr": "learning_rate",
+    "critic_lr": "critic_learning_rate",
+    "ppo_epoch": "num_epochs",
+    "num_mini_batch": "num_minibatches",
+    "clip_param": "clip_param",
+    "entropy_coef": "entropy_coef",
+    "value_loss_coef": "value_loss_coef",
+    "max_grad_norm": "max_grad_norm",
+    "gamma": "gamma",
+    "gae_lambda": "lam",
+    "huber_delta": "huber_delta",
+    "use_huber_loss": "use_huber_loss",
+    "opti_eps": "adam_eps",
+    "use_clipped_value_loss": "use_clipped_value_loss",
+    "use_proper_time_limits": "use_proper_time_limits",
+}
+
+
+class Imported(NamedTuple):
+    """A policy of MAPush, converted to a checkpoint of this project."""
+
+    sections: dict[str, Any]  # of the settings
+    networks: dict[str, nn.Module]  # by file name
+    is_object_known: bool  # False: the object is a guess from the number of agents
+
+
+def convert(path: Path, object_name: str | None = None) -> Imported:
+    """Convert a ``module.pt`` to a checkpoint; raise ConfigError if it is no team of MAPush's."""
+    module = read(path)
+    worlds = _worlds(path)
+    try:
+        num_layers = _num_layers(module)
+        hidden_size, obs_size = module.policy["base.mlp.fc1.0.weight"].shape
+        num_agents = _team_size(module, obs_size) if worlds is None else worlds["env"]["num_agents"]
+        actor = _trunk(module.policy, num_layers) | _head(module.policy)
+        std = ACTION_FACTOR * module.policy[_LOG_STD].view(-1).exp()
+        critic = _trunk(module.critic, num_layers) | {
+            f"v_out.{part}": module.critic[f"{_VALUE}.{part}"] for part in _PARTS
+        }
+        largest = 2.0 * float(std.max())
+        actor["act.action_out.log_std"] = torch.logit(std / largest)
+        network = NetworkCfg(
+            hidden_sizes=(hidden_size,) * num_layers,
+            activation="relu",
+            use_layer_norm=True,  # compat=harl needs it
+            std_y_coef=largest,
+        )
+        built = Actor(network, obs_size, len(std))
+        built.load_state_dict(actor)
+        networks: dict[str, nn.Module] = {
+            f"actor_agent{agent}": built for agent in range(num_agents)
+        }
+        networks["critic_agent"] = Critic(network, obs_size)
+        networks["critic_agent"].load_state_dict(critic)
+        networks["value_normalizer"] = ValueNorm()
+        if module.value_normalizer:
+            networks["value_normalizer"].load_state_dict(module.value_normalizer)
+    except ConfigError:
+        raise
+    except (KeyError, RuntimeError, ValueError) as error:
+        detail = " ".join(str(error).split())[:160]
+        raise ConfigError(
+            f"OpenRL's file {path}: not a network as MAPush trains it ({detail})"
+        ) from None
+
+    sections = {
+        "network": to_dict(network),
+        "algorithm": _learning(module),
+        "runner": _count(module.settings, "episode_length", "num_steps"),
+    }
+    if worlds is not None:
+        if object_name is not None:
+            worlds["task"]["object"] = object_name
+        return Imported(sections | worlds, networks, is_object_known=True)
+
+    exp_name = module.settings.get("exp_name")
+    known = object_name or object_beside(path) or _object(path.stem) or _object(exp_name)
+    if num_agents == OBJECTS["cylinder"].num_agents:
+        guess = "cylinder"
+    else:
+        guess = "cuboid"
+    sections["env"] = {"num_agents": num_agents} | _count(module.settings, "num_envs", "num_envs")
+    sections["task"] = reference_task(known or guess)
+    return Imported(sections, networks, known is not None)
+
+
+class OpenRLTeam:
+    """A deterministic policy shared by all agents, obs (N, A, O) to actions (N, A, U)."""
+
+    def __init__(self, path: Path, env: VecEnv) -> None:
+        """Load the policy; raise ConfigError if it does not fit ``env``."""
+        actor = convert(path).networks["actor_agent0"]
+        assert isinstance(actor, Actor)
+        if set(env.spec.obs_sizes) != {actor.obs_size} or set(env.spec.action_sizes) != {
+            actor.action_size
+        }:
+            raise ConfigError(
+                f"OpenRL's file {path}: its policy has {actor.obs_size} inputs and "
+                f"{actor.action_size} outputs, but this task has {env.spec.obs_sizes[0]} and "
+                f"{env.spec.action_sizes[0]}; leave task.observation as it is"
+            )
+        self._actor = actor.to(env.device).requires_grad_(False)
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Return the actions for ``obs``."""
+        return self._actor(obs)
+
+    def reset_memory(self, done: Tensor) -> None:
+        """Do nothing: the policy is not recurrent."""
+
+
+def env_steps_of(path: Path) -> int:
+    """Return the env steps in a folder name like ``rl_model_100000000_steps``; 0 without them."""
+    match = re.fullmatch(r"rl_model_(\d{1,15})_steps", path.absolute().parent.name)
+    return int(match[1]) if match else 0
+
+
+def _worlds(path: Path) -> dict[str, Any] | None:
+    """Return the sections of the run's worlds; None for a run of MAPush, which has no file."""
+    file = path.absolute().parent / "../.." / WORLDS  # of RUN/checkpoints/rl_model_N_steps
+    if not file.is_file():
+        return None
+    worlds = load_yaml(file)
+    env = worlds.get("env")
+    num_agents = env.get("num_agents") if isinstance(env, dict) else None
+    is_team = type(num_agents) is int and 1 <= num_agents <= MAX_ROBOTS
+    if not is_team or not isinstance(worlds.get("task"), dict):
+        raise ConfigError(
+            f"{file.resolve()}: damaged, it needs task and env.num_agents from 1 to {MAX_ROBOTS}"
+        )
+    return {"env": env, "task": worlds["task"]}
+
+
+def _num_layers(module: OpenRLModule) -> int:
+    """Return the number of layers; raise ConfigError for an unknown architecture."""
+    num_middle = sum(
+        re.fullmatch(r"base\.mlp\.fc2\.\d+\.0\.weight", name) is not None for name in module.policy
+    )
+    num_layers = num_middle + 2
+    names = {f"{theirs}.{part}" for theirs in _layers(num_layers) for part in _PARTS}
+    heads = (
+        {f"{_MEAN}.{part}" for part in _PARTS} | {_LOG_STD},
+        {f"{_VALUE}.{part}" for part in _PARTS},
+    )
+    for weights, head in zip((module.policy, module.critic), heads, strict=True):
+        used = {name for name in weights if not name.startswith(_UNUSED)}
+        other = sorted(used ^ (names | head))
+        if other:
+            raise ConfigError(
+                f"OpenRL's file {module.path}: not a network as MAPush trains it ({other[0]}); "
+                "it needs linear layers alone, without recurrence"
+            )
+    if set(module.activations) != {"ReLU"}:
+        raise ConfigError(
+            f"OpenRL's file {module.path}: has the activations {sorted(set(module.activations))}; "
+            "only ReLU is supported (activation_id=1)"
+        )
+    return num_layers
+
+
+def _team_size(module: OpenRLModule, obs_size: int) -> int:
+    """Return the number of robots; raise ConfigError for a policy of no task of MAPush's."""
+    num_agents, rest = divmod(obs_size - 2, 3)
+    if rest or not 1 <= num_agents <= MAX_ROBOTS or len(module.policy[_LOG_STD]) != _ACTION_SIZE:
+        raise ConfigError(
+            f"OpenRL's file {module.path}: has {obs_size} inputs and "
+            f"{len(module.policy[_LOG_STD])} outputs; a policy of go1push_mid has 2 + 3 for each "
+            f"robot and {_ACTION_SIZE} (policies of MAPush's high level are not read; train one "
+            "with --task go1push_upper)"
+        )
+    return num_agents
+
+
+def _layers(num_layers: int) -> dict[str, str]:
+    """Return OpenRL's names of each linear layer and its norm, with ours, from first to last."""
+    theirs = ["fc1.0", "fc1.2"]
+    for i in range(num_layers - 2):
+        theirs += [f"fc2.{i}.0", f"fc2.{i}.2"]
+    theirs += ["fc3.0", "fc3.1"]
+    return {
+        f"base.mlp.{name}": f"base.mlp.fc.{3 * (i // 2) + 2 * (i % 2)}"
+        for i, name in enumerate(theirs)
+    }
+
+
+def _trunk(weights: Mapping[str, Tensor], num_layers: int) -> dict[str, Tensor]:
+    """Return the trunk under our names, with a last bias that makes ReLU the identity.
+
+    The output of a LayerNorm is scale * n + bias with sum(n) = 0 and |n|^2 <= H. Row by row, W
+    times this output is at least W bias - sqrt(H) |W scale, less its mean|.
+    """
+    names = _layers(num_layers)
+    *_, norm, last, _ = names
+    scale, norm_bias = (weights[f"{norm}.{part}"].double() for part in _PARTS)
+    matrix, bias = (weights[f"{last}.{part}"].double() for part in _PARTS)
+    spread = matrix * scale
+    spread = (spread - spread.mean(dim=1, keepdim=True)).norm(dim=1)
+    lowest = matrix @ norm_bias + bias - len(scale) ** 0.5 * spread
+    layers = {
+        f"{ours}.{part}": weights[f"{theirs}.{part}"]
+        for theirs, ours in names.items()
+        for part in _PARTS
+    }
+    layers[f"{names[last]}.bias"] = (bias - lowest.min().clamp(max=0.0)).float()
+    return layers
+
+
+def _head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{_MEAN}.{part}": ACTION_FACTOR * weights[f"{_MEAN}.{part}"] for part in _PARTS}
+
+
+def _learning(module: OpenRLModule) -> dict[str, Any]:
+    """Return the section ``algorithm``: OpenRL's PPO as IPPO with a shared actor.
+
+    The two differ only in how they clip ratios.
+    """
+    given = {
+        ours: module.settings[name] for name, ours in _LEARNING.items() if name in module.settings
+    }
+    section = {
+        "name": "ippo",
+        "compat": "harl",
+        "share_param": True,
+        "value_norm_beta": 0.99999,
+        **given,
+    }
+    try:
+        return to_dict(build(IppoCfg, section, "algorithm"))
+    except ConfigError as error:
+        raise ConfigError(f"OpenRL's file {module.path}: {error}") from None
+
+
+def _count(settings: Mapping[str, Any], theirs: str, ours: str) -> dict[str, int]:
+    value = settings.get(theirs)
+    return {ours: value} if type(value) is int and 1 <= value <= 1_000_000 else {}
+
+
+def _object(name: object) -> str | None:
+    """Return the object that a file or an experiment is named after; None without one."""
+    lower = str(name).lower()
+    return lower if lower in OBJECTS else None
+
+
+def _is_format_of(folder: Path) -> bool:
+    if folder.is_file():
+        return folder.suffix == ".pt"
+    return not (folder / OUR_CONFIG).is_file() and (folder / MODULE).is_file()
+
+
+def _file(folder: Path) -> Path:
+    """Return the policy's file: that of a checkpoint folder, or the file itself."""
+    return folder if folder.is_file() else folder / MODULE
+
+
+def _checkpoints(run: Path) -> list[tuple[int, Path]]:
+    found = [(env_steps_of(path), path) for path in (run / CHECKPOINTS).glob(f"*/{MODULE}")]
+    return [(env_steps, path.parent) for env_steps, path in found if env_steps > 0]
+
+
+def _num_agents(folder: Path) -> int:
+    return convert(_file(folder)).sections["env"]["num_agents"]
+
+
+OPENRL = FORMATS.register(
+    "openrl",
+    Format(
+        owner="OpenRL's",
+        config=MODULE,
+        folder="",  # the file is in the checkpoint's folder itself
+        is_format_of=_is_format_of,
+        num_agents=_num_agents,
+        read_config=lambda folder: convert(_file(folder)).sections,
+        load_team=lambda folder, env: OpenRLTeam(_file(folder), env),
+        actor_file=lambda agent: MODULE,
+        checkpoints=_checkpoints,
+    ),
+)

@@ -1,0 +1,5 @@
+"""Collectors on the machines of a Ray cluster."""
+
+from mapush.built_in import Extension
+
+EXTENSION = Extension()

@@ -1,0 +1,37 @@
+"""One trial's training in a process of its own, which ends when its parent does.
+
+``python -m mapush.extensions.sweep.child`` takes the arguments of ``harl_mapush.train``. Its
+standard input is a pipe from its parent; when the pipe is closed, by the parent or by the parent's
+death, the training saves its state and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+GRACE_S = 60.0  # between asking a training to save and killing it
+
+
+def main() -> int:
+    """Train as the command line says until the parent ends; return the exit code."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    from harl_mapush import train  # an import of seconds, during which the parent may end
+
+    return train.main(sys.argv[1:])
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of standard input, then end this process as a cluster would."""
+    while os.read(sys.__stdin__.fileno() if sys.__stdin__ else 0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

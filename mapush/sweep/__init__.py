@@ -1,1 +1,0 @@
-"""``mapush sweep``: many runs over a space of settings, with Optuna's search and early stopping."""

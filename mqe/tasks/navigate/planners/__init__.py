@@ -1,1 +1,0 @@
-"""Planners: where the object should go next, on maps with obstacles."""
