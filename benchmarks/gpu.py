@@ -17,12 +17,6 @@ CUDA graph.
 - ``iterations``: physics alone and ``env.step`` with other limits of the solver's iterations, and
 how many of them the worlds took in the last step.
 - ``memory``: the memory plan beside what is measured (``gpu_memory.py``).
-- ``train100m``: ``harl_mapush.train`` with 100 M env steps, from the start of the process to its
-end.
-- ``time_to_success``: trains and measures in turns; ``--out DIR`` holds the state, so that another
-call goes on where
-  ``--limit`` seconds ended this one, and the learning curve (``curve.jsonl``, drawn by
-  ``curve.py``).
 
 ``--set sim.device=cpu`` with a few worlds tries all of it on a CPU.
 """
@@ -30,17 +24,11 @@ call goes on where
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import subprocess
 import sys
-import tempfile
-import time
-from pathlib import Path
 from typing import Any
 
 import gpu_memory
 import torch
-from curve import resume
 from kernels import time_kernels
 from measuring import (
     GIB,
@@ -74,8 +62,6 @@ PARTS = (
     "kernels",
     "iterations",
     "memory",
-    "train100m",
-    "time_to_success",
 )
 LIMITS = (10, 1, 2, 4, 5, 6, 7, 8, 10)  # of the solver's iterations; the first again at the end
 CYLINDER = ("task.object=cylinder", "env.num_agents=3")
@@ -89,15 +75,9 @@ def main() -> int:
     add_settings(parser, "h100")
     parser.add_argument("--part", choices=PARTS, required=True)
     parser.add_argument("--num_envs", type=int, nargs="+", default=None)
-    parser.add_argument("--num_env_steps", type=int, default=100_000_000, help="of a training")
     parser.add_argument("--control_steps", type=int, default=200, help="of a pass, for trials")
     parser.add_argument(
         "--as_it_stands", action="store_true", help="throughput with the preset's decision_period"
-    )
-    parser.add_argument("--out", default=None, help="folder of time_to_success")
-    parser.add_argument("--limit", type=float, default=420.0, help="seconds of time_to_success")
-    parser.add_argument(
-        "--interval", type=int, default=5_000_000, help="env steps between two measurements"
     )
     parser.add_argument(
         "--here", action="store_true", help="in this process, for one number of worlds"
@@ -112,10 +92,6 @@ def main() -> int:
         return gpu_memory.measure_all(
             arguments.preset, arguments.set, arguments.num_envs or list(SIZES)
         )
-    if part == "train100m":
-        return train(arguments)
-    if part == "time_to_success":
-        return time_to_success(arguments)
     sizes = arguments.num_envs or {"throughput": SIZES, "gait": tuple(MJLAB)}.get(part, (8192,))
     if not arguments.here:
         return max(
@@ -250,57 +226,6 @@ def _captures_whole_step(runner: Runner) -> bool:
     before = env.sim.data.qpos.clone()  # type: ignore[attr-defined]
     graph.replay()
     return bool((env.sim.data.qpos != before).any())  # type: ignore[attr-defined]
-
-
-def train(arguments: argparse.Namespace) -> int:
-    """Print the wall clock of a whole training as a user starts it."""
-    cfg = settings(arguments)
-    device = torch.device(cfg.sim.device)
-    with tempfile.TemporaryDirectory() as folder, Watch(device) as watch:
-        command = [sys.executable, "-m", "harl_mapush.train", "--preset", arguments.preset]
-        command += [
-            "--num_env_steps",
-            str(arguments.num_env_steps),
-            "--out",
-            str(Path(folder) / "run"),
-        ]
-        command += [word for text in arguments.set for word in ("--set", text)]
-        start = time.perf_counter()
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        wall_s = time.perf_counter() - start
-    lines = done.stdout.splitlines()
-    emit(
-        part="train100m",
-        device=name_of(device),
-        preset=arguments.preset,
-        num_env_steps=arguments.num_env_steps,
-        wall_s=wall_s,
-        env_steps_per_s=arguments.num_env_steps / wall_s,
-        memory_peak_gib=watch.peak / GIB,
-        last_lines=[line for line in lines if line.startswith(("Env mapush", "[MAPush"))][-2:],
-    )
-    return done.returncode
-
-
-def time_to_success(arguments: argparse.Namespace) -> int:
-    """Train on until the time is up or the env steps are done; print the curve so far."""
-    if arguments.out is None:
-        sys.stderr.write("--part time_to_success needs --out DIR, where it goes on\n")
-        return 2
-    over = {} if arguments.num_envs is None else {"env": {"num_envs": arguments.num_envs[0]}}
-    cfg = settings(arguments, **over)
-    cfg = dataclasses.replace(
-        cfg, runner=dataclasses.replace(cfg.runner, num_env_steps=arguments.num_env_steps)
-    )
-    with lines_of_simulators():
-        facts = resume(cfg, Path(arguments.out), arguments.limit, arguments.interval)
-    emit(
-        part="time_to_success",
-        device=name_of(torch.device(cfg.sim.device)),
-        preset=arguments.preset,
-        **facts,
-    )
-    return 0
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -100,29 +99,6 @@ def seconds(device: torch.device, work: Callable[[], object]) -> float:
     work()
     wait(device)
     return time.perf_counter() - start
-
-
-def interleaved(
-    device: torch.device, parts: Mapping[str, Callable[[], object]], num_rounds: int, num_calls: int
-) -> dict[str, list[float]]:
-    """Time every part in turn, round after round, so that a crowded machine slows all of them
-    alike.
-
-    Return the milliseconds of a call by part, one number a round; a first round only warms up.
-    """
-
-    def repeat(part: Callable[[], object]) -> None:
-        for _ in range(num_calls):
-            part()
-
-    rounds = [
-        {
-            name: seconds(device, partial(repeat, part)) / num_calls * 1e3
-            for name, part in parts.items()
-        }
-        for _ in range(num_rounds + 1)
-    ]
-    return {name: [times[name] for times in rounds[1:]] for name in parts}
 
 
 def used(device: torch.device) -> int:

@@ -180,6 +180,8 @@ def check_python(words: list[str]) -> None:
     else:
         path, *rest = words
         source = (ROOT / path).read_text(encoding="utf-8")
+        if "from measuring import" in source:
+            source += (ROOT / "benchmarks/measuring.py").read_text(encoding="utf-8")
     for flag in [word for word in rest if word.startswith("--")]:
         is_setting = flag in ("--set", *config.FLAGS)
         assert is_setting or f'"{flag}"' in source or "run_openrl" in words[1], flag

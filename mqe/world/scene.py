@@ -457,8 +457,7 @@ def _set_options(spec: mujoco.MjSpec) -> None:
     option.iterations = 10
     option.ls_iterations = 20
     # With three robots MuJoCo 4.0 would take its sparse solver. It is up to a fifth faster, but
-    # ends far from the minimum in some entanglements, with joints at hundreds of radians a second
-    # (benchmarks/team_sizes.py).
+    # ends far from the minimum in some entanglements, with joints at hundreds of radians a second.
     option.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
     # A broken world must be seen, not repaired.
     option.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
