@@ -36,7 +36,7 @@ NOT_RUN = {
     "make openrl": "installs an environment",
     ".venv-openrl/bin/python": "needs the environment of make openrl",
     "mapush import openrl results/DATE_cuboid": "needs the run of the line before",
-    "mapush sim2sim": "needs a checkout; tests/mapush/test_sim2sim.py makes a small one",
+    "mapush sim2sim": "needs a checkout; test_sim2sim.py makes a small one",
     "mapush film pretrained:cuboid --out cuboid.mp4 --set env.robots=go2": "as the line before",
     "python benchmarks/": "minutes, and libraries or checkouts of their own",
     "tensorboard": "a server",

@@ -38,7 +38,7 @@ class EnvCfg:
     model: str = option(
         "reference",
         "robots of the makers' present description (physical), of the reference's URDF "
-        "(reference), or of the makers' MJCF (the path of a checkout of unitree_mujoco)",
+        "(reference), or of a maker's MJCF (its path, or the path of a checkout with it)",
     )
     actuators: str = option(
         "reference", "motors that lag and saturate as the reference's, or ideal", choices=ACTUATORS
@@ -72,7 +72,7 @@ class EnvCfg:
         if self.model not in MODELS and not Path(self.model).expanduser().exists():
             raise ConfigError(
                 f"env.model: {unknown('value', self.model, MODELS)}, and no file or folder has "
-                "this name; name a checkout of unitree_mujoco that exists"
+                "this name; name an existing MJCF, or a checkout that has it"
             )
         if len(self.foot_friction) not in (1, 3):
             raise ConfigError(

@@ -13,7 +13,6 @@ import mujoco
 import torch
 from torch import Tensor
 
-from mapush.extensions.unitree.mjcf import add_robot_of_file, set_options
 from mqe.sim.simulator import Simulator
 from mqe.world.geometry import rotation_matrix, yaw_of
 from mqe.world.layout import Layout, MovedProps
@@ -182,9 +181,9 @@ def build_scene(
     _add_arena(spec, (arena[0] / 2, arena[1] / 2))
     floor = spec.geom("floor")
     substeps = 1
-    is_of_file = team[0].mjcf is not None
-    if is_of_file:
-        set_options(spec, team[0])
+    file = team[0].file
+    if file is not None:
+        file.set_options(spec)
         substeps = math.ceil(PHYSICS_DT / spec.option.timestep - 1e-9)
         spec.option.timestep = PHYSICS_DT / substeps
         # As the floor of the makers' scene: contacts have the numbers of their feet.
@@ -199,8 +198,8 @@ def build_scene(
         others = ((1 << num_robots) - 1) << _NUM_FIXED_BITS & ~own
         hits = OBJECT_BIT | FLOOR_BIT | others
         limbs = own << MAX_ROBOTS if robot.has_self_collision else 0
-        if is_of_file:
-            add_robot_of_file(spec, robot, f"robot{i}", team_color(i), own, hits)
+        if robot.file is not None:
+            robot.file.add(spec, robot, f"robot{i}", team_color(i), own, hits)
         else:
             add_robot(spec, robot, f"robot{i}", team_color(i), own, hits, is_ideal, limbs)
         for geom in spec.body(f"robot{i}/trunk").geoms:
@@ -225,7 +224,7 @@ def build_scene(
         _add_obstacle(spec, f"obstacle{k}", obstacle)
     for k in range(num_markers):
         _add_marker(spec, f"marker{k}", is_first=k == 0)
-    for geom in [] if is_of_file else spec.geoms:
+    for geom in [] if file is not None else spec.geoms:
         geom.solref[:2] = CONTACT_SOLREF
     for pair in spec.pairs:
         pair.solref[:2] = CONTACT_SOLREF

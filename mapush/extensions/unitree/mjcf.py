@@ -1,4 +1,4 @@
-"""Robots of a vendor's own MJCF, with the names of Unitree's simulator unitree_mujoco.
+"""Robots from the MJCF files of Unitree's simulator, unitree_mujoco.
 
 Bodies, joints, collision shapes, contact numbers, torque limits and options of the physics are the
 file's. Its motors take torques, which the vendor's bridge computes as tau + kp (q* - q) +
@@ -8,13 +8,14 @@ control is q*, and they are in the order of the joints.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mujoco
 import numpy as np
 
 from mqe.config import ConfigError
+from mqe.world.robots import MODEL_READERS
 from mqe.world.robots.build import make_servo
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
 
@@ -54,58 +55,64 @@ def robot_of_file(robot: RobotCfg, path: str) -> RobotCfg:
                 f"{', '.join(sorted(known)) or 'none'})"
             )
     _check(_read(file), robot, file)
-    return replace(robot, mjcf=str(file), motors=None, physical=None)
+    return replace(robot, file=VendorFile(str(file)), motors=None, physical=None)
 
 
-def set_options(spec: mujoco.MjSpec, robot: RobotCfg) -> None:
-    """Take the options of the physics from the robot's file."""
-    assert robot.mjcf is not None
-    theirs = _read(Path(robot.mjcf)).option
-    for name in _OPTIONS:
-        setattr(spec.option, name, getattr(theirs, name))
+@dataclass(frozen=True)
+class VendorFile:
+    """The MJCF of one robot, with the vendor's names."""
 
+    path: str
 
-def add_robot_of_file(
-    spec: mujoco.MjSpec,
-    robot: RobotCfg,
-    name: str,
-    color: tuple[float, float, float, float],
-    collision: int,
-    hits: int,
-) -> None:
-    """Add a robot under the world with the names that ``add_robot`` gives.
+    def set_options(self, spec: mujoco.MjSpec) -> None:
+        """Copy the file's physics options into ``spec``."""
+        theirs = _read(Path(self.path)).option
+        for name in _OPTIONS:
+            setattr(spec.option, name, getattr(theirs, name))
 
-    ``collision`` and ``hits`` are its geoms' contype and conaffinity. It collides with itself, as
-    in the vendor's scene.
-    """
-    assert robot.mjcf is not None
-    theirs = _read(Path(robot.mjcf))
-    limits = {motor.target: motor.ctrlrange.copy() for motor in theirs.actuators}
-    for part in (*theirs.actuators, *theirs.sensors, *theirs.keys):
-        theirs.delete(part)
-    for geom in theirs.geoms:
-        if geom.contype == 0 and geom.conaffinity == 0:  # drawn only
-            theirs.delete(geom)
-        else:
-            geom.contype = collision
-            geom.conaffinity = hits | collision
-            geom.rgba = color
-    for mesh in theirs.meshes:
-        theirs.delete(mesh)
-    trunk = theirs.body(f"{LEGS[0]}_hip").parent
-    trunk.name = "trunk"
-    trunk.pos = (0.0, 0.0, robot.standing_height)
-    trunk.joints[0].name = "root"
-    for leg in LEGS:
-        theirs.geom(leg).name = f"{leg}_foot"
-    for joint in _joints():
-        theirs.joint(f"{joint}_joint").name = joint
-    spec.worldbody.add_frame().attach_body(trunk, f"{name}/", "")
-    for joint in _joints():
-        actuator = spec.add_actuator(
-            name=f"{name}/{joint}", target=f"{name}/{joint}", trntype=mujoco.mjtTrn.mjTRN_JOINT
-        )
-        make_servo(actuator, robot, limits[f"{joint}_joint"])
+    def add(
+        self,
+        spec: mujoco.MjSpec,
+        robot: RobotCfg,
+        name: str,
+        color: tuple[float, float, float, float],
+        collision: int,
+        hits: int,
+    ) -> None:
+        """Add the robot under the world, with the names that ``add_robot`` gives.
+
+        ``collision`` and ``hits`` are the contype and conaffinity of its geoms. The robot collides
+        with itself, as in the vendor's scene.
+        """
+        theirs = _read(Path(self.path))
+        limits = {motor.target: motor.ctrlrange.copy() for motor in theirs.actuators}
+        for part in (*theirs.actuators, *theirs.sensors, *theirs.keys):
+            theirs.delete(part)
+        for geom in theirs.geoms:
+            if geom.contype == 0 and geom.conaffinity == 0:  # drawn only
+                theirs.delete(geom)
+            else:
+                geom.contype = collision
+                geom.conaffinity = hits | collision
+                geom.rgba = color
+        for mesh in theirs.meshes:
+            theirs.delete(mesh)
+
+        # Give trunk, feet and joints the names of our own robots.
+        trunk = theirs.body(f"{LEGS[0]}_hip").parent
+        trunk.name = "trunk"
+        trunk.pos = (0.0, 0.0, robot.standing_height)
+        trunk.joints[0].name = "root"
+        for leg in LEGS:
+            theirs.geom(leg).name = f"{leg}_foot"
+        for joint in _joints():
+            theirs.joint(f"{joint}_joint").name = joint
+        spec.worldbody.add_frame().attach_body(trunk, f"{name}/", "")
+        for joint in _joints():
+            actuator = spec.add_actuator(
+                name=f"{name}/{joint}", target=f"{name}/{joint}", trntype=mujoco.mjtTrn.mjTRN_JOINT
+            )
+            make_servo(actuator, robot, limits[f"{joint}_joint"])
 
 
 def _joints() -> list[str]:
@@ -146,3 +153,6 @@ def _check(theirs: mujoco.MjSpec, robot: RobotCfg, file: Path) -> None:
         low, high = limits.get(f"{joint}_joint", (0.0, 0.0))
         if not low < high:
             raise refuse(f"joint {joint}_joint has no motor with a ctrlrange")
+
+
+MODEL_READERS.register("unitree", robot_of_file)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from mapush.extensions.unitree.mjcf import robot_of_file
 from mqe.config import ConfigError
 from mqe.extensions import Registry
 from mqe.world.robots.go1 import GO1
@@ -15,6 +14,7 @@ from mqe.world.robots.tensors import Robots
 __all__ = [
     "DEFAULT_ROBOT",
     "MODELS",
+    "MODEL_READERS",
     "NUM_JOINTS",
     "ROBOTS",
     "RobotCfg",
@@ -28,6 +28,8 @@ for _cfg in (GO1, GO2):
     ROBOTS.register(_cfg.name, _cfg)
 DEFAULT_ROBOT = GO1.name
 MODELS = ("physical", "reference")
+# Each returns a robot with the bodies of a maker's file, or raises ConfigError.
+MODEL_READERS: Registry[Callable[[RobotCfg, str], RobotCfg]] = Registry("reader of robot models")
 
 
 def robots_of(
@@ -60,7 +62,12 @@ def robot_model(robot: RobotCfg, model: str) -> RobotCfg:
     a physical model is the same in both of ``MODELS``.
     """
     if model not in MODELS:
-        return robot_of_file(robot, model)
+        for read in MODEL_READERS.values():
+            return read(robot, model)
+        raise ConfigError(
+            f"env.model={model}: no installed extension reads robots from files; name one of "
+            f"{', '.join(MODELS)}"
+        )
     if model == "physical" and robot.physical is not None:
         return robot.physical
     return robot

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import mujoco
 import numpy as np
 
 from mqe.config import ConfigError
@@ -116,6 +117,29 @@ class Leg(NamedTuple):
     )
 
 
+class RobotFile(Protocol):
+    """A maker's file that describes one robot."""
+
+    def set_options(self, spec: mujoco.MjSpec) -> None:
+        """Copy the file's physics options into ``spec``."""
+        ...
+
+    def add(
+        self,
+        spec: mujoco.MjSpec,
+        robot: RobotCfg,
+        name: str,
+        color: tuple[float, float, float, float],
+        collision: int,
+        hits: int,
+    ) -> None:
+        """Add the robot under the world, with the names that ``add_robot`` gives.
+
+        ``collision`` and ``hits`` are the contype and conaffinity of its geoms.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class RobotCfg:
     """A quadruped as data: bodies, joints, nominal stance, heights, motors, feet and its gait."""
@@ -147,8 +171,8 @@ class RobotCfg:
     has_self_collision: bool = False  # thighs, calves and feet of different legs collide
     # The robot of env.model=physical; None: this one serves as both.
     physical: RobotCfg | None = None
-    # The file that its bodies, joints and motors are taken from; None: the data above.
-    mjcf: str | None = None
+    # The maker's file with its bodies, joints and motors; None: the data above.
+    file: RobotFile | None = None
 
     def __post_init__(self) -> None:
         for shape in (

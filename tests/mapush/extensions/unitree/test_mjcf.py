@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mapush.extensions.isaacgym.engines import isaac_scene
+from mapush.extensions.unitree.mjcf import VendorFile
 from mqe.config import ConfigError
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
@@ -154,7 +155,7 @@ def test_a_film_shows_it_with_the_looks_of_its_kind(checkout: Path) -> None:
 
 def test_a_robot_of_a_file_keeps_stance_and_gait(checkout: Path) -> None:
     robot = robot_model(ROBOTS["go2"], str(checkout))
-    assert robot.mjcf == str(checkout / "unitree_robots" / "go2" / "go2.xml")
+    assert robot.file == VendorFile(str(checkout / "unitree_robots" / "go2" / "go2.xml"))
     assert robot.joint_pos == ROBOTS["go2"].joint_pos
     assert robot.gait == ROBOTS["go2"].gait
     assert robot.motors is None
