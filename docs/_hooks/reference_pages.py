@@ -25,7 +25,8 @@ from mqe.config import flatten
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import SIMULATORS, TASKS
 from mqe.tasks.push import episode_report
-from mqe.tasks.push.rewards import PRESETS, weights_of
+from mqe.tasks.push.rewards import weights_of
+from mqe.tasks.push.settings import PRESETS
 from mqe.tasks.terms import ObservationTerm, Term, TermRegistry
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS

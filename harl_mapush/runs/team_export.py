@@ -15,7 +15,7 @@ from torch import Tensor
 from harl_mapush.runs import checkpoint
 from mqe.config import ConfigError
 from mqe.controllers.team_network import TEAM_READERS, TeamDescription
-from mqe.tasks.push.task import PushCfg
+from mqe.tasks.push.settings import PushCfg
 from mqe.tensor_files import read_tensors
 from mqe.world.robots import DEFAULT_ROBOT
 

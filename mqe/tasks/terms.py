@@ -181,16 +181,20 @@ class MetricTerm(Term):
     measures: Mapping[str, MeasureTerm] = field(default_factory=dict)
 
 
+def _registry(kind: str) -> Any:
+    return field(default_factory=lambda: Registry(kind))
+
+
 @dataclass(frozen=True)
 class TermRegistry:
-    """All terms that a task knows, by kind and name."""
+    """All terms of a task, by kind and name; empty until the modules of the terms add them."""
 
-    observations: Registry[ObservationTerm]
-    state: Registry[ObservationTerm]
-    rewards: Registry[RewardTerm]
-    terminations: Registry[TerminationTerm]
-    measures: Registry[MeasureTerm]
-    metrics: Registry[MetricTerm]
+    observations: Registry[ObservationTerm] = _registry("observation")
+    state: Registry[ObservationTerm] = _registry("term of the state")
+    rewards: Registry[RewardTerm] = _registry("reward")
+    terminations: Registry[TerminationTerm] = _registry("termination")
+    measures: Registry[MeasureTerm] = _registry("measure")
+    metrics: Registry[MetricTerm] = _registry("metric")
 
 
 class TermList(ABC, Generic[_T]):

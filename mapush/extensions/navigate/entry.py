@@ -36,7 +36,7 @@ from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.tasks.push.layouts import OBJECT_CLEARANCE, PushLayouts
 from mqe.tasks.push.observations import OBSERVATIONS
 from mqe.tasks.push.scripted import LOOKED_AT, ScriptedTeam, WalkingTeam
-from mqe.tasks.push.task import PushCfg
+from mqe.tasks.push.settings import PushCfg
 from mqe.tasks.term_settings import observed_names
 from mqe.tasks.terms import ObservationTerms, Worlds
 from mqe.world.objects import Footprint, ObjectCfg

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from mqe.extensions import Registry
-from mqe.tasks.push.terminations import Posture, collision
+from mqe.tasks.push.posture import Posture
+from mqe.tasks.push.terminations import collision
 from mqe.tasks.terms import TerminationTerm
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from mqe.config import ConfigError, flatten
 from mqe.tasks.drop import TILT
 from mqe.tasks.push.layouts import TURN
-from mqe.tasks.push.rewards import PRESETS, weights_of
+from mqe.tasks.push.rewards import weights_of
+from mqe.tasks.push.settings import PRESETS
 from mqe.world.objects import FLOOR_FRICTION, FLOOR_SLAB, OBJECTS, ObjectCfg
 from mqe.world.scene import ARENA_HALF_SIZE
 

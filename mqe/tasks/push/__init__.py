@@ -10,7 +10,8 @@ from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.tasks.entry import EnvCfg, PushedObjects, TaskEntry, TaskSetup
 from mqe.tasks.push.episode_report import REPORT
 from mqe.tasks.push.scripted import scripted_solo, scripted_team
-from mqe.tasks.push.task import PUSH_TERMS, PushCfg, PushTask
+from mqe.tasks.push.settings import PUSH_TERMS, PushCfg
+from mqe.tasks.push.task import PushTask
 from mqe.world.objects import ObjectCfg, object_floor_friction
 from mqe.world.robots import Robots
 from mqe.world.scene import GRAVITY, build_scene, object_friction_fields

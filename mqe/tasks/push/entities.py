@@ -6,31 +6,12 @@ room for ``task.max_robots`` robots, so observations of every team have the same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mqe.tasks.push.features import SceneFeatures
 from mqe.world.geometry import axes_along, in_frame
-
-if TYPE_CHECKING:
-    from mqe.tasks.push.features import SceneFeatures
-
-
-class Roster:
-    """Which robots take part, and which others each of them observes, as columns of a memory."""
-
-    def __init__(self, values: Tensor, num_agents: int) -> None:
-        """Read both off ``values`` (N, C), 1 for yes and 0 for no; they stay views."""
-        self.takes_part = values[:, :num_agents]  # (N, A)
-        # (N, A, A) the robot of the row observes that of the column, if it takes part.
-        self.observes = values[:, num_agents:].unflatten(1, (num_agents, num_agents))
-
-    @staticmethod
-    def size(num_agents: int) -> int:
-        """Return the number of columns C."""
-        return num_agents + num_agents**2
 
 
 def others_b(features: SceneFeatures) -> Tensor:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from mqe.tasks.push.entities import Roster
-from mqe.tasks.push.terminations import Posture, success
+from mqe.tasks.push.posture import Posture, success
+from mqe.tasks.push.roster import Roster
+from mqe.tasks.push.settings import PushCfg
 from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Terminated
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import TWO_PI, axes_along, in_frame, length, wrap_to_pi
@@ -20,9 +20,6 @@ from mqe.world.objects import REST_SPEED, Footprint, Footprints, ObjectCfg
 from mqe.world.scene import STEP_DT
 from mqe.world.shapes import common_object
 from mqe.world.state import SceneState
-
-if TYPE_CHECKING:
-    from mqe.tasks.push.task import PushCfg
 
 EFFORT_TIME = 1.0  # [s] over which pushes are averaged: legs push in jolts
 LEAST_EFFORT = 1.0  # [N] a team that pushes less hard has no shares

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
-from mqe.extensions import Registry
+from mqe.tasks.push.features import PushEpisodes, StepFeatures
+from mqe.tasks.push.settings import PUSH_TERMS
 from mqe.tasks.terms import MeasureTerm, Memory, MetricTerm, Worlds
 from mqe.world.geometry import length
 from mqe.world.scene import STEP_DT
-
-if TYPE_CHECKING:
-    from mqe.tasks.push.features import PushEpisodes, StepFeatures
 
 
 class Reached(Memory):
@@ -39,8 +35,8 @@ def _contact_share(e: PushEpisodes) -> Tensor:
     return impulse / impulse.sum(dim=1, keepdim=True)  # 0 / 0 is NaN, as it should
 
 
-MEASURES: Registry[MeasureTerm] = Registry(
-    "measure",
+MEASURES = PUSH_TERMS.measures
+MEASURES.update(
     {
         "collaboration": MeasureTerm(
             "1 while all robots are within 0.5 m of the object's outline",
@@ -71,8 +67,8 @@ MEASURES: Registry[MeasureTerm] = Registry(
 # Those of every push task.
 DEFAULT_MEASURES = tuple(name for name in MEASURES if name != "is_reached")
 
-METRICS: Registry[MetricTerm] = Registry(
-    "metric",
+METRICS = PUSH_TERMS.metrics
+METRICS.update(
     {
         "success": MetricTerm(
             "1 for a success; if success does not end episodes, at any time", lambda e: e.is_success

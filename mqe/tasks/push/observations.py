@@ -13,16 +13,12 @@ Observations as sets have the same size for every team, and no number tells a ro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from mqe.controllers.trot import planar_velocity
-from mqe.extensions import Registry
 from mqe.tasks.push import entities
+from mqe.tasks.push.settings import PUSH_TERMS, PushCfg
 from mqe.tasks.terms import PRESENT, ObservationTerm
 from mqe.world.objects import NUM_OUTLINE_POINTS, OBJECTS
-
-if TYPE_CHECKING:
-    from mqe.tasks.push.task import PushCfg
 
 # Signs that a mirror gives to x, y; to the sine and cosine of a heading; and to vx, vy, yaw rate.
 _PLACE = (1.0, -1.0)
@@ -93,8 +89,8 @@ def _turned_outline(cfg: PushCfg, size: int) -> tuple[list[int], Sequence[float]
 
 
 # An angle in [0, 2 pi) has no mirror image that is a change of sign, and no other one.
-OBSERVATIONS: Registry[ObservationTerm] = Registry(
-    "observation",
+OBSERVATIONS = PUSH_TERMS.observations
+OBSERVATIONS.update(
     {
         "goal": ObservationTerm(
             "place of the goal in the robot's heading frame",
@@ -191,8 +187,8 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
     },
 )
 
-STATE: Registry[ObservationTerm] = Registry(
-    "term of the state",
+STATE = PUSH_TERMS.state
+STATE.update(
     {
         "goal_distance": ObservationTerm(
             "distance from the object to the goal",
@@ -275,15 +271,3 @@ STATE: Registry[ObservationTerm] = Registry(
         ),
     },
 )
-
-# What ``task.observation`` means: the terms that a robot observes, and those of the critic's state.
-OBSERVED = {
-    "sincos": ("goal", "object", "teammates"),
-    "reference": ("goal", "object_and_yaw", "teammates_and_yaw"),
-    "sets": (PRESENT, "goal", "object_place", "others", "outline"),
-}
-OBSERVED_BY_CRITIC = {
-    "sincos": ("goal_distance", "object_heading", "robots"),
-    "reference": ("object_place", "object_yaw", "goal_place", "robots_in_arena"),
-    "sets": ("goal_distance", "outline", "team"),
-}

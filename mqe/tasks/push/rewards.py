@@ -8,19 +8,16 @@ are the reference's unless they are said to be ours; its fork tried those marked
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from mqe.extensions import Registry
+from mqe.tasks.push.features import StepFeatures
+from mqe.tasks.push.settings import PUSH_TERMS, preset_weights
 from mqe.tasks.term_settings import merged_weights
 from mqe.tasks.terms import RewardTerm
 from mqe.world.geometry import in_frame, length, rotate_2d, wrap_to_pi
 from mqe.world.scene import STEP_DT
-
-if TYPE_CHECKING:
-    from mqe.tasks.push.features import StepFeatures
 
 PUSH_SPEED = 0.1  # [m/s] an object slower than this stands still
 NEAR = 1.5  # [m] from the object's centre: near enough to be part of the work (fork)
@@ -119,8 +116,8 @@ def _idle(m: StepFeatures) -> Tensor:
     return (1.0 - push(m.state.object_linvel)).unsqueeze(1) * (m.center_distance > 1.0)
 
 
-REWARDS: Registry[RewardTerm] = Registry(
-    "reward",
+REWARDS = PUSH_TERMS.rewards
+REWARDS.update(
     {
         "reach": RewardTerm("1 once, at success", lambda m: m.terminated["success"].float()),
         "exception": RewardTerm(
@@ -242,51 +239,6 @@ REWARDS: Registry[RewardTerm] = Registry(
         ),
     },
 )
-
-_REPO = {
-    "target": 0.00325,
-    "approach": 0.00075,
-    "push": 0.0015,
-    "ocb": 0.004,
-    "reach": 10.0,
-    "exception": -5.0,
-}
-_PUBLISHED = {"approach": 15.0, "push": 30.0, "reach": 200_000.0, "exception": -100_000.0}
-
-# By preset, then by object; other objects take the cuboid's. The published runs pay 20,000 times
-# what the repository's configurations do, and the expanded OCB term.
-PRESETS: dict[str, dict[str, dict[str, float]]] = {
-    "published": {
-        "cuboid": _PUBLISHED | {"target": 65.0, "collision": -50.0, "ocb_expanded": 80.0},
-        "tblock": _PUBLISHED | {"target": 60.0, "collision": -40.0, "ocb_expanded": 80.0},
-        "cylinder": _PUBLISHED | {"target": 50.0, "collision": -30.0, "ocb_expanded": 120.0},
-    },
-    "repo": {
-        "cuboid": _REPO | {"collision": -0.0025},
-        "tblock": _REPO | {"collision": -0.0025},
-        "cylinder": _REPO | {"collision": -0.0015},
-    },
-    "default": {
-        "cuboid": {
-            "reach": 20.0,
-            "exception": -20.0,
-            "progress": 10.0,
-            "shared_progress": 10.0,
-            "misalignment": -0.02,
-            "remoteness": -0.04,
-            "crowding": -0.02,
-            "contact": -0.02,
-            "useful_impulse": 0.01,
-            "time": -0.01,
-        },
-    },
-}
-
-
-def preset_weights(preset: str, object_name: str) -> dict[str, float]:
-    """Return the weights of a preset for an object."""
-    by_object = PRESETS[preset]
-    return by_object.get(object_name, by_object["cuboid"])
 
 
 def weights_of(

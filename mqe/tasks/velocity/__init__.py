@@ -7,7 +7,8 @@ import torch
 from mqe.config import ConfigError
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.episode_report import Report
-from mqe.tasks.velocity.task import VELOCITY_TERMS, VelocityCfg, VelocityTask
+from mqe.tasks.velocity.settings import VELOCITY_TERMS, VelocityCfg
+from mqe.tasks.velocity.task import VelocityTask
 from mqe.world.robots import Robots
 from mqe.world.scene import build_scene, floor_friction_fields
 from mqe.world.streams import Streams

@@ -5,21 +5,19 @@ used.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mqe.controllers.trot import SWING_HEIGHT, GaitMemory, Trot, is_moving, planar_velocity
 from mqe.tasks.terms import Terminated
+from mqe.tasks.velocity.settings import VelocityCfg
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import in_frame, length, rotate_inverse
 from mqe.world.robots import NUM_JOINTS, Robots
 from mqe.world.scene import GRAVITY, STEP_DT
 from mqe.world.state import SceneState
-
-if TYPE_CHECKING:
-    from mqe.tasks.velocity.task import VelocityCfg
 
 MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" averages over
 # Errors of speed [m/s] and turning [rad/s] that cost 63 % of their terms. Squared in the term of

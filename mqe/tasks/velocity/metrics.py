@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mqe.extensions import Registry
 from mqe.tasks.terms import MeasureTerm, MetricTerm
+from mqe.tasks.velocity.settings import VELOCITY_TERMS
 
-MEASURES: Registry[MeasureTerm] = Registry(
-    "measure",
+MEASURES = VELOCITY_TERMS.measures
+MEASURES.update(
     {
         "velocity_error": MeasureTerm(
             "larger of the errors of vx and vy, in the mean over a trot's cycle",
@@ -21,8 +21,8 @@ MEASURES: Registry[MeasureTerm] = Registry(
     },
 )
 
-METRICS: Registry[MetricTerm] = Registry(
-    "metric",
+METRICS = VELOCITY_TERMS.metrics
+METRICS.update(
     {
         "fall": MetricTerm("1 for an end by a fall or a collapse", lambda e: e.terminated["fall"]),
         "velocity_error": MetricTerm(

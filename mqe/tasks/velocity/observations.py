@@ -5,14 +5,14 @@ than that.
 from __future__ import annotations
 
 from mqe.controllers.trot import GAIT_MIRROR_INDEX, GAIT_MIRROR_SIGNS, GAIT_NOISE
-from mqe.extensions import Registry
 from mqe.tasks.terms import ObservationTerm
+from mqe.tasks.velocity.settings import VELOCITY_TERMS
 
 _SIGNS_XYZ = (1.0, -1.0, 1.0)  # of a vector in a mirror that swaps left and right
 _SWAPPED_LEGS = (1, 0, 3, 2)
 
-OBSERVATIONS: Registry[ObservationTerm] = Registry(
-    "observation",
+OBSERVATIONS = VELOCITY_TERMS.observations
+OBSERVATIONS.update(
     {
         "gait": ObservationTerm(
             "observation of a gait policy, with the terms of mqe.controllers.trot",
@@ -24,8 +24,8 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry(
     },
 )
 
-STATE: Registry[ObservationTerm] = Registry(
-    "term of the state",
+STATE = VELOCITY_TERMS.state
+STATE.update(
     {
         "gait": ObservationTerm(
             "observation of a gait policy, without noise",

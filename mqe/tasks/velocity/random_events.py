@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from mqe.tasks.velocity.settings import VelocityCfg
 from mqe.world.geometry import TWO_PI, on_circle
 from mqe.world.streams import Streams, UniformRanges
-
-if TYPE_CHECKING:
-    from mqe.tasks.velocity import VelocityCfg
 
 # Streams: of each world once, of an episode's start, and of each of its control steps.
 _RESTLESS = 100

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
-from mqe.extensions import Registry
 from mqe.tasks.terms import RewardTerm
+from mqe.tasks.velocity.features import StepFeatures
+from mqe.tasks.velocity.settings import VELOCITY_TERMS
 from mqe.world.collapse import rests_on_floor
-
-if TYPE_CHECKING:
-    from mqe.tasks.velocity.features import StepFeatures
 
 FEET_TOLERANCE = 0.025  # [m] error of a foot's height that costs 63 % of its share of the term
 # [m] a foot that is deeper in the floor than this costs: it landed hard, or carries too much.
@@ -30,8 +26,8 @@ def _alive(m: StepFeatures) -> Tensor:
     return m.constants.one.expand(len(m.velocity), -1)
 
 
-REWARDS: Registry[RewardTerm] = Registry(
-    "reward",
+REWARDS = VELOCITY_TERMS.rewards
+REWARDS.update(
     {
         "track_velocity": RewardTerm(
             "1 at the commanded velocity, falling with the squared error",

@@ -5,18 +5,15 @@ stands on zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError, check_values, option
 from mqe.controllers.trot import is_moving, mirrored_action
-from mqe.renamed_settings import with_present_keys
 from mqe.tasks.task import Disturbance, TaskFeatures, TermTask
-from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
-from mqe.tasks.terms import Memory, TaskTerms, TermRegistry, Worlds
+from mqe.tasks.term_settings import build_terms
+from mqe.tasks.terms import Memory, TaskTerms, Worlds
+from mqe.tasks.velocity.default_terms import DEFAULT_TERMS
 from mqe.tasks.velocity.features import (
     Actuation,
     SceneFeatures,
@@ -24,12 +21,9 @@ from mqe.tasks.velocity.features import (
     VelocityConstants,
     VelocityMemory,
 )
-from mqe.tasks.velocity.metrics import MEASURES, METRICS
-from mqe.tasks.velocity.observations import OBSERVATIONS, STATE
 from mqe.tasks.velocity.random_events import RandomEvents
-from mqe.tasks.velocity.rewards import REWARDS
+from mqe.tasks.velocity.settings import VELOCITY_TERMS, VelocityCfg
 from mqe.tasks.velocity.starts import start_poses
-from mqe.tasks.velocity.terminations import TERMINATIONS
 from mqe.vec_env import Symmetries
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import quat_from_rpy
@@ -39,66 +33,8 @@ from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
-VELOCITY_TERMS = TermRegistry(OBSERVATIONS, STATE, REWARDS, TERMINATIONS, MEASURES, METRICS)
-_LOADED_STATE = ("load",)  # terms of the state that only training with loads asks for
-_DEFAULT = DefaultTerms(
-    tuple(OBSERVATIONS),
-    tuple(name for name in STATE if name not in _LOADED_STATE),
-    tuple(TERMINATIONS),
-    tuple(MEASURES),
-    tuple(METRICS),
-)
 # [s] at the start of an episode in which lying or kneeling does not count: some start so.
 GET_UP_TIME = 2.0
-
-
-@dataclass(frozen=True)
-class VelocityCfg(TermCfg):
-    """Commands, disturbances and rewards of the gait's training."""
-
-    name: str = option("go1_velocity", "name of the task", choices=("go1_velocity",))
-    episode_length_s: float = option(20.0, "time limit [s]", min=STEP_DT, max=160.0)
-    max_command: tuple[float, float, float] = option(
-        (0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate|", min=0.0, max=10.0
-    )
-    standing_share: float = option(0.12, "share of commands that are zero", min=0.0, max=1.0)
-    restless_share: float = option(
-        0.15, "share of worlds whose command changes about five times a second", min=0.0, max=1.0
-    )
-    max_kick: float = option(
-        1.2, "largest sudden change of the trunk's velocity [m/s]", min=0.0, max=20.0
-    )
-    max_force: float = option(
-        25.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0, max=1e4
-    )
-    max_load: float = option(
-        0.0,
-        "largest load that resists the way ahead as a sliding object does, with two thirds of the "
-        "commands, which then lead ahead [N]",
-        min=0.0,
-        max=1e4,
-    )
-    floor_friction: tuple[float, float] = option(
-        (0.48, 0.65), "range of the floor's friction over worlds", min=1e-3, max=10.0
-    )
-
-    def __post_init__(self) -> None:
-        check_values(VelocityCfg, vars(self), "task")
-        self.check_terms(VELOCITY_TERMS)
-        low, high = self.floor_friction
-        if low > high:
-            raise ConfigError(
-                f"task.floor_friction: [{low}, {high}] must be in ascending order; say [{high}, "
-                f"{low}]"
-            )
-
-
-# Of a task's state in checkpoints of release 0.2.
-_FORMER_KEYS = {
-    "memory": "memory/shown",
-    "episode": "memory/episode",
-    "collapse": "memory/collapse",
-}
 
 
 class VelocityTask(TermTask):
@@ -138,7 +74,7 @@ class VelocityTask(TermTask):
         """Build the terms that the settings choose."""
         empty = SceneState.zeros(1, 1, False, worlds.device)
         scene = self.scene_features(empty, shown[:1])
-        return build_terms(VELOCITY_TERMS, _DEFAULT, self.cfg, worlds, scene)
+        return build_terms(VELOCITY_TERMS, DEFAULT_TERMS, self.cfg, worlds, scene)
 
     def layout(self, episode: Tensor) -> Layout:
         """Return starts that stand, drop or lie, with any heading."""
@@ -214,12 +150,6 @@ class VelocityTask(TermTask):
         return StepFeatures(
             state, prev, self._shown, self.constants, self._actuation, self._collapse
         )
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``."""
-        if "terms" not in state:
-            state = {"terms": {}, **with_present_keys(state, _FORMER_KEYS)}
-        super().load_state_dict(state)
 
     def steer(self, command: Sequence[float] | None) -> None:
         """Follow ``command``, vx, vy [m/s] and yaw rate [rad/s], instead of those drawn; None ends

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
-from mqe.extensions import Registry
 from mqe.tasks.terms import TerminationTerm
+from mqe.tasks.velocity.features import StepFeatures
+from mqe.tasks.velocity.settings import VELOCITY_TERMS
 from mqe.world.state import SceneState
-
-if TYPE_CHECKING:
-    from mqe.tasks.velocity.features import StepFeatures
 
 FALL_HEIGHT = 0.15  # [m] trunk below this has fallen
 FALL_TILT_COS = 0.5  # cosine of the trunk's tilt below this has fallen
@@ -26,8 +22,8 @@ def _fall(m: StepFeatures) -> Tensor:
     return ((m.state.up_b[..., 2] < FALL_TILT_COS) | m.is_collapsed)[:, 0]
 
 
-TERMINATIONS: Registry[TerminationTerm] = Registry(
-    "termination",
+TERMINATIONS = VELOCITY_TERMS.terminations
+TERMINATIONS.update(
     {
         "fall": TerminationTerm(
             "a trunk tilted beyond 60 degrees, or a robot that lies or kneels for a while", _fall

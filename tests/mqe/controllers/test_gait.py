@@ -31,8 +31,9 @@ from mqe.pretrained import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.velocity.features import pair_offset
 from mqe.tasks.velocity.rewards import REWARDS, excess_depth
+from mqe.tasks.velocity.settings import VelocityCfg
 from mqe.tasks.velocity.starts import start_poses
-from mqe.tasks.velocity.task import GET_UP_TIME, VelocityCfg, VelocityTask
+from mqe.tasks.velocity.task import GET_UP_TIME, VelocityTask
 from mqe.world.collapse import REST_TIME
 from mqe.world.geometry import quat_from_rpy
 from mqe.world.scene import STEP_DT, build_scene, read_state

@@ -11,7 +11,7 @@ from mapush.extensions.navigate.entry import NavigateCfg
 from mqe import registry
 from mqe.registry import EnvCfg, SimCfg
 from mqe.tasks.push import PushCfg
-from mqe.tasks.push.rewards import PRESETS
+from mqe.tasks.push.settings import PRESETS
 from mqe.tasks.velocity import VelocityCfg
 from mqe.world.randomization import RandomizationCfg
 from tests.support.operations import operations_of_a_decision

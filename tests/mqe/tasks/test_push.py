@@ -12,7 +12,6 @@ import torch
 from torch import tensor
 
 from mqe.config import ConfigError, build
-from mqe.renamed_settings import note
 from mqe.tasks.push import PushCfg, PushTask
 from mqe.tasks.push.terminations import TERMINATIONS
 from mqe.world.geometry import quat_from_rpy
@@ -357,24 +356,3 @@ def test_a_robot_that_lies_down_ends_its_episode_in_the_world_too() -> None:
     assert env.episode_metrics["fall"].tolist() == [0.0, 0.0]
     assert env.statistics()["collapse_rate"] == 1.0
     assert env.statistics()["tangle_rate"] == 0.0
-
-
-def test_a_state_of_release_0_2_is_read_with_a_line_that_names_the_present_keys(capsys):
-    note.cache_clear()
-    task = make_task(success_ends=False)
-    state = make_state([[-1.0, 0.0], [-1.0, 1.0]], [0.0, 0.0], [0.0, 0.0], 0.0, [2.0, 0.0])
-    task.evaluate(state, state)
-    present = task.state_dict()
-    memory = dict(present["memory"])
-    former = {
-        "controller": present["controller"],
-        "collapse": memory.pop("collapse"),
-        "tangle": memory.pop("tangle"),
-        "teamwork": memory,
-        "is_reached": present["terms"]["measures.is_reached"]["is_reached"],
-    }
-    other = make_task(success_ends=False)
-    other.load_state_dict(former)
-    for name, values in present["memory"].items():
-        assert torch.equal(other.state_dict()["memory"][name], values), name
-    assert capsys.readouterr().err.startswith("Note: the saved state has former names: collapse is")

@@ -10,7 +10,8 @@ from torch import Tensor, tensor
 
 from mqe.tasks.push import PushCfg, rewards
 from mqe.tasks.push.features import Pairs, PushConstants, StepFeatures, Teamwork
-from mqe.tasks.push.rewards import PRESETS, REWARDS, weights_of
+from mqe.tasks.push.rewards import REWARDS, weights_of
+from mqe.tasks.push.settings import PRESETS
 from mqe.tasks.terms import Memory, Worlds
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.objects import OBJECTS

@@ -7,25 +7,25 @@ import math
 import torch
 from torch import tensor
 
-from mqe.tasks.push import terminations
+from mqe.tasks.push import posture, terminations
 from mqe.world.geometry import quat_from_rpy, rotation_matrix
 from mqe.world.objects import CUBOID
 
 
 def test_success_is_strictly_inside_the_radius() -> None:
-    assert terminations.success(tensor([0.999, 1.0, 2.0]), 1.0).tolist() == [True, False, False]
+    assert posture.success(tensor([0.999, 1.0, 2.0]), 1.0).tolist() == [True, False, False]
 
 
 def lost(
-    roll: list, pitch: list, height: list, pitch_limit: float = terminations.PITCH_LIMIT
+    roll: list, pitch: list, height: list, pitch_limit: float = posture.PITCH_LIMIT
 ) -> dict[str, list[bool]]:
     """What two robots and a cuboid, the last column, lose; they head in some direction."""
-    posture = terminations.Posture(
+    limits = posture.Posture(
         2, CUBOID, roll_limit=0.8, pitch_limit=pitch_limit, device=torch.device("cpu")
     )
     rpy = torch.stack((tensor(roll), tensor(pitch), torch.full((len(roll), 3), 2.5)), dim=-1)
-    is_lost = posture.lost(rotation_matrix(quat_from_rpy(rpy)), tensor(height))
-    return dict(zip(posture.names, is_lost.tolist(), strict=True))
+    is_lost = limits.lost(rotation_matrix(quat_from_rpy(rpy)), tensor(height))
+    return dict(zip(limits.names, is_lost.tolist(), strict=True))
 
 
 def test_tilt_of_any_robot() -> None:

@@ -1,0 +1,29 @@
+"""The terms of a push task before its settings choose others."""
+
+from __future__ import annotations
+
+# Imported so that all terms of the task exist.
+from mqe.tasks.push import observations as observations
+from mqe.tasks.push import rewards as rewards
+from mqe.tasks.push.metrics import DEFAULT_MEASURES, DEFAULT_METRICS
+from mqe.tasks.push.settings import OBSERVED_BY_CRITIC, PushCfg
+from mqe.tasks.push.terminations import DEFAULT_TERMINATIONS
+from mqe.tasks.term_settings import DefaultTerms
+
+
+def default_terms(cfg: PushCfg) -> DefaultTerms:
+    """Return the default terms for the form of the observations and the end at success."""
+    observed_by_critic = OBSERVED_BY_CRITIC[cfg.observation]
+    if cfg.is_heading_observed:
+        # The numbers of the robots come last.
+        observed_by_critic = (*observed_by_critic[:-1], "heading_error", observed_by_critic[-1])
+    measures = DEFAULT_MEASURES
+    if not cfg.success_ends:
+        measures += ("is_reached",)
+    return DefaultTerms(
+        cfg.default_observations,
+        observed_by_critic,
+        DEFAULT_TERMINATIONS,
+        measures,
+        DEFAULT_METRICS,
+    )

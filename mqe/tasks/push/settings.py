@@ -1,0 +1,325 @@
+"""Settings of the push task, its reward presets and its forms of observations."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from mqe.config import ConfigError, check_values, option
+from mqe.tasks.push.layouts import SPAWNS
+from mqe.tasks.push.posture import PITCH_LIMIT, ROLL_LIMIT
+from mqe.tasks.term_settings import TermCfg
+from mqe.tasks.terms import PRESENT, TermRegistry
+from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
+from mqe.world.scene import ARENA_HALF_SIZE, MAX_ROBOTS, STEP_DT, with_sliding_force
+from mqe.world.shapes import check_kinds
+
+_FORCE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?N")
+# The terms of the task. The modules of observations, rewards and so on add them.
+PUSH_TERMS = TermRegistry()
+
+# What ``task.observation`` means: the terms that a robot observes, and those of the critic's state.
+OBSERVED = {
+    "sincos": ("goal", "object", "teammates"),
+    "reference": ("goal", "object_and_yaw", "teammates_and_yaw"),
+    "sets": (PRESENT, "goal", "object_place", "others", "outline"),
+}
+OBSERVED_BY_CRITIC = {
+    "sincos": ("goal_distance", "object_heading", "robots"),
+    "reference": ("object_place", "object_yaw", "goal_place", "robots_in_arena"),
+    "sets": ("goal_distance", "outline", "team"),
+}
+_REPO = {
+    "target": 0.00325,
+    "approach": 0.00075,
+    "push": 0.0015,
+    "ocb": 0.004,
+    "reach": 10.0,
+    "exception": -5.0,
+}
+_PUBLISHED = {"approach": 15.0, "push": 30.0, "reach": 200_000.0, "exception": -100_000.0}
+
+# By preset, then by object; other objects take the cuboid's. The published runs pay 20,000 times
+# what the repository's configurations do, and the expanded OCB term.
+PRESETS: dict[str, dict[str, dict[str, float]]] = {
+    "published": {
+        "cuboid": _PUBLISHED | {"target": 65.0, "collision": -50.0, "ocb_expanded": 80.0},
+        "tblock": _PUBLISHED | {"target": 60.0, "collision": -40.0, "ocb_expanded": 80.0},
+        "cylinder": _PUBLISHED | {"target": 50.0, "collision": -30.0, "ocb_expanded": 120.0},
+    },
+    "repo": {
+        "cuboid": _REPO | {"collision": -0.0025},
+        "tblock": _REPO | {"collision": -0.0025},
+        "cylinder": _REPO | {"collision": -0.0015},
+    },
+    "default": {
+        "cuboid": {
+            "reach": 20.0,
+            "exception": -20.0,
+            "progress": 10.0,
+            "shared_progress": 10.0,
+            "misalignment": -0.02,
+            "remoteness": -0.04,
+            "crowding": -0.02,
+            "contact": -0.02,
+            "useful_impulse": 0.01,
+            "time": -0.01,
+        },
+    },
+}
+
+
+def preset_weights(preset: str, object_name: str) -> dict[str, float]:
+    """Return the weights of a preset for an object."""
+    by_object = PRESETS[preset]
+    return by_object.get(object_name, by_object["cuboid"])
+
+
+def parse_force(text: str) -> float:
+    """Return the newtons of ``70 N``; raise ConfigError for anything else."""
+    match = _FORCE.fullmatch(text)
+    if match is None or not 1e-3 <= float(match[1]) <= 1e5:
+        raise ConfigError(
+            f"task.object_mass={text[:40]!r} is neither a mass [kg] nor a force; write 22 for "
+            "kilograms, or 70 N for the mass that takes a push of 70 N to slide"
+        )
+    return float(match[1])
+
+
+@dataclass(frozen=True)
+class PushCfg(TermCfg):
+    """The push task: what is pushed, what robots see, the rewards, how episodes start and end."""
+
+    name: str = option("go1push_mid", "name of the task", choices=("go1push_mid",))
+    object: str = option("cuboid", "object that the team pushes", choices=OBJECTS)
+    object_mass: float | str | None = option(
+        None,
+        "mass of the object [kg], or the push at which it slides, such as 70 N; null: its own",
+        min=1e-3,
+        max=1e4,
+    )
+    shapes: str | None = option(
+        None,
+        "an object of up to six boxes for each world in place of task.object: drawn (from the "
+        "seed), held_out (20 shapes for tests only) or a JSON file; null: task.object everywhere",
+    )
+    shape_mass: tuple[float, float] = option(
+        (2.0, 20.0), "range of the masses of drawn shapes [kg]", min=1e-3, max=1e4
+    )
+    shape_friction: tuple[float, float] = option(
+        (0.2, 1.0), "range of the friction of drawn shapes' material", min=1e-3, max=10.0
+    )
+    shape_force: tuple[float, float] | None = option(
+        None,
+        "range of the pushes at which drawn shapes slide [N], in place of task.shape_mass",
+        min=1e-2,
+        max=1e5,
+    )
+    shape_kinds: tuple[str, ...] = option(
+        (),
+        "families of drawn shapes and objects of boxes, as often as they are named; empty: all "
+        "families alike",
+    )
+    object_width: float = option(
+        1.0, "factor on the object's length along y, or on its radius", min=0.05, max=10.0
+    )
+    gait: str | tuple[str, ...] | None = option(
+        None, "frozen policy that walks, or one per robot; null: that of each robot's kind"
+    )
+    rewards: str = option("default", "reward preset", choices=tuple(PRESETS))
+    observation: str = option(
+        "sincos",
+        "form of observations: angles as sine and cosine, or in [0, 2 pi), or sets of robots "
+        "and of points of the object's outline, for teams of any size",
+        choices=tuple(OBSERVED),
+    )
+    max_robots: int = option(
+        8, "largest team that observations as sets have room for", min=1, max=MAX_ROBOTS
+    )
+    entity_dropout: float = option(
+        0.0,
+        "probability that a robot does not observe another one in an episode, with "
+        "task.observation=sets",
+        min=0.0,
+        max=1.0,
+    )
+    state_type: str = option(
+        "EP",
+        "number of critic states: one per environment (EP), or one per agent (FP)",
+        choices=("EP", "FP"),
+    )
+    spawn: str = option(
+        "separated", "places of robots at spawn: apart, or anywhere on the ring", choices=SPAWNS
+    )
+    close_share: float = option(
+        0.0, "share of starts with two robots almost touching", min=0.0, max=1.0
+    )
+    tangled_share: float = option(
+        0.0, "share of starts with two robots' legs tangled", min=0.0, max=1.0
+    )
+    goal_distance: tuple[float, float] = option(
+        (1.5, 3.0), "range of the goal's distance at spawn [m]", above=0.0
+    )
+    decision_period: int = option(
+        1, "number of control steps (50 Hz) that a command is held", min=1, max=1000
+    )
+    episode_length_s: float = option(20.0, "time limit [s]", min=0.02, max=1e6)
+    success_radius: float = option(
+        1.0,
+        "distance of the object's origin from the goal below which it is success [m]",
+        min=1e-3,
+        max=100.0,
+    )
+    success_ends: bool = option(
+        True,
+        "end of the episode at success, with the reward reach; false: the goal may be left again",
+    )
+    success_heading: float | None = option(
+        None,
+        "largest difference of the object's heading from the goal's at success [rad]; "
+        "null: any heading",
+        min=1e-3,
+        max=math.pi,
+    )
+    success_rest_s: float = option(
+        0.0,
+        "time that the object has to rest at the goal before it is success [s]",
+        min=0.0,
+        max=1e6,
+    )
+    goal_heading: float | None = option(
+        None,
+        "heading of the object at the goal, in the arena [rad], until env.set_goal turns the goal; "
+        "null: any",
+        min=-2.0 * math.pi,
+        max=2.0 * math.pi,
+    )
+    observes_heading: bool | None = option(
+        None,
+        "observation of the turn to the goal's heading; null: if task.success_heading is set",
+    )
+    roll_limit: float = option(
+        ROLL_LIMIT, "roll of a trunk beyond which it has fallen [rad]", min=0.01, max=2.0 * math.pi
+    )
+    pitch_limit: float = option(
+        PITCH_LIMIT,
+        "pitch of a trunk beyond which it has fallen [rad]; the reference's 1.6 is never reached",
+        min=0.01,
+        max=2.0 * math.pi,
+    )
+    collapse_ends: bool = option(True, "end of the episode when a robot lies or kneels for a while")
+    action_scale: tuple[float, float, float] = option(
+        (0.5, 0.5, 0.5),
+        "velocity command that an action of 1 stands for: vx, vy [m/s], yaw rate [rad/s]",
+        min=1e-3,
+        max=1.0,
+    )
+    keep_apart: float = option(
+        0.0,
+        "distance between trunks that a limit of the velocity commands keeps [m]; 0: no limit",
+        min=0.0,
+        max=2.0,
+    )
+    inertia: str = option(
+        "physical",
+        "inertia of the object: its own, or the reference's placeholder",
+        choices=INERTIAS,
+    )
+
+    def __post_init__(self) -> None:
+        check_values(PushCfg, vars(self), "task")
+        self.check_terms(PUSH_TERMS)
+        steps = round(self.episode_length_s / STEP_DT)
+        if steps < 1 or self.decision_period < 1 or steps % self.decision_period:
+            raise ConfigError(
+                f"task.decision_period: {self.decision_period} does not divide the {steps} "
+                "control steps of "
+                f"task.episode_length_s {self.episode_length_s}; take a divisor of {max(steps, 1)}"
+            )
+        if self.success_heading is not None and self.goal_heading is None:
+            raise ConfigError(
+                f"task.success_heading={self.success_heading:g} needs the heading of the goal; say "
+                "task.goal_heading=0, or leave both out"
+            )
+        if self.observes_heading and self.goal_heading is None:
+            raise ConfigError(
+                "task.observes_heading needs the heading of the goal; say task.goal_heading=0, or "
+                "leave both out"
+            )
+        if isinstance(self.object_mass, str):
+            parse_force(self.object_mass)
+        if self.shapes is not None:
+            self._check_shapes()
+        if self.observation == "sets" and self.state_type == "FP":
+            raise ConfigError(
+                "task.state_type: FP lists the robots in an order for each of them, and "
+                "task.observation=sets has none; say task.state_type=EP"
+            )
+        if self.entity_dropout > 0.0 and self.observation != "sets":
+            raise ConfigError(
+                f"task.entity_dropout={self.entity_dropout:g} leaves robots out of sets; say "
+                f"task.observation=sets instead of {self.observation}, or leave it out"
+            )
+        nearest, furthest = self.goal_distance
+        if not self.success_radius < nearest <= furthest <= ARENA_HALF_SIZE:
+            raise ConfigError(
+                f"task.goal_distance: {list(self.goal_distance)} must be two distances in "
+                "ascending order, up to "
+                f"{ARENA_HALF_SIZE} m, where the wall is, and both above "
+                f"task.success_radius {self.success_radius}"
+            )
+        share = self.close_share + self.tangled_share
+        if share > 1.0:
+            raise ConfigError(
+                f"task.close_share and task.tangled_share: {share:g} together; they may be 1 at "
+                "most"
+            )
+        if share > 0.0 and self.spawn != "separated":
+            raise ConfigError(
+                "task.close_share and task.tangled_share are shares of separated starts; say "
+                "task.spawn=separated "
+                f"instead of {self.spawn}, or 0 for both"
+            )
+
+    def _check_shapes(self) -> None:
+        """Raise ConfigError for settings that shapes which differ do not go with."""
+        if self.observation != "sets":
+            raise ConfigError(
+                f"task.shapes={self.shapes}: only outlines tell the worlds' objects apart; say "
+                "task.observation=sets"
+            )
+        for name in ("shape_mass", "shape_friction", "shape_force"):
+            low, high = getattr(self, name) or (0.0, 0.0)
+            if low > high:
+                raise ConfigError(
+                    f"task.{name}: [{low:g}, {high:g}] must be a range in ascending order; say "
+                    f"[{high:g}, {low:g}]"
+                )
+        check_kinds(self.shape_kinds, "task.shape_kinds")
+
+    @property
+    def is_heading_observed(self) -> bool:
+        """Return whether robots and critic observe the turn to the goal's heading."""
+        if self.observes_heading is None:
+            return self.success_heading is not None
+        return self.observes_heading
+
+    @property
+    def default_observations(self) -> tuple[str, ...]:
+        """Return the terms that robots observe by default."""
+        observed = OBSERVED[self.observation]
+        return (*observed, "heading_error") if self.is_heading_observed else observed
+
+    def pushed_object(self) -> ObjectCfg:
+        """Return the object with the mass and the width of these settings."""
+        obj = OBJECTS[self.object]
+        if isinstance(self.object_mass, str):
+            obj = with_sliding_force(obj, parse_force(self.object_mass))
+        elif self.object_mass is not None:
+            obj = obj.with_mass(self.object_mass)
+        return obj if self.object_width == 1.0 else obj.with_width(self.object_width)
+
+    def preset_weights(self) -> dict[str, float]:
+        """Return the weights of the reward preset for the object."""
+        return preset_weights(self.rewards, self.object)

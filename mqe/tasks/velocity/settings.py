@@ -1,0 +1,54 @@
+"""Settings of the velocity task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqe.config import ConfigError, check_values, option
+from mqe.tasks.term_settings import TermCfg
+from mqe.tasks.terms import TermRegistry
+from mqe.world.scene import STEP_DT
+
+# The terms of the task. The modules of observations, rewards and so on add them.
+VELOCITY_TERMS = TermRegistry()
+
+
+@dataclass(frozen=True)
+class VelocityCfg(TermCfg):
+    """Commands, disturbances and rewards of the gait's training."""
+
+    name: str = option("go1_velocity", "name of the task", choices=("go1_velocity",))
+    episode_length_s: float = option(20.0, "time limit [s]", min=STEP_DT, max=160.0)
+    max_command: tuple[float, float, float] = option(
+        (0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate|", min=0.0, max=10.0
+    )
+    standing_share: float = option(0.12, "share of commands that are zero", min=0.0, max=1.0)
+    restless_share: float = option(
+        0.15, "share of worlds whose command changes about five times a second", min=0.0, max=1.0
+    )
+    max_kick: float = option(
+        1.2, "largest sudden change of the trunk's velocity [m/s]", min=0.0, max=20.0
+    )
+    max_force: float = option(
+        25.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0, max=1e4
+    )
+    max_load: float = option(
+        0.0,
+        "largest load that resists the way ahead as a sliding object does, with two thirds of the "
+        "commands, which then lead ahead [N]",
+        min=0.0,
+        max=1e4,
+    )
+    floor_friction: tuple[float, float] = option(
+        (0.48, 0.65), "range of the floor's friction over worlds", min=1e-3, max=10.0
+    )
+
+    def __post_init__(self) -> None:
+        check_values(VelocityCfg, vars(self), "task")
+        self.check_terms(VELOCITY_TERMS)
+        low, high = self.floor_friction
+        if low > high:
+            raise ConfigError(
+                f"task.floor_friction: [{low}, {high}] must be in ascending order; say [{high}, "
+                f"{low}]"
+            )
