@@ -18,7 +18,7 @@ from harl_mapush.runs import run_folder
 from mapush.report.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, printable, suggestion
 from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
-from mqe.registry import TASKS
+from mqe.registry import SIMULATORS, TASKS, SimCfg
 from mqe.tasks.term_settings import merged_weights
 
 PRESETS = "presets"  # words in place of a folder
@@ -213,11 +213,13 @@ def wrapped(line: str, indent: int = 4) -> str:
 def setting_lines() -> list[str]:
     """Return a line for each setting: its name, default, range and help text.
 
-    The lines of settings of particular tasks or algorithms end with their names.
+    The lines of settings of particular tasks, algorithms or simulators end with their names.
     """
     variants: list[tuple[str, dict[str, type]]] = [("", dict(config.SECTION_CLASSES))]
     variants += [(name, {"task": entry.cfg}) for name, entry in TASKS.items()]
     variants += [(name, {"algorithm": entry.cfg}) for name, entry in ALGORITHMS.items()]
+    variants += [(name, {"sim": entry.cfg}) for name, entry in SIMULATORS.items()]
+    variants.append(("", {"sim": SimCfg}))
     owners: dict[str, list[str]] = {}
     for owner, classes in variants:
         for name, field in dotted(classes).items():
@@ -225,7 +227,7 @@ def setting_lines() -> list[str]:
 
     lines = []
     for line, names in owners.items():
-        lines.append(f"{line}  [{', '.join(names)}]" if names != [""] else line)
+        lines.append(line if "" in names else f"{line}  [{', '.join(names)}]")
     return lines + _weight_lines()
 
 

@@ -41,48 +41,39 @@ __all__ = [
 ]
 
 
-class SimulatorEntry(NamedTuple):
-    """One simulator by name: all that the rest of the program knows of it."""
-
-    # Builds N worlds of a model on a device.
-    make: Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]
-    # Raises ConfigError, with the way out, if it cannot run here with these settings.
-    check: Callable[[SimCfg, torch.device], None] = lambda cfg, device: None
-    # Returns the bytes on the device of no worlds, and of each world; None: the worlds are MuJoCo
-    # states on the host, or in a process that plans for itself.
-    plan_memory: Callable[[mujoco.MjModel], tuple[float, float]] | None = None
-    has_own_process: bool = False  # it runs under the interpreter sim.python
-    runs_on_gpu: bool = True
-
-
 SIMULATORS: Registry[SimulatorEntry] = Registry("simulator")
 
 
 @dataclass(frozen=True)
 class SimCfg:
-    """Section ``sim``: the simulator and its device."""
+    """Section ``sim``: the simulator and its device.
+
+    A simulator with settings of its own has a subclass.
+    """
 
     name: str = option(
         "auto",
-        "simulator; auto: warp on a GPU if it is installed, else mujoco; isaacgym and "
-        "mujoco_worker: in a process of their own",
+        "simulator; auto: warp on a GPU if it is installed, else mujoco",
         choices=ChainMap({"auto": None}, SIMULATORS),  # pyright: ignore[reportArgumentType]
     )
     device: str = option("auto", "device: auto, cpu, cuda or cuda:K")
     num_threads: int = option(0, "threads of the CPU simulator; 0: one per core", min=0, max=1024)
-    python: str | None = option(None, "interpreter of the simulator's own process; null: this one")
-    step_timeout: float = option(
-        4.0, "time after which a step of its own process counts as lost [s]", min=0.1, max=86400.0
-    )
-    start_timeout: float = option(
-        300.0, "the same, up to the end of the first step [s]", min=0.1, max=86400.0
-    )
-    contact_pairs: int | None = option(
-        None,
-        "pairs of shapes that Isaac Gym has room for on the GPU; null: by worlds and robots",
-        min=1024,
-        max=2**28,
-    )
+
+
+class SimulatorEntry(NamedTuple):
+    """One simulator by name: everything that the rest of the program knows about it."""
+
+    # Builds N worlds of a model on a device. The settings are an instance of ``cfg``.
+    make: Callable[[mujoco.MjModel, int, Any, torch.device], Simulator]
+    # Raises ConfigError, with the way out, if it cannot run here with these settings.
+    check: Callable[[Any, torch.device], None] = lambda cfg, device: None
+    # Returns the bytes on the device without worlds, and the bytes of each world. None: the worlds
+    # are MuJoCo states on the host.
+    plan_memory: Callable[[mujoco.MjModel], tuple[float, float]] | None = None
+    runs_on_gpu: bool = True
+    has_part_sensors: bool = True  # the touch sensors of ``with_part_sensors`` work
+    cfg: type[SimCfg] = SimCfg  # class of the section ``sim``
+    changeable: tuple[str, ...] = ()  # own settings that a resumed run may change
 
 
 TASKS: Registry[TaskEntry] = Registry("task")
@@ -133,7 +124,8 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
     """
     device = _resolve_device(cfg)
     name = cfg.name if cfg.name != "auto" else ("mujoco" if device.type == "cpu" else "warp")
-    SIMULATORS.find(name, "sim.name").check(cfg, device)
+    entry = SIMULATORS.find(name, "sim.name")
+    entry.check(cfg if isinstance(cfg, entry.cfg) else entry.cfg(name, cfg.device), device)
     if name == "mujoco" and device.type != "cpu":
         raise ConfigError(
             f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or "
@@ -191,7 +183,10 @@ def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulat
     this machine.
     """
     name, device = resolve_sim(cfg)
-    return SIMULATORS[name].make(model, num_envs, cfg, device)
+    entry = SIMULATORS[name]
+    if not isinstance(cfg, entry.cfg):
+        cfg = entry.cfg(name, cfg.device, cfg.num_threads)
+    return entry.make(model, num_envs, cfg, device)
 
 
 def make_worlds(
@@ -243,7 +238,7 @@ def make_env(
     ``places`` has the seed and number of each world, where they are not ``seed`` and 0, 1, ...
     ``first_episode`` is the number of every world's first episode. With ``senses_parts``, observers
     of physics steps see which parts of the robots touch the object, if there is one and the
-    simulator is not in a process of its own. Raises ConfigError for settings that cannot be.
+    simulator has the sensors for it. Raises ConfigError for settings that cannot be.
     """
     env = checked(env, "env")
     sim = checked(sim, "sim")
@@ -254,7 +249,7 @@ def make_env(
     streams = Streams(seed, env.num_envs, device, share.first, places)
     entry = TASKS[task.name]
     setup = entry.make(task, env, device, streams)
-    if senses_parts and setup.scene.object is not None and not SIMULATORS[name].has_own_process:
+    if senses_parts and setup.scene.object is not None and SIMULATORS[name].has_part_sensors:
         setup = setup._replace(scene=with_part_sensors(setup.scene))
     simulator = make_simulator(sim, setup.scene.model, env.num_envs)
     varied = model_fields(env.randomize, setup.scene, setup.fields, streams, env.num_envs)

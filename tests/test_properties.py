@@ -36,7 +36,7 @@ from mqe.config import (
     to_dict,
 )
 from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest
-from mqe.registry import TASKS
+from mqe.registry import SIMULATORS, TASKS
 
 hypothesis.settings.register_profile("quick", max_examples=100, derandomize=True, database=None)
 hypothesis.settings.register_profile("hour", max_examples=40_000, database=None)
@@ -52,7 +52,7 @@ SETTINGS = hypothesis.settings(
 
 CLASSES = [
     *config.SECTION_CLASSES.values(),
-    *(entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values())),
+    *(entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values(), *SIMULATORS.values())),
 ]
 NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False))
 SCALARS = st.one_of(st.none(), st.booleans(), NUMBERS, st.text())

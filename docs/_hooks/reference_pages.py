@@ -23,7 +23,7 @@ from mapush.extensions.harl import harl_format  # noqa: F401, registers
 from mapush.extensions.openrl import openrl_format  # noqa: F401, registers
 from mqe.config import flatten
 from mqe.pretrained import PRETRAINED, pretrained_names
-from mqe.registry import SIMULATORS, TASKS
+from mqe.registry import SIMULATORS, TASKS, SimCfg
 from mqe.tasks.push import episode_report
 from mqe.tasks.push.rewards import weights_of
 from mqe.tasks.push.settings import PRESETS
@@ -62,6 +62,9 @@ def settings() -> str:
         f"`{name}`": {name: cls} for name, cls in config.SECTION_CLASSES.items()
     }
     sections |= {f"`task` of `{name}`": {"task": entry.cfg} for name, entry in TASKS.items()}
+    simulators = {entry.cfg: name for name, entry in SIMULATORS.items() if entry.cfg is not SimCfg}
+    sections["`sim`"] = {"sim": SimCfg}
+    sections |= {f"`sim` of `{name}`": {"sim": cfg} for cfg, name in simulators.items()}
     for title, classes in sections.items():
         parts += [f"## {title}", _settings_table(dotted(classes))]
 

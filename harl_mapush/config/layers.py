@@ -29,12 +29,21 @@ from mqe.config import (
 )
 from mqe.registry import TASK_ALIASES, TASKS
 
+_DEFAULT_NAMES = {"task": DEFAULT_TASK, "algorithm": DEFAULT_ALGORITHM, "sim": "auto"}
+# Files of mapush 0.3 have these keys for every simulator. At these values they have no effect.
+_SIM_KEYS_OF_0_3 = {
+    "python": None,
+    "step_timeout": 4.0,
+    "start_timeout": 300.0,
+    "contact_pairs": None,
+}
+
 
 def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
     """Return the settings of ``over`` on top of ``base``, checked and complete, and notices.
 
-    Where ``over`` names another task or algorithm than ``base`` does, the keys of ``base`` that
-    only the old one understands are left out, and a notice says so.
+    Where ``over`` names another task, algorithm or simulator than ``base`` does, the keys of
+    ``base`` that only the old one understands are left out, and a notice says so.
     """
     notices: list[str] = []
     base = with_own_names(base)
@@ -46,7 +55,7 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
 
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     sections |= {name: dict(base[name] or {}) for name in base}
-    for section, default in (("task", DEFAULT_TASK), ("algorithm", DEFAULT_ALGORITHM)):
+    for section, default in _DEFAULT_NAMES.items():
         notices += _rename(section, default, sections, over)
     values = merge(sections, {name: over[name] or {} for name in over})
     for section in NAMED_SECTIONS:
@@ -58,6 +67,7 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     classes = SECTION_CLASSES | {
         "task": task.cfg,
         "algorithm": ALGORITHMS[values["algorithm"]["name"]].cfg,
+        "sim": NAMED_SECTIONS["sim"][values["sim"]["name"]].cfg,
     }
     cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})
     network = cfg.algorithm.built_network(cfg.network)
@@ -76,14 +86,21 @@ def with_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
     task = present.get("task")
     if isinstance(task, Mapping) and task.get("name") in list(TASK_ALIASES):
         present["task"] = {**task, "name": TASK_ALIASES[task["name"]]}
+    sim = present.get("sim")
+    if isinstance(sim, Mapping):
+        present["sim"] = {
+            key: value
+            for key, value in sim.items()
+            if key not in _SIM_KEYS_OF_0_3 or value != _SIM_KEYS_OF_0_3[key]
+        }
     return present
 
 
 def _rename(
     section: str, default: str, sections: dict[str, dict[str, Any]], over: Mapping[str, Any]
 ) -> list[str]:
-    """Set the task or algorithm of ``section`` to the one that ``over`` names; return notices
-    of the keys that are left out.
+    """Set the name of ``section`` to the one in ``over``; return notices of the keys that are
+    left out.
     """
     registry = NAMED_SECTIONS[section]
     old = sections[section].get("name", default)
@@ -117,8 +134,8 @@ def _ignored_keys(given: NetworkCfg, built: NetworkCfg) -> list[str]:
 def check_layer(values: Mapping[str, Any]) -> None:
     """Raise ConfigError for an impossible value, also where a later layer would replace it.
 
-    In the sections ``task`` and ``algorithm``, whose keys depend on a name that another layer may
-    have, a value must be one that any member with such a key takes.
+    The keys of ``task``, ``algorithm`` and ``sim`` depend on a name that another layer may have.
+    There, a value must be one that any member with such a key takes.
     """
     for section, content in with_own_names(values).items():
         if section not in SECTIONS:
@@ -171,7 +188,7 @@ def _replace(
 
 
 def _check_owner(section: str, content: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a key that only other tasks or algorithms have; it names them."""
+    """Raise ConfigError for a key that only other members have; it names them."""
     registry = NAMED_SECTIONS[section]
     name = content["name"]
     known = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -11,7 +12,7 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.durations import parse_duration
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.config import option
-from mqe.registry import TASKS, EnvCfg, SimCfg
+from mqe.registry import SIMULATORS, TASKS, EnvCfg, SimCfg
 
 DEFAULT_TASK = "go1push_mid"
 DEFAULT_ALGORITHM = "happo"
@@ -188,7 +189,6 @@ class RunCfg:
 SECTIONS = tuple(field.name for field in fields(RunCfg))
 SECTION_CLASSES: dict[str, type] = {
     "env": EnvCfg,
-    "sim": SimCfg,
     "network": NetworkCfg,
     "runner": RunnerCfg,
     "logger": LoggerCfg,
@@ -197,12 +197,15 @@ SECTION_CLASSES: dict[str, type] = {
 NAMED_SECTIONS: dict[str, Mapping[str, Any]] = {
     "task": TASKS,
     "algorithm": ALGORITHMS,
+    # auto is one of those without settings of their own.
+    "sim": ChainMap({"auto": SIMULATORS["mujoco"]}, SIMULATORS),
 }
 
 
 def all_classes() -> dict[str, type]:
-    """Return the classes of all sections, for the default task and algorithm."""
+    """Return the classes of all sections, for the default task, algorithm and simulator."""
     return SECTION_CLASSES | {
+        "sim": SimCfg,
         "task": TASKS[DEFAULT_TASK].cfg,
         "algorithm": ALGORITHMS[DEFAULT_ALGORITHM].cfg,
     }

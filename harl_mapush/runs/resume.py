@@ -17,7 +17,7 @@ from harl_mapush.runs import checkpoint, provenance, run_folder
 from harl_mapush.runs.evaluation_worlds import other_gait
 from harl_mapush.trainer import Trainer
 from mqe.config import ConfigError, flatten, load_yaml, to_dict
-from mqe.registry import resolve_sim
+from mqe.registry import SIMULATORS, resolve_sim
 
 PROGRAM = "python -m harl_mapush.train"
 KINDS = "a run folder or one of its checkpoint folders"
@@ -41,10 +41,6 @@ CHANGEABLE_ON_RESUME = (
     "algorithm.max_grad_norm",
     "sim.device",
     "sim.num_threads",
-    "sim.python",
-    "sim.step_timeout",
-    "sim.start_timeout",
-    "sim.contact_pairs",
     "logger.interval",
     "logger.lines",
     "logger.tags",
@@ -129,10 +125,13 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     # Names come first, since other keys follow from them.
     changed.sort(key=lambda key: not key.endswith(".name"))
+    changeable_keys = CHANGEABLE_ON_RESUME + tuple(
+        f"sim.{key}" for key in SIMULATORS[resolve_sim(new.sim)[0]].changeable
+    )
     for key in changed:
         moves = key == "sim.device" and _kind(old.sim.device) != _kind(new.sim.device)
-        if key not in CHANGEABLE_ON_RESUME or moves:
-            changeable = ", ".join(CHANGEABLE_ON_RESUME)
+        if key not in changeable_keys or moves:
+            changeable = ", ".join(changeable_keys)
             limit = ", to one of the same kind" if moves else ""
             raise ConfigError(
                 f"{key}={after.get(key)}: the run {saved.run} was trained with "

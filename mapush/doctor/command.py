@@ -31,7 +31,6 @@ from mapush.doctor.checkup import Checkup
 from mapush.doctor.stage import Stage, StageError, StageSkippedError
 from mapush.doctor.stages import CRASH, STAGES
 from mqe.config import ConfigError
-from mqe.registry import SIMULATORS
 from mqe.sim.simulator import SimulatorError
 
 PROGRAM = "mapush doctor"
@@ -208,8 +207,6 @@ def run_stage(stage: Stage, checkup: Checkup) -> StageResult:
         return StageResult(stage.name, "skipped", detail="the run uses no GPU")
     if stage.needs_ranks and checkup.num_ranks == 1:
         return StageResult(stage.name, "skipped", detail="one process; --gpus N checks several")
-    if stage.needs_worker and not SIMULATORS[checkup.sim_name].has_own_process:
-        return StageResult(stage.name, "skipped", detail="the simulator has no process of its own")
 
     start = time.perf_counter()
     status = "failed"

@@ -1,4 +1,4 @@
-"""Checks of a simulator in its own process: it answers, and its poses and velocities match ours."""
+"""A check that poses and velocities mean the same to a simulator as to MuJoCo."""
 
 from __future__ import annotations
 
@@ -8,29 +8,14 @@ import mujoco
 import numpy as np
 import torch
 
-from mapush.extensions.isaacgym.remote_simulator import ProcessSimulator
 from mqe.env.environment import MultiAgentEnv
-from mqe.registry import SimCfg, make_simulator
 from mqe.world.state import POSE, ROBOT_QPOS, ROBOT_QVEL
 
-_EMPTY = (
-    """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/></worldbody></mujoco>"""
-)
 _SPEED_TOLERANCE = 0.1  # [m/s] the legs accelerate the trunk a little
 _RATE_TOLERANCE = 0.15  # [rad/s]
 _TURNED = (0.8, 0.36, 0.48, 0.0)  # quaternion about an axis other than the body's own
 _LINEAR = (0.6, -0.4, 0.2)  # [m/s]
 _ANGULAR = (1.0, 2.0, 3.0)  # [rad/s] in the body frame
-
-
-def worker_versions(cfg: SimCfg) -> dict[str, str]:
-    """Start a simulator's process with an empty world; return the versions of its parts."""
-    sim = make_simulator(cfg, mujoco.MjModel.from_xml_string(_EMPTY), 1)
-    assert isinstance(sim, ProcessSimulator)
-    try:
-        return sim.versions
-    finally:
-        sim.close()
 
 
 def find_wrong_motion(env: MultiAgentEnv) -> str | None:

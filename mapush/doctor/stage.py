@@ -38,7 +38,6 @@ class Stage(NamedTuple):
     needs_gpu: bool = False
     any_gpu_will_do: bool = False  # a GPU that the run does not use is enough
     needs_ranks: bool = False  # more than one
-    needs_worker: bool = False  # a simulator in a process of its own
 
 
 def env_of(checkup: Checkup) -> MultiAgentEnv:

@@ -99,13 +99,6 @@ def check_device(checkup: Checkup) -> str:
     return f"simulator {checkup.sim_name} on {checkup.device}"
 
 
-def check_worker(checkup: Checkup) -> str:
-    """Start the simulator's process with an empty world, and read its versions."""
-    found = frame_checks.worker_versions(checkup.cfg.sim)
-    versions = ", ".join(f"{name} {value}" for name, value in found.items())
-    return f"its process answers: {versions}"
-
-
 def check_frames(checkup: Checkup) -> str:
     """Check that poses change as velocities say, with all bodies flying and turning."""
     found = frame_checks.find_wrong_motion(env_of(checkup))
@@ -231,10 +224,9 @@ def check_film(checkup: Checkup) -> str:
 
 
 _FRAMES = (
-    "see mapush/extensions/isaacgym/worker/frames.py: order of quaternions, frame of angular "
-    "velocities, point of linear ones"
+    "the simulator must use quaternions wxyz, angular velocities in the body frame, and linear "
+    "velocities of the body's origin"
 )
-_WORKER = "read docs/guides/isaacgym.md; --set sim.python=PATH names the interpreter of the process"
 CRASH = (
     "update the GPU's driver; if the crash stays, report it with the output of mapush doctor "
     "--cuda-debug"
@@ -244,7 +236,6 @@ _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug names
 STAGES = (
     Stage("versions", check_versions, "reinstall: pip install -c constraints.txt 'mapush[gpu]'"),
     Stage("device", check_device, "choose another --device or --sim"),
-    Stage("worker", check_worker, _WORKER, needs_worker=True),
     Stage(
         "gpus",
         check_gpus,
@@ -255,7 +246,7 @@ STAGES = (
     Stage("memory plan", check_memory_plan, "try a smaller --preset"),
     Stage("tensors", check_devices, REPORT),
     Stage("one world", check_one_world, _BUILD),
-    Stage("frames", check_frames, _FRAMES, needs_worker=True),
+    Stage("frames", check_frames, _FRAMES),
     Stage("many worlds", check_many_worlds, _BUILD),
     Stage("graph", check_graph, REPORT, needs_gpu=True),
     Stage("policy", check_policy, REPORT),

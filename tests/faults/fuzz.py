@@ -40,7 +40,7 @@ from mapush.extensions.harl.flat_settings import KEYS, parse_settings
 from mapush.extensions.harl.harl_files import DEFAULTS
 from mqe.config import ConfigError, build
 from mqe.pretrained import pretrained_folder
-from mqe.registry import TASKS
+from mqe.registry import SIMULATORS, TASKS
 from mqe.viewer import video
 from mqe.viewer.live import page_guard
 
@@ -322,9 +322,9 @@ def checkpoint_folder(draw: random.Random, files: Path) -> tuple[Callable[[], in
 
 def settings(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     """Make a section from Python with values that cannot be."""
-    classes = [entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values())] + [
-        *config.SECTION_CLASSES.values()
-    ]
+    classes = [
+        entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values(), *SIMULATORS.values())
+    ] + [*config.SECTION_CLASSES.values()]
     cls = draw.choice(classes)
     names = [field.name for field in fields(cls)]
     values = {draw.choice([*names, "x", 3]): value(draw) for _ in range(draw.randrange(1, 4))}
@@ -460,6 +460,7 @@ def some_keys(draw: random.Random) -> list[tuple[str, list[str]]]:
     classes = config.SECTION_CLASSES | {
         "task": draw.choice([entry.cfg for entry in TASKS.values()]),
         "algorithm": draw.choice([entry.cfg for entry in ALGORITHMS.values()]),
+        "sim": draw.choice([entry.cfg for entry in SIMULATORS.values()]),
     }
     sections = draw.sample([*classes], draw.randrange(1, 4))
     keys = []

@@ -36,7 +36,7 @@ from mapush.extensions.harl.harl_settings import (
     network_cfg,
 )
 from mqe.config import ConfigError, merge, parse_yaml, read_text, to_dict, unknown
-from mqe.registry import TASKS, EnvCfg, SimCfg
+from mqe.registry import SIMULATORS, TASKS, EnvCfg, SimCfg
 
 ENV_NAME = "mapush"
 CONFIG = "config.json"
@@ -370,7 +370,9 @@ def _environment_classes(settings: Mapping[str, Any]) -> dict[str, type]:
     task = settings.get(key, DEFAULT_TASK)
     if task not in list(TASKS):
         raise ConfigError(f"env_args.{key}: {unknown('task', task, TASKS)}")
-    return {"env": EnvCfg, "sim": SimCfg, "task": TASKS[task].cfg}
+    simulator = settings.get("sim.name", settings.get("sim"))
+    sim = SIMULATORS[simulator].cfg if simulator in list(SIMULATORS) else SimCfg
+    return {"env": EnvCfg, "sim": sim, "task": TASKS[task].cfg}
 
 
 def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) -> None:

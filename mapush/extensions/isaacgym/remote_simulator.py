@@ -9,6 +9,7 @@ printed.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import select
@@ -108,9 +109,11 @@ class ProcessSimulator:
             (model.nv + 1) * spec.remembers,
         )
         # Freed with the last process that has it, however they end.
-        memory = os.memfd_create("mapush")
+        memory = os.memfd_create("mapush", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             self._arrays = create_memory(memory, sizes, spec.dtype)
+            # A worker that shortened the file would end this process by SIGBUS.
+            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             self._launch(memory)
         finally:
             os.close(memory)

@@ -52,7 +52,6 @@ def test_the_stages_go_from_simple_to_whole():
     assert NAMES == [
         "versions",
         "device",
-        "worker",
         "gpus",
         "memory plan",
         "tensors",
@@ -79,8 +78,7 @@ def test_without_a_gpu_everything_else_passes_as_json_alone(few_worlds, monkeypa
     assert facts["ok"] is True
     assert [stage["stage"] for stage in facts["stages"]] == NAMES
     expected = {
-        name: "skipped" if name in ("worker", "gpus", "frames", "graph", "ranks") else "passed"
-        for name in NAMES
+        name: "skipped" if name in ("gpus", "graph", "ranks") else "passed" for name in NAMES
     }
     assert {stage["stage"]: stage["status"] for stage in facts["stages"]} == expected
     assert facts["versions"]["torch"] == torch.__version__

@@ -7,6 +7,7 @@ import math
 import os
 import runpy
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,8 +30,9 @@ SCENE = build_scene(1, OBJECTS["cuboid"])
 ISAACGYM_PYTHON = os.environ.get("ISAACGYM_PYTHON")
 
 
-def _python(name):
-    return ISAACGYM_PYTHON if name == "isaacgym" else None
+def _settings(name, num_threads):
+    cfg = SIMULATORS[name].cfg(name, "cpu", num_threads)
+    return replace(cfg, python=ISAACGYM_PYTHON) if name == "isaacgym" else cfg
 
 
 def _start(sim):
@@ -71,8 +73,7 @@ def example():
 def sim(request):
     _skip_without(request.param)
     with example():
-        cfg = SimCfg(name=request.param, device="cpu", num_threads=2, python=_python(request.param))
-        sim = make_simulator(cfg, SCENE.model, 4)
+        sim = make_simulator(_settings(request.param, 2), SCENE.model, 4)
     _start(sim)
     yield sim
     sim.close()
@@ -203,9 +204,7 @@ def test_robots_with_their_legs_in_each_others_are_not_torn_apart(name):
     _skip_without(name)
     state = json.loads((DATA / "entangled.json").read_text())
     scene = build_scene(state["num_robots"], OBJECTS[state["object"]])
-    sim = make_simulator(
-        SimCfg(name=name, device="cpu", num_threads=1, python=_python(name)), scene.model, 2
-    )
+    sim = make_simulator(_settings(name, 1), scene.model, 2)
     for field in ("qpos", "qvel", "ctrl"):
         getattr(sim.data, field)[:] = torch.tensor(state[field])
     sim.step(DECIMATION)

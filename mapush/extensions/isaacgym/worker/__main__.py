@@ -39,9 +39,10 @@ def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
     threading.Thread(target=watch, daemon=True).start()
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]
-    for name in ("mqe", "mqe.sim", "mqe.sim.remote"):
+    extension = "mapush.extensions.isaacgym"
+    for name in ("mapush", "mapush.extensions", extension):
         module = types.ModuleType(name)
-        module.__path__ = [os.path.dirname(here)] if name == "mqe.sim.remote" else []
+        module.__path__ = [os.path.dirname(here)] if name == extension else []
         sys.modules[name] = module
 
     from mapush.extensions.isaacgym.worker.protocol import Channel

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import mujoco
@@ -21,7 +22,6 @@ from mapush.extensions.isaacgym.worker.serve import Refused
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 from mqe.world.scene import build_scene
-from tests.support.paths import TESTS
 
 SCENE = build_scene(2, OBJECTS["cuboid"])
 MODEL = SCENE.model
@@ -37,7 +37,7 @@ def engine(monkeypatch):
 
 
 def _engine(monkeypatch, model):
-    monkeypatch.syspath_prepend(str(TESTS / "fake_isaacgym"))
+    monkeypatch.syspath_prepend(str(Path(__file__).with_name("fake_isaacgym")))
     for name in (
         "isaacgym",
         "isaacgym.gymapi",

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from harl_mapush import train
+from harl_mapush import config, train
 from mapush.extensions.isaacgym import remote_simulator
+from mapush.extensions.isaacgym.entry import IsaacGymCfg, ProcessSimCfg
 from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
 from mapush.extensions.isaacgym.worker import protocol
 from mqe.config import ConfigError
@@ -30,7 +31,7 @@ from tests.support.scenes import DEFAULT_JOINT_POS
 SCENE = build_scene(1, OBJECTS["cuboid"])
 FAULTY = EngineSpec(
     "faulty",
-    TESTS / "support" / "faulty_engine.py",
+    Path(__file__).with_name("faulty_engine.py"),
     "float64",
     True,
     (("fail to allocate memory", "lower env.num_envs"),),
@@ -152,7 +153,7 @@ def test_a_push_is_measured_as_in_the_process_of_the_host(name: str) -> None:
 
 def test_an_interpreter_of_another_version_steps_the_same_world() -> None:
     sim = make_simulator(
-        SimCfg(name="mujoco_worker", device="cpu", python=other_python()), SCENE.model, 2
+        ProcessSimCfg(name="mujoco_worker", device="cpu", python=other_python()), SCENE.model, 2
     )
     assert isinstance(sim, ProcessSimulator)
     assert not sim.versions["python"].startswith(f"3.{sys.version_info.minor}.")
@@ -352,6 +353,35 @@ def test_a_worker_that_answers_something_else_is_one_line(
     assert says in lost(lambda: faulty().step(4))
 
 
+def test_a_worker_cannot_change_the_length_of_the_shared_memory() -> None:
+    """A shorter file would end the host by SIGBUS."""
+    sim = faulty(second_step="truncate")
+    sim.step(4)
+    line = lost(lambda: sim.step(4))
+    assert "failed in 'step': PermissionError: [Errno 1] Operation not permitted" in line
+    assert bool(sim.data.qpos.isfinite().all())
+    sim.close()
+
+
+def test_settings_of_a_process_belong_to_its_simulators() -> None:
+    values = {"sim": {"name": "isaacgym", "python": "/py38", "contact_pairs": 4096}}
+    cfg, _ = config.resolve(values, {})
+    assert cfg.sim == IsaacGymCfg("isaacgym", python="/py38", contact_pairs=4096)
+    cfg, notices = config.resolve(values, {"sim": {"name": "mujoco"}})
+    assert cfg.sim == SimCfg("mujoco")
+    assert notices == [
+        "sim.python, sim.contact_pairs left out: set for isaacgym, unknown to mujoco"
+    ]
+    with pytest.raises(ConfigError, match="sim.contact_pairs is a setting of isaacgym, not of "):
+        config.resolve({"sim": {"name": "mujoco_worker", "contact_pairs": 4096}}, {})
+
+
+def test_files_of_0_3_have_the_settings_of_a_process_for_every_simulator() -> None:
+    former = {"python": None, "step_timeout": 4.0, "start_timeout": 300.0, "contact_pairs": None}
+    cfg, notices = config.resolve({"sim": {"name": "warp", **former}}, {})
+    assert (cfg.sim, notices) == (SimCfg("warp"), [])
+
+
 def test_text_on_stdout_cannot_corrupt_the_pipe() -> None:
     sim = faulty(step="chatter")
     for _ in range(3):
@@ -383,7 +413,8 @@ def test_signals_of_a_scheduler_leave_the_worker_to_its_host() -> None:
 @pytest.mark.slow
 def test_the_worker_ends_with_its_host(tmp_path) -> None:
     code = (
-        "import os, threading; from tests.mqe.sim.test_remote_simulator import faulty; "
+        "import os, threading; "
+        "from tests.mapush.extensions.isaacgym.test_remote_simulator import faulty; "
         "sim = faulty(step='hang', timeouts=(60, 60)); "
         "print(sim._process.pid, flush=True); threading.Timer(0.3, os.kill, (os.getpid(), "
         "9)).start(); sim.step(1)"
@@ -416,8 +447,8 @@ def test_the_files_of_the_worker_are_python_3_8() -> None:
             if isinstance(node, ast.Import)
             for alias in node.names
         }
-        ours = {name for name in found if name and name.split(".")[0] == "mqe"}
-        assert all(name.startswith("mqe.sim.remote.worker.") for name in ours), path
+        ours = {name for name in found if name and name.split(".")[0] == "mapush"}
+        assert all(name.startswith("mapush.extensions.isaacgym.worker.") for name in ours), path
         packages = {"numpy", "torch", "isaacgym", "mujoco"}
         others = {str(name).split(".")[0] for name in found - ours} - packages
         assert others <= sys.stdlib_module_names, path
