@@ -452,8 +452,6 @@ def _planned_folder(cfg: RunCfg) -> Path:
     if cfg.logger.out_dir is not None:
         return Path(cfg.logger.out_dir)
     subject = getattr(cfg.task, "object", cfg.task.name)
-    if cfg.algorithm.compat == "harl":  # whose folders have the task's name
-        subject = cfg.task.name
     return run_folder.default_run_dir(
         subject, cfg.algorithm.name, cfg.logger.exp_name, cfg.runner.seed, datetime.now()
     )

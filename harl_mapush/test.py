@@ -16,7 +16,6 @@ from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.drawing import check_figure, draw_checkpoints
 from harl_mapush.evaluation.episodes import Request, add_request_flags, check_request
 from harl_mapush.evaluation.measuring import (
-    as_csv,
     describe,
     headline,
     measure,
@@ -25,13 +24,13 @@ from harl_mapush.evaluation.measuring import (
     table_of_checkpoints,
 )
 from harl_mapush.evaluation.policies import find_function, policy_names
+from harl_mapush.evaluation.tables import table_for
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import library_lines, limit_threads, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import filming
 from harl_mapush.viewing.watch import TRAINED, watch
 from mapush.extensions.gait_examination.examination import evaluate_gait
-from mapush.extensions.openrl import mapush_tasks
 from mqe.config import ConfigError, merge, unknown
 from mqe.controllers.gait_network import load_gait
 from mqe.registry import TASKS, resolve_sim
@@ -452,16 +451,15 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
         raise ConfigError(
             f"--all_checkpoints: {arguments.checkpoint} is not in a run folder; name a run folder"
         )
-    is_mapushs = arguments.csv is not None and arguments.csv.endswith(".txt")
-    if is_mapushs:
-        mapush_tasks.check_lines(cfg.task.name)
+    as_table = table_for(arguments.csv or "")
+    as_table(cfg.task.name, [])  # raises early for a task that it cannot describe
     rows = []
     for row in table_of_checkpoints(request, run, num_workers, _say):
         rows.append(row)
         # After each row, so that a measurement that is stopped keeps those before.
         _write_json(arguments.json, rows)
         if arguments.csv is not None:
-            text = mapush_tasks.success_rate_lines(rows) if is_mapushs else as_csv(rows)
+            text = as_table(cfg.task.name, rows)
             Path(arguments.csv).write_text(text, encoding="utf-8")
     if arguments.figure is not None:
         draw_checkpoints(rows, headline(cfg), Path(arguments.figure))

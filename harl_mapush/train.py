@@ -12,21 +12,20 @@ from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.process import keep_freed_memory
 from harl_mapush.runs import init_from, resume, run_folder
-from mapush.extensions.harl import (
-    harl_files,
-    harl_format,  # noqa: F401, registers
-)
 from mqe.config import ConfigError
+from mqe.extensions import load_extensions
 
 PROGRAM = resume.PROGRAM
 
 
 def make_parser(program: str = PROGRAM) -> config.Parser:
-    """Build the command line of ``program``."""
+    """Build the command line of ``program``; extensions may add flags."""
+    load_extensions()
     parser = config.Parser(
         prog=program,
         description="Training of a team of quadrupeds. Settings are read from the defaults, the "
-        "run file or preset, HARL's file, flags and --set; later ones replace earlier ones.",
+        "run file or preset, another library's file, flags and --set; later ones replace earlier "
+        "ones.",
         example=f"{program} --preset laptop --object tblock --seed 2",
     )
     source = parser.add_mutually_exclusive_group()
@@ -45,12 +44,8 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
         metavar="RUN",
         help="run to continue: its folder, for the newest checkpoint, or a checkpoint",
     )
-    parser.add_argument(
-        "--load_config",
-        metavar="FILE",
-        help="upstream HARL's config.json or YAML, whose algorithm, networks and run replace "
-        "those of the run file",
-    )
+    for name, kind in config.SETTINGS_FILES.items():
+        parser.add_argument(f"--{name}", metavar="FILE", help=kind.help)
     config.add_import(parser)
     config.add_flags(parser, tuple(config.FLAGS))
     config.add_other_flags(parser)
@@ -76,18 +71,22 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
     begun = started.remembered()
     if begun is not None:
         return _resume(str(begun), {}, program)
+    files = {name: getattr(arguments, name) for name in config.SETTINGS_FILES}
+    files = {name: path for name, path in files.items() if path is not None}
     if arguments.resume is not None:
-        if arguments.load_config is not None:
-            raise ConfigError("--load_config: a resumed run keeps its own settings; leave it out")
+        if files:
+            raise ConfigError(
+                f"--{next(iter(files))}: a resumed run keeps its own settings; leave it out"
+            )
         return _resume(arguments.resume, config.flag_values(arguments), program)
 
     changed = [] if arguments.config is None else run_folder.check_settings(arguments.config)
-    base = _base(arguments)
+    base = _base(arguments, has_file=bool(files))
     over = config.flag_values(arguments)
     base, notices = init_from.apply(base, over)
     notices = changed + notices
-    if arguments.load_config is not None:
-        base, more = harl_files.apply(base, over, harl_files.read(arguments.load_config))
+    for name, path in files.items():
+        base, more = config.SETTINGS_FILES[name].apply(base, over, path)
         notices += more
     cfg, more = config.resolve(base, over)
     if arguments.preset is not None:
@@ -112,14 +111,11 @@ def _resume(name: str, over: Mapping[str, Any], program: str) -> int:
     return experiment.run(cfg, saved, program)
 
 
-def _base(arguments: Any) -> dict[str, Any]:
-    """Return the values that flags and ``--set`` change: a run file's, a preset's, or none.
-
-    With ``--load_config`` alone they are none, so HARL's file changes the defaults.
-    """
+def _base(arguments: Any, *, has_file: bool) -> dict[str, Any]:
+    """Return the values of the run file or preset; {} if another library's file is alone."""
     if arguments.config is not None:
         return config.load_file(arguments.config)
-    if arguments.load_config is not None and arguments.preset is None:
+    if has_file and arguments.preset is None:
         return {}
     if arguments.preset is None:
         return config.load_preset(config.DEFAULT_PRESET)

@@ -15,8 +15,6 @@ from harl_mapush.process import library_lines, limit_threads, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import filming
 from harl_mapush.viewing.filming import Entrant, FilmCfg
-from mapush.extensions.harl import harl_format  # noqa: F401, registers
-from mapush.extensions.openrl import openrl_format  # noqa: F401, registers
 from mqe.config import ConfigError, merge
 from mqe.registry import resolve_sim
 from mqe.viewer.meshes import add_looks

@@ -15,8 +15,6 @@ from harl_mapush.evaluation.episodes import Request, add_request_flags, check_re
 from harl_mapush.evaluation.measuring import as_csv, headline, measure_all, with_interval
 from harl_mapush.process import library_lines
 from harl_mapush.runs import checkpoint, evaluation_worlds
-from mapush.extensions.harl import harl_format  # noqa: F401, registers
-from mapush.extensions.openrl import openrl_format  # noqa: F401, registers
 from mqe.config import ConfigError, flatten, merge, nested, unknown
 from mqe.registry import TASKS
 

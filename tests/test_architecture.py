@@ -34,15 +34,7 @@ LEARNER = (
     "harl_mapush/algorithms/",
     "harl_mapush/learning/",
 )
-ENTRY_POINTS = {
-    "harl_mapush/train.py",
-    "harl_mapush/test.py",
-    "mapush/export/command.py",
-    "mapush/film.py",
-    "mapush/extensions/openrl/importing.py",
-    "mapush/robustness.py",
-    "mapush/extensions/unitree/sim2sim.py",
-}
+CUT_OFF = ("harl", "openrl")  # extensions that no other module imports
 
 
 def name(path: Path) -> str:
@@ -178,12 +170,11 @@ def test_parts_of_algorithms_know_their_contract_alone(path: Path) -> None:
     assert all(module.startswith(contract) for module in of_algorithms)
 
 
-@of_every(
-    [path for path in SOURCES if "/interop/" not in name(path) and "/clients/" not in name(path)]
-)
-def test_only_entry_points_and_clients_import_interop(path: Path) -> None:
-    of_interop = [module for module in imports(path) if module.startswith("harl_mapush.interop")]
-    assert not of_interop or name(path) in ENTRY_POINTS
+@of_every(SOURCES)
+def test_nobody_imports_an_extension(path: Path) -> None:
+    for extension in CUT_OFF:
+        if not name(path).startswith(f"mapush/extensions/{extension}/"):
+            assert f"mapush.extensions.{extension}" not in path.read_text()
 
 
 @of_every([path for path in SOURCES if name(path) != "mqe/world/robots/__init__.py"])
@@ -215,14 +206,7 @@ def reached_from(module: str) -> set[str]:
 def test_loading_a_checkpoint_imports_neither_harl_nor_the_film(module: str) -> None:
     reached = reached_from(module)
     assert len(reached) > 20
-    assert not [
-        found for found in reached if found.startswith(("harl_mapush.interop", "mqe.viewer"))
-    ]
-
-
-def test_training_needs_nothing_of_openrl() -> None:
-    reached = reached_from("harl_mapush.train")
-    assert not [found for found in reached if found.startswith("harl_mapush.interop.openrl")]
+    assert not [found for found in reached if found.startswith(("mapush.extensions", "mqe.viewer"))]
 
 
 @of_every([path for path in SOURCES if name(path).startswith("mqe/")])
@@ -328,7 +312,7 @@ def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
 # Files that rooms of one kind have in common: tasks, commands, families of algorithms, entries.
 SHARED_NAMES = {
     *("task", "observations", "rewards", "terminations", "metrics", "features", "episode_report"),
-    *("formulas", "harl_formulas", "entries", "launcher", "command"),
+    *("formulas", "entries", "launcher", "command"),
 }
 
 

@@ -19,8 +19,6 @@ from harl_mapush.evaluation import pushing
 from harl_mapush.runs.formats import FORMATS
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from mapush.commands import COMMANDS, load
-from mapush.extensions.harl import harl_format  # noqa: F401, registers
-from mapush.extensions.openrl import openrl_format  # noqa: F401, registers
 from mqe.config import flatten
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import SIMULATORS, TASKS, SimCfg

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from functools import partial
 from typing import Any, Self
@@ -21,6 +21,7 @@ from torch.nn.functional import pad
 from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
 from harl_mapush.algorithms.team import team_rewards
 from harl_mapush.distributed.ranks import ALONE, Ranks
+from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS
 from harl_mapush.learning.network_memory import reader_floats
 from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
 from harl_mapush.learning.off_policy import td
@@ -39,14 +40,8 @@ from harl_mapush.learning.off_policy.symmetric_batches import Images
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs
-from mapush.extensions.harl.off_policy_formulas import HarlOffPolicyFormulas
 from mqe.vec_env import TeamSpec
 
-# The formulas of every ``algorithm.compat``, for ranks.
-FORMULAS: dict[str, Callable[[Ranks], OffPolicyFormulas]] = {
-    "mapush": OffPolicyFormulas,
-    "harl": HarlOffPolicyFormulas,
-}
 _FLOAT = 4  # bytes
 _DRAWN_TOGETHER = 8  # batches of an iteration, in one pass over the replay buffer
 
@@ -77,7 +72,8 @@ class OffPolicy(ABC):
         self.spec = spec
         self.device = torch.device(device)
         self.ranks = ranks
-        self.formulas = FORMULAS[self.cfg.compat](ranks)
+        formulas = OFF_POLICY_FORMULAS.find(self.cfg.compat, "algorithm.compat")
+        self.formulas: OffPolicyFormulas = formulas.make(ranks)
         _check_settings(self.cfg, network, spec, self.formulas, ranks)
         if self.follows_first_critic:
             cfg = self.cfg = self.formulas.deterministic(self.cfg)

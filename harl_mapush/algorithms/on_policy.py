@@ -19,6 +19,7 @@ from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
 from harl_mapush.algorithms.team import make_actors, team_rewards
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning import losses
+from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS
 from harl_mapush.learning.network_memory import (
     graph_floats,
     passed_floats,
@@ -28,7 +29,7 @@ from harl_mapush.learning.network_memory import (
 from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.normalization import RunningNorm, ValueNorm
 from harl_mapush.learning.on_policy.cost_limit import CostLimit
-from harl_mapush.learning.on_policy.formulas import Formulas, make_formulas
+from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import CPU_TILE_ROWS, ActorBatch, Shuffle
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
 from harl_mapush.learning.on_policy.surrogate import update_policy
@@ -36,14 +37,7 @@ from harl_mapush.learning.on_policy.value_update import ValueLearner
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs
-from mapush.extensions.harl.on_policy_formulas import make_harl_formulas
 from mqe.vec_env import EntityBlock, TeamSpec
-
-# The formulas of every ``algorithm.compat``, for a type of device and ranks.
-FORMULAS: dict[str, Callable[[str, Ranks], Formulas]] = {
-    "mapush": make_formulas,
-    "harl": make_harl_formulas,
-}
 
 
 class OnPolicy(ABC):
@@ -71,7 +65,8 @@ class OnPolicy(ABC):
         self.spec = spec
         self.device = torch.device(device)
         self.ranks = ranks
-        self.formulas = FORMULAS[self.cfg.compat](self.device.type, ranks)
+        formulas = ON_POLICY_FORMULAS.find(self.cfg.compat, "algorithm.compat")
+        self.formulas: Formulas = formulas.make(self.device.type, ranks)
 
         # Sizes
         self.num_agents = spec.num_agents

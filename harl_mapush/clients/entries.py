@@ -13,20 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harl_mapush.clients.harl.mapush_env import MAPushEnv
-from harl_mapush.clients.worlds import Worlds
-from harl_mapush.config import DEFAULT_TASK
-from harl_mapush.runs import checkpoint, evaluation_worlds, policy
-from harl_mapush.runs.policy import Team
-from mapush.extensions.harl import harl_format  # noqa: F401, registers
-from mapush.extensions.harl.flat_settings import (
+from harl_mapush.clients.flat_settings import (
     long_key,
     parse_settings,
     plain_settings,
     resolve_settings,
 )
-from mapush.extensions.openrl import openrl_format  # noqa: F401, registers
-from mapush.extensions.openrl.openrl_env import OpenRLEnv
+from harl_mapush.clients.harl.mapush_env import MAPushEnv
+from harl_mapush.clients.worlds import Worlds
+from harl_mapush.config import DEFAULT_TASK
+from harl_mapush.runs import checkpoint, evaluation_worlds, policy
+from harl_mapush.runs.policy import Team
 from mqe.config import ConfigError, to_dict
 from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry, load_extensions
@@ -126,11 +123,6 @@ def _harl(worlds: Worlds, team_reward: str | None = None) -> MAPushEnv:
     return MAPushEnv({**settings, "team_reward": team_reward})
 
 
-def _openrl(worlds: Worlds, staggered: bool = True) -> OpenRLEnv:
-    """Return the worlds under OpenRL's contract; ``staggered`` is that of ``OpenRLEnv``."""
-    return OpenRLEnv(worlds.build(), worlds.cfg.task.name, staggered=staggered)
-
-
 @dataclass(frozen=True)
 class _ClientOfExtra:
     """A client whose module, ``<name>_env``, needs a library that is not always installed."""
@@ -151,7 +143,6 @@ class _ClientOfExtra:
 
 
 CLIENTS.register("harl", _harl)
-CLIENTS.register("openrl", _openrl)
 for _name, _member, _install in (
     ("pettingzoo", "PettingZooEnv", "'mapush[pettingzoo]'"),
     ("gymnasium", "GymnasiumEnv", "'mapush[gymnasium]'"),

@@ -38,6 +38,7 @@ from harl_mapush.config.sections import (
     RunnerCfg,
     all_classes,
 )
+from harl_mapush.config.settings_files import SETTINGS_FILES, SettingsFile
 from harl_mapush.config.user_modules import import_modules
 
 __all__ = [
@@ -47,11 +48,13 @@ __all__ = [
     "FLAGS",
     "SECTIONS",
     "SECTION_CLASSES",
+    "SETTINGS_FILES",
     "Arguments",
     "LoggerCfg",
     "Parser",
     "RunCfg",
     "RunnerCfg",
+    "SettingsFile",
     "add_flags",
     "add_import",
     "add_other_flags",

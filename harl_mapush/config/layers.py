@@ -17,6 +17,7 @@ from harl_mapush.config.sections import (
     SECTIONS,
     RunCfg,
 )
+from harl_mapush.config.settings_files import SETTINGS_FILES
 from harl_mapush.config.user_modules import check_imports
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.config import (
@@ -74,7 +75,7 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     ignored = _ignored_keys(cfg.network, network)
     if ignored:
         named = ", ".join(f"network.{key}" for key in ignored)
-        notices.append(f"{named} left out: under algorithm.compat=harl networks are as upstream's")
+        notices.append(f"{named} left out: networks of {cfg.algorithm.name} are without them here")
     return replace(cfg, network=network), notices
 
 
@@ -141,10 +142,8 @@ def check_layer(values: Mapping[str, Any]) -> None:
         if section not in SECTIONS:
             words = unknown("section", section, SECTIONS)
             if section in NAMES:
-                words += (
-                    "; a file of OpenRL trains with python -m mapush.extensions.openrl.run_openrl "
-                    "--config FILE, one of HARL with --load_config FILE"
-                )
+                flags = " or ".join(f"--{name} FILE" for name in SETTINGS_FILES)
+                words += f"; files of other libraries are read by {flags or 'extensions'}"
             raise ConfigError(words)
         if content is not None and not isinstance(content, Mapping):
             raise ConfigError(

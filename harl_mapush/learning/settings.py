@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS, ON_POLICY_FORMULAS
 from harl_mapush.learning.set_readers import SET_READERS
 from mqe.config import option
 from mqe.controllers.gait_network import ACTIVATIONS
 from mqe.vec_env import Symmetries
 
-COMPATS = ("mapush", "harl")
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")
 _WIDEST = 16_384  # largest layer; the weights between two such layers take 1 GiB
 
@@ -137,7 +137,7 @@ class OnPolicyCfg(AlgorithmCfg):
     compat: str = option(
         "mapush",
         "variant of the formulas: mapush's own, or upstream HARL's to the last digit",
-        choices=COMPATS,
+        choices=ON_POLICY_FORMULAS,
     )
     share_param: bool = option(False, "one actor shared by all agents")
     team_reward: str = option(
@@ -258,12 +258,8 @@ class OnPolicyCfg(AlgorithmCfg):
     )
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
-        """Return the settings as they are, or with the layers that HARL's networks always have."""
-        if self.compat == "mapush":
-            return network
-        return replace(
-            network, use_layer_norm=True, normalize_obs=False, std_min=0.0, mean_bound=None
-        )
+        """Return the network settings with those that the formulas impose."""
+        return replace(network, **ON_POLICY_FORMULAS[self.compat].network)
 
     def for_acting(self) -> Self:
         """Return the settings without a limit of costs."""
@@ -288,7 +284,7 @@ class OffPolicyCfg(AlgorithmCfg):
     compat: str = option(
         "mapush",
         "variant of the formulas: mapush's own, or upstream HARL's to the last digit",
-        choices=COMPATS,
+        choices=OFF_POLICY_FORMULAS,
     )
     share_param: bool = option(False, "one actor shared by all agents")
     is_sequential: bool = option(
@@ -406,10 +402,8 @@ class OffPolicyCfg(AlgorithmCfg):
             raise ValueError("num_atoms must be 0 (scalar values) or at least 2, not 1")
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
-        """Return the settings as they are; HARL's off-policy networks have no normalisation."""
-        if self.compat == "mapush":
-            return network
-        return replace(network, use_layer_norm=False, normalize_obs=False)
+        """Return the network settings with those that the formulas impose."""
+        return replace(network, **OFF_POLICY_FORMULAS[self.compat].network)
 
     def for_acting(self) -> Self:
         """Return settings without updates beside the collecting."""

@@ -1,7 +1,6 @@
 """Formats of checkpoints: this project's own, and those of other libraries.
 
-Those of HARL and OpenRL are registered when their modules in ``interop`` are imported, which entry
-points do; a user's module registers its own with ``mapush.register_format``.
+Extensions and users' modules register theirs with ``mapush.register_format``.
 """
 
 from __future__ import annotations

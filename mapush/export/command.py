@@ -19,7 +19,6 @@ from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, durable, evaluation_worlds
 from mapush.export.folder import export, export_for_unitree
 from mapush.export.onnx_files import import_package
-from mapush.extensions.harl import harl_format  # noqa: F401, registers
 from mapush.extensions.unitree import unitree
 from mqe.config import ConfigError, merge
 from mqe.controllers.gait_network import read_description

@@ -34,9 +34,9 @@ from websockets.datastructures import Headers
 from harl_mapush import config, experiment, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.callbacks import broken_log
+from harl_mapush.clients.flat_settings import KEYS, parse_settings
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mapush import cli
-from mapush.extensions.harl.flat_settings import KEYS, parse_settings
 from mapush.extensions.harl.harl_files import DEFAULTS
 from mqe.config import ConfigError, build
 from mqe.pretrained import pretrained_folder

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harl_mapush.clients.flat_settings import KEYS, long_key
 from harl_mapush.clients.harl.harl_env import Array, Infos, box
 from harl_mapush.clients.harl.harl_logger import bound_logger, make_logger
 from harl_mapush.clients.harl.mapush_env import MAPushEnv
-from mapush.extensions.harl.flat_settings import KEYS, long_key
 from mqe.config import ConfigError, load_yaml
 
 ENV_NAME = "mapush"

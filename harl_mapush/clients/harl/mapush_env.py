@@ -13,10 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harl_mapush.clients.harl.harl_env import Array, HarlEnv, Infos
-from harl_mapush.clients.world_picture import WorldPicture
-from harl_mapush.config import RunCfg, RunnerCfg
-from mapush.extensions.harl.flat_settings import (
+from harl_mapush.clients.flat_settings import (
     KEYS,
     as_python,
     keys_of_settings,
@@ -24,6 +21,9 @@ from mapush.extensions.harl.flat_settings import (
     spelled,
     team_reward_of,
 )
+from harl_mapush.clients.harl.harl_env import Array, HarlEnv, Infos
+from harl_mapush.clients.world_picture import WorldPicture
+from harl_mapush.config import RunCfg, RunnerCfg
 from mqe.config import build
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env

@@ -1,6 +1,6 @@
-"""The formulas of off-policy learning that differ from upstream HARL's (``harl_formulas.py``).
+"""The formulas of off-policy learning that variants may replace.
 
-``OffPolicy`` chooses one of the two sets by ``algorithm.compat`` when an algorithm is built.
+``OffPolicy`` chooses the variant ``algorithm.compat`` when an algorithm is built.
 B rows, A agents, G critic views.
 """
 
@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
+from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS, FormulaSet
 from harl_mapush.learning.normalization import ReturnNorm
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 
 
 class OffPolicyFormulas:
-    """Scales, targets and temperatures; ``HarlOffPolicyFormulas`` has the same members."""
+    """Scales, targets and temperatures; variants inherit from this class."""
 
     takes_first_reward = False  # whether a single view learns from agent 0's own reward
     has_atoms = True  # whether values may be categorical
@@ -112,3 +113,6 @@ class OffPolicyFormulas:
         """
         triples = zip(log_probs, targets, active.unbind(1), strict=True)
         return torch.stack([td.temperature_gradient(*triple) for triple in triples])
+
+
+OFF_POLICY_FORMULAS.register("mapush", FormulaSet(OffPolicyFormulas))

@@ -1,8 +1,7 @@
-"""The formulas of on-policy learning that differ from upstream HARL's (``harl_formulas.py``).
+"""The formulas of on-policy learning that variants may replace.
 
-``OnPolicy`` chooses one of the two sets by ``algorithm.compat`` when an algorithm is built; no
-other code depends on the setting. T decisions, N environments, V values per environment (1, or one
-per agent), U action size.
+``OnPolicy`` chooses the variant ``algorithm.compat`` when an algorithm is built. T
+decisions, N environments, V values per environment (1, or one per agent), U action size.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning import losses
+from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS, FormulaSet
 from harl_mapush.learning.normalization import ValueNorm, normalize_advantages, rescale_output
 from harl_mapush.learning.on_policy.minibatches import Batch, CriticBatch, Shuffle, minibatches
 from harl_mapush.learning.on_policy.rollout_storage import Storage
@@ -25,7 +25,7 @@ _VARIANCE_MIN = 1e-4  # lower bound of the variance by which values are normalis
 
 
 class Formulas:
-    """Returns, targets, advantages and ratios; ``HarlFormulas`` has the same members."""
+    """Returns, targets, advantages and ratios; variants inherit from this class."""
 
     keeps_final_state = True  # whether time-outs are bootstrapped from the episode's last state
 
@@ -168,6 +168,9 @@ class Formulas:
 def make_formulas(device_type: str, ranks: Ranks = ALONE) -> Formulas:
     """Build the formulas, which are the same on every type of device."""
     return Formulas(ranks)
+
+
+ON_POLICY_FORMULAS.register("mapush", FormulaSet(make_formulas))
 
 
 def compute_gae(

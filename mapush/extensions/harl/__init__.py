@@ -1,5 +1,12 @@
-"""HARL's files, formulas and command line."""
+"""HARL's files and formulas."""
 
 from mapush.built_in import Extension
 
-EXTENSION = Extension(modules=("mapush.extensions.harl.harl_format",))
+EXTENSION = Extension(
+    modules=(
+        "mapush.extensions.harl.harl_files",
+        "mapush.extensions.harl.harl_format",
+        "mapush.extensions.harl.off_policy_formulas",
+        "mapush.extensions.harl.on_policy_formulas",
+    )
+)

@@ -14,14 +14,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.config import DEFAULT_TASK, SECTIONS, LoggerCfg, RunnerCfg
-from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
-from mapush.extensions.harl.flat_settings import (
+from harl_mapush.clients.flat_settings import (
     TEAM_REWARD,
     long_key,
     parse_settings,
     team_reward_of,
 )
+from harl_mapush.config import (
+    DEFAULT_TASK,
+    SECTIONS,
+    SETTINGS_FILES,
+    LoggerCfg,
+    RunnerCfg,
+    SettingsFile,
+)
+from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from mapush.extensions.harl.harl_settings import (
     ALGORITHM_KEYS,
     NETWORK_KEYS,
@@ -199,11 +206,11 @@ def read(path: str | Path) -> HarlFile:
 def apply(
     base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile
 ) -> tuple[dict[str, Any], list[str]]:
-    """Merge HARL's settings into ``base``; return the result and a notice of ignored settings.
+    """Merge the settings of a file of HARL's into ``base``; return the result and notices.
 
-    ``over`` holds the settings of the command line, which will be merged on top: they choose the
-    algorithm and the control steps per decision, for HARL counts decisions. All settings of
-    networks and algorithm are HARL's, with ``algorithm.compat=harl``.
+    ``over`` holds the settings of the command line. They choose the algorithm, and the control
+    steps of a decision, since HARL counts decisions. All settings of networks and algorithm are
+    HARL's, with ``algorithm.compat=harl``.
     """
     with _named(file):
         base, notices = _apply(base, over, file)
@@ -440,3 +447,13 @@ def models_config(path: Path, num_agents: int, obs_size: int) -> dict[str, Any]:
     if task["name"] == DEFAULT_TASK and "observation" not in task:
         task["observation"] = "reference" if obs_size == 2 + 3 * num_agents else "sincos"
     return merge(sections, {"task": task, "env": {"num_agents": num_agents}})
+
+
+SETTINGS_FILES.register(
+    "load_config",
+    SettingsFile(
+        "upstream HARL's config.json or YAML, whose algorithm, networks and run replace those of "
+        "the run file",
+        lambda base, over, path: apply(base, over, read(path)),
+    ),
+)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS, FormulaSet
 from harl_mapush.learning.normalization import ValueNorm
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
@@ -86,3 +87,10 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
         own = [td.temperature_gradient(*pair) for pair in zip(log_probs, targets, strict=True)]
         joint = td.temperature_gradient(torch.stack(log_probs).sum(0), sum(targets))
         return torch.stack([*own, joint])
+
+
+# Upstream's networks have no normalisation.
+OFF_POLICY_FORMULAS.register(
+    "harl",
+    FormulaSet(HarlOffPolicyFormulas, {"use_layer_norm": False, "normalize_obs": False}),
+)

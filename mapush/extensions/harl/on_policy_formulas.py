@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning import losses
+from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS, FormulaSet
 from harl_mapush.learning.normalization import ADVANTAGE_STD_MIN, ValueNorm, normalize_advantages
 from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import Batch, CriticBatch, Shuffle, cut, num_rows
@@ -224,3 +225,13 @@ def compute_harl_returns(
             running = running * bad_masks[t + 1] + (1.0 - bad_masks[t + 1]) * values[t]
         returns[t] = running
     return returns
+
+
+# Upstream's networks always have these layers.
+ON_POLICY_FORMULAS.register(
+    "harl",
+    FormulaSet(
+        make_harl_formulas,
+        {"use_layer_norm": True, "normalize_obs": False, "std_min": 0.0, "mean_bound": None},
+    ),
+)

@@ -20,6 +20,15 @@ import numpy as np
 import torch
 
 from harl_mapush import config
+from harl_mapush.clients.flat_settings import (
+    KEYS,
+    SECTIONS,
+    TEAM_REWARD,
+    long_key,
+    parse_settings,
+    plain_keys,
+    plain_settings,
+)
 from harl_mapush.clients.harl.harl_logger import attach_logger
 from harl_mapush.clients.harl.harl_registration import (
     DEFAULT_SETTINGS,
@@ -30,15 +39,6 @@ from harl_mapush.clients.harl.harl_registration import (
 )
 from harl_mapush.config import LoggerCfg, RunnerCfg
 from harl_mapush.process import keep_freed_memory
-from mapush.extensions.harl.flat_settings import (
-    KEYS,
-    SECTIONS,
-    TEAM_REWARD,
-    long_key,
-    parse_settings,
-    plain_keys,
-    plain_settings,
-)
 from mapush.extensions.harl.harl_files import DISCRETE_ONLY
 from mapush.extensions.harl.harl_settings import (
     algorithm_cfg,

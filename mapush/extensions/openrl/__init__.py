@@ -4,7 +4,11 @@ from mapush.built_in import Extension
 from mapush.commands import Command
 
 EXTENSION = Extension(
-    modules=("mapush.extensions.openrl.openrl_format",),
+    modules=(
+        "mapush.extensions.openrl.mapush_tasks",
+        "mapush.extensions.openrl.openrl_env",
+        "mapush.extensions.openrl.openrl_format",
+    ),
     commands={
         "import": Command(
             "mapush.extensions.openrl.importing:main",

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harl_mapush.evaluation.tables import TABLES
 from mqe.config import ConfigError, flatten
 from mqe.tasks.drop import TILT
 from mqe.tasks.push.layouts import TURN
@@ -135,22 +136,18 @@ def reference_task(object_name: str) -> dict[str, Any]:
     }
 
 
-def check_lines(task_name: str) -> None:
-    """Raise ConfigError for a task that ``success_rate_lines`` cannot describe."""
-    known = reference_task("cuboid")["name"]
-    if task_name != known:
-        raise ConfigError(
-            f"--csv: the lines of MAPush's calculator describe {known}, not {task_name}; name a "
-            "file *.csv"
-        )
-
-
-def success_rate_lines(rows: Sequence[Mapping[str, Any]]) -> str:
+def success_rate_lines(task_name: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return metrics of checkpoints in the lines of MAPush's ``success_rate.txt``.
 
-    The best checkpoint's second row, on fresh seeds, is left out. A collision there is one with an
-    obstacle, of which its task has none.
+    The best checkpoint's second row, on fresh seeds, is left out. MAPush counts collisions with
+    obstacles, and its task has none. Raises ConfigError for another task than MAPush's.
     """
+    reference = reference_task("cuboid")["name"]
+    if task_name != reference:
+        raise ConfigError(
+            f"--csv: the lines of MAPush's calculator describe {reference}, not {task_name}; name "
+            "a file *.csv"
+        )
     lines = []
     for row in rows:
         if row["is_fresh"]:
@@ -409,3 +406,5 @@ _CONVERTED = {
     "termination.termination_terms",
     *_COPIED,
 }
+
+TABLES.register("txt", success_rate_lines)

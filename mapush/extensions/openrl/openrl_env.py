@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.clients.harl.harl_env import box
 from harl_mapush.clients.host_copy import Array, to_host
+from harl_mapush.clients.worlds import Worlds
 from harl_mapush.runner import RewardSums
 from mapush.extensions.openrl.openrl_format import ACTION_FACTOR
 from mqe.vec_env import TimeStep, VecEnv
@@ -109,3 +111,11 @@ class OpenRLEnv:
     def close(self, **_: Any) -> None:
         """Free the simulator."""
         self.env.close()
+
+
+def make_openrl_env(worlds: Worlds, staggered: bool = True) -> OpenRLEnv:
+    """Return the worlds under OpenRL's contract; ``staggered`` is an option of ``OpenRLEnv``."""
+    return OpenRLEnv(worlds.build(), worlds.cfg.task.name, staggered=staggered)
+
+
+CLIENTS.register("openrl", make_openrl_env)

@@ -18,8 +18,6 @@ from harl_mapush.evaluation.measuring import headline, measure_all, report_of, w
 from harl_mapush.process import library_lines, limit_threads, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.test import EXAMINATIONS
-from mapush.extensions.harl import harl_format  # noqa: F401, registers
-from mapush.extensions.openrl import openrl_format  # noqa: F401, registers
 from mqe.config import ConfigError, merge
 from mqe.controllers.gait import gait_names
 from mqe.registry import TASKS, resolve_sim

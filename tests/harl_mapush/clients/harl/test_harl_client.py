@@ -1,4 +1,4 @@
-"""harl_mapush.interop: upstream HARL, installed or a checkout that HARL_PATH names, as a client."""
+"""harl_mapush.clients.harl: upstream HARL as a client, installed or a checkout in HARL_PATH."""
 
 from __future__ import annotations
 

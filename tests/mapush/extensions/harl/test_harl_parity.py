@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import torch
 
-import harl_mapush
 from tests.support import harl_parity, harl_recording
-from tests.support.paths import DATA
+from tests.support.paths import DATA, ROOT
 
+COPIED = ("harl_mapush", "mapush")  # packages in which mistakes are made
 RECORDINGS = sorted((DATA / "harl_parity").glob("*.pt.xz"))
 # Each is read and compared once: several tests look at what comes out.
 read_once = functools.cache(harl_recording.read)
@@ -35,74 +35,74 @@ def recording(case: str) -> Path:
 
 MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording that must notice
     "factor ignored": (
-        "algorithms/happo.py",
+        "harl_mapush/algorithms/happo.py",
         "storage.factor[agent] = storage.next_factor",
         "storage.factor[agent] = 1.0",
         "happo_2a_inactive",
     ),
     "factor not cumulative": (
-        "algorithms/happo.py",
+        "harl_mapush/algorithms/happo.py",
         "storage.next_factor.mul_(ratio",
         "storage.next_factor.copy_(ratio",
         "happo_3a_dead",
     ),
     "bad masks ignored": (
-        "learning/on_policy/harl_formulas.py",
+        "mapush/extensions/harl/on_policy_formulas.py",
         "if cfg.use_proper_time_limits:",
         "if False:",
         "happo_2a_tightclip",
     ),
     "active masks ignored": (
-        "learning/on_policy/surrogate.py",
+        "harl_mapush/learning/on_policy/surrogate.py",
         "weights=rows(storage.weights(agent)),",
         "weights=rows(storage.weights(agent) * 0 + 1),",
         "happo_3a_dead",
     ),
     "advantage std unbiased": (
-        "learning/on_policy/harl_formulas.py",
+        "mapush/extensions/harl/on_policy_formulas.py",
         "np.nanstd(active)",
         "np.nanstd(active, ddof=1)",
         "happo_2a_inactive",
     ),
     "entropy averaged over dimensions": (
-        "learning/losses.py",
+        "harl_mapush/learning/losses.py",
         "torch.log(std)).sum(-1)",
         "torch.log(std)).mean(-1)",
         "happo_2a_inactive",
     ),
     "entropy bonus missing": (
-        "learning/on_policy/surrogate.py",
+        "harl_mapush/learning/on_policy/surrogate.py",
         "loss - cfg.entropy_coef * entropy",
         "loss",
         "mappo_3a_dead",
     ),
     "value clip off": (
-        "learning/on_policy/value_update.py",
+        "harl_mapush/learning/on_policy/value_update.py",
         "cfg.clip_param if cfg.use_clipped_value_loss else None",
         "None",
         "happo_2a_tightclip",
     ),
     "Huber replaced by MSE": (
-        "learning/on_policy/value_update.py",
+        "harl_mapush/learning/on_policy/value_update.py",
         "cfg.huber_delta if cfg.use_huber_loss else None",
         "None",
         "happo_2a_tightclip",
     ),
     "gradient clip off": (
-        "learning/optimizer.py",
+        "harl_mapush/learning/optimizer.py",
         "if max_grad_norm > 0.0:",
         "if False:",
         "happo_2a_tightclip",
     ),
     "value normaliser once an iteration": (
-        "learning/on_policy/harl_formulas.py",
+        "mapush/extensions/harl/on_policy_formulas.py",
         "        normalizer.update(minibatch.returns, ranks=self.ranks)\n",
         "        if normalizer.debiasing_term == 0.0:\n"
         "            normalizer.update(minibatch.returns, ranks=self.ranks)\n",
         "happo_2a_inactive",
     ),
     "normaliser updated after the step": (
-        "learning/on_policy/harl_formulas.py",
+        "mapush/extensions/harl/on_policy_formulas.py",
         "        normalizer.update(minibatch.returns, ranks=self.ranks)\n"
         "        return minibatch._replace(returns=normalizer.normalize(minibatch.returns))\n",
         "        late = minibatch._replace(returns=normalizer.normalize(minibatch.returns))\n"
@@ -111,31 +111,31 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "happo_2a_inactive",
     ),
     "Adam epsilon 1e-8": (
-        "learning/optimizer.py",
+        "harl_mapush/learning/optimizer.py",
         "        self.eps = eps",
         "        self.eps = 1e-8",
         "happo_2a_inactive",
     ),
     "std = exp(log_std)": (
-        "learning/networks.py",
+        "harl_mapush/learning/networks.py",
         "torch.sigmoid(self.log_std / self.std_x_coef) * self.std_range",
         "torch.exp(self.log_std)",
         "happo_2a_inactive",
     ),
     "KL direction": (
-        "algorithms/hatrpo.py",
+        "harl_mapush/algorithms/hatrpo.py",
         "(old.double(), std_old.double(), mean.double(), std.double())",
         "(mean.double(), std.double(), old.double(), std_old.double())",
         "hatrpo_2a_reject",
     ),
     "CG damping": (
-        "algorithms/hatrpo.py",
+        "harl_mapush/algorithms/hatrpo.py",
         "_CG_DAMPING = 0.1",
         "_CG_DAMPING = 0.0",
         "hatrpo_2a_inactive",
     ),
     "agent order reversed": (
-        "algorithms/happo.py",
+        "harl_mapush/algorithms/happo.py",
         "for agent in order:",
         "for agent in reversed(order):",
         "happo_2a_inactive",
@@ -233,10 +233,9 @@ def test_all_recordings_are_here():
 @pytest.fixture(scope="module")
 def copied_package(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("mutated")
-    source = Path(harl_mapush.__file__).parent
-    shutil.copytree(
-        source, root / "harl_mapush", ignore=shutil.ignore_patterns("__pycache__", "*.pt", "assets")
-    )
+    ignored = shutil.ignore_patterns("__pycache__", "*.pt", "assets")
+    for package in COPIED:
+        shutil.copytree(ROOT / package, root / package, ignore=ignored)
     # Compiled once: a mistake changes one file, and the others are known by their hashes.
     by_hash = py_compile.PycInvalidationMode.CHECKED_HASH
     assert compileall.compile_dir(root, quiet=1, invalidation_mode=by_hash)
@@ -246,7 +245,7 @@ def copied_package(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("mistake", MUTATIONS)
 def test_mistake_is_caught(mistake, copied_package, monkeypatch, capsys):
     name, old, new, case = MUTATIONS[mistake]
-    path = copied_package / "harl_mapush" / name
+    path = copied_package / name
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1
     path.write_text(text.replace(old, new), encoding="utf-8")
@@ -285,7 +284,7 @@ def run_copy(root: Path, monkeypatch, arguments: list[str]) -> int:
 def ours() -> list[str]:
     """Return the names of the loaded modules that the parity command is made of."""
     replay = ("tests.support.harl_parity", "tests.support.harl_recording")
-    return [name for name in sys.modules if name.split(".")[0] == "harl_mapush" or name in replay]
+    return [name for name in sys.modules if name.split(".")[0] in COPIED or name in replay]
 
 
 def test_last_line_names_the_worst(capsys):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harl_mapush import config
+from harl_mapush.evaluation.tables import table_for
 from mapush.extensions.openrl import importing, mapush_tasks
 from mqe.config import ConfigError, load_yaml
 
@@ -244,12 +245,12 @@ def test_a_table_of_checkpoints_has_mapushs_lines() -> None:
         "collaboration_degree_reference": 0.25,
     }
     none = row | {"checkpoint": "20M", "collaboration_degree_reference": None}
-    assert mapush_tasks.success_rate_lines([row, none, row | {"is_fresh": True}]) == (
+    table = table_for("success_rate.txt")
+    assert table("go1push_mid", [row, none, row | {"is_fresh": True}]) == (
         "Loaded checkpoint from:  10M\nsuccess rate: 0.5\nfinished time: 19.5\n"
         "collision degree: 0.0\ncollaboration degree: 0.25\n" + 53 * "-" + "\n"
         "Loaded checkpoint from:  20M\nsuccess rate: 0.5\nfinished time: 19.5\n"
         "collision degree: 0.0\ncollaboration degree: 0.0\n" + 53 * "-" + "\n"
     )
-    mapush_tasks.check_lines("go1push_mid")
     with pytest.raises(ConfigError, match=r"describe go1push_mid, not go1_velocity; name a file"):
-        mapush_tasks.check_lines("go1_velocity")
+        table("go1_velocity", [])

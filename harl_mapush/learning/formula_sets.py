@@ -1,0 +1,22 @@
+"""Variants of the learning formulas by name: the values of ``algorithm.compat``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from mqe.extensions import Registry
+
+
+class FormulaSet(NamedTuple):
+    """A variant of the formulas, and the network settings that it imposes."""
+
+    make: Callable[..., Any]
+    network: Mapping[str, Any] = MappingProxyType({})
+
+
+# ``make`` takes a type of device and the ranks, and returns ``on_policy.formulas.Formulas``.
+ON_POLICY_FORMULAS: Registry[FormulaSet] = Registry("variant of the formulas")
+# ``make`` takes the ranks, and returns ``off_policy.formulas.OffPolicyFormulas``.
+OFF_POLICY_FORMULAS: Registry[FormulaSet] = Registry("variant of the formulas")
