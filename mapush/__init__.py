@@ -34,9 +34,19 @@ if TYPE_CHECKING:
     from mapush.extensions.navigate.planners.problem import Problem
     from mqe.config import option
     from mqe.controllers.gait import GaitController, load_team_gait
+    from mqe.tasks.episode_report import Report
     from mqe.tasks.push import PushCfg
     from mqe.tasks.push.features import StepFeatures
-    from mqe.tasks.terms import Memory, Worlds
+    from mqe.tasks.terms import (
+        MeasureTerm,
+        Memory,
+        MetricTerm,
+        ObservationTerm,
+        RewardTerm,
+        TerminationTerm,
+        Worlds,
+    )
+    from mqe.tasks.walking import WalkingCfg, WalkingFeatures, WalkingTask
     from mqe.viewer.video import record
     from mqe.world.objects import GeomCfg, ObjectCfg
     from mqe.world.robots import RobotCfg
@@ -49,12 +59,21 @@ _MEMBERS = {
     "Happo": "harl_mapush.algorithms.happo:Happo",
     "HappoCfg": "harl_mapush.algorithms.happo:HappoCfg",
     "MAPushEnv": "harl_mapush.clients:MAPushEnv",
+    "MeasureTerm": "mqe.tasks.terms:MeasureTerm",
     "Memory": "mqe.tasks.terms:Memory",
+    "MetricTerm": "mqe.tasks.terms:MetricTerm",
     "ObjectCfg": "mqe.world.objects:ObjectCfg",
+    "ObservationTerm": "mqe.tasks.terms:ObservationTerm",
     "Problem": "mapush.extensions.navigate.planners.problem:Problem",
     "PushCfg": "mqe.tasks.push:PushCfg",
+    "Report": "mqe.tasks.episode_report:Report",
+    "RewardTerm": "mqe.tasks.terms:RewardTerm",
     "RobotCfg": "mqe.world.robots:RobotCfg",
     "StepFeatures": "mqe.tasks.push.features:StepFeatures",
+    "TerminationTerm": "mqe.tasks.terms:TerminationTerm",
+    "WalkingCfg": "mqe.tasks.walking:WalkingCfg",
+    "WalkingFeatures": "mqe.tasks.walking:WalkingFeatures",
+    "WalkingTask": "mqe.tasks.walking:WalkingTask",
     "Worlds": "mqe.tasks.terms:Worlds",
     "evaluate": "harl_mapush.evaluation.calculator:evaluate",
     "find_checkpoint": "harl_mapush.runs.checkpoint:resolve",
@@ -72,12 +91,21 @@ __all__ = [
     "Happo",
     "HappoCfg",
     "MAPushEnv",
+    "MeasureTerm",
     "Memory",
+    "MetricTerm",
     "ObjectCfg",
+    "ObservationTerm",
     "Problem",
     "PushCfg",
+    "Report",
+    "RewardTerm",
     "RobotCfg",
     "StepFeatures",
+    "TerminationTerm",
+    "WalkingCfg",
+    "WalkingFeatures",
+    "WalkingTask",
     "Worlds",
     "evaluate",
     "find_checkpoint",

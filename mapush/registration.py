@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the functions import these themselves: the command line sta
     from mqe.registry import SimulatorEntry
     from mqe.tasks.entry import TaskEntry
     from mqe.tasks.terms import Memory, ObservationTerm, Signs, TermRegistry
+    from mqe.tasks.walking import WalkingTask
     from mqe.world.objects import ObjectCfg
     from mqe.world.robots import RobotCfg
 
@@ -135,11 +136,13 @@ def register_metric(
     _terms_of(task).metrics.register(name, metric)
 
 
-def register_task(name: str, entry: TaskEntry) -> None:
+def register_task(name: str, task: TaskEntry | type[WalkingTask]) -> None:
     """Register a task as ``task.name=NAME``; raise ConfigError if the name is taken."""
     from mqe.config import ConfigError
     from mqe.registry import TASKS
+    from mqe.tasks.walking import walking_entry
 
+    entry = walking_entry(task) if isinstance(task, type) else task
     if "name" not in [field.name for field in fields(entry.cfg)]:
         raise ConfigError(f"task {name!r}: its settings need a field name, by default {name!r}")
     TASKS.register(name, entry)

@@ -1,0 +1,162 @@
+"""Base class for tasks of your own: agents command velocities, and gaits move the robots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from mqe.config import option
+from mqe.controllers.gait import GaitController, load_team_gait
+from mqe.extensions import Registry
+from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
+from mqe.tasks.episode_report import Report
+from mqe.tasks.task import TermTask
+from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
+from mqe.tasks.terms import (
+    MeasureTerm,
+    MetricTerm,
+    ObservationTerm,
+    RewardTerm,
+    Terminated,
+    TerminationTerm,
+    TermRegistry,
+    Worlds,
+)
+from mqe.world.geometry import quat_from_rpy
+from mqe.world.layout import Layout
+from mqe.world.robots import Robots
+from mqe.world.scene import STEP_DT, build_scene
+from mqe.world.state import SceneState
+from mqe.world.streams import Streams
+
+START_HEIGHT = 0.35  # [m] of the trunks, from which robots drop onto their feet
+
+
+@dataclass(frozen=True)
+class WalkingCfg(TermCfg):
+    """Settings of a walking task; a subclass adds fields and sets the default of ``name``."""
+
+    name: str = option("walking", "the task")
+    episode_length_s: float = option(10.0, "time limit [s]", above=0.0)
+    action_scale: float = option(0.5, "velocity of an action of 1 [m/s, rad/s]", above=0.0)
+
+
+class WalkingFeatures:
+    """The state of W worlds that terms are functions of."""
+
+    terminated: Terminated  # the conditions that end the episode, for rewards
+
+    def __init__(self, state: SceneState, prev: SceneState, task: WalkingTask) -> None:
+        """Hold the state before (``prev``) and after a control step; both are one in a scene."""
+        self.state = state
+        self.prev = prev
+        self.task = task
+
+
+class WalkingTask(TermTask):
+    """Base class: a subclass declares settings and terms, and says where episodes start.
+
+    Terms are functions of ``WalkingFeatures``, or of the subclass of it in ``features_class``. All
+    declared terms are in use; ``task.weights`` and the other settings of terms change them.
+    """
+
+    settings: ClassVar[type[WalkingCfg]] = WalkingCfg
+    features_class: ClassVar[type[WalkingFeatures]] = WalkingFeatures
+    decision_period = 5  # control steps a decision
+    observations: ClassVar[Mapping[str, ObservationTerm]] = {}
+    state: ClassVar[Mapping[str, ObservationTerm]] = {}
+    rewards: ClassVar[Mapping[str, RewardTerm]] = {}
+    terminations: ClassVar[Mapping[str, TerminationTerm]] = {}
+    measures: ClassVar[Mapping[str, MeasureTerm]] = {}
+    metrics: ClassVar[Mapping[str, MetricTerm]] = {}
+    report: ClassVar[Report] = Report()
+
+    def __init__(
+        self, cfg: Any, num_envs: int, robots: Robots, streams: Streams, terms: TermRegistry
+    ) -> None:
+        """Build the task of ``robots`` over ``num_envs`` worlds."""
+        self.cfg = cfg
+        self.robots = robots
+        self.streams = streams
+        self.num_agents = len(robots)
+        self.action_sizes = (3,) * self.num_agents
+        decisions = round(cfg.episode_length_s / STEP_DT / self.decision_period)
+        self.max_episode_length = max(1, decisions) * self.decision_period
+        self._controller = GaitController(load_team_gait(None, robots), num_envs, robots)
+        worlds = Worlds(num_envs, self.num_agents, robots.device, cfg)
+        empty = SceneState.zeros(1, self.num_agents, False, robots.device)
+        default = DefaultTerms(
+            tuple(self.observations),
+            tuple(self.state),
+            tuple(self.terminations),
+            tuple(self.measures),
+            tuple(self.metrics),
+        )
+        scene = self.features_class(empty, empty, self)
+        super().__init__(build_terms(terms, default, cfg, worlds, scene), worlds)
+
+    def starts(self, episode: Tensor) -> Tensor:
+        """Return x, y [m] and heading [rad] of all robots, (N, A, 3), for episodes (N,)."""
+        raise NotImplementedError(f"{type(self).__name__}.starts: return places (N, A, 3)")
+
+    def layout(self, episode: Tensor) -> Layout:
+        """Return the start of new episodes: robots that stand still."""
+        places = self.starts(episode)
+        pos = torch.cat((places[..., :2], torch.full_like(places[..., :1], START_HEIGHT)), dim=-1)
+        level = torch.zeros_like(places[..., :2])
+        quat = quat_from_rpy(torch.cat((level, places[..., 2:]), dim=-1))
+        still = pos.new_zeros(*pos.shape[:2], 6)
+        joints = self.robots.joint_pos.expand(*pos.shape[:2], -1)
+        return Layout(pos, quat, still, joints, pos[:, 0], quat[:, 0], pos[:, 0])
+
+    def begin(self, mask: Tensor) -> None:
+        """Begin new episodes in the worlds of ``mask`` (N,)."""
+        super().begin(mask)
+        self._controller.begin(mask)
+
+    def command(self, actions: Tensor) -> None:
+        """Take actions (N, A, 3) as forward, sideways and turning velocity."""
+        self._controller.command(self.cfg.action_scale * actions)
+
+    def targets(self, state: SceneState) -> Tensor:
+        """Return the joint targets (N, A, J) [rad] of the gaits."""
+        return self._controller.targets(state)
+
+    def scene_features(self, state: SceneState, memory: Tensor) -> WalkingFeatures:
+        """Return the features of one moment."""
+        return self.features_class(state, state, self)
+
+    def step_features(self, state: SceneState, prev: SceneState) -> WalkingFeatures:
+        """Return the features of a control step."""
+        return self.features_class(state, prev, self)
+
+
+def walking_entry(task: type[WalkingTask]) -> TaskEntry:
+    """Return the entry of the registry of tasks for a walking task."""
+    terms = TermRegistry(
+        Registry("observation", task.observations),
+        Registry("term of the state", task.state),
+        Registry("reward", task.rewards),
+        Registry("termination", task.terminations),
+        Registry("measure", task.measures),
+        Registry("metric", task.metrics),
+    )
+
+    def make(cfg: Any, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
+        cfg.check_terms(terms)
+        scene = build_scene(
+            env.num_agents or 2,
+            None,
+            actuators=env.actuators,
+            robots=env.robots,
+            model=env.model,
+            foot_friction=env.foot_friction,
+        )
+        robots = Robots(scene.robots, device)
+        return TaskSetup(scene, task(cfg, env.num_envs, robots, streams, terms), {})
+
+    return TaskEntry(task.settings, make, task.report, terms=terms)
