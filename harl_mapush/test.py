@@ -118,7 +118,7 @@ def make_viewer_parser(program: str) -> config.Parser:
     """Build the command line of a program that has the viewer and the films, and no calculator."""
     parser = config.Parser(
         prog=program,
-        description="A team in a window or on a page, or a film of it. Without a checkpoint, "
+        description="A team on a page in a browser, or a film of it. Without a checkpoint, "
         "--task, --object or --suite names the world, in which policies without training act.",
         example=f"{program} pretrained:team2",
     )
@@ -165,8 +165,7 @@ def _add_viewer(parser: config.Parser) -> None:
         type=int,
         nargs="?",
         const=0,
-        help="web page in place of the window, which this machine alone can open (default: the "
-        "first free port from 8080)",
+        help="port of the page; no browser is opened (default: the first free port from 8080)",
     )
     add_looks(viewer, "meshes if they are there, else shapes")
     group = parser.add_argument_group("film")

@@ -1,4 +1,4 @@
-"""A viewer for trained teams, in a window or on a web page: ``--mode viewer``."""
+"""A viewer for trained teams, on a web page: ``--mode viewer``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from harl_mapush.evaluation.policies import Policy, load_policy, policy_names
 from harl_mapush.runs import run_folder
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
-from mqe.viewer.live import window
 from mqe.viewer.live.player import Player
 from mqe.viewer.meshes import chosen
 
@@ -32,7 +31,7 @@ def watch(
 
     The viewer also closes once ``num_episodes`` have ended. It begins with ``agent``, ``TRAINED``
     or the name of a policy without training; the user can switch to the run's other checkpoints.
-    ``port`` is the port of the web page (0: any free port); None opens a window if there is a
+    ``port`` is the port of the web page (0: any free port); None also opens a browser if there is a
     display. ``looks`` are those of ``meshes.chosen``.
     """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
@@ -44,11 +43,10 @@ def watch(
         most_episodes = math.inf if num_episodes is None else num_episodes
         player = Player(env, ordered, scale, most_episodes)
         meshes = chosen(looks, env.scene.robots, say)
-        if port is None and window.has_display():
-            return window.show(player, meshes)
         from mqe.viewer.live import studio  # some builds of MuJoCo lack its module
 
-        return studio.show(player, port or 0, say, meshes)
+        opens_browser = port is None and studio.has_display()
+        return studio.show(player, port or 0, say, meshes, opens_browser)
     finally:
         env.close()
 

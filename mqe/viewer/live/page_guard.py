@@ -1,17 +1,22 @@
-"""Guard of the viewer's page: only pages that this machine served may read or steer it.
+"""Guard of the viewer's page: only a browser that knows the page's token may read or steer it.
 
-Studio's server answers whoever reaches its port. A loopback port is reached by every web page that
-is open in a browser of this machine, also under a name of its own that resolves to 127.0.0.1. The
-guard refuses such requests by their ``Host`` and ``Origin``.
+Studio's server answers every client that reaches its port. Other users of this machine reach a
+loopback port, and so does every web page in a browser of this machine, also under a name of its own
+that resolves to 127.0.0.1. The guard checks ``Host``, ``Origin`` and a random token. The token is
+in the printed address; the first answer moves it into a cookie, since the page asks for its parts
+without it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import re
+import secrets
 from collections.abc import Callable
-from functools import partial
+from http.cookies import CookieError, SimpleCookie
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
@@ -19,43 +24,89 @@ from websockets.http11 import Request, Response
 
 _OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
 HEADER_TIMEOUT_S = 10.0  # [s] after which a connection without a complete header ends
-_DROP = "/drop"  # where Studio's page uploads models
+_DROP = "/drop"  # path at which Studio's page uploads models
+_TOKEN_BYTES = 24
 
 _Check = Callable[[ServerConnection, Request], Response | None]
 _Finish = Callable[[ServerConnection, Request, Response], Response | None]
 
 
-def refusal(path: str, headers: Headers) -> str | None:
-    """Return the reason to refuse a request, or None.
+class PageGuard:
+    """Checks of all requests to one page."""
 
-    The port in ``Host`` may be another than the server's: that of a tunnel, for instance by ssh.
-    """
-    hosts = headers.get_all("Host")
-    if len(hosts) != 1 or _OWN_HOST.fullmatch(hosts[0]) is None:
-        return "the page can only be opened as 127.0.0.1 or localhost"
-    for origin in headers.get_all("Origin"):
-        if origin.lower() not in (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}"):
-            return "the request comes from another page"
-    if path.split("?")[0] == _DROP:
-        return "the page takes no files"
-    return None
+    def __init__(self, port: int) -> None:
+        """Draw a token for the page at ``port``."""
+        self.token = secrets.token_urlsafe(_TOKEN_BYTES)
+        # Browsers send the cookies of one port to all ports of a host.
+        self._cookie = f"mapush_{port}"
 
+    def refusal(self, path: str, headers: Headers) -> str | None:
+        """Return the reason to refuse a request, or None.
 
-def guarded(serve: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``serve`` of websockets with the guard in front of the caller's own hooks."""
+        ``Host`` may have the port of a tunnel, for instance of ssh.
+        """
+        hosts = headers.get_all("Host")
+        if len(hosts) != 1 or _OWN_HOST.fullmatch(hosts[0]) is None:
+            return "the page can only be opened as 127.0.0.1 or localhost"
+        for origin in headers.get_all("Origin"):
+            if origin.lower() not in (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}"):
+                return "the request comes from another page"
+        if urlsplit(path).path == _DROP:
+            return "the page takes no files"
+        if not (self._is_in_address(path) or self._is_in_cookie(headers)):
+            return "the page's token is missing or wrong; open the address that mapush printed"
+        return None
 
-    def serve_guarded(
-        *args: Any, process_request: _Check, process_response: _Finish, **options: Any
-    ) -> Any:
-        return serve(
-            *args,
-            process_request=partial(_check, process_request),
-            process_response=partial(_finish, process_response),
-            create_connection=_Connection,
-            **options,
-        )
+    def around(self, serve: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``serve`` of websockets with this guard before the caller's own hooks."""
 
-    return serve_guarded
+        def serve_guarded(
+            *args: Any, process_request: _Check, process_response: _Finish, **options: Any
+        ) -> Any:
+            def check(connection: ServerConnection, request: Request) -> Response | None:
+                reason = self.refusal(request.path, request.headers)
+                if reason is None:
+                    return process_request(connection, request)
+                return _forbidden(reason)
+
+            def finish(
+                connection: ServerConnection, request: Request, response: Response
+            ) -> Response | None:
+                changed = process_response(connection, request, response)
+                headers = (changed or response).headers
+                _keep_to_own_origin(headers)
+                if response.status_code == 200 and self._is_in_address(request.path):
+                    headers["Set-Cookie"] = (
+                        f"{self._cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+                    )
+                return changed
+
+            return serve(
+                *args,
+                process_request=check,
+                process_response=finish,
+                create_connection=_Connection,
+                **options,
+            )
+
+        return serve_guarded
+
+    def _is_in_address(self, path: str) -> bool:
+        values = parse_qs(urlsplit(path).query).get("token", [])
+        return any(self._is_token(value) for value in values)
+
+    def _is_in_cookie(self, headers: Headers) -> bool:
+        for line in headers.get_all("Cookie"):
+            try:
+                cookie = SimpleCookie(line).get(self._cookie)
+            except CookieError:
+                continue
+            if cookie is not None and self._is_token(cookie.value):
+                return True
+        return False
+
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode("utf-8", "replace"), self.token.encode())
 
 
 class _Connection(ServerConnection):
@@ -70,25 +121,17 @@ class _Connection(ServerConnection):
             self.transport.abort()
 
 
-def _check(own: _Check, connection: ServerConnection, request: Request) -> Response | None:
-    """Refuse a request, or hand it to the server's own hook."""
-    reason = refusal(request.path, request.headers)
-    if reason is None:
-        return own(connection, request)
+def _forbidden(reason: str) -> Response:
     body = f"Forbidden: {reason}.\n".encode()
     headers = Headers({"Content-Type": "text/plain", "Content-Length": str(len(body))})
     return Response(403, "Forbidden", headers, body)
 
 
-def _finish(
-    own: _Finish, connection: ServerConnection, request: Request, response: Response
-) -> Response | None:
+def _keep_to_own_origin(headers: Headers) -> None:
     """Replace the server's permission for all origins by one for the page itself."""
-    changed = own(connection, request, response)
-    headers = (changed or response).headers
     for name in ("Access-Control-Allow-Origin", "Cross-Origin-Resource-Policy"):
         if name in headers:
             del headers[name]
     headers["Cross-Origin-Resource-Policy"] = "same-origin"
     headers["Content-Security-Policy"] = "frame-ancestors 'none'"
-    return changed
+    headers["Referrer-Policy"] = "no-referrer"

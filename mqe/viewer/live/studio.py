@@ -5,12 +5,17 @@ from __future__ import annotations
 import http.client
 import logging
 import math
+import os
 import socket
+import sys
+import tempfile
 import threading
 import time
+import webbrowser
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -34,6 +39,8 @@ try:
     from mujoco.studio.dear_imgui import dear_imgui as imgui
     from mujoco.studio.implot import implot
     from mujoco.studio.viewer_handle import ViewerHandle
+
+    from mqe.viewer.live.page_guard import PageGuard
 except ImportError as error:
     raise ConfigError(
         f"MuJoCo's Studio is missing ({error}); pip install 'mujoco>=4.0' brings it"
@@ -64,19 +71,26 @@ _LIGHTS = {
 
 
 def show(
-    player: Player, port: int, say: Callable[[str], None], meshes: Meshes = NO_MESHES
+    player: Player,
+    port: int,
+    say: Callable[[str], None],
+    meshes: Meshes = NO_MESHES,
+    opens_browser: bool = False,
 ) -> list[str]:
     """Serve a player until it has played its episodes; return their outcomes.
 
-    The page is at ``port`` of this machine (0: the first that is free); raises ConfigError where
-    that is taken.
+    ``port`` is the page's (0: the first that is free). Raises ConfigError if it is taken.
     """
     panel = Panel(player)
     own = _listening_socket(port)
-    say(f"Open http://{HOST}:{own.getsockname()[1]}/ in a browser; Ctrl-C ends it.")
+    guard = PageGuard(own.getsockname()[1])
     model = live_model(player.env.scene, meshes, _LIGHTS)
     shown = mujoco.MjData(model)
-    with served(own, panel, [_Hands(player)]) as handle:
+    with served(own, panel, guard, [_Hands(player)]) as handle, ExitStack() as stack:
+        address = f"http://{HOST}:{own.getsockname()[1]}/?token={guard.token}"
+        say(f"Open {address} in a browser; Ctrl-C ends it.")
+        if opens_browser:
+            stack.enter_context(_open_in_browser(address))
 
         def look(data: mujoco.MjData) -> bool:
             if not handle.is_running():
@@ -88,8 +102,31 @@ def show(
         return player.run(look)
 
 
+def has_display() -> bool:
+    """Return whether a browser on this machine has a screen to open a page on."""
+    return not sys.platform.startswith("linux") or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
+
+
 @contextmanager
-def served(own: socket.socket, panel: Panel, plugins: Sequence[Any] = ()) -> Iterator[ViewerHandle]:
+def _open_in_browser(address: str) -> Iterator[None]:
+    """Open a page in the user's browser.
+
+    All users of a machine can read the arguments of its programs. The browser gets the name of a
+    private file that leads to the page.
+    """
+    with tempfile.TemporaryDirectory(prefix="mapush-") as folder:
+        file = Path(folder) / "page.html"
+        file.write_text(f'<meta http-equiv="refresh" content="0; url={address}">', "utf-8")
+        webbrowser.open(file.as_uri())
+        yield
+
+
+@contextmanager
+def served(
+    own: socket.socket, panel: Panel, guard: PageGuard, plugins: Sequence[Any] = ()
+) -> Iterator[ViewerHandle]:
     """Serve the page on ``own`` from a thread; it is up when the block begins.
 
     Raises ConfigError for the second page of a process: Studio's pages share one connection to
@@ -104,7 +141,7 @@ def served(own: socket.socket, panel: Panel, plugins: Sequence[Any] = ()) -> Ite
     _has_served.set()
     is_up = threading.Event()
     handle = launch_thread.launch_thread(
-        lambda end: _serve(end, own, panel, is_up), sim_plugins=list(plugins)
+        lambda end: _serve(end, own, panel, guard, is_up), sim_plugins=list(plugins)
     )
     with handle:
         # A page that is closed while it starts crashes the process.
@@ -126,21 +163,21 @@ def _listening_socket(port: int) -> socket.socket:
             problem = error.strerror
         else:
             return own
-    asked = f"port {port}" if port else f"ports {PORTS[0]} to {PORTS[-1]}"
+    requested = f"port {port}" if port else f"ports {PORTS[0]} to {PORTS[-1]}"
     raise ConfigError(
-        f"--web: {asked} cannot be used ({problem}); name another port, or leave it out for a "
+        f"--web: {requested} cannot be used ({problem}); name another port, or leave it out for a "
         "free one"
     )
 
 
-def _serve(endpoint: Any, own: socket.socket, panel: Panel, is_up: threading.Event) -> None:
+def _serve(
+    endpoint: Any, own: socket.socket, panel: Panel, guard: PageGuard, is_up: threading.Event
+) -> None:
     """Serve the page on ``own`` until it is over; set ``is_up`` once it can be opened."""
     from mujoco.studio import web_viewer  # not in every package of Studio
 
-    from mqe.viewer.live.page_guard import guarded
-
     logging.getLogger("WebServer").setLevel(logging.ERROR)
-    with _bound_to(web_viewer, own, guarded):
+    with _bound_to(web_viewer, own, guard):
         viewer = web_viewer.WebViewer(
             viewer_protocol.ViewerConfig(gfx="web"), endpoint, plugins=[panel]
         )
@@ -166,18 +203,20 @@ def _wait_for_answer(port: int) -> None:
 
 
 @contextmanager
-def _bound_to(web_viewer: Any, own: socket.socket, guard: Callable[..., Any]) -> Iterator[None]:
-    """Make Studio's server use ``own``, since its default socket listens to the whole network, and
-    serve behind ``guard``. Its thread looks these functions up after it has started.
+def _bound_to(web_viewer: Any, own: socket.socket, guard: PageGuard) -> Iterator[None]:
+    """Make Studio's server listen on ``own`` behind ``guard``.
+
+    Its default socket listens to the whole network. Studio's thread looks these functions up after
+    it has started.
     """
     server = web_viewer.web_server
     bind = server.bind_public_socket
     serve = server.serve
     banner = web_viewer._print_url_banner
     server.bind_public_socket = lambda *_: own
-    server.serve = guard(serve)
+    server.serve = guard.around(serve)
     web_viewer._print_url_banner = lambda *_: None
-    web_viewer.print = lambda *_, **__: None  # it would tell of every model
+    web_viewer.print = lambda *_, **__: None  # Studio prints a line for every model
     try:
         yield
     finally:

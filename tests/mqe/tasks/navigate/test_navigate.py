@@ -23,7 +23,6 @@ from mqe.tasks.push.scripted import WalkingTeam
 from mqe.viewer.camera import Camera
 from mqe.viewer.live.live_view import drawn_lines
 from mqe.viewer.live.player import Player
-from mqe.viewer.live.window import press
 from mqe.viewer.looks import shown_model
 from mqe.viewer.recording import Recording
 from mqe.viewer.render_pool import FrameSpec, Renderer
@@ -111,7 +110,7 @@ def test_the_viewer_draws_the_cost_field_when_it_is_asked_to() -> None:
 
     def show(data) -> bool:
         drawn.append(drawn_lines(player, data, arrows=False, trace=False))
-        press(player, ord("E"))
+        player.controls.shows_field = True
         return len(drawn) < 2
 
     player.run(show)

@@ -1,4 +1,4 @@
-"""The viewer's page over its real server: other pages neither read nor steer it."""
+"""The viewer's page over its real server: nobody without its token reads or steers it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from websockets.datastructures import Headers
 
 from mqe.config import ConfigError
 from mqe.viewer.live import studio
-from mqe.viewer.live.page_guard import refusal
+from mqe.viewer.live.page_guard import PageGuard
 from tests.support.paths import ROOT
 
 HEADER_TIMEOUT_S = 0.5  # [s] in these tests
@@ -34,26 +37,40 @@ page_guard.HEADER_TIMEOUT_S = {HEADER_TIMEOUT_S}
 env = make_env(EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu"), PushCfg(), seed=1)
 player = Player(env, {{"zero": lambda obs: torch.zeros(*obs.shape[:2], 3)}})
 own = studio._listening_socket(0)
-with studio.served(own, studio.Panel(player)):
-    print(own.getsockname()[1], flush=True)
+guard = page_guard.PageGuard(own.getsockname()[1])
+with studio.served(own, studio.Panel(player), guard):
+    print(own.getsockname()[1], guard.token, flush=True)
     sys.stdin.read()
 """
 
 
+class Page(NamedTuple):
+    """The port and the token of a page."""
+
+    port: int
+    token: str
+
+    @property
+    def cookie(self) -> str:
+        return f"mapush_{self.port}={self.token}"
+
+
 @pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    """Return the port of a page that is served."""
+def page() -> Iterator[Page]:
+    """Serve a page."""
     words = [sys.executable, "-c", SERVER]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(words, cwd=ROOT, **pipes) as server:
-        yield int(server.stdout.readline())
+        port, token = server.stdout.readline().split()
+        yield Page(int(port), token)
         server.stdin.close()
         assert server.wait(20.0) == 0
 
 
-def ask(port: int, path: str, host: str | None = None, **headers: str) -> bytes:
-    """Return the head of the server's answer to a request."""
-    names = {"Host": host or f"127.0.0.1:{port}"}
+def ask(page: Page, path: str, host: str | None = None, **headers: str) -> bytes:
+    """Return the head of the server's answer to a request with the page's cookie."""
+    port = page.port
+    names = {"Host": host or f"127.0.0.1:{port}", "Cookie": page.cookie}
     names |= {key.replace("_", "-"): value for key, value in headers.items()}
     lines = [f"GET {path} HTTP/1.1", *(f"{key}: {value}" for key, value in names.items())]
     with socket.create_connection(("127.0.0.1", port), timeout=10) as own:
@@ -67,10 +84,10 @@ def ask(port: int, path: str, host: str | None = None, **headers: str) -> bytes:
     return answer.split(b"\r\n\r\n")[0]
 
 
-def upgrade(port: int, path: str, **headers: str) -> bytes:
+def upgrade(page: Page, path: str, **headers: str) -> bytes:
     """Return the head of the answer to a request for a web socket."""
     return ask(
-        port,
+        page,
         path,
         Connection="Upgrade",
         Upgrade="websocket",
@@ -81,26 +98,26 @@ def upgrade(port: int, path: str, **headers: str) -> bytes:
 
 
 @pytest.mark.parametrize("path", ["/", "/model", "/web_client.js"])
-def test_a_request_under_a_foreign_name_is_forbidden(port: int, path: str) -> None:
-    assert b"403 Forbidden" in ask(port, path, f"evil.example:{port}")
-    assert b"403" not in ask(port, path)
-    assert b"403" not in ask(port, path, "localhost:9000")  # a tunnel's port
+def test_a_request_under_a_foreign_name_is_forbidden(page: Page, path: str) -> None:
+    assert b"403 Forbidden" in ask(page, path, f"evil.example:{page.port}")
+    assert b"403" not in ask(page, path)
+    assert b"403" not in ask(page, path, "localhost:9000")  # a tunnel's port
 
 
 @pytest.mark.parametrize("path", ["/", "/state?sid=x", "/ui?sid=x"])
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1"])
-def test_a_foreign_page_is_forbidden(port: int, path: str, origin: str) -> None:
-    assert b"403 Forbidden" in upgrade(port, path, Origin=origin)
+def test_a_foreign_page_is_forbidden(page: Page, path: str, origin: str) -> None:
+    assert b"403 Forbidden" in upgrade(page, path, Origin=origin)
 
 
-def test_the_own_page_gets_its_web_sockets(port: int) -> None:
-    assert b"101 Switching" in upgrade(port, "/state?sid=x", Origin=f"http://127.0.0.1:{port}")
-    assert b"101 Switching" in upgrade(port, "/ui?sid=x", Origin=f"http://127.0.0.1:{port}")
+def test_the_own_page_gets_its_web_sockets(page: Page) -> None:
+    assert b"101 Switching" in upgrade(page, "/state?sid=x", Origin=f"http://127.0.0.1:{page.port}")
+    assert b"101 Switching" in upgrade(page, "/ui?sid=x", Origin=f"http://127.0.0.1:{page.port}")
 
 
-def test_no_answer_is_shared_with_other_origins_or_framed(port: int) -> None:
-    answers = [ask(port, path) for path in ("/", "/model", "/web_client.js")]
-    answers.append(upgrade(port, "/state?sid=y"))
+def test_no_answer_is_shared_with_other_origins_or_framed(page: Page) -> None:
+    answers = [ask(page, path) for path in ("/", "/model", "/web_client.js")]
+    answers.append(upgrade(page, "/state?sid=y"))
     for answer in answers:
         head = answer.lower()
         assert b"access-control-allow-origin" not in head
@@ -108,13 +125,13 @@ def test_no_answer_is_shared_with_other_origins_or_framed(port: int) -> None:
         assert b"frame-ancestors 'none'" in head
 
 
-def test_the_page_takes_no_files(port: int) -> None:
-    assert b"403 Forbidden" in upgrade(port, "/drop?sid=x", Origin=f"http://127.0.0.1:{port}")
+def test_the_page_takes_no_files(page: Page) -> None:
+    assert b"403 Forbidden" in upgrade(page, "/drop?sid=x", Origin=f"http://127.0.0.1:{page.port}")
 
 
 @pytest.mark.parametrize("start", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])
-def test_a_connection_without_a_whole_header_ends(port: int, start: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as own:
+def test_a_connection_without_a_whole_header_ends(page: Page, start: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", page.port), timeout=10) as own:
         own.sendall(start)
         began = time.monotonic()
         with contextlib.suppress(ConnectionResetError):
@@ -134,11 +151,86 @@ def test_a_connection_without_a_whole_header_ends(port: int, start: bytes) -> No
     ],
 )
 def test_a_malformed_host_is_refused(hosts: list[str]) -> None:
-    assert refusal("/", Headers([("Host", host) for host in hosts])) is not None
+    guard = PageGuard(8080)
+    headers = Headers([("Host", host) for host in hosts])
+    assert guard.refusal(f"/?token={guard.token}", headers) is not None
+
+
+STRANGERS = [
+    ("/", ""),
+    ("/?token=", ""),
+    ("/?token=wrong", ""),
+    ("/?token=%00", ""),
+    ("/?token=%ff%fe", ""),
+    ("/TOKEN", ""),
+    ("/?notatoken=TOKEN", ""),
+    ("/?token=TOKENx", ""),
+    ("/", "mapush_PORT="),
+    ("/", "mapush_PORT=wrong"),
+    ("/", "mapush_1=TOKEN"),
+    ("/", "other=TOKEN"),
+    ("/", ";;=TOKEN"),
+    ("/", "TOKEN"),
+]
+
+
+@pytest.mark.parametrize(("path", "cookie"), STRANGERS)
+def test_a_stranger_gets_nothing(page: Page, path: str, cookie: str) -> None:
+    def filled(text: str) -> str:
+        return text.replace("TOKEN", page.token).replace("PORT", str(page.port))
+
+    assert b"403 Forbidden" in ask(page, filled(path), Cookie=filled(cookie))
+
+
+@pytest.mark.parametrize("path", ["/state?sid=x", "/ui?sid=x", "/model", "/web_client.js"])
+def test_a_stranger_gets_no_part_and_no_web_socket(page: Page, path: str) -> None:
+    assert b"403 Forbidden" in upgrade(page, path, Cookie="")
+
+
+def test_the_printed_address_gives_the_browser_its_cookie(page: Page) -> None:
+    answer = ask(page, f"/?token={page.token}", Cookie="")
+    assert answer.startswith(b"HTTP/1.1 200")
+    line = f"Set-Cookie: {page.cookie}; Path=/; HttpOnly; SameSite=Strict"
+    assert line.encode() in answer
+    assert b"Set-Cookie" not in ask(page, "/")
+
+
+def test_every_page_has_a_token_of_its_own() -> None:
+    tokens = {PageGuard(8080).token for _ in range(100)}
+    assert len(tokens) == 100
+    assert min(len(token) for token in tokens) >= 32
+
+
+def test_a_browser_is_opened_by_a_private_file(monkeypatch) -> None:
+    opened = []
+
+    def open_page(uri: str) -> None:
+        path = Path(urllib.request.url2pathname(uri.removeprefix("file:")))
+        opened.append((uri, path.read_text(), path.parent.stat().st_mode & 0o077))
+
+    monkeypatch.setattr(studio.webbrowser, "open", open_page)
+    with studio._open_in_browser("http://127.0.0.1:8080/?token=secret"):
+        pass
+    ((uri, text, shared),) = opened
+    assert "secret" not in uri
+    assert "url=http://127.0.0.1:8080/?token=secret" in text
+    assert shared == 0
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [({}, False), ({"DISPLAY": ":0"}, True), ({"WAYLAND_DISPLAY": "wayland-0"}, True)],
+)
+def test_a_browser_needs_a_display(monkeypatch, variables, expected) -> None:
+    monkeypatch.setattr(studio.sys, "platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert studio.has_display() is expected
 
 
 def test_the_page_is_bound_to_the_loopback_alone() -> None:
-    """A page on the network would need a secret in its address."""
     with studio._listening_socket(0) as own:
         assert own.getsockname()[0] == "127.0.0.1"
 
@@ -147,7 +239,10 @@ def test_a_process_serves_one_page_only(monkeypatch) -> None:
     monkeypatch.setattr(studio, "_has_served", threading.Event())
     studio._has_served.set()
     own = studio._listening_socket(0)
-    with pytest.raises(ConfigError, match="has served a page before"), studio.served(own, None):
+    with (
+        pytest.raises(ConfigError, match="has served a page before"),
+        studio.served(own, None, None),
+    ):
         pass
     assert own.fileno() == -1
 

@@ -26,7 +26,7 @@ from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 from mqe.viewer.live import player as player_module
-from mqe.viewer.live import studio, window
+from mqe.viewer.live import studio
 from mqe.viewer.live.player import Player
 from mqe.world.robots import NUM_JOINTS
 from tests.support.registries import restored_registries
@@ -95,20 +95,6 @@ def test_the_next_episode_begins_at_once_and_the_left_one_does_not_count(env) ->
 
     assert player.run(show) == ["time is up"]
     assert player.episode == 2
-
-
-def test_keys_of_the_window_drive_the_player(env) -> None:
-    player = Player(env, {"a": lambda: stand, "b": lambda: stand})
-    controls = player.controls
-    for key in (32, 32, 262, 265, 265, 265, ord("Y"), 257):
-        window.press(player, key)
-    assert controls.is_paused
-    assert (controls.num_steps, controls.speed, controls.policy, controls.is_next) == (
-        1,
-        4.0,
-        "b",
-        True,
-    )
 
 
 def test_speed_is_wall_clock(env) -> None:
@@ -193,6 +179,14 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(
     monkeypatch.setattr(
         studio, "_listening_socket", lambda port: bound.append(listening(port)) or bound[-1]
     )
+    guards = []
+    make = studio.PageGuard.__init__
+
+    def remember(self, port: int) -> None:
+        make(self, port)
+        guards.append(self)
+
+    monkeypatch.setattr(studio.PageGuard, "__init__", remember)
     pages = []
 
     def fetch(self) -> None:
@@ -200,9 +194,8 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(
         until = time.monotonic() + 20.0
         while not pages:
             try:
-                pages.append(
-                    (host, urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20).read())
-                )
+                address = f"http://127.0.0.1:{port}/?token={guards[0].token}"
+                pages.append((host, urllib.request.urlopen(address, timeout=20).read()))
             except urllib.error.URLError:  # the server is about to begin
                 assert time.monotonic() < until
 
@@ -211,6 +204,7 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(
     output = capsys.readouterr()
     lines = [line for line in output.out.splitlines() if not line.startswith("Robots are")]
     assert [line for line in lines if "http" in line] == [lines[0]]
+    assert f"/?token={guards[0].token} in a browser" in lines[0]
     assert "1 episode: time is up." in output.out
     host, page = pages[0]
     assert host == "127.0.0.1"
@@ -248,7 +242,7 @@ def test_bad_input_is_one_line(run, capsys, argv, words) -> None:
 def test_a_world_is_played_without_a_checkpoint(monkeypatch, argv, policy) -> None:
     shown = []
 
-    def show(player, port, say, meshes) -> list[str]:
+    def show(player, port, say, meshes, opens_browser) -> list[str]:
         shown.append((player.controls.policy, list(player.policies)))
         return []
 

@@ -15,7 +15,7 @@ import mujoco
 import pytest
 
 from mapush import cli
-from mqe.viewer.live import studio
+from mqe.viewer.live import page_guard, studio
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 SOFTWARE = (
@@ -67,6 +67,7 @@ def test_a_browser_clicks_through_the_page(tmp_path: Path, monkeypatch) -> None:
         panels.append(self)
 
     monkeypatch.setattr(studio.Panel, "__init__", remember)
+    monkeypatch.setattr(page_guard.secrets, "token_urlsafe", lambda size: "known")
     thread = threading.Thread(
         target=lambda: codes.append(cli.main(["play", "pretrained:cuboid", "--web", "8196"]))
     )
@@ -81,7 +82,7 @@ def test_a_browser_clicks_through_the_page(tmp_path: Path, monkeypatch) -> None:
         with playwright.sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=CHROMIUM, args=SOFTWARE)
             own = Page(browser.new_page(viewport={"width": 760, "height": 640}), panel)
-            own.page.goto("http://127.0.0.1:8196/")
+            own.page.goto("http://127.0.0.1:8196/?token=known")
             assert own.wait(lambda: "pause" in panel.places and panel.num_frames > 30, 60.0)
             forces = int(mujoco.mjtVisFlag.mjVIS_CONTACTFORCE)
             own.click("contact forces", lambda: bool(panel.viewer.vis_options.flags[forces]))
