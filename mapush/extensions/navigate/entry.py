@@ -14,13 +14,14 @@ from torch import Tensor
 from mapush.extensions.navigate.episode_report import REPORT
 from mapush.extensions.navigate.features import NavigateConstants
 from mapush.extensions.navigate.frozen_team import TeamController
+from mapush.extensions.navigate.incentives import pay_for_waiting
 from mapush.extensions.navigate.maps.arena_map import ArenaMap, Room, check_map
 from mapush.extensions.navigate.maps.families import FAMILIES, draw_maps
 from mapush.extensions.navigate.maps.files import read_maps
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners.problem import BLOCKED, EdgeCosts, Problem, solve_problem
-from mapush.extensions.navigate.rewards import pay_for_waiting
-from mapush.extensions.navigate.task import NAVIGATE_TERMS, NavigateCfg, NavigateTask
+from mapush.extensions.navigate.settings import NAVIGATE_TERMS, NavigateCfg
+from mapush.extensions.navigate.task import NavigateTask
 from mqe.config import ConfigError, build
 from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.controllers.team_network import (

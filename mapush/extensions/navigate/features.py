@@ -5,13 +5,14 @@ used.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mapush.extensions.navigate.planners.problem import Problem, clearance_of
 from mapush.extensions.navigate.rays import look_around, ray_directions
+from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.tasks.push import features as push
 from mqe.tasks.push.features import PushConstants
 from mqe.tasks.terms import EpisodeFeatures
@@ -28,10 +29,6 @@ from mqe.world.geometry import (
 )
 from mqe.world.obstacles import PARKED_BELOW
 from mqe.world.state import SceneState
-
-if TYPE_CHECKING:
-    from mapush.extensions.navigate.task import NavigateCfg
-
 
 PAST = (2.0, 8.0)  # [s] time constants of the averages that show whether the object moves on
 _WIDE = 2.0  # [m] of room around a robot, beyond which it does not matter

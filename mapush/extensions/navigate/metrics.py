@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
-from mqe.extensions import Registry
+from mapush.extensions.navigate.features import NavigateEpisodes
+from mapush.extensions.navigate.settings import NAVIGATE_TERMS
 from mqe.tasks.terms import MeasureTerm, MetricTerm
 
-if TYPE_CHECKING:
-    from mapush.extensions.navigate.features import NavigateEpisodes
-
-MEASURES: Registry[MeasureTerm] = Registry(
-    "measure",
+MEASURES = NAVIGATE_TERMS.measures
+MEASURES.update(
     {
         "object_contact": MeasureTerm(
             "1 while the object touches an obstacle", lambda m: m.is_touching_obstacle[:, 0]
@@ -39,8 +35,8 @@ def _fall(e: NavigateEpisodes) -> Tensor:
     return e.terminated["roll"] | e.terminated["pitch"] | e.terminated["height"]
 
 
-METRICS: Registry[MetricTerm] = Registry(
-    "metric",
+METRICS = NAVIGATE_TERMS.metrics
+METRICS.update(
     {
         "success": MetricTerm("1 for an end at the goal", lambda e: e.is_success),
         "collision": MetricTerm(

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mapush.extensions.navigate.rays import NUM_RAYS
-from mqe.extensions import Registry
+from mapush.extensions.navigate.settings import NAVIGATE_TERMS, NavigateCfg
 from mqe.tasks.terms import ObservationTerm
-
-if TYPE_CHECKING:
-    from mapush.extensions.navigate.task import NavigateCfg
 
 _PLACE = (1.0, -1.0)
 _HEADING = (-1.0, 1.0)
@@ -22,8 +18,8 @@ def _obstacle_signs(cfg: NavigateCfg) -> tuple[float, ...]:
 
 
 # Functions of the features of W worlds, (W, ...).
-STATE: Registry[ObservationTerm] = Registry(
-    "term of the state",
+STATE = NAVIGATE_TERMS.state
+STATE.update(
     {
         "planned_distance": ObservationTerm(
             "distance from the object to the planned sub-goal",
@@ -129,31 +125,11 @@ STATE: Registry[ObservationTerm] = Registry(
     },
 )
 
-_ON_A_MAP = ("planned_distance", "cost_to_go", "goal", "object", "robots", "obstacles")
-# What ``task.observation`` means: the terms that the agent observes.
-OBSERVED = {
-    "default": _ON_A_MAP,
-    "rays": ("planned_distance", "goal", "object", "robots", "rays"),
-    "reference": (
-        "robots_in_arena",
-        "robots_rpy",
-        "subgoal_in_arena",
-        "object_in_arena",
-        "object_quat",
-        "obstacles_in_arena",
-        "planned_in_arena",
-    ),
-}
-
-# Likewise those of the critic, which knows the map.
-IN_STATE = OBSERVED | {"rays": _ON_A_MAP}
-
 
 def _of_one_agent(term: ObservationTerm) -> ObservationTerm:
     """Return a term of the state as one of the only agent's observation."""
     return replace(term, function=lambda m: term.function(m).unsqueeze(1))
 
 
-OBSERVATIONS: Registry[ObservationTerm] = Registry(
-    "observation", {name: _of_one_agent(term) for name, term in STATE.items()}
-)
+OBSERVATIONS = NAVIGATE_TERMS.observations
+OBSERVATIONS.update({name: _of_one_agent(term) for name, term in STATE.items()})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mapush.extensions.navigate.default_terms import default_terms
 from mapush.extensions.navigate.features import (
     PAST,
     NavigateConstants,
@@ -17,11 +17,7 @@ from mapush.extensions.navigate.features import (
     StepFeatures,
 )
 from mapush.extensions.navigate.frozen_team import TeamController
-from mapush.extensions.navigate.maps.families import FAMILIES
-from mapush.extensions.navigate.maps.files import SUFFIXES
 from mapush.extensions.navigate.maps.table import MapTable
-from mapush.extensions.navigate.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASURES, METRICS
-from mapush.extensions.navigate.observations import IN_STATE, OBSERVATIONS, OBSERVED, STATE
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.followers import (
     APPROACH,
@@ -31,15 +27,13 @@ from mapush.extensions.navigate.planners.followers import (
     swayed,
     turned,
 )
-from mapush.extensions.navigate.planners.problem import COSTS, Problem
+from mapush.extensions.navigate.planners.problem import Problem
 from mapush.extensions.navigate.planners.replanning import Replanner
-from mapush.extensions.navigate.rewards import PRESETS, REWARDS, check_failing, check_waiting
-from mapush.extensions.navigate.terminations import DEFAULT_TERMINATIONS, TERMINATIONS
-from mqe.config import ConfigError, check_values, option, unknown
+from mapush.extensions.navigate.settings import NAVIGATE_TERMS, NavigateCfg
 from mqe.tasks.push.layouts import PushLayouts
 from mqe.tasks.task import Outcome, TaskFeatures, TermTask
-from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms, chosen_weights
-from mqe.tasks.terms import Memory, Terminated, TermRegistry, Worlds
+from mqe.tasks.term_settings import build_terms
+from mqe.tasks.terms import Memory, Terminated, Worlds
 from mqe.vec_env import Image, Symmetries
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import axes_along, length, quat_from_yaw
@@ -49,9 +43,6 @@ from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
-NAVIGATE_TERMS = TermRegistry(OBSERVATIONS, STATE, REWARDS, TERMINATIONS, MEASURES, METRICS)
-ACTIONS = ("shift", "arena")
-MID_LEVELS = ("team", "scripted_team", "scripted_solo", "walk")
 # [m] of the reference's sub-goals, and of its arena, along y.
 _ARENA_SHARE = 11.0 / 15.0
 _BEHIND = 0.25  # [m] between the object's furthest corner and the robots of a row behind it
@@ -59,104 +50,6 @@ _LONGEST_WAY = 64  # points of a way that is drawn
 _NEAR_GOAL = 0.1  # [m] from the goal to the last point of that way
 _SHOWN_CELL = 3  # cells of the planner's grid along a side of one that is drawn
 _SPACING = 0.9  # [m] between the robots of a row
-
-
-@dataclass(frozen=True)
-class NavigateCfg(TermCfg):
-    """The navigation task: the team, its maps, the planner, rewards and the end of episodes."""
-
-    name: str = option("go1push_upper", "name of the task", choices=("go1push_upper",))
-    team: str = option(
-        "pretrained:cuboid", "frozen team that pushes: a run, a checkpoint or pretrained:NAME"
-    )
-    mid_level: str = option(
-        "team",
-        "who follows sub-goals: the frozen team, a script in which all robots push or only the "
-        "first, or robots that walk straight to the sub-goal",
-        choices=MID_LEVELS,
-    )
-    map: str = option("scattered", "family of maps, or a .json, .yaml or .png file of maps")
-    map_scale: float = option(0.05, "length of a pixel of a .png map [m]", min=0.005, max=1.0)
-    map_seed: int = option(1, "seed of the maps of a family", min=0, max=2**31 - 1)
-    num_maps: int = option(100, "number of maps of a family", min=1, max=10_000)
-    planner: str = option("field", "planner of the sub-goals", choices=PLANNERS)
-    look_ahead: float = option(
-        2.0, "distance from the object to its sub-goal [m]", min=0.5, max=10.0
-    )
-    narrow_cost: float = option(
-        COSTS.narrow,
-        "what a metre right beside an obstacle costs the planner more than 1 in the open",
-        min=0.0,
-        max=100.0,
-    )
-    no_room_cost: float = option(
-        COSTS.no_room,
-        "the same of a metre for each place where robots push and have no room",
-        min=0.0,
-        max=100.0,
-    )
-    residual_scale: float = option(
-        0.75, "largest shift of the sub-goal along x and y by an action [m]", min=0.0, max=10.0
-    )
-    decision_period: int = option(
-        25, "number of control steps (50 Hz) that a sub-goal is held", min=1, max=1000
-    )
-    num_observed_obstacles: int = option(
-        6, "number of nearest obstacles that the agent observes", min=0, max=64
-    )
-    episode_length_s: float = option(120.0, "time limit [s]", min=0.02, max=1e6)
-    success_radius: float = option(
-        1.0,
-        "distance of the object's origin from the goal below which it is success [m]",
-        min=1e-3,
-        max=10.0,
-    )
-    failures_end: bool = option(
-        True,
-        "end of the episode at a fall, a collapse or a collision; false: it continues, as the "
-        "reference's",
-    )
-    rewards: str = option("default", "reward preset", choices=tuple(PRESETS))
-    observation: str = option(
-        "default",
-        "observations of the agent: in the plan's frame; the same with 64 rays a robot in place of "
-        "the map; or the reference's in world coordinates",
-        choices=tuple(OBSERVED),
-    )
-    actions: str = option(
-        "shift",
-        "meaning of actions: a shift of the planned sub-goal, or a sub-goal anywhere in the "
-        "arena as the reference's",
-        choices=ACTIONS,
-    )
-
-    def __post_init__(self) -> None:
-        check_values(NavigateCfg, vars(self), "task")
-        self.check_terms(NAVIGATE_TERMS)
-        steps = round(self.episode_length_s / STEP_DT)
-        if steps < 1 or steps % self.decision_period:
-            raise ConfigError(
-                f"task.decision_period: {self.decision_period} does not divide the {steps} "
-                f"control steps of task.episode_length_s {self.episode_length_s}; take a divisor "
-                f"of {max(steps, 1)}"
-            )
-        if self.map not in FAMILIES and not self.map.endswith(SUFFIXES):
-            raise ConfigError(
-                f"task.map: {unknown('family of maps', self.map, FAMILIES)}; or name a file: "
-                f"{', '.join(SUFFIXES)}"
-            )
-        if self.rewards != "reference":  # which is there to compare with, faults and all
-            check_waiting(self.all_weights(), steps)
-            if self.failures_end:
-                check_failing(self.all_weights(), steps)
-
-    def preset_weights(self) -> dict[str, float]:
-        """Return the weights of the reward preset."""
-        return PRESETS[self.rewards]
-
-    def all_weights(self) -> dict[str, float]:
-        """Return the weights of all terms that are not 0."""
-        return chosen_weights(REWARDS, self)
 
 
 def row_behind(count: int, reach: float, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -239,14 +132,7 @@ class NavigateTask(TermTask):
         num_obstacles = len(constants.half_size)
         empty = SceneState.zeros(1, len(robots), True, device, num_obstacles)
         scene = self.scene_features(empty, plan[:1])
-        default = DefaultTerms(
-            OBSERVED[cfg.observation],
-            IN_STATE[cfg.observation],
-            DEFAULT_TERMINATIONS,
-            DEFAULT_MEASURES,
-            DEFAULT_METRICS,
-        )
-        terms = build_terms(NAVIGATE_TERMS, default, cfg, worlds, scene)
+        terms = build_terms(NAVIGATE_TERMS, default_terms(cfg), cfg, worlds, scene)
         super().__init__(terms, worlds, kept, plan)
         self._follower: Follower
         self.use_planner(cfg.planner)

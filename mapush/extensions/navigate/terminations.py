@@ -5,17 +5,14 @@ up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from mqe.extensions import Registry
+from mapush.extensions.navigate.features import StepFeatures
+from mapush.extensions.navigate.settings import NAVIGATE_TERMS
 from mqe.tasks.push.posture import Posture
 from mqe.tasks.push.terminations import collision
 from mqe.tasks.terms import TerminationTerm
-
-if TYPE_CHECKING:
-    from mapush.extensions.navigate.features import StepFeatures
 
 
 def _failure(help: str, condition: Callable[[StepFeatures], Tensor]) -> TerminationTerm:
@@ -31,8 +28,8 @@ def _lost(limit: str) -> Callable[[StepFeatures], Tensor]:
     return lambda m: m.is_lost[Posture.names.index(limit)]
 
 
-TERMINATIONS: Registry[TerminationTerm] = Registry(
-    "termination",
+TERMINATIONS = NAVIGATE_TERMS.terminations
+TERMINATIONS.update(
     {
         "success": TerminationTerm(
             "the object's origin within task.success_radius of the goal",

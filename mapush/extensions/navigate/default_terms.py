@@ -1,0 +1,22 @@
+"""The terms of a navigation task before its settings choose others."""
+
+from __future__ import annotations
+
+# Imported so that all terms of the task exist.
+from mapush.extensions.navigate import observations as observations
+from mapush.extensions.navigate import rewards as rewards
+from mapush.extensions.navigate.metrics import DEFAULT_MEASURES, DEFAULT_METRICS
+from mapush.extensions.navigate.settings import IN_STATE, OBSERVED, NavigateCfg
+from mapush.extensions.navigate.terminations import DEFAULT_TERMINATIONS
+from mqe.tasks.term_settings import DefaultTerms
+
+
+def default_terms(cfg: NavigateCfg) -> DefaultTerms:
+    """Return the terms of the chosen form of observations."""
+    return DefaultTerms(
+        OBSERVED[cfg.observation],
+        IN_STATE[cfg.observation],
+        DEFAULT_TERMINATIONS,
+        DEFAULT_MEASURES,
+        DEFAULT_METRICS,
+    )

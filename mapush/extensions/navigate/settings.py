@@ -1,0 +1,151 @@
+"""Settings of the navigation task, its reward presets and its forms of observations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mapush.extensions.navigate.incentives import check_failing, check_waiting
+from mapush.extensions.navigate.maps.families import FAMILIES
+from mapush.extensions.navigate.maps.files import SUFFIXES
+from mapush.extensions.navigate.planners.entries import PLANNERS
+from mapush.extensions.navigate.planners.problem import COSTS
+from mqe.config import ConfigError, check_values, option, unknown
+from mqe.tasks.term_settings import TermCfg, chosen_weights
+from mqe.tasks.terms import TermRegistry
+from mqe.world.scene import STEP_DT
+
+# The terms of the task. The modules of observations, rewards and so on add them.
+NAVIGATE_TERMS = TermRegistry()
+ACTIONS = ("shift", "arena")
+MID_LEVELS = ("team", "scripted_team", "scripted_solo", "walk")
+_ON_A_MAP = ("planned_distance", "cost_to_go", "goal", "object", "robots", "obstacles")
+# What ``task.observation`` means: the terms that the agent observes.
+OBSERVED = {
+    "default": _ON_A_MAP,
+    "rays": ("planned_distance", "goal", "object", "robots", "rays"),
+    "reference": (
+        "robots_in_arena",
+        "robots_rpy",
+        "subgoal_in_arena",
+        "object_in_arena",
+        "object_quat",
+        "obstacles_in_arena",
+        "planned_in_arena",
+    ),
+}
+
+# Likewise those of the critic, which knows the map.
+IN_STATE = OBSERVED | {"rays": _ON_A_MAP}
+# Weights that differ from the terms' own.
+PRESETS: dict[str, dict[str, float]] = {
+    "default": {},
+    "reference": {
+        "progress": 0.0,
+        "success": 2.0,
+        "failure": 0.0,
+        "object_contact": 0.0,
+        "robot_contact": 0.0,
+        "time": 0.0,
+        "target": 0.3,
+        "obstacle_nearness": -0.1,
+        "trajectory": 0.5,
+    },
+}
+
+
+@dataclass(frozen=True)
+class NavigateCfg(TermCfg):
+    """The navigation task: the team, its maps, the planner, rewards and the end of episodes."""
+
+    name: str = option("go1push_upper", "name of the task", choices=("go1push_upper",))
+    team: str = option(
+        "pretrained:cuboid", "frozen team that pushes: a run, a checkpoint or pretrained:NAME"
+    )
+    mid_level: str = option(
+        "team",
+        "who follows sub-goals: the frozen team, a script in which all robots push or only the "
+        "first, or robots that walk straight to the sub-goal",
+        choices=MID_LEVELS,
+    )
+    map: str = option("scattered", "family of maps, or a .json, .yaml or .png file of maps")
+    map_scale: float = option(0.05, "length of a pixel of a .png map [m]", min=0.005, max=1.0)
+    map_seed: int = option(1, "seed of the maps of a family", min=0, max=2**31 - 1)
+    num_maps: int = option(100, "number of maps of a family", min=1, max=10_000)
+    planner: str = option("field", "planner of the sub-goals", choices=PLANNERS)
+    look_ahead: float = option(
+        2.0, "distance from the object to its sub-goal [m]", min=0.5, max=10.0
+    )
+    narrow_cost: float = option(
+        COSTS.narrow,
+        "what a metre right beside an obstacle costs the planner more than 1 in the open",
+        min=0.0,
+        max=100.0,
+    )
+    no_room_cost: float = option(
+        COSTS.no_room,
+        "the same of a metre for each place where robots push and have no room",
+        min=0.0,
+        max=100.0,
+    )
+    residual_scale: float = option(
+        0.75, "largest shift of the sub-goal along x and y by an action [m]", min=0.0, max=10.0
+    )
+    decision_period: int = option(
+        25, "number of control steps (50 Hz) that a sub-goal is held", min=1, max=1000
+    )
+    num_observed_obstacles: int = option(
+        6, "number of nearest obstacles that the agent observes", min=0, max=64
+    )
+    episode_length_s: float = option(120.0, "time limit [s]", min=0.02, max=1e6)
+    success_radius: float = option(
+        1.0,
+        "distance of the object's origin from the goal below which it is success [m]",
+        min=1e-3,
+        max=10.0,
+    )
+    failures_end: bool = option(
+        True,
+        "end of the episode at a fall, a collapse or a collision; false: it continues, as the "
+        "reference's",
+    )
+    rewards: str = option("default", "reward preset", choices=tuple(PRESETS))
+    observation: str = option(
+        "default",
+        "observations of the agent: in the plan's frame; the same with 64 rays a robot in place of "
+        "the map; or the reference's in world coordinates",
+        choices=tuple(OBSERVED),
+    )
+    actions: str = option(
+        "shift",
+        "meaning of actions: a shift of the planned sub-goal, or a sub-goal anywhere in the "
+        "arena as the reference's",
+        choices=ACTIONS,
+    )
+
+    def __post_init__(self) -> None:
+        check_values(NavigateCfg, vars(self), "task")
+        self.check_terms(NAVIGATE_TERMS)
+        steps = round(self.episode_length_s / STEP_DT)
+        if steps < 1 or steps % self.decision_period:
+            raise ConfigError(
+                f"task.decision_period: {self.decision_period} does not divide the {steps} "
+                f"control steps of task.episode_length_s {self.episode_length_s}; take a divisor "
+                f"of {max(steps, 1)}"
+            )
+        if self.map not in FAMILIES and not self.map.endswith(SUFFIXES):
+            raise ConfigError(
+                f"task.map: {unknown('family of maps', self.map, FAMILIES)}; or name a file: "
+                f"{', '.join(SUFFIXES)}"
+            )
+        if self.rewards != "reference":  # which is there to compare with, faults and all
+            check_waiting(self.all_weights(), steps)
+            if self.failures_end:
+                check_failing(self.all_weights(), steps)
+
+    def preset_weights(self) -> dict[str, float]:
+        """Return the weights of the reward preset."""
+        return PRESETS[self.rewards]
+
+    def all_weights(self) -> dict[str, float]:
+        """Return the weights of all terms that are not 0."""
+        return chosen_weights(NAVIGATE_TERMS.rewards, self)
