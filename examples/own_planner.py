@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 import mapush
-from mapush.extensions.navigate.planners.problem import Problem
 
 SIDES = (0.0, 2.0, -2.0, 4.0, -4.0)  # [m] of the detours, to the left of the straight way
 
 
-def detour(problem: Problem) -> Tensor:
+def detour(problem: mapush.Problem) -> Tensor:
     """The least of five detours that keeps clear of obstacles."""
     start = problem.maps.start  # (M, 2)
     goal = problem.maps.goal

@@ -5,6 +5,7 @@ package lists it under the entry point ``mapush.extensions``. See ``docs/guides/
 """
 
 import importlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mapush.registration import (
@@ -16,7 +17,6 @@ from mapush.registration import (
     register_metric,
     register_object,
     register_observation,
-    register_planner,
     register_reward,
     register_robot,
     register_simulator,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from harl_mapush.clients.entries import load_team, make
     from harl_mapush.evaluation.calculator import evaluate
     from harl_mapush.runs.checkpoint import resolve as find_checkpoint
-    from mapush.extensions.navigate.planners.problem import Problem
     from mqe.config import option
     from mqe.controllers.gait import GaitController, load_team_gait
     from mqe.tasks.episode_report import Report
@@ -64,7 +63,6 @@ _MEMBERS = {
     "MetricTerm": "mqe.tasks.terms:MetricTerm",
     "ObjectCfg": "mqe.world.objects:ObjectCfg",
     "ObservationTerm": "mqe.tasks.terms:ObservationTerm",
-    "Problem": "mapush.extensions.navigate.planners.problem:Problem",
     "PushCfg": "mqe.tasks.push:PushCfg",
     "Report": "mqe.tasks.episode_report:Report",
     "RewardTerm": "mqe.tasks.terms:RewardTerm",
@@ -96,7 +94,6 @@ __all__ = [
     "MetricTerm",
     "ObjectCfg",
     "ObservationTerm",
-    "Problem",
     "PushCfg",
     "Report",
     "RewardTerm",
@@ -122,7 +119,6 @@ __all__ = [
     "register_metric",
     "register_object",
     "register_observation",
-    "register_planner",
     "register_reward",
     "register_robot",
     "register_simulator",
@@ -136,8 +132,19 @@ __version__ = "0.3.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import a class or a function when it is first asked for."""
-    if name not in _MEMBERS:
+    """Import a class or a function, ours or an extension's, when it is first asked for."""
+    members = _MEMBERS if name in _MEMBERS else _extension_members(name)
+    if name not in members:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, member = _MEMBERS[name].partition(":")
+    module, _, member = members[name].partition(":")
     return getattr(importlib.import_module(module), member)
+
+
+def _extension_members(name: str) -> Mapping[str, str]:
+    """Return the members of the extension that offers ``name``; empty if there is none."""
+    if name.startswith("_"):  # asked for by the import system
+        return {}
+    from mapush.built_in import extensions
+
+    offers = (extension.members for extension in extensions())
+    return next((members for members in offers if name in members), {})

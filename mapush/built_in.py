@@ -24,6 +24,8 @@ class Extension(NamedTuple):
     # Modules that register tasks, simulators, formats, clients and more when they are imported.
     modules: tuple[str, ...] = ()
     commands: Mapping[str, Command] = MappingProxyType({})
+    # Further names of ``import mapush``, each with its ``MODULE:MEMBER``.
+    members: Mapping[str, str] = MappingProxyType({})
 
 
 def extensions() -> Iterator[Extension]:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:  # the functions import these themselves: the command line sta
     from harl_mapush.experiment import Experiment
     from harl_mapush.learning.settings import AlgorithmCfg
     from harl_mapush.runs.formats import Format
-    from mapush.extensions.navigate.planners.problem import Problem
     from mqe.registry import SimulatorEntry
     from mqe.tasks.entry import TaskEntry
     from mqe.tasks.terms import Memory, ObservationTerm, Signs, TermRegistry
@@ -215,17 +214,6 @@ def register_command(name: str, target: str | Callable[[Sequence[str]], int], he
     from mapush.commands import COMMANDS, Command
 
     COMMANDS.register(name, Command(target, help))
-
-
-def register_planner(name: str, function: Callable[[Problem], Tensor], help: str = "") -> None:
-    """Register a planner of the navigation task as ``task.planner=NAME``.
-
-    ``function`` takes a ``Problem`` of M maps and returns way-points (M, P, 2) [m] from each start
-    to its goal, which the team follows. Raises ConfigError if the name is taken.
-    """
-    from mapush.extensions.navigate.planners.entries import PLANNERS, waypoint_planner
-
-    PLANNERS.register(name, waypoint_planner(function, help or _meaning(name, function)))
 
 
 def register_robot(name: str, cfg: RobotCfg) -> None:

@@ -80,7 +80,7 @@ TASKS: Registry[TaskEntry] = Registry("task")
 TASKS.register("go1push_mid", PUSH)
 TASKS.register("go1_velocity", VELOCITY)
 # Other names under which settings may name a task.
-TASK_ALIASES = {"navigate": "go1push_upper"}
+TASK_ALIASES: dict[str, str] = {}
 
 
 def _make_mujoco(

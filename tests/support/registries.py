@@ -10,16 +10,14 @@ from harl_mapush.callbacks.callback import CALLBACKS
 from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.runs.formats import FORMATS
 from mapush.commands import COMMANDS
-from mapush.extensions.navigate.maps.families import FAMILIES
-from mapush.extensions.navigate.planners.entries import PLANNERS
 from mqe.registry import SIMULATORS, TASKS
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 
 
 @contextmanager
-def restored_registries() -> Iterator[None]:
-    """Forget afterwards what was registered within."""
+def restored_registries(*more: dict) -> Iterator[None]:
+    """Undo the registrations of the block in the core's registries and in ``more``."""
     registries: list[dict] = [
         OBJECTS,
         TASKS,
@@ -30,8 +28,7 @@ def restored_registries() -> Iterator[None]:
         FORMATS,
         CLIENTS,
         COMMANDS,
-        FAMILIES,
-        PLANNERS,
+        *more,
     ]
     for entry in TASKS.values():
         if entry.terms is not None:

@@ -2,4 +2,10 @@
 
 from mapush.built_in import Extension
 
-EXTENSION = Extension(modules=("mapush.extensions.navigate.entry",))
+EXTENSION = Extension(
+    modules=("mapush.extensions.navigate.entry",),
+    members={
+        "Problem": "mapush.extensions.navigate.planners.problem:Problem",
+        "register_planner": "mapush.extensions.navigate.planners.entries:register_planner",
+    },
+)

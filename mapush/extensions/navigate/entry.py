@@ -30,7 +30,7 @@ from mqe.controllers.team_network import (
     load_team_network,
     read_team,
 )
-from mqe.registry import TASKS
+from mqe.registry import TASK_ALIASES, TASKS
 from mqe.tasks.entry import EnvCfg, PushedObjects, TaskEntry, TaskSetup
 from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.tasks.push.keep_apart import CommandLimit
@@ -292,3 +292,4 @@ NAVIGATE = TaskEntry(
     policies={"straight_line": _straight_line, "planner": _without_shift},
 )
 TASKS.register("go1push_upper", NAVIGATE)
+TASK_ALIASES["navigate"] = "go1push_upper"

@@ -5,9 +5,7 @@ the same.
 from __future__ import annotations
 
 import pytest
-from mapush.extensions.navigate.entry.planners import cost_to_go, explorer, replanning
 
-from mapush.extensions.navigate.entry import NavigateCfg
 from mqe import registry
 from mqe.registry import EnvCfg, SimCfg
 from mqe.tasks.push import PushCfg
@@ -57,19 +55,3 @@ def test_lost_robots_wait_for_nothing_either() -> None:
     env = registry.make_env(EnvCfg(4, 2, randomize=lost), SIM, PushCfg(), seed=0)
     plain = registry.make_env(EnvCfg(4, 2), SIM, PushCfg(), seed=0)
     assert operations_of_a_decision(env) - operations_of_a_decision(plain) <= 140
-
-
-@pytest.mark.parametrize(
-    ("map", "planner", "observation"),
-    [
-        ("moving", "field", "default"),
-        ("moving_goal", "explore", "default"),
-        ("doors", "explore", "rays"),
-        ("doors", "field", "reference"),
-    ],
-)
-def test_planning_waits_for_nothing(map: str, planner: str, observation: str, monkeypatch) -> None:
-    for module in (cost_to_go, explorer, replanning):
-        monkeypatch.setattr(module, "can_branch_on", lambda values: False)
-    task = NavigateCfg(map=map, planner=planner, observation=observation, num_maps=2)
-    assert operations_of_a_decision(registry.make_env(EnvCfg(2), SIM, task, seed=0)) > 1000

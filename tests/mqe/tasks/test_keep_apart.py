@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 import torch
-import yaml
 from torch import tensor
 
 from harl_mapush.runs import init_from
-from mapush.extensions.navigate.frozen_team import TeamController
-from mqe.config import load_yaml
-from mqe.manifest import renew_manifest
-from mqe.pretrained import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.keep_apart import BACK_OFF, keep_apart, rate_of
-from mqe.world.state import SceneState
-from tests.support.navigating import navigate_setup
-from tests.support.pushing import Stander, make_state, make_task
+from tests.support.pushing import make_state, make_task
 
 AHEAD = tensor([[[0.5, 0.0, 0.3]]])
 RATE = 5.0  # [1/s]
@@ -128,40 +119,10 @@ def test_robots_that_take_no_part_or_are_not_observed_are_not_heeded() -> None:
         seen.fill_(1.0)
 
 
-def test_a_frozen_team_keeps_its_limit() -> None:
-    gait = Stander()
-    scale = tensor([0.5, 0.5, 0.1])
-    team = TeamController(
-        torch.ones_like,
-        lambda state, goal: state.robot_pos,
-        gait,
-        5,
-        scale,
-        3,
-        limit=lambda velocity, state: velocity.clamp(max=0.2),
-    )
-    team.targets(SceneState.zeros(3, 2, True))
-    assert (
-        gait.velocity[0].tolist()
-        == [[pytest.approx(0.2), pytest.approx(0.2), pytest.approx(0.1)]] * 2
-    )
-
-
-def test_who_takes_a_team_over_takes_its_limit(tmp_path) -> None:
+def test_who_takes_a_team_over_takes_its_limit() -> None:
     base, notices = init_from.apply({"runner": {"init_from": "pretrained:any"}}, {})
     assert base["task"]["keep_apart"] == 0.3
     assert "task.keep_apart=0.3" in notices[0]
-
-    team = tmp_path / "team"
-    shutil.copytree(pretrained_folder("cuboid"), team)
-    settings = load_yaml(team / "config.yaml")
-    settings["task"]["keep_apart"] = 0.7
-    (team / "config.yaml").write_text(yaml.safe_dump(settings))
-    renew_manifest(team)
-    leader = navigate_setup(1, team=str(team)).task
-    assert leader._team._limit._distance == 0.7  # type: ignore[attr-defined]
-    leader = navigate_setup(1, team="pretrained:cuboid").task
-    assert leader._team._limit is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("apart, keeps", [(0.6, True), (0.0, False)])

@@ -17,7 +17,6 @@ from harl_mapush import config, test, train
 from harl_mapush.runs import run_folder
 from harl_mapush.runs.policy import load_team
 from mapush.export import command
-from mapush.extensions.navigate.entry import NavigateCfg
 from mqe.config import ConfigError, option
 from mqe.controllers import Controller
 from mqe.controllers.gait import GaitController, load_team_gait
@@ -173,13 +172,6 @@ def test_a_reward_term_of_any_task_may_be_a_cost_instead(name: str) -> None:
     assert cost.abs().sum() > 0.0
     torch.testing.assert_close(cost * weight * env.decision_period, value)
     torch.testing.assert_close(costly.reward, plain.reward - value, atol=1e-5, rtol=1e-4)
-
-
-def test_a_term_is_no_cost_and_part_of_the_reward_at_once() -> None:
-    with pytest.raises(ConfigError, match="robot_contact has the weight -1 in task.weights"):
-        NavigateCfg(costs=("robot_contact",), weights={"robot_contact": -1.0})
-    with pytest.raises(ConfigError, match="task.costs: unknown value 'robot_contac'"):
-        NavigateCfg(costs=("robot_contac",))
 
 
 def test_a_task_without_optional_parts_has_neither_goal_nor_state_nor_memory(monkeypatch) -> None:

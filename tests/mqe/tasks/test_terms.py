@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, tensor
 
-from mapush.extensions.navigate.features import Plan
 from mqe.config import ConfigError
 from mqe.controllers.trot import mirrored_action
 from mqe.registry import TASKS
-from mqe.tasks.entry import TaskSetup
 from mqe.tasks.push import PUSH
-from mqe.tasks.task import TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
 from mqe.tasks.terms import (
     MeasureTerm,
@@ -36,62 +32,21 @@ from mqe.tasks.terms import (
 )
 from mqe.tasks.velocity import VelocityCfg, VelocityTask
 from mqe.tasks.velocity.features import VelocityMemory
-from mqe.world.state import SceneState
 from mqe.world.streams import Streams
-from tests.support.navigating import navigate_setup
 from tests.support.pushing import make_task
 from tests.support.scenes import team
+from tests.support.term_scenes import (
+    CPU,
+    PLACE,
+    N,
+    Scene,
+    extension_scenes,
+    mirrored,
+    random_state,
+)
 
-CPU = torch.device("cpu")
-N = 20
-PLACE = tensor([1.0, -1.0, 1.0])  # signs of a vector, a quaternion and a rotation in the mirror
-QUAT = tensor([1.0, -1.0, 1.0, -1.0])
-TURN = tensor([-1.0, 1.0, -1.0])
 # The nearest edge of the object's outline: at a corner it is the first of two as near.
 WITHOUT_MIRROR = ("ocb", "ocb_expanded", "ocb_near")
-
-
-class Scene(NamedTuple):
-    """A task of N worlds, and a control step of it with what observations show besides."""
-
-    task: TermTask
-    state: SceneState
-    prev: SceneState
-    memory: Tensor
-
-    def observed(self) -> Any:
-        return self.task.scene_features(self.state, self.memory)
-
-    def step(self) -> Any:
-        self.task.memory.copy_(self.memory)
-        features = self.task.step_features(self.state, self.prev)
-        features.terminated = self.task.terms.terminations(features)
-        return features
-
-
-def random_state(num_robots: int, has_object: bool, scale: float = 1.0) -> SceneState:
-    state = SceneState.zeros(N, num_robots, has_object)
-    state.rows.normal_().mul_(scale)
-    quat = torch.randn_like(state.body_quat) * tensor([1.0, 0.2, 0.2, 1.0])
-    state.body_quat[:] = torch.nn.functional.normalize(quat, dim=-1)
-    return state
-
-
-def mirrored(state: SceneState) -> SceneState:
-    """Return the image in the plane y = 0; the object is alike on both sides of its x axis."""
-    image = state.like(state.rows.clone())
-    swap = mirrored_action(CPU)
-    image.body_pos[:] = state.body_pos * PLACE
-    image.body_quat[:] = state.body_quat * QUAT
-    image.body_linvel[:] = state.body_linvel * PLACE
-    image.robot_angvel_b[:] = state.robot_angvel_b * TURN
-    image.joint_pos[:] = swap(state.joint_pos)
-    image.joint_vel[:] = swap(state.joint_vel)
-    image.forces[:] = (state.forces.unflatten(1, (-1, 3)) * PLACE).flatten(1)
-    image.goal_pos[:] = state.goal_pos * PLACE
-    image.obstacle_pos[:] = state.obstacle_pos * PLACE
-    image.obstacle_quat[:] = state.obstacle_quat * QUAT
-    return image
 
 
 def push_scenes() -> tuple[Scene, Scene]:
@@ -123,34 +78,10 @@ def velocity_scenes() -> tuple[Scene, Scene]:
     return first, Scene(tasks[1], mirrored(state), mirrored(prev), image)
 
 
-@functools.cache  # planned once; every test writes what they remember
-def navigate_setups() -> tuple[TaskSetup, TaskSetup]:
-    return navigate_setup(N), navigate_setup(N)
-
-
-def navigate_scenes() -> tuple[Scene, Scene]:
-    setups = navigate_setups()
-    num_obstacles = setups[0].scene.num_obstacles
-    states = []
-    for _ in range(2):
-        state = SceneState.zeros(N, 2, True, num_obstacles=num_obstacles)
-        planar = random_state(2, True)
-        state.rows[: len(planar.rows)] = planar.rows
-        state.obstacle_pos.normal_()
-        turned = torch.randn_like(state.obstacle_quat) * tensor([1.0, 0.0, 0.0, 1.0])
-        state.obstacle_quat[:] = torch.nn.functional.normalize(turned, dim=-1)
-        state.obstacle_contacts.bernoulli_()
-        states.append(state)
-    memory = torch.rand(N, Plan.SIZE)
-    image = memory * tensor([1.0, -1.0, 1.0, -1.0, 1.0, 1.0, 1.0, 1.0])
-    first = Scene(setups[0].task, states[0], states[1], memory)
-    return first, Scene(setups[1].task, mirrored(states[0]), mirrored(states[1]), image)
-
-
 SCENES: dict[str, Callable[[], tuple[Scene, Scene]]] = {
     "go1push_mid": push_scenes,
     "go1_velocity": velocity_scenes,
-    "go1push_upper": navigate_scenes,
+    **extension_scenes(),
 }
 
 

@@ -46,6 +46,18 @@ def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
 
 
 PLANNERS: Registry[Planner] = Registry("planner")
+
+
+def register_planner(name: str, function: WaypointPlanner, help: str = "") -> None:
+    """Register a planner as ``task.planner=NAME``, by default with its docstring as help.
+
+    ``function`` returns way-points (M, P, 2) [m] from the start to the goal of each of M maps. The
+    team follows them. Raise ConfigError if the name is taken.
+    """
+    help = help or (function.__doc__ or name).strip().partition("\n\n")[0]
+    PLANNERS.register(name, waypoint_planner(function, " ".join(help.split())))
+
+
 PLANNERS.register(
     "field", Planner(FieldFollower, "descent of the cost-to-go", replans=True, sways=True)
 )

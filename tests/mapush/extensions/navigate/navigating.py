@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 import harl_mapush.runs  # noqa: F401, registers a reader for task.team
-from mapush.extensions.navigate.entry import NAVIGATE, NavigateCfg
+from mapush.extensions.navigate.entry import NAVIGATE
+from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.tasks.entry import EnvCfg, TaskSetup
 from mqe.world.streams import Streams
 

@@ -11,15 +11,16 @@ import pytest
 import torch
 from torch import tensor
 
-from mapush.extensions.navigate.entry import NavigateCfg, room_of
+from mapush.extensions.navigate.entry import room_of
 from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed, Room, check_map
 from mapush.extensions.navigate.maps.families import CUBE, FAMILIES, POST, _door, draw_maps
 from mapush.extensions.navigate.maps.files import read_maps, to_json
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
 from mqe.world.objects import OBJECTS
 from mqe.world.obstacles import PARKED_HEIGHT
-from tests.support.navigating import navigate_setup
+from tests.mapush.extensions.navigate.navigating import navigate_setup
 
 CUBOID = Room(0.85, 1.85)
 

@@ -12,10 +12,10 @@ from harl_mapush import config, test
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.policies import make_policy
 from harl_mapush.runs import evaluation_worlds
-from mapush.extensions.navigate.entry import NavigateCfg
 from mapush.extensions.navigate.episode_report import summarize
+from mapush.extensions.navigate.incentives import check_waiting
 from mapush.extensions.navigate.metrics import METRICS
-from mapush.extensions.navigate.rewards import check_waiting
+from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
@@ -28,7 +28,7 @@ from mqe.viewer.recording import Recording
 from mqe.viewer.render_pool import FrameSpec, Renderer
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.state import SceneState
-from tests.support.navigating import MAP, navigate_setup
+from tests.mapush.extensions.navigate.navigating import MAP, navigate_setup
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 
@@ -480,3 +480,10 @@ def test_robots_without_a_team_walk_to_the_sub_goal_or_push_by_a_script() -> Non
 def test_a_mid_level_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="task.mid_level: unknown value 'solo'"):
         NavigateCfg(mid_level="solo")
+
+
+def test_a_term_is_no_cost_and_part_of_the_reward_at_once() -> None:
+    with pytest.raises(ConfigError, match="robot_contact has the weight -1 in task.weights"):
+        NavigateCfg(costs=("robot_contact",), weights={"robot_contact": -1.0})
+    with pytest.raises(ConfigError, match="task.costs: unknown value 'robot_contac'"):
+        NavigateCfg(costs=("robot_contac",))

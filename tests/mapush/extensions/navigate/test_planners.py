@@ -7,13 +7,13 @@ import sys
 
 import pytest
 import torch
-from mapush.extensions.navigate.entry.planners import baselines
 from torch import Tensor, tensor
 
 import mapush
 from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed
 from mapush.extensions.navigate.maps.families import CUBE
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mapush.extensions.navigate.planners import baselines, cost_to_go, explorer, replanning
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.followers import (
     NEAREST,
@@ -29,12 +29,16 @@ from mapush.extensions.navigate.planners.problem import (
     solve_problem,
 )
 from mapush.extensions.navigate.planners.replanning import Replanner
+from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
+from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.terms import Memory, Worlds
 from mqe.world.obstacles import ObstacleCfg
-from tests.support.navigating import navigate_setup
+from tests.mapush.extensions.navigate.navigating import navigate_setup
+from tests.support.operations import operations_of_a_decision
 from tests.support.registries import restored_registries
 
+SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 WALL = ObstacleCfg("box", (0.2, 6.0, 0.6))
 REACH = 0.85
 
@@ -265,7 +269,7 @@ def test_without_a_high_level_the_sub_goal_is_the_goal(problem):
 
 
 def test_a_planner_of_ones_own_is_a_function_and_a_line():
-    with restored_registries():
+    with restored_registries(PLANNERS):
 
         def along_the_top(problem: Problem) -> Tensor:
             """Along the upper wall."""
@@ -322,3 +326,19 @@ def test_the_field_leads_to_where_the_goal_is_now() -> None:
         found = torch.nn.functional.normalize(follower.subgoal(place, planner.worlds) - place)
         wanted = torch.nn.functional.normalize(tensor(goals) - place)
         assert float((found * wanted).sum(dim=1).min()) > math.cos(0.2)
+
+
+@pytest.mark.parametrize(
+    ("map", "planner", "observation"),
+    [
+        ("moving", "field", "default"),
+        ("moving_goal", "explore", "default"),
+        ("doors", "explore", "rays"),
+        ("doors", "field", "reference"),
+    ],
+)
+def test_planning_waits_for_nothing(map: str, planner: str, observation: str, monkeypatch) -> None:
+    for module in (cost_to_go, explorer, replanning):
+        monkeypatch.setattr(module, "can_branch_on", lambda values: False)
+    task = NavigateCfg(map=map, planner=planner, observation=observation, num_maps=2)
+    assert operations_of_a_decision(make_env(EnvCfg(2), SIM, task, seed=0)) > 1000

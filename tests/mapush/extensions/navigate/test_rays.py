@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from mapush.extensions.navigate.entry import NavigateCfg
 from mapush.extensions.navigate.maps.table import ObstacleShapes
 from mapush.extensions.navigate.planners.cost_to_go import Grid
 from mapush.extensions.navigate.planners.explorer import distance_to_met
 from mapush.extensions.navigate.rays import NUM_RAYS, RANGE, look_around, ray_directions
+from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.registry import SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.obstacles import PARKED_HEIGHT, ObstacleCfg
 from mqe.world.state import SceneState
-from tests.support.navigating import MAP, navigate_setup
+from tests.mapush.extensions.navigate.navigating import MAP, navigate_setup
 
 ARENA = (20.0, 12.0)
 SLOTS = (
