@@ -24,14 +24,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 
+from harl_mapush.figures import figure_style, panels
 from mapush.report.run_logs import Curve, Group, RunLog, band, groups, read_run
 from mqe.config import ConfigError
 
-mpl.rcParams.update({"svg.hashsalt": "1", "svg.fonttype": "none"})
 GOALS = (0.6, 0.85)
 SUCCESS = "success"
 TABLE = "checkpoints.csv"
@@ -125,11 +123,10 @@ def each(values: Sequence[float | None], digits: int) -> str:
     return ", ".join("–" if value is None else f"{value:.{digits}f}" for value in values)
 
 
-def draw(found: Sequence[Group]) -> Figure:
-    """Draw success against env steps and against the wall clock."""
-    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
-    for panel, (against, (words, scale)) in zip(panels, UNITS.items(), strict=True):
+def draw(found: Sequence[Group]) -> Any:
+    """Draw success against env steps and against the wall clock, within ``figure_style``."""
+    figure, axes = panels(2, 2, 4.5, 3.4)
+    for panel, (against, (words, scale)) in zip(axes, UNITS.items(), strict=True):
         for k, group in enumerate(found):
             drawn = band(group, SUCCESS, against)
             if drawn is None:
@@ -138,9 +135,8 @@ def draw(found: Sequence[Group]) -> Figure:
             panel.plot(scale * x, mean, color=f"C{k}", label=group.name)
             panel.fill_between(scale * x, low, high, color=f"C{k}", alpha=0.2, linewidth=0)
         panel.set(xlabel=words, xlim=(0, None), ylim=(0, 1))
-        panel.grid(alpha=0.3)
-    panels[0].set_ylabel("success rate")
-    panels[0].legend(frameon=False)
+    axes[0].set_ylabel("success rate")
+    axes[0].legend()
     return figure
 
 
@@ -160,10 +156,8 @@ def main() -> int:
         parser.exit(2, f"who_wins.py: {error}\n")
     sys.stdout.write(table(found, given.goals, given.table))
     if given.figure is not None:
-        options: dict[str, Any] = (
-            {"metadata": {"Date": None}} if given.figure.suffix == ".svg" else {}
-        )
-        draw(found).savefig(given.figure, **options)
+        with figure_style():
+            draw(found).savefig(given.figure)
     return 0
 
 

@@ -13,7 +13,7 @@ import torch
 from harl_mapush import config
 from harl_mapush.callbacks.broken_log import replay
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation.drawing import check_figure, draw_checkpoints
+from harl_mapush.evaluation.drawing import draw_checkpoints
 from harl_mapush.evaluation.episodes import Request, add_request_flags, check_request
 from harl_mapush.evaluation.measuring import (
     describe,
@@ -25,6 +25,7 @@ from harl_mapush.evaluation.measuring import (
 )
 from harl_mapush.evaluation.policies import find_function, policy_names
 from harl_mapush.evaluation.tables import table_for
+from harl_mapush.figures import check_figure
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import library_lines, limit_threads, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds

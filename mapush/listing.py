@@ -136,9 +136,9 @@ def _run_line(run: Path) -> str:
         return f"{run}: {words}; {error.filename} cannot be read ({error.strerror})"
     success = "none yet"
     with suppress(ConfigError):  # a new run has no curves
-        rates = read_run(run).curves.get("mapush/success_rate")
-        if rates is not None:
-            success = f"{rates.values[-1]:.3f}"
+        rate = read_run(run).last("mapush/success_rate")
+        if rate is not None:
+            success = f"{rate:.3f}"
     return f"{run}: {words}; success {success}; checkpoints {', '.join(names) or 'none yet'}"
 
 

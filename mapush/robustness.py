@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
-from harl_mapush.evaluation.drawing import check_figure, draw_conditions
+from harl_mapush.evaluation.drawing import draw_conditions
 from harl_mapush.evaluation.episodes import Request, add_request_flags, check_request
 from harl_mapush.evaluation.measuring import as_csv, headline, measure_all, with_interval
+from harl_mapush.figures import check_figure
 from harl_mapush.process import library_lines
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.config import ConfigError, flatten, merge, nested, unknown

@@ -1,4 +1,4 @@
-"""Figures of runs, drawn with Matplotlib."""
+"""Figures of runs; they are drawn within ``figure_style``."""
 
 from __future__ import annotations
 
@@ -7,39 +7,17 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
-import matplotlib as mpl
 import numpy as np
-from cycler import cycler
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from harl_mapush.figures import panels
 from mapush.report.bootstrap import Array
 from mapush.report.run_logs import Group, band
-from mapush.report.trajectories import Trajectory
+from mapush.report.trajectories import Played, Trajectory
 from mqe.registry import TASKS
 
-mpl.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "axes.prop_cycle": cycler(
-            # Okabe and Ito's colours, which colour-blind readers can tell apart.
-            color=["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
-        ),
-        "axes.titlesize": 10,
-        "grid.alpha": 0.25,
-        "font.size": 9,
-        "legend.frameon": False,
-        "legend.fontsize": 9,
-        "figure.constrained_layout.use": True,
-        "figure.constrained_layout.h_pad": 0.08,
-        "pdf.fonttype": 42,  # whole fonts; publishers refuse Matplotlib's default
-    }
-)
-# Contributions of an agent, without the metrics of its updates.
-_AGENT_TAG = re.compile(r"agent\d+/(\w*share|\w*distance)")
 # Colours of a task's outcomes, in their order.
 COLORS = ("#2a9d4a", "#d1495b", "#e08e22", "#7b4fa3", "#2f6db5", "#8c6d46")
 OTHER_COLOR = "#8a8f98"  # the time limit, or a world that broke
@@ -61,11 +39,9 @@ def curves(
     if not known:
         return None
     columns = min(columns, len(known))
-    rows = -(-len(known) // columns)
-    figure = Figure(figsize=(3.4 * columns, 2.4 * rows))
-    panels = figure.subplots(rows, columns, squeeze=False).flatten()
+    figure, axes = panels(len(known), columns, 3.4, 2.4)
     longest = max(drawn.x[-1] for tag in known for drawn in bands[tag] if drawn is not None)
-    for place, (panel, tag) in enumerate(zip(panels, known, strict=False)):
+    for place, (panel, tag) in enumerate(zip(axes, known, strict=True)):
         for k, (group, drawn) in enumerate(zip(groups, bands[tag], strict=True)):
             if drawn is None:
                 continue
@@ -86,10 +62,8 @@ def curves(
             panel.set_ylim(0.0, 1.0)
         elif tag.endswith("_rate"):
             panel.set_ylim(bottom=0.0)
-    for panel in panels[len(known) :]:
-        panel.set_visible(False)
     if len(groups) > 1:
-        handles, labels = panels[0].get_legend_handles_labels()
+        handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(len(groups), columns))
     return figure
 
@@ -105,66 +79,57 @@ def _x_axis(x: Array, against: str, longest: float) -> tuple[Array, str]:
 
 def reward_tags(groups: Sequence[Group]) -> dict[str, str]:
     """Return the tags of all reward terms, with titles."""
-    tags = {
-        tag
-        for group in groups
-        for log in group.runs
-        for tag in log.curves
-        if tag.startswith("reward/")
-    }
-    return {tag: tag.removeprefix("reward/") for tag in sorted(tags)}
+    return {tag: tag.removeprefix("reward/") for tag in _tags(groups, r"reward/.*")}
 
 
 def agent_tags(groups: Sequence[Group]) -> dict[str, str]:
     """Return the tags of each agent's contributions, with titles."""
-    tags = {
-        tag
-        for group in groups
-        for log in group.runs
-        for tag in log.curves
-        if _AGENT_TAG.fullmatch(tag)
-    }
-    return {tag: tag.replace("/", ": ").replace("_", " ") for tag in sorted(tags)}
+    tags = _tags(groups, r"agent\d+/(\w*share|\w*distance)")
+    return {tag: tag.replace("/", ": ").replace("_", " ") for tag in tags}
 
 
-def from_above(
-    name: str, trajectories: Sequence[Trajectory], success_radius: float | None = None
-) -> Figure:
-    """Draw the objects' paths from above, and a histogram of episode times by outcome.
+def _tags(groups: Sequence[Group], pattern: str) -> list[str]:
+    """Return the tags of all runs that match a regular expression, in order."""
+    tags: set[str] = set()
+    for group in groups:
+        for log in group.runs:
+            tags |= set(log.curves)
+    return sorted(tag for tag in tags if re.fullmatch(pattern, tag))
 
-    ``success_radius`` [m] is that of the goal's disc, None if the task has none.
-    """
+
+def from_above(name: str, played: Played) -> Figure:
+    """Draw the objects' paths from above, and a histogram of episode times by outcome."""
     colors = outcome_colors()
+    trajectories = played.trajectories
     figure = Figure(figsize=(10.2, 4.0))
     figure.suptitle(textwrap.fill(name, _LINE_WIDTH), fontsize=10)
     above, times = figure.subplots(1, 2, width_ratios=(1.7, 1.0))
-    for each in trajectories:
-        path = _turned(each)
-        color = colors.get(each.outcome, OTHER_COLOR)
+    paths = [_turned(trajectory) for trajectory in trajectories]
+    for path, trajectory in zip(paths, trajectories, strict=True):
+        color = colors.get(trajectory.outcome, OTHER_COLOR)
         above.plot(path[:, 0], path[:, 1], color=color, alpha=0.6, linewidth=1)
         above.plot(path[-1, 0], path[-1, 1], ".", color=color)
-    starts = np.array([_turned(each)[0] for each in trajectories])
+    starts = np.array([path[0] for path in paths])
     above.plot(starts[:, 0], starts[:, 1], "k|", markersize=8, label="start")
-    if success_radius is not None:
+    if played.success_radius is not None:
         disc = {"facecolor": "#2a9d4a22", "edgecolor": "#2a9d4a", "linestyle": "--"}
-        above.add_patch(Circle((0.0, 0.0), success_radius, label="success radius", **disc))
+        above.add_patch(Circle((0.0, 0.0), played.success_radius, label="success radius", **disc))
     above.plot(0.0, 0.0, "*", color="#e0b000", markeredgecolor="k", markersize=12, label="goal")
     above.set_aspect("equal", adjustable="datalim")
     above.set_title("paths of the object, with the goal at the origin")
     above.set_xlabel("along the line from start to goal [m]")
     above.set_ylabel("across it, to the left [m]")
     above.legend(loc="upper left", ncols=3)
-    counts = Counter(each.outcome for each in trajectories)
-    data = [
-        [each.seconds for each in trajectories if each.outcome == outcome] for outcome in counts
-    ]
-    labels = [f"{outcome}: {number} of {len(trajectories)}" for outcome, number in counts.items()]
+    counts = Counter(trajectory.outcome for trajectory in trajectories)
+    seconds: dict[str, list[float]] = {outcome: [] for outcome in counts}
+    for trajectory in trajectories:
+        seconds[trajectory.outcome].append(trajectory.seconds)
     times.hist(
-        data,
+        list(seconds.values()),
         bins=20,
         stacked=True,
         color=[colors.get(outcome, OTHER_COLOR) for outcome in counts],
-        label=labels,
+        label=[f"{words}: {number} of {len(paths)}" for words, number in counts.items()],
     )
     times.set_title("durations of episodes")
     times.set_xlabel("seconds")
@@ -184,12 +149,8 @@ def outcome_colors() -> dict[str, str]:
     return found
 
 
-def _turned(each: Trajectory) -> Array:
+def _turned(trajectory: Trajectory) -> Array:
     """Return the path (T, 2) relative to the goal, turned so that it begins on the negative x."""
-    offset = each.goal - each.path[0]
-    x, y = offset / max(float((offset**2).sum()) ** 0.5, 1e-9)
-    moved = each.path - each.goal
-    turned = moved.copy()
-    turned[:, 0] = moved[:, 0] * x + moved[:, 1] * y
-    turned[:, 1] = moved[:, 1] * x - moved[:, 0] * y
-    return turned
+    offset = trajectory.goal - trajectory.path[0]
+    x, y = offset / max(float(np.linalg.norm(offset)), 1e-9)
+    return (trajectory.path - trajectory.goal) @ np.array([[x, -y], [y, x]])

@@ -50,6 +50,10 @@ class RunLog:
         words = [str(self.settings.get("algorithm.name", "unknown algorithm")), self.preset]
         return ", ".join(word for word in words if word is not None)
 
+    def last(self, tag: str) -> float | None:
+        """Return the last value of a curve; None if the run has no such curve."""
+        return float(self.curves[tag].values[-1]) if tag in self.curves else None
+
 
 @dataclass(frozen=True)
 class Group:
@@ -120,7 +124,7 @@ def differences(logs: Sequence[RunLog]) -> dict[str, list[Any]]:
     """Return the settings that differ between runs, except seeds and names: a value per run."""
     keys = dict.fromkeys(key for log in logs for key in log.settings if not _is_own(key))
     values = {key: [log.settings.get(key) for log in logs] for key in keys}
-    return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
+    return {key: own for key, own in values.items() if any(value != own[0] for value in own)}
 
 
 def band(group: Group, tag: str, against: str) -> Band | None:
@@ -176,6 +180,9 @@ def _names(logs: Sequence[RunLog]) -> list[str]:
 def _read_curves(folder: Path) -> dict[str, Curve]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    for path in folder.glob("*tfevents*"):
+        if path.exists() and not path.is_file():  # a pipe or a device would be read for ever
+            raise ConfigError(f"{path} is no regular file; remove it")
     # Size 0 keeps all points, except those that a later run of the same steps replaced.
     log = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     log.Reload()

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
 from harl_mapush.evaluation.policies import load_policy
@@ -39,16 +38,7 @@ class Played:
 
     trajectories: list[Trajectory]
     metrics: str
-
-
-def training_worlds(run: Path, num_episodes: int, seed: int = 0) -> RunCfg:
-    """Return the settings of a run's ``num_episodes`` training worlds, without randomization."""
-    return evaluation_worlds.settings(
-        checkpoint.resolve(str(run)),
-        {"runner": {"seed": seed}},
-        num_envs=num_episodes,
-        protocol=None,
-    )
+    success_radius: float | None = None  # [m] of the goal's disc; None: the task has none
 
 
 class PathWatcher(EpisodeWatcher):
@@ -89,24 +79,28 @@ class PathWatcher(EpisodeWatcher):
         ]
 
 
-def play(cfg: RunCfg, team: Path | str) -> Played | None:
-    """Play one episode in each world of ``cfg``; ``team`` is a run, or the name of a policy.
+def play(run: Path, num_episodes: int) -> Played | None:
+    """Play a run's last checkpoint in its training worlds, without randomization.
 
     Return None for a task without an object.
     """
-    if isinstance(team, Path):
-        team = checkpoint.resolve(str(team))
+    folder = checkpoint.resolve(str(run))
+    seed = {"runner": {"seed": 0}}
+    cfg = evaluation_worlds.settings(folder, seed, num_envs=num_episodes, protocol=None)
     seed_everything(cfg.runner.seed)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         if env.scene.object is None:
             return None
         watcher = PathWatcher(env)
-        episodes = first_episodes(env, load_policy(team, cfg, env), watchers=[watcher])
-        trajectories = watcher.trajectories(_outcomes(env, episodes))
+        episodes = first_episodes(env, load_policy(folder, cfg, env), watchers=[watcher])
         limit_s = env.max_episode_length * env.step_dt
         metrics = env.report.summarize(episodes, limit_s, env.step_dt)
-        return Played(trajectories, env.report.describe(metrics))
+        return Played(
+            watcher.trajectories(_outcomes(env, episodes)),
+            env.report.describe(metrics),
+            getattr(cfg.task, "success_radius", None),
+        )
     finally:
         env.close()
 

@@ -1,0 +1,101 @@
+"""Figures in one style, written to files by Matplotlib, which the extra ``report`` installs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mqe.config import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".pdf")
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_STYLE = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.titlesize": 10,
+    "grid.alpha": 0.25,
+    "font.size": 9,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "figure.constrained_layout.use": True,
+    "figure.constrained_layout.h_pad": 0.08,
+    "pdf.fonttype": 42,  # whole fonts; publishers refuse Matplotlib's default
+}
+
+
+def check_figure(name: str, flag: str = "--figure") -> None:
+    """Raise ConfigError if ``name`` is no figure's file, or if Matplotlib is missing."""
+    if Path(name).suffix not in SUFFIXES:
+        raise ConfigError(
+            f"{flag} {name!r}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        )
+    import_matplotlib()
+
+
+def import_matplotlib() -> Any:
+    """Import Matplotlib; raise ConfigError if it is not installed.
+
+    Figures here are files. ``MPLBACKEND`` chooses a window, and a notebook's kernel hands down a
+    value that Matplotlib refuses in other processes.
+    """
+    backend = os.environ.pop("MPLBACKEND", None)
+    try:
+        return importlib.import_module("matplotlib")
+    except ImportError as error:
+        raise ConfigError(
+            f"Matplotlib is missing ({error}); pip install 'mapush[report]'"
+        ) from None
+    finally:
+        if backend is not None:
+            os.environ["MPLBACKEND"] = backend
+
+
+@contextmanager
+def figure_style() -> Iterator[None]:
+    """Draw and save figures in this project's style while the block runs."""
+    mpl = import_matplotlib()
+    from cycler import cycler
+
+    with mpl.rc_context({**_STYLE, "axes.prop_cycle": cycler(color=COLORS)}):
+        yield
+
+
+def panels(number: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure with ``number`` panels in rows of at most ``columns``.
+
+    ``width`` and ``height`` [inch] are a panel's.
+    """
+    from matplotlib.figure import Figure
+
+    columns = min(columns, number)
+    rows = -(-number // columns)
+    figure = Figure(figsize=(width * columns, height * rows))
+    axes = list(figure.subplots(rows, columns, squeeze=False).flatten())
+    for panel in axes[number:]:
+        panel.set_visible(False)
+    return figure, axes[:number]
+
+
+def interval_key(metric: str) -> str:
+    """Return the name of a rate's 95 % interval among the calculator's metrics."""
+    return f"{metric.removesuffix('_rate')}_ci95"
+
+
+def spans(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[float]] | None:
+    """Return the error bars below and above a metric; None for a metric without an interval."""
+    key = interval_key(name)
+    if any(key not in row for row in rows):
+        return None
+    below = [row[name] - row[key][0] for row in rows]
+    above = [row[key][1] - row[name] for row in rows]
+    return [below, above]

@@ -1,0 +1,197 @@
+"""The page of ``mapush report``: HTML with all pictures and films inside."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harl_mapush.evaluation.measuring import with_interval
+from harl_mapush.figures import interval_key
+from mapush.report.run_logs import Group, RunLog, differences
+from mapush.report.tables import html_table
+from mapush.report.trajectories import Played
+from mqe.config import read_text
+from mqe.tasks.episode_report import wilson_interval
+
+# The calculator's metrics in a run folder, as ``make train`` names the file.
+EVALUATION = "evaluation.json"
+DPI = 160  # of the PNG files
+_PAGE_DPI = 112  # of the same files on the page
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:1150px;margin:2em auto;padding:0 1em;"
+    "color:#222}"
+    "img,video{max-width:100%}"
+    "figure{margin:1em 0}"
+    "figcaption,p{max-width:75ch}"
+    "figcaption{color:#555}"
+    ".films{display:flex;flex-wrap:wrap;gap:1em}.films figure{margin:0}"
+    ".table{overflow-x:auto}"
+    "table{border-collapse:collapse}"
+    "td,th{border-bottom:1px solid #ddd;padding:.25em .8em;text-align:left;vertical-align:top;"
+    "overflow-wrap:break-word}"
+    "pre{overflow-x:auto;font-size:13px}"
+    "h2{margin-top:2em}"
+    "@media print{h2{break-after:avoid}figure,tr{break-inside:avoid}}"
+)
+_TITLES = {
+    "curves": "Curves against env steps",
+    "wall_clock": "Against wall clock",
+    "rewards": "Reward terms",
+    "agents": "Contributions of each robot",
+    "throughput": "Throughput",
+}
+_BANDS = "Lines are interquartile means over runs, bands their 95 % stratified bootstrap intervals."
+_WORLDS = "Episodes are played in the worlds of the run's training, without randomization."
+_SHARE = "share (95 % interval)"
+
+
+def page(
+    groups: Sequence[Group],
+    pictures: Mapping[str, bytes],
+    played: Mapping[str, Played],
+    films: Mapping[str, bytes],
+) -> str:
+    """Return the page.
+
+    ``pictures`` are PNG files by the names of figures, ``played`` episodes by the names of runs,
+    and ``films`` .mp4 files by the names of groups.
+    """
+    logs = [log for group in groups for log in group.runs]
+    parts = ["<h1>Runs</h1>", _runs_table(groups), *_measured(logs)]
+    parts += ["<h2>Settings that differ</h2>", _differences_table(logs)]
+    has_bands = any(len(group.runs) > 1 for group in groups)
+    for name, title in _TITLES.items():
+        if name in pictures:
+            note = _BANDS if name == "curves" and has_bands else ""
+            parts += [f"<h2>{title}</h2>", _picture(pictures[name], title, note)]
+    if films:
+        videos = "".join(_video(name, film) for name, film in films.items())
+        parts += ["<h2>Films</h2>", f'<div class="films">{videos}</div>']
+    if played:
+        parts += ["<h2>Paths of objects and outcomes of episodes</h2>", _outcomes_table(played)]
+        for name, picture in pictures.items():
+            if name not in _TITLES:
+                parts.append(_picture(picture, "Paths from above"))
+        for name, episodes in played.items():
+            parts.append(_folded(f"{name}: metrics of these episodes", episodes.metrics))
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>mapush: report</title><style>{_STYLE}</style>"
+    )
+    body = "\n".join(parts)
+    return f'<!doctype html><html lang="en">{head}{body}</html>\n'
+
+
+def _picture(png: bytes, title: str, note: str = "") -> str:
+    caption = f"<figcaption>{html.escape(note)}</figcaption>" if note else ""
+    num_pixels = int.from_bytes(png[16:20], "big")  # in the header of a PNG file
+    width = round(num_pixels * _PAGE_DPI / DPI)
+    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    image = f'<img alt="{html.escape(title)}" width="{width}" src="{source}">'
+    return f"<figure>{image}{caption}</figure>"
+
+
+def _video(name: str, film: bytes) -> str:
+    source = f"data:video/mp4;base64,{base64.b64encode(film).decode()}"
+    video = f'<video controls autoplay loop muted playsinline src="{source}"></video>'
+    return f"<figure>{video}<figcaption>{html.escape(name)}</figcaption></figure>"
+
+
+def _folded(title: str, text: str) -> str:
+    summary = html.escape(title)
+    return f"<details><summary>{summary}</summary><pre>{html.escape(text)}</pre></details>"
+
+
+def _runs_table(groups: Sequence[Group]) -> str:
+    rows = []
+    for group in groups:
+        for log in group.runs:
+            longest = max(log.curves.values(), key=lambda curve: curve.env_steps[-1])
+            success = log.last("mapush/success_rate")
+            row = [
+                log.folder,
+                group.name,
+                log.settings.get("task.object", "-"),
+                log.settings.get("runner.seed"),
+                f"{longest.env_steps[-1]:,.0f}",
+                f"{longest.seconds[-1] / 60.0:.1f}",
+                "-" if success is None else f"{success:.3f}",
+            ]
+            rows.append(row)
+    heads = ["run", "curve", "object", "seed", "env steps", "minutes", "success rate at the end"]
+    return html_table(heads, rows)
+
+
+def _measured(logs: Sequence[RunLog]) -> list[str]:
+    """Return the rates in the runs' ``evaluation.json`` as a table, and all metrics as text."""
+    rows = []
+    texts = []
+    for log in logs:
+        metrics = _read_metrics(log)
+        if not metrics:
+            continue
+        teams = {str(log.folder): metrics}
+        scripts = metrics.get("baselines")
+        if isinstance(scripts, dict):
+            for name, measured in scripts.items():
+                teams[f"{name}, on the starts of {log.folder}"] = measured
+        for team, measured in teams.items():
+            rows += _rates(team, measured)
+        texts.append(_folded(f"{log.folder}: all metrics", json.dumps(metrics, indent=1)))
+    if not texts:
+        return []
+    table = html_table(["run", "rate", _SHARE, "episodes"], rows)
+    return ["<h2>Measured by the calculator</h2>", table, *texts]
+
+
+def _read_metrics(log: RunLog) -> dict[str, Any]:
+    """Return the calculator's metrics of a run; none if it has no such file, or another one."""
+    try:
+        metrics = json.loads(read_text(log.folder / EVALUATION))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return metrics if isinstance(metrics, dict) else {}
+
+
+def _rates(team: str, metrics: Any) -> list[list[object]]:
+    """Return a row for each rate among a team's metrics."""
+    if not isinstance(metrics, dict):
+        return []
+    rows = []
+    for name in metrics:
+        if interval_key(name) in metrics:
+            words = name.removesuffix("_rate").replace("_", " ")
+            rows.append([team, words, with_interval(metrics, name), metrics.get("num_episodes")])
+    return rows
+
+
+def _differences_table(logs: Sequence[RunLog]) -> str:
+    """Return a row for each value of a setting, with its runs."""
+    different = differences(logs)
+    if not different:
+        words = "Only seeds differ." if len(logs) > 1 else "There is one run."
+        return f"<p>{words}</p>"
+    rows = []
+    for key, values in different.items():
+        runs_by_value: dict[str, list[str]] = {}
+        for log, value in zip(logs, values, strict=True):
+            runs_by_value.setdefault(str(value), []).append(str(log.folder))
+        rows += [[key, value, ", ".join(runs)] for value, runs in runs_by_value.items()]
+    return html_table(["setting", "value", "runs"], rows)
+
+
+def _outcomes_table(played: Mapping[str, Played]) -> str:
+    rows = []
+    for name, episodes in played.items():
+        num_episodes = len(episodes.trajectories)
+        outcomes = Counter(trajectory.outcome for trajectory in episodes.trajectories)
+        for outcome, number in outcomes.most_common():
+            low, high = wilson_interval(number, num_episodes)
+            share = f"{number / num_episodes:.3f} ({low:.3f} to {high:.3f})"
+            rows.append([name, outcome, f"{number} of {num_episodes}", share])
+    table = html_table(["run", "outcome", "episodes", _SHARE], rows)
+    return f"<p>{_WORLDS}</p>{table}"
