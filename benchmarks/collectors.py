@@ -26,13 +26,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from harl_mapush.collectors.launcher import LocalLauncher  # noqa: E402
 from measuring import OnIteration, add_settings, emit, make_run, say, settings  # noqa: E402
 
 from harl_mapush.algorithms.entries import make_algorithm  # noqa: E402
 from harl_mapush.callbacks.callback import Callback  # noqa: E402
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
 from harl_mapush.collectors.collector_settings import settled  # noqa: E402
-from harl_mapush.collectors.launcher import LocalLauncher  # noqa: E402
 from harl_mapush.collectors.learner import ReplayLearner  # noqa: E402
 from harl_mapush.collectors.remote_env import RemoteEnvSpec  # noqa: E402
 from harl_mapush.config import RunCfg  # noqa: E402

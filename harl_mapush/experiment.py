@@ -30,9 +30,9 @@ from harl_mapush.callbacks.training_evaluation import EvaluationCallback, Traini
 from harl_mapush.callbacks.wandb_logger import WandbLogger, check_wandb
 from harl_mapush.collectors import collector_settings
 from harl_mapush.collectors.async_runner import AsyncRunner
-from harl_mapush.collectors.launcher import are_elsewhere, make_launcher
-from harl_mapush.collectors.pool import CollectionError
+from harl_mapush.collectors.launchers import LAUNCHERS
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
+from harl_mapush.collectors.supervisor import CollectionError
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
@@ -182,7 +182,7 @@ def _build_with_collectors(
     env = RemoteEnvSpec(cfg, learner)
     stack.callback(env.close)
     algorithm = _make_team(cfg, env.spec, learner, ranks)
-    launcher = stack.enter_context(make_launcher(cfg))
+    launcher = stack.enter_context(LAUNCHERS[cfg.runner.engine].make(cfg))
     if cfg.runner.engine != "local":
         _say(f"Collectors on {launcher.describe()}.")
     trainer = AsyncRunner(env, algorithm, cfg, launcher)
@@ -478,7 +478,7 @@ def _check_start(
 def _check_memory(cfg: RunCfg, machine: Machine, ranks: Ranks, launched: Launch) -> None:
     """Print the planned memory; raise ConfigError if it does not fit."""
     plan = plan_memory(cfg, machine.simulator, machine.device, ranks.size, launched.local_size)
-    if are_elsewhere(cfg):
+    if cfg.runner.collectors and LAUNCHERS[cfg.runner.engine].is_elsewhere():
         _, plan = plan_learner(cfg, plan, machine.learner)
     elif machine.learner != machine.device:
         plan, alone = plan_learner(cfg, plan, machine.learner)

@@ -46,12 +46,12 @@ NOT_RUN = {
     "mapush doctor --preset smoke --sim mujoco_worker": "needs the environment of the line before",
     "mapush doctor --sim isaacgym": "Isaac Gym",
     "mapush train --sim isaacgym": "Isaac Gym",
-    "export RAY_ADDRESS": "a Ray cluster; tests/faults/ray_collectors.py starts one",
+    "export RAY_ADDRESS": "a Ray cluster; tools/faults/ray_collectors.py starts one",
     "mapush train --preset laptop_hasac --device cpu --num_envs 896 --set runner.engine=ray": (
         "a Ray cluster"
     ),
     "torchrun --nnodes 2": "two machines",
-    "torchrun --nproc_per_node 2 --max-restarts 3": "tests/faults/ranks.py kills ranks",
+    "torchrun --nproc_per_node 2 --max-restarts 3": "tools/faults/ranks.py kills ranks",
     "mapush play pretrained:cuboid --record film.mp4 --looks meshes": "network",
     "mapush play pretrained:cuboid --record film.mp4 --looks PATH_OF_MENAGERIE": (
         "needs a checkout of MuJoCo Menagerie"
@@ -105,7 +105,7 @@ def lines_of(page: Path) -> list[list[str]]:
     return [
         [" ".join(line.split()) for line in block.replace("\\\n", " ").splitlines() if line.strip()]
         for block in blocks
-        if not block.startswith("#!")  # scripts for Slurm: tests/faults/cluster.py runs them
+        if not block.startswith("#!")  # scripts for Slurm: tools/faults/cluster.py runs them
     ]
 
 

@@ -1,4 +1,4 @@
-"""A quick part of tests/faults, whose scripts try the same for longer by hand."""
+"""A quick part of tools/faults, whose scripts try the same for longer by hand."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Learning algorithms, one file each, and their contract."""
+"""The learning algorithms, one file each, and the contract that they share."""

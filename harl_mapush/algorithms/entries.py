@@ -1,7 +1,7 @@
-"""Learning algorithms by name.
+"""The learning algorithms by name.
 
-A new one here needs its file, a line below and a section in ``docs/background/algorithms.md``. One
-from outside uses ``mapush.register_algorithm``.
+To add one here, write its file, a line below and its section in
+``docs/background/algorithms.md``; to add one from outside, see ``mapush.register_algorithm``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def make_algorithm(
 ) -> Algorithm:
     """Build the algorithm of the settings ``cfg`` on a device.
 
-    ``seed`` determines actions, orders and shuffles. The algorithm learns from all ranks'
-    experience.
+    Actions, orders and shuffles are drawn from ``seed``. The algorithm learns from the experience
+    of all ``ranks``.
     """
     return ALGORITHMS[cfg.name].cls(cfg, network, spec, device, seed, ranks)

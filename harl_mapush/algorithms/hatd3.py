@@ -60,7 +60,7 @@ class Matd3Cfg(Hatd3Cfg):
 
 
 class Hatd3(OffPolicy):
-    """Deterministic actors with slowly following target networks."""
+    """Deterministic actors, with target networks that follow them slowly."""
 
     cfg: Hatd3Cfg
     follows_first_critic = True

@@ -1,22 +1,21 @@
 """A collector: worlds and a team that fill blocks of transitions.
 
-It is independent of processes, pipes and queues. Its caller carries blocks and weights between
-processes or machines.
+It knows neither processes nor pipes. Its caller carries weights and blocks.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.collectors.learner import ReplayLearner
-from harl_mapush.collectors.shared_memory import BlockLayout
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.replay_buffer import ReplayShape, RingReplay, Transition
@@ -25,28 +24,69 @@ from harl_mapush.runner import RewardSums
 from mqe.registry import make_env
 from mqe.vec_env import Share, VecEnv
 
-# Episodes between the first ones of two starts, so that a restarted collector plays new ones.
+# Episodes between the first ones of two starts: a restarted collector plays new episodes.
 EPISODES_A_START = 1 << 20
 _SEEDS_A_START = 1_000_003
+
+# Signs of life: the activity of a collector.
+STARTING = "importing its libraries"
+PLACING = "waiting for a place in the cluster"
+BUILDING = "building its worlds"
+READY = "ready"
+COLLECTING = "collecting"
 
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """The number of a collector among those of a run, as plain data."""
+    """The number of a collector in its run, as plain data."""
 
     number: int
     num_collectors: int
     num_starts: int = 0  # earlier starts of the collector with this number
 
 
+class Weights(NamedTuple):
+    """One version of the actors' weights, on the host."""
+
+    version: int
+    num_updates: int
+    actors: list[dict[str, np.ndarray]]
+
+    @classmethod
+    def of(cls, actors: Sequence[nn.Module], version: int, num_updates: int) -> Weights:
+        """Copy the weights of ``actors``; this waits for their device."""
+        states = []
+        for actor in actors:
+            state = actor.state_dict()
+            states.append({name: value.cpu().numpy().copy() for name, value in state.items()})
+        return cls(version, num_updates, states)
+
+    def load(self, actors: Sequence[nn.Module]) -> None:
+        """Load the weights into ``actors``; raise RuntimeError for other shapes or names."""
+        for actor, state in zip(actors, self.actors, strict=True):
+            actor.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
+
+
 class BlockReport(NamedTuple):
     """Statistics of a block, as plain numbers."""
 
     rewards: dict[str, float]  # means per agent and control step
-    num_valid: float  # number of transitions of the means
+    num_valid: float  # number of transitions in the means
     num_broken: float
     statistics: dict[str, float]  # means over the worlds' last finished episodes
     note: str | None  # a message about buffers of the simulator that grew
+
+
+class Block(NamedTuple):
+    """T decisions of a collector's N worlds, as arrays on the host."""
+
+    arrays: tuple[np.ndarray, ...]  # the fields of ``Transition``, (T, N, ...)
+    report: BlockReport
+
+    def transitions(self, device: torch.device) -> list[Transition]:
+        """Return the decisions on ``device``, after one copy of each array."""
+        tensors = [torch.from_numpy(array).to(device) for array in self.arrays]
+        return [Transition(*decision) for decision in zip(*tensors, strict=True)]
 
 
 class Collector:
@@ -58,12 +98,11 @@ class Collector:
         """Collect blocks of ``num_steps`` decisions from an environment that was not yet reset."""
         self.env = env
         self.team = team
+        self.num_steps = num_steps
         self.staggered = staggered
-        shape = team.replay_shape(env.num_envs)
-        self.layout = BlockLayout(num_steps, shape)
-        self._writer = _Writer(shape, self.layout)
+        self._memory = _Memory(team.replay_shape(env.num_envs))
         self._experience = ReplayExperience(
-            cast(RingReplay, self._writer),
+            cast(RingReplay, self._memory),
             env.device,
             team.team_rewards,
             lambda transition, discounted: None,
@@ -76,51 +115,58 @@ class Collector:
         """The networks that act, without repetition."""
         return list(self.team.unique_actors)
 
-    def collect(
-        self, block: Tensor, after_decision: Callable[[int], None] = lambda t: None
-    ) -> BlockReport:
-        """Fill a block (bytes); call ``after_decision`` with the number of decisions so far."""
+    def load(self, weights: Weights) -> None:
+        """Act by other weights from now on."""
+        weights.load(self.actors)
+        self.team.num_updates = weights.num_updates
+
+    def collect(self, after_decision: Callable[[int], None] = lambda t: None) -> Block:
+        """Return a new block; ``after_decision`` gets the number of decisions so far."""
         if self._obs is None:
             self._obs, state = self.env.reset(staggered=self.staggered)
             self._experience.start(self._obs, state)
         env = self.env
         rewards = RewardSums(self.env)
-        self._writer.block = block
-        for t in range(self.layout.num_steps):
+        for t in range(self.num_steps):
             decision = self.team.act(self._obs)
             step = env.step(decision.actions)
-            self._writer.t = t
             self._experience.add(t, self._obs, decision, step)
             rewards.add(step)
             self._obs = step.obs
             after_decision(t + 1)
         means = rewards.means()
         values = torch.stack([*means.values(), rewards.num_valid()]).tolist()
-        num_broken = self.layout.num_transitions - values[-1]
         named = dict(zip(means, values, strict=False))
-        return BlockReport(named, values[-1], num_broken, env.statistics(), env.grow_buffers())
+        num_broken = self.num_steps * env.num_envs - values[-1]
+        report = BlockReport(named, values[-1], num_broken, env.statistics(), env.grow_buffers())
+        return Block(self._memory.take(), report)
 
     def close(self) -> None:
         """Free the worlds."""
         self.env.close()
 
 
-class _Writer:
-    """A replay buffer for ``ReplayExperience`` that writes transitions into a block."""
+class _Memory:
+    """Stands for a replay buffer in ``ReplayExperience``, and keeps a block of decisions."""
 
-    block: Tensor
-    t = 0
-
-    def __init__(self, shape: ReplayShape, layout: BlockLayout) -> None:
+    def __init__(self, shape: ReplayShape) -> None:
         self.shape = shape
-        self._layout = layout
+        self._decisions: list[Transition] = []
 
     def add(self, transition: Transition, ring: int = 0) -> None:
-        self._layout.write(self.block, self.t, transition)
+        """Keep a copy on the host; the worlds write their next step over the tensors."""
+        copies = [torch.empty_like(value, device="cpu").copy_(value) for value in transition]
+        self._decisions.append(Transition(*copies))
+
+    def take(self) -> tuple[np.ndarray, ...]:
+        """Return the fields of all decisions since the last call, (T, N, ...)."""
+        decisions = self._decisions
+        self._decisions = []
+        return tuple(torch.stack(values).numpy() for values in zip(*decisions, strict=True))
 
 
 def make_collector(settings: Mapping[str, Any], identity: Identity) -> Collector:
-    """Build a collector from plain settings whose simulator and device are resolved."""
+    """Build a collector from plain settings with a resolved simulator and device."""
     config.import_modules((settings.get("env") or {}).get("imports") or ())
     cfg, _ = config.resolve(settings, {})
     return build(cfg, identity)

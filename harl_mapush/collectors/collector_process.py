@@ -1,4 +1,7 @@
-"""The process of a collector; it ends at the learner's request, or when that process is gone."""
+"""The process of a collector on this machine.
+
+It ends when the learner's process closes the connection, or is gone.
+"""
 
 from __future__ import annotations
 
@@ -15,79 +18,61 @@ from typing import Any
 
 import torch
 
-from harl_mapush.collectors.collector import Collector, Identity, make_collector
-from harl_mapush.collectors.shared_memory import CollectorMemory, Phase, SharedWeights
+from harl_mapush.collectors.collector import (
+    BUILDING,
+    COLLECTING,
+    READY,
+    Collector,
+    Identity,
+    make_collector,
+)
 from harl_mapush.process import keep_freed_memory, library_lines
 
 STACK_SIGNAL = signal.SIGUSR1  # makes a collector write its stack to its log
+_SIGN_S = 1.0  # between two signs of life
 
 
 def main(
     settings: Mapping[str, Any],
     identity: Identity,
     connection: Connection,
-    memory: CollectorMemory,
-    weights: SharedWeights,
     log: str,
     make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector,
 ) -> None:
-    """Collect until an end is requested.
-
-    The learner's process sends the numbers of free blocks, and receives them when the blocks are
-    full.
-    """
+    """Answer weights with a block, until the learner closes the connection."""
     _settle(log)
-    memory.set(phase=Phase.BUILDING)
     device = torch.device(settings["sim"]["device"])
-    with library_lines(_say), torch.no_grad(), torch.accelerator.device_index(device.index):
-        collector = make(settings, identity)
-        _say(f"{collector.env.num_envs} worlds on {collector.env.device}")
-
-        def after_decision(_: int) -> None:
-            memory.add(num_decisions=1, step=1)
-            end_if_asked(memory)
-
-        try:
+    try:
+        connection.send(BUILDING)
+        with library_lines(_say), torch.no_grad(), torch.accelerator.device_index(device.index):
+            collector = make(settings, identity)
+            _say(f"{collector.env.num_envs} worlds on {collector.env.device}")
+            connection.send(READY)
+            signs = _Signs(connection)
             while True:
-                block = wait_for_block(connection, memory)
-                version, collector.team.num_updates = weights.read(collector.actors)
-                memory.versions[block] = version
-                memory.set(phase=Phase.COLLECTING, step=0, version=version)
-                report = collector.collect(memory.blocks[block], after_decision)
-                memory.add(num_sent=1)
-                connection.send((block, version, tuple(report)))
-        except EndRequestedError:
-            _say("ended")
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            _say("the learner's process is gone")
-        finally:
-            memory.set(phase=Phase.ENDED)
+                collector.load(connection.recv())
+                connection.send(collector.collect(signs))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        _say("ended with the learner's connection")
     # The libraries' clean-up would take time, and the process holds nothing to be saved.
     os._exit(0)
 
 
-class EndRequestedError(Exception):
-    """The learner's process requested the end of a collector."""
+class _Signs:
+    """Sends signs of life while a block is collected; ends it once the learner is gone."""
 
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._last = time.monotonic()
 
-def end_if_asked(memory: CollectorMemory) -> None:
-    """Raise EndRequestedError if the learner's process requested an end."""
-    if memory.numbers().must_end:
-        raise EndRequestedError
-
-
-def wait_for_block(connection: Connection, memory: CollectorMemory) -> int:
-    """Wait for the number of a free block, and return it; the waiting time is counted."""
-    memory.set(phase=Phase.WAITING)
-    start = time.monotonic_ns()
-    while True:
-        end_if_asked(memory)
-        is_there = connection.poll(0.2)
-        now = time.monotonic_ns()
-        memory.add(waited_ns=now - start)
-        if is_there:
-            return connection.recv()
-        start = now
+    def __call__(self, num_decisions: int) -> None:
+        # The learner sends nothing during a block, so only a closed connection is readable.
+        if self._connection.poll():
+            raise EOFError
+        now = time.monotonic()
+        if now - self._last >= _SIGN_S:
+            self._last = now
+            self._connection.send(f"{COLLECTING}, decision {num_decisions}")
 
 
 def _settle(log: str) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import math
 
 import torch
 
 from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.collectors.launchers import LAUNCHERS
 from harl_mapush.config import RunCfg
 from mqe.config import ConfigError
 from mqe.cores import num_cores
-from mqe.registry import SimCfg, resolve_sim
+from mqe.registry import resolve_sim
 
 
 def settled(cfg: RunCfg) -> RunCfg:
@@ -35,7 +35,7 @@ def settled(cfg: RunCfg) -> RunCfg:
             f"set env.num_envs={fitting}, for instance"
         )
 
-    sim = _of_a_cluster(cfg.sim) if runner.engine == "ray" else cfg.sim
+    sim = LAUNCHERS.find(runner.engine, "runner.engine").sim_settings(cfg.sim)
     name, device = resolve_sim(sim)
     num_threads = sim.num_threads or max(1, num_cores() // runner.collectors)
     ratio = algorithm.update_ratio if runner.update_ratio is None else runner.update_ratio
@@ -46,24 +46,6 @@ def settled(cfg: RunCfg) -> RunCfg:
         algorithm=dataclasses.replace(algorithm, update_ratio=ratio, beside_collecting=False),
         runner=dataclasses.replace(runner, learner_device=learner),
     )
-
-
-def _of_a_cluster(sim: SimCfg) -> SimCfg:
-    """Return the simulator's settings for collectors on other machines.
-
-    The devices and cores of this machine do not apply there. Raises ConfigError if they are set to
-    a GPU, or if Ray is not installed.
-    """
-    if importlib.util.find_spec("ray") is None:
-        raise ConfigError(
-            "runner.engine=ray: Ray is not installed; pip install 'mapush[ray]', or use local"
-        )
-    if sim.device not in ("auto", "cpu"):
-        raise ConfigError(
-            f"sim.device={sim.device}: collectors of runner.engine=ray simulate on CPUs; use "
-            "--device cpu (runner.learner_device is the learner's), or runner.engine=local"
-        )
-    return dataclasses.replace(sim, device="cpu", num_threads=sim.num_threads or 1)
 
 
 def off_policy_algorithms() -> list[str]:

@@ -69,8 +69,7 @@ class RunnerCfg:
     )
     engine: str = option(
         "local",
-        "place of the collectors: local processes, or a Ray cluster",
-        choices=("local", "ray"),
+        "launcher of the collectors: local processes, or one of an extension, such as ray",
     )
     learner_device: str = option(
         "auto",

@@ -1,1 +1,1 @@
-"""Building blocks for algorithms."""
+"""The parts that algorithms are built from."""

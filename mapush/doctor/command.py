@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,14 +25,14 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.process import library_lines
-from mapush.doctor.async_stages import ASYNC_STAGES, TOGETHER_S, AsyncCheckup
-from mapush.doctor.checkup import Checkup
+from mapush.doctor.checkup import TOGETHER_S, Checkup
 from mapush.doctor.stage import Stage, StageError, StageSkippedError
 from mapush.doctor.stages import CRASH, STAGES
 from mqe.config import ConfigError
 from mqe.sim.simulator import SimulatorError
 
 PROGRAM = "mapush doctor"
+NUM_COLLECTORS = 2  # for settings without collectors
 SIGN_INTERVAL_S = 4.0  # between two progress lines of a long stage
 # CUDA and torch read them only at their start, hence a new process. The first launches kernels one
 # by one. With the others a failed assertion inside a kernel is named by its line, if torch was
@@ -70,7 +69,7 @@ def make_parser() -> config.Parser:
         "--async",
         action="store_true",
         dest="has_collectors",
-        help="a check of a run with collectors, from single parts to everything together",
+        help="a training with collectors as well",
     )
     parser.add_argument(
         "--collectors",
@@ -105,12 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     arguments = make_parser().parse(argv)
-    if arguments.has_collectors:
-        default_preset = "laptop_hasac"
-        stages = ASYNC_STAGES
-    else:
-        default_preset = config.DEFAULT_PRESET
-        stages = STAGES
+    default_preset = "laptop_hasac" if arguments.has_collectors else config.DEFAULT_PRESET
     preset = arguments.preset or default_preset
     cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))
 
@@ -125,18 +119,14 @@ def _main(argv: list[str]) -> int:
             "leave one out"
         )
 
+    checkup = Checkup(cfg, arguments.cuda_debug, arguments.gpus)
     if arguments.has_collectors:
-        if arguments.collectors is not None:
-            cfg = replace(cfg, runner=replace(cfg.runner, collectors=arguments.collectors))
-        checkup = AsyncCheckup(cfg, arguments.cuda_debug, preset)
-        if arguments.duration is not None:
-            checkup.together_s = arguments.duration
-    else:
-        checkup = Checkup(cfg, arguments.cuda_debug, preset, arguments.gpus)
+        checkup.num_collectors = arguments.collectors or cfg.runner.collectors or NUM_COLLECTORS
+        checkup.together_s = arguments.duration or TOGETHER_S
     tell = _teller(arguments.json, arguments.report)
     with _clean_stdout(arguments.json), library_lines(_say_aside):
-        results = list(examine(checkup, tell, stages))
-    return _conclude(_facts(results, checkup, stages), arguments.json)
+        results = list(examine(checkup, tell, STAGES))
+    return _conclude(_facts(results, checkup), arguments.json)
 
 
 def _check_async_flags(arguments: argparse.Namespace) -> None:
@@ -207,6 +197,8 @@ def run_stage(stage: Stage, checkup: Checkup) -> StageResult:
         return StageResult(stage.name, "skipped", detail="the run uses no GPU")
     if stage.needs_ranks and checkup.num_ranks == 1:
         return StageResult(stage.name, "skipped", detail="one process; --gpus N checks several")
+    if stage.needs_collectors and not checkup.num_collectors:
+        return StageResult(stage.name, "skipped", detail="no collectors; --async checks them")
 
     start = time.perf_counter()
     status = "failed"
@@ -280,16 +272,13 @@ def _check_apart(argv: list[str], is_json: bool) -> int:
     crash = result_of_crash(results, done.returncode)
     if not is_json:
         _say(format_result(crash))
-    stages = ASYNC_STAGES if "--async" in argv else STAGES
-    return _conclude(_facts([*ended, crash], None, stages), is_json)
+    return _conclude(_facts([*ended, crash], None), is_json)
 
 
-def _facts(
-    results: Sequence[StageResult], checkup: Checkup | None, stages: Sequence[Stage]
-) -> dict[str, Any]:
+def _facts(results: Sequence[StageResult], checkup: Checkup | None) -> dict[str, Any]:
     """Return all findings as plain values."""
     ran = {result.stage for result in results}
-    rest = [StageResult(stage.name, "not run") for stage in stages if stage.name not in ran]
+    rest = [StageResult(stage.name, "not run") for stage in STAGES if stage.name not in ran]
     facts: dict[str, Any] = {
         "ok": all(result.status != "failed" for result in results),
         "stages": [result._asdict() for result in (*results, *rest)],
@@ -299,7 +288,7 @@ def _facts(
         facts["device"] = str(checkup.device)
         facts["versions"] = checkup.versions
         facts["gpus"] = checkup.gpus
-        facts["ranks"] = checkup.ranks
+        facts["ranks"] = checkup.num_ranks
         facts["memory_plan"] = None
         if checkup.plan is not None:
             facts["memory_plan"] = checkup.plan._asdict() | {"needed": checkup.plan.needed}

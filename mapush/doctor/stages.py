@@ -15,36 +15,25 @@ from pathlib import Path
 import mujoco
 import torch
 
+from harl_mapush.durations import format_duration
 from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
+from harl_mapush.runs import resume
 from harl_mapush.runs.run_folder import CONFIG, check_new_run_dir
-from mapush.doctor import frame_checks
-from mapush.doctor.checkup import NUM_DECISIONS, Checkup
-from mapush.doctor.learner_stages import (
-    check_collect,
-    check_policy,
-    check_ranks,
-    check_save_and_load,
-    check_speed,
-    check_update,
-)
-from mapush.doctor.stage import (
-    REPORT,
-    Stage,
-    StageError,
-    StageSkippedError,
-    env_of,
-    finite,
-    tensors_of,
-)
+from mapush.doctor import frame_checks, training
+from mapush.doctor.checkup import Checkup
+from mapush.doctor.stage import REPORT, Stage, StageError, StageSkippedError, env_of, finite
 from mqe.config import ConfigError, dump_yaml, to_dict
+from mqe.cores import num_cores
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import resolve_sim
 from mqe.vec_env import TimeStep
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.video import record
 
+NUM_DECISIONS = training.NUM_DECISIONS
 NUM_WORLDS = 1000
-NUM_WORLDS_EMULATED = 8  # of the GPU simulator on a CPU, a combination for tests only
+NUM_WORLDS_CPU = 64
+NUM_ITERATIONS = 3  # of a resumed training, of which the last tells the speed
 RESULTS = "results"  # the default folder of runs (harl_mapush.runs.run_folder.default_run_dir)
 _PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 # Matches a requirement with a lower bound.
@@ -143,42 +132,14 @@ def check_memory_plan(checkup: Checkup) -> str:
     return describe(checkup.plan)
 
 
-def check_devices(checkup: Checkup) -> str:
-    """Build one world and its learner; all tensors must be on the simulator's device."""
-    checkup.build(1)
-    env = checkup.env
-    runner = checkup.runner
-    assert env is not None
-    assert runner is not None
-    env.reset()
-    device = env.sim.data.qpos.device
-    count = 0
-    for whole, name in (
-        (env.sim, "simulator"),
-        (env, "environment"),
-        (runner.algorithm, "policy"),
-        (runner.experience, "experience"),
-    ):
-        for part, tensor in tensors_of(whole, name):
-            if tensor.device != device:
-                raise StageError(
-                    f"{part} is on {tensor.device}, but simulator.data.qpos on {device}", REPORT
-                )
-            count += 1
-    return f"{count} tensors of simulator, environment, policy and experience, all on {device}"
-
-
 def check_one_world(checkup: Checkup) -> str:
-    """Step one world."""
-    return _step(env_of(checkup))
+    """Build and step one world."""
+    return _step(checkup.build(1))
 
 
 def check_many_worlds(checkup: Checkup) -> str:
-    """Step a thousand worlds."""
-    is_emulated = checkup.sim_name == "warp" and checkup.device.type == "cpu"
-    is_stand_in = checkup.sim_name == "mujoco_worker"  # it steps one world after the other
-    checkup.build(NUM_WORLDS_EMULATED if is_emulated or is_stand_in else NUM_WORLDS)
-    return _step(env_of(checkup))
+    """Step many worlds."""
+    return _step(checkup.build(NUM_WORLDS_CPU if checkup.device.type == "cpu" else NUM_WORLDS))
 
 
 def check_graph(checkup: Checkup) -> str:
@@ -198,6 +159,43 @@ def check_graph(checkup: Checkup) -> str:
     return "a decision is one CUDA graph without synchronization"
 
 
+def check_training(checkup: Checkup) -> str:
+    """Train for one iteration, resume from its checkpoint, and estimate the whole run's time."""
+    checkup.close()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "run"
+        cfg = training.small_run(checkup, folder)
+        first = training.train(checkup, cfg)
+        saved, _ = resume.find(str(folder))
+        num_env_steps = (1 + NUM_ITERATIONS) * first.env_steps
+        more, _ = resume.settings(saved, {"runner": {"num_env_steps": num_env_steps}})
+        last = training.train(checkup, more, saved)
+    steps_per_s = first.env_steps / (last.collect_s + last.update_s)
+    run_s = checkup.cfg.runner.num_env_steps / steps_per_s
+    return (
+        f"{last.iteration} iterations with a checkpoint in between; {num_cores()} cores, about "
+        f"{steps_per_s:,.0f} env steps/s with {cfg.env.num_envs} worlds: the "
+        f"{checkup.cfg.runner.num_env_steps:,} env steps of this run take {format_duration(run_s)}"
+    )
+
+
+def check_collectors(checkup: Checkup) -> str:
+    """Train with collectors as configured; return their lines."""
+    checkup.close()
+    with tempfile.TemporaryDirectory() as name:
+        cfg = training.with_collectors(checkup, Path(name) / "run")
+        last = training.train(checkup, cfg, limit_s=checkup.together_s)
+    return "; ".join(last.health)
+
+
+def check_ranks(checkup: Checkup) -> str:
+    """Train with several ranks."""
+    checkup.close()
+    with tempfile.TemporaryDirectory() as name:
+        training.train_on_ranks(checkup, Path(name))
+    return f"{checkup.num_ranks} ranks on {checkup.device.type} trained and saved equal weights"
+
+
 def check_run_folder(checkup: Checkup) -> str:
     """Check that a run can be written to the folder for runs."""
     folder = Path(RESULTS)
@@ -210,7 +208,7 @@ def check_run_folder(checkup: Checkup) -> str:
 
 def check_film(checkup: Checkup) -> str:
     """Film two frames; a machine without rendering can still train."""
-    env = env_of(checkup)
+    env = checkup.build(1)
     still = torch.zeros(env.num_envs, env.num_agents, env.spec.action_size, device=env.device)
     with tempfile.TemporaryDirectory() as name:
         try:
@@ -231,6 +229,10 @@ CRASH = (
     "update the GPU's driver; if the crash stays, report it with the output of mapush doctor "
     "--cuda-debug"
 )
+_TRAIN = (
+    "try the CPU (--device cpu); check that the temporary folder (TMPDIR) can be written; on a "
+    "GPU, mapush doctor --cuda-debug names a kernel that fails"
+)
 _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug names the failing stage"
 
 STAGES = (
@@ -244,19 +246,16 @@ STAGES = (
         any_gpu_will_do=True,
     ),
     Stage("memory plan", check_memory_plan, "try a smaller --preset"),
-    Stage("tensors", check_devices, REPORT),
     Stage("one world", check_one_world, _BUILD),
     Stage("frames", check_frames, _FRAMES),
     Stage("many worlds", check_many_worlds, _BUILD),
     Stage("graph", check_graph, REPORT, needs_gpu=True),
-    Stage("policy", check_policy, REPORT),
-    Stage("collect", check_collect, _BUILD),
-    Stage("update", check_update, _BUILD),
-    Stage("speed", check_speed, _BUILD),
+    Stage("training", check_training, _TRAIN),
     Stage(
-        "save and load",
-        check_save_and_load,
-        "check that the temporary folder (TMPDIR) can be written",
+        "collectors",
+        check_collectors,
+        "try fewer worlds or collectors: each collector needs a core",
+        needs_collectors=True,
     ),
     Stage(
         "run folder",

@@ -1,4 +1,4 @@
-"""Runs of the scripts in tests/faults."""
+"""Runs of the scripts in tools/faults."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FAULTS = Path(__file__).parents[1] / "faults"
+FAULTS = Path(__file__).parents[2] / "tools" / "faults"
 
 
 def script(name: str, *words: str) -> str:

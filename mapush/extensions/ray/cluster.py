@@ -15,8 +15,8 @@ from typing import Any
 
 import ray
 
-from harl_mapush.collectors.launcher import ADDRESS
 from harl_mapush.interruption import ENDING_SIGNALS
+from mapush.extensions.ray.registration import ADDRESS
 from mqe.config import ConfigError
 
 _REACH_S = 5.0  # longest wait for an answer of the cluster's head
@@ -61,17 +61,20 @@ def cpus_of(node: Mapping[str, Any]) -> float:
     return node["Resources"].get("CPU", 0.0)
 
 
-def connect(**own: Any) -> Path | None:
+def connect(**own_settings: Any) -> Path | None:
     """Join the cluster at RAY_ADDRESS, or start Ray on this machine alone; ``leave`` ends it.
 
-    ``own`` are the settings of the latter, whose folder of logs and sockets is returned. Raises
-    ConfigError if the cluster cannot be reached.
+    ``own_settings`` apply to Ray on this machine alone, whose folder of logs and sockets is
+    returned. Raises ConfigError if the cluster cannot be reached, or if its token is readable by
+    others.
     """
     address = os.environ.get(ADDRESS)
     if address is not None:
         check_address(address)
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        check_token(Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser())
     is_own = address in (None, "local")
-    settings: dict[str, Any] = own | {"include_dashboard": False} if is_own else {}
+    settings: dict[str, Any] = own_settings | {"include_dashboard": False} if is_own else {}
     try:
         context: Any = ray.init(
             address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **settings
@@ -94,6 +97,18 @@ def leave(session: Path | None) -> None:
     latest = session.parent / "session_latest"
     if latest.is_symlink() and not latest.exists():
         latest.unlink(missing_ok=True)
+
+
+def check_token(path: Path) -> None:
+    """Raise ConfigError if other users of the machine can read the cluster's token.
+
+    Whoever has the token can run programs on the cluster.
+    """
+    if path.is_file() and path.stat().st_mode & 0o077:
+        raise ConfigError(
+            f"{path}: other users can read the token of the Ray cluster; chmod 600 {path}, and "
+            "take a new token if this machine has other users"
+        )
 
 
 def check_address(address: str) -> None:

@@ -1,9 +1,4 @@
-"""Collectors as actors of a Ray cluster (``runner.engine: ray``).
-
-A thread in the learner's process represents each actor. For the pool it is a collector like any
-other: it waits for a free block, lets the actor fill one, and copies that into the block. Blocks
-and weights are sent as bytes, settings as plain values.
-"""
+"""Collectors as actors of a Ray cluster (``runner.engine: ray``)."""
 
 from __future__ import annotations
 
@@ -12,8 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +16,18 @@ import ray
 import torch
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
-from harl_mapush.collectors.collector import Collector, Identity, make_collector
-from harl_mapush.collectors.collector_process import EndRequestedError, end_if_asked, wait_for_block
-from harl_mapush.collectors.launcher import NO_ANSWER
-from harl_mapush.collectors.shared_memory import (
-    CollectorMemory,
-    Phase,
-    SharedWeights,
-    Slot,
-    load_weights,
+from harl_mapush.collectors.collector import (
+    BUILDING,
+    COLLECTING,
+    PLACING,
+    READY,
+    Block,
+    Collector,
+    Identity,
+    Weights,
+    make_collector,
 )
+from harl_mapush.collectors.launchers import NO_ANSWER, WorkerGoneError
 from harl_mapush.config import RunCfg
 from harl_mapush.process import keep_freed_memory, library_lines
 from mapush.extensions.ray.cluster import (
@@ -52,9 +48,8 @@ _OBJECT_STORE = 200 * 2**20
 # Ray ends a process that has not reached the head for 60 s, so failures are found earlier.
 _HEAD_EVERY_S = 4.0
 _HEAD_TRIES = 5
-_LOOK_S = 0.2  # between two checks for an end
 _PROGRESS_S = 1.0  # between two requests for an actor's progress
-_ANSWER_S = 2.0  # longest wait for a stack
+_STACK_S = 2.0  # longest wait for a stack
 NOT_MADE = "it could not be made"
 _CONTROL = "control"  # name of the threads of an actor that answer while it collects
 
@@ -66,16 +61,13 @@ class RayCollector:
         self,
         settings: Mapping[str, Any],
         identity: Identity,
-        slots: tuple[Sequence[Slot], Sequence[Slot]],
         make: Callable[[Mapping[str, Any], Identity], Collector],
     ) -> None:
-        """Store the arguments; ``slots`` are the learner's, of a block and of the weights."""
+        """Store the arguments of ``make``, which builds the collector."""
         self._settings = settings
         self._identity = identity
-        self._slots = slots
         self._make = make
         self._thread = 0
-        self._step = 0
         self._num_decisions = 0
         self._lines: list[str] = []
 
@@ -84,53 +76,37 @@ class RayCollector:
         return os.getpid(), ray.util.get_node_ip_address()
 
     def build(self) -> None:
-        """Build the worlds.
-
-        Raises RuntimeError if the layout of blocks or weights differs from the learner's.
-        """
+        """Build the worlds."""
         self._thread = threading.get_ident()
         keep_freed_memory()
         torch.set_num_threads(1)
         with library_lines(self._lines.append), torch.no_grad():
             self._collector = collector = self._make(self._settings, self._identity)
-            weights = SharedWeights(collector.actors)
-        weights.memory.close()
-        if (collector.layout.slots, weights.slots) != self._slots:
-            raise RuntimeError(
-                f"{ray.util.get_node_ip_address()} has another version of MAPush than the learner"
-            )
-        self._block = torch.zeros(collector.layout.num_bytes, dtype=torch.uint8)
         self._lines.append(f"{collector.env.num_envs} worlds on {collector.env.device}")
 
-    def collect(self, weights: np.ndarray, num_updates: int) -> tuple[np.ndarray, tuple[Any, ...]]:
-        """Collect by ``weights`` (bytes); return a block (bytes) and its report."""
+    def collect(self, weights: Weights) -> Block:
+        """Collect a block by ``weights``."""
         self._thread = threading.get_ident()
-        collector = self._collector
         with library_lines(self._lines.append), torch.no_grad():
-            load_weights(self._slots[1], torch.tensor(weights), collector.actors)
-            collector.team.num_updates = num_updates
-            report = collector.collect(self._block, self._count)
-        return self._block.numpy(), tuple(report)
+            self._collector.load(weights)
+            return self._collector.collect(self._count)
 
-    def progress(self) -> tuple[int, int, list[str]]:
-        """Return the numbers of decisions of this block and in all, and new lines of the log."""
+    def progress(self) -> tuple[int, list[str]]:
+        """Return the number of decisions so far, and new lines of the log."""
         lines = self._lines[:]
         del self._lines[: len(lines)]
-        return self._step, self._num_decisions, lines
+        return self._num_decisions, lines
 
     def stack(self) -> str:
         """Return the stack of the collecting thread as one line."""
         return stack_of_thread(self._thread)
 
     def _count(self, step: int) -> None:
-        self._step = step
-        self._num_decisions = self._num_decisions + 1
+        self._num_decisions += 1
 
 
 class RayLauncher:
     """Starts collectors on the cluster at RAY_ADDRESS, or by Ray on this machine alone."""
-
-    medium = "Ray"
 
     def __init__(
         self, cfg: RunCfg, make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector
@@ -149,7 +125,8 @@ class RayLauncher:
                 num_cpus=self._num_collectors * self.num_cpus, object_store_memory=_OBJECT_STORE
             )
         try:
-            self._check_room()
+            cpus = {name_of(node): cpus_of(node) for node in nodes()}
+            check_room(self._num_collectors, self.num_cpus, cpus)
         except ConfigError:
             leave(self._session)
             raise
@@ -164,45 +141,29 @@ class RayLauncher:
             leave(self._session)
 
     def describe(self) -> str:
-        """Return the place of the collectors, as words."""
+        """Return the machines of the collectors, as words."""
         there = ", ".join(f"{name_of(node)} ({cpus_of(node):g} CPUs)" for node in nodes())
         return f"Ray {ray.__version__} at {self._head}: {there}"
 
-    def start(
-        self,
-        settings: Mapping[str, Any],
-        identity: Identity,
-        connection: Connection,
-        memory: CollectorMemory,
-        weights: SharedWeights,
-        log: Path,
-    ) -> RayWorker:
-        """Start the thread of a collector, which asks Ray for an actor."""
+    def start(self, settings: Mapping[str, Any], identity: Identity, log: Path) -> RayWorker:
+        """Request an actor; Ray places it later."""
         remote: Any = ray.remote  # its types do not include concurrency groups
         kind = remote(concurrency_groups={_CONTROL: 2})(RayCollector)
-        where = {"num_cpus": self.num_cpus, "scheduling_strategy": "SPREAD"}
-        slots = (memory.layout.slots, weights.slots)
-        worker = RayWorker(
-            self,
-            lambda: kind.options(**where, max_restarts=0).remote(
-                dict(settings), identity, slots, self._make
-            ),
-            connection,
-            memory,
-            weights,
+        options = {
+            "num_cpus": self.num_cpus,
+            "scheduling_strategy": "SPREAD",
+            "max_restarts": 0,
+        }
+        make = self._make
+        return RayWorker(
+            lambda: kind.options(**options).remote(dict(settings), identity, make),
+            self.problem,
             log,
         )
-        worker.start()
-        return worker
 
     def problem(self) -> str | None:
         """Return the reason if the cluster cannot be used any more, else None."""
         return self._problem
-
-    def _check_room(self) -> None:
-        check_room(
-            self._num_collectors, self.num_cpus, {name_of(node): cpus_of(node) for node in nodes()}
-        )
 
     def _watch_head(self) -> None:
         """Watch the head and this machine's Ray; store the problem if one of them is gone.
@@ -223,142 +184,117 @@ class RayLauncher:
                 return
 
 
-class RayWorker(threading.Thread):
-    """The thread that represents a collector on a Ray cluster."""
+class RayWorker:
+    """A collector on a Ray cluster: it is placed, builds its worlds, and collects."""
 
     def __init__(
-        self,
-        launcher: RayLauncher,
-        make_actor: Callable[[], Any],
-        connection: Connection,
-        memory: CollectorMemory,
-        weights: SharedWeights,
-        log: Path,
+        self, make_actor: Callable[[], Any], problem: Callable[[], str | None], log: Path
     ) -> None:
-        """Represent the actor that ``make_actor`` requests from Ray."""
-        super().__init__(name=f"collector {log.stem}", daemon=True)
+        """Request the actor that ``make_actor`` makes.
+
+        ``problem`` returns the reason if the cluster cannot be used any more.
+        """
         self._make_actor = make_actor
-        self._actor: Any = None
-        self._launcher = launcher
-        self._connection = connection
+        self._problem = problem
         self._log = log
-        self._memory = memory
-        self._weights = weights
+        self._actor: Any = None
         self._where = "not placed yet"
-        self._how = "it ended"
-        self._is_killed = threading.Event()
+        self._activity = PLACING
+        self._reference: Any = None  # the pending result of the activity
         self._progress: Any = None  # the pending request for the actor's progress
-        self._asked_s = 0.0
-        self._num_before = memory.numbers().num_decisions
+        self._progress_s = 0.0  # time of the last request
+        self._num_decisions = 0
 
-    def run(self) -> None:
-        """Collect until an end is requested, or the actor is gone."""
+    def send(self, weights: Weights) -> None:
+        """Request a block."""
+        self._activity = COLLECTING
+        self._reference = self._actor.collect.remote(weights)
+
+    def receive(self, timeout_s: float) -> Block | str | None:
+        """Return a block or a sign of life, None if there is neither within ``timeout_s``."""
+        problem = self._problem()
+        if problem is not None:
+            raise WorkerGoneError(problem)
         try:
-            self._collect()
+            if self._reference is None:
+                self._say("asked Ray for an actor")
+                self._actor = self._make_actor()
+                self._reference = self._control("where")
+            if not ray.wait([self._reference], timeout=timeout_s)[0]:
+                return PLACING if self._activity == PLACING else self._sign()
+            return self._result(ray.get(self._reference))
         except RayTaskError as error:  # must precede OSError, which some of these errors are too
-            self._how = type(error.cause).__name__ if error.cause is not None else "it failed"
             self._say(str(error))
+            cause = "it failed" if error.cause is None else type(error.cause).__name__
+            raise WorkerGoneError(cause) from None
+        except ActorUnavailableError:
+            raise WorkerGoneError("Ray cannot reach it any more") from None
         except RayActorError as error:
-            if isinstance(error, ActorUnavailableError):
-                self._how = "Ray cannot reach it any more"
-            else:
-                self._how = how_an_actor_died(str(error))
-            if self._how == NOT_MADE:
+            cause = how_an_actor_died(str(error))
+            if cause == NOT_MADE:
                 self._say(str(error))
-        except (EndRequestedError, EOFError, OSError):
-            pass
-        except Exception as error:
-            self._how = f"{type(error).__name__}: {first_sentence(str(error))}"
-        finally:
-            if self._actor is not None and self._launcher.problem() is None:
+            elif self._activity == PLACING:
+                # Ray notices late that a machine is gone.
                 ray.kill(self._actor)
-            self._memory.set(phase=Phase.ENDED)
-            self._connection.close()
-
-    def kill(self) -> None:
-        """Request that the actor be killed, without waiting for it."""
-        self._is_killed.set()
+                self._reference = None
+                time.sleep(timeout_s)
+                return PLACING
+            raise WorkerGoneError(cause) from None
+        except (RayError, RuntimeError, OSError) as error:
+            cause = f"{type(error).__name__}: {first_sentence(str(error))}"
+            raise WorkerGoneError(cause) from None
 
     def describe(self) -> str:
         """Return the actor's process and machine."""
         return self._where
 
-    def how_it_ended(self) -> str:
-        """Return the cause of the actor's end."""
-        return self._how
-
     def stack(self) -> str:
         """Return the stack of the actor's collecting thread."""
-        if self._memory.numbers().phase == Phase.PLACING:
-            return "none yet"
         try:
-            return ray.get(self._control("stack"), timeout=_ANSWER_S)
+            return ray.get(self._control("stack"), timeout=_STACK_S)
         except RayError:
             return NO_ANSWER
 
-    def _collect(self) -> None:
-        memory = self._memory
-        memory.set(phase=Phase.PLACING)
-        number, machine = self._place()
-        self._where = f"process {number} on {machine}"
-        self._say(self._where)
-        memory.set(phase=Phase.BUILDING)
-        self._result(self._actor.build.remote(), self._follow)
-        num_blocks = 0
-        while True:
-            number = wait_for_block(self._connection, memory)
-            copied, version, num_updates = self._weights.copy()
-            memory.versions[number] = version
-            memory.set(phase=Phase.COLLECTING, step=0, version=version)
-            content, report = self._result(
-                self._actor.collect.remote(copied.numpy(), num_updates), self._follow
-            )
-            memory.blocks[number].numpy()[:] = content
-            num_blocks += 1
-            memory.set(num_decisions=self._num_before + num_blocks * memory.layout.num_steps)
-            memory.add(num_sent=1)
-            self._connection.send((number, version, report))
-
-    def _place(self) -> tuple[int, str]:
-        """Return the process and machine of an actor that Ray placed.
-
-        It may take several attempts, since Ray notices late that a machine is gone.
-        """
-        while True:
-            self._say(f"asked Ray for {self._launcher.num_cpus} CPUs")
-            self._actor = self._make_actor()
-            try:
-                return self._result(self._control("where"))
-            except RayActorError as error:
-                if how_an_actor_died(str(error)) == NOT_MADE:
-                    raise
+    def end(self, timeout_s: float) -> None:
+        """Kill the actor, which holds nothing to be saved."""
+        if self._actor is not None and self._problem() is None:
             ray.kill(self._actor)
-            time.sleep(_PROGRESS_S)
 
-    def _result(self, reference: Any, meanwhile: Callable[[], None] = lambda: None) -> Any:
-        """Wait for the result of an actor's method, and return it."""
-        while not ray.wait([reference], timeout=_LOOK_S)[0]:
-            end_if_asked(self._memory)
-            if self._is_killed.is_set():
-                self._how = "killed"
-                raise EndRequestedError
-            if self._launcher.problem() is not None:
-                raise EndRequestedError
-            meanwhile()
-        return ray.get(reference)
+    def _result(self, result: Any) -> Block | str:
+        """Return a block, or begin the next activity and return a sign of life."""
+        if self._activity == PLACING:
+            number, machine = result
+            self._where = f"process {number} on {machine}"
+            self._say(self._where)
+            self._activity = BUILDING
+            self._reference = self._actor.build.remote()
+            return BUILDING
+        self._drain(ray.get(self._control("progress")))
+        if self._activity == BUILDING:
+            return READY
+        # Arrays of the object store are read-only, and occupy it.
+        return Block(tuple(np.array(array) for array in result.arrays), result.report)
 
-    def _follow(self) -> None:
-        """Copy the actor's counters and log lines into this process when they arrive."""
+    def _sign(self) -> str | None:
+        """Return a sign of life if the actor has taken further decisions; None otherwise."""
         if self._progress is None:
-            if time.monotonic() - self._asked_s >= _PROGRESS_S:
+            if time.monotonic() - self._progress_s >= _PROGRESS_S:
                 self._progress = self._control("progress")
-                self._asked_s = time.monotonic()
-        elif ray.wait([self._progress], timeout=0)[0]:
-            step, num_decisions, lines = ray.get(self._progress)
-            self._progress = None
-            self._memory.set(step=step, num_decisions=self._num_before + num_decisions)
-            for line in lines:
-                self._say(line)
+                self._progress_s = time.monotonic()
+            return None
+        if not ray.wait([self._progress], timeout=0)[0]:
+            return None
+        before = self._num_decisions
+        self._drain(ray.get(self._progress))
+        self._progress = None
+        if self._num_decisions == before:
+            return None
+        return f"{COLLECTING}, decision {self._num_decisions}"
+
+    def _drain(self, progress: tuple[int, list[str]]) -> None:
+        self._num_decisions, lines = progress
+        for line in lines:
+            self._say(line)
 
     def _control(self, method: str) -> Any:
         return getattr(self._actor, method).options(concurrency_group=_CONTROL).remote()
@@ -378,7 +314,7 @@ def stack_of_thread(thread: int) -> str:
 
 def how_an_actor_died(words: str) -> str:
     """Return the reason in Ray's message about a dead actor."""
-    _, found, reason = " ".join(words.split()).partition("The actor is dead because ")
+    _, separator, reason = " ".join(words.split()).partition("The actor is dead because ")
     if "creation task" in words:
         return NOT_MADE
-    return first_sentence(reason if found else words)
+    return first_sentence(reason if separator else words)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from harl_mapush.collectors.launcher import ADDRESS
+from mapush.extensions.ray.registration import ADDRESS
 from mapush.extensions.sweep.trial_process import Progress, RunningTrial, TrialProcess, TrialSpec
 from mapush.extensions.sweep.trials import OPEN
 from mqe.config import ConfigError

@@ -16,23 +16,13 @@ from torch import nn
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
 from harl_mapush.collectors.async_runner import merge_rewards
-from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
+from harl_mapush.collectors.collector import BlockReport, Collector, Identity, Weights, build
 from harl_mapush.collectors.collector_settings import learner_device, settled
-from harl_mapush.collectors.ingest_thread import IngestThread
-from harl_mapush.collectors.launcher import last_line
+from harl_mapush.collectors.health import CollectorState, Snapshot, Window
+from harl_mapush.collectors.launchers import last_line
 from harl_mapush.collectors.learner import ReplayLearner
-from harl_mapush.collectors.pool import FullBlock, Pool
+from harl_mapush.collectors.pace import Pace
 from harl_mapush.collectors.remote_env import merge_statistics
-from harl_mapush.collectors.shared_memory import (
-    BlockLayout,
-    CollectorMemory,
-    Counters,
-    Phase,
-    SharedWeights,
-)
-from harl_mapush.collectors.supervision.health import CollectorState, Snapshot, Window
-from harl_mapush.collectors.supervision.rate_limiter import FairLock, RateLimiter
-from harl_mapush.collectors.supervision.watchdog import Watchdog
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, replay_shape
 from harl_mapush.learning.settings import NetworkCfg
@@ -51,51 +41,18 @@ def rings(n_step: int = 3) -> RingReplay:
     return RingReplay(SHAPE, n_step, GAMMA, torch.Generator().manual_seed(0), "cpu")
 
 
-def test_a_block_comes_out_as_it_went_in_and_refuses_another_kind_of_tensor():
-    layout = BlockLayout(3, SHAPE)
-    memory = CollectorMemory(layout, 2)
-    for t in range(3):
-        layout.write(memory.blocks[1], t, transition(t))
-    for t, read in enumerate(layout.read(memory.blocks[1])):
-        assert all(
-            torch.equal(ours, theirs) for ours, theirs in zip(read, transition(t), strict=True)
-        )
-    with pytest.raises(TypeError, match=r"transition.obs is \(2, 2, 3\) torch.float64 on cpu"):
-        layout.write(memory.blocks[0], 0, transition(0)._replace(obs=transition(0).obs.double()))
-
-
-def test_a_collectors_memory_is_restored_in_its_process():
-    memory = CollectorMemory(BlockLayout(3, SHAPE), 2)
-    memory.set(num_sent=3)
-    restored = CollectorMemory.__new__(CollectorMemory)
-    restored.__setstate__(memory.__getstate__())
-    assert restored.numbers() == memory.numbers()
-    assert [len(block) for block in restored.blocks] == [len(block) for block in memory.blocks]
-
-
-def test_weights_arrive_with_their_version_and_are_read_again_where_they_change_meanwhile():
+def test_weights_arrive_as_they_were_published() -> None:
     ours = [nn.Linear(3, 2), nn.BatchNorm1d(2)]
     theirs = [nn.Linear(3, 2), nn.BatchNorm1d(2)]
-    weights = SharedWeights(ours)
-    weights.publish(ours, 7, 70)
-    slot = weights.slots[1]
-    clone = weights.memory.bytes.clone
-    torn = clone()
-    slot.view(torn).add_(1.0)
-    copies = iter([torn, clone()])
-    weights.memory.bytes = SimpleNamespace(clone=lambda: next(copies))  # type: ignore[assignment]
+    weights = Weights.of(ours, 7, 70)
+    first = ours[0].weight.clone()
     with torch.no_grad():
-        assert weights.read(theirs) == (7, 70)
-    assert next(copies, None) is None
-    assert torch.equal(ours[0].weight, theirs[0].weight)
-
-
-def test_the_oldest_policy_behind_what_is_under_way_is_known():
-    memory = CollectorMemory(BlockLayout(1, SHAPE), 3)
-    assert memory.oldest_version() is None
-    memory.versions[0] = 9
-    memory.versions[2] = 4
-    assert memory.oldest_version() == 4
+        ours[0].weight.add_(1.0)  # a later update
+    weights.load(theirs)
+    assert torch.equal(theirs[0].weight, first)
+    assert torch.equal(theirs[1].running_var, ours[1].running_var)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        weights.load([nn.Linear(4, 2), nn.BatchNorm1d(2)])
 
 
 def test_sums_never_cross_from_one_ring_to_another_nor_a_cut():
@@ -130,10 +87,10 @@ def test_transitions_of_all_rings_are_drawn_alike_however_many_each_has():
     assert torch.equal(again.newest, replay.newest)
 
 
-def limiter(num_rows: int, owed: float, **over: int) -> RateLimiter:
+def limiter(num_rows: int, owed: float, **over: int) -> Pace:
     algorithm = SimpleNamespace(num_owed=owed, cfg=SimpleNamespace(warmup=100))
     given = {"ratio": 0.1, "block": 50, "max_policy_lag": 3} | over
-    return RateLimiter(algorithm, SimpleNamespace(replay=range(num_rows), num_new=0), **given)  # type: ignore[arg-type]
+    return Pace(algorithm, SimpleNamespace(replay=range(num_rows), num_new=0), **given)  # type: ignore[arg-type]
 
 
 def test_nobody_waits_before_the_warm_up_and_then_the_faster_side_does():
@@ -215,32 +172,6 @@ def test_a_queue_above_80_percent_has_a_line(queue, is_said):
     assert said == [full + "and nothing is dropped"] * is_said
 
 
-@pytest.mark.parametrize(("phase", "num_notes"), [(Phase.STARTING, 0), (Phase.BUILDING, 1)])
-def test_no_stall_is_named_while_a_collector_imports_its_libraries(caplog, phase, num_notes):
-    """A start takes minutes on a busy machine; only after ten is the collector killed."""
-    process = SimpleNamespace(is_alive=lambda: True, stack=lambda: "none", kill=lambda: None)
-    handle = SimpleNamespace(
-        number=0,
-        num_starts=1,
-        given=set(),
-        process=process,
-        numbers=lambda: Counters(phase=phase),
-        describe=lambda: "Collector 0 (process 1)",
-        last_line=lambda: "process 1",
-    )
-    watchdog = Watchdog(None, None, lambda: (0.0, ""), stall_s=0.01)  # type: ignore[arg-type]
-    watchdog._look_at(handle)  # type: ignore[arg-type]
-    progress, since, _ = watchdog._seen[0]
-    watchdog._seen[0] = (progress, since - 500.0, False)
-    watchdog._look_at(handle)  # type: ignore[arg-type]
-    assert [record.getMessage().startswith("Note: ") for record in caplog.records] == (
-        [True] * num_notes
-    )
-    watchdog._seen[0] = (progress, since - 700.0, False)
-    watchdog._look_at(handle)  # type: ignore[arg-type]
-    assert "Collector 0 (process 1) is killed after 700 s" in caplog.text
-
-
 def report(num_valid: float, reward: float, **statistics: float) -> BlockReport:
     return BlockReport({"reward/near": reward}, num_valid, 10.0 - num_valid, statistics, None)
 
@@ -274,13 +205,11 @@ def test_what_collectors_send_is_what_a_learner_that_collects_itself_stores(n_st
     cfg = settings(1, 8, 640, algorithm={"n_step": n_step})
     teams = [make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", 1) for _ in range(2)]
     collector = Collector(env, teams[0], 4)
-    memory = CollectorMemory(collector.layout, 1)
     inside, outside = (team.make_experience(4, 8) for team in teams)
     obs, state = other.reset(staggered=True)
     inside.start(obs, state)
     for _ in range(12):
-        collector.collect(memory.blocks[0])
-        for stored in collector.layout.read(memory.blocks[0]):
+        for stored in collector.collect().transitions(torch.device("cpu")):
             outside.store(stored)
         for t in range(4):
             decision = teams[1].act(obs)
@@ -291,68 +220,6 @@ def test_what_collectors_send_is_what_a_learner_that_collects_itself_stores(n_st
     assert torch.equal(inside.replay.there, outside.replay.there)
     assert torch.equal(inside.replay.flags, outside.replay.flags)
     assert torch.equal(inside._discounted, outside._discounted)
-
-
-class Blocks:
-    """All that the ingest thread asks of a pool."""
-
-    def __init__(self, layout: BlockLayout, blocks: list[FullBlock]) -> None:
-        self.layout = layout
-        self.waiting = blocks
-        self.released = []
-
-    def receive(self, timeout_s: float = 0.0) -> list[FullBlock]:
-        taken = self.waiting
-        self.waiting = []
-        return taken
-
-    end = receive
-
-    def oldest_version(self) -> None:
-        return None
-
-    def release(self, block: FullBlock) -> None:
-        self.released.append((block.collector, block.number))
-
-
-def test_the_ingest_thread_stores_every_collectors_blocks_in_its_ring_and_hands_them_back():
-    cfg = settings(2, 8, 640)
-    team = make_algorithm(cfg.algorithm, cfg.network, ToyEnv(1).spec, "cpu", 1)
-    collectors = [Collector(ToyEnv(4, seed=seed), team, 4) for seed in range(2)]
-    layout = collectors[0].layout
-    experience = team.make_rings(8, 2)
-    memory = CollectorMemory(layout, 3)
-    # Collector, block, whether it died in between.
-    given = [
-        (0, 0, False),
-        (1, 1, False),
-        (1, 2, True),
-    ]
-    blocks = [
-        FullBlock(
-            identity,
-            number,
-            memory.blocks[number],
-            3,
-            is_new,
-            collectors[identity].collect(memory.blocks[number]),
-        )
-        for identity, number, is_new in given
-    ]
-    pool = Blocks(layout, blocks)
-    limiter = RateLimiter(team, experience, 0.01, layout.num_transitions, 64, version=5)
-    ingest = IngestThread(pool, limiter, FairLock(), torch.device("cpu"))  # type: ignore[arg-type]
-    ingest.start()
-    ingest.end(10.0)
-    assert (ingest.is_alive(), ingest.error) == (False, None)
-    assert pool.released == [(0, 0), (1, 1), (1, 2)]
-    assert (limiter.num_stored, experience.replay.num_added, ingest.lags) == (48, [4, 8], [2, 2, 2])
-    assert {number: block.number for number, block in ingest.newest.items()} == {0: 0, 1: 2}
-    first = experience.replay.shape.num_rows
-    obs = layout.slots[0].view(memory.blocks[2]).flatten(2)
-    assert torch.equal(experience.replay.here[first + 4 : first + 8, :, : obs.shape[-1]], obs)
-    # Done: what follows belongs to other episodes.
-    assert (experience.replay.flags[first + 3] & 2).all()
 
 
 def test_a_share_of_the_worlds_is_the_same_worlds_on_a_cpu():
@@ -475,8 +342,3 @@ def test_the_ratio_of_the_run_takes_the_place_of_the_algorithms():
     cfg = settings(2, 8, 640, runner={"update_ratio": 0.25})
     assert cfg.algorithm.update_ratio == 0.25
     assert cfg.runner.learner_device in ("cpu", "cuda:0")
-
-
-def test_the_queue_is_full_when_no_collector_has_a_free_block(tmp_path):
-    pool = Pool({}, 2, BlockLayout(3, SHAPE), None, tmp_path / "logs", 4)  # type: ignore[arg-type]
-    assert pool.capacity == sum(len(handle.free) for handle in pool.handles) == 10

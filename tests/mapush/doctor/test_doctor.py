@@ -15,11 +15,15 @@ import pytest
 import torch
 
 from harl_mapush import config
+from harl_mapush.callbacks.callback import CALLBACKS, Callback
+from harl_mapush.experiment import Experiment
+from harl_mapush.runner import Runner
+from harl_mapush.trainer import NonFiniteError
 from mapush import cli
-from mapush.doctor import command, stages
+from mapush.doctor import command, stages, training
 from mapush.doctor.checkup import Checkup
 from mapush.doctor.command import StageResult, examine, format_result, result_of_crash, run_stage
-from mapush.doctor.stage import Stage, StageError, tensors_of
+from mapush.doctor.stage import Stage, StageError
 from mapush.doctor.stages import STAGES, driver_version
 from mqe.config import ConfigError
 
@@ -29,7 +33,8 @@ CPU = ("--device", "cpu")
 
 @pytest.fixture
 def few_worlds(monkeypatch):
-    monkeypatch.setattr(stages, "NUM_WORLDS", 4)
+    monkeypatch.setattr(stages, "NUM_WORLDS_CPU", 4)
+    monkeypatch.setattr(training, "NUM_WORLDS", 4)
 
 
 @pytest.fixture
@@ -54,16 +59,12 @@ def test_the_stages_go_from_simple_to_whole():
         "device",
         "gpus",
         "memory plan",
-        "tensors",
         "one world",
         "frames",
         "many worlds",
         "graph",
-        "policy",
-        "collect",
-        "update",
-        "speed",
-        "save and load",
+        "training",
+        "collectors",
         "run folder",
         "film",
         "ranks",
@@ -77,9 +78,8 @@ def test_without_a_gpu_everything_else_passes_as_json_alone(few_worlds, monkeypa
     facts = json.loads(capfd.readouterr().out)
     assert facts["ok"] is True
     assert [stage["stage"] for stage in facts["stages"]] == NAMES
-    expected = {
-        name: "skipped" if name in ("gpus", "graph", "ranks") else "passed" for name in NAMES
-    }
+    skipped = ("gpus", "graph", "collectors", "ranks")
+    expected = {name: "skipped" if name in skipped else "passed" for name in NAMES}
     assert {stage["stage"]: stage["status"] for stage in facts["stages"]} == expected
     assert facts["versions"]["torch"] == torch.__version__
     assert (facts["simulator"], facts["device"], facts["gpus"]) == ("mujoco", "cpu", [])
@@ -123,7 +123,6 @@ def test_what_cannot_be_filmed_can_still_be_trained(checkup, monkeypatch, tmp_pa
         raise ConfigError("cannot render: neither EGL nor OSMesa works")
 
     monkeypatch.setattr(stages, "record", cannot)
-    checkup.build(1)
     result = run_stage(STAGES[NAMES.index("film")], checkup)
     assert (result.status, result.hint) == ("skipped", None)
     assert result.detail.endswith("neither EGL nor OSMesa works")
@@ -141,13 +140,13 @@ def test_a_place_where_no_run_can_be_written_fails(checkup, monkeypatch, tmp_pat
 
 
 def test_it_stops_at_the_first_failure_and_says_what_to_do(few_worlds, monkeypatch, capsys):
-    fail_at(monkeypatch, "policy", StageError("the actions are purple", "wear glasses"))
+    fail_at(monkeypatch, "training", StageError("the actions are purple", "wear glasses"))
     assert command.main([*CPU]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3:] == [
-        "failed  policy        the actions are purple",
+        "failed  training      the actions are purple",
         "        what to do: wear glasses",
-        "Stopped at stage 'policy'; 7 stages were not run.",
+        "Stopped at stage 'training'; 4 stages were not run.",
     ]
     assert lines[0].startswith("passed  versions ")
 
@@ -220,36 +219,45 @@ def test_results(checkup):
     )
 
 
-def test_a_tensor_elsewhere_is_named_with_both_devices(checkup, monkeypatch):
-    stages.check_device(checkup)
-    assert (
-        " tensors of simulator, environment, policy and experience, all on cpu"
-        in stages.check_devices(checkup)
-    )
-    build = Checkup.build
-
-    def build_astray(self: Checkup, num_envs: int) -> None:
-        build(self, num_envs)
-        self.runner.experience.rewards = torch.zeros(3, device="meta")
-
-    monkeypatch.setattr(Checkup, "build", build_astray)
-    with pytest.raises(
-        StageError, match=r"^experience.rewards is on meta, but simulator.data.qpos on cpu$"
-    ):
-        stages.check_devices(checkup)
+def test_a_training_goes_through_the_program_and_resumes(few_worlds, checkup):
+    assert stages.check_training(checkup).startswith("4 iterations with a checkpoint in between; ")
+    assert "doctor" not in CALLBACKS
 
 
-def test_tensors_are_found_wherever_they_hide(checkup):
-    stages.check_device(checkup)
-    stages.check_devices(checkup)
-    names = {name for name, _ in tensors_of(checkup.runner.algorithm, "policy")}
-    names |= {name for name, _ in tensors_of(checkup.env, "environment")}
-    assert {
-        "policy.optimizers[0].exp_avg",
-        "policy.value.critic.v_out.weight",
-        "environment.sim.data.qpos",
-    } <= names
-    assert "environment.task.controller.memory.phase" in names
+def test_a_training_that_fails_is_its_last_line(few_worlds, checkup, monkeypatch):
+    def learn(self: Runner, callbacks: object, folder: object) -> None:
+        raise NonFiniteError("critic/loss is nan")
+
+    monkeypatch.setattr(Runner, "learn", learn)
+    with pytest.raises(StageError, match="^mapush doctor: critic/loss is nan; "):
+        stages.check_training(checkup)
+
+
+def test_kernels_one_by_one_reach_the_training(few_worlds, checkup, monkeypatch):
+    """CUDA graphs would hide the kernel that fails."""
+    graphs = []
+    watch = training._Watch.follow
+
+    def follow(self: training._Watch, experiment: Experiment) -> Callback:
+        experiment.parts.simulated.use_graphs = True
+        callback = watch(self, experiment)
+        graphs.append(experiment.parts.simulated.use_graphs)
+        experiment.parts.simulated.use_graphs = False
+        return callback
+
+    monkeypatch.setattr(training._Watch, "follow", follow)
+    checkup.is_launched_singly = True
+    stages.check_training(checkup)
+    assert graphs == [False, False]
+
+
+@pytest.mark.slow
+def test_collectors_train_for_the_given_time(capsys):
+    assert command.main([*CPU, "--async", "--collectors", "1", "--duration", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.startswith("passed  collectors")]
+    assert "[Collector 0]" in line
+    assert "[Learner] warm-up" in line
 
 
 @pytest.fixture
@@ -465,7 +473,7 @@ def test_a_process_that_dies_at_once_failed_at_the_first_stage():
 
 def test_examine_closes_what_it_built(checkup):
     seen = []
-    first = Stage("a", lambda c: c.build(1) or "built", "")
+    first = Stage("a", lambda c: str(c.build(1)), "")
     second = Stage("b", lambda c: "never", "")
 
     def fall(checkup: Checkup) -> str:

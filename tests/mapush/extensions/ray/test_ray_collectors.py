@@ -1,26 +1,23 @@
 """mapush.extensions.ray.ray_launcher: collectors on a Ray cluster. Its faults:
-tests/faults/ray_collectors.py.
+tools/faults/ray_collectors.py.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import multiprocessing
 import socket
 import threading
 import time
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.collectors.collector import Identity
+from harl_mapush.collectors.collector import BUILDING, PLACING, READY, Block, Identity, Weights
 from harl_mapush.collectors.collector_settings import settled
-from harl_mapush.collectors.launcher import LocalLauncher, are_elsewhere, make_launcher
-from harl_mapush.collectors.shared_memory import BlockLayout, CollectorMemory, Phase, SharedWeights
+from harl_mapush.collectors.launchers import LAUNCHERS, LocalLauncher, WorkerGoneError
 from mqe.config import ConfigError, to_dict
 from tests.support.fault_scripts import script
 from tests.support.toy import ToyEnv
@@ -39,16 +36,17 @@ def test_collectors_of_a_cluster_ignore_the_devices_and_cores_of_this_machine():
     cfg = cluster_settings()
     assert (cfg.sim.name, cfg.sim.device, cfg.sim.num_threads) == ("mujoco", "cpu", 1)
     assert cluster_settings(sim={"num_threads": 3}).sim.num_threads == 3
-    assert isinstance(make_launcher(settings(1, 8, 640)).__enter__(), LocalLauncher)
-    assert isinstance(make_launcher(cfg), ray_launcher.RayLauncher)
+    local = LAUNCHERS["local"].make(settings(1, 8, 640))
+    assert isinstance(local.__enter__(), LocalLauncher)
+    assert isinstance(LAUNCHERS["ray"].make(cfg), ray_launcher.RayLauncher)
 
 
 def test_only_a_cluster_that_is_named_takes_collectors_elsewhere(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert not are_elsewhere(cluster_settings())
+    assert not LAUNCHERS["ray"].is_elsewhere()
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    assert are_elsewhere(cluster_settings())
-    assert not are_elsewhere(settings(1, 8, 640))
+    assert LAUNCHERS["ray"].is_elsewhere()
+    assert not LAUNCHERS["local"].is_elsewhere()
 
 
 def test_settings_that_no_cluster_can_have_are_refused(monkeypatch):
@@ -166,63 +164,71 @@ def test_a_worker_stands_for_an_actor_as_if_it_were_a_process(monkeypatch, tmp_p
     killed: list[Actor] = []
     cfg = settings(1, 8, 640, runner={"engine": "ray"})
     team = make_algorithm(cfg.algorithm, cfg.network, ToyEnv(1).spec, "cpu", 1)
-    layout = BlockLayout(4, team.replay_shape(8))
-    weights = SharedWeights(list(team.unique_actors))
-    weights.publish(list(team.unique_actors), 7, 70)
-    memory = CollectorMemory(layout, 2)
-    collector = ray_launcher.RayCollector(
-        to_dict(cfg), Identity(0, 1), (layout.slots, weights.slots), make_toy
-    )
-    ours, theirs = multiprocessing.Pipe()
-    launcher = ray_launcher.RayLauncher(cfg)
-    worker = ray_launcher.RayWorker(
-        launcher, lambda: Actor(collector), theirs, memory, weights, tmp_path / "0.txt"
-    )
-    worker.start()
-    for block in (1, 0):
-        ours.send(block)
-        assert ours.poll(20.0)
-        number, version, report = ours.recv()
-        assert (number, version, memory.versions[block].item()) == (block, 7, 7)
-        assert np.array_equal(memory.blocks[block].numpy(), collector._block.numpy())
-        assert report[1] > 0
-    assert torch.equal(
-        next(collector._collector.actors[0].parameters()), next(team.unique_actors[0].parameters())
-    )
-    assert (memory.numbers().num_sent, memory.numbers().num_decisions) == (2, 8)
+    actors = list(team.unique_actors)
+    collector = ray_launcher.RayCollector(to_dict(cfg), Identity(0, 1), make_toy)
+    log = tmp_path / "0.txt"
+    worker = ray_launcher.RayWorker(lambda: Actor(collector), lambda: None, log)
+    assert [worker.receive(1.0), worker.receive(1.0)] == [BUILDING, READY]
+    for _ in range(2):
+        worker.send(Weights.of(actors, 7, 70))
+        block = worker.receive(1.0)
+        assert isinstance(block, Block)
+        assert block.report.num_valid > 0
+        assert block.arrays[0].shape[:2] == (4, 8)
+    ours = next(collector._collector.actors[0].parameters())
+    assert torch.equal(ours, next(actors[0].parameters()))
+    assert collector._collector.team.num_updates == 70
     assert worker.describe() == "process 4711 on there"
-    memory.set(must_end=1)
-    worker.join(5.0)
-    assert (worker.is_alive(), len(killed), memory.numbers().phase) == (False, 1, Phase.ENDED)
-    with pytest.raises(EOFError):
-        ours.recv()
+    assert "8 worlds on cpu" in log.read_text()
+    worker.end(1.0)
+    assert len(killed) == 1
 
 
 def test_a_worker_that_ray_gives_no_actor_ends_with_the_reason(tmp_path):
     def refuse() -> None:
         raise RuntimeError("this cluster is gone. It was shut down.")
 
+    worker = ray_launcher.RayWorker(refuse, lambda: None, tmp_path / "0.txt")
+    with pytest.raises(WorkerGoneError, match="^RuntimeError: this cluster is gone$"):
+        worker.receive(0.1)
+
+
+def test_an_actor_without_a_place_is_alive_and_one_that_hangs_is_not(monkeypatch, tmp_path):
+    """Signs of life are decisions; the actor's threads answer while it hangs."""
+    monkeypatch.setattr(ray_launcher.ray, "get", lambda found, timeout=None: found)
+    monkeypatch.setattr(ray_launcher, "_PROGRESS_S", 0.0)
+    pending: list[object] = []
+    monkeypatch.setattr(
+        ray_launcher.ray, "wait", lambda found, timeout: ([], found) if timeout else (found, [])
+    )
     cfg = settings(1, 8, 640, runner={"engine": "ray"})
-    team = make_algorithm(cfg.algorithm, cfg.network, ToyEnv(1).spec, "cpu", 1)
-    memory = CollectorMemory(BlockLayout(4, team.replay_shape(8)), 1)
-    weights = SharedWeights(list(team.unique_actors))
-    ours, theirs = multiprocessing.Pipe()
-    worker = ray_launcher.RayWorker(
-        ray_launcher.RayLauncher(cfg), refuse, theirs, memory, weights, tmp_path / "0.txt"
-    )
-    worker.run()
-    assert (worker.how_it_ended(), memory.numbers().phase) == (
-        "RuntimeError: this cluster is gone",
-        Phase.ENDED,
-    )
-    with pytest.raises(EOFError):
-        ours.recv()
+    collector = ray_launcher.RayCollector(to_dict(cfg), Identity(0, 1), make_toy)
+    actor = Actor(collector)
+    actor.collect = Method(pending.append)
+    worker = ray_launcher.RayWorker(lambda: actor, lambda: None, tmp_path / "0.txt")
+    assert worker.receive(0.1) == PLACING
+    worker.send(Weights(0, 0, []))
+    collector._num_decisions = 3
+    assert [worker.receive(0.1) for _ in range(4)] == [
+        None,
+        "collecting, decision 3",
+        None,
+        None,
+    ]
 
 
-def test_a_machine_with_another_layout_is_refused():
-    cfg = settings(1, 8, 640)
-    with pytest.raises(RuntimeError, match="has another version of MAPush than the learner"):
-        ray_launcher.RayCollector(to_dict(cfg), Identity(0, 1), ([], []), make_toy).build()
+def test_a_token_that_others_can_read_is_refused(monkeypatch, tmp_path):
+    token = tmp_path / "auth_token"
+    token.write_text("secret")
+    token.chmod(0o644)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(ConfigError, match=f"other users can read the token.*chmod 600 {token}"):
+        ray_cluster.connect(num_cpus=1)
+    token.chmod(0o600)
+    ray_cluster.check_token(token)
+    ray_cluster.check_token(tmp_path / "none")
 
 
 def test_a_stack_is_one_line_with_the_innermost_call_first():

@@ -1,7 +1,7 @@
 """Runs on a machine that misbehaves: a clock that jumps by days, and a share that fails while a run
 trains on it. Needs a C compiler.
 
-    python tests/faults/outside.py
+    python tools/faults/outside.py
 
 The clock must not change a weight, nor a time limit. A share that fails ends the run with exit code
 4 and one line, and the run resumes once the share is back.

@@ -1,7 +1,7 @@
 """Give runs with collectors the faults that such runs have, and look how they end.
 
-``python tests/faults/collectors.py --tries 10`` prints a table; it exits with 1 where a run did not
-end as it should. Faults of collectors, ingest thread and queue are tried on toy worlds, signals on
+``python tools/faults/collectors.py --tries 10`` prints a table; it exits with 1 where a run did not
+end as it should. Faults of collectors and queue are tried on toy worlds, signals on
 tiny runs of the box task in processes of their own. ``slowest`` is the time from the fault (where
 the run ends by it) or from the start to the end [s].
 """
@@ -25,7 +25,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
-from harl_mapush.collectors.pool import CollectionError  # noqa: E402
+from harl_mapush.collectors.supervisor import CollectionError  # noqa: E402
 from harl_mapush.runs import run_folder  # noqa: E402
 from tests.support import toy_collectors  # noqa: E402
 from tests.support.hooks import Hooks  # noqa: E402
@@ -89,11 +89,11 @@ def finish(
             act()
 
     runner.learn([Hooks(on_iteration, on_wait=on_wait)])
-    if runner.limiter.num_stored != TRANSITIONS:
-        return f"{runner.limiter.num_stored} stored of {TRANSITIONS}"
-    owed = runner.limiter.num_counted * runner.limiter.ratio
-    if abs(owed - runner.limiter.num_learned) >= 1.0:
-        return f"{runner.limiter.num_learned} updates instead of {owed:.1f}"
+    if runner.pace.num_stored != TRANSITIONS:
+        return f"{runner.pace.num_stored} stored of {TRANSITIONS}"
+    owed = runner.pace.num_counted * runner.pace.ratio
+    if abs(owed - runner.pace.num_learned) >= 1.0:
+        return f"{runner.pace.num_learned} updates instead of {owed:.1f}"
     return None
 
 
@@ -102,7 +102,8 @@ def killed(folder: Path, said: Said, draw: random.Random) -> str | None:
     runner = make(folder)
     problem = finish(runner, said, draw, lambda: os.kill(pid(runner), signal.SIGKILL))
     return problem or expect(
-        runner.pool.num_restarts == 1 and runner.pool.num_lost_episodes == 8, "not counted"
+        runner.collectors.num_restarts == 1 and runner.collectors.num_lost_episodes == 8,
+        "not counted",
     )
 
 
@@ -113,7 +114,7 @@ def hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
     os.environ[toy_collectors.FAULT] = str(fault)
 
     def recover() -> None:
-        if fault.exists() and runner.pool.num_restarts:
+        if fault.exists() and runner.collectors.num_restarts:
             fault.unlink()
 
     problem = finish(runner, said, draw, lambda: fault.write_text("hang"), recover)
@@ -121,7 +122,7 @@ def hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
         line for line in said.lines if "while collecting" in line and "toy_collectors.py" in line
     ]
     return problem or expect(
-        len(named) == 1 and runner.pool.num_restarts == 1, f"not named: {said.lines}"
+        len(named) == 1 and runner.collectors.num_restarts == 1, f"not named: {said.lines}"
     )
 
 
@@ -133,7 +134,7 @@ def stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
         line for line in said.lines if "has made no progress" in line and "does not answer" in line
     ]
     return problem or expect(
-        len(named) == 1 and runner.pool.num_restarts == 1, f"not named: {said.lines}"
+        len(named) == 1 and runner.collectors.num_restarts == 1, f"not named: {said.lines}"
     )
 
 
@@ -141,34 +142,23 @@ def queue_full(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Make updates so slow that the queue fills up."""
     runner = make(folder, queue_blocks=1)
     learn_from = runner.algorithm.learn_from
-    runner.algorithm.learn_from = lambda replay: (time.sleep(0.1), learn_from(replay))[1]  # type: ignore[method-assign]
+    runner.algorithm.learn_from = lambda replay: (time.sleep(0.2), learn_from(replay))[1]  # type: ignore[method-assign]
     problem = finish(runner, said, draw, lambda: None)
-    waited = runner.pool.handles[0].numbers().waited_ns / 1e9
+    waited = runner.collectors.supervisors[0].waited_s
     return problem or expect(waited > 1.0, f"collectors waited {waited:.1f} s")
 
 
-def slow_ingest(folder: Path, said: Said, draw: random.Random) -> str | None:
+def slow_storing(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Make storing a block slow."""
     runner = make(folder)
 
     def act() -> None:
-        store = runner.ingest.store
-        runner.ingest.store = lambda block: (time.sleep(0.3), store(block))[1]
+        store = runner._store
+        runner._store = lambda full: (time.sleep(0.3), store(full))[1]  # type: ignore[method-assign]
 
     problem = finish(runner, said, draw, act)
-    waited = runner.pool.handles[0].numbers().waited_ns / 1e9
+    waited = runner.collectors.supervisors[0].waited_s
     return problem or expect(waited > 1.0, f"collectors waited {waited:.1f} s")
-
-
-def ingest_dies(folder: Path, said: Said, draw: random.Random) -> str | None:
-    """Make the ingest thread raise."""
-    return ends_by(
-        folder,
-        said,
-        draw,
-        "the ingest thread died (MemoryError",
-        lambda runner: put(runner.ingest, "store"),
-    )
 
 
 def learner_dies(folder: Path, said: Said, draw: random.Random) -> str | None:
@@ -213,7 +203,7 @@ def ends_by(
         finish(runner, said, draw, fault)
     except CollectionError as error:
         left_s = time.monotonic() - at[0]
-        is_gone = all(not handle.process.is_alive() for handle in runner.pool.handles)
+        is_gone = all(not each.worker.process.is_alive() for each in runner.collectors.supervisors)
         state = runner.state_dict()
         return expect(
             words in str(error) and is_gone and left_s < in_s and state["iteration"] > 0, str(error)
@@ -301,7 +291,7 @@ def is_running(process: int) -> bool:
 
 def pid(runner: AsyncRunner) -> int:
     """Return the process of the first collector."""
-    return runner.pool.handles[0].process.pid
+    return runner.collectors.supervisors[0].worker.process.pid
 
 
 def expect(is_so: bool, otherwise: str) -> str | None:
@@ -315,8 +305,7 @@ FAULTS: dict[str, Callable[[Path, Said, random.Random], str | None]] = {
     "collector stopped": stopped,
     "collector raises": raises,
     "queue full": queue_full,
-    "slow ingest": slow_ingest,
-    "ingest dies": ingest_dies,
+    "slow storing": slow_storing,
     "learner dies": learner_dies,
     "learner killed": lambda *given: signalled(signal.SIGKILL, False, *given),
     "Ctrl-C": lambda *given: signalled(signal.SIGINT, True, *given),

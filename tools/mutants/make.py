@@ -1,7 +1,7 @@
 """Make mutants, one-line mistakes on purpose, with the operators of cosmic-ray: ``pip install
 '.[mutants]'`` first.
 
-``python tests/mutants/make.py --number 500 --seed 1 --out mutants.json`` draws as many from each
+``python tools/mutants/make.py --number 500 --seed 1 --out mutants.json`` draws as many from each
 area of ``areas.toml`` as another, each from a place of its own as long as there are any. ``run.py``
 says which of them the tests notice.
 """

@@ -1,6 +1,6 @@
 """Damage every file of a run, and see whether a resume and an evaluation notice.
 
-``python tests/faults/damage.py`` prints a table and exits with 1 where damage went unnoticed. A
+``python tools/faults/damage.py`` prints a table and exits with 1 where damage went unnoticed. A
 truncation or a flipped bit is ``noticed`` where a resume passes over the checkpoint, or over the
 run's settings, with a line that names the file, and ``harmless`` where it resumes from the same
 checkpoint with the same settings: in a log, or in what a manifest says about versions. An

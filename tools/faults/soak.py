@@ -1,7 +1,7 @@
 """A run of many parts, each a process that resumes where the last one was stopped, watched from
 outside.
 
-``python tests/faults/soak.py RUN --minutes 20 --part_minutes 5 [--env_steps N] [-- words for
+``python tools/faults/soak.py RUN --minutes 20 --part_minutes 5 [--env_steps N] [-- words for
 train]`` trains in the folder RUN until the time is over or the run has that many env steps, and
 samples memory, GPU memory, open files and threads of the process, and the success rate that it
 logs. ``RUN-soak.csv`` gets the samples, ``RUN-soak.svg`` the figure; called again it resumes. It

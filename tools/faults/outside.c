@@ -1,4 +1,4 @@
-// Faults of the machine for tests/faults/outside.py, loaded before the C library: a clock that jumps
+// Faults of the machine for tools/faults/outside.py, loaded before the C library: a clock that jumps
 // by days ($JUMP), and files below $SHARE that fail with $ERROR while the file $FAIL exists.
 
 #define _GNU_SOURCE

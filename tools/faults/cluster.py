@@ -1,7 +1,7 @@
 """Try the Slurm scripts of docs/guides/cluster.md: stand-ins for Slurm and torchrun, and the
 signals that a cluster sends.
 
-``python tests/faults/cluster.py`` takes two minutes and prints what the scripts did; words choose
+``python tools/faults/cluster.py`` takes two minutes and prints what the scripts did; words choose
 among ``signals``,
 ``ranks`` and ``sweep``.
 """

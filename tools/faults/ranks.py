@@ -1,7 +1,7 @@
 """Try what can go wrong with two ranks: one killed, stopped or asked to end, other settings,
 restarts, resumes.
 
-``python tests/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for
+``python tools/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for
 each case: whether it ended as ``docs/guides/gpu.md`` says, the exit codes of the ranks, the
 seconds from the fault to the end of the others, and what they said. It exits with 1 where a case
 went wrong. On two CPU cores it takes two minutes, and one more for ``timed``. Everything has a time

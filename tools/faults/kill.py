@@ -1,7 +1,7 @@
 """Kill tiny runs at random times, inside a save and by a power loss, resume them, and compare how
 they end.
 
-``python tests/faults/kill.py --runs 30`` prints a table; it exits with 1 where a run did not end
+``python tools/faults/kill.py --runs 30`` prints a table; it exits with 1 where a run did not end
 bit-equal to one that never stopped. ``power loss`` is a copy of the run's folder between two system
 calls of a save, in which files that were not synced are empty and names that were not synced may be
 missing.

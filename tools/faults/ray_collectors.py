@@ -1,6 +1,6 @@
 """Give runs with collectors on Ray the faults that such runs have, and look how they end.
 
-``python tests/faults/ray_collectors.py --tries 3`` prints a table as ``collectors.py`` does, and
+``python tools/faults/ray_collectors.py --tries 3`` prints a table as ``collectors.py`` does, and
 exits with 1 where a run did not end as it should. A head and a second node with one processor each
 are started on this machine; signals are tried on runs that start a Ray of their own. Every try
 takes up to half a minute.
@@ -34,10 +34,10 @@ from collectors import Said, expect, run_faults, signalled  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
-from harl_mapush.collectors.launcher import ADDRESS  # noqa: E402
-from harl_mapush.collectors.pool import CollectionError  # noqa: E402
+from harl_mapush.collectors.supervisor import CollectionError  # noqa: E402
 from harl_mapush.runs import run_folder  # noqa: E402
 from mapush.extensions.ray import ray_launcher  # noqa: E402
+from mapush.extensions.ray.registration import ADDRESS  # noqa: E402
 from tests.support import toy_collectors  # noqa: E402
 from tests.support.hooks import Hooks  # noqa: E402
 
@@ -119,19 +119,18 @@ def finish(
 
     def on_iteration(report: object) -> None:
         nonlocal wait
-        wait -= all(handle.is_ready() for handle in runner.pool.handles)
+        wait -= all(each.is_ready for each in runner.collectors.supervisors)
         if not is_over[0] and wait <= 0:
             is_over[0] = True
             act()
 
-    # This raises where transitions were lost.
     runner.learn([Hooks(on_iteration, on_wait=on_wait)])
     if not is_over[0]:
         return "it was over before all collectors were there"
-    owed = runner.limiter.num_counted * runner.limiter.ratio
-    if runner.limiter.num_stored != total or abs(owed - runner.limiter.num_learned) >= 1.0:
+    owed = runner.pace.num_counted * runner.pace.ratio
+    if runner.pace.num_stored != total or abs(owed - runner.pace.num_learned) >= 1.0:
         return (
-            f"{runner.limiter.num_stored} of {total} stored, {runner.limiter.num_learned} updates "
+            f"{runner.pace.num_stored} of {total} stored, {runner.pace.num_learned} updates "
             f"instead of {owed:.1f}"
         )
     return None
@@ -139,14 +138,14 @@ def finish(
 
 def pid(runner: AsyncRunner) -> int:
     """Return the process of the first collector."""
-    return int(runner.pool.handles[0].process.describe().split()[1])
+    return int(runner.collectors.supervisors[0].worker.describe().split()[1])
 
 
 def actor_killed(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Kill an actor's process."""
     with run_of(folder) as runner:
         problem = finish(runner, draw, lambda: os.kill(pid(runner), signal.SIGKILL))
-        counts = runner.pool.num_restarts, runner.pool.num_lost_episodes
+        counts = runner.collectors.num_restarts, runner.collectors.num_lost_episodes
     named = [line for line in said.lines if "its worker process has died" in line]
     return problem or expect(counts == (1, 4) and len(named) == 1, f"{counts}, {said.lines}")
 
@@ -161,11 +160,11 @@ def actor_hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
             FAULT.write_text("hang")
 
         def recover() -> None:
-            if FAULT.exists() and runner.pool.num_restarts:
+            if FAULT.exists() and runner.collectors.num_restarts:
                 FAULT.unlink()
 
         problem = finish(runner, draw, hang, recover)
-        restarts = runner.pool.num_restarts
+        restarts = runner.collectors.num_restarts
     named = [
         line for line in said.lines if "while collecting" in line and "toy_collectors.py" in line
     ]
@@ -177,7 +176,7 @@ def actor_stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Stop an actor's process, which cannot even say where it is."""
     with run_of(folder) as runner:
         problem = finish(runner, draw, lambda: os.kill(pid(runner), signal.SIGSTOP))
-        restarts = runner.pool.num_restarts
+        restarts = runner.collectors.num_restarts
     named = [
         line for line in said.lines if "has made no progress" in line and "does not answer" in line
     ]
@@ -195,7 +194,7 @@ def node_gone(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Lose a node for good: the other one's collector does the rest."""
     with run_of(folder) as runner:
         problem = finish(runner, draw, NODES.lose_second)
-        restarts = runner.pool.num_restarts
+        restarts = runner.collectors.num_restarts
     return problem or expect(restarts == 1, f"{restarts} restarts: {said.lines}")
 
 
@@ -204,17 +203,18 @@ def node_comes_back(folder: Path, said: Said, draw: random.Random) -> str | None
     with run_of(folder, 40 * TRANSITIONS) as runner:
 
         def on_wait() -> None:
-            if not runner.pool.num_restarts:
+            if not runner.collectors.num_restarts:
                 return
             NODES.both()
-            if all(handle.is_ready() and not handle.is_new for handle in runner.pool.handles):
+            if all(
+                each.is_ready and not each.starts_anew for each in runner.collectors.supervisors
+            ):
                 raise _EnoughError
 
         try:
             finish(runner, draw, NODES.lose_second, on_wait)
         except _EnoughError:
-            runner.check_counts()
-            counts = runner.pool.num_restarts, runner.pool.num_lost_episodes
+            counts = runner.collectors.num_restarts, runner.collectors.num_lost_episodes
             return expect(counts == (1, 4), f"{counts}: {said.lines}")
     return f"it did not find a place again: {said.lines}"
 

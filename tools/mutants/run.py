@@ -1,7 +1,7 @@
 """Run the tests on mutants that ``make.py`` made, and say which of them nothing noticed. Needs
 pytest and no more.
 
-``python tests/mutants/run.py mutants.json --out results.jsonl``: each of ``--workers`` mutates a
+``python tools/mutants/run.py mutants.json --out results.jsonl``: each of ``--workers`` mutates a
 copy of the tree, one mutant after another, and runs the tests of its area until the first fails. A
 line of JSON for each; what ``--out`` already has is not run again. At the end a table, and the
 survivors' diffs.

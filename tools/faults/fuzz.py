@@ -1,7 +1,7 @@
 """Seeded nonsense for command lines, files of all kinds, settings and Python calls: what is not one
 line?
 
-``python tests/faults/fuzz.py --cases 20000`` prints a table; it exits with 1 where a case ended
+``python tools/faults/fuzz.py --cases 20000`` prints a table; it exits with 1 where a case ended
 with a traceback, took more than five seconds, had another exit code than 0 or 2, or wrote a file.
 Nothing is trained or simulated.
 """

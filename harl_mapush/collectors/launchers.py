@@ -1,0 +1,224 @@
+"""Launchers start collectors, on this machine or elsewhere.
+
+A ``Worker`` stands for a started collector. It takes weights, and returns a block and signs of life
+in between. ``LAUNCHERS`` has the launchers by name, as in ``runner.engine``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from multiprocessing import Pipe, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from harl_mapush.collectors import collector_process
+from harl_mapush.collectors.collector import Block, Identity, Weights
+from harl_mapush.config import RunCfg
+from harl_mapush.interruption import ENDING_SIGNALS
+from mqe.extensions import Registry
+from mqe.registry import SimCfg
+
+NO_ANSWER = "it does not answer, so it is stopped or waits in the system"
+_STACK_S = 1.0  # longest wait for a stack
+_MESSAGE_S = 30  # longest pause within a message
+_FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
+
+
+class WorkerGoneError(Exception):
+    """A collector has ended; the message has the cause."""
+
+
+class Worker(Protocol):
+    """A started collector; one thread uses it."""
+
+    def send(self, weights: Weights) -> None:
+        """Request a block; raise WorkerGoneError if the collector has ended."""
+        ...
+
+    def receive(self, timeout_s: float) -> Block | str | None:
+        """Return a block or a sign of life, None if there is neither within ``timeout_s``.
+
+        Raises WorkerGoneError if the collector has ended.
+        """
+        ...
+
+    def describe(self) -> str:
+        """Return the collector's process, for instance ``process 4711``."""
+        ...
+
+    def stack(self) -> str:
+        """Return the collector's stack as one line, the innermost call first."""
+        ...
+
+    def end(self, timeout_s: float) -> None:
+        """Ask the collector to end, and kill it after ``timeout_s``."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts collectors."""
+
+    def describe(self) -> str:
+        """Return the machines of the collectors, as words."""
+        ...
+
+    def start(self, settings: Mapping[str, Any], identity: Identity, log: Path) -> Worker:
+        """Start a collector that appends its output to ``log``."""
+        ...
+
+    def problem(self) -> str | None:
+        """Return the reason if no more collectors can be started, else None."""
+        ...
+
+
+class LauncherEntry(NamedTuple):
+    """One launcher by name."""
+
+    # Returns the launcher as a context manager. Entering it raises ConfigError without room.
+    make: Callable[[RunCfg], AbstractContextManager[Launcher]]
+    # Returns the simulator's settings on the machines of the collectors, or raises ConfigError.
+    sim_settings: Callable[[SimCfg], SimCfg] = lambda sim: sim
+    # Whether the collectors have other memory than the learner's machine.
+    is_elsewhere: Callable[[], bool] = lambda: False
+
+
+LAUNCHERS: Registry[LauncherEntry] = Registry("engine")
+
+
+class LocalLauncher:
+    """Starts collectors as processes on this machine."""
+
+    def __init__(self, collect: Callable[..., None] = collector_process.main) -> None:
+        """Start processes that run ``collect``."""
+        self._collect = collect
+
+    def describe(self) -> str:
+        """Return the machines of the collectors, as words."""
+        return "processes of this machine"
+
+    def start(self, settings: Mapping[str, Any], identity: Identity, log: Path) -> LocalWorker:
+        """Start a collector's process."""
+        return LocalWorker(self._collect, settings, identity, log)
+
+    def problem(self) -> str | None:
+        """Return None, since a process can always be started."""
+        return None
+
+
+class LocalWorker:
+    """The process of a collector."""
+
+    def __init__(
+        self,
+        collect: Callable[..., None],
+        settings: Mapping[str, Any],
+        identity: Identity,
+        log: Path,
+    ) -> None:
+        """Start a process that runs ``collect``."""
+        self._log = log
+        self._connection, theirs = Pipe()
+        _limit_waits(self._connection)
+        self.process = SpawnProcess(
+            target=collect,
+            args=(settings, identity, theirs, str(log)),
+            name=f"collector {identity.number}",
+            daemon=True,
+        )
+        # Started later, the tracker would unblock the signals. The new process inherits the mask.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+
+    def send(self, weights: Weights) -> None:
+        """Send weights; raise WorkerGoneError if the process has ended or takes none."""
+        try:
+            self._connection.send(weights)
+        except OSError:
+            raise self._gone() from None
+
+    def receive(self, timeout_s: float) -> Block | str | None:
+        """Return what the process sent, None if nothing comes within ``timeout_s``."""
+        try:
+            return self._connection.recv() if self._connection.poll(timeout_s) else None
+        except (EOFError, OSError):
+            raise self._gone() from None
+
+    def describe(self) -> str:
+        """Return the process and its number."""
+        return f"process {self.process.pid}"
+
+    def stack(self) -> str:
+        """Make the process write its stack to its log; return the stack as one line."""
+        assert self.process.pid is not None
+        size = self._log.stat().st_size
+        os.kill(self.process.pid, collector_process.STACK_SIGNAL)
+        deadline = time.monotonic() + _STACK_S
+        frames: list[tuple[str, str, str]] = []
+        while not frames and time.monotonic() < deadline:
+            time.sleep(0.05)
+            frames = _FRAME.findall(tail(self._log, start=size))
+        if not frames:
+            return NO_ANSWER
+        calls = [f"{os.path.basename(file)}:{line} {name}" for file, line, name in frames[:8]]
+        return " < ".join(calls)
+
+    def end(self, timeout_s: float) -> None:
+        """Close the connection, upon which the process ends; kill it after ``timeout_s``."""
+        self._connection.close()
+        self.process.join(timeout_s)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+    def _gone(self) -> WorkerGoneError:
+        self.end(1.0)
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            return WorkerGoneError(f"killed by {signal.Signals(-code).name}")
+        return WorkerGoneError(f"exit code {code}")
+
+
+def _limit_waits(connection: Connection) -> None:
+    """Let a message fail that a stopped process takes or sends in part."""
+    limit = struct.pack("ll", _MESSAGE_S, 0)
+    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as pipe:
+        pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        pipe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a log file that is neither empty nor part of a stack."""
+    last = "(none)"
+    for line in tail(path).splitlines():
+        is_in_stack = line.startswith(("  ", "Current thread", "Stack"))
+        if line.strip() and not is_in_stack:
+            last = line.strip()
+    return last[:300]
+
+
+def tail(path: Path, num_bytes: int = 8192, start: int | None = None) -> str:
+    """Return the end of a file, or its contents from byte ``start`` on."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - num_bytes) if start is None else start)
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+LAUNCHERS.register("local", LauncherEntry(lambda cfg: nullcontext(LocalLauncher())))

@@ -1,1 +1,0 @@
-"""Pace, health and stalls of the processes of an asynchronous run."""
