@@ -1,4 +1,4 @@
-"""What happens in the world: simulators, scene, robots, tasks, environment, viewers."""
+"""The simulated world: simulators, scene, robots, tasks, environment, viewers."""
 
 import os
 
@@ -9,9 +9,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def _check_graphics() -> None:
-    """Raise a clear ImportError if MuJoCo cannot be imported with the ``MUJOCO_GL`` that is set.
+    """Raise a clear ImportError if MuJoCo cannot be imported with the present ``MUJOCO_GL``.
 
-    MuJoCo reads the variable when it is imported, whether anything is to be drawn or not.
+    MuJoCo reads the variable at import, with or without drawing.
     """
     asked = os.environ.get("MUJOCO_GL")
     if not asked:

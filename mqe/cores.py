@@ -11,10 +11,9 @@ GROUPS = Path("/sys/fs/cgroup")
 
 
 def num_cores() -> int:
-    """Return the cores that this process may use: fewer than the machine's where it was given a
-    part of them.
+    """Return the number of cores available to this process.
 
-    A part is named cores (``taskset``) or processor time (a container's CPU limit, rounded up to
+    Limits are a core list (``taskset``) or processor time (a container's CPU limit, rounded up to
     whole cores).
     """
     if hasattr(os, "sched_getaffinity"):
@@ -25,8 +24,8 @@ def num_cores() -> int:
 
 
 def cpu_quota() -> float:
-    """Return how many cores' worth of time Linux's control groups (v1 or v2) allow; infinity
-    without a limit.
+    """Return the CPU quota [cores] from Linux's control groups (v1 or v2), infinite without a
+    limit.
 
     A group's limit holds for the groups inside it. A container sees its own group as the root,
     under either path.
@@ -46,7 +45,7 @@ def cpu_quota() -> float:
 
 
 def _quota(group: Path) -> float:
-    """Return the limit of one group, infinite where it has none of its own."""
+    """Return one group's limit, infinite without one."""
     try:
         if (group / "cpu.max").is_file():
             quota, period = (group / "cpu.max").read_text().split()

@@ -1,6 +1,4 @@
-"""Functions as CUDA graphs: thousands of small operations launched as one, on any device of a
-process.
-"""
+"""Functions as CUDA graphs: thousands of small operations in one launch, on any device."""
 
 from __future__ import annotations
 
@@ -19,18 +17,15 @@ _Output = TypeVar("_Output")
 
 
 class GraphMemory:
-    """Memory that several graphs share, so that any of them may overwrite what another one
-    returned.
-    """
+    """Memory for several graphs. Each may overwrite another's results."""
 
     pool: Any = None
 
 
 class GraphedFunction(Generic[_Output]):
-    """A function of tensors, recorded as a CUDA graph at its third call and replayed from then on.
+    """A function on tensors, recorded as a CUDA graph at its third call and replayed from then on.
 
-    Anything in it that waits for the device breaks the recording, which is then tried again at the
-    next call.
+    A wait for the device inside it breaks the recording. The next call tries again.
     """
 
     def __init__(
@@ -41,12 +36,10 @@ class GraphedFunction(Generic[_Output]):
         memory: GraphMemory | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        """Record on ``device``; ``generator`` is the only one that the function draws from.
+        """Record on ``device``. The function may draw from ``generator`` only.
 
-        ``pack`` turns the function's result into what is recorded, and ``unpack`` turns it back
-        after every replay.
-        ``unpack`` must copy what the caller keeps, because the next replay writes to the same
-        memory.
+        ``pack`` turns the function's result into the recorded one, and ``unpack`` turns it back
+        after every replay. ``unpack`` must copy, because the next replay writes to the same memory.
         """
         self._device = device
         self._pack = pack
@@ -57,9 +50,7 @@ class GraphedFunction(Generic[_Output]):
         self._recorded: _Recorded | None = None
 
     def __call__(self, function: Callable[..., _Output], *inputs: Tensor) -> _Output:
-        """Return ``function(*inputs)``; it must do the same work at every call, on the same
-        shapes.
-        """
+        """Return ``function(*inputs)``. Every call must do the same work on the same shapes."""
         self._calls += 1
         if self._calls <= EAGER_CALLS:
             return function(*inputs)
@@ -94,10 +85,10 @@ def capturing(
     pool: Any = None,
     generator: torch.Generator | None = None,
 ) -> Iterator[None]:
-    """Record what is launched on ``device`` into ``graph``, whose memory is ``pool``'s or its own.
+    """Record launches on ``device`` into ``graph``, with memory from ``pool`` or its own.
 
-    Each replay draws anew from ``generator``. What fails in between leaves stream and device as
-    they were.
+    Each replay draws anew from ``generator``. An error in between leaves stream and device as they
+    were.
     """
     with (
         torch.cuda.device(device),
@@ -119,17 +110,16 @@ def capturing(
 
 @cache
 def capture_stream(index: int) -> torch.cuda.Stream:
-    """Return the stream on which device ``index`` captures what runs on its default stream: torch's
-    is that of the first device that does.
+    """Return device ``index``'s stream for captures.
+
+    torch's own default is the stream on the first capturing device.
     """
     return torch.cuda.Stream(index)
 
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """Make tensors that may be written to at any time, also where the caller is in inference
-    mode.
-    """
+    """Make tensors writable at any time, also for a caller in inference mode."""
     has_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(has_gradients):
         yield

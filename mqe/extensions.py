@@ -1,4 +1,4 @@
-"""Registries that anyone may add to, and installed packages that do."""
+"""Registries open to anyone, and installed packages with entries for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Member = TypeVar("_Member")
 
 
 class Registry(dict[str, _Member]):
-    """Members of one kind by name; built-in members are added in the same way as a user's."""
+    """Members of one kind by name. Built-in members join as a user's do."""
 
     def __init__(
         self,
@@ -25,17 +25,17 @@ class Registry(dict[str, _Member]):
         members: Mapping[str, _Member] = MappingProxyType({}),
         other_names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Begin with ``members``; ``kind`` is the word for a member in error messages.
+        """Begin with ``members``. ``kind`` names a member in error messages.
 
-        ``other_names`` have the member's name for each word, of letters and digits, that users
-        write for it. An error for such a word suggests the name.
+        ``other_names`` map users' words, in letters and digits, to member names. An error for such
+        a word suggests the name.
         """
         super().__init__(members)
         self.kind = kind
         self.other_names = other_names
 
     def register(self, name: str, member: _Member) -> _Member:
-        """Add a member and return it; raise ConfigError if the name is taken or not valid.
+        """Add a member and return it. Raise ConfigError if the name is taken or not valid.
 
         Adding an equal member once more is allowed, since a user's module may be imported twice.
         """
@@ -49,9 +49,9 @@ class Registry(dict[str, _Member]):
         return member
 
     def find(self, name: str, where: str) -> _Member:
-        """Return a member; raise ConfigError with the nearest name if there is none.
+        """Return a member. Raise ConfigError with the nearest name if there is none.
 
-        ``where`` is the setting or flag that gave the name, for instance ``env.robots``.
+        ``where`` is the setting or flag with the name, for instance ``env.robots``.
         """
         if name not in self:
             raise ConfigError(f"{where}: {unknown(self.kind, name, self, is_open=True)}")
@@ -60,11 +60,11 @@ class Registry(dict[str, _Member]):
 
 @functools.cache
 def load_extensions() -> None:
-    """Import what installed packages list as entry points of the group ``mapush.extensions``, once.
+    """Load all entry points in the group ``mapush.extensions``, once.
 
-    An entry point names a module, which registers members when it is imported, or a function
-    without arguments, which is called. Entry points of this program call this before they read
-    settings; a process that they start calls it again. Raises ConfigError if a package fails.
+    An entry point names a module, to be imported, or a function without arguments, to be called.
+    Either registers members. The program's entry points call this before they read settings, and so
+    do their processes. Raises ConfigError if a package fails.
     """
     for entry in entry_points(group=GROUP):
         try:

@@ -1,9 +1,8 @@
-"""A checkpoint's ``manifest.json``: the SHA-256 of every file beside it, and the program that wrote
-them.
+"""A checkpoint's ``manifest.json``: the SHA-256 of every file beside it, and their program.
 
-Whoever reads a checkpoint checks the files that it reads. A folder without a manifest, as older
-ones are, is read without this check, but for those that ship with the package. ``python -m
-mqe.manifest FOLDER ...`` writes the manifests of folders anew, for a policy that is to ship.
+Readers check their files against it. A folder without a manifest, from older versions, is read
+without this check, except shipped ones. ``python -m mqe.manifest FOLDER ...`` rewrites the
+manifests of folders, for shipping a policy.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ def write_manifest(
     env_steps: int | None = None,
     run_id: str | None = None,
 ) -> None:
-    """Write the manifest of all files in ``folder``; ``device`` is the writing program's (``cpu``,
+    """Write the manifest for all files in ``folder``. ``device`` is the writer's (``cpu``,
     ``cuda:0``).
 
-    ``gait_sha256`` is the digest of the gait that a team walked with
-    (``mqe.controllers.gait.gait_digest``). ``env_steps`` is the age of a run's checkpoint, which a
-    folder's name has as well; ``run_id`` tells it from those of other runs with equal settings.
+    ``gait_sha256`` is the digest of the team's gait (``mqe.controllers.gait.gait_digest``).
+    ``env_steps`` is a checkpoint's age, as in its folder's name. ``run_id`` separates it from other
+    runs with equal settings.
     """
     content = describe_files(folder, device, gait_sha256)
     if env_steps is not None:
@@ -70,21 +69,21 @@ def describe_files(folder: Path, device: str, gait_sha256: str | None = None) ->
 
 
 def packages() -> dict[str, str]:
-    """Return the versions of the packages that results depend on."""
+    """Return the versions of all packages with an influence on results."""
     return {name: found for name in PACKAGES if (found := installed(name)) is not None}
 
 
 def renew_manifest(folder: Path, more: Mapping[str, Any] | None = None) -> None:
-    """Rewrite the manifest of ``folder`` after files were removed or changed on purpose.
+    """Rewrite the manifest of ``folder`` after deliberate changes to its files.
 
-    What it says of the program that wrote them stays; of a folder that had none, only the files are
-    known. ``more`` are further entries, by name.
+    The entries on the writing program stay. Without an old manifest only the files are known.
+    ``more`` are further entries, by name.
     """
     _write(folder, {**read_manifest(folder), **(more or {}), **_checksums(folder)})
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the contents of the manifest of ``folder``, empty if it is missing or damaged."""
+    """Return the manifest in ``folder``, empty if it is missing or damaged."""
     try:
         content = json.loads(read_text(folder / MANIFEST))
     except (OSError, ValueError, RecursionError):
@@ -93,11 +92,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
-    """Return a description of the first damaged file of ``folder``, or None if all named files are
+    """Return a description of the first damaged file in ``folder``, or None if all named files are
     whole.
 
-    A folder without a manifest has nothing to compare with. A file that the manifest lists and
-    ``folder`` lacks is whoever reads it to complain about.
+    A folder without a manifest has nothing to compare with. Readers report missing files
+    themselves.
     """
     path = folder / MANIFEST
     if not path.exists():
@@ -130,7 +129,7 @@ def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
 
 
 def check_files(folder: Path, names: Iterable[str]) -> None:
-    """Raise ConfigError if one of the named files of a checkpoint is not as it was written."""
+    """Raise ConfigError if one of a checkpoint's named files has changed."""
     problem = damage(folder, names)
     if problem is not None:
         raise ConfigError(f"checkpoint {folder}: {problem}; {_HINT}")
@@ -147,9 +146,9 @@ def _write(folder: Path, content: dict[str, Any]) -> None:
 
 @functools.cache
 def git_revision() -> str:
-    """Return the git revision of the running program, with ``-dirty`` if files differed from it.
+    """Return the running program's git revision, with ``-dirty`` if files differ from it.
 
-    It is that of the checkout, or of the checkout that an installation was built from.
+    It is the revision of the checkout, or of the installation's source.
     """
     return revision_of(Path(__file__).resolve().parent.parent)
 
@@ -177,7 +176,7 @@ def sha256(path: Path) -> str:
 
 @functools.cache
 def installed(package: str) -> str | None:
-    """Return the version of an installed package, or None; to look it up takes milliseconds."""
+    """Return an installed package's version, or None. A look-up takes milliseconds."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Policies that ship with the package: settings and flags name them ``pretrained:NAME``."""
+"""Policies shipped with the package, named ``pretrained:NAME`` in settings and flags."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PRETRAINED = "pretrained:"
 
 
 def pretrained_folder(name: str) -> Path:
-    """Return the folder of a shipped policy; raise ConfigError with the known names otherwise."""
+    """Return a shipped policy's folder. Raise ConfigError with the known names otherwise."""
     known = pretrained_names()
     if name not in known:
         raise ConfigError(unknown("pretrained policy", name, known))

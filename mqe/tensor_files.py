@@ -20,11 +20,10 @@ _PLAIN_TYPES = (
 
 
 def read_file(path: Path | IO[bytes]) -> Any:
-    """Read a file onto the CPU without executing code in it; a damaged file raises the reader's own
-    error.
+    """Read a file onto the CPU without executing code in it.
 
-    The archive's checksums are looked at first, which torch does not do. Its warnings recommend to
-    load with code, or speak of pickles in general.
+    A damaged file raises the reader's own error. The archive's checksums are checked first, since
+    torch does not. Its warnings recommend loading with code, or speak about pickles in general.
     """
     if zipfile.is_zipfile(path):  # what torch wrote before 1.6 is none
         with zipfile.ZipFile(path) as archive:
@@ -45,9 +44,9 @@ def reason(error: Exception) -> str:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a flat state dict onto the CPU; raise ConfigError for damage or any other content.
+    """Read a flat state dict onto the CPU. Raise ConfigError for damage or any other content.
 
-    Numbers that were stored in half precision are widened to single.
+    Half precision is widened to single.
     """
     hint = "take another checkpoint of the run"
     try:
@@ -78,8 +77,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def is_plain(values: Any) -> bool:
     """Return whether nested dictionaries and lists hold only Python's scalars and complete tensors.
 
-    Sparse, quantised, complex and 8-bit tensors are not plain, nor is one that repeats a few
-    numbers many times.
+    Sparse, quantised, complex and 8-bit tensors are not plain, and neither are repeated views.
     """
     if isinstance(values, dict):
         return all(

@@ -14,12 +14,11 @@ from torch import Tensor
 
 
 class TimeStep(NamedTuple):
-    """What one decision of every environment returned.
+    """Result of one decision in every environment.
 
-    Environments that ended were reset already: their ``obs`` and ``state`` are the first of the
-    next episode.
-    ``final_obs`` and ``final_state`` are the last of the episode that ended (equal to ``obs`` and
-    ``state`` elsewhere).
+    Ended environments were reset already: their ``obs`` and ``state`` are the next episode's first.
+    ``final_obs`` and ``final_state`` are the ended episode's last, and equal ``obs`` and ``state``
+    elsewhere.
     """
 
     obs: Tensor  # (N, A, O)
@@ -63,7 +62,7 @@ class Image(NamedTuple):
 
     @classmethod
     def same(cls, size: int, device: torch.device) -> Image:
-        """Build the image of vectors that look the same."""
+        """Build the identity image."""
         return cls.of(range(size), (1.0,) * size, device)
 
     def __call__(self, vector: Tensor) -> Tensor:
@@ -72,7 +71,7 @@ class Image(NamedTuple):
 
 
 class TeamImage(NamedTuple):
-    """How a team looks in a scene like its own; every agent's numbers change alike."""
+    """A team's appearance in a symmetric scene. All agents' numbers change alike."""
 
     obs: Image  # of an agent's
     action: Image  # of an agent's
@@ -81,9 +80,9 @@ class TeamImage(NamedTuple):
 
 
 class Symmetries(NamedTuple):
-    """In which scenes a team does the same as in its own, and is rewarded alike.
+    """Scenes with equal behaviour and equal rewards.
 
-    None: there is none, or it is unknown how a number of the team looks in it.
+    None: there is no such scene, or a number's image in it is unknown.
     """
 
     mirror: TeamImage | None = None  # left and right swapped
@@ -95,10 +94,10 @@ ROBOT_SETS = ("teammates", "robots")  # kinds of sets
 
 
 class EntityBlock(NamedTuple):
-    """The numbers of several entities of one kind, one entity after the other, in a flat vector.
+    """Numbers of several entities of one kind, one entity after the other, in a flat vector.
 
-    The first number of an entity is 1 if the entity is there, and 0 if not; the next two are its
-    place. The order of entities has no meaning, but in a state entity k of robots is agent k.
+    An entity's first number is 1 if it is present, else 0. The next two are its position. The order
+    of entities has no meaning, except in a state: there robot entity k is agent k.
     """
 
     kind: str  # for instance "outline"
@@ -118,7 +117,7 @@ class EntityBlock(NamedTuple):
 
 
 class TeamSpec(NamedTuple):
-    """Sizes and properties of the environment that a team is built for."""
+    """Sizes and properties of a team's environment."""
 
     obs_sizes: tuple[int, ...]  # each agent's own; tensors are padded with zeros to the largest
     action_sizes: tuple[int, ...]  # likewise
@@ -150,7 +149,7 @@ class TeamSpec(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Which of a run's worlds an environment has, where several processes share them."""
+    """An environment's worlds within a run, if several processes share them."""
 
     first: int = 0  # number of its first world
     num_shares: int = 1
@@ -172,11 +171,10 @@ class VecEnv(Protocol):
     device: torch.device
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
-        """Start a new episode everywhere; return obs (N, A, O) and state.
+        """Start a new episode everywhere. Return obs (N, A, O) and state.
 
-        Staggered, the time limits of these first episodes run out at times spread over a whole one,
-        not all at once;
-        ``statistics`` begin after that.
+        Staggered, the first episodes' time limits are spread over a whole one. ``statistics`` begin
+        after that.
         """
         ...
 
@@ -185,14 +183,15 @@ class VecEnv(Protocol):
         ...
 
     def grow_buffers(self) -> str | None:
-        """Enlarge the simulator's buffers if they overflowed, between two rollouts; return a
-        message, or None.
+        """Enlarge the simulator's overflowed buffers, between two rollouts. Return a message, or
+        None.
         """
         ...
 
     def statistics(self) -> dict[str, float]:
-        """Return means over the last at most 1,000 finished episodes, and ``num_episodes``;
-        synchronises once.
+        """Return means over the last 1,000 finished episodes at most, and ``num_episodes``.
+
+        Waits for the device once.
         """
         ...
 
@@ -201,11 +200,11 @@ class VecEnv(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a bit-exact resume needs."""
+        """Return the complete state for a bit-exact resume."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Restore a ``state_dict``; return the obs and state it was saved in."""
+        """Restore a ``state_dict``. Return its obs and state."""
         ...
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from mqe.world.state import SceneState
 
 
 class StepResult(NamedTuple):
-    """What ``MultiAgentEnv.step`` returns, and the state and the episode metrics after it."""
+    """Result of ``MultiAgentEnv.step``, with the state and the episode metrics after it."""
 
     step: TimeStep
     state: SceneState
@@ -23,10 +23,9 @@ class StepResult(NamedTuple):
 
 
 def captured_step(device: torch.device) -> GraphedFunction[StepResult]:
-    """Return what runs a decision of actions (N, A, U) as a graph from its third call on.
+    """Return a runner for decisions (N, A, U), a graph from its third call on.
 
-    The step's tensors are the caller's own; the other results are in memory that the next call
-    overwrites.
+    The caller owns the step's tensors. The next call overwrites all other results.
     """
     return GraphedFunction(device, _pack, _unpack)
 
@@ -42,9 +41,7 @@ def _unpack(packed: tuple[PackedStep, SceneState, dict[str, Tensor]]) -> StepRes
 
 
 class PackedStep:
-    """A TimeStep in two tensors, one of its masks and one of its numbers, so that copying it is
-    two operations.
-    """
+    """A TimeStep in two tensors, masks and numbers, so a copy takes two operations."""
 
     def __init__(self, step: TimeStep) -> None:
         """Take ``step`` as it is."""

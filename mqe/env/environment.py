@@ -1,21 +1,19 @@
-"""The environment: the order of one decision, terminations, automatic resets and statistics.
+"""The environment: order of a decision, terminations, automatic resets and statistics.
 
 A decision is held for one or more control steps. Its masks, (N,) bool each:
 
-=============  =====================================================================================
-paused         the caller has put the world aside until the next ``reset``
-running        since the decision began, the world has neither ended nor broken, and is not paused
-is_in_limits   at this control step, the simulator reports no error and no number is impossible
-live           the control step counts in the world: it was running and is still within its limits
-terminated     the task ended the episode at this decision; of several reasons the first counts
-timed_out      the episode has reached its time limit at this control step
-truncated      the time limit alone ended the episode at this decision
-ended          the episode was terminated or truncated at this decision
-valid          the world did not break at this decision: it is still running, or its episode ended
-is_observable  the last state of the decision can be observed: valid, and within its limits
-=============  =====================================================================================
+============= =====================================================================================
+paused the caller has put the world aside until the next ``reset`` running since the decision began,
+the world has neither ended nor broken, and is not paused is_in_limits at this control step, the
+simulator reports no error and no number is impossible live the control step counts: the world was
+running and is still within its limits terminated the task ended the episode at this decision (the
+first reason counts) timed_out the episode has reached its time limit at this control step truncated
+the time limit alone ended the episode at this decision ended the episode was terminated or
+truncated at this decision valid the world did not break at this decision: it is running, or its
+episode ended is_observable the decision's last state can be observed: valid, and within its limits
+============= =====================================================================================
 
-A world that is not running at the end of a decision begins its next episode.
+A world not running at the end of a decision begins its next episode.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ class _Decision(NamedTuple):
 
 
 class MultiAgentEnv:
-    """N worlds of one task behind ``VecEnv``. No step waits for the device; ``statistics`` does."""
+    """N worlds with one task behind ``VecEnv``. Only ``statistics`` waits for the device."""
 
     def __init__(
         self,
@@ -81,12 +79,12 @@ class MultiAgentEnv:
         first_episode: int = 0,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        """Join a simulator, its scene, a task and its randomization; call ``reset`` before
+        """Join a simulator, its scene, a task and its randomization. Call ``reset`` before
         ``step``.
 
-        ``report`` says how metrics are summed up (None: by their means), ``share`` which of a run's
-        worlds these are. ``first_episode`` is the number of every world's first episode.
-        ``settings`` are the plain values of the sections ``env`` and ``task``, if there are any.
+        ``report`` sums metrics up (None: by means). ``share`` says which worlds in a run these are.
+        ``first_episode`` is the number of every world's first episode. ``settings`` are the plain
+        values for the sections ``env`` and ``task``, if any.
         """
         self.sim = sim
         self.scene = scene
@@ -177,17 +175,17 @@ class MultiAgentEnv:
 
     @property
     def state(self) -> SceneState:
-        """The scene as the tasks see it now; the next step may overwrite it."""
+        """The present scene for tasks. The next step may overwrite it."""
         if self._state is None:
             raise RuntimeError("reset() comes first")
         return self._state
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
-        """Start a new episode in every world; return obs (N, A, O) and critic state.
+        """Start a new episode in every world. Return obs (N, A, O) and critic state.
 
         Staggered, these first episodes begin at ages spread evenly over the time limit. Statistics
-        begin when it has passed once: until then these cut-off episodes end, and of whole ones only
-        the short.
+        begin when it has passed once: until then only these cut-off episodes and short whole ones
+        end.
         """
         self.check_open()
         self._paused = None
@@ -202,11 +200,11 @@ class MultiAgentEnv:
         return inputs
 
     def restart(self, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Start a new episode in the worlds of ``mask`` (N,); return obs (N, A, O) and critic state
-        of all worlds.
+        """Start a new episode in the worlds ``mask`` (N,). Return all worlds' obs (N, A, O) and
+        critic state.
 
-        A world whose episode has not begun keeps it: the last step has reset the worlds that ended.
-        Episodes that are cut off here do not enter the statistics. Comes after ``reset``.
+        An episode not yet begun stays: the last step has reset its world already. Episodes cut off
+        here do not enter the statistics. Call ``reset`` before.
         """
         self.check_open()
         mask = mask & (self._steps > 0)
@@ -216,17 +214,17 @@ class MultiAgentEnv:
         return self._observe(self.state, self._memory)
 
     def set_goal(self, goal: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Move the goals of the worlds in ``mask`` (N,), by default of all; return obs (N, A, O)
-        and critic state.
+        """Move the goals in the worlds ``mask`` (N,), by default in all. Return obs (N, A, O) and
+        critic state.
 
         ``goal`` is x and y (N, 2) [m], or x, y and heading (N, 3) [m, m, rad], world frame.
 
-        In the push task the goal of the present episode moves. A heading, which needs
-        ``task.goal_heading``, holds until the episode ends; (N, 2) leaves it as it is. In the
-        navigation task ``goal`` takes the place of the planner's sub-goal in the coming decision.
-        Comes after ``reset``, between two decisions. Raises ConfigError if the task has no goal, or
-        goals without a heading, and ValueError for a goal that is not finite. On a device where
-        reading a value would have to wait, such a goal shows in the observations instead.
+        In the push task the present episode's goal moves. A heading needs ``task.goal_heading`` and
+        holds until the episode ends. (N, 2) leaves it as it is. In the navigation task ``goal``
+        replaces the planner's sub-goal in the coming decision. Call it after ``reset``, between two
+        decisions. Raises ConfigError if the task has no goal, or goals without a heading, and
+        ValueError for a goal with infinite or undefined numbers. If reading a value would make the
+        host wait, such a goal shows in the observations instead.
         """
         self.check_open()
         if self._set_goal is None:
@@ -269,7 +267,7 @@ class MultiAgentEnv:
         return self._observe(self.state, self._memory)
 
     def step(self, actions: Tensor) -> TimeStep:
-        """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
+        """Hold ``actions`` (N, A, U) for one decision. Return a ``TimeStep``."""
         self.check_open()
         self._check_actions(actions)
         actions = actions.detach()
@@ -287,11 +285,10 @@ class MultiAgentEnv:
         return step
 
     def pause(self, mask: Tensor) -> None:
-        """Leave the worlds of ``mask`` (N,) alone until the next ``reset``: they do not move, end
-        or count.
+        """Put the worlds ``mask`` (N,) aside until the next ``reset``: they do not move, end or
+        count.
 
-        On a device where reading a value would have to wait, they keep running: a graph steps all
-        worlds.
+        If reading a value would make the host wait, they keep running: a graph steps all worlds.
         """
         if self.is_synchronous:
             self._paused = mask.clone()
@@ -299,7 +296,7 @@ class MultiAgentEnv:
 
     @contextmanager
     def observed_by(self, *observers: Observer) -> Iterator[None]:
-        """Call the hooks of ``observers``, and of no others, inside the block."""
+        """Call the hooks of ``observers``, and no others, inside the block."""
         assert not self._observers
         self._observers = observers
         try:
@@ -308,8 +305,8 @@ class MultiAgentEnv:
             self._observers = ()
 
     def record_broken_worlds(self) -> BrokenWorldRecorder:
-        """Keep the last states of every world from now on, and return the recorder; call it before
-        the first step.
+        """Keep every world's last states from now on. Return the recorder. Call it before the first
+        step.
         """
         self._recorder = BrokenWorldRecorder(
             self.scene, self.num_envs, self.device, self.share.first
@@ -335,7 +332,7 @@ class MultiAgentEnv:
         self._statistics.reset()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a bit-exact resume needs."""
+        """Return the complete state for a bit-exact resume."""
         self.check_open()
         return {
             "sim": self.sim.state_dict(),
@@ -352,7 +349,7 @@ class MultiAgentEnv:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Restore a ``state_dict``; return the obs and critic state it was saved in."""
+        """Restore a ``state_dict``. Return its obs and critic state."""
         self.check_open()
         state = with_present_keys(state, _FORMER_KEYS)
         self.sim.load_state_dict(state["sim"])
@@ -379,7 +376,7 @@ class MultiAgentEnv:
             raise RuntimeError("the environment is closed; make another one")
 
     def close(self) -> None:
-        """Free the simulator, and the graph that was captured of it."""
+        """Free the simulator and its captured graph."""
         self._graph = captured_step(self.device)
         self._is_closed = True
         self.sim.close()
@@ -436,8 +433,8 @@ class MultiAgentEnv:
         )
 
     def _named(self, rows: Tensor) -> dict[str, Tensor]:
-        """Return the sums (K + C, N, A) of a decision's rewards and costs by name; costs are means
-        over its control steps.
+        """Return a decision's reward and cost sums (K + C, N, A) by name. Costs are means over
+        control steps.
         """
         names = self.task.names
         named = {f"reward/{name}": rows[k] for k, name in enumerate(names.rewards)}
@@ -488,7 +485,7 @@ class MultiAgentEnv:
         )
 
     def _simulate(self) -> Tensor:
-        """Simulate one control step; return the worlds in which the simulator failed, (N,) bool."""
+        """Simulate one control step. Return a mask (N,) of failed worlds."""
         targets = self.task.targets(self.state)
         if self.randomization.has_losses:
             joint_pos = self.state.joint_pos
@@ -538,8 +535,8 @@ class MultiAgentEnv:
                 self.sim.data.xfrc_applied[:, body, :3].copy_(disturbance.force[:, i])
 
     def _count(self, outcome: Outcome, live: Tensor) -> tuple[Tensor, Tensor]:
-        """Count a control step in the worlds where it is ``live``; return its rewards (K, N, A) and
-        ends (E + 1, N).
+        """Count a control step in ``live`` worlds. Return its rewards (K, N, A) and ends (E + 1,
+        N).
         """
         self._steps += live
         self._sums += torch.where(live.unsqueeze(1), outcome.measures, self._zero)
@@ -551,11 +548,11 @@ class MultiAgentEnv:
     def _restart(
         self, decision: _Decision, ended: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Begin new episodes where worlds stopped running; return last obs and critic state, then
-        those of now.
+        """Begin new episodes in stopped worlds. Return last obs and critic state, then present
+        ones.
 
-        The last state and the present one are observed together. Where the last cannot be observed,
-        the present one takes its place.
+        The last state and the present one are observed together. If the last one cannot be
+        observed, the present one takes its place.
         """
         last = decision.last
         last_memory = self._memory.clone()
@@ -581,7 +578,7 @@ class MultiAgentEnv:
         self._statistics.record(ended & (self._unsettled <= 0), metrics)
 
     def _start_episodes(self, mask: Tensor) -> None:
-        """Put the worlds of ``mask`` (N,) at the start of their next episode."""
+        """Put the worlds ``mask`` (N,) at the start of their next episode."""
         self._episode += mask
         self._steps.masked_fill_(mask, 0)
         self._return.masked_fill_(mask, 0.0)
@@ -597,7 +594,7 @@ class MultiAgentEnv:
             self._recorder.begin(mask)
 
     def _observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return obs and critic state of W worlds and their ``memory``; W is N or 2 N."""
+        """Return obs and critic state for W worlds and their ``memory``. W is N or 2 N."""
         obs, critic_state = self.task.observe(state, memory)
         obs = self.randomization.add_noise(obs, self._episode, self._steps, self._noise_scale)
         return obs, critic_state

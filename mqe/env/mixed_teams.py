@@ -1,8 +1,8 @@
-"""Worlds with teams of several sizes behind one ``VecEnv``: an environment for each size.
+"""Worlds with several team sizes behind one ``VecEnv``: an environment for each size.
 
-A simulator steps worlds of one model, so each size has its own, with a share of the worlds. Robots
-that a world lacks are padded: their observations are zeros, so that they take no part, and their
-rewards and terminations are those of the robots that are there.
+A simulator steps worlds with one model, so each size has its own, with a share of the worlds.
+Missing robots are padded: their observations are zeros, so they take no part, and their rewards and
+terminations are those of the present robots.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from mqe.vec_env import TimeStep
 
 
 class MixedTeams:
-    """Several environments whose worlds lie one after the other; A is the largest team."""
+    """Several environments with their worlds one after the other. A is the largest team."""
 
     def __init__(self, parts: Sequence[MultiAgentEnv]) -> None:
-        """Join ``parts``, of which the last has the largest team.
+        """Join ``parts``, the largest team last.
 
-        Observations and states must have the same sizes in all of them, with a number that says
-        which robots take part (``TeamSpec.presence``).
+        Their observations and states must have equal sizes, with a number for presence
+        (``TeamSpec.presence``).
         """
         largest = parts[-1]
         assert largest.spec.presence is not None
@@ -40,11 +40,11 @@ class MixedTeams:
         self.device = largest.device
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
-        """Start a new episode everywhere; return obs (N, A, O) and state (N, S)."""
+        """Start a new episode everywhere. Return obs (N, A, O) and state (N, S)."""
         return self._joined([part.reset(staggered=staggered) for part in self.parts])
 
     def step(self, actions: Tensor) -> TimeStep:
-        """Hold ``actions`` (N, A, U) for one decision; those of robots that lack do nothing."""
+        """Hold ``actions`` (N, A, U) for one decision. Actions of absent robots have no effect."""
         each = actions.split([part.num_envs for part in self.parts])
         steps = [
             part.step(own[:, : part.num_agents]) for part, own in zip(self.parts, each, strict=True)
@@ -67,14 +67,12 @@ class MixedTeams:
         )
 
     def grow_buffers(self) -> str | None:
-        """Enlarge the simulators' contact buffers that overflowed; return messages, or None."""
+        """Enlarge the simulators' overflowed contact buffers. Return messages, or None."""
         messages = [part.grow_buffers() for part in self.parts]
         return "; ".join(message for message in messages if message is not None) or None
 
     def statistics(self) -> dict[str, float]:
-        """Return means over the last episodes of all sizes, and of each size the report's headline
-        as ``NAME_of_N``.
-        """
+        """Return means over all sizes' last episodes, and each size's headline as ``NAME_of_N``."""
         each = {part.num_agents: part.statistics() for part in self.parts}
         merged = weighted_means(list(each.values()))
         headline = [name for _, name in self.report.headline]
@@ -89,11 +87,11 @@ class MixedTeams:
             part.reset_statistics()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a bit-exact resume needs."""
+        """Return the complete state for a bit-exact resume."""
         return {str(part.num_agents): part.state_dict() for part in self.parts}
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Restore a ``state_dict``; return the obs and state it was saved in."""
+        """Restore a ``state_dict``. Return its obs and state."""
         return self._joined(
             [part.load_state_dict(state[str(part.num_agents)]) for part in self.parts]
         )
@@ -107,12 +105,12 @@ class MixedTeams:
         return self._padded([obs for obs, _ in inputs]), torch.cat([state for _, state in inputs])
 
     def _padded(self, obs: Sequence[Tensor]) -> Tensor:
-        """Join observations (n, a, O) as (N, A, O), with zeros for robots that lack."""
+        """Join observations (n, a, O) as (N, A, O), with zeros for absent robots."""
         pad = torch.nn.functional.pad
         return torch.cat([pad(x, (0, 0, 0, self.num_agents - x.shape[1])) for x in obs])
 
     def _with_means(self, rewards: Sequence[Tensor]) -> Tensor:
-        """Join rewards (n, a) as (N, A), with the team's mean for robots that lack."""
+        """Join rewards (n, a) as (N, A), with the team's mean for absent robots."""
         rows = []
         for reward in rewards:
             lacking = self.num_agents - reward.shape[1]
@@ -122,8 +120,9 @@ class MixedTeams:
 
 
 def weighted_means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the means over the episodes of all ``parts``, which have means and ``num_episodes``
-    each; NaN for a metric that no episode has.
+    """Return the means over all episodes in ``parts``, each with means and ``num_episodes``.
+
+    A metric without episodes is NaN.
     """
     merged: dict[str, float] = {"num_episodes": sum(part["num_episodes"] for part in parts)}
     for name in dict.fromkeys(name for part in parts for name in part if name != "num_episodes"):

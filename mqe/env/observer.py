@@ -11,13 +11,12 @@ from mqe.world.state import SceneState
 
 
 class PhysicsStep:
-    """One physics step: the scene at its start, with the forces and torques that act in it."""
+    """One physics step: the scene at its start, and the forces and torques during it."""
 
     def __init__(self, state: SceneState, sim: Simulator, scene: Scene) -> None:
-        """Take the state before a step that ``sim`` has just taken, and its contact forces.
+        """Take the state before the last step of ``sim``, and its contact forces.
 
-        ``state`` is changed: its contact forces, one step behind until now, become those of the
-        step.
+        ``state`` is changed: its contact forces, one step behind until now, become the step's own.
         """
         forces = state.forces
         forces.copy_(sim.data.sensordata[:, : forces.shape[1]])
@@ -29,7 +28,7 @@ class PhysicsStep:
 
     @property
     def torque(self) -> Tensor:
-        """(N, A, J) [N m] of the motors; the next step overwrites it. Raises SimulatorError if the
+        """(N, A, J) [N m] of the motors, overwritten by the next step. Raises SimulatorError if the
         simulator does not report them.
         """
         actuator_force = self._sim.features.actuator_force
@@ -42,7 +41,7 @@ class PhysicsStep:
 
 
 class Observer:
-    """Base class whose hooks do nothing; ``MultiAgentEnv.observed_by`` calls them.
+    """Base class with empty hooks, called by ``MultiAgentEnv.observed_by``.
 
     While an environment is observed, none of its steps is part of a CUDA graph.
     """
@@ -57,9 +56,9 @@ class Observer:
         """Receive a physics step, of every world."""
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
-        """Receive the end of a control step, before any reset; it counts in the worlds of ``live``
-        (N,).
+        """Receive the end of a control step, before any reset. It counts in ``live`` (N,)
+        worlds.
         """
 
     def on_decision(self, step: TimeStep) -> None:
-        """Receive the result of a decision, after worlds that ended were reset."""
+        """Receive a decision's result, after resets."""

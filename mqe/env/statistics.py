@@ -1,4 +1,4 @@
-"""Metrics of finished episodes, kept on the device in a ring of bounded length."""
+"""Metrics for finished episodes, in a bounded ring on the device."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ CAPACITY = 1000  # episodes; older ones are forgotten
 
 
 class EpisodeStatistics:
-    """The last at most 1,000 finished episodes, one row each; reading them is the only host
-    synchronisation.
+    """The last 1,000 finished episodes at most, one row each. Only reading them waits for the
+    device.
     """
 
     def __init__(
@@ -23,11 +23,9 @@ class EpisodeStatistics:
         device: torch.device,
         share: Share = ALL_WORLDS,
     ) -> None:
-        """Keep F metrics ``names`` of every episode of ``num_envs`` worlds; ``rates`` are those
-        that are 0 or 1.
+        """Keep F metrics ``names`` for every episode in ``num_envs`` worlds. ``rates`` are 0 or 1.
 
-        Means are those of all processes that have a ``share`` of the worlds, which must ask for
-        them together.
+        Means cover all processes with a ``share`` of the worlds. They must ask for them together.
         """
         self.names = names
         self._rates = rates
@@ -46,10 +44,9 @@ class EpisodeStatistics:
         self._count.copy_(number[-1])
 
     def means(self) -> dict[str, float]:
-        """Return each metric's mean over the episodes it counts for (NaN without any), and
-        ``num_episodes``.
+        """Return each metric's mean over its episodes (NaN without any), and ``num_episodes``.
 
-        The mean of a metric that is 0 or 1 is called its rate.
+        The mean of a metric with values 0 or 1 is called its rate.
         """
         newest = self._newest(CAPACITY // self._share.num_shares)
         counts = (~torch.isnan(newest)).sum(dim=0)
@@ -72,7 +69,7 @@ class EpisodeStatistics:
         return {"rows": self._rows.clone(), "count": self._count.clone()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``; of a ring of another length the newest episodes are taken."""
+        """Restore a ``state_dict``. From a ring of another length the newest episodes are taken."""
         if state["rows"].shape == self._rows.shape:
             self._rows.copy_(state["rows"])
             self._count.copy_(state["count"])
@@ -86,7 +83,7 @@ class EpisodeStatistics:
         self._count.fill_(count)
 
     def _newest(self, most: int) -> Tensor:
-        """Return the rows of the newest ``most`` episodes, NaN where there are fewer."""
+        """Return the rows of the newest ``most`` episodes, with NaN for missing ones."""
         return self._rows[
             (self._count - torch.arange(most, device=self._count.device)) % self._room
         ]

@@ -26,12 +26,10 @@ if mujoco.get_mju_user_warning() is None:
 
 
 class MujocoBatchSimulator:
-    """N worlds of one model on all cores; results do not depend on the number of threads."""
+    """N worlds with one model on all cores. Results do not depend on the number of threads."""
 
     def __init__(self, model: mujoco.MjModel, num_envs: int, num_threads: int = 0) -> None:
-        """Make ``num_envs`` worlds on ``num_threads`` threads (0: one for each core that this
-        process may use).
-        """
+        """Make ``num_envs`` worlds on ``num_threads`` threads (0: one per available core)."""
         self.model = model
         self.num_envs = num_envs
         self.device = torch.device("cpu")
@@ -63,8 +61,8 @@ class MujocoBatchSimulator:
         )
 
     def _actuator_force(self) -> Tensor:
-        """Return the motors' torques (N, nu) [N m]; they are copied at every step once they were
-        asked for.
+        """Return the motors' torques (N, nu) [N m]. The first request starts a copy at every
+        step.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -74,8 +72,8 @@ class MujocoBatchSimulator:
         return torch.from_numpy(self._batch.bind(name))
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
-        """Advance every world by ``decimation`` physics steps; a world whose engine raises is
-        marked ``failed``.
+        """Advance every world by ``decimation`` physics steps. An engine error marks its world
+        ``failed``.
         """
         self.data.failed.zero_()
         ids = np.flatnonzero(~self._is_resting) if self._is_resting.any() else None
@@ -116,7 +114,7 @@ class MujocoBatchSimulator:
             )
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
-        """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one."""
+        """Put the worlds ``mask`` (N,) into a new state, without memory of the old one."""
         data = self.data
         rows = mask.unsqueeze(1)
         for view, values in ((data.qpos, qpos), (data.qvel, qvel), (data.mocap_pos, mocap_pos)):
@@ -152,7 +150,7 @@ class MujocoBatchSimulator:
         return integration_state(self.data, self._warmstart, self._time)
 
     def close(self) -> None:
-        """Drop the worlds, whose threads end with the last reference; a second time does
+        """Drop the worlds. Their threads end with the last reference. A second call does
         nothing.
         """
         with suppress(AttributeError):

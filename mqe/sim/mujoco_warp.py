@@ -91,8 +91,9 @@ class Capacity(NamedTuple):
 
 
 def known_to_warp(model: mujoco.MjModel) -> mujoco.MjModel:
-    """Copy a model without the options that MuJoCo Warp does not know and does not need; its
-    sparse solver works, and takes fewer iterations.
+    """Copy a model without options unknown to MuJoCo Warp.
+
+    They are not needed: its sparse solver works, and takes fewer iterations.
     """
     model = copy.copy(model)
     model.opt.disableflags &= ~_UNKNOWN_FLAGS
@@ -133,7 +134,7 @@ class MujocoWarpSimulator:
         device: torch.device,
         size: Capacity | None = None,
     ) -> None:
-        """Make ``num_envs`` worlds; ``size`` overrides the derived contact buffers."""
+        """Make ``num_envs`` worlds. ``size`` overrides the derived contact buffers."""
         wp.init()
         self.model = model
         self._known = known_to_warp(model)
@@ -148,7 +149,7 @@ class MujocoWarpSimulator:
 
     @property
     def features(self) -> SimulatorFeatures:
-        """Graphs on a GPU, torques, and contact buffers that can grow."""
+        """Graphs on a GPU, torques, and growing contact buffers."""
         return SimulatorFeatures(
             graphs=self._graphs,
             actuator_force=lambda: self._actuator_force,
@@ -156,7 +157,7 @@ class MujocoWarpSimulator:
         )
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
-        """Advance every world by ``decimation`` physics steps; lost contacts mark their world as
+        """Advance every world by ``decimation`` physics steps. Lost contacts mark their world
         ``failed``.
         """
         if self._graphs is not None and torch.cuda.is_current_stream_capturing():
@@ -185,10 +186,10 @@ class MujocoWarpSimulator:
         )
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
-        """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one.
+        """Put the worlds ``mask`` (N,) into a new state, without memory of the old one.
 
-        The first call loads the kernels of a step, so that compiling is no part of a training's
-        first iteration.
+        The first call loads a step's kernels, so compilation is no part of a training's first
+        iteration.
         """
         if not self._is_loaded:
             with self._place():
@@ -205,8 +206,8 @@ class MujocoWarpSimulator:
         data.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Set a model field per world (N, ...), and the fields that MuJoCo derives from it; waits
-        for the device.
+        """Set a model field per world (N, ...), and MuJoCo's derived fields. Waits for the
+        device.
         """
         self._fields[name] = values.to(self.device, torch.float32)
         if name in mujoco.MjModel._setconst_inputs:
@@ -214,9 +215,7 @@ class MujocoWarpSimulator:
         self._make_model()
 
     def _derived(self) -> dict[str, Tensor]:
-        """Return per-world values of the fields that MuJoCo derives from those that were set, such
-        as masses.
-        """
+        """Return per-world values for MuJoCo's derived fields, given set ones such as masses."""
         given = [name for name in self._fields if name in mujoco.MjModel._setconst_inputs]
         # Derives on the host, where every field is at hand.
         batch = Batch(self._known, self.num_envs)
@@ -237,23 +236,24 @@ class MujocoWarpSimulator:
         return self._size
 
     def usage(self) -> Capacity:
-        """Return the most that any control step needed since the last ``grow_buffers``; waits for
-        the device.
+        """Return the peak use in any control step since the last ``grow_buffers``. Waits for the
+        device.
 
-        Lost contacts count as well, so that growing once is enough.
+        Lost contacts count as well, so growing once is enough.
         """
         contacts, rows = torch.stack([self._most_contacts.max(), self._most_rows.max()]).tolist()
         return Capacity(math.ceil(contacts / self.num_envs), rows)
 
     def lost_contacts(self) -> int:
-        """Count the worlds that lost contacts since the last ``grow_buffers``; waits for the
+        """Count the worlds with lost contacts since the last ``grow_buffers``. Waits for the
         device.
         """
         return int((self._lost != 0).sum())
 
     def check_capacity(self) -> None:
-        """Raise CapacityError if a world lost contacts since the last ``grow_buffers``; for
-        benchmarks and tests.
+        """Raise CapacityError if a world lost contacts since the last ``grow_buffers``.
+
+        Benchmarks and tests call it.
         """
         worlds = self.lost_contacts()
         if worlds:
@@ -264,8 +264,9 @@ class MujocoWarpSimulator:
             )
 
     def grow_buffers(self) -> str | None:
-        """Enlarge buffers that overflowed since the last call, which replaces all views; say what
-        was lost, or None.
+        """Enlarge buffers with overflows since the last call. Return a message, or None.
+
+        This replaces all views.
         """
         bits = self._lost_bits()
         worlds = self.lost_contacts()
@@ -299,9 +300,7 @@ class MujocoWarpSimulator:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``; all views are replaced where its contact buffers were
-        larger.
-        """
+        """Restore a ``state_dict``. Larger contact buffers replace all views."""
         contacts, rows = state["size"].tolist()
         size = Capacity(max(contacts, self._size.contacts), max(rows, self._size.rows))
         if size != self._size:
@@ -310,14 +309,14 @@ class MujocoWarpSimulator:
             view.copy_(state[name])
 
     def close(self) -> None:
-        """Drop graphs and buffers; a second time does nothing. Waits for the device."""
+        """Drop graphs and buffers. A second call does nothing. Waits for the device."""
         self._wait()
         self._recorded.clear()
         with suppress(AttributeError):
             del self._data, self._model
 
     def _resize(self, size: Capacity) -> None:
-        """Replace the contact buffers, and with them all views; the state stays."""
+        """Replace the contact buffers and all views. The state stays."""
         state = self.state_dict()
         self._make_data(size)
         self.load_state_dict(state)
@@ -326,8 +325,8 @@ class MujocoWarpSimulator:
         return integration_state(self.data, self._warmstart, self._time)
 
     def _lost_bits(self) -> int:
-        """All bits that any world lost contacts by since the last ``grow_buffers``; waits for the
-        device, once.
+        """All worlds' bits for lost contacts since the last ``grow_buffers``. Waits for the device,
+        once.
         """
         bits = [1 << k for k in range(LOST.bit_length()) if LOST >> k & 1]
         is_lost = torch.stack([(self._lost & bit).any() for bit in bits]).tolist()
@@ -374,10 +373,10 @@ class MujocoWarpSimulator:
         self._actuator_force = wp.to_torch(data.actuator_force)
 
     def _substeps(self, decimation: int, ctrl: Tensor | None = None) -> None:
-        """Take physics steps as ``mjw.step`` does, but skip what cannot change the result.
+        """Take physics steps as ``mjw.step`` does, but skip work without effect.
 
-        That is passive forces where the model has none, and sensors in all but the last step
-        where the model keeps no history of them.
+        These are passive forces in a model without any, and, in a model without a history of
+        sensors, sensors in all but the last step.
         """
         opt = self._model.opt
         flags = opt.disableflags
@@ -396,7 +395,7 @@ class MujocoWarpSimulator:
             integrate(self._model, self._data)
 
     def _load_kernels(self) -> None:
-        """Load the kernels of a step in parallel, unless that was done; the state stays."""
+        """Load a step's kernels in parallel, unless already loaded. The state stays."""
         if self._is_loaded:
             return
         state = self.state_dict()
@@ -407,7 +406,7 @@ class MujocoWarpSimulator:
         self._is_loaded = True
 
     def _renew(self) -> None:
-        """Drop recordings of memory that is about to be replaced, once nothing uses it any more."""
+        """Drop recordings over replaced memory, once nothing uses it any more."""
         self._wait()
         self._recorded: dict[tuple[int, bool], _Recorded] = {}
         if self._graphs is not None:
@@ -419,7 +418,7 @@ class MujocoWarpSimulator:
             torch.cuda.synchronize(self.device)
 
     def _place(self) -> AbstractContextManager[Any]:
-        """Work where torch works: on its current stream of this device."""
+        """Work on torch's current stream for this device."""
         if self._graphs is None:
             return wp.ScopedDevice(self._warp_device)
         return wp.ScopedStream(self._stream(), sync_enter=False)
@@ -428,8 +427,9 @@ class MujocoWarpSimulator:
         return _warps_name(torch.cuda.current_stream(self.device))
 
     def _capture(self, decimation: int, ctrl: Tensor | None) -> _Recorded:
-        """Record one control step; the state is put back afterwards, since a first run outside
-        loads the kernels.
+        """Record one control step.
+
+        A first run outside loads the kernels, so the state is put back afterwards.
         """
         state = self.state_dict()
         rows = self.data.ctrl.new_zeros(0) if ctrl is None else ctrl.clone()
@@ -450,7 +450,7 @@ class MujocoWarpSimulator:
 
 
 class _Recorded(NamedTuple):
-    """A control step as a graph, and the memory that it reads ``ctrl`` from, if it does."""
+    """A control step as a graph, and its source of ``ctrl``, if any."""
 
     graph: wp.Graph
     ctrl: Tensor
@@ -460,8 +460,8 @@ _STREAMS: dict[tuple[int, int], wp.Stream] = {}  # by device and handle
 
 
 def _warps_name(stream: torch.cuda.Stream) -> wp.Stream:
-    """Return Warp's object of one of torch's streams, the only one: with any of them Warp forgets
-    the stream.
+    """Return Warp's only object for one of torch's streams: with any of them Warp forgets the
+    stream.
     """
     key = (stream.device.index, stream.cuda_stream)
     if key not in _STREAMS:
@@ -480,7 +480,7 @@ def _has_passive_forces(model: mujoco.MjModel, fields: Collection[str]) -> bool:
 
 
 def _names(bits: int) -> str:
-    """Name the bits that are set, as MuJoCo Warp names them."""
+    """Return MuJoCo Warp's names for the set bits."""
     return "|".join(
         bit.name or "" for bit in OverflowType if bits & int(bit) and int(bit).bit_count() == 1
     )

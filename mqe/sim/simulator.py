@@ -18,10 +18,10 @@ class SimulatorError(RuntimeError):
 
 
 class SimulatorData(NamedTuple):
-    """Live views of a simulator's memory under MuJoCo's names; write in place.
+    """Live views into a simulator's memory under MuJoCo's names. Write in place.
 
-    ``sensordata`` and ``failed`` are outputs, all others the state, which outputs are one physics
-    step behind. The floating point type is the simulator's own (float64 on CPU, float32 on CUDA).
+    ``sensordata`` and ``failed`` are outputs, one physics step behind the state in all others. The
+    floating point type is the simulator's own (float64 on CPU, float32 on CUDA).
     """
 
     qpos: Tensor  # (N, nq)
@@ -37,7 +37,7 @@ class SimulatorData(NamedTuple):
 
 @dataclass
 class GraphSupport:
-    """The interface of a simulator whose steps can be part of a CUDA graph."""
+    """A simulator's interface for steps inside a CUDA graph."""
 
     # Whether a control step is replayed as a graph of its own; whoever captures more turns it off.
     captures_steps: bool = True
@@ -62,7 +62,7 @@ class SimulatorFeatures(NamedTuple):
 
 
 class Simulator(Protocol):
-    """N worlds of one model. ``data`` is replaced where buffers grow."""
+    """N worlds with one model. Growing buffers replace ``data``."""
 
     model: mujoco.MjModel  # the shared model, on the host
     num_envs: int
@@ -71,20 +71,20 @@ class Simulator(Protocol):
 
     @property
     def features(self) -> SimulatorFeatures:
-        """The optional abilities; asked for once."""
+        """The optional abilities, asked for once."""
         ...
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by one control step of ``decimation`` physics steps.
 
-        ``ctrl`` (decimation, N, nu) is written to ``data.ctrl``, a row before each physics step;
-        without it ``data.ctrl`` stays as it is.
+        ``ctrl`` (decimation, N, nu) is written to ``data.ctrl``, one row before each physics step.
+        Without it ``data.ctrl`` stays as it is.
         """
         ...
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
-        """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one (warm
-        start, forces).
+        """Put the worlds ``mask`` (N,) into a new state, without memory of the old one (warm start,
+        forces).
         """
         ...
 
@@ -93,7 +93,7 @@ class Simulator(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the state that a bit-exact continuation needs."""
+        """Return the state for a bit-exact continuation."""
         ...
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -106,7 +106,7 @@ class Simulator(Protocol):
 
 
 def integration_state(data: SimulatorData, warmstart: Tensor, time: Tensor) -> dict[str, Tensor]:
-    """Return live views of the state that MuJoCo integrates, by its names."""
+    """Return live views of MuJoCo's integration state, by its names."""
     state = {
         "qpos": data.qpos,
         "qvel": data.qvel,

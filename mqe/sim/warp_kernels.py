@@ -1,4 +1,4 @@
-"""The kernels that a step of the GPU simulator launches, compiled and loaded in parallel."""
+"""Kernels for the GPU simulator's step, compiled and loaded in parallel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ build_cuda(*arguments, **options)
 
 
 class KernelModule(NamedTuple):
-    """A module of kernels; each size of a block is compiled for itself."""
+    """A module of kernels. Each block size is compiled separately."""
 
     module: wp.Module
     block_dim: int
@@ -45,7 +45,7 @@ class KernelModule(NamedTuple):
 
 @contextmanager
 def recorded_launches() -> Iterator[dict[KernelModule, None]]:
-    """Record the modules that are launched, in order, instead of launching them.
+    """Record launched modules in order instead of launching them.
 
     Both branches of conditions run once. No other thread may launch kernels meanwhile.
     """
@@ -73,9 +73,9 @@ def recorded_launches() -> Iterator[dict[KernelModule, None]]:
 
 
 def load_in_parallel(modules: Collection[KernelModule], device: wp.Device) -> None:
-    """Load modules on ``device``, compiling those that Warp's cache lacks, on all cores.
+    """Load modules on ``device`` on all cores. Modules missing in Warp's cache are compiled.
 
-    If that takes long, log how many are ready.
+    A slow load logs its progress.
     """
     start_s = time.perf_counter()
     next_s = start_s + _PATIENCE_S
@@ -104,10 +104,10 @@ def load_in_parallel(modules: Collection[KernelModule], device: wp.Device) -> No
 
 @contextmanager
 def compiling_in_processes() -> Iterator[None]:
-    """Let each call of NVIDIA's compiler have a process: in one it compiles one module at a time,
-    whatever the threads.
+    """Give each call to NVIDIA's compiler a process.
 
-    A call whose process fails is made here, and so are all where another Warp compiles elsewhere.
+    In one process it compiles one module at a time, with any number of threads. If a call's process
+    fails, or another Warp compiles elsewhere, the call is made here.
     """
     try:
         compile_here = pkgutil.resolve_name(_COMPILER)

@@ -18,7 +18,7 @@ _WORLDS = (64, 128)  # two sizes give a straight line
 
 
 class MemoryUse(NamedTuple):
-    """Memory of a simulator [bytes], a linear function of the number of worlds."""
+    """A simulator's memory [bytes], linear in the number of worlds."""
 
     fixed: float
     state: float  # a world, from start to end
@@ -32,11 +32,11 @@ class MemoryUse(NamedTuple):
 def memory_use(
     model: mujoco.MjModel, fields: dict[str, int] | None = None, size: Capacity | None = None
 ) -> MemoryUse:
-    """Return what ``MujocoWarpSimulator`` of ``model`` allocates; ``fields`` are bytes a world of
-    per-world fields.
+    """Return the allocations by ``MujocoWarpSimulator`` for ``model``.
 
-    A few worlds are made on Warp's CPU device and stepped without launching any kernel. Only the
-    allocations of a step remain, and Warp's own tracker counts them.
+    ``fields`` are bytes per world for per-world fields. A few worlds are made on Warp's CPU device
+    and stepped without launching any kernel. Only a step's allocations remain, counted by Warp's
+    tracker.
     """
     known = known_to_warp(model)
     size = size or capacity(model)

@@ -1,6 +1,4 @@
-"""The contract between a task and the environment: what a task says about tensors, never about a
-simulator.
-"""
+"""The contract between a task and the environment, in tensors and never in simulators."""
 
 from __future__ import annotations
 
@@ -19,8 +17,9 @@ from mqe.world.state import SceneState
 
 
 class Outcome(NamedTuple):
-    """Rewards, terminations and measures of one control step, before any reset; the task's terms
-    name rows and columns.
+    """Rewards, terminations and measures for one control step, before any reset.
+
+    The task's terms name rows and columns.
     """
 
     rewards: Tensor  # (K + C, N, A) weighted terms, whose sum is the reward, then costs
@@ -36,7 +35,7 @@ class Disturbance(NamedTuple):
 
 
 class OutcomeNames(NamedTuple):
-    """Names of an ``Outcome``'s rows and columns, and of an episode's metrics."""
+    """Names for the rows and columns in an ``Outcome``, and for an episode's metrics."""
 
     rewards: tuple[str, ...]  # K
     measures: tuple[str, ...]  # M
@@ -45,7 +44,7 @@ class OutcomeNames(NamedTuple):
 
 
 class Stateful(Protocol):
-    """An object whose state goes into checkpoints."""
+    """An object with a state for checkpoints."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -53,7 +52,7 @@ class Stateful(Protocol):
 
 
 class TaskFeatures(NamedTuple):
-    """Optional parts of a task; nothing here synchronises with the host."""
+    """A task's optional parts. Nothing here waits for the device."""
 
     # (N, C) all that observations show besides the scene, live.
     memory: Tensor | None = None
@@ -81,8 +80,8 @@ class TaskFeatures(NamedTuple):
 
 
 class Task(Protocol):
-    """One task over N worlds of A agents. Masks are (N,) bool; nothing here synchronises with the
-    host.
+    """One task over N worlds with A agents. Masks are (N,) bool. Nothing here waits for the
+    device.
     """
 
     decision_period: int  # control steps a decision
@@ -91,12 +90,12 @@ class Task(Protocol):
 
     @property
     def spec(self) -> TeamSpec:
-        """Sizes, and what a team is built for."""
+        """Sizes and properties of the team."""
         ...
 
     @property
     def features(self) -> TaskFeatures:
-        """The optional parts; asked for once."""
+        """The optional parts, asked for once."""
         ...
 
     def layout(self, episode: Tensor) -> Layout:
@@ -104,12 +103,12 @@ class Task(Protocol):
         ...
 
     def begin(self, mask: Tensor) -> None:
-        """Begin episodes in the worlds of ``mask``, at the starts that ``layout`` proposed last."""
+        """Begin episodes in the worlds ``mask``, at the last starts from ``layout``."""
         ...
 
     def command(self, actions: Tensor) -> None:
-        """Take a decision: actions (N, A, U), clipped to [-1, 1]; delayed ones come at every
-        control step.
+        """Take a decision: actions (N, A, U), clipped to [-1, 1]. Delayed ones come every control
+        step.
         """
         ...
 
@@ -118,28 +117,29 @@ class Task(Protocol):
         ...
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
-        """Judge one control step that went from ``prev`` to ``state``."""
+        """Judge one control step from ``prev`` to ``state``."""
         ...
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return obs (W, A, O) and critic state, (W, S) or (W, A, S), of any W worlds and their
-        ``memory`` (W, C); C is 0 for a task without one.
+        """Return obs (W, A, O) and critic state, (W, S) or (W, A, S), for any W worlds.
+
+        ``memory`` (W, C) belongs to them. C is 0 for a task without one.
         """
         ...
 
     def episode_metrics(self, sums: Tensor, steps: Tensor, terminations: Tensor) -> Tensor:
-        """Compute metrics (N, F) for statistics from an episode's sums (N, M), length (N,) and
-        terminations (E, N).
+        """Compute metrics (N, F) from an episode's sums (N, M), length (N,) and terminations (E,
+        N).
 
-        NaN means that the metric does not count for this episode (for instance the collaboration
-        degree of a failure).
+        NaN: the metric does not count for this episode (for instance a failure's collaboration
+        degree).
         """
         ...
 
 
 class TaskDefaults:
-    """Base class with what most tasks have in common: decisions at every control step, no optional
-    parts, no symmetries.
+    """Base class with common defaults: decisions every control step, no optional parts, no
+    symmetries.
     """
 
     names: OutcomeNames
@@ -156,7 +156,7 @@ class TaskDefaults:
 
     @property
     def spec(self) -> TeamSpec:
-        """Sizes, and what a team is built for."""
+        """Sizes and properties of the team."""
         return TeamSpec(
             tuple(self.obs_sizes),
             tuple(self.action_sizes),
@@ -176,10 +176,9 @@ class TaskDefaults:
 
 
 class TermTask(TaskDefaults, ABC):
-    """Base class of a task that is made of terms.
+    """Base class for a task made from terms.
 
-    A subclass has ``layout``, ``command``, ``targets``, and the features that its terms are
-    functions of.
+    A subclass has ``layout``, ``command``, ``targets``, and the features behind its terms.
     """
 
     max_episode_length: int
@@ -191,8 +190,9 @@ class TermTask(TaskDefaults, ABC):
         kept: Memory | None = None,
         memory: Tensor | None = None,
     ) -> None:
-        """Consist of ``terms``; ``kept`` is the memory of the features, ``memory`` (N, C) the part
-        of it that observations show.
+        """Build the task from ``terms``.
+
+        ``kept`` is the features' memory, and ``memory`` (N, C) its observed part.
         """
         self.obs_sizes = (terms.observations.size,) * worlds.num_agents
         self.state_size = terms.state.size
@@ -214,7 +214,7 @@ class TermTask(TaskDefaults, ABC):
 
     @property
     def features(self) -> TaskFeatures:
-        """What observations show of the memory, their noise, and the state for checkpoints."""
+        """The observed memory, the observation noise, and the state for checkpoints."""
         return TaskFeatures(
             memory=self.memory,
             noise_scale=self.terms.observations.noise_scale,
@@ -223,7 +223,7 @@ class TermTask(TaskDefaults, ABC):
 
     @abstractmethod
     def scene_features(self, state: SceneState, memory: Tensor) -> Any:
-        """Return the features that robots and critic observe, of any W worlds."""
+        """Return features for robots and critic in any W worlds."""
 
     @abstractmethod
     def step_features(self, state: SceneState, prev: SceneState) -> Any:
@@ -236,7 +236,7 @@ class TermTask(TaskDefaults, ABC):
         return EpisodeFeatures(sums, steps, terminated, self.terms.measures)
 
     def begin(self, mask: Tensor) -> None:
-        """Reset the memory of the worlds of ``mask``, which begin new episodes."""
+        """Reset the memory in the worlds ``mask``. They begin new episodes."""
         for memory in self._memories:
             memory.reset(mask)
 
@@ -263,8 +263,9 @@ class TermTask(TaskDefaults, ABC):
         return self.terms.metrics(self.episode_features(sums, steps, terminated))
 
     def mirror_image(self, action: Image) -> TeamImage | None:
-        """Return the mirror image of observations, actions and states; None if a term of the
-        observations has none.
+        """Return the mirror image of observations, actions and states.
+
+        None: an observation term has none.
         """
         obs = self.terms.observations.mirror
         return None if obs is None else TeamImage(obs, action, self.terms.state.mirror)

@@ -1,4 +1,4 @@
-"""The settings that choose and weigh the terms of a task, and the lists of terms that they mean."""
+"""Settings for the choice and weights of a task's terms, and the resulting lists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mqe.tasks.terms import (
 
 @dataclass(frozen=True)
 class TermCfg:
-    """The part of the section ``task`` that chooses and weighs terms."""
+    """The settings under ``task`` for the choice and weights of terms."""
 
     weights: dict[str, float | None] = option(
         dict,
@@ -51,11 +51,11 @@ class TermCfg:
     more_metrics: tuple[str, ...] = option((), "further metrics of an episode, by name")
 
     def preset_weights(self) -> Mapping[str, float]:
-        """Return the default weights of reward terms, where they are not the terms' own."""
+        """Return default reward weights, where they differ from the terms' own."""
         return {}
 
     def check_terms(self, terms: TermRegistry) -> None:
-        """Raise ConfigError for a term that ``terms`` does not have."""
+        """Raise ConfigError for a term missing in ``terms``."""
         weights = [f"task.weights.{name}" for name in terms.rewards]
         for name in self.weights:
             if name not in terms.rewards:
@@ -97,8 +97,8 @@ def merged_weights(
     preset: Mapping[str, float],
     overrides: Mapping[str, float | None],
 ) -> dict[str, float]:
-    """Return the weights that are not 0 by term: the user's ``overrides``, else those of
-    ``preset``, else the term's own.
+    """Return non-zero weights by term: the user's ``overrides``, else from ``preset``, else the
+    term's own.
     """
     weights = dict(preset)
     for name, term in terms.items():
@@ -111,7 +111,7 @@ def merged_weights(
 
 
 def chosen_weights(terms: Mapping[str, RewardTerm], cfg: TermCfg) -> dict[str, float]:
-    """Return the non-zero weight of each reward term that ``cfg`` chooses; costs have none."""
+    """Return the non-zero weight of each reward term in ``cfg``. Costs have none."""
     weights = merged_weights(terms, cfg.preset_weights(), cfg.weights)
     return {name: weight for name, weight in weights.items() if name not in cfg.costs}
 
@@ -124,10 +124,10 @@ def build_terms(
     empty_scene: Any,
     order: Tensor | None = None,
 ) -> TaskTerms:
-    """Build the terms of a task that ``cfg`` chooses, for ``worlds``.
+    """Build a task's terms for ``worlds``, as chosen in ``cfg``.
 
-    ``empty_scene`` holds the features of one world, off which sizes are read; ``order`` is that of
-    ``StateTerms``. Raise ConfigError for a choice that cannot be.
+    ``empty_scene`` holds one world's features, for sizes. ``order`` is an argument of
+    ``StateTerms``. Raise ConfigError for an impossible choice.
     """
     weights = chosen_weights(terms.rewards, cfg)
     if not weights:
@@ -160,13 +160,13 @@ def build_terms(
 
 
 def observed_names(default: Sequence[str], cfg: TermCfg) -> list[str]:
-    """Return the terms that agents observe: ``default``, as the settings change them."""
+    """Return the agents' observation terms: ``default``, changed by the settings."""
     observed = _with_replaced(default, cfg.replaced_observations)
     return _with_more(observed, cfg.more_observations)
 
 
 def _with_replaced(default: Sequence[str], replaced: Mapping[str, str]) -> list[str]:
-    """Return the terms that are observed in place of ``default``."""
+    """Return the observation terms after replacements in ``default``."""
     for name in replaced:
         if name not in default:
             known = [f"task.replaced_observations.{known}" for known in default]
@@ -180,7 +180,7 @@ def _with_more(default: Sequence[str], more: Sequence[str]) -> list[str]:
 
 
 def _ended_by(termination: str) -> MetricTerm:
-    """Return the metric that counts ends by a termination."""
+    """Return a metric for ends by a termination."""
 
     def ended(episodes: EpisodeFeatures) -> Tensor:
         return episodes.terminated[termination]

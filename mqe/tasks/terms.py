@@ -1,14 +1,14 @@
-"""Terms: what robots and critic observe, what is rewarded, what ends an episode, what is measured.
+"""Terms: observations of robots and critic, rewards, terminations, metrics.
 
 A term is declared once, with its name, help and unit. It is a function of a task's features, or a
-class that is built once for N worlds and then called as such a function. A class that remembers
-something from one control step to the next inherits from ``Memory``. The lists of this module call
-the terms of one kind in their order and join the results. Every other fact about a term (name,
-size, weight, noise, mirror image, saved tensors) is found by its name and never by its position.
+class, built once for N worlds and then called like a function. A class with memory from one control
+step to the next inherits from ``Memory``. The lists in this module call all terms of one kind in
+order and join the results. Every other fact about a term (name, size, weight, noise, mirror image,
+saved tensors) is found by its name and never by its position.
 
-Terms share computations through the features, which compute each quantity once and when it is first
-used. Letters: N environments, A agents, O and S sizes of observation and state, K rewards,
-E terminations, M measures, F metrics.
+Terms share computations through the features: each quantity is computed once, on first use.
+Letters: N environments, A agents, O and S sizes of observation and state, K rewards, E
+terminations, M measures, F metrics.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PRESENT = "present"
 
 
 class Worlds(NamedTuple):
-    """The worlds that a term's class is built for."""
+    """The worlds for a term's class."""
 
     num_envs: int
     num_agents: int
@@ -49,9 +49,9 @@ class Worlds(NamedTuple):
 
 
 class Memory:
-    """Named tensors (N, ...) that are kept from one control step to the next.
+    """Named tensors (N, ...) kept from one control step to the next.
 
-    They are changed in place only, so that a captured CUDA graph finds them again.
+    They are changed in place only, for captured CUDA graphs.
     """
 
     def __init__(self, worlds: Worlds) -> None:
@@ -63,7 +63,7 @@ class Memory:
     def remember(
         self, name: str, *shape: int, start: float | None = 0.0, dtype: torch.dtype = torch.float32
     ) -> Tensor:
-        """Return a new tensor (N, *shape) that has the value ``start`` when an episode begins.
+        """Return a new tensor (N, *shape) with the value ``start`` at the beginning of an episode.
 
         With ``start=None`` it begins with zeros, and episodes leave it alone.
         """
@@ -72,8 +72,8 @@ class Memory:
         return self.keep(name, tensor, start)
 
     def keep(self, name: str, tensor: Tensor, start: float | None = 0.0) -> Tensor:
-        """Return ``tensor`` (N, ...), which may be a part of a larger one, and remember it from now
-        on as ``remember`` does.
+        """Remember ``tensor`` (N, ...) as ``remember`` does, and return it. It may be part of a
+        larger one.
         """
         tensor.fill_(start or 0.0)
         self._tensors[name] = tensor
@@ -93,9 +93,7 @@ class Memory:
         return {name: tensor.clone() for name, tensor in self._tensors.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a ``state_dict``; what an older version did not keep stays as it is, with a
-        line that names it.
-        """
+        """Restore a ``state_dict``. Tensors missing in an older state begin anew, with a note."""
         missing = [name for name in self._tensors if name not in state]
         if missing:
             note(f"the saved state is older and lacks {', '.join(missing)}, which begin anew")
@@ -106,26 +104,24 @@ class Memory:
 
 @dataclass(frozen=True)
 class Term:
-    """The declaration of a term: its meaning, and its function of the features or the class of
-    one.
-    """
+    """Declaration of a term: meaning, unit, and a function of the features or a class."""
 
     help: str  # a noun phrase that stands alone
     function: Callable[..., Any]
     unit: str = "1"
 
     def build(self, worlds: Worlds) -> Callable[[Any], Tensor]:
-        """Return the function for ``worlds``; an object of the class if it is one."""
+        """Return the function for ``worlds``, or an object if it is a class."""
         return self.function(worlds) if isinstance(self.function, type) else self.function
 
 
 @dataclass(frozen=True)
 class ObservationTerm(Term):
-    """A part of what an agent observes, (N, A, ...), or of the critic's state.
+    """A part of an agent's observation, (N, A, ...), or of the critic's state.
 
     A term ``over`` entities is (N, A, entities, ...) in an observation and (N, entities, ...) in a
-    state: ``numbers``, signs, index and noise are then those of one entity. With ``is_set`` their
-    order has no meaning, and an entity's first number is 1 if it is there; all are 0 if not.
+    state: ``numbers``, signs, index and noise then belong to one entity. With ``is_set`` order has
+    no meaning, and an entity's first number is 1 if it is present. All are 0 if not.
     """
 
     # The names of its numbers; by default the name of the term and a number from 0.
@@ -157,7 +153,7 @@ class RewardTerm(Term):
 
 @dataclass(frozen=True)
 class TerminationTerm(Term):
-    """A condition (N,) bool that ends an episode."""
+    """A condition (N,) bool for the end of an episode."""
 
     is_failure: bool = True
 
@@ -171,9 +167,9 @@ class MeasureTerm(Term):
 
 @dataclass(frozen=True)
 class MetricTerm(Term):
-    """A number of a whole episode, (N,) or (N, A), as a function of ``EpisodeFeatures``.
+    """A number for a whole episode, (N,) or (N, A), from ``EpisodeFeatures``.
 
-    NaN means that the metric does not count for an episode.
+    NaN: the metric does not count for this episode.
     """
 
     per_robot: bool = False
@@ -187,7 +183,7 @@ def _registry(kind: str) -> Any:
 
 @dataclass(frozen=True)
 class TermRegistry:
-    """All terms of a task, by kind and name; empty until the modules of the terms add them."""
+    """A task's terms by kind and name, empty until their modules add them."""
 
     observations: Registry[ObservationTerm] = _registry("observation")
     state: Registry[ObservationTerm] = _registry("term of the state")
@@ -214,7 +210,7 @@ class TermList(ABC, Generic[_T]):
 
     @property
     def memories(self) -> dict[str, Memory]:
-        """The terms that remember something, by name."""
+        """The terms with memory, by name."""
         return {
             name: function
             for name, function in self.functions.items()
@@ -222,9 +218,9 @@ class TermList(ABC, Generic[_T]):
         }
 
     def values(self, features: Any) -> list[Tensor]:
-        """Return the value of every term.
+        """Return every term's value.
 
-        The first time, raise ConfigError for one of another shape than its kind has.
+        The first call raises ConfigError for a value with a wrong shape.
         """
         values = [function(features) for function in self.functions.values()]
         if not self._is_checked:
@@ -235,7 +231,7 @@ class TermList(ABC, Generic[_T]):
 
     @abstractmethod
     def shapes(self, term: _T) -> tuple[str, ...]:
-        """Return the shapes that the value of ``term`` may have."""
+        """Return the allowed shapes for a value of ``term``."""
 
     def _check_shape(self, name: str, value: Any) -> None:
         num_agents = self.worlds.num_agents
@@ -271,7 +267,7 @@ class ObservationTerms(TermList[ObservationTerm]):
     def __init__(
         self, terms: Mapping[str, ObservationTerm], worlds: Worlds, empty_scene: Any
     ) -> None:
-        """Build ``terms``; their sizes are those of the features ``empty_scene`` of one world."""
+        """Build ``terms``, with sizes from one world's features ``empty_scene``."""
         super().__init__(terms, worlds)
         for name in self.memories:
             raise ConfigError(
@@ -295,7 +291,7 @@ class ObservationTerms(TermList[ObservationTerm]):
 
     @staticmethod
     def one(value: Tensor) -> Tensor:
-        """Return the numbers of a term that one agent sees in the first world."""
+        """Return a term's numbers for one agent in the first world."""
         return value[0, 0]
 
     def join(self, features: Any) -> Tensor:
@@ -303,7 +299,7 @@ class ObservationTerms(TermList[ObservationTerm]):
         return _cat([value.flatten(2) for value in self.values(features)], dim=-1)
 
     def number_names(self, entities: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of all numbers, where ``entities`` are those of terms over robots."""
+        """Return all numbers' names. ``entities`` are names for terms over robots."""
         return tuple(name for part in self._layout for name in part.number_names(entities))
 
     @property
@@ -320,7 +316,7 @@ class ObservationTerms(TermList[ObservationTerm]):
 
     @property
     def presence(self) -> int | None:
-        """The place of the number that is 1 for an agent that takes part; None if there is none."""
+        """Index of the presence number, None without one. It is 1 for a participating agent."""
         if PRESENT not in self.terms:
             return None
         before = self.names.index(PRESENT)
@@ -328,18 +324,16 @@ class ObservationTerms(TermList[ObservationTerm]):
 
     @cached_property
     def mirror(self) -> Image | None:
-        """The mirror image that swaps left and right; None if a term has none."""
+        """Mirror image with left and right swapped, None if a term has none."""
         return self._image(lambda part: part.mirror(self.worlds.cfg))
 
     @cached_property
     def turn(self) -> Image | None:
-        """The image with the object at the next heading at which it looks the same; None if it is
-        unknown of a term.
-        """
+        """Image with the object at its next equal heading, None if a term's is unknown."""
         return self._image(lambda part: part.turn(self.worlds.cfg))
 
     def _image(self, places: Callable[[_Part], _Places]) -> Image | None:
-        """Return the image in which every part has ``places``; None if one has none."""
+        """Return the image with ``places`` for every part, None if one has none."""
         index: list[int] = []
         signs: list[float] = []
         for part in self._layout:
@@ -362,9 +356,7 @@ class StateTerms(ObservationTerms):
         empty_scene: Any,
         order: Tensor | None = None,
     ) -> None:
-        """Build ``terms``; ``order`` (A, A) int64 lists the robots as each agent's state (FP) has
-        them.
-        """
+        """Build ``terms``. ``order`` (A, A) int64 lists the robots in each agent's state (FP)."""
         self._order = order
         super().__init__(terms, worlds, empty_scene)
 
@@ -378,7 +370,7 @@ class StateTerms(ObservationTerms):
         return ("N, ...",)
 
     def with_numbers_of(self, shift: int) -> Image:
-        """Return the image in which robot i is robot i + ``shift`` of the team, counted round it.
+        """Return the image with robot i as robot i + ``shift`` modulo the team.
 
         Each agent's own state lists the robots from the agent on, and stays as it is.
         """
@@ -405,7 +397,7 @@ class _Part:
     """A term's place in an observation or state: its numbers for each of its entities."""
 
     def __init__(self, name: str, term: ObservationTerm, numbers: Tensor) -> None:
-        """Read the size off the ``numbers`` of one world; entities are their first dimension."""
+        """Read the size off one world's ``numbers``. Entities are their first dimension."""
         self._name = name
         self._term = term
         if term.over is None:
@@ -415,11 +407,11 @@ class _Part:
 
     @property
     def num_numbers(self) -> int:
-        """Return the number of numbers of all entities."""
+        """Return the count of numbers over all entities."""
         return self._size * self._num_entities
 
     def block(self, start: int) -> EntityBlock | None:
-        """Return the term as a set whose numbers begin at ``start``; None if it is no set."""
+        """Return the term as a set from index ``start`` on, None if it is no set."""
         if not self._term.is_set:
             return None
         assert self._term.over is not None
@@ -466,7 +458,7 @@ class _Part:
         return self._term.turn(cfg, self.num_numbers)
 
     def shifted(self, shift: int, num_agents: int) -> tuple[list[int], list[float]]:
-        """Return index and signs of the image in which robot i is robot i + ``shift``."""
+        """Return index and signs for the image with robot i as robot i + ``shift``."""
         entities = list(range(self._num_entities))
         if self._term.over == "robots":
             entities[:num_agents] = [(k + shift) % num_agents for k in range(num_agents)]
@@ -480,14 +472,14 @@ class RewardTerms(TermList[RewardTerm]):
     def __init__(
         self, terms: Mapping[str, RewardTerm], weights: Mapping[str, float], worlds: Worlds
     ) -> None:
-        """Build those of ``terms`` that ``weights`` names, in the order of the weights."""
+        """Build the terms named by ``weights``, in their order."""
         super().__init__({name: terms[name] for name in weights}, worlds)
         self.weights = dict(weights)
         values = list(weights.values())
         self._weights = torch.tensor(values, device=worlds.device).view(-1, 1, 1)
 
     def shapes(self, term: RewardTerm) -> tuple[str, ...]:
-        """Return the shapes of a reward: of the team, or of each robot."""
+        """Return a reward's shapes: for the team, or per robot."""
         return ("N,", "N, A")
 
     def __call__(self, features: Any) -> Tensor:
@@ -501,7 +493,7 @@ class RewardTerms(TermList[RewardTerm]):
 
 
 class Terminated:
-    """The conditions that end episodes, by name."""
+    """Conditions for the end of an episode, by name."""
 
     def __init__(self, rows: Tensor, terms: TerminationTerms) -> None:
         """Name the ``rows`` (E, N) bool of ``terms``."""
@@ -514,12 +506,12 @@ class Terminated:
 
     @cached_property
     def is_failure(self) -> Tensor:
-        """(N,) bool: at least one failure is among the conditions that hold."""
+        """(N,) bool: at least one condition in force is a failure."""
         return self.rows[self._terms.num_others :].any(dim=0)
 
 
 class TerminationTerms(TermList[TerminationTerm]):
-    """Conditions that end an episode; the failures come last."""
+    """Conditions for the end of an episode, failures last."""
 
     def __init__(self, terms: Mapping[str, TerminationTerm], worlds: Worlds) -> None:
         """Build ``terms``."""
@@ -540,7 +532,7 @@ class TerminationTerms(TermList[TerminationTerm]):
 
 
 class MeasureTerms(TermList[MeasureTerm]):
-    """Numbers of a control step, one column each; the environment sums them over an episode."""
+    """Numbers per control step, one column each, summed over the episode by the environment."""
 
     def __init__(self, terms: Mapping[str, MeasureTerm], worlds: Worlds) -> None:
         """Build ``terms``."""
@@ -554,7 +546,7 @@ class MeasureTerms(TermList[MeasureTerm]):
             start += size
 
     def shapes(self, term: MeasureTerm) -> tuple[str, ...]:
-        """Return the shape of a measure, whose columns are fixed."""
+        """Return a measure's shape, with fixed columns."""
         return ("N, A",) if term.per_robot else ("N,",)
 
     def __call__(self, features: Any) -> Tensor:
@@ -562,15 +554,13 @@ class MeasureTerms(TermList[MeasureTerm]):
         return join_columns(self.values(features))
 
     def column(self, name: str, values: Tensor) -> Tensor:
-        """Return the part of ``values`` (N, M) that belongs to a measure, (N,) or (N, A)."""
+        """Return a measure's part of ``values`` (N, M), (N,) or (N, A)."""
         return values[:, self._places[name]]
 
 
 @dataclass(frozen=True)
 class OfEpisode:
-    """The metric that is the mean or the sum of a measure over an episode, or 1 if it ever
-    happened.
-    """
+    """A metric: a measure's mean or sum over an episode, or 1 if it ever happened."""
 
     measure: str
     how: Literal["mean", "sum", "happened"] = "mean"  # the method of EpisodeFeatures
@@ -581,13 +571,13 @@ class OfEpisode:
 
 
 class EpisodeFeatures:
-    """What metrics of finished episodes are computed from."""
+    """Inputs for metrics of finished episodes."""
 
     def __init__(
         self, sums: Tensor, steps: Tensor, terminated: Terminated, measures: MeasureTerms
     ) -> None:
-        """Take the sums (N, M) of the measures, the length (N,) in control steps, and what ended
-        the episodes.
+        """Take the measures' sums (N, M), the lengths (N,) in control steps, and the
+        terminations.
         """
         self.steps = steps
         self.terminated = terminated
@@ -630,7 +620,7 @@ class MetricTerms(TermList[MetricTerm]):
         self.columns = column_names(terms, worlds.num_agents)
 
     def shapes(self, term: MetricTerm) -> tuple[str, ...]:
-        """Return the shape of a metric, whose columns are fixed."""
+        """Return a metric's shape, with fixed columns."""
         return ("N, A",) if term.per_robot else ("N,",)
 
     def __call__(self, episodes: EpisodeFeatures) -> Tensor:
@@ -639,7 +629,7 @@ class MetricTerms(TermList[MetricTerm]):
 
 
 class TaskTerms(NamedTuple):
-    """The lists of terms that a task is made of."""
+    """A task's lists of terms."""
 
     observations: ObservationTerms
     state: StateTerms
@@ -650,7 +640,7 @@ class TaskTerms(NamedTuple):
     metrics: MetricTerms
 
     def memories(self) -> dict[str, Memory]:
-        """Return the terms that remember something, by kind and name."""
+        """Return the terms with memory, by kind and name."""
         return {
             f"{kind}.{name}": memory
             for kind, terms in self._asdict().items()
@@ -661,7 +651,7 @@ class TaskTerms(NamedTuple):
 def column_names(
     terms: Mapping[str, MeasureTerm] | Mapping[str, MetricTerm], num_agents: int
 ) -> tuple[str, ...]:
-    """Return the names of the columns of ``terms``, of which some have one for each robot."""
+    """Return the column names for ``terms``. Some have one column per robot."""
     names: list[str] = []
     for name, term in terms.items():
         if term.per_robot:
@@ -687,5 +677,5 @@ def join_columns(values: Iterable[Tensor]) -> Tensor:
 
 
 def _cat(parts: list[Tensor], dim: int) -> Tensor:
-    """Concatenate tensors; a single one is returned as it is."""
+    """Concatenate tensors. Return a single one as it is."""
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)

@@ -38,7 +38,7 @@ START_HEIGHT = 0.35  # [m] of the trunks, from which robots drop onto their feet
 
 @dataclass(frozen=True)
 class WalkingCfg(TermCfg):
-    """Settings of a walking task; a subclass adds fields and sets the default of ``name``."""
+    """Settings for a walking task. A subclass adds fields and sets the default ``name``."""
 
     name: str = option("walking", "the task")
     episode_length_s: float = option(10.0, "time limit [s]", above=0.0)
@@ -46,22 +46,22 @@ class WalkingCfg(TermCfg):
 
 
 class WalkingFeatures:
-    """The state of W worlds that terms are functions of."""
+    """The state of W worlds, the argument of terms."""
 
     terminated: Terminated  # the conditions that end the episode, for rewards
 
     def __init__(self, state: SceneState, prev: SceneState, task: WalkingTask) -> None:
-        """Hold the state before (``prev``) and after a control step; both are one in a scene."""
+        """Hold the state before (``prev``) and after a control step. In a scene both are one."""
         self.state = state
         self.prev = prev
         self.task = task
 
 
 class WalkingTask(TermTask):
-    """Base class: a subclass declares settings and terms, and says where episodes start.
+    """Base class: a subclass declares settings, terms and starts.
 
-    Terms are functions of ``WalkingFeatures``, or of the subclass of it in ``features_class``. All
-    declared terms are in use; ``task.weights`` and the other settings of terms change them.
+    Terms are functions of ``WalkingFeatures``, or of its subclass in ``features_class``. All
+    declared terms are in use. ``task.weights`` and the other term settings change them.
     """
 
     settings: ClassVar[type[WalkingCfg]] = WalkingCfg
@@ -104,7 +104,7 @@ class WalkingTask(TermTask):
         raise NotImplementedError(f"{type(self).__name__}.starts: return places (N, A, 3)")
 
     def layout(self, episode: Tensor) -> Layout:
-        """Return the start of new episodes: robots that stand still."""
+        """Return the start of new episodes: robots standing still."""
         places = self.starts(episode)
         pos = torch.cat((places[..., :2], torch.full_like(places[..., :1], START_HEIGHT)), dim=-1)
         level = torch.zeros_like(places[..., :2])
@@ -136,7 +136,7 @@ class WalkingTask(TermTask):
 
 
 def walking_entry(task: type[WalkingTask]) -> TaskEntry:
-    """Return the entry of the registry of tasks for a walking task."""
+    """Return a walking task's entry for the registry of tasks."""
     terms = TermRegistry(
         Registry("observation", task.observations),
         Registry("term of the state", task.state),

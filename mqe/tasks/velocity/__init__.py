@@ -1,4 +1,4 @@
-"""The velocity task: one robot learns a gait that follows velocity commands."""
+"""The velocity task: one robot learns a gait for velocity commands."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Features of the velocity task: the quantities that its terms share, each computed when first
-used.
-"""
+"""Features of the velocity task: quantities shared by its terms, each computed on first use."""
 
 from __future__ import annotations
 
@@ -31,10 +29,10 @@ LOAD_SPEED = 0.15
 
 
 class VelocityConstants:
-    """The constants of a velocity task that features are computed with."""
+    """Constants for the features of a velocity task."""
 
     def __init__(self, cfg: VelocityCfg, robots: Robots) -> None:
-        """Compute them for the section ``task`` of the settings and the one robot of a world."""
+        """Compute them for the settings ``task`` and a world's one robot."""
         device = robots.device
         self.cfg = cfg
         self.robots = robots
@@ -48,7 +46,7 @@ class VelocityConstants:
 
 
 class VelocityMemory(NamedTuple):
-    """What observations show besides the scene, as views of one tensor."""
+    """Observed numbers besides the scene, as views into one tensor."""
 
     SIZE = GaitMemory.SIZE + 9
     LOADED_SIZE = SIZE + 3
@@ -144,7 +142,7 @@ class SceneFeatures:
 
     @cached_property
     def load(self) -> Tensor:
-        """(N, 1) the load as a share of the largest one; zeros without loads."""
+        """(N, 1) load as a share of the largest one, zeros without loads."""
         if not self.memory.has_load:
             return torch.zeros_like(self.memory.force[:, :, 0])
         return self.memory.load[..., 0] / self.constants.cfg.max_load
@@ -180,7 +178,7 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def _error(self) -> Tensor:
-        """(N, 1, 2, 3) command less velocity, of the moment and of the mean."""
+        """(N, 1, 2, 3) command less velocity, momentary and mean."""
         reached = torch.stack((self.velocity, self.memory.mean_velocity), dim=2)
         return self.memory.command.unsqueeze(2) - reached
 
@@ -231,12 +229,12 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def feet_error(self) -> Tensor:
-        """(N, 1, 4) [m] difference of the feet's clearances from those that the swing wants."""
+        """(N, 1, 4) [m] difference between the feet's clearances and the swing's."""
         return (self.clearance - SWING_HEIGHT * self.wanted_swing).abs()
 
     @cached_property
     def square_sums(self) -> dict[str, Tensor]:
-        """(N, 1) sums of squares by name, of all in a few operations."""
+        """(N, 1) sums of squares by name, in a few operations."""
         state = self.state
         robots = self.robots
         slip = horizontal_velocity(state, *self._feet_and_rates)
@@ -272,30 +270,28 @@ class StepFeatures(SceneFeatures):
 
 
 def resistance(speed: Tensor) -> Tensor:
-    """Return the share (...) of a load that resists a robot's ``speed`` (...) [m/s] ahead: all of
-    it at walking speeds, as sliding friction does, and nothing on the way back.
+    """Return the resisting share (...) of a load at forward ``speed`` (...) [m/s].
+
+    It is all of the load at walking speeds, as for sliding friction, and zero backwards.
     """
     return torch.tanh(speed.clamp(min=0.0) / LOAD_SPEED)
 
 
 def pair_offset(feet: Tensor) -> Tensor:
-    """Return the means (..., 2) of the front and of the rear feet, of four feet's offsets (..., 4).
+    """Return the means (..., 2) of the front and rear feet, from four feet's offsets (..., 4).
 
-    In a trot the feet of a pair swing against one another, so that their mean stays where the pair
-    stands.
+    In a trot a pair's feet swing against one another, so their mean stays in place.
     """
     return feet.unflatten(-1, (2, 2)).mean(dim=-1)
 
 
 def above_floor(state: SceneState, points_b: Tensor) -> Tensor:
-    """Return the heights (N, A, 4) [m] of four points (N, A, 4, 3) of each trunk frame."""
+    """Return four points' heights (N, A, 4) [m], given in each trunk frame (N, A, 4, 3)."""
     return (state.up_b.unsqueeze(2) * points_b).sum(dim=-1) + state.robot_pos[..., 2:]
 
 
 def horizontal_velocity(state: SceneState, points_b: Tensor, rates_b: Tensor) -> Tensor:
-    """Return the velocities (N, A, 4, 2) [m/s] of four points that move at ``rates_b`` in each
-    trunk frame.
-    """
+    """Return four points' velocities (N, A, 4, 2) [m/s], given ``rates_b`` in each trunk frame."""
     turning_b = torch.linalg.cross(state.robot_angvel_b.unsqueeze(2).expand_as(points_b), points_b)
     across = state.robot_rotation[..., :2, :].unsqueeze(2)
     moving = (across * (rates_b + turning_b).unsqueeze(-2)).sum(dim=-1)

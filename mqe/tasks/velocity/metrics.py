@@ -1,4 +1,4 @@
-"""Metrics of episodes of the velocity task, and the measures that they are computed from."""
+"""Episode metrics for the velocity task, and their measures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Observations of the velocity task: a policy observes what a gait on a robot can, the critic more
-than that.
-"""
+"""Observations in the velocity task: a real gait's inputs for the policy, more for the critic."""
 
 from __future__ import annotations
 

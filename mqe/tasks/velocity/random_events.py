@@ -77,12 +77,12 @@ class RandomEvents:
         )
 
     def start(self, episode: Tensor) -> tuple[Tensor, Tensor]:
-        """Return which pose to start in as a share of their table (N,), and a command (N, 1, 3)."""
+        """Return each start's pose as a share of the table (N,), and a command (N, 1, 3)."""
         pose, command = self._start.draw(self._streams, _START, episode).split((1, 4), dim=1)
         return pose[:, 0], self._command(command)
 
     def step(self, episode: Tensor, step: Tensor) -> Event:
-        """Return what happens before control step ``step`` (N,) of the episodes (N,)."""
+        """Return the events before control step ``step`` (N,) in the episodes (N,)."""
         key = episode * _KEYS_AN_EPISODE + step
         chance, turn, strength, command, load = self._step.draw(self._streams, _STEP, key).split(
             (3, 2, 2, 4, 1), dim=1

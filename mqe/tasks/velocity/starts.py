@@ -1,5 +1,5 @@
-"""Poses in which a gait's training begins: standing, dropped, crumpled, kneeling, or leaning
-against a wall.
+"""Start poses for gait training: standing, dropped, crumpled, kneeling, or leaning against a
+wall.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Poses(NamedTuple):
 
 
 def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
-    """Draw the table of poses of a single robot, the same one on every device.
+    """Draw a single robot's table of poses, equal on every device.
 
-    Robots that lean do so against the wall at positive x, which is as high as a box.
+    Leaning robots lean against the wall at positive x, as high as a box.
     """
     generator = torch.Generator().manual_seed(0)
 
@@ -94,10 +94,10 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
 
 
 def _kneeling(robot: RobotCfg, height: Tensor, kneels: Tensor, scatter: Tensor) -> Tensor:
-    """Return joints (P, J) of level robots at ``height`` (P, 1) [m] with some legs (P, 4) on their
+    """Return joints (P, J) for level robots at ``height`` (P, 1) [m] with some legs (P, 4) on their
     knees.
 
-    A leg that kneels has its knee on the floor and its calf along it; another has its foot below
+    A kneeling leg has its knee on the floor and its calf along it. Another leg has its foot below
     its hip.
     """
     knee = torch.acos((height - robot.knee_radius) / robot.link_length)

@@ -1,5 +1,5 @@
-"""Low level, task ``go1_velocity``: one robot learns a trot that follows velocity commands and
-stands on zero.
+"""Low level, task ``go1_velocity``: a robot learns a trot for velocity commands, and to stand on
+zero.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class VelocityTask(TermTask):
     action_sizes: tuple[int, ...] = (NUM_JOINTS,)
 
     def __init__(self, cfg: VelocityCfg, num_envs: int, robots: Robots, streams: Streams) -> None:
-        """Train a gait for the one robot of each of ``num_envs`` worlds."""
+        """Train a gait for one robot in each of ``num_envs`` worlds."""
         device = robots.device
         self.cfg = cfg
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
@@ -71,13 +71,13 @@ class VelocityTask(TermTask):
         self._pose_sizes = (3, 3, 6, NUM_JOINTS)
 
     def _make_terms(self, worlds: Worlds, shown: Tensor) -> TaskTerms:
-        """Build the terms that the settings choose."""
+        """Build the terms chosen by the settings."""
         empty = SceneState.zeros(1, 1, False, worlds.device)
         scene = self.scene_features(empty, shown[:1])
         return build_terms(VELOCITY_TERMS, DEFAULT_TERMS, self.cfg, worlds, scene)
 
     def layout(self, episode: Tensor) -> Layout:
-        """Return starts that stand, drop or lie, with any heading."""
+        """Return standing, dropped or lying starts with any heading."""
         pose, self._first_command = self._random_events.start(episode)
         drawn = self._poses[(pose * len(self._poses)).to(torch.int64)]
         turned, pos, velocity, joints = drawn.split(self._pose_sizes, dim=1)
@@ -94,7 +94,7 @@ class VelocityTask(TermTask):
         )
 
     def begin(self, mask: Tensor) -> None:
-        """Reset the memory of the worlds of ``mask``, which begin new episodes."""
+        """Reset the memory in the worlds ``mask``. They begin new episodes."""
         super().begin(mask)
         self._episode += mask
         self._shown.passing.masked_fill_(mask.unsqueeze(1), 0.0)
@@ -142,7 +142,7 @@ class VelocityTask(TermTask):
         return Disturbance(kick, force)
 
     def scene_features(self, state: SceneState, memory: Tensor) -> SceneFeatures:
-        """Return the features that the policy and the critic observe, of any W worlds."""
+        """Return features for policy and critic in any W worlds."""
         return SceneFeatures(state, VelocityMemory.of(memory), self.constants)
 
     def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
@@ -152,8 +152,8 @@ class VelocityTask(TermTask):
         )
 
     def steer(self, command: Sequence[float] | None) -> None:
-        """Follow ``command``, vx, vy [m/s] and yaw rate [rad/s], instead of those drawn; None ends
-        that.
+        """Follow ``command``, vx, vy [m/s] and yaw rate [rad/s], instead of drawn ones. None ends
+        this.
         """
         if command is None:
             self._steered = None
@@ -166,5 +166,5 @@ class VelocityTask(TermTask):
 
 
 def _replace(old: Tensor, mask: Tensor, new: Tensor) -> None:
-    """Overwrite ``old`` (N, 1, K) with ``new`` where ``mask`` (N,)."""
+    """Overwrite ``old`` (N, 1, K) with ``new`` in the worlds ``mask`` (N,)."""
     torch.where(mask.view(-1, 1, 1), new, old, out=old)
