@@ -13,15 +13,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUN := $(CURDIR)/$(BIN)/python -m
 
-# OpenRL 0.2.0 needs older packages than the rest, hence an environment of its own; it is installed as it is.
-OPENRL_VENV ?= .venv-openrl
-OPENRL := $(OPENRL_VENV)/bin/python
-
 # BenchMARL 1.5 needs an older TorchRL than the rest.
 BENCHMARL_VENV ?= .venv-benchmarl
 BENCHMARL := $(BENCHMARL_VENV)/bin/python
 
-.PHONY: format lint type test train smoke docs docs-serve openrl benchmarl
+.PHONY: format lint type test train smoke docs docs-serve benchmarl
 
 train: $(VENV)/.installed
 	@set -e; out="$(OUT)"; \
@@ -54,17 +50,6 @@ docs: $(VENV)/.installed-docs
 
 docs-serve: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs serve
-
-openrl: $(OPENRL_VENV)/.installed
-	@printf '%s\n' "$(OPENRL) -m mapush.extensions.openrl.run_openrl --task go1push_mid --algo ppo"
-
-$(OPENRL_VENV)/.installed: constraints.txt openrl-constraints.txt
-	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=/path/to/python3.12"; exit 2; }
-	$(PYTHON) -m venv $(OPENRL_VENV)
-	$(OPENRL) -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(OPENRL) -m pip install --quiet --disable-pip-version-check -c constraints.txt -c openrl-constraints.txt \
-	  openrl gymnasium jsonargparse pettingzoo -e .
-	@touch $@
 
 # The tests of BenchMARL's client.
 benchmarl: $(BENCHMARL_VENV)/.installed

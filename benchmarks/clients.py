@@ -33,7 +33,7 @@ from mapush.extensions.openrl.openrl_env import OpenRLEnv  # noqa: E402
 from mqe.config import ConfigError  # noqa: E402
 from tests.support.placed import PlacedEnv  # noqa: E402
 
-NAMES = ("torchrl", "skrl", "gymnasium", "harl", "openrl")
+NAMES = ("torchrl", "gymnasium", "harl", "openrl")
 DONE_RATE = 0.01  # of worlds, at each decision of the first measurement
 _WARM_ROUNDS = 3
 _SYNCHRONIZED_CALLS = 10
@@ -150,11 +150,6 @@ def client_step(name: str, env: Any) -> Step:
         actions = torch.zeros(env.num_envs, env.spec.action_size, device=env.device)
         return lambda: client.step(actions)
     client = CLIENTS[name](worlds)
-    if name == "skrl":
-        client.reset()
-        one = torch.zeros(env.num_envs, env.spec.action_size, device=env.device)
-        by_agent = dict.fromkeys(client.agents, one)
-        return lambda: client.step(by_agent)
     actions = torch.zeros(*shape, device=env.device)
     tensordict = client.reset().set(("agents", "action"), actions)
     return lambda: client.step(tensordict)

@@ -18,8 +18,6 @@ from mapush import averaging, capacity, cli, distilling, film, robustness
 from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
 from mapush.export import command as export
-from mapush.extensions.harl import run_harl
-from mapush.extensions.harl.harl_files import DEFAULTS
 from mapush.extensions.openrl import importing
 from mapush.extensions.sweep import command as sweep
 from mapush.extensions.unitree import sim2sim
@@ -30,7 +28,17 @@ from tests.support.tiny_runs import TINY
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", DOCS / "index.md", *sorted(DOCS.glob("*/*.md"))]
-OTHERS = ("git", "cd", "export", "tensorboard", "wait", "python3.8")  # no programs of ours
+OTHERS = (
+    "git",
+    "cd",
+    "export",
+    "tensorboard",
+    "wait",
+    "python3.8",
+    "python3.11",
+)  # no programs of ours
+# Programs that take the flags of another library
+OF_UPSTREAM = ("examples/harl_training.py", "examples/openrl_training.py")
 PARSERS: dict[str, Callable[[], config.Parser]] = {
     "train": train.make_parser,
     "test": test.make_parser,
@@ -168,23 +176,23 @@ def check_extras(words: list[str]) -> None:
 
 def check_python(words: list[str]) -> None:
     """Check a program of this repository: that it is there and knows the flags."""
+    path = words[1]
+    if words[1:3] == ["-m", "pip"]:
+        return
     if "-m" in words:
         module, *rest = words[words.index("-m") + 1 :]
         if module in MODULES:
             check_arguments(MODULES[module](), rest)
             return
-        if module == run_harl.__name__:
-            list(run_harl.settings_of(run_harl.parse(rest).keys, DEFAULTS))
-            return
         source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
     else:
-        path, *rest = words
+        rest = words[2:]
         source = (ROOT / path).read_text(encoding="utf-8")
         if "from measuring import" in source:
             source += (ROOT / "benchmarks/measuring.py").read_text(encoding="utf-8")
     for flag in [word for word in rest if word.startswith("--")]:
         is_setting = flag in ("--set", *config.FLAGS)
-        assert is_setting or f'"{flag}"' in source or "run_openrl" in words[1], flag
+        assert is_setting or f'"{flag}"' in source or path in OF_UPSTREAM, flag
 
 
 SHOWN = [

@@ -148,6 +148,5 @@ for _name, _member, _install in (
     ("gymnasium", "GymnasiumEnv", "'mapush[gymnasium]'"),
     ("torchrl", "TorchRLEnv", "'mapush[torchrl]'"),
     ("benchmarl", "BenchMARLTask", "benchmarl 'torchrl<0.12'"),
-    ("skrl", "SkrlEnv", "'mapush[skrl]'"),
 ):
     CLIENTS.register(_name, _ClientOfExtra(_name, _member, _install))

@@ -58,7 +58,7 @@ class GymnasiumEnv(VectorEnv):
             self.client.close()
             raise ConfigError(
                 f"client: gymnasium's contract has one agent a world, and {worlds.cfg.task.name} "
-                f"has {env.num_agents}; take pettingzoo, torchrl or skrl"
+                f"has {env.num_agents}; take pettingzoo or torchrl"
             )
         self.num_envs = env.num_envs
         self.render_mode = render_mode

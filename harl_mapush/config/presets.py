@@ -77,11 +77,6 @@ def load_suite(name: str) -> dict[str, Any]:
     return layer
 
 
-def openrl_file() -> Path:
-    """Return the path of the file of OpenRL's settings that ships with mapush."""
-    return _preset_folder() / "openrl" / "ppo.yaml"
-
-
 def _read_suite(name: str) -> dict[str, Any]:
     path = _preset_folder() / "suites" / f"{name}.yaml"
     return parse_yaml(path.read_text(encoding="utf-8"), str(path))

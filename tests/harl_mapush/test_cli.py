@@ -582,7 +582,7 @@ def test_a_duration_with_a_unit_stays_as_it_was_given() -> None:
 
 
 def test_a_file_of_openrl_is_said_to_be_one(capsys) -> None:
-    assert train.main(["--config", str(ROOT / "configs/openrl/ppo.yaml")]) == 2
+    assert train.main(["--config", str(ROOT / "examples/openrl_ppo.yaml")]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "files of other libraries are read by --load_config FILE" in said

@@ -44,12 +44,12 @@ def main(words: list[str]) -> int:
         rest = ["-m", "torch.distributed.run", *rest, *sizes("train", rest)]
     elif program != "python":
         raise AssertionError(f"no size for {program}; name it in NOT_RUN if it cannot run here")
-    if "mapush.extensions.harl.run_harl" in rest:
-        rest += ["--num_envs", "2", "--num_env_steps", "32"]
+    if "examples/harl_training.py" in rest:
+        rest += ["--n_rollout_threads", "2", "--num_env_steps", "32", "--device", "cpu"]
         if "hasac" in rest:
-            rest += ["--set", "train.warmup_steps=8", "--set", "algo.batch_size=8"]
+            rest += ["--warmup_steps", "8", "--batch_size", "8"]
         else:
-            rest += ["--set", "train.episode_length=8"]
+            rest += ["--episode_length", "8"]
     elif "--num_episodes" in rest:
         rest += ["--num_episodes", "2"]
     return _python(rest)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harl_mapush.clients.flat_settings import KEYS, long_key
+from harl_mapush.clients.flat_settings import KEYS, long_key, plain_keys
 from harl_mapush.clients.harl.harl_env import Array, Infos, box
 from harl_mapush.clients.harl.harl_logger import bound_logger, make_logger
 from harl_mapush.clients.harl.mapush_env import MAPushEnv
@@ -177,7 +177,13 @@ def _defaults_or(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _make(env_args: Mapping[str, Any], n_threads: int, seed: int) -> UpstreamEnv:
     decided = {KEYS[key] for key in ("n_threads", "seed")}
-    rest = {key: value for key, value in env_args.items() if long_key(key) not in decided}
+    known = plain_keys(env_args.get("task"))
+    rest = {}
+    for key, value in env_args.items():
+        # The defaults name an object, and other tasks than the push task have none.
+        is_unused = key not in known and value == DEFAULT_SETTINGS.get(key)
+        if long_key(key) not in decided and not is_unused:
+            rest[key] = value
     return UpstreamEnv({**rest, "n_threads": n_threads, "seed": seed})
 
 
@@ -200,20 +206,19 @@ def _find(path: str | Path | None) -> None:
         folder = Path(path).resolve()
         if not (folder / "harl" / "runners").is_dir():
             raise ConfigError(
-                f"--harl {str(path)!r}: no checkout of HARL; name the folder that holds "
-                "harl/runners"
+                f"{str(path)!r} is no checkout of HARL; name the folder that holds harl/runners"
             )
         loaded = sys.modules.get("harl")
-        if loaded is not None and folder / "harl" != Path(loaded.__path__[0]).resolve():
+        if loaded is not None and not (folder / "harl").samefile(loaded.__path__[0]):
             raise ConfigError(
-                f"--harl {str(path)!r}: another HARL is already loaded, from {loaded.__path__[0]}"
+                f"{str(path)!r}: another HARL is already loaded, from {loaded.__path__[0]}"
             )
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
     elif importlib.util.find_spec("harl") is None:
         raise ConfigError(
             "upstream HARL is not installed; pip install 'mapush[harl]' (Python 3.11 or 3.12), or "
-            f"name a checkout with --harl PATH or in {PATH_VARIABLE}"
+            f"name a checkout in {PATH_VARIABLE}"
         )
 
 

@@ -269,11 +269,11 @@ def _check_algorithm(algo: Any) -> None:
     if is_ours and not issubclass(ALGORITHMS[algo].cfg, OnPolicyCfg):
         raise ConfigError(
             f"settings of {algo} are not read from HARL's files; leave --load_config out (--algo "
-            f"{algo}), or train with upstream: python -m mapush.extensions.harl.run_harl"
+            f"{algo}), or train with upstream: python examples/harl_training.py"
         )
     if algo in UPSTREAM_ONLY:
         raise ConfigError(
-            f"{algo} is trained by upstream only, python -m mapush.extensions.harl.run_harl; here: "
+            f"{algo} is trained by upstream only, python examples/harl_training.py; here: "
             f"{', '.join(ALGORITHMS)}"
         )
     if not is_ours:

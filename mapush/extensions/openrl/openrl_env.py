@@ -4,7 +4,8 @@ nothing of OpenRL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from harl_mapush.clients.harl.harl_env import box
 from harl_mapush.clients.host_copy import Array, to_host
 from harl_mapush.clients.worlds import Worlds
 from harl_mapush.runner import RewardSums
-from mapush.extensions.openrl.openrl_format import ACTION_FACTOR
+from mapush.extensions.openrl.openrl_format import ACTION_FACTOR, WORLDS
+from mqe.config import dump_yaml, to_dict
 from mqe.vec_env import TimeStep, VecEnv
 
 
@@ -35,17 +37,17 @@ class OpenRLEnv:
         self,
         env: VecEnv,
         name: str,
-        on_rollout: Callable[[Mapping[str, float]], None] | None = None,
         staggered: bool = True,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """Wrap ``env``; ``on_rollout`` is called with the metrics of every rollout when it ends.
+        """Wrap ``env``, whose sections ``env`` and ``task`` are ``settings``.
 
-        ``staggered``, the first episodes begin at ages spread over the time limit.
+        ``staggered``: the first episodes begin at ages spread over the time limit.
         """
         self.env = env
         self.env_name = name
-        self._on_rollout = on_rollout
         self._staggered = staggered
+        self._settings = settings
         self.parallel_env_num = env.num_envs
         self.agent_num = env.num_agents
         self.observation_space = box(env.spec.obs_sizes[0])
@@ -104,9 +106,12 @@ class OpenRLEnv:
         self._terms = RewardSums(self.env)
         self._num_decisions = 0
         self.env.grow_buffers()
-        if self._on_rollout is not None:
-            self._on_rollout(metrics)
         return metrics
+
+    def save_settings(self, run: Path) -> None:
+        """Write the worlds' settings into the folder of a run, where its import reads them."""
+        run.mkdir(parents=True, exist_ok=True)
+        (run / WORLDS).write_text(dump_yaml(self._settings), encoding="utf-8")
 
     def close(self, **_: Any) -> None:
         """Free the simulator."""
@@ -115,7 +120,12 @@ class OpenRLEnv:
 
 def make_openrl_env(worlds: Worlds, staggered: bool = True) -> OpenRLEnv:
     """Return the worlds under OpenRL's contract; ``staggered`` is an option of ``OpenRLEnv``."""
-    return OpenRLEnv(worlds.build(), worlds.cfg.task.name, staggered=staggered)
+    env = worlds.build()
+    settings = {
+        "env": to_dict(worlds.cfg.env) | {"num_agents": env.num_agents},
+        "task": to_dict(worlds.cfg.task),
+    }
+    return OpenRLEnv(env, worlds.cfg.task.name, staggered, settings)
 
 
 CLIENTS.register("openrl", make_openrl_env)

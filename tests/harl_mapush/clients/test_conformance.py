@@ -131,19 +131,6 @@ def play_benchmarl(task: Any, actions: Actions, played: Played) -> None:
     play_torchrl(task.get_env_fun(actions.shape[1], True, SEED, "cpu")(), actions, played)
 
 
-def play_skrl(env: Any, actions: Actions, played: Played) -> None:
-    env.reset()
-    for t, action in enumerate(actions):
-        given = dict(zip(env.possible_agents, torch.from_numpy(action).unbind(1), strict=True))
-        _, rewards, terminated, truncated, infos = env.step(given)
-        for i, name in enumerate(env.possible_agents):
-            played.rewards[t, :, i] = rewards[name][:, 0]
-            played.terminated[t, :, i] = terminated[name][:, 0]
-            played.truncated[t] = truncated[name][:, 0]
-            is_done = (terminated[name] | truncated[name])[:, 0].numpy()
-            played.last_obs[t, is_done, i] = infos["final_observations"][name][is_done]
-
-
 @dataclass
 class Case:
     """How a client is built and played."""
@@ -171,7 +158,6 @@ CASES = {
     ],
     "torchrl": [Case(play_torchrl)],
     "benchmarl": [Case(play_benchmarl)],
-    "skrl": [Case(play_skrl)],
     "toy": [Case(lambda client, actions, played: play_ours(client.env, actions, played))],
 }
 

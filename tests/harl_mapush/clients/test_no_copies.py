@@ -42,15 +42,6 @@ def test_the_device_notices_copies() -> None:
         HarlEnv(PlacedEnv(N, 2, "meta")).reset()  # type: ignore[arg-type]
 
 
-def test_skrl_copies_nothing() -> None:
-    env = CLIENTS["skrl"](PlacedWorlds(CFG))
-    env.reset()
-    actions = {name: torch.zeros(N, 3, device="meta") for name in env.agents}
-    obs, rewards, terminated, truncated, infos = env.step(actions)
-    returned = (obs, rewards, terminated, truncated, infos["final_observations"], env.state())
-    assert {value.device.type for values in returned for value in values.values()} == {"meta"}
-
-
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
 def test_gymnasium_with_tensors_copies_nothing(mode) -> None:
     env = CLIENTS["gymnasium"](SingleWorlds(CFG), output="torch", autoreset_mode=mode)

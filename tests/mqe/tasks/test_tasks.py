@@ -250,7 +250,6 @@ ALLOWED = {
     "harl_mapush/clients/harl/mapush_env.py": {"success", "collision", "collaboration_degree"},
     "harl_mapush/callbacks/logger.py": {"success_rate"},  # shows it first, where it is
     "harl_mapush/runs/provenance.py": {"success_rate"},  # and beside a run's settings
-    "mapush/extensions/openrl/run_openrl.py": {"go1push_mid"},  # and of OpenRL
     "mapush/extensions/isaacgym/neutral_model.py": {"collision"},  # an element of URDF
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -17,10 +17,8 @@ from harl_mapush import clients, test, train
 from harl_mapush.clients import register_with_harl
 from harl_mapush.clients.harl import harl_registration
 from harl_mapush.runs import checkpoint
-from mapush.extensions.harl import run_harl
 from mapush.extensions.harl.harl_files import DEFAULTS
 from mqe.config import ConfigError
-from mqe.env.environment import MultiAgentEnv
 from mqe.tensor_files import read_tensors
 from tests.support.paths import ROOT
 from tests.support.upstream import HARL, needs_checkout
@@ -29,6 +27,7 @@ FUNCTIONS = (
     *("make_train_env", "make_eval_env", "make_render_env"),
     *("get_num_agents", "get_task_name", "get_defaults_yaml_args"),
 )
+EXAMPLE = ROOT / "examples" / "harl_training.py"
 LEARNER = ROOT / "benchmarks" / "learner.py"
 TINY = {"n_threads": 2, "device": "cpu", "seed": 0}
 
@@ -154,9 +153,9 @@ def test_two_checkouts_cannot_be_mixed(stub, tmp_path) -> None:
         register_with_harl(tmp_path / "other")
 
 
-def test_a_place_without_harl(tmp_path, capsys) -> None:
-    assert run_harl.main(["--harl", str(tmp_path)]) == 2
-    assert "no checkout of HARL" in capsys.readouterr().err
+def test_a_place_without_harl(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="no checkout of HARL"):
+        register_with_harl(tmp_path)
 
 
 def test_a_module_that_python_3_13_has_no_more(monkeypatch) -> None:
@@ -169,41 +168,43 @@ def test_a_module_that_python_3_13_has_no_more(monkeypatch) -> None:
 
 # With upstream
 
+SMALL = {
+    "on_policy": {
+        "episode_length": "4",
+        "log_interval": "1",
+        "eval_interval": "1",
+        "n_eval_rollout_threads": "2",
+        "eval_episodes": "2",
+        "critic_epoch": "1",
+    },
+    "off_policy": {
+        "warmup_steps": "16",
+        "train_interval": "4",
+        "eval_interval": "4",
+        "batch_size": "8",
+        "buffer_size": "100",
+    },
+}
 
-def upstream_run(out: Path, algo: str, *argv: str) -> Path:
-    small = (
-        *(
-            "train.episode_length=4",
-            "train.log_interval=1",
-            "train.eval_interval=1",
-            "eval.n_eval_rollout_threads=2",
-        ),
-        *("eval.eval_episodes=2", "algo.ppo_epoch=1", "algo.critic_epoch=1"),
-    )
-    small_off_policy = (
-        *(
-            "train.warmup_steps=16",
-            "train.train_interval=4",
-            "train.eval_interval=4",
-            "algo.batch_size=8",
-        ),
-        "algo.buffer_size=100",
-    )
-    is_on_policy = algo in run_harl.ON_POLICY
-    settings = [
-        text
-        for text in (small if is_on_policy else small_off_policy)
-        if algo != "hatrpo" or "ppo" not in text
-    ]
-    settings += [
-        "task.episode_length_s=0.1",
-        "model.hidden_sizes=[8]",
-        f"device.torch_threads={torch.get_num_threads()}",
-    ]
-    sets = [word for text in settings for word in ("--set", text)]
-    sizes = ("--num_envs", "2", "--num_env_steps", "16", "--device", "cpu", "--out", str(out))
-    assert run_harl.main(["--harl", str(HARL), "--algo", algo, *sizes, *sets, *argv]) == 0
-    return next((out / "mapush" / "go1push_mid" / algo / "default").iterdir())
+
+def upstream_run(out: Path, algo: str, *argv: str, task: str = "go1push_mid") -> Path:
+    """Train by the example, with upstream's own runner; return the run's folder."""
+    register_with_harl(HARL)
+    family = "on_policy" if algo in ("happo", "hatrpo", "mappo") else "off_policy"
+    settings = {
+        **SMALL[family],
+        "n_rollout_threads": "2",
+        "num_env_steps": "16",
+        "torch_threads": str(torch.get_num_threads()),
+        "hidden_sizes": "[8]",
+        "log_dir": str(out),
+        "task": task,
+        "device": "cpu",
+        "episode_length_s": "0.1",
+    }
+    words = [word for key, text in settings.items() for word in (f"--{key}", text)]
+    runpy.run_path(str(EXAMPLE))["main"](["--algo", algo, *words, *argv])
+    return next((out / "mapush" / task / algo / "default").iterdir())
 
 
 @needs_checkout
@@ -241,44 +242,13 @@ def test_upstreams_runners_train_and_we_measure_them(algo: str, tmp_path, capsys
 
 @needs_checkout
 def test_upstream_trains_a_task_without_an_object(tmp_path) -> None:
-    sizes = [
-        "--num_envs",
-        "2",
-        "--num_env_steps",
-        "16",
-        "--set",
-        "train.episode_length=8",
-        "--device",
-        "cpu",
-    ]
-    sizes += ["--set", "task.episode_length_s=0.1", "--set", "eval.eval_episodes=2"]
-    argv = ["--harl", str(HARL), "--task", "go1_velocity", *sizes, "--out", str(tmp_path)]
-    assert run_harl.main(argv) == 0
-    assert (tmp_path / "mapush" / "go1_velocity").is_dir()
+    assert (upstream_run(tmp_path, "happo", task="go1_velocity") / "models").is_dir()
 
 
 @needs_checkout
-def test_what_upstream_asserts_is_one_line(tmp_path, capsys) -> None:
-    sizes = ["--num_envs", "1", "--num_env_steps", "10", "--set", "train.episode_length=10"]
-    # A single chunk, of which upstream wants two.
-    sizes += [
-        "--set",
-        "model.use_recurrent_policy=true",
-    ]
-    assert (
-        run_harl.main(["--harl", str(HARL), "--out", str(tmp_path), "--device", "cpu", *sizes]) == 2
-    )
-    assert "upstream refuses the settings: " in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-@needs_checkout
-def test_what_we_assert_is_no_complaint_of_upstreams(tmp_path, monkeypatch) -> None:
-    # Raises: no reset came first.
-    monkeypatch.setattr(MultiAgentEnv, "reset", lambda self: self.state)
-    sizes = ["--num_envs", "1", "--num_env_steps", "200", "--device", "cpu", "--out", str(tmp_path)]
-    with pytest.raises(RuntimeError, match="reset"):
-        run_harl.main(["--harl", str(HARL), *sizes])
+def test_a_setting_that_neither_has_is_refused(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="unknown key 'episode_lenth'; did you mean"):
+        upstream_run(tmp_path, "happo", "--episode_lenth", "3")
 
 
 @needs_checkout
@@ -300,9 +270,7 @@ def test_upstream_takes_our_checkpoints_and_we_its_configuration(tmp_path, capsy
         == 0
     )
     folder = checkpoint.resolve(str(ours))
-    second = upstream_run(
-        tmp_path / "second", "happo", "--set", f"train.model_dir={folder}", "--set", "model.lr=0.0"
-    )
+    second = upstream_run(tmp_path / "second", "happo", "--model_dir", str(folder), "--lr", "0.0")
     # Loaded strictly, and not moved at a learning rate of 0.
     for name in (
         "actor_agent0.pt",
@@ -345,226 +313,11 @@ def test_defaults_are_upstreams(algo: str) -> None:
         assert shared or section == "eval"
 
 
-SHORT = "--num_envs 4 --num_env_steps 40 --set train.episode_length=10"
-
-
-@needs_checkout
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        ("--algo hapo", "did you mean happo"),
-        ("--set train.episode_lenth=3", "did you mean train.episode_length"),
-        ("--set tran.episode_length=3", "did you mean train"),
-        ("--set env.num_envs=3", "--num_envs"),
-        ("--object ball", "task.object"),
-        ("--device cuda:3", "CUDA_VISIBLE_DEVICES"),
-        ("--seed x", "--seed"),
-        ("--load_config nowhere.json", "nowhere.json"),
-        ("--set model.lr=abc", "model.lr: must be a finite number, not 'abc'"),
-        ("--set model.opti_eps=-1", "model.opti_eps, here algorithm.adam_eps: must be at"),
-        ("--set model.hidden_sizes=[0]", "model.hidden_sizes, here"),
-        (
-            "--set train.episode_length=0",
-            "train.episode_length: must be a whole number, at least 1, not 0",
-        ),
-        ("--set eval.eval_episodes=0", "eval.eval_episodes: must be a whole number"),
-        ("--set model.activation_func=foo", "model.activation_func: unknown value 'foo'"),
-        ("--set model.activation_func=hardswish", "upstream cannot train happo with hardswish"),
-        ("--set algo.fixed_order=3", "algo.fixed_order: must be true or false"),
-        ("--set seed.seed=-1", "seed.seed"),
-        ("--set logger.log_dir=3", "logger.log_dir: must be a string"),
-        (
-            "--algo hatd3 --state_type FP",
-            "--state_type FP: upstream trains hatd3 with EP states only",
-        ),
-        (
-            "--algo haddpg --state_type FP",
-            "--state_type FP: upstream trains haddpg with EP states only",
-        ),
-        (
-            "--algo matd3 --state_type FP",
-            "--state_type FP: upstream trains matd3 with EP states only",
-        ),
-        (
-            "--algo maddpg --set task.state_type=FP",
-            "--state_type FP: upstream trains maddpg with EP states only",
-        ),
-        ("--algo had3qn", "--algo had3qn: acts in discrete spaces only"),
-        (
-            f"{SHORT} --set algo.actor_num_mini_batch=41",
-            "algo.actor_num_mini_batch: must be at most 40, the training",
-        ),
-        (
-            f"{SHORT} --set algo.critic_num_mini_batch=41",
-            "algo.critic_num_mini_batch: must be at most 40, the",
-        ),
-        (
-            f"{SHORT} --algo mappo --set algo.actor_num_mini_batch=41",
-            "algo.actor_num_mini_batch: must be at most 40",
-        ),
-        (
-            f"{SHORT} --state_type FP --set algo.critic_num_mini_batch=81",
-            "algo.critic_num_mini_batch: must be at most 80",
-        ),
-        (
-            f"{SHORT} --set model.use_recurrent_policy=true --set algo.actor_num_mini_batch=5",
-            "algo.actor_num_mini_batch: must be at most 4, the training rows of a rollout, not 5",
-        ),
-        (
-            f"{SHORT} --set model.use_naive_recurrent_policy=true --set "
-            "algo.critic_num_mini_batch=5",
-            "algo.critic_num_mini_batch: must be at most 4, the training rows of a rollout, not 5",
-        ),
-        (
-            f"{SHORT} --set model.use_recurrent_policy=true --set model.data_chunk_length=4",
-            "train.episode_length: must be a multiple of model.data_chunk_length (4)",
-        ),
-        ("--exp_name ../../x", "exp_name: '../../x' cannot name a folder"),
-        ("--set sim.device=3", "sim.device: must be a string"),
-        ("--algo hasac --set algo.batch_size=abc", "algo.batch_size: must be a finite number"),
-        ("--seed 4294967296", "seed.seed: must be below 4294967296"),
-        (
-            "--num_env_steps 100 --num_envs 8",
-            "train.num_env_steps: 100 are fewer than one iteration of 8 worlds x 200 decisions",
-        ),
-        ("--task go1_velocity --object cuboid", "unknown key 'object'"),
-        ("--algo hasac --set algo.batch_size=1.5", "algo.batch_size: must be a whole number"),
-        (
-            "--algo hasac --set algo.buffer_size=999",
-            "algo.buffer_size: 999 decisions are fewer than algo.batch_size",
-        ),
-        (
-            "--algo hasac --num_envs 8 --set train.warmup_steps=599",
-            "train.warmup_steps: 992 decisions before",
-        ),
-        (
-            "--algo hatd3 --set train.train_interval=0",
-            "train.train_interval: must be a whole number",
-        ),
-    ],
-)
-def test_bad_input(argv: str, said: str, tmp_path, capsys) -> None:
-    capsys.readouterr()
-    assert run_harl.main(["--harl", str(HARL), "--out", str(tmp_path / "out"), *argv.split()]) == 2
-    line = capsys.readouterr().err
-    assert said in line
-    assert line.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-def config_json(path: Path, main_args: object, algo_args: object, env_args: object) -> list[str]:
-    path.write_text(
-        json.dumps({"main_args": main_args, "algo_args": algo_args, "env_args": env_args})
-    )
-    return ["--load_config", str(path)]
-
-
-HAPPO = {"algo": "happo", "env": "mapush"}
-
-
-@needs_checkout
-@pytest.mark.parametrize(
-    ("main_args", "algo_args", "env_args", "said"),
-    [
-        ([], {}, {}, "main_args: must be a section of keys, not []"),
-        (HAPPO, [], {}, "algo_args: must be a section of keys, not []"),
-        (HAPPO, {"train": 3}, {}, "algo_args.train: must be a section of keys, not 3"),
-        (HAPPO, {}, None, "env_args: must be a section of keys, not None"),
-        ({"env": "mapush"}, {}, {}, "does not say which algorithm; add --algo"),
-        (HAPPO, {"train": {"n_rollout_threads": None}}, {}, "train.n_rollout_threads"),
-        (HAPPO, {}, {"num_agents": "two"}, "num_agents"),
-        (
-            HAPPO,
-            {},
-            {"object": "tblock", "task.object": "cuboid"},
-            "env_args: object and task.object: two spellings",
-        ),
-    ],
-)
-def test_bad_configurations_of_other_runs(
-    main_args, algo_args, env_args, said: str, tmp_path, capsys
-) -> None:
-    file = config_json(tmp_path / "config.json", main_args, algo_args, env_args)
-    assert run_harl.main(["--harl", str(HARL), "--out", str(tmp_path / "out"), *file]) == 2
-    line = capsys.readouterr().err
-    assert said in line
-    assert line.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-@needs_checkout
-@pytest.mark.parametrize("num_worlds", [64, 3])
-def test_what_a_configuration_leaves_out_is_the_checkouts(
-    num_worlds: int, tmp_path, capsys
-) -> None:
-    register_with_harl(HARL)
-    worlds = {
-        "env.num_envs": num_worlds,
-        "task.object": "tblock",
-        "sim.num_threads": 1,
-        "team_reward": "sum",
-    }
-    file = config_json(tmp_path / "x", HAPPO, {"train": {"n_rollout_threads": 3}}, worlds)
-    sets = (
-        "--set",
-        "model.activation_func=selu",
-        "--set",
-        "model.lr=0",
-        "--set",
-        "train.num_env_steps=1e3",
-    )
-    _, algo, env = run_harl.arguments_of(run_harl.make_parser().parse([*file, *sets]))
-    assert (algo["train"]["n_rollout_threads"], algo["train"]["episode_length"]) == (3, 200)
-    assert algo["train"]["num_env_steps"] == 1000
-    assert isinstance(algo["train"]["num_env_steps"], int)
-    assert (env["object"], env["sim.num_threads"], env["team_reward"]) == ("tblock", 1, "sum")
-    assert not {"n_threads", "env.num_envs", "task.object"} & env.keys()
-    assert ("env_args.env.num_envs of the file is not honoured" in capsys.readouterr().out) == (
-        num_worlds == 64
-    )
-
-
 @needs_checkout
 def test_another_runs_configuration(tmp_path) -> None:
-    run = upstream_run(
-        tmp_path, "happo", "--object", "cuboid", "--set", "task.observation=reference"
-    )
-    given = run_harl.make_parser().parse(
-        ["--load_config", str(run / "config.json"), "--num_envs", "3"]
-    )
-    main, algo, env = run_harl.arguments_of(given)
-    assert (main["algo"], algo["model"]["hidden_sizes"], algo["train"]["n_rollout_threads"]) == (
-        "happo",
-        [8],
-        3,
-    )
-    assert (env["observation"], env["episode_length_s"]) == ("reference", 0.1)
-
-
-def test_keys_of_harls_files_are_flags() -> None:
-    line = "--algo happo --env mapush --exp_name x --n_rollout_threads 4 --lr 0.0005 --gamma=0.9"
-    given = run_harl.parse(line.split())
-    assert (given.algo, given.exp_name, given.num_envs) == ("happo", "x", 4)
-    assert given.keys == (("env", "mapush"), ("lr", "0.0005"), ("gamma", "0.9"))
-    assert run_harl.parse(["--a", "b=c", "--d=e=f"]).keys == (("a", "b=c"), ("d", "e=f"))
-    files = {"train": {"gamma": 0.99}, "model": {"lr": 1e-3}, "algo": {"gamma": 0.99}, "x": None}
-    assert list(run_harl.settings_of(given.keys, files)) == [
-        {"model": {"lr": 0.0005}},
-        {"train": {"gamma": 0.9}},
-        {"algo": {"gamma": 0.9}},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("--lr", "--lr: has no value"),
-        ("--lr= --gamma 1", "--lr: has no value"),
-        ("lr 3", "unknown argument 'lr'"),
-        ("--lrr 3", "unknown argument '--lrr'; did you mean --lr?"),
-        ("--env smac", "--env 'smac': these worlds are mapush"),
-    ],
-)
-def test_flags_that_harls_files_lack(line, message) -> None:
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        list(run_harl.settings_of(run_harl.parse(line.split()).keys, {"model": {"lr": 1e-3}}))
+    run = upstream_run(tmp_path / "first", "happo", "--observation", "reference")
+    argv = ("--load_config", str(run / "config.json"), "--gamma", "0.9")
+    again = upstream_run(tmp_path / "second", "happo", *argv)
+    settings = json.loads((again / "config.json").read_text())
+    assert settings["env_args"]["observation"] == "reference"
+    assert settings["algo_args"]["algo"]["gamma"] == 0.9

@@ -1,0 +1,54 @@
+"""Train with OpenRL's own PPO, unpatched, as MAPush does.
+
+    python examples/openrl_training.py --config examples/openrl_ppo.yaml --out results/openrl
+    mapush import openrl results/openrl --out imported
+
+It runs in an environment with OpenRL 0.2.0; docs/guides/migrate.md makes one. Flags are OpenRL's,
+and those below.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+# OpenRL's modules import one another in a circle, which this order enters at the right place.
+from openrl.configs.config import create_config_parser  # isort: skip
+from openrl.modules.common import PPONet  # isort: skip
+from openrl.runners.common import PPOAgent  # isort: skip
+from openrl.utils.callbacks.checkpoint_callback import CheckpointCallback  # isort: skip
+
+import mapush
+from mapush.extensions.openrl.mapush_tasks import reference_task
+
+CHECKPOINT_EVERY = 10_000_000  # env steps
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train as the command line says; save checkpoints and the settings of the worlds."""
+    parser = create_config_parser()
+    parser.add_argument("--object", type=str, default="cuboid", help="pushed object")
+    parser.add_argument("--num_envs", type=int, default=500, help="parallel worlds")
+    parser.add_argument("--train_timesteps", type=int, default=100_000_000, help="env steps")
+    parser.add_argument("--sim_device", type=str, default="auto", help="auto, cpu or cuda:K")
+    parser.add_argument("--out", type=str, default="results/openrl", help="the run's folder")
+    cfg = parser.parse_args(argv)
+
+    task = reference_task(cfg.object)
+    settings = {f"task.{key}": value for key, value in task.items() if key != "name"}
+    env = mapush.make(
+        task["name"],
+        client="openrl",
+        num_envs=cfg.num_envs,
+        seed=cfg.seed,
+        settings={**settings, "sim.device": cfg.sim_device},
+    )
+    env.save_settings(Path(cfg.out))
+    agent = PPOAgent(PPONet(env, cfg=cfg, device="cpu"))
+    checkpoints = Path(cfg.out, "checkpoints")
+    every = max(1, CHECKPOINT_EVERY // cfg.num_envs)
+    agent.train(cfg.train_timesteps, callback=CheckpointCallback(every, str(checkpoints)))
+    agent.save(str(checkpoints / f"rl_model_{cfg.train_timesteps}_steps"))
+    env.close()
+
+
+if __name__ == "__main__":
+    main()
