@@ -11,8 +11,8 @@ MAX_DELAY = 12  # physics steps: 60 ms
 
 
 class History:
-    """The last values of every world, newest first; an episode's first value stands in for earlier
-    ones.
+    """Every world's last values, newest first. An episode's first value stands in for
+    earlier ones.
     """
 
     def __init__(self, length: int, shape: tuple[int, ...], device: torch.device) -> None:
@@ -37,8 +37,9 @@ class History:
         self._is_first.zero_()
 
     def at(self, age: Tensor) -> Tensor:
-        """Return the values (..., N, ...) of ``age`` (..., N) int64; 0 is the newest, and ages
-        beyond the oldest return the oldest.
+        """Return the values (..., N, ...) of ``age`` (..., N) int64, 0 for the newest.
+
+        Ages beyond the oldest return the oldest.
         """
         return self._values[age.clamp(0, len(self) - 1), self._world]
 
@@ -70,11 +71,10 @@ class TargetDelay:
         self.load_state_dict = self._targets.load_state_dict
 
     def send(self, targets: Tensor, delay: Tensor | int) -> Tensor:
-        """Add the targets (N, J) of a control step; return the targets in force (4, N, J) in its
-        physics steps.
+        """Add a control step's targets (N, J). Return the targets in force (4, N, J) in its physics
+        steps.
 
-        ``delay`` counts physics steps, one number or (N,) int64, at most ``MAX_DELAY``. The result
-        is (4, N, J).
+        ``delay`` counts physics steps, one number or (N,) int64, at most ``MAX_DELAY``.
         """
         self._targets.push(targets)
         if isinstance(delay, int):

@@ -1,8 +1,7 @@
-"""Broken worlds: the limits that define them, and their last states.
+"""Broken worlds: limits for their numbers, and their last states.
 
-Numbers may be finite and still mean nothing: a robot a kilometre away, a knee bent three times
-round. A world that leaves any of these limits is broken: it is reset, counted and left out of the
-learning.
+Finite numbers may still be nonsense: a robot a kilometre away, a knee bent three times round. A
+world beyond any limit is broken: it is reset, counted and left out of the learning.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ class Limits:
         return (rows.clamp(low, high) == rows).all(dim=0)
 
     def violation(self, state: SceneState) -> str | None:
-        """Describe the number furthest beyond its limits in the first of T states (columns) that
-        violates any.
+        """Describe the number furthest beyond its limits in the first violating state among T
+        columns.
         """
         rows = self._limited(state)
         is_off = rows.clamp(self._low, self._high) != rows
@@ -103,7 +102,7 @@ class Limits:
 
 
 class LastStates:
-    """The last states of every world; those of a broken world are kept until they are taken."""
+    """Every world's last states. A broken world's are kept until they are taken."""
 
     def __init__(self, num_rows: int, num_envs: int, device: torch.device) -> None:
         """Allocate ``NUM_STATES`` states of ``num_rows`` numbers for each world."""
@@ -120,7 +119,7 @@ class LastStates:
         self._age.add_(self._is_recording)
 
     def keep(self, valid: Tensor) -> None:
-        """Stop recording in the worlds that are not ``valid`` (N,)."""
+        """Stop recording worlds outside ``valid`` (N,)."""
         self._is_recording.logical_and_(valid)
 
     def begin(self, mask: Tensor) -> None:
@@ -128,10 +127,9 @@ class LastStates:
         self._age.masked_fill_(mask & self._is_recording, 0)
 
     def take(self) -> dict[int, Tensor]:
-        """Return the states (X, T) of broken worlds on the host, by world number, at most 64
-        worlds; waits for the device.
+        """Return broken worlds' states (X, T) on the host, by world number, at most 64 worlds.
 
-        All worlds are recorded again after this.
+        Waits for the device. All worlds are recorded again after this.
         """
         ids = (~self._is_recording).nonzero()[:_MOST_LOOKED_AT, 0]
         ages = self._age[ids].tolist()
@@ -146,7 +144,7 @@ class LastStates:
 
 
 class BrokenWorldRecorder(LastStates):
-    """The last states of every world of an environment; ``take_broken`` returns the broken ones."""
+    """An environment's last states for every world. ``take_broken`` returns the broken ones."""
 
     def __init__(
         self, scene: Scene, num_envs: int, device: torch.device, first_world: int = 0
@@ -157,7 +155,7 @@ class BrokenWorldRecorder(LastStates):
         self._first_world = first_world
 
     def take_broken(self) -> list[BrokenWorld]:
-        """Return the worlds that broke since the last call, 64 at most; wait for the device."""
+        """Return the worlds broken since the last call, 64 at most. Waits for the device."""
         limits = Limits(self._scene, torch.device("cpu"))
         broken = []
         for world, rows in self.take().items():
@@ -176,13 +174,13 @@ def bytes_of_last_states(num_rows: int) -> int:
 
 
 def num_rows(scene: Scene) -> int:
-    """Return the number of rows of a world's state."""
+    """Return the number of rows in a world's state."""
     return scene.num_rows
 
 
 def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
-    """Return the name and limits of every row of a state, and of each robot's distance from the
-    object's origin.
+    """Return name and limits for every row in a state, and for each robot's distance from the
+    object.
     """
     model = scene.model
     places = []

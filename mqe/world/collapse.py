@@ -1,4 +1,4 @@
-"""Collapse of a robot: a low trunk, or a knee, thigh or trunk that rests on the floor."""
+"""Collapse of a robot: a low trunk, or a knee, thigh or trunk resting on the floor."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class CollapseTimers:
     SIZE = 2  # numbers a robot
 
     def __init__(self, values: Tensor, robots: Robots) -> None:
-        """Store the timers in ``values`` (N, A, 2) [s]; zero stands for a robot on its feet.
+        """Store the timers in ``values`` (N, A, 2) [s]. Zero stands for a robot on its feet.
 
-        Timers that begin below zero count from that time on only.
+        Timers below zero count from zero on only.
         """
         self.values = values
         self._robots = robots
@@ -37,8 +37,8 @@ class CollapseTimers:
         self._limits = limits - 0.5 * STEP_DT
 
     def update(self, state: SceneState) -> None:
-        """Count one control step that ended in ``state``; the timers of robots on their feet return
-        to zero.
+        """Count one control step with the end ``state``. Timers of robots on their feet return to
+        zero.
         """
         is_low = state.robot_pos[..., 2] < self._robots.low_height
         is_down = torch.stack((is_low, rests_on_floor(state, self._robots)), dim=-1)

@@ -1,9 +1,9 @@
 """Batched geometry: rotations, quaternions (wxyz), headings, planar frames and outlines.
 
-Every function takes tensors of any leading shape and keeps device and type. Rotations follow
-MuJoCo: a quaternion turns body coordinates into world coordinates; roll, pitch and yaw compose as R
-= Rz(yaw) Ry(pitch) Rx(roll). On a GPU an operation on a tensor costs the same whatever it does, so
-what can be one operation over a table is one.
+Every function takes tensors with any leading shape and keeps device and type. Rotations follow
+MuJoCo: a quaternion turns body coordinates into world coordinates, and roll, pitch and yaw compose
+as R = Rz(yaw) Ry(pitch) Rx(roll). On a GPU every tensor operation costs the same, so several become
+one operation over a table wherever possible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def length(vec: Tensor) -> Tensor:
 
 
 def on_circle(radius: Tensor, angle: Tensor) -> Tensor:
-    """Return the points (..., 2) at polar coordinates radius and angle (...); the two broadcast."""
+    """Return the points (..., 2) at polar coordinates radius and angle (...). The two broadcast."""
     return torch.view_as_real(torch.polar(*torch.broadcast_tensors(radius, angle)))
 
 
@@ -80,7 +80,7 @@ def rotate_inverse(rotation: Tensor, vec: Tensor) -> Tensor:
 
 
 def rotate_2d(vec: Tensor, angle: Tensor) -> Tensor:
-    """Turn planar vectors (..., 2) counter-clockwise by angle (...) [rad]; the two broadcast."""
+    """Turn planar vectors (..., 2) counter-clockwise by angle (...) [rad]. The two broadcast."""
     cos = torch.cos(angle)
     sin = torch.sin(angle)
     x, y = vec.unbind(dim=-1)
@@ -88,12 +88,11 @@ def rotate_2d(vec: Tensor, angle: Tensor) -> Tensor:
 
 
 def heading_frame(rotation: Tensor) -> Tensor:
-    """Return the axes (..., 2, 2), forward and left, of the planar heading frames of rotation
-    matrices (..., 3, 3).
+    """Return the planar heading frames' axes (..., 2, 2), forward and left, from rotations (..., 3,
+    3).
 
-    They are the body's x axis without its vertical part, at length 1, and the same a quarter turn
-    on: a row each. Where that axis is vertical there is no heading, and the frame is zero or as
-    good as any.
+    Forward is the body's x axis without its vertical part, at length 1, and left the same a quarter
+    turn on: a row each. A vertical x axis has no heading. Its frame is zero or arbitrary.
     """
     entries, sign = _frame_table(rotation.device, rotation.dtype)
     forward = length(rotation[..., :2, 0]).clamp(min=1e-12)
@@ -102,15 +101,16 @@ def heading_frame(rotation: Tensor) -> Tensor:
 
 
 def axes_along(ahead: Tensor) -> Tensor:
-    """Return the axes (..., 2, 2), one per row, of planar frames whose x axes are unit vectors
-    ``ahead`` (..., 2).
+    """Return the axes (..., 2, 2), one per row, for planar frames with x axes ``ahead`` (..., 2).
+
+    ``ahead`` are unit vectors.
     """
     x, y = ahead.unbind(dim=-1)
     return torch.stack((x, y, -y, x), dim=-1).unflatten(-1, (2, 2))
 
 
 def in_frame(vec: Tensor, frame: Tensor) -> Tensor:
-    """Return planar vectors (..., 2) along the axes of frames (..., 2, 2); the two broadcast."""
+    """Return planar vectors (..., 2) along the axes of frames (..., 2, 2). The two broadcast."""
     return torch.addcmul(frame[..., 0] * vec[..., :1], frame[..., 1], vec[..., 1:])
 
 
@@ -120,7 +120,7 @@ def wrap_to_pi(angle: Tensor) -> Tensor:
 
 
 class Polygon:
-    """A polygon with vertices (V, 2) counter-clockwise; edge m joins vertices m and m + 1."""
+    """A polygon with vertices (V, 2) counter-clockwise. Edge m joins vertices m and m + 1."""
 
     def __init__(self, vertices: Tensor) -> None:
         edge = torch.roll(vertices, -1, dims=0) - vertices
@@ -133,10 +133,10 @@ class Polygon:
         self.zero = torch.zeros_like(self.length)
 
     def inward_normal(self, points: Tensor) -> Tensor:
-        """Return the inward unit normal (..., 2) of the edge nearest to each point (..., 2).
+        """Return the nearest edge's inward unit normal (..., 2) at each point (..., 2).
 
         The distance to an edge is that to its nearest point. Behind a corner two edges tie exactly,
-        because both take the distance to the shared vertex from one number; then the first edge
+        because both take the distance to the shared vertex from one number. Then the first edge
         wins.
         """
         offset = points.unsqueeze(-2) - self.vertices  # (..., V, 2) from every edge's first vertex
@@ -148,7 +148,7 @@ class Polygon:
 
 
 def distance_to_boxes(points: Tensor, centers: Tensor, half_sizes: Tensor) -> Tensor:
-    """Return the distance (...) from points (..., 2) to a union of axis-aligned boxes (B, 2); 0
+    """Return the distance (...) from points (..., 2) to a union of axis-aligned boxes (B, 2), 0
     inside.
     """
     gap = ((points.unsqueeze(-2) - centers).abs() - half_sizes).clamp(min=0.0)
@@ -156,8 +156,9 @@ def distance_to_boxes(points: Tensor, centers: Tensor, half_sizes: Tensor) -> Te
 
 
 def distance_to_discs(points: Tensor, centers: Tensor, radii: Tensor) -> Tensor:
-    """Return the distance (...) from points (..., 2) to a union of discs, centres (B, 2) and radii
-    (B,); 0 inside.
+    """Return the distance (...) from points (..., 2) to a union of discs, 0 inside.
+
+    Centres are (B, 2), radii (B,).
     """
     gap = length(points.unsqueeze(-2) - centers) - radii
     return gap.clamp(min=0.0).amin(dim=-1)
@@ -209,8 +210,8 @@ def _rotation_table(
 
 @cache
 def _frame_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Forward (x, y) and left (-y, x), from the entries of a rotation matrix numbered row by row
-    from 0; and signs.
+    """Forward (x, y) and left (-y, x), from a rotation matrix's entries, row by row from 0, and
+    signs.
     """
     return torch.tensor([0, 3, 3, 0], device=device), torch.tensor(
         [1, 1, -1, 1], dtype=dtype, device=device

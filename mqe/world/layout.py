@@ -1,4 +1,4 @@
-"""The layout of a scene: the poses in which new episodes start."""
+"""A scene's layout: start poses of new episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Obstacles: the things that robots and objects cannot pass, fixed or moving along a line."""
+"""Obstacles for robots and objects, fixed or moving along a line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOVER_MASS = 1e4  # [kg] of a moving obstacle: what it meets hardly changes its 
 
 @dataclass(frozen=True)
 class ObstacleCfg:
-    """The shape of an obstacle that stands on the floor: a box (a wall, a cube) or a round post."""
+    """Shape of an obstacle standing on the floor: a box (a wall, a cube) or a round post."""
 
     shape: str
     size: tuple[float, ...]  # [m] box: full x, y, height; post: radius, height

@@ -142,10 +142,10 @@ def bounds(value: Span) -> tuple[float, float]:
 def model_fields(
     cfg: RandomizationCfg, scene: Scene, given: dict[str, Tensor], streams: Streams, num_envs: int
 ) -> dict[str, Tensor]:
-    """Return the model fields (N, ...) with per-world values: those ``given`` by the task and those
-    varied by ``cfg``.
+    """Return model fields (N, ...) with per-world values: the task's ``given``, and those varied by
+    ``cfg``.
 
-    Raises ConfigError where ``cfg`` varies an object that the scene lacks.
+    Raises ConfigError if ``cfg`` varies a missing object.
     """
     for name in ("object_mass", "object_friction"):
         if scene.object is None and _varies(getattr(cfg, name), 1.0):
@@ -197,7 +197,7 @@ class _EpisodeDraws(NamedTuple):
 
 
 class _LossDraws(NamedTuple):
-    """Likewise, of the robot that is lost."""
+    """Purposes of draws for the lost robot."""
 
     chance: Tensor  # a robot is lost if it is below ``lost_share``
     agent: Tensor  # its floor is the number of the robot
@@ -206,7 +206,7 @@ class _LossDraws(NamedTuple):
 
 
 class _AbsenceDraws(NamedTuple):
-    """Likewise, of the robots that stay away."""
+    """Purposes of draws for absent robots."""
 
     count: Tensor  # its floor is their number
     order: Tensor  # (N, A) those with the least numbers stay away
@@ -224,8 +224,10 @@ class Randomization:
         streams: Streams,
         needed_force: Tensor | None = None,
     ) -> None:
-        """Act on worlds of ``scene`` with actions (N, A, U) and episodes of ``max_episode_length``
-        control steps; ``needed_force`` (N,) or (1,) [N] slides their objects.
+        """Act on worlds of ``scene`` with actions (N, A, U).
+
+        Episodes have ``max_episode_length`` control steps. ``needed_force`` (N,) or (1,) [N] slides
+        the objects.
         """
         num_envs, num_agents, _ = action_shape
         fewest, most = cfg.absent_robots
@@ -321,8 +323,8 @@ class Randomization:
             self.is_away.copy_(torch.where(mask.unsqueeze(1), is_away, self.is_away))
 
     def actions_in_force(self, actions: Tensor, step: Tensor) -> Tensor:
-        """Return the actions (N, A, U) in force in control step ``step`` (N,), where ``actions``
-        are the newest.
+        """Return the actions (N, A, U) in force in control step ``step`` (N,). ``actions`` are the
+        newest.
         """
         if self.has_freezes:
             draws = self._draws
@@ -354,8 +356,9 @@ class Randomization:
         return layout._replace(robot_pos=robot_pos)
 
     def without_power(self, targets: Tensor, joint_pos: Tensor, step: Tensor) -> Tensor:
-        """Return joint targets (N, A, J) [rad] that are the joints' own positions ``joint_pos``
-        for dead robots, so that their motors only damp.
+        """Return joint targets (N, A, J) [rad] equal to ``joint_pos`` for dead robots.
+
+        Then their motors only damp.
         """
         if not self.has_losses:
             return targets
@@ -366,7 +369,7 @@ class Randomization:
         return torch.where(self.is_dead.unsqueeze(-1), joint_pos, targets)
 
     def _mark_losses(self) -> None:
-        """Mark the robots that are dead, absent or late in the present episodes."""
+        """Mark dead, absent or late robots in the present episodes."""
         if self._loss is not None:
             is_hit = self._agent == self._loss.agent.floor()
             is_lost = is_hit & (self._loss.chance < self.cfg.lost_share)
@@ -392,11 +395,10 @@ class Randomization:
     def motor_targets(
         self, targets: Tensor, episode: Tensor, step: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Return what the motors follow in the physics steps of one control step, (4, N, J), and
-        kicks.
+        """Return the motors' targets in one control step's physics steps, (4, N, J), and kicks.
 
-        ``targets`` (N, A, J) are the controller's, ``step`` (N,) counts control steps into
-        ``episode`` (N,). Kicks (N, A, 3) [m/s] are None where there are none.
+        ``targets`` (N, A, J) are the controller's. ``step`` (N,) counts control steps in
+        ``episode`` (N,). Kicks (N, A, 3) [m/s] are None without any.
         """
         if not (self.has_kicks or self.has_latency):
             return self._delay.send(targets.flatten(1), self._lag), None
@@ -409,9 +411,7 @@ class Randomization:
         return self._delay.send(targets.flatten(1), delay), kicks
 
     def add_noise(self, obs: Tensor, episode: Tensor, step: Tensor, scale: Tensor) -> Tensor:
-        """Return noisy observations of ``obs`` (W, A, O), W a multiple of N; ``scale`` (O,) is the
-        task's.
-        """
+        """Return ``obs`` (W, A, O) with noise, W a multiple of N. ``scale`` (O,) is the task's."""
         if not self.has_noise:
             return obs
         noise = self._streams.normal(_NOISE, episode * _KEYS_AN_EPISODE + step + 1, obs.shape[1:])
@@ -419,7 +419,7 @@ class Randomization:
         return obs + noise.repeat(len(obs) // len(noise), 1, 1)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is carried from one control step to the next."""
+        """Return the state carried between control steps."""
         return {
             "delay": self._delay.state_dict(),
             "drawn": self._drawn.clone(),
@@ -442,8 +442,9 @@ class Randomization:
 
 
 def _absent_share(cfg: RandomizationCfg, needed_force: Tensor | None, num_agents: int) -> Tensor:
-    """Return the part of the range ``cfg.absent_robots`` that each world draws from, (N, 1) or
-    (1, 1): its lower end, as long as enough robots are left to push.
+    """Return each world's part of the range ``cfg.absent_robots``, (N, 1) or (1, 1).
+
+    It is the lower end, as long as enough robots are left to push.
     """
     if cfg.robot_force == 0.0 or needed_force is None:
         return torch.ones(1, 1)
@@ -469,8 +470,9 @@ class _Fields:
 
 
 def _scale_motors(made: _Fields, model: mujoco.MjModel, strength: Tensor) -> None:
-    """Multiply stiffness, damping and torque limits of all motors by ``strength`` (N,); no-load
-    speeds stay.
+    """Multiply all motors' stiffness, damping and torque limits by ``strength`` (N,).
+
+    No-load speeds stay.
     """
     is_dc = torch.as_tensor(model.actuator_gaintype == mujoco.mjtGain.mjGAIN_DCMOTOR)
     factor = strength.unsqueeze(1)

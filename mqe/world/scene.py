@@ -80,7 +80,7 @@ PARTS = ("trunk", "feet", "legs")  # of a robot; legs without their feet
 
 @dataclass(frozen=True)
 class Scene:
-    """A compiled model and its named addresses; robots come first in qpos and qvel, then the
+    """A compiled model and its named addresses. Robots come first in qpos and qvel, then the
     object.
     """
 
@@ -102,12 +102,12 @@ class Scene:
 
     @property
     def robot_qpos(self) -> int:
-        """Return the number of qpos entries of all robots; the object's 7 follow."""
+        """Return the robots' number of qpos entries. The object's 7 follow."""
         return SceneState.sizes(self.num_robots, False)[0]
 
     @property
     def robot_qvel(self) -> int:
-        """Return the number of qvel entries of all robots; the object's 6 follow."""
+        """Return the robots' number of qvel entries. The object's 6 follow."""
         return SceneState.sizes(self.num_robots, False)[1]
 
     @property
@@ -117,19 +117,19 @@ class Scene:
 
     @property
     def num_obstacles(self) -> int:
-        """Return the number of slots of obstacles."""
+        """Return the number of obstacle slots."""
         return len(self.obstacles)
 
     @property
     def movers(self) -> list[int]:
-        """Return the slots of obstacles that move; x, y and yaw of each follow the object's in qpos
-        and qvel.
+        """Return the slots of moving obstacles. Their x, y and yaw follow the object's in qpos and
+        qvel.
         """
         return [k for k, obstacle in enumerate(self.obstacles) if obstacle.moves]
 
     @property
     def num_rows(self) -> int:
-        """Return the number of rows of a state."""
+        """Return the number of rows in a state."""
         sizes = SceneState.sizes(self.num_robots, self.object is not None)
         return sum(sizes) + SceneState.OBSTACLE_ROWS * self.num_obstacles
 
@@ -161,16 +161,15 @@ def build_scene(
     num_markers: int = 0,
     foot_friction: Sequence[float] = (ROBOT_FLOOR_FRICTION,),
 ) -> Scene:
-    """Build the scene of 1 to 14 robots, an object or none with ``inertia`` ("physical" or
-    "reference"), and a goal.
+    """Build the scene with 1 to 14 robots, an object or none, and a goal.
 
-    Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do
-    neither. The goal is drawn as a disc of ``success_radius`` [m]. ``robots`` names one kind for
-    all robots, or one for each; ``model`` is "physical" or "reference", of robots and of objects'
-    contacts, or the path of the robots' MJCF, whose options and contact numbers the scene then has.
-    ``arena`` is the length along x and y [m] between the walls. ``obstacles`` need an object.
-    ``foot_friction`` is that of robots on the floor, sliding or also torsion and rolling [m], where
-    ``model`` is no path.
+    The object has ``inertia`` "physical" or "reference". Motors of ``actuators`` "reference" lag
+    and saturate as the reference's, "ideal" ones do neither. The goal is drawn as a disc of
+    ``success_radius`` [m]. ``robots`` names one kind for all robots, or one for each. ``model`` is
+    "physical" or "reference", for robots and for objects' contacts, or the path of the robots'
+    MJCF, with its options and contact numbers. ``arena`` is the length along x and y [m] between
+    the walls. ``obstacles`` need an object. ``foot_friction`` is the robots' friction on the floor,
+    sliding or also torsion and rolling [m], unless ``model`` is a path.
     """
     is_ideal = actuators == "ideal"
     team = robots_of(robots, num_robots, model)
@@ -255,7 +254,7 @@ def take_physics_steps(sim: Simulator, scene: Scene, targets: Tensor) -> None:
 
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:
-    """Copy the state that tasks see from the simulator's memory, as float32."""
+    """Copy the state for tasks from the simulator's memory, as float32."""
     data = sim.data
     forces = data.sensordata
     if scene.has_part_sensors or scene.obstacles:
@@ -272,7 +271,7 @@ def read_state(sim: Simulator, scene: Scene) -> SceneState:
 
 
 def with_part_sensors(scene: Scene) -> Scene:
-    """Return the scene with sensors of the forces of each robot's trunk and feet on the object.
+    """Return the scene with force sensors between each robot's trunk and feet and the object.
 
     They follow the scene's other sensors and change nothing in the physics.
     """
@@ -289,8 +288,9 @@ def with_part_sensors(scene: Scene) -> Scene:
 
 
 def with_block(scene: Scene) -> Scene:
-    """Return the scene with a block of ``BLOCK_SIZE``, of the floor's material, that can be placed:
-    the last mocap body.
+    """Return the scene with a movable block of ``BLOCK_SIZE`` and the floor's material.
+
+    It is the last mocap body.
     """
     assert scene.spec is not None
     spec = scene.spec.copy()
@@ -311,8 +311,9 @@ def with_block(scene: Scene) -> Scene:
 
 
 def forces_of_parts(sim: Simulator, scene: Scene) -> Tensor | None:
-    """Return the net contact forces (N, A, 3, 3) [N] of each robot's ``PARTS`` on the object in
-    the last physics step, world frame; None for a scene without sensors of them.
+    """Return net contact forces (N, A, 3, 3) [N] between each robot's ``PARTS`` and the object.
+
+    They are from the last physics step, world frame, None for a scene without sensors for them.
     """
     if not scene.has_part_sensors:
         return None
@@ -357,8 +358,8 @@ def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def mover_places(scene: Scene, pos: Tensor, quat: Tensor) -> Tensor:
-    """Return qpos (N, 3 V) of the V moving obstacles, from the places (N, K, 3) and quaternions
-    (N, K, 4) of all.
+    """Return qpos (N, 3 V) of the V moving obstacles, from all positions (N, K, 3) and quaternions
+    (N, K, 4).
     """
     yaw = yaw_of(rotation_matrix(quat))
     places = []
@@ -369,8 +370,9 @@ def mover_places(scene: Scene, pos: Tensor, quat: Tensor) -> Tensor:
 
 
 def place_props(sim: Simulator, scene: Scene, props: MovedProps) -> None:
-    """Put obstacles, markers and goals where they are at the end of the coming control step, and
-    send moving obstacles there.
+    """Place obstacles, markers and goals for the end of the coming control step.
+
+    Moving obstacles move there.
     """
     pos = props.pos
     sim.data.mocap_pos[:, 1:].copy_(pos)
@@ -396,20 +398,19 @@ def turn_obstacles(sim: Simulator, scene: Scene, layout: Layout, mask: Tensor) -
 
 
 def sliding_force(obj: ObjectCfg) -> float:
-    """Return the push at which an object of its mean friction slides on the floor [N]."""
+    """Return the push [N] at which an object slides on the floor, at its mean friction."""
     return object_floor_friction(0.5 * sum(obj.friction)) * obj.mass * GRAVITY
 
 
 def with_sliding_force(obj: ObjectCfg, force: float) -> ObjectCfg:
-    """Return the object with the mass that slides on the floor at a push of ``force`` [N]."""
+    """Return the object with the mass for sliding at a push of ``force`` [N]."""
     return obj.with_mass(obj.mass * force / sliding_force(obj))
 
 
 def sliding_forces(scene: Scene, fields: dict[str, Tensor]) -> Tensor | None:
-    """Return the push at which each world's object slides on the floor, (N,) or (1,) [N]; None
-    without an object.
+    """Return each world's sliding force, (N,) or (1,) [N], None without an object.
 
-    ``fields`` are the model fields (N, ...) that differ from world to world.
+    ``fields`` are the model fields (N, ...) with per-world values.
     """
     if scene.object is None:
         return None
@@ -421,9 +422,7 @@ def sliding_forces(scene: Scene, fields: dict[str, Tensor]) -> Tensor | None:
 
 
 def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
-    """Return the model fields (N, ...) that give the object's material ``friction`` (N,) in each
-    world.
-    """
+    """Return model fields (N, ...) for the object material's ``friction`` (N,) in each world."""
     model = scene.model
     obj = scene.object
     assert obj is not None
@@ -439,9 +438,7 @@ def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
 
 
 def floor_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
-    """Return the model field (N, ...) that gives the floor under the robots' feet ``friction`` (N,)
-    in each world.
-    """
+    """Return the model field (N, ...) for the floor's ``friction`` (N,) under the robots' feet."""
     geom = torch.as_tensor(scene.model.geom_friction).repeat(len(friction), 1, 1)
     geom[:, scene.model.geom("floor").id, 0] = friction
     return {"geom_friction": geom}
@@ -533,11 +530,11 @@ def _add_arena(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
 
 
 def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None:
-    """Add an obstacle that robots and object meet, and sensors of what touches it: anything, and
-    the object.
+    """Add an obstacle for robots and object, and sensors for its contacts: any, and with the
+    object.
 
-    One that moves has a body of its own, so that the velocity that contacts see is true; the place
-    of every obstacle is that of its mocap body.
+    A moving obstacle has its own body, for true contact velocities. Every obstacle's position is
+    that of its mocap body.
     """
     body = spec.worldbody.add_body(name=name, mocap=True, pos=(0.0, 0.0, PARKED_HEIGHT))
     touched = name
@@ -575,7 +572,7 @@ def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None
 
 
 def _add_mover(spec: mujoco.MjSpec, name: str, height: float) -> mujoco.MjsBody:
-    """Add a body that slides along x and y at ``height`` [m] and turns about z."""
+    """Add a body sliding along x and y at ``height`` [m] and turning about z."""
     body = spec.worldbody.add_body(
         name=name,
         pos=(0.0, 0.0, height),
@@ -591,7 +588,7 @@ def _add_mover(spec: mujoco.MjSpec, name: str, height: float) -> mujoco.MjsBody:
 
 
 def _add_marker(spec: mujoco.MjSpec, name: str, is_first: bool) -> None:
-    """Add a spot on the floor; the first one is larger."""
+    """Add a spot on the floor. The first one is larger."""
     marker = spec.worldbody.add_body(name=name, mocap=True)
     marker.add_site(
         name=name,
@@ -656,10 +653,10 @@ def _add_contact_sensor(
     other: str,
     kind: mujoco.mjtObj = mujoco.mjtObj.mjOBJ_XBODY,
 ) -> None:
-    """Add a sensor of the net force, world frame, of ``part`` on the subtree of ``other``.
+    """Add a sensor for the net force, world frame, of ``part`` on the subtree ``other``.
 
-    ``kind`` says what ``part`` names: a body with all that hangs on it (XBODY), a body alone (BODY)
-    or a geom (GEOM).
+    ``kind`` is the kind of ``part``: a body with its subtree (XBODY), a body alone (BODY) or a geom
+    (GEOM).
     """
     spec.add_sensor(
         name=name,
@@ -677,7 +674,7 @@ def _add_contact_sensor(
 
 
 def _adapt_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, part: GeomCfg) -> str:
-    """Adapt an upright cylinder to being pushed; return the geom that touches the floor."""
+    """Adapt an upright cylinder for pushing. Return its geom on the floor."""
     # Several contacts a pair have the normal of the robot's face, however the round side is turned.
     spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MULTICCD
     # It stands on the corners of the square inscribed in its base. The cylinder's own lowest point

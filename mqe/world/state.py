@@ -20,12 +20,11 @@ ROBOT_QVEL = VELOCITY + NUM_JOINTS
 
 
 class SceneState:
-    """The state of N worlds for tasks, float32, on the simulator's device; world frame unless the
-    name ends in ``_b``.
+    """The state of N worlds for tasks, float32, on the simulator's device.
 
-    The world frame's origin is the middle of the arena floor; x forward, y left, z up; quaternions
-    wxyz. Bodies (B) are the A robots and then the object, if the scene has one; without one,
-    nothing may be asked of it.
+    World frame unless the name ends in ``_b``: origin in the middle of the arena floor, x forward,
+    y left, z up, quaternions wxyz. Bodies (B) are the A robots and then the object, if the scene
+    has one. Without one, nothing may be asked of it.
     """
 
     # Of each obstacle: position, quaternion, and how many contacts it has, with anything and with
@@ -45,8 +44,9 @@ class SceneState:
 
     @staticmethod
     def sizes(num_robots: int, has_object: bool) -> tuple[int, int, int, int]:
-        """Return the numbers of rows of qpos, qvel, contact forces and goal; robots come first in
-        each, then the object. The rows of obstacles follow.
+        """Return the row counts of qpos, qvel, contact forces and goal.
+
+        Robots come first in each, then the object. The obstacles' rows follow.
         """
         num_qpos = ROBOT_QPOS * num_robots + POSE * has_object
         num_qvel = ROBOT_QVEL * num_robots + VELOCITY * has_object
@@ -82,8 +82,8 @@ class SceneState:
 
     @cached_property
     def _parts(self) -> tuple[Tensor, ...]:
-        """Return the columns of qpos, qvel, forces and goal, and of the obstacles' positions,
-        quaternions and contacts.
+        """Return the columns of qpos, qvel, forces and goal, and of obstacle positions,
+        quaternions, contacts.
         """
         k = self.num_obstacles
         sizes = (*self.sizes(self.num_robots, self.has_object), 3 * k, 4 * k, 2 * k)
@@ -91,7 +91,7 @@ class SceneState:
 
     @property
     def _num_pushes(self) -> int:
-        """Return the number of columns of the robots' forces on the object."""
+        """Return the column count of the robots' forces on the object."""
         return 3 * self.num_robots * self.has_object
 
     @property
@@ -108,7 +108,7 @@ class SceneState:
 
     @property
     def obstacle_pos(self) -> Tensor:
-        """(N, K, 3) [m] middles of the obstacles; those below the floor are not in use."""
+        """(N, K, 3) [m] obstacle centres. Those below the floor are not in use."""
         return self._parts[4].unflatten(1, (self.num_obstacles, 3))
 
     @property
@@ -118,14 +118,14 @@ class SceneState:
 
     @property
     def obstacle_contacts(self) -> Tensor:
-        """(N, K, 2) contacts of each obstacle in the last physics step: of robots and object, and
-        of the object alone.
+        """(N, K, 2) each obstacle's contacts in the last physics step: any, and with the object
+        alone.
         """
         return self._parts[6].unflatten(1, (self.num_obstacles, 2))
 
     @cached_property
     def body_pos(self) -> Tensor:
-        """Positions (N, B, 3) [m]: of trunks, and of the object's origin."""
+        """Positions (N, B, 3) [m]: trunks, and the object's origin."""
         return self._parts[0].unfold(1, POSE, ROBOT_QPOS)[..., :3]
 
     @cached_property
@@ -140,7 +140,7 @@ class SceneState:
 
     @cached_property
     def rotation(self) -> Tensor:
-        """Matrices (N, B, 3, 3) that turn body into world coordinates."""
+        """Matrices (N, B, 3, 3) from body to world coordinates."""
         return rotation_matrix(self.body_quat)
 
     @cached_property
@@ -245,7 +245,7 @@ class SceneState:
 
     @cached_property
     def goal_direction(self) -> Tensor:
-        """(N, 2) unit vector from the object to the goal; zero if both are in one place."""
+        """(N, 2) unit vector from the object to the goal, zero if they coincide."""
         return self.to_goal / self.goal_distance.clamp(min=1e-12).unsqueeze(-1)
 
     @cached_property
@@ -255,12 +255,12 @@ class SceneState:
 
     @cached_property
     def useful_push(self) -> Tensor:
-        """(N, A) [N] each robot's push on the object towards the goal; negative away from it."""
+        """(N, A) [N] each robot's push on the object towards the goal, negative away from it."""
         return (self.contact_force[..., :2] * self.goal_direction.unsqueeze(1)).sum(dim=-1)
 
     @cached_property
     def robot_contact_force(self) -> Tensor:
-        """(N, P, 3) [N] net contact force of the first robot of every pair on the second.
+        """(N, P, 3) [N] net contact force of every pair's first robot on the second.
 
         Pairs come in the order of ``itertools.combinations``.
         """

@@ -18,9 +18,8 @@ _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 class Streams:
     """Random numbers for N worlds, equal on every device and independent of earlier draws.
 
-    A draw is about thirty operations on the device, whatever its size: draw all numbers of an
-    episode at once (``UniformRanges``). Column k of a draw does not depend on how many columns
-    there are.
+    A draw is about thirty operations on the device at any size: draw all numbers for an episode at
+    once (``UniformRanges``). Column k of a draw does not depend on the number of columns.
     """
 
     def __init__(
@@ -31,8 +30,8 @@ class Streams:
         first: int = 0,
         places: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        """Key the streams by ``seed``; worlds are numbered from ``first``, or ``places`` gives the
-        seed and number of each.
+        """Key the streams by ``seed``. Worlds are numbered from ``first``, or ``places`` gives each
+        one's seed and number.
         """
         keys = places or [(seed, number) for number in range(first, first + num_envs)]
         seeds, numbers = torch.tensor(keys, dtype=torch.int64, device=device).unbind(dim=1)
@@ -42,8 +41,8 @@ class Streams:
         self._counters: dict[int, Tensor] = {}  # by the number of columns
 
     def uniform(self, purpose: int, episode: Tensor, shape: tuple[int, ...] = ()) -> Tensor:
-        """Draw float32 in [0, 1), (N, *shape), for ``episode`` (N,) int64; each ``purpose`` is a
-        stream of its own.
+        """Draw float32 in [0, 1), (N, *shape), for ``episode`` (N,) int64. Each ``purpose`` is its
+        own stream.
         """
         key = _mix(self._world_key + _mix(episode + (purpose << 40)))
         # The last fold would change low bits only.
@@ -84,7 +83,7 @@ class UniformRanges:
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Shift right with zeros; torch's own shift repeats the sign bit."""
+    """Shift right with zeros. torch's own shift repeats the sign bit."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 

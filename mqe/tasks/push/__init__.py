@@ -79,7 +79,7 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 
 
 def _shapes_of_worlds(cfg: PushCfg, streams: Streams) -> list[ObjectCfg]:
-    """Return the object of each world; an empty list if all have ``task.object``."""
+    """Return each world's object, an empty list if all have ``task.object``."""
     if cfg.shapes is None:
         return []
     if cfg.shapes == DRAWN:

@@ -1,7 +1,7 @@
-"""The push task's sets: other robots, the whole team, and points of the object's outline.
+"""The push task's sets: other robots, the whole team, and points on the object's outline.
 
-An entity's first number is 1 if it is there; the numbers of one that is not are all 0. A set has
-room for ``task.max_robots`` robots, so observations of every team have the same size.
+An entity's first number is 1 if it is present. An absent entity's numbers are all 0. A set has room
+for ``task.max_robots`` robots, so all teams' observations have the same size.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from mqe.world.geometry import axes_along, in_frame
 
 
 def others_b(features: SceneFeatures) -> Tensor:
-    """Return the set (N, A, M - 1, 5) of the other robots in each robot's heading frame: presence,
-    x, y [m], sine and cosine of the heading.
+    """Return the set (N, A, M - 1, 5) of other robots in each robot's heading frame.
+
+    Numbers: presence, x, y [m], sine and cosine of the heading.
     """
     room = features.constants.max_robots - 1
     return _as_set(features.bodies_b[:, :, 1:], seen_others(features), room)
 
 
 def seen_others(features: SceneFeatures) -> Tensor:
-    """Return 1 for every other robot (N, A, A - 1) that a robot observes, else 0."""
+    """Return 1 for every other robot (N, A, A - 1) observed by a robot, else 0."""
     roster = features.roster
     is_seen = roster.takes_part.unsqueeze(1) * roster.observes
     others = features.constants.order[:, 1:].expand(len(is_seen), -1, -1)
@@ -39,8 +40,8 @@ def team(features: SceneFeatures) -> Tensor:
 
 
 def outline_b(features: SceneFeatures) -> Tensor:
-    """Return the set (N, A, P, 3) of points of the outline in each robot's heading frame: presence,
-    x, y [m].
+    """Return the set (N, A, P, 3) of outline points in each robot's heading frame: presence, x, y
+    [m].
     """
     to_object = -features.offset[..., :2].unsqueeze(2)
     points = to_object + features.outline.unsqueeze(1)
@@ -48,15 +49,13 @@ def outline_b(features: SceneFeatures) -> Tensor:
 
 
 def outline_towards_goal(features: SceneFeatures) -> Tensor:
-    """Return the set (N, P, 3) of points of the outline in the critic's frame: presence, x, y
-    [m].
-    """
+    """Return the set (N, P, 3) of outline points in the critic's frame: presence, x, y [m]."""
     axes = axes_along(features.state.goal_direction).unsqueeze(1)
     return _all_there(in_frame(features.outline, axes))
 
 
 def _as_set(values: Tensor, is_there: Tensor, room: int) -> Tensor:
-    """Return the set (..., room, 1 + K) of entities (..., E, K), of which some are there."""
+    """Return the set (..., room, 1 + K) for entities (..., E, K), with padding for missing ones."""
     is_there = is_there.unsqueeze(-1)
     entities = torch.cat((is_there, values * is_there), dim=-1)
     return pad(entities, (0, 0, 0, room - entities.shape[-2]))

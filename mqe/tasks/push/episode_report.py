@@ -20,7 +20,7 @@ CHI2_99 = 18.475  # quantile of 99 % of chi squared with NUM_SECTORS - 1 degrees
 
 
 def goal_direction(state: SceneState) -> dict[str, Tensor]:
-    """Return ``goal_direction`` (N,) [rad] as seen from where the object starts, world frame."""
+    """Return ``goal_direction`` (N,) [rad] from the object's start, world frame."""
     return {"goal_direction": torch.atan2(state.to_goal[:, 1], state.to_goal[:, 0])}
 
 
@@ -101,8 +101,8 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
 
 
 def further_metrics(names: Iterable[str]) -> list[str]:
-    """Return those of ``names`` that are metrics of a user's, ``task.more_metrics``, or count ends
-    by ``task.more_terminations``.
+    """Return the user's own metrics among ``names``, and counts of ends by
+    ``task.more_terminations``.
     """
     further = {*METRICS, *TERMINATIONS}.difference(DEFAULT_METRICS)
     return [name for name in names if name.partition("_agent")[0] in further]

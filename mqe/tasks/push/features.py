@@ -1,4 +1,4 @@
-"""Features of the push task: the quantities that its terms share, each computed when first used."""
+"""Features of the push task: quantities shared by its terms, each computed on first use."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Pairs:
 
 
 class PushConstants:
-    """The constants of a push task that features are computed with."""
+    """Constants for the features of a push task."""
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class PushConstants:
         device: torch.device | str = "cpu",
         shapes: Sequence[ObjectCfg] = (),
     ) -> None:
-        """Compute them for the section ``task`` of the settings and a team of ``num_agents``;
+        """Compute them for the settings ``task`` and a team of ``num_agents``.
+
         ``shapes`` are the worlds' own objects, if they differ.
         """
         a = num_agents
@@ -96,10 +97,10 @@ class PushConstants:
             self.memory_size += 1
 
     def heading_error(self, object_yaw: Tensor, goal_heading: Tensor | None) -> Tensor:
-        """Return the turn (N,) [rad] from the nearest of the object's equal headings to
-        ``goal_heading`` (N,) [rad].
+        """Return the turn (N,) [rad] from the object's nearest equal heading to ``goal_heading``
+        (N,) [rad].
 
-        It is 0 for an object that looks the same at every heading, and without a goal's heading.
+        It is 0 for an object with equal appearance at every heading, and without a goal heading.
         """
         if goal_heading is None:
             return torch.zeros_like(object_yaw)
@@ -130,12 +131,11 @@ class Teamwork:
         distance: Tensor,
         is_out: Tensor | None = None,
     ) -> Tensor:
-        """Count one control step; return the new ground that it gained, times how equally the
-        robots push, (N,) [m].
+        """Count one control step. Return its new ground times the equality of the pushes, (N,) [m].
 
-        The object came from ``prev_distance`` to ``distance`` (N,) [m] of the goal. ``push`` (N, A)
-        [N] is each robot's push towards the goal at the end; a push away from the goal counts as 0.
-        Robots of ``is_out`` (N, A) have no share.
+        The object came from ``prev_distance`` to ``distance`` (N,) [m] from the goal. ``push`` (N,
+        A) [N] is each robot's push towards the goal at the end. A push away from the goal counts as
+        0. Robots in ``is_out`` (N, A) have no share.
         """
         self.effort.lerp_(push.clamp(min=0.0), STEP_DT / EFFORT_TIME)
         torch.minimum(self.nearest, prev_distance, out=self.nearest)
@@ -144,8 +144,10 @@ class Teamwork:
         return gained * self.equality(is_out)
 
     def equality(self, is_out: Tensor | None = None) -> Tensor:
-        """Return A times the least robot's share (N,) of all efforts: 1 if all push alike, 0 if
-        one does not push. Of robots of ``is_out`` (N, A), A is the number of the others.
+        """Return A times the least robot's share (N,) of all efforts.
+
+        It is 1 for equal pushes, and 0 if one robot does not push. A excludes robots in ``is_out``
+        (N, A).
         """
         if is_out is None:
             total = self.effort.sum(dim=1).clamp(min=LEAST_EFFORT)
@@ -161,13 +163,14 @@ class TangleTimers:
     SIZE = 2  # numbers a pair
 
     def __init__(self, values: Tensor) -> None:
-        """Keep the timers in ``values`` (N, P, 2) [s]: contact, time since the last touch; zeros
-        are robots apart.
+        """Keep the timers in ``values`` (N, P, 2) [s]: contact, time since the last touch.
+
+        Zeros stand for separate robots.
         """
         self.values = values
 
     def update(self, is_touching: Tensor) -> None:
-        """Count one control step at whose end pairs touch or not, (N, P) bool."""
+        """Count one control step. At its end pairs touch or not, (N, P) bool."""
         contact, gap = self.values.unbind(dim=-1)
         gap.add_(STEP_DT).masked_fill_(is_touching, 0.0)
         is_kept = is_touching | ((contact > 0.0) & (gap < GAP_TIME - 0.5 * STEP_DT))
@@ -185,10 +188,10 @@ class SceneFeatures:
     def __init__(
         self, state: SceneState, constants: PushConstants, memory: Tensor | None = None
     ) -> None:
-        """Describe ``state``; ``memory`` (N, C) holds the ``Roster`` of observations as sets, and
-        the goal's heading.
+        """Describe ``state``. ``memory`` (N, C) holds the ``Roster`` for sets, and the goal's
+        heading.
 
-        Without it all robots take part and observe one another, and the goal's heading is that of
+        Without it all robots take part and observe one another, and the goal's heading comes from
         the settings.
         """
         self.state = state
@@ -208,7 +211,7 @@ class SceneFeatures:
 
     @cached_property
     def ahead(self) -> Tensor:
-        """(N, A) [m] how far each trunk is beyond the object's origin on the way to the goal;
+        """(N, A) [m] each trunk's position beyond the object's origin on the way to the goal,
         negative behind it.
         """
         return (self.offset[..., :2] * self.state.goal_direction.unsqueeze(1)).sum(dim=-1)
@@ -237,7 +240,7 @@ class SceneFeatures:
 
     @cached_property
     def pair_distance(self) -> Tensor:
-        """(N, P) [m] between the trunks of every pair of robots, in space."""
+        """(N, P) [m] distance in space between every pair's trunks."""
         return self.pairs.distance(self.state.robot_pos)
 
     @cached_property
@@ -247,10 +250,9 @@ class SceneFeatures:
 
     @cached_property
     def push_ahead(self) -> Tensor:
-        """(N, A) [N] the part of each robot's useful push that goes where its nose points.
+        """(N, A) [N] each robot's useful push along its nose.
 
-        The useful push, at least 0, times the cosine of the angle between force and nose, at
-        least 0.
+        The useful push, at least 0, times the cosine between force and nose, at least 0.
         """
         force = self.state.contact_force[..., :2]
         nose = self.state.robot_frame[..., 0, :]
@@ -259,8 +261,8 @@ class SceneFeatures:
 
     @cached_property
     def push_astray(self) -> Tensor:
-        """(N, A) [N] each robot's push on the object, whichever way, if it is more than 60 degrees
-        off its nose; else 0.
+        """(N, A) [N] each robot's push on the object if it is over 60 degrees off its nose,
+        else 0.
         """
         force = self.state.contact_force[..., :2]
         magnitude = force.norm(dim=-1)
@@ -278,8 +280,8 @@ class SceneFeatures:
 
     @cached_property
     def bodies_b(self) -> Tensor:
-        """(N, A, A, 4) x, y [m], sine and cosine of the heading of the object and of the others, in
-        each robot's heading frame.
+        """(N, A, A, 4) object and others in each robot's heading frame: x, y [m], sine and cosine
+        of heading.
         """
         ahead = self.state.frame[:, self.constants.observed, 0]
         turned = in_frame(ahead, self.state.robot_frame.unsqueeze(2)).flip(-1)
@@ -294,8 +296,10 @@ class SceneFeatures:
 
     @cached_property
     def _towards_goal(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Headings (N, B, 2) (sine, cosine), places (N, A, 2) and velocities (N, A, 2) in the frame
-        at the object whose x axis points to the goal.
+        """Headings (N, B, 2) (sine, cosine), positions (N, A, 2) and velocities (N, A, 2) in the
+        goal frame.
+
+        Its origin is the object, and its x axis points to the goal.
         """
         a = self.constants.num_agents
         state = self.state
@@ -313,7 +317,7 @@ class SceneFeatures:
 
     @cached_property
     def goal_heading(self) -> Tensor | None:
-        """(N,) [rad] heading of the object at the goal, world frame; None without
+        """(N,) [rad] the object's heading at the goal, world frame, None without
         ``task.goal_heading``.
         """
         heading = self.constants.cfg.goal_heading
@@ -332,7 +336,7 @@ class SceneFeatures:
     def heading_error_axes(self) -> Tensor:
         """(N, 2) sine and cosine of the heading error times the number of equal headings.
 
-        They are continuous where the nearest of several equal headings changes.
+        They are continuous at a change of the nearest equal heading.
         """
         error = self.heading_error
         angle = error * self.constants.footprint.equal_headings_of(len(error))
@@ -340,8 +344,10 @@ class SceneFeatures:
 
     @cached_property
     def robots_towards_goal(self) -> Tensor:
-        """(N, A, 7) place [m], heading (sine, cosine), velocity [m/s] and yaw rate [rad/s] of every
-        robot in the frame at the object whose x axis points to the goal.
+        """(N, A, 7) every robot in the goal frame: position [m], heading (sine, cosine), velocity
+        [m/s], yaw rate [rad/s].
+
+        The frame's origin is the object, and its x axis points to the goal.
         """
         heading, places, velocities = self._towards_goal
         turning = self.state.yaw_rate.unsqueeze(-1)
@@ -350,7 +356,7 @@ class SceneFeatures:
 
     @cached_property
     def roster(self) -> Roster:
-        """Which robots take part, and which others each of them observes."""
+        """Participating robots, and each robot's observed ones."""
         size = self.constants.roster_size
         if self._memory is None or not size:
             size = Roster.size(self.constants.num_agents)
@@ -385,7 +391,7 @@ class SceneFeatures:
 
 
 class StepFeatures(SceneFeatures):
-    """Quantities of one control step: those of its end, and those that compare it with the past."""
+    """Quantities of one control step: at its end, and compared with the past."""
 
     terminated: Terminated  # what ends the episodes; rewards and measures may use it
 
@@ -401,14 +407,13 @@ class StepFeatures(SceneFeatures):
         is_out: Tensor | None = None,
         memory: Tensor | None = None,
     ) -> None:
-        """Describe the control step from ``prev`` to ``state``, with the team's ``teamwork`` and
-        timers up to its start.
+        """Describe the control step from ``prev`` to ``state``, with ``teamwork`` and timers at its
+        start.
 
-        Without the timers of ``collapse`` and ``tangle`` no robot collapses, and none are tangled.
-        ``rest`` (N,) [s] is the time for which the object has rested at the goal; without it, the
-        object need not rest. Robots of ``is_out`` (N, A) neither fall nor collapse, and nobody
-        waits for their push; without it, all are there. ``memory`` (N, C) is that of
-        ``SceneFeatures``.
+        Without the timers ``collapse`` and ``tangle`` no robot collapses, and none are tangled.
+        ``rest`` (N,) [s] is the object's resting time at the goal. Without it the object need not
+        rest. Robots in ``is_out`` (N, A) neither fall nor collapse, and nobody waits for their
+        push. Without it, all are present. ``memory`` (N, C) is an argument of ``SceneFeatures``.
         """
         super().__init__(state, constants, memory)
         self.prev = prev
@@ -420,8 +425,9 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def shared_progress(self) -> Tensor:
-        """(N,) [m] new ground towards the goal, times how equally the robots push; the first
-        read counts this control step.
+        """(N,) [m] new ground towards the goal, times the equality of pushes.
+
+        The first read counts this control step.
         """
         return self._teamwork.update(
             self.state.useful_push, self.prev.goal_distance, self.state.goal_distance, self._is_out
@@ -429,8 +435,9 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def is_success(self) -> Tensor:
-        """(N,) bool: the object is at the goal and, if it has to, has rested there long enough;
-        the first read counts this control step.
+        """(N,) bool: the object is at the goal and has rested there for the required time.
+
+        The first read counts this control step.
         """
         if self._rest is None:
             return self.is_at_goal
@@ -465,7 +472,7 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def is_collapsed(self) -> Tensor:
-        """(N,) bool: a robot has lain or knelt for a while; the first read counts this control
+        """(N,) bool: a robot has lain or knelt for a while. The first read counts this control
         step.
         """
         if self._collapse is None:
@@ -478,7 +485,7 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def is_tangled(self) -> Tensor:
-        """(N,) bool: two robots have touched for a while; the first read counts this control
+        """(N,) bool: two robots have touched for a while. The first read counts this control
         step.
         """
         if self._tangle is None:
@@ -510,7 +517,7 @@ class PushEpisodes(EpisodeFeatures):
         measures: MeasureTerms,
         nan: Tensor,
     ) -> None:
-        """Take what ``EpisodeFeatures`` takes, and NaN as a scalar on the device."""
+        """Take the arguments of ``EpisodeFeatures``, and NaN as a scalar on the device."""
         super().__init__(sums, steps, terminated, measures)
         self._nan = nan
 
@@ -534,5 +541,5 @@ class PushEpisodes(EpisodeFeatures):
 
     @cached_property
     def means_of_successes(self) -> Tensor:
-        """(N, M) means of all measures over the control steps of successes, NaN for others."""
+        """(N, M) all measures' means over the control steps of successes, NaN for others."""
         return torch.where(self.is_success.unsqueeze(1), self.means, self._nan)

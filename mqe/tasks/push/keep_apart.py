@@ -1,13 +1,12 @@
-"""Keep the robots of a team apart by limiting their velocity commands.
+"""Keep a team's robots apart by limits on their velocity commands.
 
-Each robot limits its own command, using the positions of the robots that it observes. Its speed
-towards another robot may be at most ``rate * (gap - distance)``, where the gap is the distance
-between the two trunks. A robot that is closer than ``distance`` backs away slowly. A command of
-zero stays zero.
+Each robot limits its own command, using the observed robots' positions. Its speed towards another
+robot may be at most ``rate * (gap - distance)``, with the gap between the two trunks. A robot
+closer than ``distance`` backs away slowly. A command of zero stays zero.
 
 This is the condition of a control barrier function (Ames, Xu, Grizzle and Tabuada, "Control Barrier
 Function Based Quadratic Programs for Safety Critical Systems", 2017) with ``gap - distance`` as the
-barrier. Each robot of a pair limits only its own velocity.
+barrier. Each robot in a pair limits only its own velocity.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _TINY = 1e-6  # [m] or [m/s]
 def rate_of(decision_period: int) -> float:
     """Return the rate [1/s] for decisions of ``decision_period`` control steps, at most 5.
 
-    At this rate, two robots that walk towards each other close the gap to the distance within one
-    decision, and do not get closer.
+    At this rate, two approaching robots close the gap to the distance within one decision, and do
+    not get closer.
     """
     return min(_LARGEST_RATE, 0.5 / (decision_period * STEP_DT))
 
@@ -40,14 +39,14 @@ def rate_of(decision_period: int) -> float:
 def keep_apart(
     velocity: Tensor, others: Tensor, is_there: Tensor | None, distance: float, rate: float
 ) -> Tensor:
-    """Return velocity commands (..., 3), limited so that robots keep ``distance`` [m].
+    """Return velocity commands (..., 3), limited to keep ``distance`` [m] between robots.
 
-    ``velocity`` (..., 3) has vx, vy [m/s] and the yaw rate, which does not change. ``others``
-    (..., K, 2) [m] are positions of other robots; only those of ``is_there`` (..., K) count, or all
-    if it is None. All vectors are in the robot's heading frame.
+    ``velocity`` (..., 3) has vx, vy [m/s] and the yaw rate, unchanged here. ``others`` (..., K, 2)
+    [m] are other robots' positions. Only those in ``is_there`` (..., K) count, or all if it is
+    None. All vectors are in the robot's heading frame.
 
-    If several limits are exceeded, each correction is weighted by how much its limit is exceeded,
-    so the order of the others does not matter.
+    If several limits are exceeded, each correction is weighted by its excess, so the order of the
+    others does not matter.
     """
     if others.shape[-2] == 0:
         return velocity
@@ -69,16 +68,16 @@ def keep_apart(
 
 
 class CommandLimit:
-    """Limits the commands of a whole team at the present positions of its robots."""
+    """Limits a whole team's commands at the robots' present positions."""
 
     def __init__(self, constants: PushConstants, distance: float, decision_period: int) -> None:
-        """Keep ``distance`` [m] between the trunks of the team of ``constants``."""
+        """Keep ``distance`` [m] between trunks in the team of ``constants``."""
         self._constants = constants
         self._distance = distance
         self._rate = rate_of(decision_period)
 
     def __call__(self, velocity: Tensor, state: SceneState, memory: Tensor | None = None) -> Tensor:
-        """Return the limited commands (N, A, 3); ``memory`` is that of ``SceneFeatures``."""
+        """Return the limited commands (N, A, 3). ``memory`` is an argument of ``SceneFeatures``."""
         features = SceneFeatures(state, self._constants, memory)
         is_there = seen_others(features) > 0.0
         others = features.places_b[:, :, 2:]

@@ -1,6 +1,4 @@
-"""Where a push episode starts: object in the middle of the arena, robots on a ring around it, goal
-further out.
-"""
+"""Starts of push episodes: object in the middle, robots on a ring around it, goal further out."""
 
 from __future__ import annotations
 
@@ -94,8 +92,8 @@ class PushLayouts:
 
     @staticmethod
     def _gap(nearest: float, num_agents: int) -> float:
-        """Return the least angle between two robots [rad], from the middle of a ring that begins
-        at ``nearest``.
+        """Return the least angle between two robots [rad], seen from the middle of a ring from
+        ``nearest`` on.
         """
         least = 0.5 * ROBOT_CLEARANCE / math.sin(math.pi / max(num_agents, 2))
         if nearest < least:
@@ -108,7 +106,7 @@ class PushLayouts:
         return 2.0 * math.asin(0.5 * ROBOT_CLEARANCE / nearest)
 
     def _robot_ranges(self, robot: int, ring: tuple[float, float]) -> list[tuple[float, float]]:
-        """Radius and angle on the ring; roll, pitch and yaw; velocities; joints."""
+        """Radius and angle on the ring, roll, pitch and yaw, velocities, joints."""
         turn = TURN
         if self.is_separated:
             turn = (0.0, TWO_PI if robot == 0 else TWO_PI - self.num_agents * self.gap)
@@ -149,9 +147,7 @@ class PushLayouts:
         )
 
     def _cleared(self, radius: Tensor, angle: Tensor, object_yaw: Tensor) -> Tensor:
-        """Return the radii (N, A) [m] at which robots keep clear of the object, whose yaw is (N,
-        1) [rad].
-        """
+        """Return the robots' clear radii (N, A) [m] round the object with yaw (N, 1) [rad]."""
         local = on_circle(radius, angle - object_yaw)  # in the object frame
         # Along its ray from the object's origin a robot leaves the outline at 1 / 1.2 of its speed
         # or more.
@@ -174,7 +170,7 @@ class Encounters:
         close_share: float,
         tangled_share: float,
     ) -> None:
-        """Arrange these shares of all starts of ``robots``; trunks nearer than a collision are
+        """Arrange these shares of all starts of ``robots``. Trunks nearer than a collision are
         lost.
         """
         num_agents = len(robots)
@@ -207,8 +203,10 @@ class Encounters:
     def arrange(
         self, drawn: Tensor, radius: Tensor, angle: Tensor, rpy: Tensor, joint_pos: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return radius and angle (N, A), rpy (N, A, 3) and joints (N, A, J) of starts (N, 4) that
-        mix these in.
+        """Return radius and angle (N, A), rpy (N, A, 3) and joints (N, A, J), with encounters mixed
+        in.
+
+        ``starts`` is (N, 4).
         """
         kind = drawn[:, :1]
         place = drawn[:, 2:3]
@@ -256,12 +254,11 @@ class Encounters:
 
 
 def spread_angles(draw: Tensor, gap: float) -> Tensor:
-    """Return angles (N, A) [rad] on a circle, uniform among those with at least ``gap`` [rad]
-    between any two.
+    """Return angles (N, A) [rad] on a circle, uniform among those at least ``gap`` [rad] apart.
 
-    Needs ``draw`` (N, A): the first uniform in [0, 2 pi), the others in [0, 2 pi - A gap), the part
-    of the circle that the gaps leave. The first turns the whole circle; the gaps are then put back
-    in by rank, of equals by number: each draw gives a valid answer, where rejection may give none.
+    Needs ``draw`` (N, A): the first uniform in [0, 2 pi), the others in [0, 2 pi - A gap), the
+    circle less the gaps. The first turns the whole circle. The gaps are then put back in by rank,
+    equal ones by number: each draw gives a valid answer, unlike rejection.
     """
     least, turns = _spread_table(draw.shape[1], draw.device)
     rank = (draw.unsqueeze(2) - draw.unsqueeze(1) > least).sum(dim=2)
@@ -270,8 +267,8 @@ def spread_angles(draw: Tensor, gap: float) -> Tensor:
 
 @cache
 def _spread_table(num_agents: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return what a draw must exceed another by to come after it, (A, A), and who turns with the
-    first, (A,).
+    """Return each draw's required excess over another to come after it (A, A), and the turning ones
+    (A,).
     """
     index = torch.arange(num_agents, device=device)
     least = torch.where(index.unsqueeze(1) > index, -1e-12, 0.0)  # of equals the later comes after

@@ -1,4 +1,4 @@
-"""Metrics of push episodes, and the measures of control steps that they are computed from."""
+"""Metrics of push episodes, and their measures per control step."""
 
 from __future__ import annotations
 

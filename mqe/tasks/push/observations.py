@@ -27,11 +27,11 @@ _VELOCITY = (1.0, -1.0, -1.0)
 
 
 def _object_heading_signs(cfg: PushCfg) -> tuple[float, ...] | None:
-    """Return the signs of sine and cosine of the object's heading; None for an object that has no
-    mirror image.
+    """Return the signs of the object heading's sine and cosine, None for an object without mirror
+    image.
 
-    The image of an object that is symmetric about its own x axis has the opposite heading; one
-    that is symmetric about its y axis is turned by half a turn as well.
+    The image of an object symmetric about its own x axis has the opposite heading. For symmetry
+    about its y axis it is turned by half a turn as well.
     """
     axis = OBJECTS[cfg.object].mirror_signs
     return None if axis is None else (-axis[0], axis[0])
@@ -43,9 +43,9 @@ def _object_signs(cfg: PushCfg) -> tuple[float, ...] | None:
 
 
 def _mirrored_points(cfg: PushCfg) -> Sequence[int] | None:
-    """Return the point of the outline whose place each takes in the mirror.
+    """Return each outline point's partner in the mirror.
 
-    An object without a mirror image of its own is seen as the object that its image is.
+    An object without symmetry is seen as its mirror image.
     """
     axis = OBJECTS[cfg.object].mirror_signs
     if axis is None or cfg.shapes is not None:
@@ -57,8 +57,9 @@ def _mirrored_points(cfg: PushCfg) -> Sequence[int] | None:
 
 
 def _quarters(cfg: PushCfg) -> int:
-    """Return how many quarters of a turn lie between headings at which the object looks the same:
-    1, 2 or 4. Worlds with objects of their own have a whole turn.
+    """Return the number of quarter turns between equal headings: 1, 2 or 4.
+
+    Worlds with their own objects have a whole turn.
     """
     if cfg.shapes is not None:
         return 4
@@ -66,12 +67,12 @@ def _quarters(cfg: PushCfg) -> int:
 
 
 def _same(cfg: PushCfg, size: int) -> tuple[Sequence[int], Sequence[float]]:
-    """Return the image of numbers that do not depend on the object's heading."""
+    """Return the image of numbers independent of the object's heading."""
     return range(size), (1.0,) * size
 
 
 def _turned_heading(cfg: PushCfg, size: int) -> tuple[list[int], list[float]]:
-    """Return the image of numbers that end with sine and cosine of the object's heading."""
+    """Return the image of numbers ending with sine and cosine of the object's heading."""
     index = list(range(size))
     signs = [1.0] * size
     for _ in range(_quarters(cfg)):  # the sine becomes the cosine, the cosine minus the sine
@@ -81,9 +82,7 @@ def _turned_heading(cfg: PushCfg, size: int) -> tuple[list[int], list[float]]:
 
 
 def _turned_outline(cfg: PushCfg, size: int) -> tuple[list[int], Sequence[float]]:
-    """Return the image of the outline's points, of which every quarter of a turn moves a quarter
-    on.
-    """
+    """Return the image of the outline's points. Every quarter turn moves them a quarter on."""
     moved = _quarters(cfg) * size // 4
     return [(k + moved) % size for k in range(size)], (1.0,) * size
 

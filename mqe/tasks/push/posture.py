@@ -15,12 +15,14 @@ HEIGHT_LIMIT = 0.35  # [m] up or down from the height at spawn
 
 
 def success(goal_distance: Tensor, radius: float) -> Tensor:
-    """Return a mask: the object's origin is within ``radius`` [m] of the goal; distances (N,)."""
+    """Return a mask: the object's origin is within ``radius`` [m] of the goal, at distances
+    (N,).
+    """
     return goal_distance < radius
 
 
 class Posture:
-    """Limits of a robot's roll, pitch and height; the object may tilt, but not rise or fall."""
+    """Limits of a robot's roll, pitch and height. The object may tilt, but not rise or fall."""
 
     names = ("roll", "pitch", "height")
 
@@ -32,7 +34,7 @@ class Posture:
         pitch_limit: float,
         device: torch.device,
     ) -> None:
-        """Set limits [rad]; heights may differ by 0.35 m from those at spawn."""
+        """Set limits [rad]. Heights may differ by 0.35 m from those at spawn."""
         self._spawn_height = torch.tensor(
             [SPAWN_HEIGHT] * num_agents + [obj.spawn_height], device=device
         )
@@ -44,8 +46,8 @@ class Posture:
         """Return three masks (3, N): a robot rolls too far, pitches too far, a body's height is
         off.
 
-        ``rotation`` (N, B, 3, 3) and heights ``body_z`` (N, B) [m] are those of the robots and,
-        last, of the object. Those of the robots of ``is_out`` (N, A) do not count.
+        ``rotation`` (N, B, 3, 3) and heights ``body_z`` (N, B) [m] belong to the robots and, last,
+        the object. Robots in ``is_out`` (N, A) do not count.
         """
         off = torch.stack((*roll_pitch_of(rotation), body_z - self._spawn_height))
         is_off = off.abs() > self._limits

@@ -1,8 +1,8 @@
-"""Reward terms of the push task as pure functions, and the presets that weigh them.
+"""Reward terms of the push task as pure functions, and their presets.
 
 Terms are unweighted, given at every control step (50 Hz) and not multiplied by its duration. A term
-of shape (N,) goes to every robot of a world, one of shape (N, A) to each robot its own. Formulas
-are the reference's unless they are said to be ours; its fork tried those marked "fork".
+(N,) goes to every robot in a world, a term (N, A) to each robot its own. Formulas are the
+reference's unless marked "ours". Its fork tried those marked "fork".
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ REACH = 0.35  # [m] from the object's outline: a trunk as near as this can push
 
 
 def target(prev_distance: Tensor, distance: Tensor) -> Tensor:
-    """Return 100 times twice the object's progress to its goal less 1 % of the distance left;
-    distances (N,) [m].
+    """Return 100 times twice the object's progress to its goal less 1 % of the distance left.
+
+    Distances are (N,) [m].
     """
     return 100.0 * (2.0 * (prev_distance - distance) - 0.01 * distance)
 
 
 def approach(offset: Tensor) -> Tensor:
-    """Return -(d + 0.5 m)² of every robot, d its distance in space to the object's origin; vectors
-    (N, A, 3).
+    """Return -(d + 0.5 m)² for every robot, d its distance in space to the object's origin.
+
+    Vectors are (N, A, 3).
     """
     return -(length(offset) + 0.5).square()
 
@@ -48,8 +50,8 @@ def proximity(pair_distance: Tensor) -> Tensor:
 
 
 def push(object_linvel: Tensor) -> Tensor:
-    """Return 1 where the object moves faster than 0.1 m/s in the plane, whichever way; velocity
-    (N, 3).
+    """Return 1 for an object faster than 0.1 m/s in the plane, in any direction. Velocity is (N,
+    3).
     """
     return (length(object_linvel[:, :2]) > PUSH_SPEED).float()
 
@@ -89,13 +91,13 @@ def contact_weight(center_distance: Tensor) -> Tensor:
 
 
 def goal_speed(object_linvel: Tensor, goal_direction: Tensor) -> Tensor:
-    """Return the object's speed towards the goal (N,) [m/s], 0 where it moves away (fork)."""
+    """Return the object's speed towards the goal (N,) [m/s], 0 if it moves away (fork)."""
     return (object_linvel[:, :2] * goal_direction).sum(dim=-1).clamp(min=0.0)
 
 
 def misalignment(ahead: Tensor, center_distance: Tensor) -> Tensor:
-    """Return 0 where the object lies straight towards the goal, seen from the robot, up to 1
-    straight away (ours).
+    """Return 0 for an object straight towards the goal, seen from the robot, up to 1 straight away
+    (ours).
 
     Unlike the OCB term it changes smoothly on the way round the object.
     """
@@ -244,7 +246,5 @@ REWARDS.update(
 def weights_of(
     preset: str, object_name: str, overrides: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """Return the weights that are not 0 by term: the preset's for this object, under the user's
-    own.
-    """
+    """Return non-zero weights by term: the object's preset, under the user's own."""
     return merged_weights(REWARDS, preset_weights(preset, object_name), overrides)

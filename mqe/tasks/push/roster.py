@@ -1,4 +1,4 @@
-"""The robots that observations as sets contain, as columns of a task's memory."""
+"""The robots in observed sets, as columns in a task's memory."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from torch import Tensor
 
 
 class Roster:
-    """Which robots take part, and which others each of them observes, as columns of a memory."""
+    """Participating robots, and each robot's observed ones, as columns in a memory."""
 
     def __init__(self, values: Tensor, num_agents: int) -> None:
-        """Read both off ``values`` (N, C), 1 for yes and 0 for no; they stay views."""
+        """Read both off ``values`` (N, C), 1 for yes and 0 for no. They stay views."""
         self.takes_part = values[:, :num_agents]  # (N, A)
         # (N, A, A) the robot of the row observes that of the column, if it takes part.
         self.observes = values[:, num_agents:].unflatten(1, (num_agents, num_agents))

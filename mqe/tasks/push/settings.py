@@ -1,4 +1,4 @@
-"""Settings of the push task, its reward presets and its forms of observations."""
+"""Settings for the push task, its reward presets and its forms of observations."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def preset_weights(preset: str, object_name: str) -> dict[str, float]:
 
 
 def parse_force(text: str) -> float:
-    """Return the newtons of ``70 N``; raise ConfigError for anything else."""
+    """Return the newtons of ``70 N``. Raise ConfigError for anything else."""
     match = _FORCE.fullmatch(text)
     if match is None or not 1e-3 <= float(match[1]) <= 1e5:
         raise ConfigError(
@@ -89,7 +89,7 @@ def parse_force(text: str) -> float:
 
 @dataclass(frozen=True)
 class PushCfg(TermCfg):
-    """The push task: what is pushed, what robots see, the rewards, how episodes start and end."""
+    """The push task: object, observations, rewards, start and end of episodes."""
 
     name: str = option("go1push_mid", "name of the task", choices=("go1push_mid",))
     object: str = option("cuboid", "object that the team pushes", choices=OBJECTS)
@@ -283,7 +283,7 @@ class PushCfg(TermCfg):
             )
 
     def _check_shapes(self) -> None:
-        """Raise ConfigError for settings that shapes which differ do not go with."""
+        """Raise ConfigError for settings in conflict with differing shapes."""
         if self.observation != "sets":
             raise ConfigError(
                 f"task.shapes={self.shapes}: only outlines tell the worlds' objects apart; say "
@@ -307,7 +307,7 @@ class PushCfg(TermCfg):
 
     @property
     def default_observations(self) -> tuple[str, ...]:
-        """Return the terms that robots observe by default."""
+        """Return the robots' default observation terms."""
         observed = OBSERVED[self.observation]
         return (*observed, "heading_error") if self.is_heading_observed else observed
 

@@ -55,8 +55,9 @@ class PushTask(TermTask):
         controller: Controller,
         shapes: Sequence[ObjectCfg] = (),
     ) -> None:
-        """Push with ``robots`` that ``controller`` walks; ``shapes`` are the worlds' own objects,
-        if they differ.
+        """Push with ``robots``, walked by ``controller``.
+
+        ``shapes`` are the worlds' own objects, if they differ.
         """
         device = robots.device
         self.cfg = cfg
@@ -117,20 +118,20 @@ class PushTask(TermTask):
         self.symmetries = self._symmetries(robots)
 
     def heading_error(self, object_yaw: Tensor) -> Tensor:
-        """Return the turn (N,) [rad] to the goal's heading from the nearest of those that look
-        like ``object_yaw`` (N,).
+        """Return the turn (N,) [rad] to the goal's heading from the nearest heading equal to
+        ``object_yaw``.
         """
         return self.constants.heading_error(object_yaw, self.goal_heading)
 
     def _make_terms(self, worlds: Worlds) -> TaskTerms:
-        """Build the terms that the settings choose."""
+        """Build the terms chosen by the settings."""
         empty = SceneState.zeros(1, worlds.num_agents, True, worlds.device)
         scene = SceneFeatures(empty, self.constants)
         order = self.constants.order if self.cfg.state_type == "FP" else None
         return build_terms(PUSH_TERMS, default_terms(self.cfg), self.cfg, worlds, scene, order)
 
     def _symmetries(self, robots: Robots) -> Symmetries:
-        """Return how the scenes of a team of ``robots`` are alike."""
+        """Return the symmetries of a team's scenes."""
         action = Image.of(range(3), _ACTION_SIGNS, robots.device)
         mirror = self.mirror_image(action)
         obs = self.terms.observations
@@ -152,7 +153,7 @@ class PushTask(TermTask):
         return Symmetries(mirror, turn, numbers)
 
     def layout(self, episode: Tensor) -> Layout:
-        """Draw the start of episode number ``episode`` (N,) of every world."""
+        """Draw every world's start for episode number ``episode`` (N,)."""
         if self.cfg.entity_dropout > 0.0:
             shape = self._observes.shape[1:]
             drawn = self._streams.uniform(_DROPOUT, episode, tuple(shape))
@@ -160,7 +161,7 @@ class PushTask(TermTask):
         return self._layouts.draw(self._streams, episode)
 
     def begin(self, mask: Tensor) -> None:
-        """Reset the memory of the worlds of ``mask``, which begin new episodes."""
+        """Reset the memory in the worlds ``mask``. They begin new episodes."""
         self._controller.begin(mask)
         super().begin(mask)
         if self._roster is not None:
@@ -169,13 +170,13 @@ class PushTask(TermTask):
             self._update_roster()
 
     def _update_roster(self) -> None:
-        """Mark the robots that observations as sets contain."""
+        """Mark the robots in observed sets."""
         if self._roster is not None and self._is_away is not None:
             self._roster.takes_part.copy_(~self._is_away)
 
     @property
     def features(self) -> TaskFeatures:
-        """Goals that move and turn, frozen networks in blocks, and robots that are lost."""
+        """Moving and turning goals, frozen networks in blocks, and lost robots."""
         set_goal_heading = None
         if self.goal_heading is not None:
             set_goal_heading = self.set_goal_heading
@@ -199,8 +200,9 @@ class PushTask(TermTask):
         self.goal_heading.copy_(torch.where(mask, heading, self.goal_heading))
 
     def excuse_robots(self, is_out: Tensor, is_away: Tensor) -> None:
-        """Let falls and collapses of the robots that are True in ``is_out`` (N, A) end no episode,
-        and pay them the mean of the others' rewards. Those of ``is_away`` (N, A) are in no set.
+        """Excuse robots in ``is_out`` (N, A): their falls and collapses end no episode.
+
+        Their reward is the mean of the others'. Robots in ``is_away`` (N, A) are in no set.
         """
         self._is_out = is_out
         self._is_away = is_away
@@ -221,7 +223,7 @@ class PushTask(TermTask):
         return self._controller.targets(state)
 
     def scene_features(self, state: SceneState, memory: Tensor) -> SceneFeatures:
-        """Return the features that robots and critic observe."""
+        """Return features for robots and critic."""
         return SceneFeatures(state, self.constants, memory)
 
     def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
@@ -256,17 +258,15 @@ class PushTask(TermTask):
         return PushEpisodes(sums, steps, terminated, self.terms.measures, self.constants.nan)
 
     def obs_names(self, agent: int) -> tuple[str, ...]:
-        """Return the names of the numbers that an agent observes, in their order.
+        """Return the names of an agent's observed numbers in order.
 
-        Those of a term without names of its own are called by its name and a number from 0.
+        A term without names for its numbers uses its own name and a number from 0.
         """
         others = [f"robot{int(other)}" for other in self.constants.order[agent, 1:]]
         return self.terms.observations.number_names(others)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the command that is held, the gait's memory, and the memory of features and
-        terms.
-        """
+        """Return the held command, the gait's memory, and the memory of features and terms."""
         return {"controller": self._controller.state_dict(), **super().state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -276,7 +276,7 @@ class PushTask(TermTask):
 
 
 def _check_room(cfg: PushCfg, num_agents: int) -> None:
-    """Raise ConfigError for a team that observations as sets have no room for."""
+    """Raise ConfigError for a team too large for observed sets."""
     if num_agents > cfg.max_robots:
         raise ConfigError(
             f"env.num_agents={num_agents}: observations as sets have room for "

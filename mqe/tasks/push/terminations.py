@@ -1,4 +1,4 @@
-"""Terminations of the push task: conditions (N,) bool that end an episode before its time is up."""
+"""Terminations of the push task: conditions (N,) bool for an early end of an episode."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mqe.world.objects import OBJECTS, REST_SPEED
 
 
 def collision(pair_distance: Tensor, limit: float) -> Tensor:
-    """Return a mask: two robots' trunks are closer than ``limit`` [m] in space; distances of all
-    pairs (N, P).
+    """Return a mask: two trunks are closer than ``limit`` [m] in space. Pair distances are
+    (N, P).
     """
     return (pair_distance < limit).any(dim=1)
 
@@ -60,8 +60,9 @@ DEFAULT_TERMINATIONS = tuple(TERMINATIONS)
 
 
 def describe_terminations(cfg: PushCfg) -> dict[str, Any]:
-    """Return the terminations as words and numbers for JSON, for a reader without this library;
-    conditions hold after a control step.
+    """Return the terminations as words and numbers for JSON, for a reader without this library.
+
+    Conditions hold after a control step.
     """
     obj = OBJECTS[cfg.object]
     return {
@@ -89,7 +90,7 @@ def describe_terminations(cfg: PushCfg) -> dict[str, Any]:
 
 
 def _describe_success(cfg: PushCfg) -> dict[str, Any]:
-    """Describe what success asks for, each condition under a name of its own."""
+    """Describe the conditions of success, each under its own name."""
     success: dict[str, Any] = {
         "object_to_goal_below_m": cfg.success_radius,
         "distance": "horizontal, of the object's origin",

@@ -1,4 +1,4 @@
-"""Robots: one module each, every constant with name, unit and source; and their registry."""
+"""Robots: one module each, every constant with name, unit and source, and their registry."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ MODEL_READERS: Registry[Callable[[RobotCfg, str], RobotCfg]] = Registry("reader 
 def robots_of(
     names: str | Sequence[str], num_agents: int, model: str = "reference"
 ) -> tuple[RobotCfg, ...]:
-    """Return the robots of a team of ``num_agents``, of one kind or one name each.
+    """Return the robots for a team of ``num_agents``, of one kind or one name each.
 
-    ``model`` chooses between the maker's present description ("physical"), the URDF of the
-    reference ("reference") and an MJCF of the maker (its path). Raises ConfigError for an unknown
-    name or a wrong number.
+    ``model`` is the maker's present description ("physical"), the reference's URDF ("reference") or
+    the path of a maker's MJCF. Raises ConfigError for an unknown name or a wrong number.
     """
     each = (names,) * num_agents if isinstance(names, str) else tuple(names)
     if not each:
@@ -58,8 +57,9 @@ def robots_of(
 
 
 def robot_model(robot: RobotCfg, model: str) -> RobotCfg:
-    """Return ``robot`` of ``model``, a name of ``MODELS`` or the path of an MJCF; a robot without
-    a physical model is the same in both of ``MODELS``.
+    """Return ``robot`` as ``model``, a name in ``MODELS`` or the path of an MJCF.
+
+    A robot without a physical model is equal in both ``MODELS``.
     """
     if model not in MODELS:
         for read in MODEL_READERS.values():

@@ -49,11 +49,11 @@ def add_robot(
     has_ideal_actuators: bool = False,
     limbs: int = 0,
 ) -> None:
-    """Add a robot under the world: bodies ``<name>/trunk`` ..., joints and position actuators in
+    """Add a robot to the world: bodies ``<name>/trunk`` ..., joints and position actuators in
     policy order.
 
-    ``collision`` and ``hits`` are its geoms' contype and conaffinity. ``limbs`` is a further bit of
-    both for thighs, calves and feet, which collide with one another through it; 0: they do not.
+    ``collision`` and ``hits`` are its geoms' contype and conaffinity. ``limbs`` is a further bit in
+    both for collisions among thighs, calves and feet. With 0 they do not collide.
     """
 
     def body(parent, label: str, pos: tuple[float, float, float], inertial: Inertial):

@@ -157,7 +157,7 @@ def _leg(front: int, left: int) -> Leg:
 
 
 def _rotor(axis: str, pos: tuple[float, float, float]) -> Inertial:
-    """Return a motor's rotor at rest, which turns about ``axis`` ("x" or "y")."""
+    """Return a motor's rotor at rest, with rotation axis ``axis`` ("x" or "y")."""
     along = ROTOR_INERTIA
     across = ROTOR_INERTIA_ACROSS
     moments = (along, across, across) if axis == "x" else (across, along, across)

@@ -1,11 +1,10 @@
-"""The Unitree Go2: masses, joints and collision primitives of its URDF.
+"""The Unitree Go2: masses, joints and collision primitives from its URDF.
 
 The URDF is Unitree's own, github.com/unitreerobotics/unitree_ros,
-robots/go2_description/urdf/go2_description.urdf.
-The stiffness is that of Isaac Lab's UNITREE_GO2_CFG; the nominal stance is the Go1's. The robot of
-``env.model=physical`` has the same bodies: hip and thigh contain the motors that are separate links
-in the Go1's URDF (0.678 kg against 0.591 + 0.089 kg), so that the rotors that a later version of
-the URDF adds would count twice.
+robots/go2_description/urdf/go2_description.urdf. The stiffness is Isaac Lab's (UNITREE_GO2_CFG).
+The nominal stance is the Go1's. The robot for ``env.model=physical`` has the same bodies: hip and
+thigh contain the motors, separate links in the Go1's URDF (0.678 kg against 0.591 + 0.089 kg), so
+the rotors in a later URDF would count twice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Motors that several robots have.
+"""Motors common to several robots.
 
 GO-M8010-6, the motor of Go1 and Go2. Reduction: Unitree's unitree_actuator_sdk (queryGearRatio).
-Peak torque, knee and no-load speed: Unitree's measurement of the Go2's motor, unitree_rl_lab,
-unitree_actuators.py (Go2HV: Y1, X1, X2). None is published for the Go1's, whose URDF has the Go2's
-limits (23.7 N m, 30.1 rad/s). Rotor, friction and damping: the xacro files of both robots
+Peak torque, knee and no-load speed: Unitree's measurement on the Go2's motor, unitree_rl_lab,
+unitree_actuators.py (Go2HV: Y1, X1, X2). None is published for the Go1, whose URDF has the Go2's
+limits (23.7 N m, 30.1 rad/s). Rotor, friction and damping: both robots' xacro files
 (github.com/unitreerobotics/unitree_ros).
 """
 

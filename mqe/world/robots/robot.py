@@ -1,4 +1,4 @@
-"""The description of a quadruped as data, in the frames and with the signs of its URDF."""
+"""A quadruped as data, with its URDF's frames and signs."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Shape(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A shape that films and viewers draw instead of a link's collision primitives; it has no mass
-    and no contact.
+    """A shape for films and viewers in place of a link's collision primitives, without mass or
+    contact.
     """
 
     type: str  # "box", "sphere", "capsule", "cylinder" or "hull"
@@ -84,13 +84,11 @@ class Motor(NamedTuple):
 
     @property
     def stall_torque(self) -> float:
-        """Return the torque [N m] that the line through knee and no-load speed reaches at rest."""
+        """Return the torque [N m] at rest on the line through knee and no-load speed."""
         return self.peak_torque * self.no_load_speed / (self.no_load_speed - self.knee_speed)
 
     def geared(self, ratio: float) -> Motor:
-        """Return this motor behind a further reduction by ``ratio``; the friction is that of
-        the joint, and stays.
-        """
+        """Return this motor behind a further reduction by ``ratio``. The joint's friction stays."""
         return self._replace(
             peak_torque=self.peak_torque * ratio,
             knee_speed=self.knee_speed / ratio,
@@ -118,7 +116,7 @@ class Leg(NamedTuple):
 
 
 class RobotFile(Protocol):
-    """A maker's file that describes one robot."""
+    """A maker's file for one robot."""
 
     def set_options(self, spec: mujoco.MjSpec) -> None:
         """Copy the file's physics options into ``spec``."""
@@ -133,9 +131,9 @@ class RobotFile(Protocol):
         collision: int,
         hits: int,
     ) -> None:
-        """Add the robot under the world, with the names that ``add_robot`` gives.
+        """Add the robot to the world, with the names of ``add_robot``.
 
-        ``collision`` and ``hits`` are the contype and conaffinity of its geoms.
+        ``collision`` and ``hits`` are its geoms' contype and conaffinity.
         """
         ...
 

@@ -1,6 +1,4 @@
-"""The robots of a world as tensors: their constants on one device, and the kinematics of their
-legs.
-"""
+"""A world's robots as tensors: constants on one device, and leg kinematics."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ _IDEAL_MOTOR = Motor(
 
 
 class Robots:
-    """The constants of a team, (A, ...) each, or without the A if all robots are of one kind.
+    """A team's constants, (A, ...) each, or without the A if all robots are of one kind.
 
-    Joints are (..., A, J) or, of one kind, (..., J) of any number of poses.
+    Joints are (..., A, J), or (..., J) for any number of poses of one kind.
     """
 
     def __init__(
@@ -110,8 +108,8 @@ class Robots:
     def rests_on_floor(self, up_b: Tensor, height: Tensor, joint_pos: Tensor) -> Tensor:
         """Return whether a knee, thigh or trunk touches the floor, (...) bool.
 
-        ``up_b`` (..., 3) is the upward vertical in the trunk frame, ``height`` (...) [m] that of
-        the trunk's origin.
+        ``up_b`` (..., 3) is the upward vertical in the trunk frame, ``height`` (...) [m] the trunk
+        origin's.
         """
         return self._lowest(up_b, joint_pos, self._margins) + height < 0.0
 
@@ -123,7 +121,7 @@ class Robots:
         return torch.minimum(feet.amin(dim=-1), self._lowest(up_b, joint_pos, self._rounds))
 
     def trunk_reach(self, direction_b: Tensor) -> Tensor:
-        """Return the extent (...) [m] of a trunk from its origin along unit vectors (..., 3) of its
+        """Return a trunk's extent (...) [m] from its origin along unit vectors (..., 3) in its
         frame.
         """
         boxes = torch.matmul(direction_b, self._centers) + torch.matmul(
@@ -132,8 +130,8 @@ class Robots:
         return (boxes + self._rounds[..., 1:]).amax(dim=-1)
 
     def _lowest(self, up_b: Tensor, joint_pos: Tensor, margins: Tensor) -> Tensor:
-        """Return the height (...) [m] of the lowest point of knees and trunk, each less its margin
-        (1 + G,).
+        """Return the lowest height (...) [m] among knees and trunk, each less its margin (1
+        + G,).
         """
         knees = (self.knees(joint_pos) * up_b.unsqueeze(-2)).sum(dim=-1).amin(dim=-1, keepdim=True)
         # A robot's own matrix each, or one for all.
@@ -165,15 +163,15 @@ class Robots:
         )
 
     def _tensor(self, values: list[Any], num_trailing: int = 0) -> Tensor:
-        """Return one row per robot, or a single row for robots of one kind, with trailing
-        dimensions of size one.
+        """Return one row per robot, or a single row for one kind, with trailing dimensions of size
+        one.
         """
         rows = torch.tensor(values, dtype=self._dtype, device=self.device)
         return rows.view(*rows.shape, *[1] * num_trailing) if self.is_mixed else rows[0]
 
 
 class _Legs(NamedTuple):
-    """Four legs in one pose; each (..., 4) and relative to its hip, unless said otherwise."""
+    """Four legs in one pose, each (..., 4) and relative to its hip unless said otherwise."""
 
     trig: Tensor  # (..., 4, 2, 2) sines, then cosines, of thigh and calf against the trunk
     sin_hip: Tensor
@@ -184,7 +182,7 @@ class _Legs(NamedTuple):
 
 
 def _motors(robot: RobotCfg) -> tuple[Motor, ...]:
-    """Return the motor of every joint; ideal ones if the robot has none."""
+    """Return every joint's motor, ideal ones for a robot without motors."""
     motors = robot.motors or (_IDEAL_MOTOR,) * len(LEG_JOINTS)
     return motors * NUM_LEGS
 
