@@ -16,6 +16,10 @@ LEAST_SIDE = 2  # cells of a box's shorter side
 ENOUGH = 0.98  # share of the outline at which no further box is taken
 LEAST_COVER = 0.85  # share of the outline that boxes have to cover
 _MOST_CELLS = 400  # along a side
+_LEAST_CELLS = 2  # along the longer side
+_LARGEST_FILE = 64 * 2**20  # bytes
+_ROWS_AT_ONCE = 2_000_000  # rows of cells under triangles that are filled together
+_ROUNDING = 1e-9  # cells by which a middle may lie outside
 
 Mask = NDArray[np.bool_]
 
@@ -37,8 +41,8 @@ def boxes_of_mesh(path: Path, most: int) -> list[list[float]]:
             break
         rest[left:right, low:high] = False
         boxes.append((left, right, low, high))
-    cover = 1.0 - rest.sum() / outline.sum()
-    if cover < LEAST_COVER:
+    cover = 1.0 - rest.sum() / max(outline.sum(), 1)
+    if not boxes or cover < LEAST_COVER:
         raise ConfigError(
             f"task.shapes: {len(boxes)} boxes along x and y cover {cover:.2f} of the outline of "
             f"{path}, seen from above, less than {LEAST_COVER}; turn the mesh so that its sides "
@@ -75,13 +79,19 @@ def largest_rectangle(mask: Mask) -> tuple[int, int, int, int]:
 
 def _corners_and_faces(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the corners (V, 3) [m] and faces (F, 3) of a mesh file, as MuJoCo reads it."""
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"task.shapes: {path} is no file but a folder, pipe or device")
+    if path.is_file() and path.stat().st_size > _LARGEST_FILE:
+        raise ConfigError(
+            f"task.shapes: {path} is larger than {_LARGEST_FILE >> 20} MiB; simplify the mesh"
+        )
     spec = mujoco.MjSpec()
     mesh = spec.add_mesh(name="mesh", file=str(path.resolve()))
     mesh.inertia = mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
     spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="mesh")
     try:
         model = spec.compile()
-    except ValueError as error:
+    except (ValueError, mujoco.FatalError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"task.shapes: {path} is no mesh that can be read ({reason}); give an STL or OBJ file"
@@ -94,32 +104,58 @@ def _corners_and_faces(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _outline(corners: NDArray[Any], faces: NDArray[Any], path: Path) -> tuple[Mask, NDArray[Any]]:
-    """Return the cells (X, Y) that lie below or above a face, and the corner (2,) [m] of the
-    first.
+    """Return the cells (X, Y) with their middle below or above a face, and the corner (2,) [m] of
+    the first.
     """
-    plane = corners[:, :2]
+    plane = corners[:, :2].astype(np.float64)
     start = plane.min(axis=0)
-    size = np.maximum(np.round((plane.max(axis=0) - start) / CELL).astype(int), 1)
-    if size.max() > _MOST_CELLS:
+    cells = (plane.max(axis=0) - start) / CELL
+    if not _LEAST_CELLS <= cells.max() <= _MOST_CELLS + 0.5:
         raise ConfigError(
-            f"task.shapes: {path} is {CELL * size[0]:g} by {CELL * size[1]:g} m; meshes are in "
-            f"metres, up to {CELL * _MOST_CELLS:g} m"
+            f"task.shapes: {path} is {CELL * cells[0]:.4g} by {CELL * cells[1]:.4g} m; meshes are "
+            f"in metres, from {CELL * _LEAST_CELLS:g} up to {CELL * _MOST_CELLS:g} m"
         )
-    mask = np.zeros(size, dtype=bool)
-    for triangle in plane[faces]:
-        low = np.floor((triangle.min(axis=0) - start) / CELL).astype(int).clip(0)
-        high = np.ceil((triangle.max(axis=0) - start) / CELL).astype(int)
-        x, y = (start[k] + CELL * (np.arange(low[k], min(high[k], size[k])) + 0.5) for k in (0, 1))
-        points = np.stack(np.meshgrid(x, y, indexing="ij"), axis=-1)
-        sides = [_side(triangle[k], triangle[(k + 1) % 3], points) for k in range(3)]
-        is_inside = np.minimum.reduce(sides) >= 0.0
-        is_inside |= np.maximum.reduce(sides) <= 0.0
-        mask[low[0] : low[0] + len(x), low[1] : low[1] + len(y)] |= is_inside
-    return mask, start
+    size = np.maximum(np.round(cells).astype(int), 1)
+    starts = np.zeros((size[0], size[1] + 1), dtype=int)
+    triangles = (plane[faces] - start) / CELL - 0.5  # in cells; 0 is the first cell's middle
+    rows_of_each = max(1, _ROWS_AT_ONCE // int(size[0]))
+    for first in range(0, len(triangles), rows_of_each):
+        _add_triangles(starts, triangles[first : first + rows_of_each])
+    return starts[:, :-1].cumsum(axis=1) > 0, start
 
 
-def _side(start: NDArray[Any], end: NDArray[Any], points: NDArray[Any]) -> NDArray[Any]:
-    """Return twice the signed area (...) of the triangles of an edge with ``points`` (..., 2)."""
-    along = end - start
-    offset = points - start
-    return np.asarray(along[0] * offset[..., 1] - along[1] * offset[..., 0])
+def _add_triangles(starts: NDArray[Any], triangles: NDArray[Any]) -> None:
+    """Add the cells of ``triangles`` (F, 3, 2) to ``starts`` (X, Y + 1), in place.
+
+    A triangle covers one run of cells in a row: 1 is added where the run begins, and taken off
+    behind its end.
+    """
+    num_rows, num_columns = starts.shape[0], starts.shape[1] - 1
+    x = triangles[..., 0]
+    low = np.ceil(x.min(axis=1) - _ROUNDING).clip(0, num_rows).astype(int)
+    high = np.floor(x.max(axis=1) + _ROUNDING).clip(-1, num_rows - 1).astype(int)
+    counts = np.maximum(high - low + 1, 0)
+    owner = np.repeat(np.arange(len(triangles)), counts)
+    row = np.arange(len(owner)) - np.repeat(counts.cumsum() - counts, counts) + low[owner]
+
+    # Ends of each row's run: where the row crosses the triangle's edges.
+    begin = np.full(len(owner), np.inf)
+    end = np.full(len(owner), -np.inf)
+    for k in range(3):
+        x0, y0 = triangles[owner, k].T
+        x1, y1 = triangles[owner, (k + 1) % 3].T
+        along = x1 - x0
+        is_level = np.abs(along) <= _ROUNDING
+        share = ((row - x0) / np.where(is_level, 1.0, along)).clip(0.0, 1.0)
+        crossing = y0 + share * (y1 - y0)
+        is_crossed = (np.minimum(x0, x1) <= row + _ROUNDING) & (
+            np.maximum(x0, x1) >= row - _ROUNDING
+        )
+        for y in (np.where(is_level, y0, crossing), np.where(is_level, y1, crossing)):
+            begin = np.where(is_crossed, np.minimum(begin, y), begin)
+            end = np.where(is_crossed, np.maximum(end, y), end)
+    first = np.ceil(begin - _ROUNDING).clip(0, num_columns)
+    behind = (np.floor(end + _ROUNDING) + 1).clip(0, num_columns)
+    is_run = behind > first
+    np.add.at(starts, (row[is_run], first[is_run].astype(int)), 1)
+    np.add.at(starts, (row[is_run], behind[is_run].astype(int)), -1)

@@ -28,6 +28,12 @@ ROBOT_FLOOR_FRICTION = 0.5 * (ROBOT_FRICTION + FLOOR_FRICTION)  # 0.55
 INERTIAS = ("physical", "reference")
 REST_SPEED = 0.02  # [m/s] an object slower than this rests
 NUM_OUTLINE_POINTS = 16
+NUM_LENGTHS = {"box": 3, "cylinder": 2}  # in the size of a part, by its type
+_LENGTHS = (1e-4, 100.0)  # [m]
+_MASSES = (1e-6, 1e7)  # [kg] of an object
+_MOST_FRICTION = 10.0
+_LONGEST_NAME = 100
+_FLAT = 1e-6  # [rad] a corner that turns by less may be one of rounding
 
 _Number = TypeVar("_Number", float, Tensor)
 
@@ -82,10 +88,14 @@ class ObjectCfg:
     )
     collision_distance: float = 0.25  # [m] trunk origins closer than this are a collision
     num_agents: int = 2  # the reference's team
+    # Other worlds give the object's body another inertia, which MuJoCo may then not simplify.
+    is_variable: bool = False
 
     def __post_init__(self) -> None:
-        for geom in self.geoms:
-            assert len(geom.size) == {"box": 3, "cylinder": 2}[geom.type]
+        _check_name(self.name)
+        _check_parts(self)
+        _check_ranges(self)
+        object.__setattr__(self, "outline", _counter_clockwise(self))
         lowest = min(geom.pos[2] - 0.5 * geom.size[-1] for geom in self.geoms)
         if self.spawn_height + lowest < 0.0:
             raise ConfigError(
@@ -201,6 +211,99 @@ class ObjectCfg:
                 arm @ arm * np.eye(3) - np.outer(arm, arm)
             )
         return float(masses.sum()), com, total
+
+
+def _check_name(name: str) -> None:
+    """Raise ConfigError for a name that cannot be printed or written to a file."""
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
+        raise ConfigError(
+            f"object {name!r:.100}: its name must be 1 to {_LONGEST_NAME} printable characters"
+        )
+
+
+def _check_parts(cfg: ObjectCfg) -> None:
+    """Raise ConfigError if a part of an object has no shape, size, place or mass to simulate."""
+    if not cfg.geoms:
+        raise ConfigError(f"object {cfg.name}: it has no parts; give it a GeomCfg")
+    for geom in cfg.geoms:
+        num_lengths = NUM_LENGTHS.get(geom.type)
+        if num_lengths is None or not _are_within(geom.size, num_lengths, *_LENGTHS):
+            raise ConfigError(
+                f"object {cfg.name}: a {geom.type} of size {geom.size}; allowed are box (3 "
+                f"lengths) and cylinder (radius, height), each from {_LENGTHS[0]:g} to "
+                f"{_LENGTHS[1]:g} m"
+            )
+        if not _are_within(geom.pos, 3, -_LENGTHS[1], _LENGTHS[1]):
+            raise ConfigError(
+                f"object {cfg.name}: a part at pos={geom.pos}; three numbers up to "
+                f"{_LENGTHS[1]:g} m are allowed"
+            )
+        if not _are_within([geom.mass], 1, 0.0, _MASSES[1]):
+            raise ConfigError(
+                f"object {cfg.name}: a part of mass {geom.mass}; a number from 0 to "
+                f"{_MASSES[1]:g} kg is allowed"
+            )
+    if not _are_within([cfg.mass], 1, *_MASSES):
+        raise ConfigError(
+            f"object {cfg.name}: its parts have {cfg.mass:g} kg together; an object has "
+            f"{_MASSES[0]:g} to {_MASSES[1]:g} kg"
+        )
+
+
+def _check_ranges(cfg: ObjectCfg) -> None:
+    """Raise ConfigError for a number of an object that is beyond reason, or a reversed range."""
+    for name, unit, (least, most) in (
+        ("friction", "", (0.0, _MOST_FRICTION)),
+        ("spawn_ring", " m", _LENGTHS),
+    ):
+        ends = getattr(cfg, name)
+        if not _are_within(ends, 2, least, most) or ends[0] > ends[1]:
+            raise ConfigError(
+                f"object {cfg.name}: {name}={ends}; two numbers from {least:g} to {most:g}{unit} "
+                "are allowed, the smaller one first"
+            )
+    for name, unit, (least, most) in (
+        ("spawn_height", "m", (0.0, _LENGTHS[1])),
+        ("spawn_tilt", "rad", (0.0, 0.5 * math.pi)),
+        ("collision_distance", "m", (0.0, _LENGTHS[1])),
+    ):
+        if not _are_within([getattr(cfg, name)], 1, least, most):
+            raise ConfigError(
+                f"object {cfg.name}: {name}={getattr(cfg, name)}; a number from {least:g} to "
+                f"{most:g} {unit} is allowed"
+            )
+
+
+def _counter_clockwise(cfg: ObjectCfg) -> tuple[tuple[float, float], ...]:
+    """Return an object's outline counter-clockwise; raise ConfigError if it is not convex."""
+    outline = tuple(cfg.outline)
+    if not all(_are_within(corner, 2, -_LENGTHS[1], _LENGTHS[1]) for corner in outline):
+        raise ConfigError(
+            f"object {cfg.name}: a corner of its outline is no pair of numbers up to "
+            f"{_LENGTHS[1]:g} m"
+        )
+    corners = np.array(outline, dtype=np.float64).reshape(-1, 2)
+    edges = np.roll(corners, -1, axis=0) - corners
+    following = np.roll(edges, -1, axis=0)
+    cross = edges[:, 0] * following[:, 1] - edges[:, 1] * following[:, 0]
+    turns = np.arctan2(cross, (edges * following).sum(axis=1))
+    is_one_way = (turns > -_FLAT).all() or (turns < _FLAT).all()
+    has_length = (np.linalg.norm(edges, axis=1) >= _LENGTHS[0]).all()
+    is_round_once = math.isclose(abs(turns.sum()), 2.0 * math.pi, rel_tol=1e-6)
+    if len(corners) < 3 or not (is_one_way and has_length and is_round_once):
+        raise ConfigError(
+            f"object {cfg.name}: its outline {outline} is no convex polygon; list at least three "
+            "different corners in their order around it"
+        )
+    return outline if turns.sum() > 0.0 else outline[::-1]
+
+
+def _are_within(values: Sequence[Any], count: int, least: float, most: float) -> bool:
+    """Return whether ``values`` are ``count`` numbers from ``least`` to ``most``."""
+    return len(values) == count and all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
+        for value in values
+    )
 
 
 class Footprint:

@@ -610,6 +610,8 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
         explicitinertial=True,
     )
     body.add_freejoint(name="object/root")
+    if obj.is_variable:
+        body.simple = False
     friction = sum(obj.friction) / 2  # the middle of the range; every world gets a value of its own
     touch = robot_object_friction(friction)
     floor = object_floor_friction(friction)

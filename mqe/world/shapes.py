@@ -6,6 +6,7 @@ fields: sizes, places, masses and friction. Boxes that it lacks are shrunk insid
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError
+from mqe.config import ConfigError, read_text
 from mqe.extensions import Registry
 from mqe.world.footprint import boxes_of_mesh
 from mqe.world.objects import OBJECTS, GeomCfg, ObjectCfg
@@ -35,6 +36,11 @@ ARM = (0.5, 1.2)
 THICKNESS = (0.25, 0.5)
 _LARGEST_REACH = 1.5  # [m] of a box's corner along x or y
 _SHRUNK = 0.01  # [m] half a side of a box that a shape lacks
+# Of a file's shapes, as of settings.
+_MASSES = (1e-3, 1e4)  # [kg]
+_FRICTIONS = (1e-3, 10.0)
+_LARGEST_OVERLAP = 5e-3  # [m] of two boxes that touch, in whole millimetres for instance
+_LARGEST_NUMBER = 1e9
 _NUM_DRAWN = 7  # family, four lengths, mass, friction
 
 Box = tuple[float, float, float, float]  # [m] centre x, y and lengths along x, y
@@ -163,8 +169,8 @@ def read_shapes(where: str) -> list[ObjectCfg]:
     if where == HELD_OUT:
         path = Path(str(files("mqe") / "assets" / "shapes" / "held_out.json"))
     try:
-        listed = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        listed = json.loads(read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"task.shapes: {where!r} is neither {DRAWN} nor {HELD_OUT}, nor a JSON file that can "
             f"be read ({error})"
@@ -185,7 +191,9 @@ def common_object(shapes: Sequence[ObjectCfg]) -> ObjectCfg:
     """
     corners = [corner for shape in shapes for corner in shape.outline]
     narrowest = min(shapes, key=lambda shape: min(shape.geoms[0].size))
-    return replace(narrowest, geoms=_padded(narrowest), outline=_rectangle_round(corners))
+    return replace(
+        narrowest, geoms=_padded(narrowest), outline=_rectangle_round(corners), is_variable=True
+    )
 
 
 def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> dict[str, Tensor]:
@@ -274,10 +282,9 @@ def _read_shape(entry: Any, where: str, folder: Path) -> ObjectCfg:
             f"{where}: must have the keys {', '.join(sorted(keys))} and either boxes or mesh, "
             "and no others"
         )
+    boxes: Any = entry.get("boxes")
     if "mesh" in entry:
-        boxes: Any = boxes_of_mesh(folder / str(entry["mesh"]), NUM_BOXES)
-    else:
-        boxes = entry["boxes"]
+        boxes = boxes_of_mesh(folder / str(entry["mesh"]), NUM_BOXES)
     is_list = isinstance(boxes, list) and 1 <= len(boxes) <= NUM_BOXES
     if not is_list or not all(isinstance(box, list) and _are_numbers(box, 4) for box in boxes):
         raise ConfigError(
@@ -292,15 +299,37 @@ def _read_shape(entry: Any, where: str, folder: Path) -> ObjectCfg:
             f"{where}: boxes must be {4.0 * _SHRUNK} m long or more, and lie within "
             f"{_LARGEST_REACH} m of the origin along x and y"
         )
-    values = [entry["mass"], entry["friction"]]
-    if not _are_numbers(values, 2) or min(values) <= 0.0:
-        raise ConfigError(f"{where}: mass [kg] and friction must be numbers above 0")
-    return make_shape(str(entry["name"]), [tuple(box) for box in boxes], *map(float, values))
+    for first, second in itertools.combinations(range(len(boxes)), 2):
+        if _overlap(boxes[first], boxes[second]) > _LARGEST_OVERLAP:
+            raise ConfigError(
+                f"{where}: boxes {first} and {second} overlap, so that their common part would "
+                "weigh twice; list boxes that touch"
+            )
+    for name, (least, most) in (("mass", _MASSES), ("friction", _FRICTIONS)):
+        if not _are_numbers([entry[name]], 1) or not least <= entry[name] <= most:
+            raise ConfigError(f"{where}: {name} must be a number from {least:g} to {most:g}")
+    name = str(entry["name"])
+    if not name.isprintable():
+        raise ConfigError(f"{where}: its name {name!a} has characters that cannot be printed")
+    mass = float(entry["mass"])
+    return make_shape(name, [tuple(box) for box in boxes], mass, float(entry["friction"]))
+
+
+def _overlap(first: Box, second: Box) -> float:
+    """Return the shorter side [m] of two boxes' common part; 0 if there is none."""
+    lengths = []
+    for k in (0, 1):
+        low = max(box[k] - 0.5 * box[2 + k] for box in (first, second))
+        high = min(box[k] + 0.5 * box[2 + k] for box in (first, second))
+        lengths.append(max(high - low, 0.0))
+    return min(lengths)
 
 
 def _are_numbers(values: Sequence[Any], count: int) -> bool:
-    is_number = [
-        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """Return whether ``values`` are ``count`` numbers that a float can hold."""
+    return len(values) == count and all(
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) <= _LARGEST_NUMBER
         for value in values
-    ]
-    return len(values) == count and all(is_number)
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mqe.config import ConfigError
-from mqe.world.footprint import boxes_of_mesh, largest_rectangle
+from mqe.world.footprint import _add_triangles, boxes_of_mesh, largest_rectangle
 from mqe.world.shapes import NUM_BOXES, read_shapes
 
 CORNERS = [(x, y, z) for x in (0.0, 1.0) for y in (0.0, 1.0) for z in (0.0, 1.0)]
@@ -53,8 +56,76 @@ def test_meshes_that_cannot_be_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="no mesh that can be read"):
         boxes_of_mesh(tmp_path / "none.stl", NUM_BOXES)
     large = write_mesh(tmp_path / "large.obj", [(0.0, 0.0, 1000.0, 400.0)])
-    with pytest.raises(ConfigError, match="is 1000 by 400 m; meshes are in metres, up to 8 m"):
+    with pytest.raises(ConfigError, match="is 1000 by 400 m; .* from 0.04 up to 8 m"):
         boxes_of_mesh(large, NUM_BOXES)
+    tiny = write_mesh(tmp_path / "tiny.obj", [(0.0, 0.0, 1e-6, 1e-6)])
+    with pytest.raises(ConfigError, match="task.shapes: .*tiny.obj"):
+        boxes_of_mesh(tiny, NUM_BOXES)
+    small = write_mesh(tmp_path / "small.obj", [(0.0, 0.0, 0.03, 0.02)])
+    with pytest.raises(ConfigError, match="is 0.03 by 0.02 m; meshes are in metres, from 0.04"):
+        boxes_of_mesh(small, NUM_BOXES)
     stairs = [(0.1 * k, 0.1 * k, 0.1, 0.1) for k in range(12)]
     with pytest.raises(ConfigError, match="6 boxes along x and y cover 0.50 of the outline"):
         boxes_of_mesh(write_mesh(tmp_path / "stairs.obj", stairs), NUM_BOXES)
+
+
+@pytest.mark.parametrize("suffix", [".stl", ".obj"])
+def test_what_is_no_file_is_refused_at_once(tmp_path, suffix):
+    pipe = tmp_path / f"pipe{suffix}"
+    os.mkfifo(pipe)
+    device = tmp_path / f"device{suffix}"
+    device.symlink_to("/dev/zero")
+    folder = tmp_path / f"folder{suffix}"
+    folder.mkdir()
+    for path in (pipe, device, folder):
+        with pytest.raises(ConfigError, match="is no file but a folder, pipe or device"):
+            boxes_of_mesh(path, NUM_BOXES)
+    sparse = tmp_path / f"sparse{suffix}"
+    with sparse.open("wb") as file:
+        file.truncate(20 * 2**30)
+    with pytest.raises(ConfigError, match="is larger than 64 MiB"):
+        boxes_of_mesh(sparse, NUM_BOXES)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "1e39"])
+def test_corners_that_are_no_numbers_are_refused(tmp_path, number):
+    path = write_mesh(tmp_path / "odd.obj", [(0.0, 0.0, 1.0, 0.4)])
+    path.write_text(f"v {number} 0.0 0.0\n" + path.read_text())
+    with pytest.raises(ConfigError, match="task.shapes: .*odd.obj"):
+        boxes_of_mesh(path, NUM_BOXES)
+
+
+def test_the_cells_of_a_triangle_by_hand(tmp_path):
+    """The middles 0.5, 1.5, ... of 4 by 3 cells: a triangle with corners 0, 0; 4, 0; 0, 3."""
+    starts = np.zeros((4, 4), dtype=int)
+    corners = np.array([[[0.0, 0.0], [4.0, 0.0], [0.0, 3.0]]]) - 0.5
+    for order in itertools.permutations(range(3)):
+        starts[:] = 0
+        _add_triangles(starts, corners[:, order])
+        cells = starts[:, :-1].cumsum(axis=1).tolist()
+        # At x = 0.5 the triangle ends at y = 2.625, then at 1.875, 1.125 and 0.375.
+        assert cells == [[1, 1, 1], [1, 1, 0], [1, 0, 0], [0, 0, 0]]
+
+
+def test_overlapping_and_upright_faces_do_no_harm():
+    starts = np.zeros((2, 3), dtype=int)
+    upright = [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]  # seen from above, a line through two middles
+    whole = [[-0.5, -0.5], [1.5, -0.5], [1.5, 3.5]]
+    _add_triangles(starts, np.array([upright, whole, whole]))
+    assert (starts[:, :-1].cumsum(axis=1) > 0).tolist() == [[True, False], [True, True]]
+
+
+def test_a_mesh_of_a_hundred_thousand_faces_takes_a_moment(tmp_path):
+    """A wavy square metre: one box, as of two faces."""
+    number = 224
+    steps = np.linspace(0.0, 1.0, number)
+    lines = [f"v {x} {y} {0.1 * np.sin(9.0 * x)}" for x in steps for y in steps]
+    for i in range(1, number):
+        for j in range(1, number):
+            a = (i - 1) * number + j
+            lines += [f"f {a} {a + 1} {a + number}", f"f {a + 1} {a + number + 1} {a + number}"]
+    path = tmp_path / "wavy.obj"
+    path.write_text("\n".join(lines))
+    began = time.process_time()
+    assert boxes_of_mesh(path, NUM_BOXES) == [[0.0, 0.0, 1.0, 1.0]]
+    assert time.process_time() - began < 10.0

@@ -240,3 +240,94 @@ def test_other_names_lead_to_objects_and_hide_none() -> None:
     assert set(OTHER_NAMES.values()) <= set(OBJECTS)
     assert not set(OTHER_NAMES) & set(OBJECTS)
     assert {name: nearest(name, OBJECTS) for name in OTHER_NAMES} == OTHER_NAMES
+
+
+SQUARE = ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5))
+PENTAGRAM = tuple((math.cos(a), math.sin(a)) for a in (0.0, 2.513, 5.027, 1.257, 3.770))
+
+
+def crate(**changes) -> ObjectCfg:
+    """Return a box of one metre with some numbers changed."""
+    numbers = {
+        "name": "crate",
+        "geoms": (GeomCfg("box", (1.0, 1.0, 0.5), 4.0),),
+        "outline": SQUARE,
+        "friction": (0.5, 0.6),
+        "spawn_height": 0.28,
+        "spawn_tilt": 0.01,
+    }
+    return ObjectCfg(**(numbers | changes))
+
+
+def box(*size: float, mass: float = 4.0, **more) -> tuple[GeomCfg]:
+    return (GeomCfg("box", size, mass, **more),)
+
+
+def test_a_clockwise_outline_is_turned_round() -> None:
+    assert crate(outline=SQUARE[::-1]).outline == SQUARE
+    for k in range(4):
+        turned = (*SQUARE[k:], *SQUARE[:k])
+        outline = crate(outline=turned[::-1]).outline
+        assert outline == turned
+        points = torch.tensor([[2.0, 0.1], [0.1, 2.0], [-2.0, 0.1], [0.1, -2.0]])
+        directions = Footprint(crate(outline=turned[::-1])).push_direction(points)
+        torch.testing.assert_close(
+            directions, torch.tensor([[-1.0, 0.0], [0.0, -1.0], [1.0, 0.0], [0.0, 1.0]])
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"geoms": box(1.0, 1.0, 0.5, mass=0.0)}, "its parts have 0 kg together"),
+        ({"geoms": box(1.0, 1.0, 0.5, mass=1e-30)}, "its parts have 1e-30 kg together"),
+        ({"geoms": box(1.0, 1.0, 0.5, mass=5e-324)}, "kg together"),
+        ({"geoms": box(1.0, 1.0, 0.5, mass=1e300)}, "a part of mass 1e.300"),
+        ({"geoms": box(1.0, 1.0, 0.5, mass=math.nan)}, "a part of mass nan"),
+        ({"geoms": box(1.0, 1.0, 0.5, mass=-1.0)}, "a part of mass -1.0"),
+        ({"geoms": (GeomCfg("sphere", (0.5, 0.5, 0.5), 4.0),)}, "a sphere of size"),
+        ({"geoms": (GeomCfg("cylinder", (0.5, 0.5, 0.5), 4.0),)}, "a cylinder of size"),
+        ({"geoms": box(-1.0, 1.0, 0.5)}, r"a box of size \(-1.0, 1.0, 0.5\)"),
+        ({"geoms": box(1.0, 1.0)}, "a box of size"),
+        ({"geoms": box(1.0, 1.0, math.inf)}, "a box of size"),
+        ({"geoms": box(1.0, 1.0, 0.5, pos=(0.0, 0.0))}, "a part at pos="),
+        ({"geoms": ()}, "it has no parts"),
+        ({"friction": (0.6, 0.5)}, "friction=.* the smaller one first"),
+        ({"friction": (0.5, 1e300)}, "friction="),
+        ({"friction": (0.5, math.nan)}, "friction="),
+        ({"friction": (0.5,)}, "friction="),
+        ({"spawn_ring": (1.5, 1.2)}, "spawn_ring=.* the smaller one first"),
+        ({"spawn_ring": (-1.0, 1.2)}, "spawn_ring="),
+        ({"spawn_height": math.nan}, "spawn_height=nan"),
+        ({"spawn_tilt": -0.1}, "spawn_tilt=-0.1"),
+        ({"collision_distance": math.inf}, "collision_distance=inf"),
+        ({"outline": SQUARE[:2]}, "no convex polygon"),
+        ({"outline": ()}, "no convex polygon"),
+        ({"outline": (*SQUARE, SQUARE[0])}, "no convex polygon"),
+        ({"outline": (*SQUARE[:2], (0.0, 0.0), *SQUARE[2:])}, "no convex polygon"),
+        ({"outline": (SQUARE[0], SQUARE[2], SQUARE[1], SQUARE[3])}, "no convex polygon"),
+        ({"outline": PENTAGRAM}, "no convex polygon"),
+        ({"outline": (*SQUARE[:3], (math.nan, 0.0))}, "a corner of its outline"),
+        ({"outline": (*SQUARE[:3], (1.0,))}, "a corner of its outline"),
+        ({"name": "\ud800"}, "printable characters"),
+        ({"name": ""}, "printable characters"),
+    ],
+)
+def test_an_object_that_cannot_be_is_one_line(changes, message) -> None:
+    with pytest.raises(ConfigError, match=f"^object .*{message}") as caught:
+        crate(**changes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"friction": (0.0, 0.0)},
+        {"friction": (0.5, 0.5)},
+        {"geoms": (*box(1.0, 1.0, 0.5), GeomCfg("box", (0.1, 0.1, 0.1), 0.0))},
+        {"outline": (*SQUARE[:2], (0.5, 0.0), *SQUARE[2:])},  # a corner that does not turn
+        {"outline": tuple((100.0 * x, 100.0 * y) for x, y in SQUARE)},
+    ],
+)
+def test_odd_objects_that_can_be_are_taken(changes) -> None:
+    assert crate(**changes).mass == 4.0

@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
+import mujoco
+import numpy as np
 import pytest
 import torch
 from torch import tensor
@@ -206,8 +209,25 @@ def test_outlines_are_those_of_each_world_and_last_states_have_them_too():
         ({"boxes": []}, "boxes must be 1 to 6 lists of four numbers"),
         ({"boxes": [[0.1, 0.0, 1.0, 1.0]]}, "first box must have its centre at 0, 0"),
         ({"boxes": [[0.0, 0.0, 9.0, 1.0]]}, "within 1.5 m"),
-        ({"mass": 0.0}, "mass .* above 0"),
-        ({"friction": math.nan}, "friction must be numbers above 0"),
+        ({"mass": 0.0}, "mass must be a number from 0.001 to 10000"),
+        ({"mass": 1e-30}, "mass must be"),
+        ({"mass": 5e-324}, "mass must be"),
+        ({"mass": 1e300}, "mass must be"),
+        ({"mass": 10**400}, "mass must be"),
+        ({"mass": True}, "mass must be"),
+        ({"mass": "4"}, "mass must be"),
+        ({"mass": [4]}, "mass must be"),
+        ({"friction": math.nan}, "friction must be a number from 0.001 to 10"),
+        ({"friction": math.inf}, "friction must be"),
+        ({"friction": 1e300}, "friction must be"),
+        ({"friction": -0.5}, "friction must be"),
+        ({"boxes": [[0, 0, 10**400, 1.0]]}, "boxes must be 1 to 6 lists of four numbers"),
+        ({"boxes": [[0, 0, math.nan, 1.0]]}, "boxes must be 1 to 6 lists of four numbers"),
+        ({"boxes": [[0, 0, 1.0, 1.0]] * 6}, "boxes 0 and 1 overlap"),
+        ({"boxes": [[0, 0, 1.0, 1.0], [0.5, 0, 0.5, 0.5]]}, "boxes 0 and 1 overlap"),
+        ({"name": "\ud800"}, r"its name '\\ud800' has characters that cannot be printed"),
+        ({"name": "a\x1b[31m"}, "has characters that cannot be printed"),
+        ({"name": "a" * 1000}, "its name must be 1 to 100 printable characters"),
         ({"colour": 1}, "must have the keys friction, mass, name and either boxes or mesh"),
     ],
 )
@@ -218,7 +238,7 @@ def test_a_file_of_ones_own_is_read_and_mistakes_are_named(entry, message, tmp_p
     (shape,) = read_shapes(str(path))
     assert (shape.mass, shape.friction) == (2.0, (0.5, 0.5))
     path.write_text(json.dumps([good, good | entry]))
-    with pytest.raises(ConfigError, match=rf"own.json', shape 1: .*{message}"):
+    with pytest.raises(ConfigError, match=message):
         read_shapes(str(path))
 
 
@@ -237,6 +257,61 @@ def test_a_file_of_ones_own_is_read_and_mistakes_are_named(entry, message, tmp_p
 def test_settings_that_shapes_do_not_go_with_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         PushCfg(**({"observation": "sets", "shapes": "drawn"} | settings))
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        [0, 0, 0.3, 0.4],
+        [0, 0, 0.4, 0.3],
+        [0, 0, 0.45, 0.45],
+        [0, 0, 0.04, 0.04],
+        [0, 0, 0.5, 0.5],
+        [0, 0, 0.49, 0.51],
+        [0, 0, 0.04, 1.2],
+    ],
+)
+@pytest.mark.parametrize("others", [[], [[0, 0, 1.2, 0.4]]])
+def test_a_narrow_box_has_its_own_inertia_in_every_world(box, others, tmp_path: Path):
+    """MuJoCo compiles a narrow box as a body with its own axes, which others may not leave."""
+    entries = [
+        {"name": "narrow", "boxes": [each], "mass": 6, "friction": 0.5} for each in [box, *others]
+    ]
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(entries))
+    env = make(num_envs=2, task=replace(TASK, shapes=str(path)))
+    env.reset()
+    for _ in range(3):
+        env.step(torch.ones(2, 2, 3))
+    assert int(env.num_failed) == 0
+    model = env.scene.model
+    fields = shape_fields(env.scene, read_shapes(str(path)))
+    body = model.body("object").id
+    turn = np.zeros(9)
+    mujoco.mju_quat2Mat(turn, fields["body_iquat"][0, body].numpy())
+    axes = turn.reshape(3, 3)
+    inertia = axes @ np.diag(fields["body_inertia"][0, body].numpy()) @ axes.T
+    _, _, x, y = box
+    expected = 6.0 / 12.0 * np.array([y**2 + 0.25, x**2 + 0.25, x**2 + y**2])
+    np.testing.assert_allclose(inertia, np.diag(expected), atol=1e-12)
+    env.close()
+
+
+def test_files_that_are_none_are_refused_at_once(tmp_path: Path):
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    device = tmp_path / "device.json"
+    device.symlink_to("/dev/zero")
+    sparse = tmp_path / "sparse.json"
+    with sparse.open("wb") as file:
+        file.truncate(20 * 2**30)
+    nested = tmp_path / "nested.json"
+    nested.write_text("[" * 100_000 + "]" * 100_000)
+    binary = tmp_path / "binary.json"
+    binary.write_bytes(b"\xff\xfe\x00")
+    for path in (pipe, device, sparse, nested, binary, tmp_path):
+        with pytest.raises(ConfigError, match="nor a JSON file that can be read"):
+            read_shapes(str(path))
 
 
 def test_a_file_that_is_none_is_refused():
