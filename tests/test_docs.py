@@ -176,8 +176,8 @@ def check_extras(words: list[str]) -> None:
 
 def check_python(words: list[str]) -> None:
     """Check a program of this repository: that it is there and knows the flags."""
-    path = words[1]
-    if words[1:3] == ["-m", "pip"]:
+    path, *rest = words
+    if words[:2] == ["-m", "pip"]:
         return
     if "-m" in words:
         module, *rest = words[words.index("-m") + 1 :]
@@ -186,7 +186,6 @@ def check_python(words: list[str]) -> None:
             return
         source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
     else:
-        rest = words[2:]
         source = (ROOT / path).read_text(encoding="utf-8")
         if "from measuring import" in source:
             source += (ROOT / "benchmarks/measuring.py").read_text(encoding="utf-8")
