@@ -21,8 +21,6 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
-from mqe.renamed_settings import REMOVED, RENAMED, note
-
 _T = TypeVar("_T")
 _LARGEST = 2**63 - 1  # whole number that libraries take
 # that tensors of 32 bits hold
@@ -132,51 +130,6 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with the present names of those in ``RENAMED``, and without those in
-    ``REMOVED``.
-
-    Write one line for each former name, and for each removed setting that had an effect. Raise
-    ConfigError for a setting under both names.
-    """
-    present = dict(values)
-    for former, (name, convert) in RENAMED.items():
-        content = _copied_section(present, former)
-        key = former.rpartition(".")[2]
-        if content is None or key not in content:
-            continue
-
-        value = convert(content.pop(key))
-        target = _copied_section(present, name)
-        new_key = name.rpartition(".")[2]
-        if target is None or new_key in target:
-            raise ConfigError(f"{former} is the former name of {name}; leave one of them out")
-        target[new_key] = value
-        note(f"the setting {former} is now called {name}")
-
-    for name, removed in REMOVED.items():
-        content = _copied_section(present, name)
-        key = name.rpartition(".")[2]
-        if content is None or key not in content:
-            continue
-        value = content.pop(key)
-        content.pop(removed.section, None)
-        if value != removed.neutral:
-            note(f"the setting {name}={value} is no more: {removed.reason}")
-    return present
-
-
-def _copied_section(values: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """Put a copy in place of the section of a dotted name and return it; None if there is none."""
-    for section in name.split(".")[:-1]:
-        content = values.get(section)
-        if not isinstance(content, Mapping):
-            return None
-        values[section] = dict(content)
-        values = values[section]
-    return values
-
-
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the leaves of nested values by their dotted names."""
     flat: dict[str, Any] = {}
@@ -197,7 +150,7 @@ def assignment(text: str) -> dict[str, Any]:
         raise ConfigError(
             f"--set {text!r}: must have the form section.key=value, for instance env.num_envs=64"
         )
-    return with_present_names(nested(".".join(keys), parse_yaml(value, f"--set {path.strip()}")))
+    return nested(".".join(keys), parse_yaml(value, f"--set {path.strip()}"))
 
 
 def nested(name: str, value: object) -> dict[str, Any]:
@@ -506,7 +459,6 @@ def _load_with_bases(
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: must hold keys and values, not {type(values).__name__}")
     base = values.pop("base", None)
-    values = with_present_names(values)
     if check is not None:
         check(values)
     if base is None:

@@ -26,7 +26,6 @@ from mqe.config import (
     check_values,
     merge,
     unknown,
-    with_present_names,
 )
 from mqe.registry import TASK_ALIASES, TASKS
 
@@ -80,10 +79,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
 
 
 def with_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with the present names of settings, and a task's own name for an
-    alias.
-    """
-    present = with_present_names(values)
+    """Return nested settings with a task's own name for an alias."""
+    present = dict(values)
     task = present.get("task")
     if isinstance(task, Mapping) and task.get("name") in list(TASK_ALIASES):
         present["task"] = {**task, "name": TASK_ALIASES[task["name"]]}

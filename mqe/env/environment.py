@@ -31,7 +31,7 @@ from mqe.config import ConfigError
 from mqe.env.decision_graph import StepResult, captured_step
 from mqe.env.observer import Observer, PhysicsStep
 from mqe.env.statistics import EpisodeStatistics
-from mqe.renamed_settings import note, with_present_keys
+from mqe.notices import note
 from mqe.sim.simulator import GraphSupport, Simulator
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Outcome, Task
@@ -52,7 +52,6 @@ from mqe.world.streams import Streams
 
 # Its multiples, modulo 1, spread evenly over any run of neighbours.
 GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
-_FORMER_KEYS = {"nature": "randomization"}  # of states that were saved up to release 0.3
 
 
 class _Decision(NamedTuple):
@@ -351,7 +350,6 @@ class MultiAgentEnv:
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Restore a ``state_dict``. Return its obs and critic state."""
         self.check_open()
-        state = with_present_keys(state, _FORMER_KEYS)
         self.sim.load_state_dict(state["sim"])
         if self._stateful is not None:
             self._stateful.load_state_dict(state["task"])

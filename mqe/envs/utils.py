@@ -10,8 +10,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
 
-_SECTIONS = ("env", "sim", "task")
-# Arguments of MQE's command line, and the settings that they are here.
+# Arguments of MQE's command line, and their settings here
 _ARGUMENTS = {
     "num_envs": ("env", "num_envs"),
     "num_agents": ("env", "num_agents"),
@@ -34,29 +33,26 @@ def make_mqe_env(
 ) -> tuple[MultiAgentEnv, MqeCfg]:
     """Return an environment and its settings.
 
-    Of ``args`` count ``num_envs``, ``num_agents``, ``sim_device`` and ``seed``. ``custom_cfg`` are
-    settings of the sections ``env``, ``sim`` and ``task``, or a function that changes a dictionary
-    of them. ``step`` of the environment returns a ``TimeStep`` (``mqe/vec_env.py``). Raises
-    ConfigError for a name or value that cannot be.
+    ``args`` may have ``num_envs``, ``num_agents``, ``sim_device`` and ``seed``. ``custom_cfg`` has
+    settings by section, or changes a dictionary of them. Raises ConfigError for an impossible one.
     """
     cfg_class = TASKS.find(task, "task").cfg
-    sections: dict[str, Any] = {"task": {"name": task}}
+    sections: dict[str, Any] = {"env": {}, "sim": {}, "task": {"name": task}}
     for argument, (section, key) in _ARGUMENTS.items():
-        value = getattr(args, argument, None)
-        if value is not None:
-            sections = merge(sections, {section: {key: value}})
+        if getattr(args, argument, None) is not None:
+            sections[section][key] = getattr(args, argument)
     if callable(custom_cfg):
         sections = custom_cfg(sections) or sections
     elif isinstance(custom_cfg, Mapping):
         sections = merge(sections, custom_cfg)
     elif custom_cfg is not None:
         raise ConfigError(
-            f"custom_cfg: must be a dictionary of the sections {', '.join(_SECTIONS)}, or a "
+            f"custom_cfg: must be a dictionary of the sections {', '.join(MqeCfg._fields)}, or a "
             f"function that changes one, not {custom_cfg!r}"
         )
     for section in sections:
-        if section not in _SECTIONS:
-            raise ConfigError(f"custom_cfg: {unknown('section', section, _SECTIONS)}")
+        if section not in MqeCfg._fields:
+            raise ConfigError(f"custom_cfg: {unknown('section', section, MqeCfg._fields)}")
     cfg = MqeCfg(
         build(EnvCfg, sections.get("env", {}), "env"),
         build(SimCfg, sections.get("sim", {}), "sim"),

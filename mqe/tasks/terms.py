@@ -26,7 +26,7 @@ from torch import Tensor
 
 from mqe.config import ConfigError
 from mqe.extensions import Registry
-from mqe.renamed_settings import note
+from mqe.notices import note
 from mqe.vec_env import EntityBlock, Image
 from mqe.world.scene import STEP_DT
 

@@ -586,3 +586,10 @@ def test_a_file_of_openrl_is_said_to_be_one(capsys) -> None:
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "files of other libraries are read by --load_config FILE" in said
+
+
+def test_a_schedule_that_the_other_kind_of_algorithm_lacks_is_left_out() -> None:
+    preset = {"algorithm": {"name": "happo", "schedule": "adaptive", "gamma": 0.9}}
+    cfg, notices = config.resolve(preset, {"algorithm": {"name": "hasac"}})
+    assert (cfg.algorithm.schedule, cfg.algorithm.gamma) == ("constant", 0.9)
+    assert notices == ["algorithm.schedule left out: set for happo, unknown to hasac"]

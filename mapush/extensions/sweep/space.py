@@ -25,7 +25,6 @@ from mqe.config import (
     option,
     to_dict,
     unknown,
-    with_present_names,
 )
 from mqe.registry import SimCfg, make_env
 from mqe.world.scene import STEP_DT
@@ -194,9 +193,8 @@ def read_space(
         base = config.load_file(cfg.config)
     else:
         base = config.load_preset(cfg.preset or config.DEFAULT_PRESET)
-    settings = with_present_names(cfg.settings)
-    config.check_layer(settings)
-    base = merge(merge(base, settings), over)
+    config.check_layer(cfg.settings)
+    base = merge(merge(base, cfg.settings), over)
     return _check(replace(cfg, preset=None, config=None, settings={}), base)
 
 
