@@ -122,7 +122,9 @@ def settings(arguments: argparse.Namespace, suite: str, policy: str, folder: Pat
     }
     if arguments.team is not None:
         task["team"] = arguments.team
-    over = merge(config.load_suite(suite), {"task": task, "sim": {"device": arguments.device}})
+    over = merge(
+        config.load_suite(suite).worlds, {"task": task, "sim": {"device": arguments.device}}
+    )
     for text in arguments.set:
         over = merge(over, assignment(text))
     return evaluation_worlds.settings(folder, over)

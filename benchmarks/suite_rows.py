@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush import config, test
+from harl_mapush.config.suites import ONE_FEWER
 from harl_mapush.evaluation.policies import policy_names
 from harl_mapush.runs import checkpoint, evaluation_worlds
 
@@ -71,7 +72,12 @@ def rows_of(result: Mapping[str, Any], command: Sequence[str]) -> Iterator[dict[
     }
     yield row_of(result, where, arguments.team, " ".join(note), " ".join(command))
     for name, metrics in (result.get("baselines") or {}).items():
-        yield row_of(metrics, where, name, " ".join(note), f"{' '.join(command)}; its baselines")
+        place = where
+        policy = name
+        if name == ONE_FEWER:
+            place = {**where, "robots": where["robots"] - 1}
+            policy = arguments.team
+        yield row_of(metrics, place, policy, " ".join(note), f"{' '.join(command)}; its baselines")
 
 
 def row_of(

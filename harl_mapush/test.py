@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,50 +12,21 @@ import torch
 from harl_mapush import config
 from harl_mapush.callbacks.broken_log import replay
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation.drawing import draw_checkpoints
-from harl_mapush.evaluation.episodes import Request, add_request_flags, check_request
-from harl_mapush.evaluation.measuring import (
-    describe,
-    headline,
-    measure,
-    measure_baselines,
-    run_of,
-    table_of_checkpoints,
-)
-from harl_mapush.evaluation.policies import find_function, policy_names
-from harl_mapush.evaluation.tables import table_for
-from harl_mapush.figures import check_figure
+from harl_mapush.evaluation import command
+from harl_mapush.evaluation.policies import policy_names
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import library_lines, limit_threads, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import filming
 from harl_mapush.viewing.watch import TRAINED, watch
-from mapush.extensions.gait_examination.examination import evaluate_gait
 from mqe.config import ConfigError, merge, unknown
-from mqe.controllers.gait_network import load_gait
-from mqe.registry import TASKS, resolve_sim
-from mqe.tasks.episode_report import describe_metrics
+from mqe.registry import resolve_sim
 from mqe.viewer.meshes import add_looks
-from mqe.world.robots import ROBOTS
 
 PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--task", "--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
 VIEWER = ("record", "agent", "web", "looks")  # flags of this mode only
-CALCULATOR = (
-    "json",
-    "csv",
-    "figure",
-    "protocol",
-    "seeds",
-    "all_checkpoints",
-    "workers",
-    "baselines",
-)
-# Of each seed. A script may need the whole time limit where a team needs a third of it, so that
-# two scripts on all of 300 starts take longer than the team that is measured; on a third of the
-# starts they take about as long.
-NUM_BASELINE_EPISODES = 100
 
 
 def make_parser(program: str = PROGRAM) -> config.Parser:
@@ -77,39 +47,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
         "--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)"
     )
     config.add_other_test_flags(parser)
-    calculator = parser.add_argument_group("calculator")
-    calculator.add_argument(
-        "--protocol",
-        choices=evaluation_worlds.PROTOCOLS,
-        help="worlds and metrics of the calculator (default: mapush)",
-    )
-    add_request_flags(calculator)
-    calculator.add_argument(
-        "--all_checkpoints",
-        action="store_const",
-        const=True,
-        help="metrics of every checkpoint of the run",
-    )
-    calculator.add_argument(
-        "--baselines",
-        metavar="N",
-        type=int,
-        help="number of the same starts, of each seed, on which the task's scripted policies are "
-        f"measured as well (default: {NUM_BASELINE_EPISODES}; 0: none)",
-    )
-    calculator.add_argument("--json", metavar="FILE", help="file for the calculator's metrics")
-    calculator.add_argument(
-        "--csv",
-        metavar="FILE.csv",
-        help="with --all_checkpoints: file for a table with a row for each checkpoint; in a file "
-        "named *.txt the lines of MAPush's success_rate.txt",
-    )
-    calculator.add_argument(
-        "--figure",
-        metavar="FILE",
-        help="with --all_checkpoints: file for a plot of success against env steps (.png, .svg or "
-        ".pdf)",
-    )
+    command.add_flags(parser)
     _add_viewer(parser)
     _add_worlds(parser)
     return parser
@@ -123,7 +61,7 @@ def make_viewer_parser(program: str) -> config.Parser:
         "--task, --object or --suite names the world, in which policies without training act.",
         example=f"{program} pretrained:team2",
     )
-    parser.set_defaults(mode="viewer", **dict.fromkeys(CALCULATOR))
+    parser.set_defaults(mode="viewer", **dict.fromkeys(command.FLAGS))
     _add_team(parser)
     parser.add_argument(
         "--num_episodes",
@@ -236,7 +174,7 @@ def _main(arguments: Any, program: str) -> int:
     _check_mode(arguments)
     _check_viewer(arguments)
     wanted = filming.asked_for(arguments)
-    _check_calculator(arguments)
+    command.check_flags(arguments)
     folder = None
     if arguments.checkpoint is not None:
         folder = checkpoint.resolve(arguments.checkpoint)
@@ -262,7 +200,7 @@ def _names_a_world(arguments: Any) -> bool:
 
 def _replay(arguments: Any) -> int:
     """Film a recorded world that broke."""
-    flags = {*VIEWER, *CALCULATOR, *filming.FLAGS, "checkpoint", "num_episodes"} - {"record"}
+    flags = {*VIEWER, *command.FLAGS, *filming.FLAGS, "checkpoint", "num_episodes"} - {"record"}
     others = config.flag_values(arguments) or any(
         getattr(arguments, flag) is not None for flag in flags
     )
@@ -279,7 +217,7 @@ def _replay(arguments: Any) -> int:
 
 def _check_mode(arguments: Any) -> None:
     """Raise ConfigError for flags that belong to the other mode."""
-    flags_of = {"viewer": VIEWER, "calculator": CALCULATOR}
+    flags_of = {"viewer": VIEWER, "calculator": command.FLAGS}
     other = "viewer" if arguments.mode == "calculator" else "calculator"
     for flag in flags_of[other]:
         value = getattr(arguments, flag)
@@ -300,34 +238,6 @@ def _check_viewer(arguments: Any) -> None:
             raise ConfigError(
                 f"--{flag} and --record exclude each other: a film opens no viewer; leave one out"
             )
-
-
-def _check_calculator(arguments: Any) -> None:
-    """Raise ConfigError for flags that the calculator does not support."""
-    seeds = arguments.seeds or []
-    if seeds and "seed" in (config.flag_values(arguments).get("runner") or {}):
-        raise ConfigError("--seed (runner.seed) and --seeds exclude each other; use --seeds alone")
-    check_request(seeds, arguments.num_episodes, arguments.workers)
-    if arguments.baselines is not None:
-        if arguments.baselines < 0:
-            raise ConfigError(f"--baselines {arguments.baselines}: must be 0 or more")
-        if arguments.all_checkpoints:
-            raise ConfigError(
-                "--baselines and --all_checkpoints exclude each other: measure one checkpoint "
-                "beside the scripted policies"
-            )
-    for flag in ("csv", "figure"):
-        if getattr(arguments, flag) is not None and not arguments.all_checkpoints:
-            raise ConfigError(f"--{flag} shows the checkpoints of a run; add --all_checkpoints")
-    if arguments.figure is not None:
-        check_figure(arguments.figure)
-    if arguments.policy is not None:
-        if arguments.all_checkpoints:
-            raise ConfigError(
-                "--policy and --all_checkpoints exclude each other: a function has no checkpoints"
-            )
-        if arguments.policy not in policy_names():
-            find_function(arguments.policy)
 
 
 def _play(
@@ -363,13 +273,9 @@ def _play(
         _say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0
 
-    examine = EXAMINATIONS.get(TASKS[cfg.task.name].examination)
-    if examine is None or folder is None:
-        return _calculate(cfg, folder, arguments)
-    metrics = examine(cfg, folder, device)
-    sys.stdout.write(describe_metrics(metrics))
-    _write_json(arguments.json, metrics)
-    return 0
+    suite = command.find_suite(cfg, arguments)
+    command.write_head(cfg, suite, folder)
+    return command.calculate(cfg, suite, folder, arguments, _say)
 
 
 def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg:
@@ -378,120 +284,14 @@ def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg
     if num_tiles > 1:
         over = merge({"env": {"num_envs": num_tiles}}, over)
     if arguments.mode == "viewer":
-        cfg = evaluation_worlds.shown(folder, over, arguments.suite)
-    else:
-        protocol = arguments.protocol or evaluation_worlds.PROTOCOLS[0]
-        cfg = evaluation_worlds.settings(folder, over, protocol=protocol)
-    if arguments.mode == "calculator" and TASKS[cfg.task.name].examination is not None:
-        _refuse_worlds(over)
-        given = [
-            flag
-            for flag in (*CALCULATOR, "num_episodes")
-            if flag != "json" and getattr(arguments, flag)
-        ]
-        if given:
-            raise ConfigError(
-                f"--{given[0]}: has no effect, because a gait examination has its own protocol; "
-                "leave it out"
-            )
-    elif arguments.mode == "calculator":
-        sys.stdout.write(evaluation_worlds.in_words(cfg, arguments.suite))
-        if folder is not None:
-            sys.stdout.write(evaluation_worlds.differences(folder, cfg))
-    return cfg
-
-
-def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings without a meaning in a gait examination."""
-    for key in asked_for.get("task", {}):
-        raise ConfigError(
-            f"task.{key}: a gait examination has its own worlds; leave it out, or film the gait "
-            "(--mode viewer)"
-        )
-    for key in set(asked_for.get("env", {})) - {"model", "actuators"}:
-        if key != "num_envs":
-            raise ConfigError(
-                f"env.{key}: a gait examination has its own worlds; leave it out, or film the gait "
-                "(--mode viewer)"
-            )
-        sys.stdout.write("Note: a gait examination has its own worlds; --num_envs has no effect.\n")
-
-
-def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
-    """Measure a team, all checkpoints of its run, or a user's function."""
-    num_envs = None
-    if arguments.num_episodes is not None and arguments.num_envs is not None:
-        num_envs = cfg.env.num_envs
-    request = Request(
-        cfg,
-        seeds=tuple(arguments.seeds or [cfg.runner.seed]),
-        num_episodes=arguments.num_episodes or cfg.env.num_envs,
-        folder=folder if arguments.policy is None else None,
-        function=arguments.policy,
-        is_strict=arguments.protocol == "strict",
-        measures_pushing=not arguments.all_checkpoints,
-        num_envs=num_envs,
-    )
-    num_workers = arguments.workers or 0
-    if not arguments.all_checkpoints:
-        metrics = measure(request, num_workers, _say)
-        sys.stdout.write(describe(request, metrics))
-        _write_json(arguments.json, metrics)
-        num_episodes = arguments.baselines
-        if num_episodes is None:
-            num_episodes = NUM_BASELINE_EPISODES
-        if num_episodes:
-            baselines = measure_baselines(request, num_episodes, num_workers, _say)
-            if baselines:
-                _write_json(arguments.json, {**metrics, "baselines": baselines})
-        return 0
-
-    run = None if folder is None else run_of(folder)
-    if run is None:
-        raise ConfigError(
-            f"--all_checkpoints: {arguments.checkpoint} is not in a run folder; name a run folder"
-        )
-    as_table = table_for(arguments.csv or "")
-    as_table(cfg.task.name, [])  # raises early for a task that it cannot describe
-    rows = []
-    for row in table_of_checkpoints(request, run, num_workers, _say):
-        rows.append(row)
-        # After each row, so that a measurement that is stopped keeps those before.
-        _write_json(arguments.json, rows)
-        if arguments.csv is not None:
-            text = as_table(cfg.task.name, rows)
-            Path(arguments.csv).write_text(text, encoding="utf-8")
-    if arguments.figure is not None:
-        draw_checkpoints(rows, headline(cfg), Path(arguments.figure))
-    return 0
+        return evaluation_worlds.shown(folder, over, arguments.suite)
+    return evaluation_worlds.settings(folder, over)
 
 
 def _check_files(arguments: Any) -> None:
     """Raise ConfigError early if an output file cannot be written."""
     for flag in ("json", "csv", "figure", "record"):
         config.check_writable(flag, getattr(arguments, flag))
-
-
-def _write_json(name: str | None, values: Any) -> None:
-    if name is not None:
-        Path(name).write_text(
-            json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8"
-        )
-
-
-def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, Any]:
-    """Measure how one robot walks; the examination sets the number of robots."""
-    robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
-    gait = load_gait(str(folder), device, ROBOTS[robot])
-    return evaluate_gait(
-        gait, cfg.sim, cfg.runner.seed, _say, cfg.env.actuators, robot, cfg.env.model
-    )
-
-
-# Measurements that replace the calculator, by the name in ``examination`` of a task's entry.
-EXAMINATIONS: dict[str | None, Callable[[RunCfg, Path, torch.device], dict[str, Any]]] = {
-    "gait": _examine_gait
-}
 
 
 if __name__ == "__main__":

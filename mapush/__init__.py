@@ -21,6 +21,7 @@ from mapush.registration import (
     register_robot,
     register_simulator,
     register_state,
+    register_suite,
     register_task,
     register_termination,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "register_robot",
     "register_simulator",
     "register_state",
+    "register_suite",
     "register_task",
     "register_termination",
     "register_with_harl",

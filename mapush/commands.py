@@ -34,11 +34,6 @@ for _name, _target, _help in (
     ),
     ("report", "mapush.report.command:main", "a page about runs"),
     ("plot", "mapush.report.command:plot", "a figure with the curves of runs"),
-    (
-        "robustness",
-        "mapush.robustness:main",
-        "metrics of a team in worlds that differ from the usual ones",
-    ),
     ("average", "mapush.averaging:main", "the average of a run's last checkpoints as one team"),
     ("distil", "mapush.distilling:main", "one team that learns what several teams do"),
     (

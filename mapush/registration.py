@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:  # the functions import these themselves: the command line starts without torch
@@ -32,6 +33,17 @@ def register_object(name: str, cfg: ObjectCfg) -> None:
 
     _check_type("object", name, cfg, ObjectCfg)
     OBJECTS.register(name, replace(cfg, name=name))
+
+
+def register_suite(file: str | Path, task: str | None = None) -> None:
+    """Register the suite in a YAML file, as ``--suite`` with the file's name without .yaml.
+
+    ``task`` is measured in the suite where nobody names another one. Raise ConfigError for a file
+    that is no suite.
+    """
+    from harl_mapush.config.suites import register_suite as register
+
+    register(file, task)
 
 
 def register_reward(

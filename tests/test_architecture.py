@@ -13,6 +13,7 @@ from harl_mapush import config, test, train
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.callbacks.callback import Callback
 from harl_mapush.config.other_names import ALWAYS
+from harl_mapush.evaluation import command as evaluation_command
 from mqe.controllers import Controller
 from mqe.sim.simulator import Simulator
 from mqe.tasks.task import Task
@@ -294,16 +295,16 @@ def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
 
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     shown = flags(test.make_viewer_parser("mapush play"))
-    hidden = {f"--{flag}" for flag in (*test.CALCULATOR, "mode")}
+    hidden = {f"--{flag}" for flag in (*evaluation_command.FLAGS, "mode")}
     of_mapush = {*"--test_mode --algo --train_timesteps --exp_name --config".split(), *ALWAYS}
     assert {*flags(test.make_parser())} - {*shown} == hidden | of_mapush
     assert flags(test.make_parser()) == sorted(
         "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device "
         "--sim --set --json "
         "--record --size --camera --tiles --speed --fps --title --no_captions --replay "
-        "--num_episodes --agent --web --looks --protocol "
+        "--num_episodes --agent --web --looks "
         "--seeds --policy --workers "
-        "--all_checkpoints --baselines --csv --figure --task --object --num_agents "
+        "--all_checkpoints --only --team_only --csv --figure --task --object --num_agents "
         "--suite".split()
         + [*of_mapush]
     )

@@ -36,7 +36,6 @@ NOT_RUN = {
     "python3.11 -m venv .venv-openrl": "network",
     ".venv-openrl/bin/python": "needs OpenRL",
     "mapush import openrl results/openrl": "needs the run of the line before",
-    "mapush sim2sim": "needs a checkout; test_sim2sim.py makes a small one",
     "mapush film pretrained:cuboid --out cuboid.mp4 --set env.robots=go2": "as the line before",
     "python benchmarks/": "minutes, and libraries or checkouts of their own",
     "tensorboard": "a server",

@@ -14,13 +14,12 @@ import pytest
 
 from harl_mapush import config, test, train
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
-from mapush import averaging, capacity, cli, distilling, film, robustness
+from mapush import averaging, capacity, cli, distilling, film
 from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
 from mapush.export import command as export
 from mapush.extensions.openrl import importing
 from mapush.extensions.sweep import command as sweep
-from mapush.extensions.unitree import sim2sim
 from mapush.report import command as report
 from tests.support.paths import ROOT
 from tests.support.registries import restored_registries
@@ -43,8 +42,6 @@ PARSERS: dict[str, Callable[[], config.Parser]] = {
     "train": train.make_parser,
     "test": test.make_parser,
     "play": lambda: test.make_viewer_parser("mapush play"),
-    "robustness": robustness.make_parser,
-    "sim2sim": sim2sim.make_parser,
     "average": averaging.make_parser,
     "distil": distilling.make_parser,
     "capacity": capacity.make_parser,

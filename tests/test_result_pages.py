@@ -77,7 +77,7 @@ def test_objects_are_columns_and_whole_teams_come_first(monkeypatch: pytest.Monk
         row("team2", "cuboid", 2, "scripted_team", 10),
         row("team2", "beam", 2, "pretrained:any", 90),
         row("team2", "cuboid", 2, "pretrained:any", 95),
-        row("any_n8", "cuboid", 8, "pretrained:any", 87),
+        row("any", "cuboid", 8, "pretrained:any", 87),
     ]
     monkeypatch.setattr(pages, "_read", lambda name: rows)
     lines = pages.suites().splitlines()[2:]

@@ -15,7 +15,7 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
 from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.config.other_names import ALWAYS, FLAGS, NAMES, NOTHING, dotted
-from harl_mapush.evaluation import pushing
+from harl_mapush.evaluation.watchers import pushing
 from harl_mapush.runs.formats import FORMATS
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from mapush.commands import COMMANDS, load
@@ -208,13 +208,11 @@ def tasks() -> str:
     parts = ["# Tasks, algorithms and simulators", "## Tasks"]
     rows = []
     for name, entry in TASKS.items():
-        examined = "the gait examination" if entry.examination else "the calculator"
         settings_class = f"`{entry.cfg.__module__}.{entry.cfg.__name__}`"
-        rows.append((f"`{name}`", _first_line(entry.cfg), settings_class, examined))
-    parts.append(table(("`--task`", "meaning", "settings", "measured by"), rows))
-    for name, entry in TASKS.items():
-        if entry.conditions:
-            parts += _conditions_of(name, entry.conditions)
+        rows.append(
+            (f"`{name}`", _first_line(entry.cfg), settings_class, _codes([entry.suite or ""]))
+        )
+    parts.append(table(("`--task`", "meaning", "settings", "default suite"), rows))
     parts += [
         "## Algorithms",
         table(
@@ -236,23 +234,6 @@ def tasks() -> str:
         ),
     ]
     return _join(parts)
-
-
-def _conditions_of(task: str, conditions: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the table of a task's conditions, each as it differs from the first."""
-    flat = {title: flatten(over) for title, over in conditions.items()}
-    first = next(iter(flat))
-    usual = flat[first]
-    rows = []
-    for title, over in flat.items():
-        changed = {key: value for key, value in over.items() if usual.get(key) != value}
-        rows.append((title, _codes(f"{key}={_yaml(value)}" for key, value in changed.items())))
-    same = _codes(f"{key}={_yaml(value)}" for key, value in usual.items())
-    return [
-        f"### Conditions of `mapush robustness` for `{task}`",
-        f"All conditions have the settings of `{first}`, {same}, except for these:",
-        table(("condition", "settings"), rows[1:]),
-    ]
 
 
 def objects() -> str:
@@ -340,6 +321,13 @@ def presets() -> str:
         "`mapush test CHECKPOINT --suite NAME`.",
         table(("`--suite`", "what it asks of a team"), found),
     ]
+    for name in config.suites():
+        rows = []
+        for condition, changes in config.load_suite(name).conditions.items():
+            settings = [f"{key}={_yaml(value)}" for key, value in flatten(changes).items()]
+            rows.append((condition, _codes(settings)))
+        if rows:
+            parts += [f"### Conditions of `{name}`", table(("condition", "settings"), rows)]
     return _join(parts)
 
 
@@ -367,7 +355,7 @@ def metrics() -> str:
         _calculator_keys(),
         "## How a team pushes",
         _definitions(pushing.__doc__ or ""),
-        _definitions(pushing.summarize_pushing.__doc__ or ""),
+        _definitions(pushing.PushWatcher.summarize.__doc__ or ""),
         "[The gait](../background/gait.md#metrics) has the metrics of the examination of gaits.",
     ]
     return _join(parts)

@@ -13,8 +13,8 @@ from typing import Any
 
 from reference_pages import table
 
+from harl_mapush.config import load_suite
 from mqe.tasks.episode_report import wilson_interval
-from mqe.tasks.push import CONDITIONS
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 SHIPPED = "pretrained:"
@@ -115,7 +115,7 @@ def sizes() -> str:
     """Return the table of success by the number of robots."""
     found: dict[tuple[str, str], dict[int, Row]] = {}
     for row in _read("suites.jsonl"):
-        is_box = row["suite"].startswith("any_n")
+        is_box = row["suite"] == "any"
         if not row["note"] and (is_box or row["suite"] == "shapes"):
             pushed = "box of 4 kg" if is_box else "20 held-out shapes"
             found.setdefault((row["policy"], pushed), {})[row["robots"]] = row
@@ -239,7 +239,7 @@ def robustness() -> str:
     names = [name for name in pooled if name.startswith(SHIPPED)]
     rows = []
     perfect = []
-    for condition in CONDITIONS:
+    for condition in load_suite("robustness").conditions:
         found = [pooled[name].get(condition) for name in names]
         if not any(found):  # a condition that is newer than the measurements
             continue

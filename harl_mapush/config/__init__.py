@@ -21,11 +21,8 @@ from harl_mapush.config.presets import (
     check_preset,
     load_file,
     load_preset,
-    load_suite,
     preset_summaries,
     presets,
-    suite_summaries,
-    suites,
 )
 from harl_mapush.config.sections import (
     DEFAULT_ALGORITHM,
@@ -38,6 +35,14 @@ from harl_mapush.config.sections import (
     all_classes,
 )
 from harl_mapush.config.settings_files import SETTINGS_FILES, SettingsFile
+from harl_mapush.config.suites import (
+    Suite,
+    load_suite,
+    measured_suite,
+    register_suite,
+    suite_summaries,
+    suites,
+)
 from harl_mapush.config.user_modules import import_modules
 
 __all__ = [
@@ -54,6 +59,7 @@ __all__ = [
     "RunCfg",
     "RunnerCfg",
     "SettingsFile",
+    "Suite",
     "add_flags",
     "add_import",
     "add_other_flags",
@@ -68,8 +74,10 @@ __all__ = [
     "load_file",
     "load_preset",
     "load_suite",
+    "measured_suite",
     "preset_summaries",
     "presets",
+    "register_suite",
     "resolve",
     "suite_summaries",
     "suites",

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config import other_names
 from harl_mapush.config.layers import check_layer
-from harl_mapush.config.presets import load_suite, suites
 from harl_mapush.config.sections import DEFAULT_TASK, SECTIONS, all_classes
+from harl_mapush.config.suites import load_suite
 from harl_mapush.config.user_modules import import_modules
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
 from harl_mapush.process import write_error
@@ -131,7 +131,8 @@ def add_flags(parser: Arguments, flags: Sequence[str]) -> None:
     parser.add_argument(
         "--suite",
         metavar="NAME",
-        help=f"test of a team, from which robots, object and success follow: {', '.join(suites())}",
+        help="test of a team, from which robots, object and success follow: a name from "
+        "mapush list suites, a .yaml file, or several with commas between them",
     )
     parser.add_argument(
         "--set",
@@ -191,7 +192,7 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
     layers: list[dict[str, Any]] = []
     suite = getattr(arguments, "suite", None)
     if suite is not None:
-        layers.append(load_suite(suite))
+        layers.append(dict(load_suite(suite).worlds))
     for flag, key in FLAGS.items():
         given = getattr(arguments, flag.strip("-"), None)
         if given is not None:

@@ -1,4 +1,4 @@
-"""Run files, presets and suites: files of settings, of which some ship with the package."""
+"""Run files and presets: files of settings, some of which ship with the package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from harl_mapush.config.layers import check_layer
 from harl_mapush.config.sections import RunCfg
 from harl_mapush.durations import format_duration
-from mqe.config import ConfigError, load_yaml, parse_yaml, unknown
+from mqe.config import ConfigError, load_yaml, unknown
 from mqe.cores import num_cores
 from mqe.registry import resolve_sim
 
@@ -23,14 +23,14 @@ CPU_SPEED = 3800.0  # env steps/s of one core, with two robots (preset laptop)
 
 def presets() -> list[str]:
     """Return the names of the presets."""
-    return sorted(path.name.removesuffix(".yaml") for path in _preset_folder().glob("*.yaml"))
+    return sorted(path.name.removesuffix(".yaml") for path in configs_folder().glob("*.yaml"))
 
 
 def preset_summaries() -> dict[str, str]:
     """Return the first sentence of each preset's leading comment, by the preset's name."""
     summaries = {}
     for name in presets():
-        text = (_preset_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+        text = (configs_folder() / f"{name}.yaml").read_text(encoding="utf-8")
         comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
         words = " ".join(line.removeprefix("#").strip() for line in comment)
         words = re.sub(r" \(docs/[^)]*\)", "", words)
@@ -54,32 +54,7 @@ def load_preset(name: str) -> dict[str, Any]:
         if os.path.isfile(name):  # False for a name that no file can have
             raise ConfigError(f"--preset: {name} is a file; say --config {name}")
         raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
-    return load_yaml(_preset_folder() / f"{name}.yaml")
-
-
-def suites() -> list[str]:
-    """Return the names of the suites."""
-    return sorted(path.stem for path in (_preset_folder() / "suites").glob("*.yaml"))
-
-
-def suite_summaries() -> dict[str, str]:
-    """Return what each suite asks of a team, by the suite's name."""
-    return {name: _read_suite(name)["help"] for name in suites()}
-
-
-def load_suite(name: str) -> dict[str, Any]:
-    """Return the settings in ``configs/suites/NAME.yaml``: robots, object and success."""
-    if name not in suites():
-        raise ConfigError(f"--suite: {unknown('suite', name, suites())}")
-    layer = _read_suite(name)
-    del layer["help"]
-    check_layer(layer)
-    return layer
-
-
-def _read_suite(name: str) -> dict[str, Any]:
-    path = _preset_folder() / "suites" / f"{name}.yaml"
-    return parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    return load_yaml(configs_folder() / f"{name}.yaml")
 
 
 def check_preset(name: str, cfg: RunCfg) -> None:
@@ -104,9 +79,9 @@ def check_preset(name: str, cfg: RunCfg) -> None:
     )
 
 
-def _preset_folder() -> Path:
-    """Return the folder of presets: ``configs/`` of a checkout, or the package that a wheel
-    installs it as.
+def configs_folder() -> Path:
+    """Return the folder of presets and suites: ``configs/`` of a checkout, or the package that a
+    wheel installs it as.
     """
     checkout = Path(__file__).parents[2] / "configs"
     if (checkout / "smoke.yaml").is_file():

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
+from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher
 from mqe.env.environment import MultiAgentEnv
 from mqe.tasks.episode_report import Metrics
 
@@ -40,8 +40,8 @@ def first_episodes(
     """Play the first episode of every environment; return its metrics (N,) by name.
 
     The metrics are the task's and ``broken`` (N,) bool. A world is paused once it has finished; the
-    worlds of ``unused`` (N,) are paused from the start and have no meaningful metrics. The metrics
-    of ``watchers`` are added.
+    worlds of ``unused`` (N,) are paused from the start and have no meaningful metrics. ``watchers``
+    observe the worlds until their episodes end.
     """
     with env.observed_by(*watchers) if watchers else nullcontext():
         return _first_episodes(env, policy, on_progress, unused, watchers)
@@ -87,6 +87,4 @@ def _first_episodes(
             break
 
     assert bool(is_finished.all())  # the time limit ends every episode
-    for watcher in watchers:
-        episodes |= watcher.episodes()
     return episodes

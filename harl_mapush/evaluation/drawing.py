@@ -8,50 +8,39 @@ from typing import Any
 
 from harl_mapush.figures import figure_style, panels, spans
 
+_Rows = Sequence[Mapping[str, Any]]
 
-def draw_checkpoints(rows: Sequence[Mapping[str, Any]], name: str, path: Path) -> None:
-    """Draw the metric ``name`` of a run's checkpoints, the table's rows, against env steps."""
+
+def draw(rows: _Rows, name: str, path: Path) -> None:
+    """Draw the metric ``name`` of checkpoints against env steps, or of conditions."""
+    has_conditions = "condition" in rows[0]
     with figure_style():
-        figure, (axes,) = panels(1, 1, 5.4, 3.2)
-        for is_fresh, style, label in (
-            (False, "o-", "as measured"),
-            (True, "s", "the best again, on fresh seeds"),
-        ):
-            measured = [row for row in rows if row["is_fresh"] == is_fresh]
-            axes.errorbar(
-                [row["env_steps"] for row in measured],
-                [row[name] for row in measured],
-                spans(measured, name),
-                fmt=style,
-                label=label,
-                capsize=2,
-            )
-        axes.set(xlabel="env steps", ylabel=name.replace("_", " "), ylim=(-0.05, 1.05))
-        axes.legend()
+        if has_conditions:
+            figure, (axes,) = panels(1, 1, 6.4, 0.6 + 0.28 * len(rows))
+            _draw_conditions(axes, rows, name)
+        else:
+            figure, (axes,) = panels(1, 1, 5.4, 3.2)
+            _draw_checkpoints(axes, rows, name)
         figure.savefig(path, dpi=150)
 
 
-def draw_conditions(rows: Sequence[Mapping[str, Any]], name: str, path: Path) -> None:
-    """Draw the metric ``name`` of the teams in ``rows`` under each condition."""
-    teams = list(dict.fromkeys(row["checkpoint"] for row in rows))
-    conditions = list(dict.fromkeys(row["condition"] for row in rows))
-    with figure_style():
-        figure, (axes,) = panels(1, 1, 6.4, 0.6 + 0.28 * len(conditions))
-        for k, team in enumerate(teams):
-            measured = [row for row in rows if row["checkpoint"] == team]
-            # Teams stand side by side at each condition.
-            shift = 0.5 * (k / max(len(teams) - 1, 1) - 0.5) if len(teams) > 1 else 0.0
-            axes.errorbar(
-                [row[name] for row in measured],
-                [conditions.index(row["condition"]) + shift for row in measured],
-                xerr=spans(measured, name),
-                fmt="o",
-                label=team,
-                capsize=2,
-            )
-        axes.set_yticks(range(len(conditions)), conditions)
-        axes.set_ylim(len(conditions) - 0.5, -0.5)
-        axes.set_xlabel(f"{name.replace('_', ' ')}, 95 % interval")
-        if len(teams) > 1:
-            axes.legend()
-        figure.savefig(path, dpi=150)
+def _draw_checkpoints(axes: Any, rows: _Rows, name: str) -> None:
+    for is_fresh, style, label in (
+        (False, "o-", "as measured"),
+        (True, "s", "the best again, on fresh seeds"),
+    ):
+        series = [row for row in rows if row["is_fresh"] == is_fresh]
+        steps = [row["env_steps"] for row in series]
+        values = [row[name] for row in series]
+        axes.errorbar(steps, values, spans(series, name), fmt=style, label=label, capsize=2)
+    axes.set(xlabel="env steps", ylabel=name.replace("_", " "), ylim=(-0.05, 1.05))
+    axes.legend()
+
+
+def _draw_conditions(axes: Any, rows: _Rows, name: str) -> None:
+    values = [row[name] for row in rows]
+    lines = range(len(rows))
+    axes.errorbar(values, lines, xerr=spans(rows, name), fmt="o", capsize=2)
+    axes.set_yticks(lines, [row["condition"] for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel(f"{name.replace('_', ' ')}, 95 % interval")

@@ -23,17 +23,16 @@ from torch import Tensor
 from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.calculator import first_episodes
-from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
 from harl_mapush.evaluation.policies import Policy, load_policy
-from harl_mapush.evaluation.pushing import PushWatcher
-from harl_mapush.evaluation.strict_protocol import StrictWatcher
+from harl_mapush.evaluation.watchers import WATCHERS
+from harl_mapush.evaluation.watchers.watcher import Goal
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.memory_plan import check_memory, plan_playing, share_among
 from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.formats import OURS, Team, foreign
 from harl_mapush.runs.policy import TeamPolicy, make_team
-from mqe.config import ConfigError, merge, to_dict
+from mqe.config import merge, to_dict
 from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
 from mqe.cores import num_cores
 from mqe.env.environment import MultiAgentEnv
@@ -53,8 +52,7 @@ class Request:
     num_episodes: int
     folder: Path | None = None  # the checkpoint's; None if ``function`` is the policy
     function: str | None = None  # the name of a policy, or MODULE:FUNCTION
-    is_strict: bool = False
-    measures_pushing: bool = False  # if the scene has an object
+    watchers: tuple[str, ...] = ()  # names; those without anything to measure here are left out
     num_envs: int | None = None  # worlds played at a time, in whole blocks; None: all
 
 
@@ -70,8 +68,7 @@ class Job:
     weights: bytes | None  # the actors' as torch.save writes them; None: read from ``folder``
     formats: tuple[str, ...]  # modules that register formats when they are imported
     function: str | None
-    is_strict: bool
-    measures_pushing: bool
+    watchers: tuple[str, ...]
     devices: tuple[str, ...]  # worker k uses device k modulo their number
 
 
@@ -135,9 +132,9 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
     index = resolve_sim(cfg.sim)[1].index
     # Without device_index, CUDA would allocate memory on the first GPU as well.
     with torch.accelerator.device_index(index), _one_thread():
-        env = make_env(
-            cfg.env, cfg.sim, cfg.task, 0, places=places, senses_parts=job.measures_pushing
-        )
+        kinds = {name: WATCHERS[name] for name in job.watchers}
+        senses_parts = any(kind.senses_parts for kind in kinds.values())
+        env = make_env(cfg.env, cfg.sim, cfg.task, 0, places=places, senses_parts=senses_parts)
         try:
             worlds = ActiveWorlds(env.resting) if env.device.type == "cpu" else None
             policy, note = _policy(job, cfg, env, worlds)
@@ -147,7 +144,12 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
             unused = torch.tensor(
                 [number >= job.num_episodes for _, number in places], device=env.device
             )
-            episodes = first_episodes(env, policy, unused=unused, watchers=_watchers(job, cfg, env))
+            goal = _goal(cfg, env)
+            watchers = {name: kind(env, goal) for name, kind in kinds.items() if kind.supports(env)}
+            episodes = first_episodes(env, policy, unused=unused, watchers=list(watchers.values()))
+            for name, watcher in watchers.items():
+                for measurement, values in watcher.episodes().items():
+                    episodes[f"{name}/{measurement}"] = values
         finally:
             env.close()
 
@@ -158,33 +160,6 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
         for block, rows in zip(job.blocks, torch.arange(len(places)).split(SIZE), strict=True)
     }
     return parts, note
-
-
-def add_request_flags(parser: config.Arguments) -> None:
-    """Add ``--seeds`` and ``--workers``."""
-    parser.add_argument(
-        "--seeds",
-        metavar="SEED",
-        type=int,
-        nargs="+",
-        help="seeds whose episodes are pooled (default: 0)",
-    )
-    parser.add_argument(
-        "--workers", metavar="K", type=int, help="number of processes (default: this one alone)"
-    )
-
-
-def check_request(seeds: Sequence[int], num_episodes: int | None, num_workers: int | None) -> None:
-    """Raise ConfigError for flags that contradict each other or are out of range."""
-    for flag, value in (("num_episodes", num_episodes), ("workers", num_workers)):
-        if value is not None and value < 1:
-            raise ConfigError(f"--{flag} {value}: must be at least 1")
-    if num_episodes is not None and num_episodes > MOST_EPISODES:
-        raise ConfigError(f"--num_episodes {num_episodes}: must be at most {MOST_EPISODES}")
-    if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**62 for seed in seeds):
-        raise ConfigError(
-            f"--seeds {' '.join(map(str, seeds))}: must be different whole numbers from 0 on"
-        )
 
 
 def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
@@ -214,8 +189,7 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
             weights,
             tuple(kind.load_team.__module__ for kind in foreign()),
             request.function,
-            request.is_strict,
-            request.measures_pushing,
+            request.watchers,
             _devices(request.cfg),
         )
 
@@ -229,19 +203,13 @@ def _devices(cfg: RunCfg) -> tuple[str, ...]:
     return (str(device), *others)
 
 
-def _watchers(job: Job, cfg: RunCfg, env: MultiAgentEnv) -> list[EpisodeWatcher]:
-    """Return the observers that a job's measurements take."""
-    watchers: list[EpisodeWatcher] = []
+def _goal(cfg: RunCfg, env: MultiAgentEnv) -> Goal:
+    """Return the pose at which the object of an environment has arrived."""
     # A user's task with an object need not have these settings.
     heading_error = None
     if getattr(cfg.task, "goal_heading", None) is not None:
         heading_error = getattr(env.task, "heading_error", None)
-    if job.is_strict:
-        watchers.append(StrictWatcher(env, heading_error))
-    if job.measures_pushing and env.scene.object is not None:
-        goal_radius = getattr(cfg.task, "success_radius", 0.0)
-        watchers.append(PushWatcher(env, goal_radius, heading_error))
-    return watchers
+    return Goal(getattr(cfg.task, "success_radius", 0.0), heading_error)
 
 
 def _policy(

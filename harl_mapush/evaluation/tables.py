@@ -1,12 +1,14 @@
-"""Files of a table of checkpoints, by the ending of their name."""
+"""Rows of metrics as text, by the ending of the file."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harl_mapush.evaluation.measuring import as_csv
 from mqe.extensions import Registry
+from mqe.tasks.episode_report import format_metric
 
 # Takes the task's name and rows of metrics, and returns the file's text. Raises ConfigError for a
 # task that the file cannot describe.
@@ -17,6 +19,29 @@ TABLES: Registry[Table] = Registry("kind of table")
 def table_for(file: str) -> Table:
     """Return the kind of table that the ending of ``file`` names; CSV for an unknown ending."""
     return TABLES.get(file.rpartition(".")[2], TABLES["csv"])
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows of metrics as CSV, with two columns for an interval and without ``per_seed``."""
+    flat = []
+    for row in rows:
+        cells: dict[str, Any] = {}
+        for name, value in row.items():
+            if isinstance(value, list) and len(value) == 2:
+                cells[f"{name}_low"] = value[0]
+                cells[f"{name}_high"] = value[1]
+            elif isinstance(value, list):
+                cells[name] = format_metric(value)
+            elif not isinstance(value, dict):
+                cells[name] = value
+        flat.append(cells)
+
+    text = io.StringIO()
+    columns = list(dict.fromkeys(name for cells in flat for name in cells))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
 
 
 TABLES.register("csv", lambda task_name, rows: as_csv(rows))

@@ -8,6 +8,7 @@ from typing import Any
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
+from harl_mapush.config.suites import default_worlds
 from harl_mapush.runs import checkpoint
 from mqe.config import ConfigError, merge, to_dict
 from mqe.controllers.gait import gait_digest, gait_names
@@ -25,7 +26,6 @@ NUM_ENVS = 300
 FAMILIAR = ("object", "decision_period", "observation", "action_scale", "keep_apart", "inertia")
 # Settings that were added later: a run without them was trained with their defaults.
 ADDED_LATER = ("keep_apart",)
-PROTOCOLS = ("mapush", "strict")
 
 
 def settings(
@@ -33,14 +33,14 @@ def settings(
     over: Mapping[str, Any],
     *,
     num_envs: int = NUM_ENVS,
-    protocol: str | None = PROTOCOLS[0],
+    with_suite: bool = True,
 ) -> RunCfg:
     """Return the settings for an evaluation or a film of the checkpoint in ``folder``.
 
-    They are the checkpoint's own settings (without a checkpoint, the defaults) for ``num_envs``
-    worlds, changed by ``protocol``, and then by ``over``, which has sections and keys like a run
-    file. Without a protocol, starts, goals and success stay those of the training. Raises
-    ConfigError for changes that belong to the policy.
+    The checkpoint's own settings (without a checkpoint, the defaults) come first, then ``num_envs``
+    worlds and the task's default suite, then ``over``, with sections and keys like a run file.
+    Without the suite, starts, goals and success stay those of the training. Raises ConfigError for
+    changes that belong to the policy.
     """
     own = {} if folder is None else checkpoint.read_config(folder)
     trained, _ = config.resolve(own, {})
@@ -61,8 +61,8 @@ def settings(
     }
     if folder is not None:
         evaluation["task"] = dict(TASKS[task].of_policy(trained.task))
-    if protocol is not None and TASKS[task].examination is None:
-        evaluation = merge(evaluation, {"task": dict(_protocol(task, protocol))})
+    if with_suite:
+        evaluation = merge(evaluation, default_worlds(task))
     over = merge(evaluation, {section: content or {} for section, content in over.items()})
     if folder is None:
         return config.resolve(own, over)[0]
@@ -93,11 +93,10 @@ def settings(
 
 
 def shown(folder: Path | None, over: Mapping[str, Any], suite: str | None) -> RunCfg:
-    """Return the settings for a viewer or a film: a suite is shown as it is measured, and a team
-    without one in the worlds that it learned in.
+    """Return the settings for a viewer or a film: the worlds of a suite as they are measured, or
+    without a suite the team's training worlds.
     """
-    protocol = None if suite is None else PROTOCOLS[0]
-    return settings(folder, over, num_envs=1, protocol=protocol)
+    return settings(folder, over, num_envs=1, with_suite=suite is not None)
 
 
 def acts_in_teams_of(trained: RunCfg, num_agents: Any) -> bool:
@@ -113,16 +112,6 @@ def _largest_team(trained: RunCfg) -> int | None:
     if not getattr(trained.algorithm, "share_param", False):
         return None
     return TASKS[trained.task.name].largest_team(trained.task)
-
-
-def _protocol(task: str, name: str) -> Mapping[str, Any]:
-    """Return the task settings that protocol ``name`` prescribes for ``task``."""
-    if name == PROTOCOLS[0]:
-        return TASKS[task].evaluation
-    strict = TASKS[task].strict
-    if strict is None:
-        raise ConfigError(f"--protocol {name}: task {task} has no such protocol; leave it out")
-    return strict
 
 
 def contents(cfg: RunCfg) -> dict[str, Any]:

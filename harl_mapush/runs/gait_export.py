@@ -42,7 +42,7 @@ def is_gait(settings: Mapping[str, Any]) -> bool:
     """Return whether a run with these settings trains a gait."""
     task = settings.get("task")
     name = str(task.get("name")) if isinstance(task, Mapping) else ""
-    return name in TASKS and TASKS[name].examination == "gait"
+    return name in TASKS and TASKS[name].is_gait
 
 
 def export(folder: Path) -> None:

@@ -69,12 +69,12 @@ def _main(argv: Sequence[str] | None) -> int:
         import_package(package)
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
-    if not isinstance(cfg.task, PushCfg) and TASKS[cfg.task.name].examination != "gait":
+    if not isinstance(cfg.task, PushCfg) and not TASKS[cfg.task.name].is_gait:
         raise ConfigError(
             f"task.name={cfg.task.name}: only push teams and gaits can be exported; load it from "
             "Python"
         )
-    if arguments.reader is not None and TASKS[cfg.task.name].examination != "gait":
+    if arguments.reader is not None and not TASKS[cfg.task.name].is_gait:
         raise ConfigError(
             f"--for {arguments.reader}: {arguments.checkpoint} is a team, and its controllers walk "
             "only; name a gait, for example pretrained:go2_velocity, or leave --for out"
@@ -121,7 +121,7 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
     """
     suite: Mapping[str, Any] = {}
     if arguments.suite is not None:
-        suite = config.load_suite(arguments.suite)
+        suite = config.load_suite(arguments.suite).worlds
     task = suite.get("task", {}).get("name")
     if task is not None and task != PushCfg().name:
         raise ConfigError(

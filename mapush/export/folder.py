@@ -78,7 +78,7 @@ def export(
 
 
 def _is_team(cfg: RunCfg) -> bool:
-    return TASKS[cfg.task.name].examination != "gait"
+    return not TASKS[cfg.task.name].is_gait
 
 
 def _gaits(cfg: RunCfg, folder: Path, env: MultiAgentEnv) -> dict[str, ExportedGait]:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harl_mapush.evaluation.calculator import first_episodes
-from harl_mapush.evaluation.episode_watcher import EpisodeWatcher
 from harl_mapush.evaluation.policies import load_policy
+from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher
 from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.env.environment import MultiAgentEnv
@@ -86,7 +86,7 @@ def play(run: Path, num_episodes: int) -> Played | None:
     """
     folder = checkpoint.resolve(str(run))
     seed = {"runner": {"seed": 0}}
-    cfg = evaluation_worlds.settings(folder, seed, num_envs=num_episodes, protocol=None)
+    cfg = evaluation_worlds.settings(folder, seed, num_envs=num_episodes, with_suite=False)
     seed_everything(cfg.runner.seed)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:

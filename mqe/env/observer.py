@@ -34,8 +34,8 @@ class PhysicsStep:
         actuator_force = self._sim.features.actuator_force
         if actuator_force is None:
             raise SimulatorError(
-                "this simulator does not report motor torques; leave out --protocol strict, or "
-                "measure with --sim mujoco"
+                "this simulator does not report motor torques; name a suite without the watcher "
+                "energy, or measure with --sim mujoco"
             )
         return actuator_force().view_as(self.state.joint_vel)
 

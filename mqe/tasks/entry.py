@@ -136,13 +136,7 @@ class TaskEntry(NamedTuple):
     cfg: type  # the section ``task``, a frozen dataclass with ``name``
     make: Callable[[Any, EnvCfg, torch.device, Streams], TaskSetup]
     report: Report = Report()  # how its episodes are summed up and shown
-    # Settings of ``task`` that the calculator measures with.
-    evaluation: Mapping[str, Any] = MappingProxyType({})
-    strict: Mapping[str, Any] | None = (
-        None  # likewise, with --protocol strict; None: there is no such protocol
-    )
-    # Sections of settings that test robustness.
-    conditions: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    suite: str | None = None  # in which the calculator measures policies; None: the usual worlds
     # Settings of ``task`` that a policy is built for, from those that it was trained with; they
     # stay unless an evaluation asks for others.
     of_policy: Callable[[Any], Mapping[str, Any]] = lambda cfg: {}
@@ -157,5 +151,5 @@ class TaskEntry(NamedTuple):
     objects: Callable[[Any], PushedObjects | None] = lambda cfg: None
     # Untrained policies to compare with, each built for an environment.
     policies: Mapping[str, Callable[[Any], Callable[[Tensor], Tensor]]] = MappingProxyType({})
-    examination: str | None = None  # what examines its policies instead of the calculator
+    is_gait: bool = False  # its policies turn velocity commands into joint targets
     terms: TermRegistry | None = None  # the terms that its settings may name

@@ -286,18 +286,6 @@ def test_an_evaluation_whose_workers_do_not_fit_reports_how_many_would(monkeypat
     )
 
 
-def test_a_gait_is_examined_in_its_own_worlds_whose_number_is_fixed(monkeypatch, capsys):
-    monkeypatch.setattr(memory_plan, "device_memory", lambda device: (0, GIB))
-    monkeypatch.setattr(evaluate, "evaluate_gait", lambda *_: {"worst": 0.5})
-    words = ["--checkpoint", "pretrained:go1_velocity", "--device", "cpu"]
-    assert evaluate.main(words) == 0
-    assert capsys.readouterr().out.split() == ["worst", "0.5"]
-    assert evaluate.main([*words, "--num_envs", "5"]) == 0
-    assert "--num_envs has no effect" in capsys.readouterr().out
-    assert evaluate.main([*words, "--set", "task.max_kick=9.0"]) == 2
-    assert "task.max_kick: a gait examination has its own worlds" in capsys.readouterr().err
-
-
 def test_to_play_takes_what_training_takes_without_learning():
     cfg = make_cfg(env={"num_envs": 64})
     playing = plan_playing(cfg, "mujoco", CPU)

@@ -87,8 +87,6 @@ def sizes(name: str, words: list[str]) -> list[str]:
         return _sizes_of_training(words)
     if name in ("test", "play", "film"):
         return _sizes_of_episodes(name, words)
-    if name == "robustness":  # its conditions set the length of their episodes
-        return [*FEW, *CPU]
     if name == "distil":
         return ["--num_envs", "2", "--max_wall_time", "20s", *CPU]
     if name == "doctor":
@@ -135,4 +133,6 @@ def _sizes_of_episodes(name: str, words: list[str]) -> list[str]:
         return ["--num_episodes", "1", *SHORT, *CPU]
     if "--all_checkpoints" in words:
         return [*FEW_EPISODES, *CPU]
-    return [*FEW_EPISODES, "--baselines", "2", *CPU]
+    if "robustness" in "".join(words):  # its conditions set the length of their episodes
+        return [*FEW, *CPU]
+    return [*FEW_EPISODES, "--team_only", *CPU]

@@ -2,4 +2,4 @@
 
 from mapush.built_in import Extension
 
-EXTENSION = Extension()
+EXTENSION = Extension(modules=("mapush.extensions.gait_examination.gait_suite",))

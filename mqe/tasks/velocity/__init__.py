@@ -49,6 +49,6 @@ VELOCITY = TaskEntry(
         ),
         outcomes={"fall": "the robot fell"},
     ),
-    examination="gait",
+    is_gait=True,
     terms=VELOCITY_TERMS,
 )

@@ -16,9 +16,12 @@ import torch
 from torch import Tensor
 
 from harl_mapush import test
+from harl_mapush.config import Suite
 from harl_mapush.evaluation import episodes
 from harl_mapush.evaluation.episodes import Request, play_requests
-from harl_mapush.evaluation.measuring import as_csv, measure, table_of_checkpoints
+from harl_mapush.evaluation.measuring import measure
+from harl_mapush.evaluation.suite_player import Player
+from harl_mapush.evaluation.tables import as_csv
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import TeamPolicy
@@ -96,7 +99,7 @@ def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) 
 
 @pytest.mark.slow
 def test_workers_and_one_that_is_killed_change_no_digit(capsys) -> None:
-    wanted = request_of(2 * SIZE, is_strict=True)
+    wanted = request_of(2 * SIZE, watchers=("pushing", "arrival", "energy"))
     here = measure(wanted, 0, print)
     for num_workers in (1, 2, 4):
         assert measure(wanted, num_workers, print) == here
@@ -259,12 +262,8 @@ def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:
             "must end in .png, .svg or .pdf",
         ),
         (
-            "--checkpoint pretrained:go1_velocity --protocol strict",
-            "a gait examination has its own protocol",
-        ),
-        (
             "--checkpoint pretrained:go1_velocity --seeds 1 2",
-            "a gait examination has its own protocol",
+            "the examination 'gait' has worlds of its own",
         ),
         ("--checkpoint pretrained:cuboid --mode viewer --seeds 1", "belongs to --mode calculator"),
     ],
@@ -292,9 +291,11 @@ def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(tmp_path, monk
                 "per_seed": {},
             }
 
-    monkeypatch.setattr("harl_mapush.evaluation.measuring.measure_all", measured)
+    for module in ("measuring", "suite_player"):
+        monkeypatch.setattr(f"harl_mapush.evaluation.{module}.measure_all", measured)
     said: list[str] = []
-    rows = list(table_of_checkpoints(request_of(10, (0, 1)), tmp_path, 0, said.append))
+    player = Player(Suite(), {}, None, "zero", (0, 1), 10, None, 0, said.append)
+    rows = list(player.checkpoints(tmp_path))
     assert asked == [("100", (0, 1)), ("200", (0, 1)), ("300", (0, 1)), ("300", (2, 3))]
     assert [(row["env_steps"], row["is_fresh"]) for row in rows] == [
         (100, False),
@@ -320,7 +321,7 @@ def test_a_measurement_of_checkpoints_that_is_stopped_keeps_its_rows(tmp_path, m
         yield {"success_rate": 0.5, "success_ci95": [0.4, 0.6]}
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("harl_mapush.evaluation.measuring.measure_all", stopped)
+    monkeypatch.setattr("harl_mapush.evaluation.suite_player.measure_all", stopped)
     words = [str(run), "--all_checkpoints", "--num_episodes", "1", "--device", "cpu"]
     table = tmp_path / "table.csv"
     values = tmp_path / "table.json"

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from harl_mapush import test
+from harl_mapush.evaluation import suite_player
 from harl_mapush.evaluation.policies import make_policy, policy_names
 from mqe.config import ConfigError
 from mqe.registry import TASKS, EnvCfg, SimCfg, make_env
@@ -69,7 +70,7 @@ def test_one_robot_pushes_the_box_alone_but_not_one_of_a_team_suite(
     monkeypatch.chdir(tmp_path)
     settings = ["--num_episodes", "1", "--device", "cpu", "--set", "task.spawn=separated"]
     settings += ["--set", "task.goal_distance=[1.2,1.3]", "--set", "task.episode_length_s=5"]
-    settings += ["--baselines", "0", "--json", "figures.json"]
+    settings += ["--team_only", "--json", "figures.json"]
     assert test.main([*words, *settings]) == 0
     assert json.loads(Path("figures.json").read_text())["success_rate"] == rate
 
@@ -78,7 +79,7 @@ def test_scripts_play_the_first_of_the_teams_own_starts(tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     words = ["--num_episodes", "3", "--device", "cpu", "--set", "task.episode_length_s=0.2"]
     measured = ["pretrained:cuboid", *words, "--seeds", "5", "6", "--json", "metrics.json"]
-    monkeypatch.setattr(test, "NUM_BASELINE_EPISODES", 2)
+    monkeypatch.setattr(suite_player, "NUM_COMPARED", 2)
     assert test.main(measured) == 0
     baselines = json.loads(Path("metrics.json").read_text())["baselines"]
     assert list(baselines) == ["scripted_solo", "scripted_team"]
@@ -87,12 +88,12 @@ def test_scripts_play_the_first_of_the_teams_own_starts(tmp_path, monkeypatch, c
     out = capsys.readouterr().out
     assert "scripted_team, on the same starts       0.000 (0.000 to 0.490), n = 4\n" in out
 
-    assert test.main([*measured, "--baselines", "0"]) == 0
+    assert test.main([*measured, "--team_only"]) == 0
     assert "baselines" not in json.loads(Path("metrics.json").read_text())
     assert "scripted" not in capsys.readouterr().out
 
     # A script beside itself says nothing.
-    assert test.main(["scripted_team", *words, "--baselines", "1"]) == 0
+    assert test.main(["scripted_team", *words]) == 0
     out = capsys.readouterr().out
     assert "scripted_solo, on the same starts" in out
     assert "scripted_team, on the same starts" not in out
@@ -104,7 +105,7 @@ def test_a_script_that_cannot_act_is_left_out_with_a_note(capsys, monkeypatch) -
 
     monkeypatch.setitem(TASKS["go1push_mid"].policies, "scripted_solo", blind)
     words = ["--num_envs", "1", "--device", "cpu", "--set", "task.episode_length_s=0.2"]
-    assert test.main(["zero", *words, "--baselines", "1"]) == 0
+    assert test.main(["zero", *words]) == 0
     out = capsys.readouterr().out
     assert "Note: scripted_solo is left out: it sees no object" in out
     assert "scripted_team, on the same starts" in out

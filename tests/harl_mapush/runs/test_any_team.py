@@ -51,7 +51,7 @@ def test_every_robot_of_any_team_has_the_trained_actor(folder, num_agents):
 
 def test_the_calculator_measures_a_larger_team(folder, tmp_path, capsys):
     measured = ["--num_envs", "2", "--num_episodes", "2", "--set", "task.episode_length_s=0.4"]
-    arguments = [str(folder), "--num_agents", "3", "--device", "cpu", "--baselines", "0"]
+    arguments = [str(folder), "--num_agents", "3", "--device", "cpu", "--team_only"]
     assert evaluate.main([*arguments, *measured]) == 0
     assert "Note:" not in capsys.readouterr().out
 

@@ -89,7 +89,7 @@ def test_an_evaluation_reports_what_is_new_to_a_team(
 def test_a_team_that_learned_with_drawn_shapes_is_told_so(
     team: str, words: str, said: str | None, capsys
 ) -> None:
-    assert test.main([f"pretrained:{team}", *SHORT, "--baselines", "0", *words.split()]) == 0
+    assert test.main([f"pretrained:{team}", *SHORT, "--team_only", *words.split()]) == 0
     notes = lines(capsys.readouterr().out)
     if said is None:
         assert notes == []
@@ -133,13 +133,12 @@ def test_python_is_warned_and_measures_as_the_command_line_does(
         "cpu",
         "--set",
         "task.episode_length_s=0.4",
-        "--baselines",
-        "0",
+        "--team_only",
         "--json",
         str(out),
     ]
     assert test.main(["--checkpoint", str(team), *words]) == 0
-    request = Request(cfg, (0,), 2, folder, measures_pushing=True)
+    request = Request(cfg, (0,), 2, folder, watchers=("pushing",))
     measured = measure(request, 0, print)
     assert out.read_text() == json.dumps(measured, indent=2) + "\n"
     for name in (
@@ -226,14 +225,14 @@ def test_what_ships_is_refused_where_it_is_damaged(tmp_path, monkeypatch) -> Non
 
 def test_what_differs_from_training_is_a_table() -> None:
     folder = checkpoint.resolve("pretrained:cuboid")
-    cfg = evaluation_worlds.settings(folder, {}, protocol="mapush")
+    cfg = evaluation_worlds.settings(folder, {})
     head, *rows, blank = evaluation_worlds.differences(folder, cfg).splitlines()
     assert head.split("  ")[0] == "setting"
     assert "task.spawn                        separated              independent" in rows
     assert "env.randomize.kick_speed          [0.0, 0.6]             0.0" in rows
     assert all(len(row) < 80 for row in rows)
     assert blank == ""
-    trained = evaluation_worlds.settings(folder, checkpoint.read_config(folder), protocol="mapush")
+    trained = evaluation_worlds.settings(folder, checkpoint.read_config(folder))
     assert evaluation_worlds.differences(folder, trained) == ""
 
 
@@ -247,11 +246,9 @@ def test_a_team_of_many_shapes_pushes_the_object_that_is_named() -> None:
 
 
 def test_a_task_has_its_settings_under_its_other_name() -> None:
-    cfg = evaluation_worlds.settings(None, {"task": {"name": "navigate"}}, protocol="mapush")
+    cfg = evaluation_worlds.settings(None, {"task": {"name": "navigate"}})
     assert cfg.task.name == "go1push_upper"
-    assert cfg == evaluation_worlds.settings(
-        None, {"task": {"name": "go1push_upper"}}, protocol="mapush"
-    )
+    assert cfg == evaluation_worlds.settings(None, {"task": {"name": "go1push_upper"}})
 
 
 @pytest.mark.parametrize(
@@ -279,25 +276,25 @@ def test_a_task_has_its_settings_under_its_other_name() -> None:
     ],
 )
 def test_what_the_worlds_hold_in_words(team: str, suite: str | None, words: str) -> None:
-    over = {} if suite is None else config.load_suite(suite)
+    over = {} if suite is None else config.load_suite(suite).worlds
     cfg = evaluation_worlds.settings(checkpoint.resolve(f"pretrained:{team}"), over)
     assert evaluation_worlds.in_words(cfg, suite) == f"{words}\n"
 
 
 def test_settings_that_do_nothing_are_not_among_the_differences() -> None:
     folder = checkpoint.resolve("pretrained:beam")
-    cfg = evaluation_worlds.settings(folder, config.load_suite("team2"))
+    cfg = evaluation_worlds.settings(folder, config.load_suite("team2").worlds)
     shown = evaluation_worlds.differences(folder, cfg)
     assert "env.randomize.absent_robots" in shown
     for name in ("kick_interval", "lost_share", "lost_time", "robot_force"):
         assert name not in shown
-    cfg = evaluation_worlds.settings(folder, config.load_suite("lost"))
+    cfg = evaluation_worlds.settings(folder, config.load_suite("lost").worlds)
     assert "env.randomize.lost_share" in evaluation_worlds.differences(folder, cfg)
 
 
 def test_what_the_worlds_hold_in_numbers() -> None:
     over = merge(
-        config.load_suite("heavy"),
+        config.load_suite("heavy").worlds,
         {"env": {"randomize": {"object_friction": 2.0, "ground_friction": [0.5, 1.5]}}},
     )
     cfg = evaluation_worlds.settings(checkpoint.resolve("pretrained:beam"), over)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush import config, test, train
+from harl_mapush.evaluation.suite_player import EXAMINATIONS, Examination
 from harl_mapush.runs import run_folder
 from harl_mapush.runs.policy import load_team
 from mapush.export import command
@@ -119,7 +121,7 @@ MEET = TaskEntry(
     MeetCfg,
     make_meeting,
     Report(rates=("met",), outcomes={"met": "they met"}),
-    evaluation={"near": 0.8},
+    suite=str(Path(__file__).with_name("meet.yaml")),
 )
 
 
@@ -196,8 +198,10 @@ def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, mon
         "--json",
         str(tmp_path / "figures.json"),
     ]
-    if TASKS[task].examination is not None:
-        monkeypatch.setitem(test.EXAMINATIONS, TASKS[task].examination, lambda *_: {"walks": 1.0})
+    examination = config.measured_suite(task, None).examination
+    if examination is not None:
+        walks = Examination(lambda *_: {"walks": 1.0})
+        monkeypatch.setitem(EXAMINATIONS, examination, walks)
         assert test.main(measures) == 0
     else:
         shorter = ["--num_envs", "3", "--set", "task.episode_length_s=0.4"]
@@ -220,7 +224,7 @@ def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, mon
     assert film.seconds == pytest.approx(2.0, abs=1.1)
 
 
-def test_the_calculator_measures_with_the_entrys_settings(monkeypatch, tmp_path, capsys) -> None:
+def test_the_calculator_measures_in_the_entrys_suite(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setitem(TASKS, "meet", MEET)
     run = tmp_path / "run"
     assert train.main(["--task", "meet", "--num_env_steps", "16", "--out", str(run), *TINY]) == 0
@@ -258,8 +262,7 @@ ALLOWED = {
 def test_no_other_module_names_a_task_or_a_metric_of_one(package: str) -> None:
     for path in (ROOT / package).rglob("*.py"):
         name = path.relative_to(ROOT).as_posix()
-        # The tasks, and the examination that a task names.
-        if name.startswith(("mqe/tasks/", "harl_mapush/evaluation/gait/")):
+        if name.startswith(("mqe/tasks/", "mapush/extensions/gait_examination/")):
             continue
         words = {
             node.value

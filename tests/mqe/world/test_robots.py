@@ -167,7 +167,7 @@ def test_a_mixed_team_is_trained_resumed_evaluated_and_filmed(go2_gait, tmp_path
     assert train.main(["--resume", str(run), "--num_env_steps", "160"]) == 0
     own = config.load_file(run / "config.yaml")
     assert own["env"]["robots"] == ["go1", "go2"]
-    measure = ["--num_envs", "3", "--device", "cpu", "--baselines", "0", "--json", str(figures)]
+    measure = ["--num_envs", "3", "--device", "cpu", "--team_only", "--json", str(figures)]
     measure += ["--set", "task.episode_length_s=0.4"]
     assert test.main([str(run), *measure]) == 0
     assert json.loads(figures.read_text())["num_episodes"] == 3

@@ -330,8 +330,8 @@ def test_what_the_references_rewards_pay_for_waiting_is_said(caplog):
 def test_an_alias_names_the_task():
     layer = {"task": {"name": "navigate"}}
     assert config.resolve(layer, {})[0].task.name == "go1push_upper"
-    for protocol in (None, evaluation_worlds.PROTOCOLS[0]):
-        measured = evaluation_worlds.settings(None, layer, protocol=protocol)
+    for with_suite in (False, True):
+        measured = evaluation_worlds.settings(None, layer, with_suite=with_suite)
         assert measured.task.name == "go1push_upper"
 
 

@@ -1,8 +1,8 @@
 """How a team pushes: impulse and work towards the goal, time in contact, direction, parts, rest.
 
 Contact forces come from the simulator at every physics step (200 Hz), since legs touch for a few
-milliseconds. Forces are horizontal, net of each robot (or part of it) on the object; directions and
-velocities are those at the start of the step. Definitions:
+milliseconds. Forces are horizontal, net of each robot or part on the object. Directions and
+velocities belong to the start of the step. Definitions:
 
 - A robot *pushes* in a physics step in which its force is above ``PUSH_FORCE``, 1 N: the lightest
   object, the T-block of 3 kg, takes 11 N to slide, and a solver's residue stays far below.
@@ -21,7 +21,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from harl_mapush.evaluation.episode_watcher import EpisodeWatcher, HeadingError
+from harl_mapush.evaluation.watchers.watcher import (
+    EpisodeWatcher,
+    Goal,
+    format_rate,
+    format_rows,
+    format_value,
+)
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import PhysicsStep
 from mqe.tasks.episode_report import Metrics, mean, rate
@@ -33,7 +39,6 @@ from mqe.world.state import SceneState
 
 PUSH_FORCE = 1.0  # [N]
 DIRECTIONS = ("ahead", "sideways", "backwards")
-PREFIX = "pushing/"  # of the names of episodes' sums, which are not metrics yet
 # Sums of an episode for each robot, then of the team.
 _ROBOT_SUMS = (
     "useful_impulse",  # [N s]
@@ -130,23 +135,23 @@ class PushWatcher(EpisodeWatcher):
     """
 
     needs_physics_steps = True
+    senses_parts = True
+    metric = "useful_impulse_ns"
 
-    def __init__(
-        self, env: MultiAgentEnv, goal_radius: float, heading_error: HeadingError | None = None
-    ) -> None:
-        """Measure in ``env``, whose scene has an object.
-
-        The object is at the goal within ``goal_radius`` [m]; ``heading_error`` tells from its yaw
-        how far it is turned from its heading there (None: any will do).
-        """
+    def __init__(self, env: MultiAgentEnv, goal: Goal) -> None:
+        """Begin with no physics steps."""
         super().__init__(env.num_envs, env.device)
-        assert env.scene.object is not None
-        self._goal_radius = goal_radius
-        self._heading_error = heading_error
+        self._goal_radius = goal.radius
+        self._heading_error = goal.heading_error
         self._has_parts = env.scene.has_part_sensors
         self._steps: list[PhysicsStep] = []  # of the present control step
         self._totals = PushTotals(env.num_envs, env.scene.num_robots, env.device)
         self._end = torch.full((len(_ENDS), env.num_envs), torch.nan, device=env.device)
+
+    @classmethod
+    def supports(cls, env: MultiAgentEnv) -> bool:
+        """Return whether the scene has an object."""
+        return env.scene.object is not None
 
     def on_physics_step(self, step: PhysicsStep) -> None:
         """Keep the step until its control step is known to count."""
@@ -186,71 +191,136 @@ class PushWatcher(EpisodeWatcher):
         self._end = torch.where(counts, end, self._end)
 
     def episodes(self) -> dict[str, Tensor]:
-        """Return the episodes' sums (N,), for ``summarize_pushing``; parts are NaN if unknown."""
-        found = {f"{PREFIX}team_{name}": self._totals.team[k] for k, name in enumerate(_TEAM_SUMS)}
+        """Return the episodes' sums (N,) by name; sums of unknown parts are NaN."""
+        sums = {f"team_{name}": self._totals.team[k] for k, name in enumerate(_TEAM_SUMS)}
         for k, name in enumerate(_ROBOT_SUMS):
             values = self._totals.robots[k]
             if name in PARTS and not self._has_parts:
                 values = torch.full_like(values, torch.nan)
-            for i, of_robot in enumerate(values.unbind(dim=1)):
-                found[f"{PREFIX}{name}_agent{i}"] = of_robot
-        found |= {f"{PREFIX}end_{name}": self._end[k] for k, name in enumerate(_ENDS)}
+            for agent, of_robot in enumerate(values.unbind(dim=1)):
+                sums[f"{name}_agent{agent}"] = of_robot
+        for k, name in enumerate(_ENDS):
+            sums[f"end_{name}"] = self._end[k]
         distance, speed, _ = self._end
         is_still = (distance < self._goal_radius) & (speed < REST_SPEED)
-        found[f"{PREFIX}end_still"] = is_still.float()
-        return found
+        sums["end_still"] = is_still.float()
+        return sums
 
+    @staticmethod
+    def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
+        """Return the metrics of pushing; broken episodes are left out.
 
-def summarize_pushing(episodes: Mapping[str, Tensor]) -> Metrics:
-    """Return the metrics of pushing from episodes' sums; broken episodes are left out.
+        Means over episodes:
 
-    Means over episodes:
+        - ``useful_impulse_ns``: useful force times dt, summed over robots and physics steps
+        - ``useful_work_j``: useful force times dt times the object's velocity towards the goal,
+          summed likewise
+        - ``useful_share_agent<i>``: max(J_i, 0) / sum_j max(J_j, 0), with J the useful impulse of a
+          robot in an episode; episodes without a positive impulse are left out
+        - ``lesser_useful_share``: the least of these shares in an episode
+        - ``pushing_time_s``, ``pushing_phase_s``: see the definitions at the top
+        - ``end_distance_m``, ``end_speed_m_s``: the object's distance from the goal and its speed
+          at the last control step
+        - ``end_heading_error_deg``: the turn to the goal's heading at the last control step, from
+          the nearest heading with the same outline; with ``task.goal_heading`` only
+        - ``still_at_goal_rate``: the share of episodes that end with the object within
+          ``task.success_radius`` and slower than 0.02 m/s, with its Wilson interval
 
-    - ``useful_impulse_ns``, ``useful_work_j``: sums over the robots and physics steps of the useful
-      force times dt, and of the useful force times the object's velocity along the same direction
-      times dt
-    - ``useful_share_agent<i>``: max(J_i, 0) / sum_j max(J_j, 0), J the useful impulse of a robot in
-      an episode; of episodes in which some robot has a positive one
-    - ``lesser_useful_share``: the least of these shares in an episode
-    - ``pushing_time_s``, ``pushing_phase_s``: see the definitions at the top
-    - ``end_distance_m``, ``end_speed_m_s``, ``end_heading_error_deg``: at the last control step,
-      the object's distance from the goal, its speed, and the turn to the goal's heading from the
-      nearest heading that looks like the object's own; the latter with ``task.goal_heading`` only
-    - ``still_at_goal_rate``: the share of episodes in which at the last control step the object is
-      within ``task.success_radius`` of the goal and slower than 0.02 m/s; with its Wilson interval
+        Ratios of sums over all episodes, so that an episode counts by its amount of pushing. The
+        team's ratios sum numerator and denominator over the robots; the suffix ``_agent<i>`` marks
+        a robot's own:
 
-    Ratios of sums over all episodes, so that an episode counts by how much is pushed in it; for the
-    team (numerator and denominator summed over the robots), and with the suffix ``_agent<i>`` for
-    each robot:
+        - ``simultaneous_share`` (team only): pushing time of all robots at once / pushing time
+        - ``touch_share_of_pushing``: time that a robot pushes / the team's pushing time
+        - ``touch_share_of_phase``: time that a robot pushes / the team's phase
+        - ``spell_mean_s``: time that a robot pushes / number of its spells
+        - ``spell_typical_s``: sum of the spells' squared lengths / sum of their lengths, which is
+          the mean length at a random moment of pushing
+        - ``push_ahead_share``, ``push_sideways_share``, ``push_backwards_share``: impulse within 60
+          degrees of the nose, in between, or within 60 degrees of the tail / all impulse
+        - ``push_trunk_share``, ``push_feet_share``, ``push_legs_share``: impulse of the trunk, of
+          the four feet, or of hips, thighs and calves / their sum; None if the simulator does not
+          tell parts apart
+        """
+        is_counted = ~episodes["broken"].cpu().bool()
+        sums = {name: values.cpu().double()[is_counted] for name, values in episodes.items()}
+        still = torch.zeros(len(is_counted), dtype=torch.bool)
+        still[is_counted] = sums["end_still"] > 0.5
+        return {
+            **_team_means(sums),
+            **rate("still_at_goal", still),
+            **_robot_means(sums),
+            **_ratios(sums),
+        }
 
-    - ``simultaneous_share`` (of the team only): the part of the pushing time in which all robots
-      push
-    - ``touch_share_of_pushing``: the time that a robot pushes / the team's pushing time
-    - ``touch_share_of_phase``: the time that a robot pushes / the team's phase
-    - ``spell_mean_s``: the time that a robot pushes / the number of its spells
-    - ``spell_typical_s``: the mean length of the spell that a random moment of pushing is in, which
-      is the sum of squared lengths / the sum of lengths
-    - ``push_ahead_share``, ``push_sideways_share``, ``push_backwards_share``: the part of the sum
-      of the force's magnitude times dt in which the force is within 60 degrees of the nose, in
-      between, or within 60 degrees of the tail
-    - ``push_trunk_share``, ``push_feet_share``, ``push_legs_share``: the sum of the magnitude of
-      the net force of the trunk, of the four feet, or of hips, thighs and calves, times dt, as a
-      part of the sum of all three; None if the simulator does not tell parts apart
-    """
-    is_counted = ~episodes["broken"].cpu().bool()
-    sums = {
-        name.removeprefix(PREFIX): values.cpu().double()[is_counted]
-        for name, values in episodes.items()
-        if name.startswith(PREFIX)
-    }
-    still = torch.zeros(len(is_counted), dtype=torch.bool)
-    still[is_counted] = sums["end_still"] > 0.5
-    return {
-        **_team_means(sums),
-        **rate("still_at_goal", still),
-        **_robot_means(sums),
-        **_ratios(sums),
-    }
+    @staticmethod
+    def describe(metrics: Metrics) -> str:
+        """Format the metrics of pushing, one line each."""
+
+        def formatted(name: str, unit: str = "") -> str:
+            return format_value(metrics, name, unit)
+
+        def shares(kinds: tuple[str, ...], suffix: str = "") -> str:
+            return " / ".join(formatted(f"push_{kind}_share{suffix}") for kind in kinds)
+
+        def spells(suffix: str = "") -> str:
+            lengths = []
+            for name in ("spell_mean_s", "spell_typical_s"):
+                value = metrics[f"{name}{suffix}"]
+                lengths.append("-" if value is None else f"{1000.0 * value:.0f}")  # type: ignore[operator]
+            return f"spells of {lengths[0]} ms, by time {lengths[1]} ms"
+
+        rows = [
+            (
+                "push towards the goal, an episode",
+                f"{formatted('useful_impulse_ns', ' N s')}, {formatted('useful_work_j', ' J')}",
+            ),
+            ("the least useful share, mean", formatted("lesser_useful_share")),
+            (
+                "all push at once",
+                f"{formatted('simultaneous_share')} of the pushing time, "
+                f"{formatted('pushing_time_s', ' s')}",
+            ),
+            (
+                "a robot in contact",
+                f"{formatted('touch_share_of_phase')} of the time from first to last push, "
+                f"{formatted('pushing_phase_s', ' s')}; {spells()}",
+            ),
+            (" / ".join(DIRECTIONS), f"{shares(DIRECTIONS)} of the impulse"),
+            (" / ".join(PARTS), f"{shares(PARTS)} of the impulse"),
+            (
+                "object at the end",
+                f"{formatted('end_distance_m', ' m')} from the goal, "
+                f"{formatted('end_speed_m_s', ' m/s')}",
+            ),
+            (
+                "object still at the goal at the end",
+                format_rate(metrics, "still_at_goal"),
+            ),
+        ]
+        if metrics["end_heading_error_deg"] is not None:
+            rows.append(
+                ("heading error at the end", formatted("end_heading_error_deg", " degrees"))
+            )
+        prefix = "useful_share_"
+        agents = [name.removeprefix(prefix) for name in metrics if name.startswith(prefix)]
+        for agent in agents:
+            suffix = f"_{agent}"
+            rows += [
+                (
+                    f"{agent} pushes",
+                    f"{formatted(f'useful_share{suffix}')} of the useful impulse, "
+                    f"{formatted(f'useful_impulse{suffix}_ns', ' N s')}, "
+                    f"{formatted(f'useful_work{suffix}_j', ' J')}",
+                ),
+                (
+                    "  in contact",
+                    f"{formatted(f'touch_share_of_phase{suffix}')} of the time; {spells(suffix)}",
+                ),
+                (f"  {' / '.join(DIRECTIONS)}", shares(DIRECTIONS, suffix)),
+                (f"  {' / '.join(PARTS)}", shares(PARTS, suffix)),
+            ]
+        return format_rows(rows)
 
 
 def _of_robots(sums: Mapping[str, Tensor], name: str) -> Tensor:
@@ -321,72 +391,3 @@ def _ratio(upper: Tensor, lower: Tensor) -> float | None:
     """Return the ratio of two sums; None if there is none."""
     ratio = float(upper.sum() / lower.sum())
     return ratio if math.isfinite(ratio) else None
-
-
-def describe_pushing(metrics: Metrics) -> str:
-    """Format the metrics of pushing, one line each."""
-
-    def formatted(name: str, unit: str = "") -> str:
-        value = metrics[name]
-        return "-" if value is None else f"{value:.3f}{unit}"
-
-    def shares(kinds: tuple[str, ...], suffix: str = "") -> str:
-        return " / ".join(formatted(f"push_{kind}_share{suffix}") for kind in kinds)
-
-    def spells(suffix: str = "") -> str:
-        lengths = []
-        for name in ("spell_mean_s", "spell_typical_s"):
-            value = metrics[f"{name}{suffix}"]
-            lengths.append("-" if value is None else f"{1000.0 * value:.0f}")  # type: ignore[operator]
-        return f"spells of {lengths[0]} ms, by time {lengths[1]} ms"
-
-    low, high = metrics["still_at_goal_ci95"]  # type: ignore[misc]
-    rows = [
-        (
-            "push towards the goal, an episode",
-            f"{formatted('useful_impulse_ns', ' N s')}, {formatted('useful_work_j', ' J')}",
-        ),
-        ("the least useful share, mean", formatted("lesser_useful_share")),
-        (
-            "all push at once",
-            f"{formatted('simultaneous_share')} of the pushing time, "
-            f"{formatted('pushing_time_s', ' s')}",
-        ),
-        (
-            "a robot in contact",
-            f"{formatted('touch_share_of_phase')} of the time from first to last push, "
-            f"{formatted('pushing_phase_s', ' s')}; {spells()}",
-        ),
-        (" / ".join(DIRECTIONS), f"{shares(DIRECTIONS)} of the impulse"),
-        (" / ".join(PARTS), f"{shares(PARTS)} of the impulse"),
-        (
-            "object at the end",
-            f"{formatted('end_distance_m', ' m')} from the goal, "
-            f"{formatted('end_speed_m_s', ' m/s')}",
-        ),
-        (
-            "object still at the goal at the end",
-            f"{formatted('still_at_goal_rate')} ({low:.3f} to {high:.3f})",
-        ),
-    ]
-    if metrics["end_heading_error_deg"] is not None:
-        rows.append(("heading error at the end", formatted("end_heading_error_deg", " degrees")))
-    prefix = "useful_share_"
-    agents = [name.removeprefix(prefix) for name in metrics if name.startswith(prefix)]
-    for agent in agents:
-        suffix = f"_{agent}"
-        rows += [
-            (
-                f"{agent} pushes",
-                f"{formatted(f'useful_share{suffix}')} of the useful impulse, "
-                f"{formatted(f'useful_impulse{suffix}_ns', ' N s')}, "
-                f"{formatted(f'useful_work{suffix}_j', ' J')}",
-            ),
-            (
-                "  in contact",
-                f"{formatted(f'touch_share_of_phase{suffix}')} of the time; {spells(suffix)}",
-            ),
-            (f"  {' / '.join(DIRECTIONS)}", shares(DIRECTIONS, suffix)),
-            (f"  {' / '.join(PARTS)}", shares(PARTS, suffix)),
-        ]
-    return "".join(f"{label:<40}{value}\n" for label, value in rows)

@@ -13,12 +13,8 @@ from torch import Tensor, tensor
 from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import describe, measure
-from harl_mapush.evaluation.pushing import (
-    PushTotals,
-    PushWatcher,
-    describe_pushing,
-    summarize_pushing,
-)
+from harl_mapush.evaluation.watchers.pushing import PushTotals, PushWatcher
+from harl_mapush.evaluation.watchers.watcher import Goal
 from harl_mapush.runs import evaluation_worlds
 from mqe.env.observer import PhysicsStep
 from mqe.tasks.episode_report import Metrics
@@ -35,7 +31,7 @@ def summarized(
 ) -> Metrics:
     """Return the metrics of ``totals``; objects end at the goal and still unless ``ends`` say."""
     env = make_env(len(is_broken), totals.robots.shape[2], episode_length_s=0.02)
-    watcher = PushWatcher(env, 1.0)
+    watcher = PushWatcher(env, Goal(1.0))
     env.close()
     watcher._totals = totals
     watcher._has_parts = True
@@ -43,7 +39,7 @@ def summarized(
     for row, name in enumerate(("distance", "speed", "heading_error")):
         if name in ends:
             watcher._end[row] = tensor(ends[name])
-    return summarize_pushing({**watcher.episodes(), "broken": tensor(is_broken)})
+    return PushWatcher.summarize({**watcher.episodes(), "broken": tensor(is_broken)})
 
 
 def add(
@@ -163,7 +159,7 @@ def test_episodes_are_pooled_by_how_much_is_pushed_and_broken_ones_left_out() ->
     assert found["end_distance_m"] == pytest.approx(2.5 / 3)
     assert found["still_at_goal_rate"] == 0.25  # a broken episode is not still
     assert found["push_feet_share"] is None
-    assert "nan" not in describe_pushing(found)
+    assert "nan" not in PushWatcher.describe(found)
 
 
 class _Counted(PushWatcher):
@@ -188,23 +184,24 @@ def test_every_physics_step_of_an_episode_counts_and_none_after_it() -> None:
             )
         return torch.zeros(*obs.shape[:2], 3)
 
-    watcher = _Counted(env, 1.0, env.task.heading_error)
-    episodes = first_episodes(env, hit, watchers=[watcher])
+    watcher = _Counted(env, Goal(1.0, env.task.heading_error))
+    first_episodes(env, hit, watchers=[watcher])
+    episodes = watcher.episodes()
     assert len(watcher.seen) == 80
     pushes = torch.stack(watcher.seen)[..., :2].norm(dim=-1)  # (80, 2, 2)
     wanted = (pushes[:, 0, 0] > 1.0).sum() * DT
     assert wanted > 0.0
-    assert episodes["pushing/pushing_agent0"][0] == pytest.approx(float(wanted))
-    assert episodes["pushing/pushing_agent0"][1] == 0.0
-    assert episodes["pushing/end_distance"][1] < 1.0
-    assert episodes["pushing/end_heading_error"][1] <= torch.pi / 4 + 1e-6  # of a square
-    assert episodes["pushing/trunk_agent0"].isnan().all()  # this scene has no such sensors
+    assert episodes["pushing_agent0"][0] == pytest.approx(float(wanted))
+    assert episodes["pushing_agent0"][1] == 0.0
+    assert episodes["end_distance"][1] < 1.0
+    assert episodes["end_heading_error"][1] <= torch.pi / 4 + 1e-6  # of a square
+    assert episodes["trunk_agent0"].isnan().all()  # this scene has no such sensors
     env.close()
 
 
 def test_worlds_that_are_finished_or_at_rest_add_no_push() -> None:
     env = make_env(3, episode_length_s=0.02)
-    watcher = PushWatcher(env, 1.0)
+    watcher = PushWatcher(env, Goal(1.0))
     env.reset()
     state = env.state.like(env.state.rows.clone())
     state.contact_force[:] = tensor([20.0, 0.0, 0.0])
@@ -215,9 +212,9 @@ def test_worlds_that_are_finished_or_at_rest_add_no_push() -> None:
         watcher.on_control_step(state, live=tensor([True, False, True]))
         watcher.finish(tensor([False, False, True]))  # after the first control step
     episodes = watcher.episodes()
-    assert episodes["pushing/pushing_agent0"].tolist() == pytest.approx([8 * DT, 0.0, 4 * DT])
-    assert episodes["pushing/team_pushing"].tolist() == pytest.approx([8 * DT, 0.0, 4 * DT])
-    assert episodes["pushing/end_distance"].isnan().tolist() == [False, True, False]
+    assert episodes["pushing_agent0"].tolist() == pytest.approx([8 * DT, 0.0, 4 * DT])
+    assert episodes["team_pushing"].tolist() == pytest.approx([8 * DT, 0.0, 4 * DT])
+    assert episodes["end_distance"].isnan().tolist() == [False, True, False]
     env.close()
 
 
@@ -228,7 +225,7 @@ def test_the_calculator_measures_without_changing_what_it_measures() -> None:
     }
     cfg = evaluation_worlds.settings(None, over)
     plain = Request(cfg, (0,), 3, function="scripted_team")
-    measured = replace(plain, measures_pushing=True)
+    measured = replace(plain, watchers=("pushing",))
     before = measure(plain, 0, print)
     after = measure(measured, 0, print)
     assert {name: after[name] for name in before} == before

@@ -1,4 +1,4 @@
-"""What the strict protocol measures, against numbers worked out by hand."""
+"""Places of objects and energy of robots, against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -11,44 +11,40 @@ import torch
 from torch import tensor
 
 from harl_mapush.evaluation.calculator import evaluate, first_episodes
-from harl_mapush.evaluation.episodes import _watchers
-from harl_mapush.evaluation.pushing import PushWatcher
-from harl_mapush.evaluation.strict_protocol import StrictWatcher, describe_strict, summarize_strict
-from mapush.extensions.gait_examination.measures import GRAVITY
+from harl_mapush.evaluation.episodes import _goal
+from harl_mapush.evaluation.watchers import WATCHERS
+from harl_mapush.evaluation.watchers.arrival import ArrivalWatcher
+from harl_mapush.evaluation.watchers.energy import EnergyWatcher
+from harl_mapush.evaluation.watchers.pushing import PushWatcher
+from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher, Goal
 from mqe.world.geometry import quat_from_yaw, wrap_to_pi
+from mqe.world.scene import GRAVITY
 from mqe.world.state import SceneState
 from tests.support.pushing import make_env
 
 
-def make_watcher(num_envs: int, heading: float | None = None) -> StrictWatcher:
+def worlds(num_envs: int) -> Any:
+    """Return the members of an environment that watchers read; robots of 10 and 20 kg."""
     model = SimpleNamespace(body_subtreemass=[0.0, 10.0, 20.0])
-    scene = SimpleNamespace(model=model, trunk_bodies=[1, 2])
-    env: Any = SimpleNamespace(
-        num_envs=num_envs, num_agents=2, device=torch.device("cpu"), scene=scene
-    )
-    if heading is None:
-        return StrictWatcher(env)
-    return StrictWatcher(env, lambda yaw: wrap_to_pi(heading - yaw))
+    scene = SimpleNamespace(model=model, trunk_bodies=[1, 2], num_robots=2)
+    return SimpleNamespace(num_envs=num_envs, device=torch.device("cpu"), scene=scene)
 
 
-def state_of(
-    object_x: list[float], robot_x: float = 0.0, push: float = 0.0, yaw: float = 0.0
-) -> SceneState:
-    """Objects on the x axis, goals at 3 m; robot 1 at ``robot_x`` [m], pushing with ``push``
-    [N].
-    """
+def state_of(object_x: list[float], robot_x: float = 0.0, yaw: float = 0.0) -> SceneState:
+    """Objects on the x axis, goals at 3 m; robot 1 at ``robot_x`` [m]."""
     state = SceneState.zeros(len(object_x), 2, True)
     state.goal_pos[:, 0] = 3.0
     state.object_pos[:, 0] = tensor(object_x)
     state.object_quat[:] = quat_from_yaw(tensor([yaw]))
     state.robot_pos[:, 1, 0] = robot_x
-    state.contact_force[:, 1, 1] = push
     return state
 
 
 def test_places_stays_paths_and_energy_by_hand() -> None:
-    watch = make_watcher(3)
-    watch.on_reset(state_of([0.0, 0.0, 0.0]))
+    places = ArrivalWatcher(worlds(3), Goal())
+    energy = EnergyWatcher(worlds(3), Goal())
+    for watcher in (places, energy):
+        watcher.on_reset(state_of([0.0, 0.0, 0.0]))
     live = tensor([True, True, True])
     # World 0 goes a detour of 1 m back, reaches 1 m at step 3, leaves at step 4, and ends within
     # 0.5 m. World 1 never gets there. World 2 has finished after the first step, whatever it does
@@ -56,10 +52,11 @@ def test_places_stays_paths_and_energy_by_hand() -> None:
     ways = [[-0.5, 0.5, 0.0], [1.0, 1.0, 2.9], [2.2, 1.5, 2.9], [1.5, 1.0, 2.9], [2.6, 0.5, 2.9]]
     for k, objects in enumerate(ways):
         for power in (2.0, -3.0):  # brakes take nothing back
-            watch.on_physics_step(physics_step(power))
-        watch.on_control_step(state_of(objects, robot_x=0.1 * (k + 1), push=float(k == 2)), live)
-        watch.finish(tensor([False, False, True]))
-    found = watch.episodes()
+            energy.on_physics_step(physics_step(power))
+        for watcher in (places, energy):
+            watcher.on_control_step(state_of(objects, robot_x=0.1 * (k + 1)), live)
+            watcher.finish(tensor([False, False, True]))
+    found = places.episodes()
     assert found["within_1m"].tolist() == [1.0, 0.0, 0.0]
     assert found["within_0.5m"].tolist() == [1.0, 0.0, 0.0]
     assert found["within_0.25m"].tolist() == [0.0, 0.0, 0.0]
@@ -70,36 +67,38 @@ def test_places_stays_paths_and_energy_by_hand() -> None:
     assert found["within_0.5m_after_s"][0] == pytest.approx(5 * 0.02)
     assert found["within_1m_after_s"][1:].isnan().all()
     assert found["path_efficiency"][0] == pytest.approx(2.2 / (0.5 + 1.5 + 1.2))
-    assert found["contact_time_share_agent0"].tolist() == [0.0, 0.0, 0.0]
-    assert found["contact_time_share_agent1"].tolist() == pytest.approx([0.2, 0.2, 0.0])
-    work = 2.0 * 12 * 0.005  # of a robot and control step [J]
-    assert found["mechanical_energy_j"].tolist() == pytest.approx([10 * work, 10 * work, 2 * work])
-    transport = [20.0 * GRAVITY * way for way in (0.5, 0.5, 0.1)]
-    assert found["transport_j"].tolist() == pytest.approx(transport)
-
-    metrics = summarize_strict(found | {"broken": tensor([False, True, False])})
+    metrics = ArrivalWatcher.summarize(found | {"broken": tensor([False, True, False])})
     assert metrics["within_1m_rate"] == pytest.approx(1 / 3)
     assert metrics["within_0.25m_after_s"] is None
+
+    work = 2.0 * 12 * 0.005  # of a robot and control step [J]
+    spent = energy.episodes()
+    assert spent["mechanical_energy_j"].tolist() == pytest.approx([10 * work, 10 * work, 2 * work])
+    transport = [20.0 * GRAVITY * way for way in (0.5, 0.5, 0.1)]
+    assert spent["transport_j"].tolist() == pytest.approx(transport)
+    metrics = EnergyWatcher.summarize(spent | {"broken": tensor([False, True, False])})
     assert metrics["mechanical_energy_j"] == pytest.approx(6 * work)
     assert metrics["cost_of_transport"] == pytest.approx(12 * work / (transport[0] + transport[2]))
+    assert "mechanical energy, cost of transport" in EnergyWatcher.describe(metrics)
+
     # An episode that broke after it had been there counts as a failure, and in no mean.
-    metrics = summarize_strict(found | {"broken": tensor([True, False, False])})
+    metrics = ArrivalWatcher.summarize(found | {"broken": tensor([True, False, False])})
     assert metrics["within_1m_rate"] == 0.0
     assert metrics["within_1m_at_end_rate"] == 0.0
     assert metrics["within_1m_after_s"] is None
-    assert "object within 0.25m" in describe_strict(metrics)
-    assert "nan" not in describe_strict(metrics)
+    assert "object within 0.25m" in ArrivalWatcher.describe(metrics)
+    assert "nan" not in ArrivalWatcher.describe(metrics)
 
 
 def test_a_heading_counts_near_the_goal_and_within_ten_degrees() -> None:
-    watch = make_watcher(2, heading=math.pi)
+    watch = ArrivalWatcher(worlds(2), Goal(heading_error=lambda yaw: wrap_to_pi(math.pi - yaw)))
     watch.on_reset(state_of([0.0, 0.0]))
     degree = math.pi / 180
     for yaw, inside in ((-171 * degree, 1.0), (169 * degree, 0.0), (171 * degree, 1.0)):
         watch.on_control_step(state_of([2.5, 0.5], yaw=yaw), tensor([True, True]))
         assert watch.episodes()["heading_10deg_at_end"].tolist() == [inside, 0.0]
-    assert "within 10 degrees" in describe_strict(
-        summarize_strict(watch.episodes() | {"broken": tensor([False] * 2)})
+    assert "within 10 degrees" in ArrivalWatcher.describe(
+        ArrivalWatcher.summarize(watch.episodes() | {"broken": tensor([False] * 2)})
     )
 
 
@@ -133,15 +132,17 @@ def test_an_episode_continues_after_success_which_counts_at_its_time() -> None:
         reached.decisions += 1
         return still(obs)
 
-    watch = StrictWatcher(env)
-    episodes = first_episodes(env, carry, watchers=[watch])
+    places = ArrivalWatcher(env, Goal())
+    energy = EnergyWatcher(env, Goal())
+    episodes = first_episodes(env, carry, watchers=[places, energy])
     assert reached.decisions == 4  # to the limit
     assert episodes["success"].tolist() == [1.0, 1.0, 0.0]
     assert episodes["episode_time_s"].tolist() == pytest.approx([0.22, 0.22, 0.4])
+    episodes = places.episodes()
     assert episodes["within_1m_after_s"][:2].tolist() == pytest.approx([0.22, 0.22])
     assert episodes["within_1m_first_stay_s"][:2].tolist() == pytest.approx([0.1, 0.2])
     assert episodes["within_1m_at_end"].tolist() == [0.0, 1.0, 0.0]
-    assert (episodes["mechanical_energy_j"] > 1.0).all()
+    assert (energy.episodes()["mechanical_energy_j"] > 1.0).all()
     env.close()
 
 
@@ -149,7 +150,6 @@ def test_an_episode_continues_after_success_which_counts_at_its_time() -> None:
 def test_the_heading_that_counts_is_the_one_in_force(name: str, equal: float) -> None:
     env = make_env(2, object=name, goal_heading=0.0, success_ends=False, episode_length_s=0.1)
     cfg: Any = SimpleNamespace(task=env.task.cfg)
-    job: Any = SimpleNamespace(is_strict=True, measures_pushing=True)
 
     def turn_the_goals(obs: torch.Tensor) -> torch.Tensor:
         if int(env._steps.max()) == 2:
@@ -157,12 +157,15 @@ def test_the_heading_that_counts_is_the_one_in_force(name: str, equal: float) ->
             env.set_goal(torch.cat((env.state.object_pos[:, :2], heading.unsqueeze(1)), dim=1))
         return still(obs)
 
-    watchers = _watchers(job, cfg, env)
+    goal = _goal(cfg, env)
+    places = ArrivalWatcher(env, goal)
+    pushing = PushWatcher(env, goal)
     before = env.task.goal_heading.tolist()
-    episodes = first_episodes(env, turn_the_goals, watchers=watchers)
+    first_episodes(env, turn_the_goals, watchers=[places, pushing])
     assert before == env.task.goal_heading.tolist() == [0.0, 0.0]  # the next episodes have begun
-    assert episodes["heading_10deg_at_end"].tolist() == [1.0, 0.0]
-    assert episodes["pushing/end_heading_error"].tolist() == pytest.approx([0.05, 0.7], abs=0.02)
+    assert places.episodes()["heading_10deg_at_end"].tolist() == [1.0, 0.0]
+    error = pushing.episodes()["end_heading_error"]
+    assert error.tolist() == pytest.approx([0.05, 0.7], abs=0.02)
     env.close()
 
 
@@ -170,7 +173,9 @@ def test_watching_changes_nothing() -> None:
     both = []
     for is_watched in (False, True):
         env = make_env(4, episode_length_s=0.4)
-        watchers = [StrictWatcher(env), PushWatcher(env, 1.0)] if is_watched else []
+        watchers: list[EpisodeWatcher] = []
+        if is_watched:
+            watchers = [kind(env, Goal(1.0)) for kind in WATCHERS.values()]
         both.append(first_episodes(env, still, watchers=watchers))
         env.close()
     for name, values in both[0].items():
@@ -198,7 +203,7 @@ def test_worlds_at_rest_stay_as_they_are_and_change_nothing_for_others() -> None
     assert torch.equal(*rows)
 
 
-def test_the_usual_protocol_measures_as_before_what_the_strict_one_ends_later() -> None:
+def test_episodes_that_may_go_on_after_success_are_measured_alike() -> None:
     metrics = [
         evaluate(make_env(8, episode_length_s=0.4, success_ends=ends), still)
         for ends in (True, False)

@@ -1,0 +1,148 @@
+"""Suites: tests as data, in files of worlds, watchers, policies, episodes and seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from harl_mapush.config.layers import check_layer
+from harl_mapush.config.presets import configs_folder
+from harl_mapush.config.sections import SECTIONS
+from mqe.config import ConfigError, load_yaml, merge, unknown
+from mqe.registry import TASKS
+
+ONE_FEWER = "one_fewer"  # the same team with one robot fewer, among the policies of a suite
+SCRIPTS = "scripts"  # the task's scripted policies, among the policies of a suite
+_REGISTERED: dict[str, Path] = {}  # files of extensions and of users' packages, by name
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A test: the worlds, the measurements, and the policies to compare with.
+
+    Each field is a key of the suite's file, except that ``worlds`` are the file's sections ``env``,
+    ``task`` and ``sim``.
+    """
+
+    name: str | None = None
+    help: str = ""
+    worlds: Mapping[str, Any] = field(default_factory=dict)  # sections of settings
+    watchers: tuple[str, ...] = ("pushing",)  # measurements beside the task's own metrics
+    # Policies that play the same starts: names, ``SCRIPTS`` or ``ONE_FEWER``.
+    policies: tuple[str, ...] = (SCRIPTS,)
+    episodes: int = 300  # of each seed
+    seeds: tuple[int, ...] = (0,)
+    # Changes of the worlds by name, each measured on its own. Empty: the worlds as they are.
+    conditions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    examination: str | None = None  # a registered measurement in worlds of its own
+
+
+def register_suite(file: str | Path, default_of: str | None = None) -> None:
+    """Register the suite in ``file`` under the file's name, without .yaml.
+
+    ``default_of`` is the task that it measures where nobody names a suite. Raises ConfigError for a
+    file that is no suite.
+    """
+    path = Path(file)
+    _read(path)
+    _REGISTERED[path.stem] = path
+    if default_of is not None:
+        TASKS[default_of] = TASKS[default_of]._replace(suite=path.stem)
+
+
+def suites() -> list[str]:
+    """Return the names of the suites."""
+    return sorted(_files())
+
+
+def suite_summaries() -> dict[str, str]:
+    """Return the help of each suite by name."""
+    return {name: _read(path)["help"] for name, path in sorted(_files().items())}
+
+
+def load_suite(names: str) -> Suite:
+    """Return the suite of this name, or in this file, with defaults for missing keys.
+
+    Several names, joined by commas, are laid over each other. Raises ConfigError for an unknown
+    name, and for a file that is no suite.
+    """
+    return _suite(names, _read_all(names))
+
+
+def measured_suite(task: str, names: str | None) -> Suite:
+    """Return the suite in which a policy of ``task`` is measured: ``names`` over the default."""
+    default = TASKS[task].suite
+    content = {} if default is None else _read_all(default)
+    if names is not None:
+        content = merge(content, _read_all(names))
+    return _suite(names, content)
+
+
+def default_worlds(task: str) -> Mapping[str, Any]:
+    """Return the sections of settings of a task's default suite."""
+    return measured_suite(task, None).worlds
+
+
+def _files() -> dict[str, Path]:
+    shipped = {path.stem: path for path in (configs_folder() / "suites").glob("*.yaml")}
+    return shipped | _REGISTERED
+
+
+def _read_all(names: str) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    for name in names.split(","):
+        content = merge(content, _read(_file(name)))
+    return content
+
+
+def _file(name: str) -> Path:
+    """Return the file of a suite."""
+    if name.endswith(".yaml"):
+        return Path(name)
+    if name in _RENAMED:
+        raise ConfigError(f"--suite {name}: is now --suite {_RENAMED[name]}")
+    files = _files()
+    if name not in files:
+        raise ConfigError(f"--suite: {unknown('suite', name, sorted(files))}")
+    return files[name]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the keys in a suite's file; raise ConfigError for a file that is no suite."""
+    content = load_yaml(path)
+    keys = {entry.name for entry in fields(Suite)} - {"name", "worlds"}
+    for key in content:
+        if key not in (*keys, *SECTIONS):
+            raise ConfigError(f"{path}: {unknown('key', key, sorted({*keys, *SECTIONS}))}")
+    content.setdefault("help", "")
+    check_layer({key: value for key, value in content.items() if key in SECTIONS})
+    conditions = content.get("conditions", {})
+    if not isinstance(conditions, Mapping):
+        raise ConfigError(f"{path}: conditions: must be names with sections of settings")
+    for condition in conditions.values():
+        check_layer(condition)
+    for key, kind in (("watchers", str), ("policies", str), ("seeds", int)):
+        values = content.get(key, [])
+        if not isinstance(values, list) or not all(type(value) is kind for value in values):
+            raise ConfigError(f"{path}: {key}: {values!r} must be a list, as in [{_EXAMPLES[key]}]")
+    episodes = content.get("episodes", 1)
+    if type(episodes) is not int or episodes < 1:
+        raise ConfigError(f"{path}: episodes: {episodes!r} must be a whole number from 1 on")
+    return content
+
+
+def _suite(name: str | None, content: Mapping[str, Any]) -> Suite:
+    """Return the suite that the keys of a file describe."""
+    suite = Suite(name, worlds={key: value for key, value in content.items() if key in SECTIONS})
+    others = {key: value for key, value in content.items() if key not in SECTIONS}
+    for key in ("watchers", "policies", "seeds"):
+        if key in others:
+            others[key] = tuple(others[key])
+    return replace(suite, **others)
+
+
+_EXAMPLES = {"watchers": "pushing, places", "policies": "scripts, one_fewer", "seeds": "0, 1"}
+# Suites of release 0.3 under other names.
+_RENAMED = {f"any_n{number}": f"any --num_agents {number}" for number in range(1, 9)}

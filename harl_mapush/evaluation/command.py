@@ -1,0 +1,233 @@
+"""The calculator's part of the command line of ``mapush test``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harl_mapush import config
+from harl_mapush.config import RunCfg, Suite
+from harl_mapush.evaluation.drawing import draw
+from harl_mapush.evaluation.episodes import MOST_EPISODES
+from harl_mapush.evaluation.measuring import Say, describe, headline, measure
+from harl_mapush.evaluation.policies import find_function, policy_names
+from harl_mapush.evaluation.suite_player import EXAMINATIONS, Player, run_of
+from harl_mapush.evaluation.tables import table_for
+from harl_mapush.evaluation.watchers import WATCHERS
+from harl_mapush.figures import check_figure
+from harl_mapush.runs import evaluation_worlds
+from mqe.config import ConfigError, flatten
+from mqe.registry import resolve_sim
+from mqe.tasks.episode_report import describe_metrics
+
+# Flags of the calculator alone
+FLAGS = ("json", "csv", "figure", "seeds", "all_checkpoints", "workers", "team_only", "only")
+
+
+def add_flags(parser: config.Parser) -> None:
+    """Add the flags of the calculator."""
+    group = parser.add_argument_group("calculator")
+    group.add_argument(
+        "--seeds",
+        metavar="SEED",
+        type=int,
+        nargs="+",
+        help="seeds whose episodes are pooled (default: the suite's, which has seed 0)",
+    )
+    group.add_argument(
+        "--workers", metavar="K", type=int, help="number of processes (default: this one alone)"
+    )
+    group.add_argument(
+        "--team_only",
+        action="store_const",
+        const=True,
+        help="leave out the policies to which the suite compares the team",
+    )
+    group.add_argument(
+        "--only",
+        metavar="CONDITION",
+        nargs="+",
+        help="names of the suite's conditions to measure (default: all)",
+    )
+    group.add_argument(
+        "--all_checkpoints",
+        action="store_const",
+        const=True,
+        help="metrics of every checkpoint of the run",
+    )
+    group.add_argument("--json", metavar="FILE", help="file for the calculator's metrics")
+    group.add_argument(
+        "--csv",
+        metavar="FILE.csv",
+        help="with --all_checkpoints or a suite of conditions: file for a table of the metrics; "
+        "*.txt has the lines of MAPush's success_rate.txt",
+    )
+    group.add_argument(
+        "--figure",
+        metavar="FILE",
+        help="with --all_checkpoints or a suite of conditions: file for a plot of success (.png, "
+        ".svg or .pdf)",
+    )
+
+
+def check_flags(arguments: Any) -> None:
+    """Raise ConfigError for flags that contradict each other or are out of range."""
+    seeds = arguments.seeds or []
+    if seeds and "seed" in (config.flag_values(arguments).get("runner") or {}):
+        raise ConfigError("--seed (runner.seed) and --seeds exclude each other; use --seeds alone")
+    for flag in ("num_episodes", "workers"):
+        value = getattr(arguments, flag)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{flag} {value}: must be at least 1")
+    if arguments.num_episodes is not None and arguments.num_episodes > MOST_EPISODES:
+        raise ConfigError(
+            f"--num_episodes {arguments.num_episodes}: must be at most {MOST_EPISODES}"
+        )
+    if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**62 for seed in seeds):
+        raise ConfigError(
+            f"--seeds {' '.join(map(str, seeds))}: must be different whole numbers from 0 on"
+        )
+    if arguments.figure is not None:
+        check_figure(arguments.figure)
+    if arguments.policy is not None:
+        if arguments.all_checkpoints:
+            raise ConfigError(
+                "--policy and --all_checkpoints exclude each other: a function has no checkpoints"
+            )
+        if arguments.policy not in policy_names():
+            find_function(arguments.policy)
+
+
+def find_suite(cfg: RunCfg, arguments: Any) -> Suite:
+    """Return the suite of a measurement; raise ConfigError for flags that do not go with it."""
+    suite = config.measured_suite(cfg.task.name, arguments.suite)
+    for watcher in suite.watchers:
+        WATCHERS.find(watcher, f"suite {suite.name}: watchers")
+    if suite.examination is not None:
+        _check_examination(suite, arguments)
+        return suite
+    has_conditions = bool(suite.conditions)
+    if has_conditions and arguments.all_checkpoints:
+        raise ConfigError(
+            f"--all_checkpoints: suite {suite.name} has conditions; measure one checkpoint, or "
+            "name another suite"
+        )
+    if arguments.only and not has_conditions:
+        raise ConfigError("--only: the suite has no conditions; name one, as --suite robustness")
+    for flag in ("csv", "figure"):
+        if getattr(arguments, flag) is not None and not (
+            has_conditions or arguments.all_checkpoints
+        ):
+            raise ConfigError(f"--{flag} shows the checkpoints of a run; add --all_checkpoints")
+    return suite
+
+
+def _check_examination(suite: Suite, arguments: Any) -> None:
+    """Raise ConfigError for flags and settings without a meaning in an examination."""
+    assert suite.examination is not None
+    examination = EXAMINATIONS.find(suite.examination, f"suite {suite.name}: examination")
+    own_worlds = f"the examination {suite.examination!r} has worlds of its own"
+    for flag in (*FLAGS, "num_episodes", "num_envs"):
+        if flag != "json" and getattr(arguments, flag) is not None:
+            raise ConfigError(f"--{flag}: has no effect, because {own_worlds}; leave it out")
+    for key in flatten(config.flag_values(arguments)):
+        if key.startswith(("task.", "env.")) and key not in examination.settings:
+            raise ConfigError(
+                f"{key}: {own_worlds}; leave it out, or film the policy (--mode viewer)"
+            )
+
+
+def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, say: Say) -> int:
+    """Measure a team in a suite; return the exit code.
+
+    ``folder`` is the checkpoint's; None: the command line names a policy without training.
+    """
+    if suite.examination is not None and folder is not None:
+        examination = EXAMINATIONS[suite.examination]
+        metrics = examination.measure(cfg, folder, resolve_sim(cfg.sim)[1], say)
+        sys.stdout.write(describe_metrics(metrics))
+        _write_json(arguments.json, metrics)
+        return 0
+
+    player = _player(cfg, suite, folder, arguments, say)
+    if suite.conditions:
+        _write_rows(player.conditions(arguments.only), cfg, arguments)
+        return 0
+    if arguments.all_checkpoints:
+        run = None if folder is None else run_of(folder)
+        if run is None:
+            raise ConfigError(
+                f"--all_checkpoints: {arguments.checkpoint} is not in a run folder; name a run "
+                "folder"
+            )
+        _write_rows(player.checkpoints(run), cfg, arguments)
+        return 0
+
+    request = player.request()
+    metrics = measure(request, player.num_workers, say)
+    sys.stdout.write(describe(request, metrics))
+    _write_json(arguments.json, metrics)
+    compared = {} if arguments.team_only else player.compare(request)
+    if compared:
+        _write_json(arguments.json, {**metrics, "baselines": compared})
+    return 0
+
+
+def _player(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, say: Say) -> Player:
+    """Return the suite's player with the episodes and seeds of the command line."""
+    flags = config.flag_values(argparse.Namespace(**{**vars(arguments), "suite": None}))
+    num_episodes = arguments.num_episodes
+    num_envs = None
+    if "num_envs" in (flags.get("env") or {}):
+        if num_episodes is None:
+            num_episodes = cfg.env.num_envs
+        elif arguments.num_envs is not None:
+            num_envs = cfg.env.num_envs
+    seeds = suite.seeds
+    if "seed" in (flags.get("runner") or {}):
+        seeds = (cfg.runner.seed,)
+    return Player(
+        suite,
+        flags,
+        folder,
+        arguments.policy,
+        tuple(arguments.seeds or seeds),
+        num_episodes or suite.episodes,
+        num_envs,
+        arguments.workers or 0,
+        say,
+    )
+
+
+def _write_rows(rows: Iterable[Mapping[str, Any]], cfg: RunCfg, arguments: Any) -> None:
+    """Write rows of metrics to the files that the command line names."""
+    as_table = table_for(arguments.csv or "")
+    as_table(cfg.task.name, [])  # raises early for a task that it cannot describe
+    written: list[Mapping[str, Any]] = []
+    for row in rows:
+        written.append(row)
+        # A measurement that is stopped keeps its rows.
+        _write_json(arguments.json, written)
+        if arguments.csv is not None:
+            text = as_table(cfg.task.name, written)
+            Path(arguments.csv).write_text(text, encoding="utf-8")
+    if arguments.figure is not None:
+        draw(written, headline(cfg), Path(arguments.figure))
+
+
+def write_head(cfg: RunCfg, suite: Suite, folder: Path | None) -> None:
+    """Write the contents of the worlds, and their differences from the team's training."""
+    if suite.examination is None:
+        sys.stdout.write(evaluation_worlds.in_words(cfg, suite.name))
+        if folder is not None:
+            sys.stdout.write(evaluation_worlds.differences(folder, cfg))
+
+
+def _write_json(name: str | None, values: Any) -> None:
+    if name is not None:
+        text = json.dumps(values, indent=2, allow_nan=False)
+        Path(name).write_text(text + "\n", encoding="utf-8")

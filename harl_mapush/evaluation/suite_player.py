@@ -1,0 +1,194 @@
+"""The player of suites: one team, its comparisons, its conditions, or all checkpoints of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from harl_mapush import config
+from harl_mapush.config import RunCfg, Suite
+from harl_mapush.config.suites import ONE_FEWER, SCRIPTS
+from harl_mapush.evaluation.episodes import Request
+from harl_mapush.evaluation.measuring import (
+    Say,
+    headline,
+    interval_of,
+    measure,
+    measure_all,
+    report_of,
+    with_interval,
+)
+from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
+from mqe.config import ConfigError, flatten, merge, unknown
+from mqe.extensions import Registry
+from mqe.registry import TASKS
+from mqe.tasks.episode_report import Metrics
+
+# Episodes of each seed for a policy to compare with. A failed script takes the whole time limit,
+# and a team about a third of it, so that two scripts on a third of the starts take about as long.
+NUM_COMPARED = 100
+
+
+class Examination(NamedTuple):
+    """A measurement of checkpoints in worlds of its own."""
+
+    # From a checkpoint's settings, its folder, a device and a function that reports progress.
+    measure: Callable[[RunCfg, Path, torch.device, Say], dict[str, Any]]
+    settings: tuple[str, ...] = ()  # dotted names in ``env`` and ``task`` that it takes
+
+
+EXAMINATIONS: Registry[Examination] = Registry("examination")  # named by suites
+
+
+@dataclass(frozen=True)
+class Player:
+    """A suite with a team: the checkpoint in ``folder``, unless ``function`` names a policy."""
+
+    suite: Suite
+    over: Mapping[str, Any]  # settings of the command line, without those of the suite
+    folder: Path | None
+    function: str | None
+    seeds: tuple[int, ...]
+    num_episodes: int
+    num_envs: int | None  # worlds at a time
+    num_workers: int
+    say: Say
+
+    def request(self, changes: Mapping[str, Any] | None = None) -> Request:
+        """Return the team's episodes in the suite's worlds with ``changes``."""
+        settings = merge(merge(self.suite.worlds, changes or {}), self.over)
+        return Request(
+            evaluation_worlds.settings(self.folder, settings),
+            seeds=self.seeds,
+            num_episodes=self.num_episodes,
+            folder=self.folder if self.function is None else None,
+            function=self.function,
+            watchers=self.suite.watchers,
+            num_envs=self.num_envs,
+        )
+
+    def compare(self, request: Request) -> dict[str, Metrics]:
+        """Return the success of the suite's other policies on the first starts of a request.
+
+        The metrics are the task's headline metric, its interval and ``num_episodes``. A note names
+        a policy that cannot act in these worlds.
+        """
+        compared: dict[str, Metrics] = {}
+        if not report_of(request.cfg).headline:
+            return compared
+        name = headline(request.cfg)
+        for policy in self._policies(request):
+            try:
+                metrics = measure(self._other(request, policy), self.num_workers, self.say)
+            except ConfigError as error:
+                self.say(f"Note: {policy} is left out: {error}")
+                continue
+            keys = (name, interval_of(name), "num_episodes")
+            compared[policy] = {key: metrics[key] for key in keys if key in metrics}
+            label = f"{policy}, on the same starts"
+            count = metrics["num_episodes"]
+            self.say(f"{label:<40}{with_interval(metrics, name)}, n = {count}")
+        return compared
+
+    def _policies(self, request: Request) -> list[str]:
+        """Return the names of the policies to compare with."""
+        names: list[str] = []
+        for policy in self.suite.policies:
+            if policy == SCRIPTS:
+                names += TASKS[request.cfg.task.name].policies
+            elif policy != ONE_FEWER or self._takes_fewer(request):
+                names.append(policy)
+        return [name for name in names if name != request.function]
+
+    def _takes_fewer(self, request: Request) -> bool:
+        """Return whether the team can act with one robot fewer."""
+        fewer = (request.cfg.env.num_agents or 0) - 1
+        if request.folder is None or fewer == 0:
+            return fewer > 0
+        trained, _ = config.resolve(checkpoint.read_config(request.folder), {})
+        return evaluation_worlds.acts_in_teams_of(trained, fewer)
+
+    def _other(self, request: Request, policy: str) -> Request:
+        """Return the first starts of a request for another policy."""
+        if policy == ONE_FEWER:
+            assert request.cfg.env.num_agents is not None  # config.resolve sets it
+            team = {"env": {"num_agents": request.cfg.env.num_agents - 1}}
+            other = replace(self, over=merge(self.over, team)).request()
+        else:
+            other = replace(request, folder=None, function=policy)
+        num_episodes = min(NUM_COMPARED, request.num_episodes)
+        return replace(other, num_episodes=num_episodes, watchers=())
+
+    def conditions(self, only: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+        """Measure the team under the suite's conditions; yield a row of metrics for each.
+
+        ``only`` has the names of the conditions to measure; None: all. Raises ConfigError for an
+        unknown name, and for a setting of the command line that a condition changes.
+        """
+        for name in only or ():
+            if name not in self.suite.conditions:
+                raise ConfigError(f"--only: {unknown('condition', name, self.suite.conditions)}")
+        conditions = {name: self.suite.conditions[name] for name in only or self.suite.conditions}
+        for name, changes in conditions.items():
+            _check_flags(self.over, name, changes)
+        requests = [self.request(changes) for changes in conditions.values()]
+        metric = headline(requests[0].cfg)
+        count = self.num_episodes * len(self.seeds)
+        self.say(f"{metric}, n = {count} for each condition, 95 % intervals")
+        measured = measure_all(requests, self.num_workers, self.say)
+        for name, metrics in zip(conditions, measured, strict=True):
+            self.say(f"  {name:<32}{with_interval(metrics, metric)}")
+            yield {"condition": name, "seeds": list(self.seeds), **metrics}
+
+    def checkpoints(self, run: Path) -> Iterator[dict[str, Any]]:
+        """Measure all checkpoints of a run, then the best again on fresh seeds; yield a row each.
+
+        Rows are in the order of training. The best of many checkpoints is partly lucky, so that
+        only fresh episodes measure it without bias.
+        """
+        request = replace(self.request(), watchers=())
+        name = headline(request.cfg)
+        folders = checkpoint.all_checkpoints(run)
+        requests = [replace(request, folder=folder) for _, folder in folders]
+        shares: list[float] = []
+        self.say(f"{'env steps':>14}  {name}, n = {self.num_episodes * len(self.seeds)}")
+        measured = measure_all(requests, self.num_workers, self.say)
+        for (env_steps, folder), metrics in zip(folders, measured, strict=True):
+            self.say(f"{env_steps:>14,}  {with_interval(metrics, name)}")
+            shares.append(metrics[name] or 0.0)
+            yield _row(folder, env_steps, False, metrics)
+
+        best = max(range(len(shares)), key=lambda k: (shares[k], k))
+        env_steps, folder = folders[best]
+        first = max(self.seeds) + 1
+        fresh = tuple(range(first, first + len(self.seeds)))
+        again = measure(replace(requests[best], seeds=fresh), self.num_workers, self.say)
+        seeds = " ".join(map(str, fresh))
+        self.say(
+            f"{env_steps:>14,}  {with_interval(again, name)}  the best again, on fresh seeds "
+            f"({seeds})"
+        )
+        yield _row(folder, env_steps, True, again)
+
+
+def _row(
+    folder: Path, env_steps: int, is_fresh: bool, metrics: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {"checkpoint": folder.name, "env_steps": env_steps, "is_fresh": is_fresh, **metrics}
+
+
+def _check_flags(over: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a setting of the command line that a condition changes."""
+    flags = flatten(over)
+    for key, value in flatten(changes).items():
+        if key in flags and flags[key] != value:
+            raise ConfigError(f"{key}={flags[key]}: condition {name!r} sets {value}; leave it out")
+
+
+def run_of(folder: Path) -> Path | None:
+    """Return the run folder of a checkpoint; None if the checkpoint is not in one."""
+    return folder.parent.parent if folder.parent.name == run_folder.CHECKPOINTS else None

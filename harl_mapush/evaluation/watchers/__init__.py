@@ -1,0 +1,13 @@
+"""Watchers by name: the measurements that a suite may ask for beside its task's own metrics."""
+
+from __future__ import annotations
+
+from harl_mapush.evaluation.watchers.arrival import ArrivalWatcher
+from harl_mapush.evaluation.watchers.energy import EnergyWatcher
+from harl_mapush.evaluation.watchers.pushing import PushWatcher
+from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher
+from mqe.extensions import Registry
+
+WATCHERS: Registry[type[EpisodeWatcher]] = Registry(
+    "watcher", {"pushing": PushWatcher, "arrival": ArrivalWatcher, "energy": EnergyWatcher}
+)

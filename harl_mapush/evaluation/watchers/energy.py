@@ -1,0 +1,93 @@
+"""The motors' mechanical energy, and the cost of transport."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher, Goal, format_rows, format_value
+from mqe.env.environment import MultiAgentEnv
+from mqe.env.observer import PhysicsStep
+from mqe.tasks.episode_report import Metrics, mean
+from mqe.world.geometry import length
+from mqe.world.scene import GRAVITY, PHYSICS_DT
+from mqe.world.state import SceneState
+
+
+class EnergyWatcher(EpisodeWatcher):
+    """Adds the work of every motor, and follows the robots' paths."""
+
+    needs_physics_steps = True
+    metric = "cost_of_transport"
+
+    def __init__(self, env: MultiAgentEnv, goal: Goal) -> None:
+        """Begin with no energy and no path."""
+        super().__init__(env.num_envs, env.device)
+        shape = (env.num_envs, env.scene.num_robots)
+        model = env.scene.model
+        weight = [GRAVITY * float(model.body_subtreemass[body]) for body in env.scene.trunk_bodies]
+        self._weight = torch.tensor(weight, device=env.device)  # (A,) [N]
+        self._path = torch.zeros(shape, device=env.device)  # [m]
+        self._work = torch.zeros(shape, device=env.device)  # [J] in the current control step
+        self._energy = torch.zeros(shape, device=env.device)  # [J]
+
+    def on_reset(self, state: SceneState) -> None:
+        """Record the initial positions of the robots."""
+        self._robots = state.robot_pos[..., :2].clone()
+
+    def on_physics_step(self, step: PhysicsStep) -> None:
+        """Add the motors' positive mechanical work; braking recovers no energy."""
+        power = step.torque * step.state.joint_vel
+        self._work += power.clamp(min=0.0).sum(dim=-1) * PHYSICS_DT
+
+    def on_control_step(self, state: SceneState, live: Tensor) -> None:
+        """Add a control step of the worlds that are live and have not finished."""
+        counts = self.counting(live).unsqueeze(1)
+        moved = length(state.robot_pos[..., :2] - self._robots)
+        self._path += torch.where(counts, moved, 0.0)
+        self._energy += torch.where(counts, self._work, 0.0)
+        self._work.zero_()
+        self._robots = state.robot_pos[..., :2].clone()
+
+    def episodes(self) -> dict[str, Tensor]:
+        """Return the energies and the product of weight and path (N,) [J] by name."""
+        measured = {
+            "mechanical_energy_j": self._energy.sum(dim=1),
+            "transport_j": (self._path * self._weight).sum(dim=1),
+        }
+        for agent, energy in enumerate(self._energy.unbind(dim=1)):
+            measured[f"mechanical_energy_agent{agent}_j"] = energy
+        return measured
+
+    @staticmethod
+    def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
+        """Return the metrics of energy; broken episodes are left out.
+
+        ``mechanical_energy_j``, of the team and with ``_agent<i>`` of each robot, is the mean over
+        episodes of the motors' positive mechanical work. ``cost_of_transport`` is the sum of all
+        work, divided by the robots' weights times the lengths of their paths.
+        """
+        is_whole = ~episodes["broken"].cpu().bool()
+        columns = {name: values.cpu().double()[is_whole] for name, values in episodes.items()}
+        metrics: Metrics = {
+            name: mean(values) for name, values in columns.items() if name.startswith("mechanical_")
+        }
+        transport = float(columns["transport_j"].sum())
+        energy = float(columns["mechanical_energy_j"].sum())
+        metrics["cost_of_transport"] = energy / transport if transport > 0.0 else None
+        return metrics
+
+    @staticmethod
+    def describe(metrics: Metrics) -> str:
+        """Format the metrics of energy: the team's, then each robot's."""
+        team = format_value(metrics, "mechanical_energy_j", " J")
+        cost = format_value(metrics, "cost_of_transport")
+        rows = [("mechanical energy, cost of transport", f"{team}, {cost}")]
+        prefix = "mechanical_energy_agent"
+        for name in metrics:
+            if name.startswith(prefix):
+                agent = name.removeprefix("mechanical_energy_").removesuffix("_j")
+                rows.append((f"  {agent}", format_value(metrics, name, " J")))
+        return format_rows(rows)

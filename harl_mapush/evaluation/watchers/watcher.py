@@ -1,0 +1,81 @@
+"""Base class of the watchers: observers of the first episode of every world."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mqe.env.environment import MultiAgentEnv
+from mqe.env.observer import Observer
+from mqe.tasks.episode_report import Metrics
+
+
+class Goal(NamedTuple):
+    """The pose at which an object has arrived."""
+
+    radius: float = 0.0  # [m]
+    # Returns the turn (N,) [rad] to the heading at the goal, for the object's yaw (N,). None: the
+    # task accepts any heading.
+    heading_error: Callable[[Tensor], Tensor] | None = None
+
+
+class EpisodeWatcher(Observer, ABC):
+    """An observer with measurements of episodes, which it sums up and formats.
+
+    A registered watcher is built from an environment and a ``Goal``.
+    """
+
+    senses_parts = False  # needs the forces of the robots' parts
+    metric = ""  # one of its metrics, in every summary of it
+
+    def __init__(self, num_envs: int, device: torch.device) -> None:
+        """Begin with no world finished."""
+        self._is_finished = torch.zeros(num_envs, dtype=torch.bool, device=device)
+
+    @classmethod
+    def supports(cls, env: MultiAgentEnv) -> bool:
+        """Return whether worlds of this kind have something to measure."""
+        return True
+
+    def finish(self, is_finished: Tensor) -> None:
+        """Exclude the worlds of ``is_finished`` (N,) from further measurements."""
+        self._is_finished = is_finished.clone()
+
+    def counting(self, live: Tensor) -> Tensor:
+        """Return a mask (N,) of the ``live`` worlds in their first episode."""
+        return live & ~self._is_finished
+
+    @abstractmethod
+    def episodes(self) -> dict[str, Tensor]:
+        """Return the measurements (N,) by name."""
+
+    @staticmethod
+    def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
+        """Return metrics of N episodes from ``episodes`` and the bools ``broken`` (N,)."""
+        return {}
+
+    @staticmethod
+    def describe(metrics: Metrics) -> str:
+        """Format the watcher's metrics, one a line."""
+        return ""
+
+
+def format_rows(rows: Iterable[tuple[str, str]]) -> str:
+    """Format labels and values, one pair a line."""
+    return "".join(f"{label:<40}{value}\n" for label, value in rows)
+
+
+def format_value(metrics: Metrics, name: str, unit: str = "") -> str:
+    """Format a metric with three decimals; None is a dash."""
+    value = metrics[name]
+    return "-" if value is None else f"{value:.3f}{unit}"
+
+
+def format_rate(metrics: Metrics, name: str) -> str:
+    """Format the rate NAME_rate with its 95 % interval."""
+    low, high = metrics[f"{name}_ci95"]  # type: ignore[misc]
+    return f"{format_value(metrics, f'{name}_rate')} ({low:.3f} to {high:.3f})"

@@ -1,0 +1,30 @@
+"""The suite ``gait``, in which gaits are measured where nobody names another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harl_mapush.config import RunCfg, register_suite
+from harl_mapush.evaluation.suite_player import EXAMINATIONS, Examination
+from mapush.extensions.gait_examination.examination import evaluate_gait
+from mqe.controllers.gait_network import load_gait
+from mqe.world.robots import ROBOTS
+
+
+def examine(
+    cfg: RunCfg, folder: Path, device: torch.device, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Examine the gait of a checkpoint; return its metrics."""
+    robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
+    gait = load_gait(str(folder), device, ROBOTS[robot])
+    return evaluate_gait(
+        gait, cfg.sim, cfg.runner.seed, say, cfg.env.actuators, robot, cfg.env.model
+    )
+
+
+EXAMINATIONS.register("gait", Examination(examine, ("env.model", "env.actuators")))
+register_suite(Path(__file__).with_name("gait.yaml"), "go1_velocity")

@@ -1,0 +1,32 @@
+"""The suite of gaits: the default of their task, in worlds of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from harl_mapush import config, test
+from mapush.extensions.gait_examination import gait_suite
+from mqe.extensions import load_extensions
+
+load_extensions()
+WORDS = ["pretrained:go1_velocity", "--device", "cpu"]
+
+
+def test_a_gait_is_measured_in_the_examination(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(gait_suite, "evaluate_gait", lambda *_: {"worst": 0.5})
+    assert config.measured_suite("go1_velocity", None).examination == "gait"
+    assert test.main(WORDS) == 0
+    assert capsys.readouterr().out.split() == ["worst", "0.5"]
+    assert test.main([*WORDS, "--set", "env.model=physical"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--num_envs", "5"), "--num_envs: has no effect, because the examination 'gait'"),
+        (("--set", "task.max_kick=9.0"), "task.max_kick: the examination 'gait' has worlds"),
+    ],
+)
+def test_settings_of_worlds_are_refused(words, message, capsys) -> None:
+    assert test.main([*WORDS, *words]) == 2
+    assert message in capsys.readouterr().err
