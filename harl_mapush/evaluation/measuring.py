@@ -14,6 +14,7 @@ from harl_mapush.evaluation.episodes import (
     play_requests,
 )
 from harl_mapush.evaluation.watchers import WATCHERS
+from harl_mapush.figures import interval_key
 from harl_mapush.runs import evaluation_worlds
 from mqe.config import ConfigError
 from mqe.registry import TASKS
@@ -95,11 +96,6 @@ def describe(request: Request, metrics: Mapping[str, Any]) -> str:
 
 def with_interval(metrics: Mapping[str, Any], name: str) -> str:
     """Format a metric, followed by its 95 % interval if it is a rate."""
-    interval = metrics.get(interval_of(name))
+    interval = metrics.get(interval_key(name))
     value = "-" if metrics[name] is None else f"{metrics[name]:.3f}"
     return value if interval is None else f"{value} ({interval[0]:.3f} to {interval[1]:.3f})"
-
-
-def interval_of(name: str) -> str:
-    """Return the name of a rate's 95 % interval."""
-    return f"{name.removesuffix('_rate')}_ci95"

@@ -16,12 +16,12 @@ from harl_mapush.evaluation.episodes import Request
 from harl_mapush.evaluation.measuring import (
     Say,
     headline,
-    interval_of,
     measure,
     measure_all,
     report_of,
     with_interval,
 )
+from harl_mapush.figures import interval_key
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mqe.config import ConfigError, flatten, merge, unknown
 from mqe.extensions import Registry
@@ -87,7 +87,7 @@ class Player:
             except ConfigError as error:
                 self.say(f"Note: {policy} is left out: {error}")
                 continue
-            keys = (name, interval_of(name), "num_episodes")
+            keys = (name, interval_key(name), "num_episodes")
             compared[policy] = {key: metrics[key] for key in keys if key in metrics}
             label = f"{policy}, on the same starts"
             count = metrics["num_episodes"]
