@@ -21,6 +21,7 @@ from mapush.export import command as export
 from mapush.extensions.openrl import importing
 from mapush.extensions.sweep import command as sweep
 from mapush.report import command as report
+from mqe.registry import SIMULATORS
 from tests.support.paths import ROOT
 from tests.support.registries import restored_registries
 from tests.support.tiny_runs import TINY
@@ -301,7 +302,8 @@ def test_what_a_resume_may_change_is_listed() -> None:
     text = (DOCS / "guides/resume.md").read_text(encoding="utf-8")
     listed = text.partition("A resume may change:")[2].partition("Anything else is refused")[0]
     names = set(re.findall(r"`(?:\w+\.)?(\w+)`", listed))
-    assert names == {key.rpartition(".")[2] for key in CHANGEABLE_ON_RESUME} | {
+    own = {key for entry in SIMULATORS.values() for key in entry.changeable}
+    assert names == own | {key.rpartition(".")[2] for key in CHANGEABLE_ON_RESUME} | {
         "runner",
         "algorithm",
         "sim",

@@ -1,8 +1,8 @@
-"""One trial's training in a process of its own, which ends when its parent does.
+"""One trial's training in a process of its own.
 
 ``python -m mapush.extensions.sweep.child`` takes the arguments of ``harl_mapush.train``. Its
-standard input is a pipe from its parent; when the pipe is closed, by the parent or by the parent's
-death, the training saves its state and ends.
+standard input is a pipe from the sweep. When the pipe is closed, also by the sweep's death, the
+training saves its state and ends.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ GRACE_S = 60.0  # between asking a training to save and killing it
 
 
 def main() -> int:
-    """Train as the command line says until the parent ends; return the exit code."""
+    """Train as the command line says until the sweep ends; return the exit code."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    from harl_mapush import train  # an import of seconds, during which the parent may end
+    from harl_mapush import train  # an import of seconds, during which the sweep may end
 
     return train.main(sys.argv[1:])
 

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from harl_mapush import config
 from harl_mapush.interruption import Signalled
 from harl_mapush.runs import durable, run_folder
-from mapush.extensions.sweep.child import GRACE_S
-from mapush.extensions.sweep.places import Places, make_places
-from mapush.extensions.sweep.space import Space, read_space, reread_space
-from mapush.extensions.sweep.trials import (
-    CONFIRM,
-    FAILED,
-    FINISHED,
-    OPEN,
-    SEARCH,
-    SETTINGS,
-    STOPPED,
-    SWEEP,
-    Ledger,
-    Trial,
-    best_first,
-    contenders,
-    rank_settings,
-    wait_until_saved,
-)
+from mapush.report.tables import markdown_table
 from mqe.config import ConfigError, dump_yaml, parse_yaml, to_dict
 from mqe.cores import num_cores
 
+if TYPE_CHECKING:  # Optuna is an extra, so its modules are imported later
+    from mapush.extensions.sweep.space import Space
+    from mapush.extensions.sweep.study import Sweep
+
 PROGRAM = "mapush sweep"
-_PARTS = ("optuna", "matplotlib")
+SWEEP = "sweep.yaml"
+SETTINGS = "settings.yaml"
+SUMMARY = "summary.md"
+BEST = "best.yaml"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_NUM_BEST = 10  # settings in the summary
 _FLAGS = ("--num_envs", "--num_env_steps", "--seed", "--device", "--sim")  # of every trial
 
 
@@ -64,13 +54,9 @@ def make_parser() -> config.Parser:
         help="number of settings that the search tries (default: SPACE.yaml's)",
     )
     parser.add_argument(
-        "--jobs", metavar="J", help="trials at once on this machine's cores (default: one per core)"
-    )
-    parser.add_argument(
-        "--gpus_per_trial",
-        metavar="SHARE",
-        help="share of a GPU for each trial, 0.25 for four on each GPU (default: 1 if there is a "
-        "GPU)",
+        "--jobs",
+        metavar="J",
+        help="trials at once (default: one on each GPU, or on each core without a GPU)",
     )
     # --out of a training run has another meaning.
     parser.add_argument(
@@ -91,34 +77,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _sweep(arguments: Any) -> int:
+    if importlib.util.find_spec("optuna") is None:
+        raise ConfigError("optuna is missing; pip install 'mapush[sweep]'")
+    from mapush.extensions.sweep.study import Sweep
+    from mapush.extensions.sweep.training import train_all
+
     jobs = _number("--jobs", arguments.jobs)
-    share = _share(arguments.gpus_per_trial)
-    if jobs and share:
-        raise ConfigError(
-            "--jobs, --gpus_per_trial: one is for processor cores, the other for GPUs; leave one "
-            "out"
-        )
     folder, space = _find(arguments)
-    jobs, share, words = _places(space, jobs, share)
-    engine = _import_engine()
+    places = _places(space, jobs)
     durable.make_folder(folder)
     with run_folder.locked(folder):
         durable.write_text(folder / SETTINGS, dump_yaml(space.base))
         durable.write_text(folder / SWEEP, dump_yaml(to_dict(space.cfg)))
-        ledger = Ledger(folder)
-        begun = f" ({len(ledger.trials)} trials are known)" if ledger.trials else ""
-        _say(f"Sweep folder {folder}{begun}: {space.budget()}; {words}.")
-        common = _common_words(space, jobs, share, arguments.imports)
-        places = make_places(jobs, share)
+        sweep = Sweep(folder, space)
+        done = f" ({len(sweep.study.trials)} are in its journal)" if sweep.study.trials else ""
+        _say(f"Sweep folder {folder}: {space.num_trials} trials{done}, {len(places)} at once.")
+        common = _common_words(space, places, arguments.imports)
+        command = _command(folder, arguments.imports)
         try:
-            _run(engine, space, ledger, places, common)
+            train_all(sweep, sweep.trials(), common, places)
+            sweep.repeat_best()
+            train_all(sweep, sweep.trials(), common, places)
         except (KeyboardInterrupt, Signalled):
-            wait_until_saved(ledger.open_folders(), GRACE_S)
-            _say(f"Interrupted; continue with: {_command(folder, arguments.imports)}")
+            _say(f"Interrupted; continue with: {command}")
             raise
-        finally:
-            places.close()
-        return _finish(engine, space, ledger, _command(folder, arguments.imports))
+        return _finish(sweep, command)
 
 
 def _command(folder: Path, imports: Sequence[str]) -> str:
@@ -129,6 +112,8 @@ def _command(folder: Path, imports: Sequence[str]) -> str:
 
 def _find(arguments: Any) -> tuple[Path, Space]:
     """Return the sweep's folder and space, as read from the folder or from SPACE.yaml."""
+    from mapush.extensions.sweep.space import read_space, reread_space
+
     given = Path(arguments.space)
     num_trials = _number("--num_trials", arguments.num_trials)
     if given.is_dir():
@@ -169,123 +154,107 @@ def _find(arguments: Any) -> tuple[Path, Space]:
     return folder, space
 
 
-def _run(engine: Any, space: Space, ledger: Ledger, places: Places, common: Sequence[str]) -> None:
-    """Run the search or the grid, then the best settings with other seeds."""
-    progress = _Progress(space, ledger)
-
-    # First stage: the search, or the grid.
-    num_new = 0
-    if space.cfg.search == "grid":
-        known = {(repr(trial.values), trial.seed) for trial in ledger.trials}
-        for setting, values in enumerate(space.grid(), 1):
-            for seed in space.seeds:
-                if (repr(values), seed) not in known:
-                    ledger.add(setting, values, seed)
-    else:
-        num_new = max(0, space.num_settings - sum(trial.stage == SEARCH for trial in ledger.trials))
-    waiting = ledger.open_trials(SEARCH)
-    if waiting or num_new:
-        search = engine.Search(space, ledger)
-        stage = engine.Stage(space, ledger, waiting, search, num_new, common, progress.tell)
-        engine.run_stage(stage, places)
-    if space.cfg.search == "grid" or ledger.open_trials(SEARCH):
-        return
-
-    # Second stage: the best settings with other seeds.
-    for best in contenders(ledger.trials, space.cfg.mode)[: space.cfg.confirm]:
-        known = {trial.seed for trial in ledger.trials if trial.setting == best.setting}
-        for seed in space.cfg.seeds:
-            if seed not in known:
-                ledger.add(best.setting, best.values, seed, CONFIRM)
-    waiting = ledger.open_trials(CONFIRM)
-    if waiting:
-        stage = engine.Stage(space, ledger, waiting, None, 0, common, progress.tell)
-        engine.run_stage(stage, places)
-
-
-def _finish(engine: Any, space: Space, ledger: Ledger, command: str) -> int:
+def _finish(sweep: Sweep, command: str) -> int:
     """Write and print the summary; return 1 if no trial finished or some are still open.
 
     ``command`` continues the sweep.
     """
-    summary = importlib.import_module("mapush.extensions.sweep.summary")
-    ranked = rank_settings(ledger.trials, space.cfg.mode)
-    shares = engine.importance(space, ledger.trials)
-    files = summary.write_summary(space, ledger, ranked, shares)
-    _say(summary.page(space, ledger.trials, ranked, shares))
-    _say(f"Written: {', '.join(str(path) for path in files)}.")
-    num_open = sum(trial.state == OPEN for trial in ledger.trials)
+    from optuna.trial import TrialState
+
+    from mapush.extensions.sweep.space import settings_of
+
+    ranking = sweep.ranking()
+    page = summary(sweep)
+    durable.write_text(sweep.folder / SUMMARY, page)
+    _say(page)
+    if ranking:
+        best = {**ranking[0].values, "runner.seed": ranking[0].seeds[0]}
+        text = dump_yaml(settings_of(sweep.space.base, best)[1])
+        durable.write_text(sweep.folder / BEST, text)
+        _say(f"The best settings: {sweep.folder / BEST}.")
+    num_open = sweep.count(TrialState.RUNNING)
     if num_open:
         sys.stderr.write(f"{PROGRAM}: {num_open} trials have not ended; continue with: {command}\n")
-    return 0 if ranked and not num_open else 1
+    return 0 if ranking and not num_open else 1
 
 
-def _common_words(space: Space, jobs: int, share: float, imports: Sequence[str]) -> list[str]:
+def summary(sweep: Sweep) -> str:
+    """Return the results of a sweep as Markdown."""
+    from optuna.trial import TrialState
+
+    from mapush.extensions.sweep.study import REASON
+
+    space = sweep.space
+    keys = list(space.distributions)
+    counts = (
+        f"{sweep.count(TrialState.COMPLETE)} finished, {sweep.count(TrialState.PRUNED)} stopped "
+        f"early, {sweep.count(TrialState.FAIL)} failed, {sweep.count(TrialState.RUNNING)} open"
+    )
+    parts = [
+        "# Sweep",
+        f"{len(sweep.study.trials)} trials ({counts}), search {space.cfg.search}; compared by "
+        f"`{space.cfg.metric}` ({space.cfg.mode}) after "
+        f"{space.run.runner.num_env_steps:,} env steps.",
+    ]
+    rows: list[list[object]] = []
+    for setting in sweep.ranking()[:_NUM_BEST]:
+        values = [_short(setting.values[key]) for key in keys]
+        spread = f"{min(setting.results):.3f} to {max(setting.results):.3f}"
+        seeds = ", ".join(map(str, setting.seeds))
+        rows.append([setting.trial, *values, f"{setting.mean:.3f}", spread, seeds])
+    head = ["trial", *keys, "mean", "range", "seeds"]
+    parts.append(markdown_table(head, rows) if rows else "No trial has finished.")
+    if any(len(setting.seeds) < 2 for setting in sweep.ranking()):
+        parts.append(
+            "A result of one seed is the best of many: expect lower values with other seeds. "
+            "`seeds: [...]` trains the best settings again."
+        )
+    shares = sweep.importance()
+    if shares:
+        text = ", ".join(f"`{key}` {share:.2f}" for key, share in shares.items())
+        parts.append(f"Importance (PED-ANOVA; a hint below 40 trials): {text}.")
+    failed = sweep.study.get_trials(states=(TrialState.FAIL,))
+    if failed:
+        lines = [f"- Trial {trial.number}: {trial.user_attrs.get(REASON)}" for trial in failed]
+        parts.append("\n".join(["Failed:", "", *lines]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _common_words(
+    space: Space, places: Sequence[Mapping[str, str]], imports: Sequence[str]
+) -> list[str]:
     """Return the arguments of every trial's command line: imports, and its share of the threads."""
     common = [word for name in imports for word in ("--import", name)]
-    if not share:
-        threads = max(1, num_cores() // jobs)
-        for key, given in (("runner.torch_threads", None), ("sim.num_threads", 0)):
-            section, _, name = key.partition(".")
-            if getattr(getattr(space.run, section), name) == given:
-                common += ["--set", f"{key}={threads}"]
+    if not places[0]:
+        threads = max(1, num_cores() // len(places))
+        if space.run.runner.torch_threads is None:
+            common += ["--set", f"runner.torch_threads={threads}"]
+        if space.run.sim.num_threads == 0:
+            common += ["--set", f"sim.num_threads={threads}"]
     return common
 
 
-class _Progress:
-    """Prints a line for every trial that ends."""
-
-    def __init__(self, space: Space, ledger: Ledger) -> None:
-        self._space = space
-        self._ledger = ledger
-
-    def tell(self, trial: Trial) -> None:
-        """Print a trial's outcome and the progress of the sweep."""
-        value = f"{self._space.cfg.metric} {trial.value:.3f} at {trial.env_steps:,} env steps"
-        outcome = {
-            FINISHED: f"finished, {value}",
-            STOPPED: f"stopped early, {value}",
-            FAILED: f"failed ({trial.reason})",
-            OPEN: "interrupted; it resumes when the sweep is started again",
-        }[trial.state]
-
-        trials = self._ledger.trials
-        progress = f"{sum(each.state != OPEN for each in trials)} over"
-        best = best_first([each for each in trials if each.stage == SEARCH], self._space.cfg.mode)
-        if best:
-            progress += f"; best so far {best[0].value:.3f}, trial {best[0].number}"
-        _say(f"Trial {trial.number}: {outcome} ({progress}).")
-
-
-def _places(space: Space, jobs: int | None, share: float | None) -> tuple[int, float, str]:
-    """Return the number of trials at once, the GPU share of each (0: none), and a text on them."""
+def _places(space: Space, jobs: int | None) -> list[dict[str, str]]:
+    """Return the environment variables of the trials at once: a GPU for each, or none."""
     num_gpus = torch.cuda.device_count()
-    is_local = "RAY_ADDRESS" not in os.environ
-    if share is None and jobs is None and num_gpus and space.run.sim.device != "cpu":
-        share = 1.0
-    if share:
-        if is_local and not num_gpus:
-            raise ConfigError("--gpus_per_trial: no GPU is visible here; use --jobs J")
-        return 0, share, f"{share:g} of a GPU per trial"
+    if num_gpus and space.run.sim.device != "cpu":
+        visible = os.environ.get(_VISIBLE)
+        gpus = visible.split(",") if visible else [str(index) for index in range(num_gpus)]
+        return [{_VISIBLE: gpus[k % len(gpus)]} for k in range(jobs or len(gpus))]
+    if space.run.sim.device.startswith("cuda"):
+        raise ConfigError(
+            f"sim.device={space.run.sim.device}: no GPU is visible here; use --device cpu"
+        )
     jobs = jobs or num_cores()
-    if is_local and jobs > num_cores():
+    if jobs > num_cores():
         raise ConfigError(
             f"--jobs: must be at most {num_cores()}, the cores of this machine, not {jobs}"
         )
-    if space.run.sim.device.startswith("cuda"):
-        raise ConfigError(
-            f"--jobs: trials on cores cannot use sim.device {space.run.sim.device}; use "
-            "--gpus_per_trial"
-        )
-    return jobs, 0.0, f"{jobs} at once"
-
-
-def _import_engine() -> Any:
-    """Import the module of the search; raise ConfigError if a package is missing."""
-    missing = [name for name in _PARTS if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(f"{', '.join(missing)} missing; pip install 'mapush[sweep]'")
-    return importlib.import_module("mapush.extensions.sweep.engine")
+    return [{}] * jobs
 
 
 def _number(flag: str, text: str | None) -> int | None:
@@ -295,18 +264,6 @@ def _number(flag: str, text: str | None) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value % 1 or value < 1:
         raise ConfigError(f"{flag}: must be a whole number above 0, not {text!r}")
     return int(value)
-
-
-def _share(text: str | None) -> float | None:
-    if text is None:
-        return None
-    value = parse_yaml(text, "--gpus_per_trial")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-        raise ConfigError(
-            "--gpus_per_trial: must be above 0 and at most 1, since a trial trains on one GPU, "
-            f"not {text!r}"
-        )
-    return float(value)
 
 
 def _now() -> str:
