@@ -53,7 +53,7 @@ from mapush.extensions.navigate.planners.followers import Follower
 from mapush.extensions.navigate.planners.problem import solve_problem
 from mapush.report.run_logs import read_run
 from mqe.config import assignment, merge
-from mqe.controllers.team_network import read_team
+from mqe.controllers.frozen_policy import describe_policy
 from mqe.registry import make_env
 from mqe.tasks.push import PushCfg
 from mqe.viewer.video import record
@@ -142,7 +142,7 @@ def successes_per_hour(run: Path) -> list[float]:
 
 def drawn(cfg: RunCfg) -> tuple[list[ArenaMap], Room]:
     """Return the maps of a suite, and the room that the team's object needs."""
-    room = room_of(PushCfg(**read_team(cfg.task.team).description.task).pushed_object())
+    room = room_of(PushCfg(**describe_policy(cfg.task.team).task).pushed_object())
     return draw_maps(cfg.task.map, cfg.task.map_seed, cfg.task.num_maps, room), room
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +46,7 @@ from harl_mapush.runner import Runner
 from harl_mapush.runs import (
     checkpoint,
     evaluation_worlds,
+    exported,
     init_from,
     provenance,
     resume,
@@ -317,6 +319,10 @@ class Experiment:
         with_checksum = run_folder.with_checksum(settings)
         gait = evaluation_worlds.digest_of_gaits(self.cfg)
 
+        networks = self.parts.algorithm.networks
+        actors = [networks[f"actor_agent{i}"] for i in range(self.parts.env.num_agents)]
+        export = partial(exported.export, cfg=self.cfg, actors=actors, task=self.parts.env.task)
+
         def write(env_steps: int, state: dict[str, Any]) -> None:
             checkpoint.save(
                 self.folder,
@@ -327,6 +333,7 @@ class Experiment:
                 device=self.cfg.sim.device,
                 gait_sha256=gait,
                 run_id=run_id,
+                export=export,
             )
 
         def check_folder() -> None:

@@ -21,12 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush import config
+from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.config import RunCfg
 from harl_mapush.durations import parse_duration
 from harl_mapush.learning.off_policy.q_networks import DeterministicActor, SquashedActor
 from harl_mapush.process import library_lines
 from harl_mapush.runs import checkpoint, durable, evaluation_worlds, run_folder
-from harl_mapush.runs.policy import TeamPolicy, load_team, make_team
+from harl_mapush.runs.policy import load_team
 from mqe.config import ConfigError, dump_yaml, load_yaml, merge
 from mqe.manifest import read_manifest, renew_manifest
 from mqe.registry import make_env
@@ -138,14 +139,23 @@ class Lesson:
         """
         self.env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
         self.teacher = load_team(cfg, teacher, self.env)
-        team = make_team(cfg, student, self.env)
+        acting = cfg.algorithm.for_acting()
+        spec = self.env.spec
+        algorithm = make_algorithm(acting, cfg.network, spec, self.env.device, cfg.runner.seed)
+        networks = algorithm.networks
+        num_stored = checkpoint.read_config(student)["env"]["num_agents"]
+        stored = range(min(num_stored, spec.num_agents))
+        checkpoint.load_actors(
+            student, {f"actor_agent{i}": networks[f"actor_agent{i}"] for i in stored}
+        )
+        actors = [networks[f"actor_agent{i}"] for i in range(spec.num_agents)]
         kinds = (SquashedActor, DeterministicActor)
-        if not isinstance(team, TeamPolicy) or not all(isinstance(x, kinds) for x in team.actors):
+        if not all(isinstance(actor, kinds) for actor in actors):
             raise ConfigError(
                 f"checkpoint {student}: only teams of off-policy algorithms can be students; train "
                 "one with mapush train --preset any_hasac"
             )
-        self.actors = team.actors
+        self.actors = actors
         self.obs = self.env.reset()[0]
         # Observations, and the teacher's actions there.
         self.memory: deque[tuple[Tensor, Tensor]] = deque(maxlen=MEMORY)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,8 +28,8 @@ from harl_mapush.evaluation.watchers.watcher import Goal
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.memory_plan import check_memory, plan_playing, share_among
 from harl_mapush.process import seed_everything
-from harl_mapush.runs import checkpoint, evaluation_worlds
-from harl_mapush.runs.formats import OURS, Team, foreign
+from harl_mapush.runs import evaluation_worlds
+from harl_mapush.runs.formats import Team, foreign
 from harl_mapush.runs.policy import TeamPolicy, make_team
 from mqe.config import merge, to_dict
 from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
@@ -65,7 +64,6 @@ class Job:
     blocks: tuple[Block, ...]
     num_episodes: int
     folder: str | None
-    weights: bytes | None  # the actors' as torch.save writes them; None: read from ``folder``
     formats: tuple[str, ...]  # modules that register formats when they are imported
     function: str | None
     watchers: tuple[str, ...]
@@ -174,11 +172,6 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
     if num_workers and not request.cfg.sim.num_threads:
         threads = max(1, num_cores() // num_workers)
         sections = merge(sections, {"sim": {"num_threads": threads}})
-    weights = None
-    if request.folder is not None and checkpoint.format_of(request.folder) is OURS:
-        buffer = io.BytesIO()
-        torch.save(checkpoint.read_actors(request.folder), buffer)
-        weights = buffer.getvalue()
     for start in range(0, len(blocks), most):
         yield Job(
             number,
@@ -186,7 +179,6 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
             tuple(blocks[start : start + most]),
             request.num_episodes,
             None if request.folder is None else str(request.folder),
-            weights,
             tuple(kind.load_team.__module__ for kind in foreign()),
             request.function,
             request.watchers,
@@ -224,10 +216,7 @@ def _policy(
         return policy, None
 
     folder = Path(job.folder)
-    weights = None
-    if job.weights is not None:
-        weights = torch.load(io.BytesIO(job.weights), weights_only=True)
-    policy = team = make_team(cfg, folder, env, weights)
+    policy = team = make_team(cfg, folder, env)
     if worlds is not None:
         policy = _in_blocks(team, worlds, len(job.blocks))
     return policy, evaluation_worlds.unfamiliar(folder, env)

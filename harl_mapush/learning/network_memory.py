@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harl_mapush.learning.set_readers import SetReader
 from harl_mapush.learning.settings import NetworkCfg
+from mqe.controllers.set_readers import SetReader
 
 # Floats per row and unit of a GRU layer: kept until the backward pass, and computed in a pass
 # without gradients.

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from harl_mapush.learning.normalization import RunningNorm
-from harl_mapush.learning.set_readers import make_critic_reader, make_reader
 from harl_mapush.learning.settings import NetworkCfg
-from mqe.controllers.gait_network import ACTIVATIONS
+from mqe.controllers.network import ACTIVATIONS, Bound
+from mqe.controllers.set_readers import make_critic_reader, make_reader
 from mqe.vec_env import EntityBlock
 
 # Activations without a gain in torch, and those whose gain is used for them.
@@ -65,6 +65,14 @@ class Actor(nn.Module):
     def std(self) -> Tensor:
         """Return the standard deviations (U,)."""
         return self.act["action_out"].std()  # type: ignore[operator]
+
+    def layers(self) -> list[nn.Module]:
+        """Return the modules of a deterministic decision in their order."""
+        recurrence = [self.rnn.rnn, self.rnn.norm] if self.is_recurrent else []
+        head = self.act["action_out"]
+        bound = [] if head.mean_bound is None else [Bound(head.mean_bound)]  # type: ignore[arg-type]
+        mean: nn.Module = head.fc_mean  # type: ignore[assignment]
+        return [self.obs_norm, self.sets, *self.base.layers(), *recurrence, mean, *bound]
 
 
 class Critic(nn.Module):
@@ -129,6 +137,11 @@ class Body(nn.Module):
         self.use_feature_normalization = cfg.use_feature_normalization
         self.is_plain = not cfg.use_layer_norm and cfg.activation in _ACTIVATIONS
         self.activation = cfg.activation
+
+    def layers(self) -> list[nn.Module]:
+        """Return the modules in their order."""
+        norm = [self.feature_norm] if self.use_feature_normalization else []
+        return [*norm, self.mlp["fc"]]
 
     def forward(self, x: Tensor) -> Tensor:
         if self.use_feature_normalization:

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
+from mqe.controllers.network import InputNorm
 
 ADVANTAGE_STD_MIN = 1e-5  # term added to the standard deviation of advantages
 _DEBIAS_MIN = 1e-5  # HARL's lower bound of the debiasing term
-_OBS_VARIANCE_MIN = 1e-4  # so constant observations are scaled by at most 100
-_OBS_CLIP = 10.0  # bound of normalised observations [standard deviations]
 _RETURN_STD_MIN = 1e-2  # so nearly constant returns are scaled by at most 100
 
 
@@ -85,22 +84,8 @@ def rescale_output(
         linear.bias.mul_(std_old).add_(mean_old - mean_new).div_(std_new)
 
 
-class RunningNorm(nn.Module):
-    """Mean and variance per feature of all rows so far; normalises and clips rows (..., size)."""
-
-    mean: Tensor
-    var: Tensor
-    count: Tensor
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("var", torch.ones(size))
-        self.register_buffer("count", torch.tensor(0.0, dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        scale = self.var.clamp(min=_OBS_VARIANCE_MIN).rsqrt()
-        return ((x - self.mean) * scale).clamp(-_OBS_CLIP, _OBS_CLIP)
+class RunningNorm(InputNorm):
+    """Normalisation of rows (..., size) by the mean and variance of all rows so far."""
 
     def update(self, x: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> None:
         """Update the statistics by all ranks' rows x (..., size) with weights (...) of 0 or 1.

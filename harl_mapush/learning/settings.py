@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS, ON_POLICY_FORMULAS
-from harl_mapush.learning.set_readers import SET_READERS
 from mqe.config import option
-from mqe.controllers.gait_network import ACTIVATIONS
+from mqe.controllers.network import ACTIVATIONS
+from mqe.controllers.set_readers import SET_READERS
 from mqe.vec_env import Symmetries
 
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")

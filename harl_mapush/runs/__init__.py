@@ -1,3 +1,3 @@
 """Run folders, checkpoints, resuming and provenance."""
 
-from harl_mapush.runs import team_export  # noqa: F401, registers a reader for task.team
+from harl_mapush.runs import exported  # noqa: F401, registers a reader of policies

@@ -13,14 +13,14 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.runs import durable, gait_export
+from harl_mapush.runs import durable
 from harl_mapush.runs.formats import FORMATS, Format, foreign
 from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, parse_step_name, step_name
 from mqe.config import ConfigError, nearest
@@ -68,11 +68,13 @@ def save(
     device: str = "cpu",
     gait_sha256: str | None = None,
     run_id: str | None = None,
+    export: Callable[[Path], object] | None = None,
 ) -> Path:
     """Write ``checkpoints/<env steps>/`` of a run by a rename, so that it is never incomplete.
 
     ``networks`` are the algorithm's. ``settings`` is the text of the checkpoint's ``config.yaml``,
     by default that of the run. ``gait_sha256`` and ``run_id`` are stored in its manifest.
+    ``export`` writes further files into the folder, before the manifest.
     """
     folder = run / CHECKPOINTS / step_name(env_steps)
     # The run's folder itself is not made: it may have been moved.
@@ -85,7 +87,8 @@ def save(
         if settings is None:
             settings = (run / CONFIG).read_text(encoding="utf-8")
         (partial / CONFIG).write_text(settings, encoding="utf-8")
-        gait_export.export(partial)
+        if export is not None:
+            export(partial)
         write_manifest(partial, device, gait_sha256, env_steps, run_id)
     _drop_old_training_states(run)
     return folder
@@ -206,23 +209,12 @@ def load(folder: Path, networks: Mapping[str, nn.Module]) -> None:
     _load(folder, {f"{name}.pt": network for name, network in networks.items()})
 
 
-def load_actors(
-    folder: Path,
-    networks: Mapping[str, nn.Module],
-    weights: Mapping[str, dict[str, Tensor]] | None = None,
-) -> None:
+def load_actors(folder: Path, networks: Mapping[str, nn.Module]) -> None:
     """Load a checkpoint's actors, ours or upstream's, into networks of the same shape.
 
-    ``weights`` are the actors' as ``read_actors`` returned them; None reads them now. Raises
-    ConfigError if they do not fit.
+    Raises ConfigError if they do not fit.
     """
-    actors = {name: network for name, network in networks.items() if name.startswith("actor_agent")}
-    if weights is None:
-        load(folder, actors)
-        return
-    for name, network in actors.items():
-        stored = stored_file(folder, f"{name}.pt")
-        _fill(folder / stored, network, weights[stored.removesuffix(".pt")])
+    load(folder, {name: net for name, net in networks.items() if name.startswith("actor_agent")})
 
 
 def read_actors(folder: Path) -> dict[str, dict[str, Tensor]]:

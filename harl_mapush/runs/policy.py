@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
 from harl_mapush import config
+from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.config import RunCfg
-from harl_mapush.runs import checkpoint, evaluation_worlds
+from harl_mapush.runs import checkpoint, evaluation_worlds, exported
 from harl_mapush.runs.formats import Team
 from mqe.config import ConfigError
+from mqe.controllers.network import Actor, TeamNetwork
 from mqe.env.environment import MultiAgentEnv
-from mqe.vec_env import VecEnv
+from mqe.vec_env import TeamSpec, VecEnv
 
 _LOG = logging.getLogger(__name__)
-
-Weights = Mapping[str, dict[str, Tensor]]  # state dicts by network
 
 
 def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
     """Load the team of a checkpoint of any known kind; raise ConfigError if it does not fit.
 
-    Warns by the library's log if ``env`` differs from the worlds that the team learned in.
+    Warns by the library's log if ``env`` differs from the worlds of the training.
     """
-    own = checkpoint.read_config(folder)
-    num_agents = own["env"]["num_agents"]
-    trained = config.resolve(own, {})[0]
+    settings = checkpoint.read_config(folder)
+    num_agents = settings["env"]["num_agents"]
+    trained = config.resolve(settings, {})[0]
     if not evaluation_worlds.acts_in_teams_of(trained, env.num_agents):
         raise ConfigError(
             f"checkpoint {folder} was trained with env.num_agents={num_agents}, and this "
@@ -43,47 +43,70 @@ def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
     return make_team(cfg, folder, env)
 
 
-def make_team(cfg: RunCfg, folder: Path, env: VecEnv, weights: Weights | None = None) -> Team:
-    """Build the team of a checkpoint for any ``env``.
-
-    ``weights`` are the actors' if they were already read (``checkpoint.read_actors``).
-    """
+def make_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
+    """Build the team of a checkpoint for any ``env``."""
     foreign = checkpoint.format_of(folder).load_team(folder, env)
     if foreign is not None:
         return foreign
-    return TeamPolicy(cfg, folder, env, weights)
+    learned = checkpoint.read_config(folder)["env"]["num_agents"]
+    has_task = isinstance(env, MultiAgentEnv) and env.num_agents == learned
+    policy = exported.policy_of(folder, env.task if has_task else None)
+    if policy is None:
+        return AlgorithmTeam(cfg, folder, env)
+    network = policy.network(env.device, "checkpoint")
+    _check_sizes(folder, network, env.spec)
+    return TeamPolicy(network)
 
 
 class TeamPolicy:
-    """A team's deterministic policy, from obs (N, A, O) to actions (N, A, U).
+    """A team's exported policy, from obs (N, A, O) to actions (N, A, U).
 
-    A recurrent team keeps its hidden states between calls.
+    A recurrent team keeps its memory between calls.
     """
 
-    def __init__(
-        self, cfg: RunCfg, folder: Path, env: VecEnv, weights: Weights | None = None
-    ) -> None:
+    def __init__(self, network: TeamNetwork) -> None:
+        """Act by ``network``, for a team of any size if all robots share one actor."""
+        self.network = network
+        self.is_recurrent = network.memory_size > 0
+        self._memory: Tensor | None = None
+
+    def actor(self, agent: int) -> Actor:
+        """Return the network of one robot."""
+        return self.network.actor(agent)
+
+    @torch.no_grad()
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Return the team's actions (N, A, U) for obs (N, A, O)."""
+        if not self.is_recurrent:
+            return self.network(obs)
+        size = self.network.memory_size
+        if self._memory is None:
+            self._memory = obs.new_zeros(*obs.shape[:2], size)
+        decided = self.network(torch.cat((obs, self._memory), dim=-1))
+        self._memory = decided[..., -size:]
+        return decided[..., :-size]
+
+    def reset_memory(self, done: Tensor) -> None:
+        """Reset the memory of the worlds whose episode ended, ``done`` (N,) bool."""
+        if self._memory is not None:
+            self._memory = self._memory.masked_fill(done.view(-1, 1, 1), 0.0)
+
+
+class AlgorithmTeam:
+    """The team of an algorithm whose actors declare no layers: the algorithm itself decides."""
+
+    is_recurrent = True  # unknown
+
+    def __init__(self, cfg: RunCfg, folder: Path, env: VecEnv) -> None:
         """Load the checkpoint in ``folder``; raise ConfigError if ``env`` does not fit."""
         try:
             acting = cfg.algorithm.for_acting()
-            spec = env.spec
-            algorithm = make_algorithm(acting, cfg.network, spec, env.device, cfg.runner.seed)
+            algorithm = make_algorithm(acting, cfg.network, env.spec, env.device, cfg.runner.seed)
         except ValueError as error:
             raise ConfigError(f"checkpoint {folder}: {error}") from None
-        # A team of another size shares the first robot's actor.
-        num_stored = checkpoint.read_config(folder)["env"]["num_agents"]
-        names = [f"actor_agent{i}" for i in range(min(num_stored, env.num_agents))]
-        actors = {name: algorithm.networks[name] for name in names}
-        checkpoint.load_actors(folder, actors, weights)
-        self._algorithm = algorithm
-        self._num_agents = env.num_agents
-        self.is_recurrent = cfg.network.use_recurrent_policy
+        checkpoint.load_actors(folder, algorithm.networks)
+        self._algorithm: Algorithm = algorithm
         self._hidden: Tensor | None = None
-
-    @property
-    def actors(self) -> list[nn.Module]:
-        """The robots' networks in order; a shared network is repeated."""
-        return [self._algorithm.networks[f"actor_agent{i}"] for i in range(self._num_agents)]
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Return the team's actions (N, A, U) for obs (N, A, O)."""
@@ -95,3 +118,21 @@ class TeamPolicy:
         """Reset the hidden states of the worlds whose episode ended, ``done`` (N,) bool."""
         if self._hidden is not None:
             self._hidden = self._hidden.masked_fill(done.view(1, -1, 1, 1), 0.0)
+
+
+def _check_sizes(folder: Path, network: TeamNetwork, spec: TeamSpec) -> None:
+    """Raise ConfigError if the networks' inputs and outputs differ from those of the task."""
+    if len(network.actors) not in (1, spec.num_agents):
+        raise ConfigError(
+            f"checkpoint {folder}: has {len(network.actors)} actors for a team of "
+            f"{spec.num_agents}; build an environment of its team's size"
+        )
+    for agent, sizes in enumerate(zip(spec.obs_sizes, spec.action_sizes, strict=True)):
+        actor = network.actor(agent)
+        if (actor.in_size, actor.out_size) != sizes:
+            raise ConfigError(
+                f"checkpoint {folder}: does not fit this task, robot count and network (its actor "
+                f"has {actor.in_size} inputs and {actor.out_size} outputs, and robot {agent} "
+                f"{sizes[0]} and {sizes[1]}); the settings that it was trained with are in its own "
+                f"{checkpoint.format_of(folder).config}"
+            )

@@ -21,7 +21,7 @@ from mapush.export.folder import export, export_for_unitree
 from mapush.export.onnx_files import import_package
 from mapush.extensions.unitree import unitree
 from mqe.config import ConfigError, merge
-from mqe.controllers.gait_network import read_description
+from mqe.controllers.frozen_policy import describe_policy
 from mqe.registry import TASKS
 from mqe.tasks.push import PushCfg
 from mqe.viewer.meshes import add_looks
@@ -87,7 +87,7 @@ def _main(argv: Sequence[str] | None) -> int:
             worst = export(cfg, folder, arguments.checkpoint, partial, arguments.looks, _say)
         else:
             worst = export_for_unitree(cfg, folder, arguments.checkpoint, partial)
-            robot = read_description(str(folder)).robot
+            robot = describe_policy(str(folder)).robot
             if robot != unitree.ROBOT:
                 sys.stdout.write(
                     f"Note: Unitree has such a controller for the {unitree.ROBOT}, and this gait "

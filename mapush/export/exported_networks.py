@@ -1,6 +1,6 @@
 """The networks of an exported team, including normalization, clipping and scaling.
 
-Shapes: B batch rows, A robots, O observation size, J joints, R recurrent layers, H hidden size.
+Shapes: B batch rows, A robots, O observation size, J joints, M memory size.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from mqe.config import ConfigError
-from mqe.controllers.gait_network import GaitNetwork
+from mqe.controllers.gait import GaitNetwork
+from mqe.controllers.network import Actor
 from mqe.controllers.trot import (
     ACTION_SCALE,
     FOOT_OFFSET,
@@ -64,28 +65,28 @@ class ExportedLimit(nn.Module):
 class ExportedActor(nn.Module):
     """One robot's actor, obs (B, O) to a velocity command (B, 3).
 
-    A recurrent actor also has its hidden state (B, R, H) as input and output.
+    A recurrent actor also has its memory (B, M) as input and output.
     """
 
     scale: Tensor  # (3,)
 
     def __init__(
-        self, actor: nn.Module, scale: tuple[float, ...], limit: ExportedLimit | None = None
+        self, actor: Actor, scale: tuple[float, ...], limit: ExportedLimit | None = None
     ) -> None:
         """Wrap ``actor``; actions in [-1, 1] are multiplied by ``scale`` and kept in ``limit``."""
         super().__init__()
         self.actor = actor
         self.limit = limit
-        self.is_recurrent = getattr(actor, "is_recurrent", False)
+        self.is_recurrent = actor.memory_size > 0
         self.register_buffer("scale", torch.tensor(scale))
 
     def forward(self, obs: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return the command, and for a recurrent actor the next hidden state."""
-        if not self.is_recurrent:
+        """Return the command, and for a recurrent actor the memory after it."""
+        if hidden is None:
             return (self._command(obs, self.actor(obs)),)
-        masks = torch.ones_like(obs[:, 0]).unsqueeze(0)
-        action, after = self.actor.unroll(obs.unsqueeze(0), hidden, masks)  # type: ignore[operator]
-        return self._command(obs, action[0]), after[0]
+        decided = self.actor(torch.cat((obs, hidden), dim=-1))
+        action, after = decided.split([self.actor.out_size, self.actor.memory_size], dim=-1)
+        return self._command(obs, action), after
 
     def _command(self, obs: Tensor, action: Tensor) -> Tensor:
         command = action.clamp(-1.0, 1.0) * self.scale
@@ -160,7 +161,7 @@ class ExportedTeam(nn.Module):
         """Return joint targets (B, A, J), commands (B, A, 3) and gait memory (B, A, 25).
 
         ``proprioception`` has up_b, angvel_b, joint_pos, joint_vel and memory, (B, A, ...) each,
-        and for recurrent actors hidden (B, A, R, H), which is then also returned.
+        and for recurrent actors hidden (B, A, M), which is then also returned.
         """
         hidden = proprioception[5] if self.is_recurrent else None
         decided = []
@@ -180,4 +181,4 @@ class ExportedTeam(nn.Module):
         if hidden is None:
             return targets, command, memory
         after = torch.stack([each[1] for each in decided], dim=1)
-        return targets, command, memory, torch.where(decide.view(-1, 1, 1, 1), after, hidden)
+        return targets, command, memory, torch.where(decide.view(-1, 1, 1), after, hidden)

@@ -15,8 +15,8 @@ from mapush.export import description, gait_networks, onnx_files
 from mapush.export.exported_networks import ExportedGait
 from mapush.export.team_networks import TeamNetworks
 from mapush.extensions.unitree import unitree
-from mqe.controllers.gait import gait_names
-from mqe.controllers.gait_network import load_gait, read_description
+from mqe.controllers.frozen_policy import describe_policy
+from mqe.controllers.gait import gait_names, load_gait
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushTask
@@ -156,7 +156,7 @@ def export_for_unitree(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[
 
     Returns the network's largest difference from torch; raises ConfigError if it is too large.
     """
-    robot = ROBOTS[read_description(str(folder)).robot]
+    robot = ROBOTS[describe_policy(str(folder)).robot]
     network = unitree.UnitreeGait(
         ExportedGait(load_gait(str(folder), torch.device("cpu"), robot), robot)
     )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush.config import RunCfg
-from harl_mapush.runs.policy import load_team
+from harl_mapush.runs.exported import policy_of
 from mapush.export import description, gait_networks
 from mapush.export.exported_networks import (
     ExportedActor,
@@ -45,12 +45,11 @@ class TeamNetworks:
         gaits: list[ExportedGait],
     ) -> None:
         """Load the actors of the checkpoint in ``folder``; ``env`` gives example observations."""
-        actors = getattr(load_team(cfg, folder, env), "actors", None)
-        if actors is None:
-            raise ConfigError(
-                f"{folder}: what its format loads has no actors, one network for each robot; a "
-                "team without them cannot be exported"
-            )
+        policy = policy_of(folder)
+        if policy is None:
+            raise ConfigError(f"{folder}: its actors declare no layers, which an export needs")
+        network = policy.network(env.device)
+        actors = [network.actor(agent) for agent in range(env.num_agents)]
         self._num_agents = env.num_agents
         self._gaits = gaits
         scale = cfg.task.action_scale
@@ -71,8 +70,8 @@ class TeamNetworks:
         self._obs = env.reset()[0][:NUM_CHECKED] * spread
         self._hidden: dict[str, Tensor] = {}
         if self._actors[0].is_recurrent:
-            shape = actors[0].hidden_shape
-            self._hidden = {"hidden": torch.rand(NUM_CHECKED, self._num_agents, *shape)}
+            size = network.memory_size
+            self._hidden = {"hidden": torch.rand(NUM_CHECKED, self._num_agents, size)}
 
     def files(self) -> dict[str, Exported]:
         """Return the networks by the names of their files."""

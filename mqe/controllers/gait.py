@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mqe.config import ConfigError
 from mqe.controllers.blocks import ActiveWorlds, Blocks
-from mqe.controllers.gait_network import GaitNetwork, gait_folder, load_gait, read_description
-from mqe.controllers.trot import GaitMemory, Trot, is_moving
-from mqe.manifest import sha256
+from mqe.controllers.frozen_policy import describe_policy, read_policy
+from mqe.controllers.network import Actor
+from mqe.controllers.trot import GAIT_NAMES, GaitMemory, Trot, is_moving
 from mqe.pretrained import PRETRAINED
-from mqe.world.robots import RobotCfg, Robots
+from mqe.world.robots import NUM_JOINTS, RobotCfg, Robots
 from mqe.world.state import SceneState
 
 
@@ -82,12 +82,8 @@ def gait_names(gait: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> 
 
 
 def gait_digest(names: Sequence[str]) -> str:
-    """Return a SHA-256 of gaits' weights, which tells a gait that was trained anew under its old
-    name.
-    """
-    digests = [
-        sha256(gait_folder(name) / read_description(name).weights) for name in dict.fromkeys(names)
-    ]
+    """Return a SHA-256 of gaits, which changes if a gait is trained anew under its old name."""
+    digests = [describe_policy(name, "task.gait").digest for name in dict.fromkeys(names)]
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -109,6 +105,56 @@ def load_team_gait(gait: str | Sequence[str] | None, robots: Robots) -> Callable
         members = [i for i, pair in enumerate(pairs) if pair == (name, cfg)]
         gaits.append((load_gait(name, robots.device, cfg), members))
     return gaits[0][0] if len(gaits) == 1 else MixedGait(gaits)
+
+
+class GaitNetwork(nn.Module):
+    """A frozen gait, from observations (..., 59) to mean joint actions (..., J)."""
+
+    def __init__(self, actor: Actor) -> None:
+        """Take the network of a policy."""
+        super().__init__()
+        self._actor = actor
+        for layer in actor.layers:
+            if isinstance(layer, nn.Linear):
+                # Weights in the order in which the product reads them.
+                layer.weight.data = layer.weight.data.t().contiguous().t()
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return the mean action (..., J)."""
+        return self._actor(obs.flatten(0, -2)).unflatten(0, obs.shape[:-1])
+
+
+def load_gait(name: str, device: torch.device, robot: RobotCfg | None = None) -> GaitNetwork:
+    """Load a gait from a folder or ``pretrained:NAME``.
+
+    Raises ConfigError for a policy that is no gait, and for the gait of another kind of robot than
+    ``robot``.
+    """
+    policy = read_policy(name, "task.gait")
+    description = policy.description
+    if robot is not None and description.robot != robot.name:
+        raise ConfigError(
+            f"task.gait: '{name}' is the gait of a {description.robot}, not of a {robot.name}; "
+            f"leave it out, or name one that was trained with env.robots={robot.name}"
+        )
+    if description.observation_names != list(GAIT_NAMES):
+        raise ConfigError(
+            f"task.gait: '{name}' observes {', '.join(description.observations)}, not what a gait "
+            "of this version does; train it anew, or name pretrained:NAME"
+        )
+    network = policy.network(device, "task.gait")
+    if network.memory_size:
+        raise ConfigError(
+            f"task.gait: '{name}' was trained with network.use_recurrent_policy; a gait has no "
+            "memory"
+        )
+    actor = network.actor(0)
+    if (actor.in_size, actor.out_size) != (len(GAIT_NAMES), NUM_JOINTS):
+        raise ConfigError(
+            f"task.gait: '{name}' has {actor.in_size} inputs and {actor.out_size} actions, but a "
+            f"gait has {len(GAIT_NAMES)} and {NUM_JOINTS}; name another gait"
+        )
+    return GaitNetwork(actor)
 
 
 class MixedGait:

@@ -11,7 +11,7 @@ from torch import Tensor
 from mqe.vec_env import Image
 from mqe.world.geometry import HALF_PI, TWO_PI, in_frame, on_circle
 from mqe.world.robots import NUM_JOINTS, Robots
-from mqe.world.robots.robot import NUM_LEGS
+from mqe.world.robots.robot import LEG_JOINTS, LEGS, NUM_LEGS
 from mqe.world.robots.tensors import by_leg
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
@@ -76,6 +76,16 @@ GAIT_NOISE = tuple(term.noise for term in GAIT_TERMS for _ in term.mirror_signs)
 GAIT_MIRROR_SIGNS = tuple(sign for term in GAIT_TERMS for sign in term.mirror_signs)
 GAIT_MIRROR_INDEX = _mirror_index()
 GAIT_OBS_SIZE = len(GAIT_MIRROR_SIGNS)
+_JOINTS = tuple(f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS)
+_AXES = {"command": ("forward", "left", "turning_left"), "clock": ("sin", "cos")}
+
+
+def _number_names(term: GaitTerm) -> list[str]:
+    numbers = _JOINTS if term.has_legs else _AXES.get(term.name, ("x", "y", "z"))
+    return [f"{term.name}_{number}" for number in numbers]
+
+
+GAIT_NAMES = tuple(name for term in GAIT_TERMS for name in _number_names(term))
 
 
 class GaitMemory:

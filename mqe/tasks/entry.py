@@ -151,5 +151,7 @@ class TaskEntry(NamedTuple):
     objects: Callable[[Any], PushedObjects | None] = lambda cfg: None
     # Untrained policies to compare with, each built for an environment.
     policies: Mapping[str, Callable[[Any], Callable[[Tensor], Tensor]]] = MappingProxyType({})
+    # Names, unit and frame of the numbers of an action, their scale and their limits.
+    actions: Callable[[Any], Mapping[str, Any]] = lambda cfg: {}
     is_gait: bool = False  # its policies turn velocity commands into joint targets
     terms: TermRegistry | None = None  # the terms that its settings may name

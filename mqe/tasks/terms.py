@@ -302,6 +302,19 @@ class ObservationTerms(TermList[ObservationTerm]):
         """Return all numbers' names. ``entities`` are names for terms over robots."""
         return tuple(name for part in self._layout for name in part.number_names(entities))
 
+    def describe(self, entities: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return names, unit and meaning of the numbers of every term, where ``entities`` are those
+        of terms over robots.
+        """
+        return {
+            name: {
+                "names": part.number_names(entities),
+                "unit": term.unit,
+                "meaning": term.help,
+            }
+            for (name, term), part in zip(self.terms.items(), self._layout, strict=True)
+        }
+
     @property
     def blocks(self) -> tuple[EntityBlock, ...]:
         """The sets among the terms, at their places."""

@@ -16,9 +16,9 @@ from torch.nn.functional import pad
 from harl_mapush.learning.normalization import RunningNorm
 from harl_mapush.learning.off_policy.td import squashed_sample
 from harl_mapush.learning.optimizer import FlatAdam, flatten_parameters
-from harl_mapush.learning.set_readers import entities_of, make_critic_reader, make_reader
 from harl_mapush.learning.settings import NetworkCfg
-from mqe.controllers.gait_network import ACTIVATIONS
+from mqe.controllers.network import ACTIVATIONS
+from mqe.controllers.set_readers import entities_of, make_critic_reader, make_reader
 from mqe.vec_env import EntityBlock
 
 
@@ -82,6 +82,10 @@ class SquashedActor(nn.Module):
         """Return actions without noise (..., U) for obs (..., O)."""
         return torch.tanh(self.mu_layer(self.net(self.sets(self.obs_norm(obs)))))
 
+    def layers(self) -> list[nn.Module]:
+        """Return the modules of a decision without noise in their order."""
+        return [self.obs_norm, self.sets, self.net.mlp, self.mu_layer, nn.Tanh()]
+
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return actions (..., U) and their log probabilities (...,) for obs (..., O).
 
@@ -115,6 +119,10 @@ class DeterministicActor(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         """Return actions (..., U) for obs (..., O)."""
         return self.pi(self.sets(self.obs_norm(obs)))
+
+    def layers(self) -> list[nn.Module]:
+        """Return the modules of a decision without noise in their order."""
+        return [self.obs_norm, self.sets, self.pi.mlp]
 
 
 class Critic(nn.Module):

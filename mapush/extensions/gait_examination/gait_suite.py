@@ -11,7 +11,7 @@ import torch
 from harl_mapush.config import RunCfg, register_suite
 from harl_mapush.evaluation.suite_player import EXAMINATIONS, Examination
 from mapush.extensions.gait_examination.examination import evaluate_gait
-from mqe.controllers.gait_network import load_gait
+from mqe.controllers.gait import load_gait
 from mqe.world.robots import ROBOTS
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from harl_mapush.runs import checkpoint
 from mapush.extensions.harl.harl_files import config_beside, read
 from mqe.config import ConfigError, unknown
-from mqe.controllers.gait_network import ACTIVATIONS
+from mqe.controllers.network import ACTIVATIONS
 from mqe.tensor_files import read_tensors
 from mqe.vec_env import VecEnv
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mapush.extensions.navigate.episode_report import REPORT
 from mapush.extensions.navigate.features import NavigateConstants
@@ -23,13 +23,8 @@ from mapush.extensions.navigate.planners.problem import BLOCKED, EdgeCosts, Prob
 from mapush.extensions.navigate.settings import NAVIGATE_TERMS, NavigateCfg
 from mapush.extensions.navigate.task import NavigateTask
 from mqe.config import ConfigError, build
+from mqe.controllers.frozen_policy import Policy, PolicyDescription, describe_policy, read_policy
 from mqe.controllers.gait import GaitController, load_team_gait
-from mqe.controllers.team_network import (
-    ReadTeam,
-    TeamDescription,
-    load_team_network,
-    read_team,
-)
 from mqe.registry import TASK_ALIASES, TASKS
 from mqe.tasks.entry import EnvCfg, PushedObjects, TaskEntry, TaskSetup
 from mqe.tasks.push.features import PushConstants, SceneFeatures
@@ -55,9 +50,9 @@ _ROBOT_REACH = 0.5  # [m] from a trunk's middle to its furthest leg
 
 
 def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
-    found = read_team(cfg.team)
-    team = found.description
-    push_cfg = _task_of(found)
+    policy = read_policy(cfg.team, "task.team")
+    team = policy.description
+    push_cfg = _task_of(cfg, team)
     _check(cfg, env, team, push_cfg)
     obj = push_cfg.pushed_object()
     room = room_of(obj)
@@ -87,12 +82,12 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
     robots = Robots(scene.robots, device)
     push_constants = PushConstants(push_cfg, team.num_robots, device)
     terms = _observations(push_cfg, push_constants, team.num_robots, device)
-    policy, memory_size = _mid_level(cfg, found, terms, obj, device)
+    mid_level, memory_size = _mid_level(cfg, policy, terms, obj, device)
     limit = None
     if push_cfg.keep_apart > 0.0:
         limit = CommandLimit(push_constants, push_cfg.keep_apart, push_cfg.decision_period)
     controller = TeamController(
-        policy,
+        mid_level,
         _observer(terms, push_constants),
         GaitController(load_team_gait(push_cfg.gait, robots), env.num_envs, robots),
         push_cfg.decision_period,
@@ -125,12 +120,18 @@ def room_of(obj: ObjectCfg) -> Room:
     return Room(reach, furthest + _ROBOT_REACH)
 
 
-def _task_of(team: ReadTeam) -> PushCfg:
+def _task_of(cfg: NavigateCfg, team: PolicyDescription) -> PushCfg:
     """Return the settings of the task that a team learned."""
-    return build(PushCfg, team.description.task, f"task.team: '{team.name}': task")
+    learned = team.task.get("name", PushCfg.name)
+    if learned != PushCfg.name:
+        raise ConfigError(
+            f"task.team: '{cfg.team}' learned {learned}, and a team that pushes is needed; name "
+            f"one that learned {PushCfg.name}"
+        )
+    return build(PushCfg, team.task, f"task.team: '{cfg.team}': task")
 
 
-def _check(cfg: NavigateCfg, env: EnvCfg, team: TeamDescription, push_cfg: PushCfg) -> None:
+def _check(cfg: NavigateCfg, env: EnvCfg, team: PolicyDescription, push_cfg: PushCfg) -> None:
     """Raise ConfigError for settings that do not fit the team."""
     if env.num_agents not in (None, 1):
         raise ConfigError(
@@ -230,7 +231,7 @@ def _observer(
 
 def _mid_level(
     cfg: NavigateCfg,
-    found: ReadTeam,
+    policy: Policy,
     terms: ObservationTerms,
     obj: ObjectCfg,
     device: torch.device,
@@ -239,9 +240,13 @@ def _mid_level(
     many numbers it remembers of each robot.
     """
     if cfg.mid_level == "team":
-        network = load_team_network(found, device)
+        network = policy.network(device, "task.team")
+        for layer in network.modules():
+            if isinstance(layer, nn.Linear):
+                # Equal seeds give the trainings of 0.3, which drew initial weights for this layer.
+                nn.Linear(layer.in_features, layer.out_features)
         return network, network.memory_size
-    num_robots = found.description.num_robots
+    num_robots = policy.description.num_robots
     names = terms.number_names([f"robot{k}" for k in range(1, num_robots)])
     missing = [name for name in LOOKED_AT if name not in names]
     if missing:
@@ -271,15 +276,15 @@ def _robots_of_team(cfg: NavigateCfg) -> Mapping[str, Any]:
     which is an error as soon as it is asked to act.
     """
     try:
-        team = read_team(cfg.team).description
+        team = describe_policy(cfg.team, "task.team")
     except ConfigError:
         return {}
     return {"robots": team.robots, "model": team.model}
 
 
 def _objects(cfg: NavigateCfg) -> PushedObjects:
-    team = read_team(cfg.team)
-    return PushedObjects.of([_task_of(team).pushed_object()], team.description.num_robots)
+    team = describe_policy(cfg.team, "task.team")
+    return PushedObjects.of([_task_of(cfg, team).pushed_object()], team.num_robots)
 
 
 NAVIGATE = TaskEntry(

@@ -77,10 +77,10 @@ class TeamController:
         obs = self._observe(state, self._subgoal)
         size = self._memory.shape[-1]
         if size == 0:
-            return self._policy(obs)
+            return self._policy(obs).clamp(-1.0, 1.0)
         decided = self._policy(torch.cat((obs, self._memory), dim=-1))
         self._memory.copy_(decided[..., -size:])
-        return decided[..., :-size]
+        return decided[..., :-size].clamp(-1.0, 1.0)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what is carried from one control step to the next."""

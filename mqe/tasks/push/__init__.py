@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from mqe.controllers.gait import GaitController, load_team_gait
@@ -76,6 +78,17 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
     return TaskSetup(scene, task, object_friction_fields(scene, friction.cpu()))
 
 
+def _actions(cfg: PushCfg) -> dict[str, Any]:
+    """Describe the commands of the team's robots."""
+    return {
+        "names": ["forward", "left", "turning_left"],
+        "unit": "m/s, m/s, rad/s",
+        "frame": "heading frame of the robot: x forward, y left",
+        "scale": list(cfg.action_scale),
+        "keep_apart": cfg.keep_apart,
+    }
+
+
 PUSH = TaskEntry(
     PushCfg,
     _make,
@@ -86,5 +99,6 @@ PUSH = TaskEntry(
     replaces={"object": "shapes"},
     largest_team=lambda cfg: cfg.max_robots if cfg.observation == "sets" else None,
     objects=_objects,
+    actions=_actions,
     policies={"scripted_solo": scripted_solo, "scripted_team": scripted_team},
 )

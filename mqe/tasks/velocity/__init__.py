@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from mqe.config import ConfigError
+from mqe.controllers.trot import ACTION_SCALE
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.episode_report import Report
 from mqe.tasks.velocity.settings import VELOCITY_TERMS, VelocityCfg
 from mqe.tasks.velocity.task import VelocityTask
 from mqe.world.robots import Robots
+from mqe.world.robots.robot import LEG_JOINTS, LEGS
 from mqe.world.scene import build_scene, floor_friction_fields
 from mqe.world.streams import Streams
 
@@ -37,6 +41,17 @@ def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams)
     return TaskSetup(scene, task, floor_friction_fields(scene, friction.cpu()))
 
 
+def _actions(cfg: VelocityCfg) -> dict[str, Any]:
+    """Describe the joint actions of a gait."""
+    return {
+        "names": [f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS],
+        "unit": "rad",
+        "frame": "joint, about the nominal stance, under the lift of swinging feet",
+        "scale": list(ACTION_SCALE) * len(LEGS),
+        "max_command": list(cfg.max_command),
+    }
+
+
 VELOCITY = TaskEntry(
     VelocityCfg,
     _make,
@@ -51,4 +66,5 @@ VELOCITY = TaskEntry(
     ),
     is_gait=True,
     terms=VELOCITY_TERMS,
+    actions=_actions,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqe.controllers.trot import GAIT_MIRROR_INDEX, GAIT_MIRROR_SIGNS, GAIT_NOISE
+from mqe.controllers.trot import GAIT_MIRROR_INDEX, GAIT_MIRROR_SIGNS, GAIT_NAMES, GAIT_NOISE
 from mqe.tasks.terms import ObservationTerm
 from mqe.tasks.velocity.settings import VELOCITY_TERMS
 
@@ -15,6 +15,7 @@ OBSERVATIONS.update(
         "gait": ObservationTerm(
             "observation of a gait policy, with the terms of mqe.controllers.trot",
             lambda m: m.gait_obs,
+            numbers=GAIT_NAMES,
             mirror_signs=GAIT_MIRROR_SIGNS,
             mirror_index=GAIT_MIRROR_INDEX,
             noise=GAIT_NOISE,

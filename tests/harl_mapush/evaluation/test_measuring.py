@@ -27,7 +27,7 @@ from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import TeamPolicy
 from mqe.config import ConfigError
 from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
-from mqe.controllers.gait_network import GaitNetwork
+from mqe.controllers.gait import GaitNetwork
 from mqe.sim.simulator import SimulatorError
 from mqe.tasks.episode_report import rate, wilson_interval
 from tests.support.dying import fail, square, unlucky

@@ -11,7 +11,7 @@ from harl_mapush.evaluation.calculator import Policy
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import load_team
 from mqe.config import to_dict
-from mqe.controllers.gait_network import DESCRIPTION
+from mqe.controllers.frozen_policy import describe_policy
 from mqe.env.environment import MultiAgentEnv
 from mqe.pretrained import PRETRAINED, pretrained_folder
 from mqe.registry import make_env
@@ -19,7 +19,8 @@ from mqe.world.randomization import RandomizationCfg
 
 SHIPPED = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir())
 LEADER = "leader"
-GAITS = [name for name in SHIPPED if (pretrained_folder(name) / DESCRIPTION).is_file()]
+LEARNED = {name: describe_policy(PRETRAINED + name).task["name"] for name in SHIPPED}
+GAITS = [name for name in SHIPPED if LEARNED[name] == "go1_velocity"]
 TEAMS = [name for name in SHIPPED if name not in (LEADER, *GAITS)]
 OBJECTS = {
     "cuboid_happo": "cuboid",

@@ -7,7 +7,7 @@ from torch import nn
 from harl_mapush.learning.networks import Actor, Critic, dense
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from mqe.config import ConfigError, build
-from mqe.controllers.gait_network import ACTIVATIONS
+from mqe.controllers.network import ACTIVATIONS
 
 HARL = OnPolicyCfg(compat="harl").built_network(
     NetworkCfg(hidden_sizes=(24, 16), use_feature_normalization=True, std_y_coef=0.5)

@@ -46,7 +46,7 @@ def test_every_robot_of_any_team_has_the_trained_actor(folder, num_agents):
     two, _ = team_of(folder, 2)
     actions = team(obs)
     assert actions.shape == (2, num_agents, 3)
-    torch.testing.assert_close(actions, two.actors[1](obs), rtol=0.0, atol=1e-6)
+    torch.testing.assert_close(actions, two.actor(1)(obs), rtol=0.0, atol=1e-6)
 
 
 def test_the_calculator_measures_a_larger_team(folder, tmp_path, capsys):

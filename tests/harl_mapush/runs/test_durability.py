@@ -18,14 +18,14 @@ from harl_mapush import test, train
 from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint, durable, run_folder
 from mqe.config import ConfigError
-from mqe.controllers.gait_network import load_gait
+from mqe.controllers.gait import load_gait
 from mqe.manifest import MANIFEST, damage
 from mqe.tensor_files import read_tensors
 from tests.support.tiny_runs import TINY
 
 FILES = (
-    *("actor_agent0.pt", "actor_agent1.pt", "config.yaml", "critic_agent.pt", "training_state.pt"),
-    "value_normalizer.pt",
+    *("actor_agent0.pt", "actor_agent1.pt", "config.yaml", "critic_agent.pt", "policy.yaml"),
+    *("training_state.pt", "value_normalizer.pt"),
 )
 
 
@@ -176,8 +176,8 @@ def test_a_digit_of_a_setting_is_enough(run, capsys) -> None:
 def test_a_gait_is_checked_as_well(gait, tmp_path) -> None:
     shutil.copytree(gait, tmp_path / "gait")
     load_gait(str(tmp_path / "gait"), torch.device("cpu"))
-    flip(tmp_path / "gait" / "gait.yaml", 0.9)
-    with pytest.raises(ConfigError, match=r"gait\.yaml: damaged"):
+    flip(tmp_path / "gait" / "policy.yaml", 0.9)
+    with pytest.raises(ConfigError, match=r"policy\.yaml: damaged"):
         load_gait(str(tmp_path / "gait"), torch.device("cpu"))
 
 

@@ -16,7 +16,6 @@ import torch
 
 from harl_mapush import config, train
 from harl_mapush.learning.networks import Actor
-from harl_mapush.learning.set_readers import SET_READERS, entities_of
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
@@ -24,6 +23,8 @@ from mapush import cli
 from mapush.export import onnx_files
 from mapush.export.exported_networks import ExportedActor, ExportedLimit
 from mqe.config import merge
+from mqe.controllers.network import build_network, declare
+from mqe.controllers.set_readers import SET_READERS, entities_of
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.terminations import describe_terminations
@@ -180,7 +181,10 @@ def test_a_command_is_scaled_and_within_its_range(exported) -> None:
 @pytest.mark.parametrize("reader", SET_READERS)
 def test_an_actor_that_reads_sets_is_exported_for_any_number_of_robots(reader, tmp_path) -> None:
     sets = (EntityBlock("teammates", 2, 7, 5), EntityBlock("outline", 37, 16, 3))
-    actor = Actor(NetworkCfg((8,), sets=reader, set_width=4, gain=1.0), 85, 3, sets)
+    learner = Actor(NetworkCfg((8,), sets=reader, set_width=4, gain=1.0), 85, 3, sets)
+    declared = declare(learner)
+    assert declared is not None
+    actor = build_network([declared], [learner.state_dict()]).actor(0)
     x = torch.randn(16, 85)
     for block in sets:
         entities_of(x, block)[..., 0].bernoulli_()

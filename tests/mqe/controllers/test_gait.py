@@ -3,7 +3,7 @@
 import math
 import re
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -11,22 +11,27 @@ import yaml
 
 from harl_mapush import config, train
 from harl_mapush.learning.networks import Actor
-from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint
-from harl_mapush.runs.policy import TeamPolicy
+from harl_mapush.runs.policy import make_team
 from mapush.extensions.gait_examination.gait_worlds import GaitWorlds
-from mqe.config import ConfigError, dump_yaml
-from mqe.controllers.gait_network import (
-    ACTIVATIONS,
+from mqe.config import ConfigError
+from mqe.controllers.frozen_policy import (
     DESCRIPTION,
-    OBSERVATION,
-    GaitDescription,
-    GaitNetwork,
-    load_gait,
-    read_description,
+    PolicyDescription,
+    describe_policy,
     write_description,
 )
-from mqe.controllers.trot import GAIT_OBS_SIZE, LIFT, GaitMemory, Trot, is_moving, mirrored_action
+from mqe.controllers.gait import load_gait
+from mqe.controllers.trot import (
+    GAIT_NAMES,
+    GAIT_OBS_SIZE,
+    LIFT,
+    GaitMemory,
+    Trot,
+    is_moving,
+    mirrored_action,
+)
+from mqe.manifest import sha256
 from mqe.pretrained import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.velocity.features import pair_offset
@@ -34,6 +39,7 @@ from mqe.tasks.velocity.rewards import REWARDS, excess_depth
 from mqe.tasks.velocity.settings import VelocityCfg
 from mqe.tasks.velocity.starts import start_poses
 from mqe.tasks.velocity.task import GET_UP_TIME, VelocityTask
+from mqe.tensor_files import read_tensors
 from mqe.world.collapse import REST_TIME
 from mqe.world.geometry import quat_from_rpy
 from mqe.world.scene import STEP_DT, build_scene, read_state
@@ -44,7 +50,7 @@ from tests.support.tiny_runs import TINY
 CPU = torch.device("cpu")
 SIM = SimCfg(name="mujoco", device="cpu")
 # A copy that may be changed, as releases up to 0.2 wrote it.
-UNDESCRIBED = shutil.ignore_patterns("manifest.json", "gait.yaml")
+UNDESCRIBED = shutil.ignore_patterns("manifest.json", "policy.yaml")
 
 
 def test_gravity_is_seen_in_the_body_frame():
@@ -90,7 +96,10 @@ def test_the_frozen_policy_is_the_actor_that_was_trained(tmp_path, mean_bound):
     env = make_env(EnvCfg(num_envs=5), SIM, VelocityCfg(), seed=0)
     obs = 3.0 * torch.randn(5, 1, GAIT_OBS_SIZE)
     actions = load_gait(str(folder), CPU)(obs)
-    torch.testing.assert_close(actions, TeamPolicy(cfg, folder, env)(obs))
+    actor = Actor(cfg.network, GAIT_OBS_SIZE, 12)
+    actor.load_state_dict(read_tensors(folder / "actor_agent0.pt"))
+    torch.testing.assert_close(actions, actor(obs))
+    torch.testing.assert_close(actions, make_team(cfg, folder, env)(obs))
     assert bool((actions.abs() <= 0.7).all()) == (mean_bound is not None)
 
 
@@ -129,15 +138,14 @@ def test_a_gait_named_by_a_relative_path_is_found_from_anywhere(gait, tmp_path, 
     assert train.main(["--resume", str(run), "--num_env_steps", "128"]) == 0
 
 
-@pytest.mark.parametrize("key", ["normalize_obs", "use_layer_norm", "use_recurrent_policy"])
-def test_a_gait_with_layers_that_a_plain_network_lacks_is_refused(tmp_path, key):
+def test_a_gait_with_a_memory_is_refused(tmp_path):
     folder = tmp_path / "gait"
-    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNDESCRIBED)
-    text = (folder / "config.yaml").read_text()
-    known = re.sub(rf"\n  {key}: .*", "", text)
-    (folder / "config.yaml").write_text(known.replace("\nnetwork:\n", f"\nnetwork:\n  {key}: 1\n"))
-    with pytest.raises(ConfigError, match=key):
-        load_gait(str(folder), CPU)
+    words = ["--task", "go1_velocity", "--device", "cpu", "--num_envs", "2", "--num_env_steps", "4"]
+    words += ["--set", "network.use_recurrent_policy=true", "--set", "network.chunk_length=0"]
+    words += ["--set", "runner.num_steps=2", "--set", "algorithm.num_minibatches=1"]
+    assert train.main([*words, "--out", str(folder)]) == 0
+    with pytest.raises(ConfigError, match="use_recurrent_policy; a gait has no memory"):
+        load_gait(str(checkpoint.resolve(folder)), CPU)
 
 
 def spoil_gait(folder, how: str) -> None:
@@ -147,34 +155,29 @@ def spoil_gait(folder, how: str) -> None:
     name = "act.action_out.fc_mean.weight"
     changed = {
         "nan": {**weights, name: torch.full_like(weights[name], torch.nan)},
-        "shape": {**weights, name: weights[name][:, 1:]},
+        "shape": {**weights, name: weights[name][:, 1:].contiguous()},
+        "double": {**weights, name: weights[name].double()},
         "missing": {key: value for key, value in weights.items() if key != name},
         "list": [1],
     }
     if how in changed:
         torch.save(changed[how], actor)
-    elif how == "activation":
-        config.write_text(re.sub("activation: .*", "activation: swish", config.read_text()))
     else:
-        config.write_text(
-            {"empty": "", "bare": "env: {}", "task list": "task: [1]\nnetwork: {}"}[how]
-        )
+        config.write_text(re.sub("activation: .*", "activation: swish", config.read_text()))
 
 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
         ("nan", "not finite"),
-        ("shape", "need .12, 128."),
-        ("missing", "lacks 'act.action_out.fc_mean.weight'"),
+        ("shape", r"has shape .12, 127. .* needs .12, 128."),
+        ("double", "type torch.float64, but its description needs .* torch.float32"),
+        ("missing", "weights lack act.action_out.fc_mean.weight"),
         ("list", "damaged"),
-        ("activation", "unknown activation 'swish'"),
-        ("empty", "lacks the sections"),
-        ("bare", "lacks the sections"),
-        ("task list", "lacks the sections"),
+        ("activation", "swish"),
     ],
 )
-def test_a_damaged_gait_is_refused(how: str, said: str, tmp_path):
+def test_a_damaged_gait_of_a_former_release_is_refused(how: str, said: str, tmp_path):
     folder = tmp_path / "gait"
     shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNDESCRIBED)
     spoil_gait(folder, how)
@@ -182,19 +185,8 @@ def test_a_damaged_gait_is_refused(how: str, said: str, tmp_path):
         load_gait(str(folder), CPU)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_a_gait_acts_as_the_actor_that_was_trained(activation: str, tmp_path):
-    actor = Actor(NetworkCfg((8, 6), activation=activation, gain=1.0), GAIT_OBS_SIZE, 12)
-    torch.save(actor.state_dict(), tmp_path / "actor_agent0.pt")
-    settings = {"task": {"name": "go1_velocity"}, "network": {"activation": activation}}
-    (tmp_path / "config.yaml").write_text(dump_yaml(settings))
-    obs = torch.randn(3, 1, GAIT_OBS_SIZE)
-    torch.testing.assert_close(load_gait(str(tmp_path), CPU)(obs), actor(obs))
-
-
-def small_gait(folder, **changed) -> tuple[GaitDescription, GaitNetwork]:
+def small_gait(folder, **changed) -> PolicyDescription:
     """Write a gait of another learner: two layers under names of its own."""
-    layers = {"hidden": 8, "out": 12}
     tensors = {
         "hidden.weight": torch.randn(8, GAIT_OBS_SIZE),
         "hidden.bias": torch.randn(8),
@@ -203,33 +195,44 @@ def small_gait(folder, **changed) -> tuple[GaitDescription, GaitNetwork]:
     }
     torch.save(tensors, folder / "weights.pt")
     settings = {
-        "robot": "go1",
-        "observation": OBSERVATION,
-        "activation": "tanh",
-        "weights": "weights.pt",
-        "layers": layers,
+        "robots": "go1",
+        "observations": {"gait": {"names": list(GAIT_NAMES)}},
+        "weights": {"weights.pt": sha256(folder / "weights.pt")},
+        "actors": ([["linear", "hidden", GAIT_OBS_SIZE, 8], ["tanh"], ["linear", "out", 8, 12]],),
     }
-    description = GaitDescription(**{**settings, **changed})
+    description = PolicyDescription(**{**settings, **changed})
     write_description(folder, description)
-    pairs = [(tensors[f"{name}.weight"], tensors[f"{name}.bias"]) for name in layers]
-    return description, GaitNetwork(pairs, "tanh")
+    return description
 
 
 def test_a_gait_of_any_learner_is_a_file_of_weights_and_a_description(tmp_path):
-    description, network = small_gait(tmp_path)
-    assert read_description(str(tmp_path)) == description
+    description = small_gait(tmp_path)
+    assert describe_policy(str(tmp_path)) == description
+    weights = torch.load(tmp_path / "weights.pt", weights_only=True)
     obs = torch.randn(3, 1, GAIT_OBS_SIZE)
-    assert torch.equal(load_gait(str(tmp_path), CPU)(obs), network(obs))
+    hidden = torch.tanh(obs @ weights["hidden.weight"].t() + weights["hidden.bias"])
+    expected = hidden @ weights["out.weight"].t() + weights["out.bias"]
+    torch.testing.assert_close(load_gait(str(tmp_path), CPU)(obs), expected)
+
+
+HIDDEN = ["linear", "hidden", GAIT_OBS_SIZE, 8]
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"observation": {**OBSERVATION, "clock": 3}}, "was trained with the observation"),
-        ({"layers": {"hidden": 8}}, "has 8 actions, but a robot has 12 joints"),
-        ({"layers": {"hidden": 9, "out": 12}}, "layer hidden is .8, 59., .* need .9, 59."),
-        ({"layers": {"hidden": 8, "head": 12}}, "weights.pt lacks 'head.weight'"),
-        ({"weights": "actor.pt"}, "lacks actor.pt"),
+        ({"observations": {"gait": {"names": ["clock"]}}}, "not what a gait of this version does"),
+        ({"actors": ([HIDDEN],)}, "59 inputs and 8 actions, but a gait has 59 and 12"),
+        ({"actors": ([HIDDEN, ["linear", "out", 9, 12]],)}, "the sizes of its layers differ"),
+        ({"actors": ([HIDDEN, ["linear", "head", 8, 12]],)}, "its weights lack head.weight"),
+        ({"actors": ([["linear", "hidden", GAIT_OBS_SIZE, 9]],)}, "has shape .8, 59."),
+        ({"actors": ([HIDDEN, ["swish"]],)}, "unknown layer .'swish'"),
+        ({"actors": ([["linear", "hidden", 10**6, 8]],)}, "no whole number from 0 to"),
+        ({"actors": ([["gru", "hidden", GAIT_OBS_SIZE, 8, True]],)}, "True is no whole number"),
+        ({"actors": ([HIDDEN, ["bound", 0.0]],)}, "0.0 is no float"),
+        ({"actors": ([[]],)}, "unknown layer"),
+        ({"weights": {"actor.pt": "0"}}, "lacks actor.pt"),
+        ({"weights": {"weights.pt": "0"}}, "weights.pt is damaged"),
     ],
 )
 def test_a_description_that_the_weights_contradict_is_refused(changed, message, tmp_path):
@@ -241,9 +244,12 @@ def test_a_description_that_the_weights_contradict_is_refused(changed, message, 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("weights: ../w.pt", "must be the name of a file beside it"),
-        ("layers: {}", "must name at least one layer"),
-        ("activation: swish", "activation"),
+        ("weights: {../w.pt: a}", "must be names of files beside it"),
+        ("weights: {}", "0 files for 1 robots"),
+        ("actors: []", "0 lists of layers for 1 files"),
+        ("learned_in: {env: 1}", "env and task are sections"),
+        ("observations: {gait: 1}", "must have names"),
+        ("format_version: 2", "format_version"),
         ("gain: 1", "unknown key"),
     ],
 )
@@ -258,17 +264,11 @@ def test_a_description_with_a_mistake_is_refused(line, message, tmp_path):
 
 
 def test_a_checkpoint_of_a_gait_has_a_description_and_one_without_is_still_read(gait, tmp_path):
-    assert (gait / DESCRIPTION).is_file()
+    described = describe_policy(str(gait))
+    assert described.command
     former = tmp_path / "former"
     shutil.copytree(gait, former, ignore=UNDESCRIBED)
-    assert read_description(str(former)) == read_description(str(gait))
-
-
-@pytest.mark.parametrize("name", ["go1_velocity", "go2_velocity"])
-def test_shipped_gaits_are_described_as_their_checkpoints_are_read(name, tmp_path):
-    former = tmp_path / "former"
-    shutil.copytree(pretrained_folder(name), former, ignore=UNDESCRIBED)
-    assert read_description(str(former)) == read_description(f"pretrained:{name}")
+    assert describe_policy(str(former)) == replace(described, command="")
 
 
 def gait_task(num_envs: int = 1) -> VelocityTask:

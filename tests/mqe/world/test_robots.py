@@ -14,8 +14,7 @@ from harl_mapush import config, test, train
 from harl_mapush.runs.policy import load_team
 from mapush.extensions.gait_examination.measures import motor_torque
 from mqe.config import ConfigError
-from mqe.controllers.gait import load_team_gait
-from mqe.controllers.gait_network import load_gait
+from mqe.controllers.gait import load_gait, load_team_gait
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from mapush.extensions.gait_examination.push_limits import measure_push_limits
-from mqe.controllers.gait_network import load_gait
+from mqe.controllers.gait import load_gait
 from mqe.registry import SimCfg
 from mqe.world.objects import CUBOID
 from mqe.world.robots import ROBOTS

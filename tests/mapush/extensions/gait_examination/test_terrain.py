@@ -9,7 +9,7 @@ import torch
 
 from mapush.extensions.gait_examination import terrain
 from mapush.extensions.gait_examination.terrain import blocks, largest_passed, measure_terrain
-from mqe.controllers.gait_network import load_gait
+from mqe.controllers.gait import load_gait
 from mqe.registry import SimCfg
 from mqe.world.geometry import rotation_matrix
 from mqe.world.robots import ROBOTS

@@ -15,7 +15,7 @@ from torch import nn
 
 from harl_mapush import test
 from harl_mapush.runs import checkpoint, evaluation_worlds
-from harl_mapush.runs.policy import TeamPolicy
+from harl_mapush.runs.policy import make_team
 from mapush.extensions.openrl import importing, openrl_files, openrl_format
 from mqe.config import ConfigError, dump_yaml, load_yaml
 from mqe.vec_env import TeamSpec
@@ -172,7 +172,7 @@ def test_directly_and_imported_the_team_acts_alike(team, tmp_path) -> None:
     assert cfg.task == evaluation_worlds.settings(team, {}).task
     env = _Env()
     direct = openrl_format.OpenRLTeam(team / "module.pt", env)  # type: ignore[arg-type]
-    imported = TeamPolicy(cfg, folder, env)  # type: ignore[arg-type]
+    imported = make_team(cfg, folder, env)  # type: ignore[arg-type]
     obs = torch.randn(5, 2, 8)
     assert torch.equal(direct(obs), imported(obs))
 

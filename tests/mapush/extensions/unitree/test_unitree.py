@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from mapush import cli
-from mqe.controllers.gait import GaitController
-from mqe.controllers.gait_network import load_gait
+from mqe.controllers.gait import GaitController, load_gait
 from mqe.world.robots import ROBOTS, Robots
 from mqe.world.state import ROBOT_QVEL, SceneState
 from tests.support.unitree_controller import UnitreeController

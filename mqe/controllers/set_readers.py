@@ -42,6 +42,7 @@ class WithoutRobots(SetReader):
 
     def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
         super().__init__(size, blocks, width)
+        self.width = width
         self.blocks = tuple(blocks)
         self.pools = nn.ModuleDict(
             {block.kind: Pool(block.size, width) for block in blocks if self._is_pooled(block)}

@@ -15,15 +15,15 @@ from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.off_policy.q_networks import TwinCritic
-from harl_mapush.learning.set_readers import (
+from harl_mapush.learning.settings import NetworkCfg
+from harl_mapush.runner import Runner, RunnerCfg
+from mqe.controllers.set_readers import (
     SET_READERS,
     WithoutRobots,
     _nearest,
     entities_of,
     make_reader,
 )
-from harl_mapush.learning.settings import NetworkCfg
-from harl_mapush.runner import Runner, RunnerCfg
 from mqe.env.environment import MultiAgentEnv
 from mqe.vec_env import EntityBlock, TeamSpec
 from tests.support.pushing import make_env, make_task

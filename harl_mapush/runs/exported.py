@@ -1,0 +1,143 @@
+"""A checkpoint's policy as one artefact: ``policy.yaml`` beside the actors' files.
+
+``checkpoint.save`` calls ``export``. Checkpoints without the file, older ones and those of other
+formats, are described in memory when a controller or the calculator asks for their policy.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from harl_mapush import config
+from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.config import RunCfg
+from harl_mapush.runs import checkpoint
+from mqe.config import ConfigError, to_dict
+from mqe.controllers.frozen_policy import (
+    DESCRIPTION,
+    POLICY_READERS,
+    Policy,
+    PolicyDescription,
+    read_policy,
+    write_description,
+)
+from mqe.controllers.network import build_network, declare
+from mqe.manifest import renew_manifest, sha256
+from mqe.registry import TASKS
+from mqe.tasks.task import Task
+from mqe.tensor_files import read_tensors
+from mqe.world.streams import Streams
+
+CPU = torch.device("cpu")
+
+
+def export(folder: Path, cfg: RunCfg, actors: Sequence[nn.Module], task: Task) -> None:
+    """Describe a team that learned in ``task`` with the settings ``cfg``, beside its weights.
+
+    Nothing is written for actors that declare no layers.
+    """
+    description = _describe(folder, cfg, actors, task)
+    if description is not None:
+        command = shlex.join(sys.argv)
+        write_description(folder, replace(description, command=command))
+
+
+def policy_of(folder: Path, task: Task | None = None) -> Policy | None:
+    """Return the policy of a checkpoint; None if its actors declare no layers.
+
+    ``task`` is that of an environment with the checkpoint's settings; by default one is built.
+    Raises ConfigError for a damaged checkpoint.
+    """
+    if (folder / DESCRIPTION).is_file():
+        return read_policy(str(folder))
+    cfg, _ = config.resolve(checkpoint.read_config(folder), {})
+    if task is None:
+        env = replace(cfg.env, num_envs=1)
+        # A task over its scene, without a simulator.
+        task = TASKS[cfg.task.name].make(cfg.task, env, CPU, Streams(0, 1, CPU)).task
+    description = _describe(folder, cfg, _build_actors(folder, cfg, task), task)
+    if description is None:
+        return None
+    tensors = [read_tensors(folder / name) for name in description.weights]
+    return Policy(str(folder), description, tensors)
+
+
+def add_description(folder: Path) -> None:
+    """Describe the policy of an older checkpoint in its folder, and renew the manifest.
+
+    Raises ConfigError for actors that declare no layers.
+    """
+    policy = policy_of(checkpoint.resolve(folder))
+    if policy is None:
+        raise ConfigError(f"checkpoint {folder}: its actors declare no layers")
+    build_network(policy.description.actors, policy.tensors)
+    write_description(folder, policy.description)
+    renew_manifest(folder)
+
+
+def _describe(
+    folder: Path, cfg: RunCfg, actors: Sequence[nn.Module], task: Task
+) -> PolicyDescription | None:
+    """Return the description of a checkpoint; None if its actors declare no layers."""
+    declarations = [declare(actor) for actor in actors]
+    if any(layers is None for layers in declarations):
+        return None
+    is_shared = len(set(actors)) == 1
+    kind = checkpoint.format_of(folder)
+    files = [kind.actor_file(i) for i in range(1 if is_shared else len(actors))]
+    files = list(dict.fromkeys(checkpoint.stored_file(folder, name) for name in files))
+    if all(layers == declarations[0] for layers in declarations):
+        declarations = declarations[:1]
+
+    settings = to_dict(cfg)
+    entry = TASKS[cfg.task.name]
+    env = {key: value for key, value in settings["env"].items() if key != "imports"}
+    return PolicyDescription(
+        weights={name: sha256(folder / name) for name in files},
+        robots=cfg.env.robots,
+        model=cfg.env.model,
+        num_robots=len(actors),
+        largest_team=entry.largest_team(cfg.task) if is_shared else None,
+        decision_period=task.decision_period,
+        observations=_observations(task),
+        actions=dict(entry.actions(cfg.task)),
+        learned_in={"env": env | {"num_agents": len(actors)}, "task": settings["task"]},
+        actors=tuple(declarations),
+    )
+
+
+def _build_actors(folder: Path, cfg: RunCfg, task: Task) -> list[nn.Module]:
+    """Build the actors of a checkpoint, one for each robot."""
+    try:
+        acting = cfg.algorithm.for_acting()
+        algorithm = make_algorithm(acting, cfg.network, task.spec, CPU, cfg.runner.seed)
+    except ValueError as error:
+        raise ConfigError(f"checkpoint {folder}: {error}") from None
+    return [algorithm.networks[f"actor_agent{i}"] for i in range(task.spec.num_agents)]
+
+
+def _observations(task: Any) -> dict[str, Any]:
+    """Describe the observation of the first robot."""
+    terms = getattr(task, "terms", None)
+    if terms is None:  # numbers without names
+        names = [f"obs_{k}" for k in range(task.spec.obs_sizes[0])]
+        return {"obs": {"names": names, "unit": "1"}}
+    others = [f"robot{k}" for k in range(1, task.spec.num_agents)]
+    return terms.observations.describe(others)
+
+
+def _read_checkpoint(name: str) -> Policy | None:
+    """Read the policy of a run or a checkpoint of any format."""
+    policy = policy_of(checkpoint.resolve(name))
+    return None if policy is None else policy._replace(name=name)
+
+
+POLICY_READERS.register("checkpoint", _read_checkpoint)

@@ -1,0 +1,187 @@
+"""A policy as one artefact: ``policy.yaml`` and the files of weights that it names.
+
+Whoever runs a policy reads these alone: a controller, the calculator, a film, an export. Folders of
+other kinds are read by the members of ``POLICY_READERS``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mqe.config import ConfigError, build, dump_yaml, load_yaml, option, to_dict
+from mqe.controllers.network import TeamNetwork, build_network
+from mqe.extensions import Registry
+from mqe.manifest import check_files, sha256
+from mqe.pretrained import PRETRAINED, pretrained_folder
+from mqe.tensor_files import read_tensors
+
+DESCRIPTION = "policy.yaml"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PolicyDescription:
+    """The contents of ``policy.yaml``."""
+
+    format_version: int = option(FORMAT_VERSION, "version of this format", choices=(1,))
+    command: str = option("", "command that made the policy")
+    weights: dict[str, str] = option(
+        dict, "files of weights in the same folder and their SHA-256: one for all robots, or each"
+    )
+    robots: str | tuple[str, ...] = option("go1", "kind of robot, one for all or one each")
+    model: str = option("reference", "env.model of the training")
+    num_robots: int = option(1, "robots of a team", min=1, max=100)
+    largest_team: int | None = option(
+        None, "most robots that the policy can act for; null: num_robots alone", min=1, max=100
+    )
+    decision_period: int = option(1, "control steps (50 Hz) of a decision", min=1, max=1000)
+    observations: dict[str, Any] = option(
+        dict, "terms of a robot's observation in their order: names, units and meaning"
+    )
+    actions: dict[str, Any] = option(
+        dict, "names, unit and frame of the numbers of an action, their scale and their limits"
+    )
+    learned_in: dict[str, Any] = option(dict, "sections env and task of the training")
+    actors: tuple[Any, ...] = option(
+        (), "layers of the networks in the files of weights: one list for all files, or each"
+    )
+
+    def __post_init__(self) -> None:
+        if len(self.weights) not in (1, self.num_robots):
+            raise ValueError(
+                f"weights: {len(self.weights)} files for {self.num_robots} robots; one, or one each"
+            )
+        if len(self.actors) not in (1, len(self.weights)):
+            raise ValueError(
+                f"actors: {len(self.actors)} lists of layers for {len(self.weights)} files; one, "
+                "or one each"
+            )
+        for name in self.weights:
+            if Path(name).name != name:
+                raise ValueError(f"weights: must be names of files beside it, not {name!r}")
+        if set(self.learned_in) - {"env", "task"}:
+            raise ValueError("learned_in: has sections env and task alone")
+        for section in self.learned_in.values():
+            if not isinstance(section, dict):
+                raise ValueError("learned_in: env and task are sections")
+        for name, term in self.observations.items():
+            if not isinstance(term, dict) or not isinstance(term.get("names"), list):
+                raise ValueError(f"observations.{name}: must have names, a list")
+
+    @property
+    def digest(self) -> str:
+        """A SHA-256 of all weights."""
+        digests = list(self.weights.values())
+        if len(digests) == 1:
+            return digests[0]
+        return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+    @property
+    def task(self) -> Mapping[str, Any]:
+        """The settings of the task of the training."""
+        return self.learned_in.get("task") or {}
+
+    @property
+    def observation_names(self) -> list[str]:
+        """The names of all numbers of an observation."""
+        return [str(name) for term in self.observations.values() for name in term["names"]]
+
+    @property
+    def robot(self) -> str:
+        """The kind of the first robot."""
+        return self.robots if isinstance(self.robots, str) else self.robots[0]
+
+
+class Policy(NamedTuple):
+    """A policy as read: its name in settings, its description and the tensors of every file."""
+
+    name: str
+    description: PolicyDescription
+    tensors: list[dict[str, Tensor]]
+
+    def network(self, device: torch.device, where: str = "policy") -> TeamNetwork:
+        """Build the network on a device; raise ConfigError if description and weights differ.
+
+        ``where`` begins the error.
+        """
+        try:
+            network = build_network(self.description.actors, self.tensors)
+        except ValueError as error:
+            raise ConfigError(f"{where}: '{self.name}': {error}; name another policy") from None
+        return network.to(device)
+
+
+# Each returns the policy of a folder of its kind; None for any other folder.
+POLICY_READERS: Registry[Callable[[str], Policy | None]] = Registry("reader of policies")
+
+
+def read_policy(name: str, where: str = "policy") -> Policy:
+    """Return the policy of a folder or of ``pretrained:NAME``.
+
+    ``where`` begins the ConfigError for a folder without a policy, or with a damaged one.
+    """
+    folder = _folder(name, where)
+    if not (folder / DESCRIPTION).is_file():
+        return _read_other(name, where)
+    description = describe_policy(name, where)
+    tensors = []
+    for file, digest in description.weights.items():
+        path = folder / file
+        if not path.is_file():
+            raise ConfigError(f"{where}: '{name}' lacks {file}; name another policy")
+        if digest != sha256(path):
+            raise ConfigError(
+                f"{where}: '{name}': {file} is damaged (its SHA-256 is not the one in "
+                f"{DESCRIPTION}); name another policy"
+            )
+        tensors.append(read_tensors(path))
+    return Policy(name, description, tensors)
+
+
+def describe_policy(name: str, where: str = "policy") -> PolicyDescription:
+    """Return the description of a policy alone."""
+    folder = _folder(name, where)
+    if not (folder / DESCRIPTION).is_file():
+        return _read_other(name, where).description
+    check_files(folder, [DESCRIPTION])
+    values = load_yaml(folder / DESCRIPTION)
+    return build(PolicyDescription, values, f"{where}: '{name}': {DESCRIPTION}")
+
+
+def write_description(folder: Path, description: PolicyDescription) -> None:
+    """Write ``policy.yaml`` beside the weights that it names."""
+    text = dump_yaml(to_dict(description))
+    (folder / DESCRIPTION).write_text(text, encoding="utf-8")
+
+
+def _folder(name: str, where: str) -> Path:
+    if name.startswith(PRETRAINED):
+        return pretrained_folder(name.removeprefix(PRETRAINED))
+    folder = Path(name)
+    if not folder.exists():
+        raise ConfigError(
+            f"{where}: there is no folder '{folder.absolute()}'; name a checkpoint, or "
+            "pretrained:NAME"
+        )
+    return folder
+
+
+def _read_other(name: str, where: str) -> Policy:
+    for reader in POLICY_READERS.values():
+        try:
+            policy = reader(name)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        if policy is not None:
+            return policy
+    raise ConfigError(
+        f"{where}: '{name}' is no policy: it has no {DESCRIPTION} and is no checkpoint; name a "
+        "checkpoint, or pretrained:NAME"
+    )

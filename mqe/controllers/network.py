@@ -1,0 +1,330 @@
+"""Frozen networks of a policy: layers declared as data, with tensors of any learner.
+
+The declaration of a layer is its kind, the name of its tensors and the sizes of its module, for
+instance ``["linear", "hidden.0", 59, 256]`` with the tensors ``hidden.0.weight`` and
+``hidden.0.bias``. Layers follow one another; a GRU has a memory. Letters: N worlds, A robots,
+B rows, O observation size, U action size, M memory size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mqe.controllers.set_readers import SET_READERS, SetReader, make_reader
+from mqe.vec_env import EntityBlock
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "selu": nn.SELU,
+    "sigmoid": nn.Sigmoid,
+    "leaky_relu": nn.LeakyReLU,
+    "hardswish": nn.Hardswish,
+    "identity": nn.Identity,
+}
+_OBS_VARIANCE_MIN = 1e-4  # so constant observations are scaled by at most 100
+_OBS_CLIP = 10.0  # bound of normalised observations [standard deviations]
+_LARGEST = 100_000  # largest whole number in a declaration
+_MOST_LAYERS = 1000
+
+
+class InputNorm(nn.Module):
+    """Normalisation of rows (..., size) by a mean and a variance per feature, and a clip."""
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("var", torch.ones(size))
+        self.register_buffer("count", torch.tensor(0.0, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalised rows."""
+        scale = self.var.clamp(min=_OBS_VARIANCE_MIN).rsqrt()
+        return ((x - self.mean) * scale).clamp(-_OBS_CLIP, _OBS_CLIP)
+
+
+class Bound(nn.Module):
+    """A smooth bound: ``limit`` times the hyperbolic tangent of ``x / limit``."""
+
+    def __init__(self, limit: float) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the bounded values."""
+        return self.limit * torch.tanh(x / self.limit)
+
+
+class _Kind(NamedTuple):
+    """One kind of layer."""
+
+    cls: type[nn.Module]
+    arguments: Callable[[Any], list[Any]]  # of a module, as its declaration has them
+    types: tuple[type, ...]  # of the arguments
+    make: Callable[..., nn.Module]
+    has_tensors: bool = True
+
+
+def _make_sets(reader: str, size: int, width: int, blocks: list[Any]) -> SetReader:
+    if reader not in SET_READERS:
+        raise ValueError(f"unknown reader of sets {reader!r}")
+    sets = tuple(EntityBlock(str(kind), *_whole(numbers)) for kind, *numbers in blocks)
+    return make_reader(reader, size, sets, width)
+
+
+def _set_arguments(reader: Any) -> list[Any]:
+    names = [name for name, cls in SET_READERS.items() if cls is type(reader)]
+    return [names[0], reader.in_size, reader.width, [list(block) for block in reader.blocks]]
+
+
+_KINDS: dict[str, _Kind] = {
+    "linear": _Kind(nn.Linear, lambda m: [m.in_features, m.out_features], (int, int), nn.Linear),
+    "layer_norm": _Kind(nn.LayerNorm, lambda m: list(m.normalized_shape), (int,), nn.LayerNorm),
+    "input_norm": _Kind(InputNorm, lambda m: [len(m.mean)], (int,), InputNorm),
+    "gru": _Kind(
+        nn.GRU, lambda m: [m.input_size, m.hidden_size, m.num_layers], (int, int, int), nn.GRU
+    ),
+    "sets": _Kind(SetReader, _set_arguments, (str, int, int, list), _make_sets),
+    "bound": _Kind(Bound, lambda m: [m.limit], (float,), Bound, False),
+} | {name: _Kind(cls, lambda m: [], (), cls, False) for name, cls in ACTIVATIONS.items()}
+
+
+class Actor(nn.Module):
+    """The network of one robot, from observation and memory (B, O + M) to action and memory
+    (B, U + M).
+
+    M is 0 without a GRU; rows may then have any leading dimensions.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        """Chain ``layers``; raise ValueError if sizes do not fit or a second GRU follows."""
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        grus = [layer for layer in layers if isinstance(layer, nn.GRU)]
+        if len(grus) > 1:
+            raise ValueError("a network has at most one GRU")
+        self._memory_shape = (grus[0].num_layers, grus[0].hidden_size) if grus else (0, 0)
+        self.memory_size = self._memory_shape[0] * self._memory_shape[1]
+        self.in_size = _in_size(layers)
+        self.out_size = _out_size(layers)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return the action, and the memory after it behind the action."""
+        if not self.memory_size:
+            for layer in self.layers:
+                rows = layer(rows)
+            return rows
+        x, memory = rows.split([self.in_size, self.memory_size], dim=-1)
+        for layer in self.layers:
+            if isinstance(layer, nn.GRU):
+                x, memory = self._recur(layer, x, memory)
+            else:
+                x = layer(x)
+        return torch.cat((x, memory), dim=-1)
+
+    def _recur(self, gru: nn.GRU, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the GRU for one decision; return its output (B, H) and the memory (B, M)."""
+        # The layout of the memory is (layer, hidden unit).
+        hidden = memory.reshape(-1, *self._memory_shape).transpose(0, 1).contiguous()
+        with torch.backends.cudnn.flags(enabled=False):  # as in training
+            output, after = gru(x.unsqueeze(0), hidden)
+        return output[0], after.transpose(0, 1).flatten(1)
+
+
+class TeamNetwork(nn.Module):
+    """The frozen actors of a team, one for all robots or one each."""
+
+    def __init__(self, actors: Sequence[Actor]) -> None:
+        super().__init__()
+        self.actors = nn.ModuleList(actors)
+        self.memory_size = max(actor.memory_size for actor in actors)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return actions and memories (N, A, U + M) for observations and memories (N, A, O + M).
+
+        Smaller observations and actions of a robot are padded with zeros to the largest. Every
+        robot has a product of its own, as in training, so that results have equal bits.
+        """
+        num_obs = rows.shape[-1] - self.memory_size
+        largest = max(actor.out_size for actor in self.actors)  # type: ignore[type-var]
+        decided = []
+        for robot in range(rows.shape[1]):
+            actor = self.actor(robot)
+            own = rows[:, robot, : actor.in_size]
+            if self.memory_size:
+                own = torch.cat((own, rows[:, robot, num_obs:]), dim=-1)
+            action = actor(own)
+            if actor.out_size < largest:
+                padding = action.new_zeros(len(action), largest - actor.out_size)
+                parts = (action[:, : actor.out_size], padding, action[:, actor.out_size :])
+                action = torch.cat(parts, dim=-1)
+            decided.append(action)
+        return torch.stack(decided, dim=1)
+
+    def actor(self, robot: int) -> Actor:
+        """Return the network of one robot."""
+        return self.actors[robot if len(self.actors) > 1 else 0]  # type: ignore[return-value]
+
+
+def layers_of(actor: nn.Module) -> list[nn.Module] | None:
+    """Return the layers of a learner's actor, None for an actor that declares none.
+
+    An actor declares them by a method ``layers``, or is a sequence or a layer itself.
+    """
+    if isinstance(actor, nn.Sequential):
+        parts = [layers_of(part) for part in actor]
+        if any(part is None for part in parts):
+            return None
+        return [layer for part in parts if part is not None for layer in part]
+    declared = getattr(actor, "layers", None)
+    if callable(declared):
+        return layers_of(nn.Sequential(*declared()))
+    if type(actor) in (nn.Identity, SetReader):  # a SetReader returns its input
+        return []
+    return None if _kind_of(actor) is None else [actor]
+
+
+def declare(actor: nn.Module) -> list[list[Any]] | None:
+    """Return the declarations of a learner's actor, None for an actor that declares no layers."""
+    layers = layers_of(actor)
+    if layers is None:
+        return None
+    names = {module: name for name, module in actor.named_modules()}
+    declarations: list[list[Any]] = []
+    for layer in layers:
+        kind = _kind_of(layer)
+        assert kind is not None
+        arguments = _KINDS[kind].arguments(layer)
+        if _KINDS[kind].has_tensors:
+            arguments = [names[layer], *arguments]
+        declarations.append([kind, *arguments])
+    return declarations
+
+
+def build_network(
+    actors: Sequence[Sequence[Sequence[Any]]], tensors: Sequence[Mapping[str, Tensor]]
+) -> TeamNetwork:
+    """Build the declared ``actors``, one for all ``tensors`` or one for each of them.
+
+    Raises ValueError for a declaration that is unknown, and for names, shapes or number types of
+    tensors that differ from it.
+    """
+    built = []
+    for k, stored in enumerate(tensors):
+        built.append(_build_actor(actors[k if len(actors) > 1 else 0], stored))
+    return TeamNetwork(built).requires_grad_(False)
+
+
+def _build_actor(declarations: Sequence[Sequence[Any]], tensors: Mapping[str, Tensor]) -> Actor:
+    # On the device "meta", a declaration of any size takes no memory.
+    with torch.device("meta"):
+        actor = Actor(_build_layers(declarations))
+        try:
+            actor(torch.empty(1, actor.in_size + actor.memory_size))
+        except (RuntimeError, IndexError) as error:
+            raise ValueError(f"the sizes of its layers differ ({_line(error)[:100]})") from None
+    for layer, declaration in zip(actor.layers, declarations, strict=True):
+        if _KINDS[declaration[0]].has_tensors:
+            _fill(layer, declaration[1], tensors)
+    return actor
+
+
+def _fill(layer: nn.Module, name: str, tensors: Mapping[str, Tensor]) -> None:
+    """Give a layer the tensors whose names begin with ``name``; raise ValueError for others."""
+    values = {}
+    for key, expected in layer.state_dict().items():
+        value = tensors.get(f"{name}.{key}")
+        if value is None:
+            raise ValueError(f"its weights lack {name}.{key}")
+        if value.shape != expected.shape or value.dtype != expected.dtype:
+            raise ValueError(
+                f"{name}.{key} has shape {tuple(value.shape)} and type {value.dtype}, but its "
+                f"description needs {tuple(expected.shape)} and {expected.dtype}"
+            )
+        values[key] = value
+    layer.load_state_dict(values, assign=True)
+
+
+def _build_layers(layers: Sequence[Sequence[Any]]) -> list[nn.Module]:
+    if not isinstance(layers, (list, tuple)) or not 0 < len(layers) <= _MOST_LAYERS:
+        raise ValueError(f"an actor has a list of 1 to {_MOST_LAYERS} layers")
+    return [_build_layer(layer) for layer in layers]
+
+
+def _build_layer(layer: Sequence[Any]) -> nn.Module:
+    """Build a module from its declaration; raise ValueError for an invalid one."""
+    if not isinstance(layer, (list, tuple)) or not layer or layer[0] not in list(_KINDS):
+        raise ValueError(f"unknown layer {layer!r:.80}; there are {', '.join(_KINDS)}")
+    name, *arguments = layer
+    kind = _KINDS[name]
+    if kind.has_tensors:
+        if not arguments or not isinstance(arguments[0], str):
+            raise ValueError(f"layer {name}: needs the name of its tensors, not {layer!r:.80}")
+        arguments = arguments[1:]
+    if len(arguments) != len(kind.types):
+        raise ValueError(f"layer {name} takes {len(kind.types)} arguments, not {arguments!r:.80}")
+    for argument, expected in zip(arguments, kind.types, strict=True):
+        if expected is int:
+            _whole([argument])
+            continue
+        is_valid = isinstance(argument, expected)
+        if expected is float:
+            is_valid = is_valid and 0.0 < argument < math.inf
+        if not is_valid:
+            raise ValueError(f"layer {name}: {argument!r:.80} is no {expected.__name__}")
+    try:
+        return kind.make(*arguments)
+    except (TypeError, KeyError, IndexError) as error:
+        raise ValueError(f"layer {name}: {_line(error)[:100]}") from None
+
+
+def _whole(numbers: Sequence[Any]) -> Sequence[int]:
+    for number in numbers:
+        if type(number) is not int or not 0 <= number <= _LARGEST:
+            raise ValueError(f"{number!r:.40} is no whole number from 0 to {_LARGEST}")
+    return numbers
+
+
+def _kind_of(layer: nn.Module) -> str | None:
+    for name, kind in _KINDS.items():
+        if isinstance(layer, kind.cls):
+            return name
+    return None
+
+
+def _in_size(layers: Sequence[nn.Module]) -> int:
+    """Return the size of a network's input."""
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            return layer.in_features
+        if isinstance(layer, nn.LayerNorm):
+            return layer.normalized_shape[0]
+        if isinstance(layer, InputNorm):
+            return len(layer.mean)
+        if isinstance(layer, SetReader):
+            return layer.in_size
+        if isinstance(layer, nn.GRU):
+            return layer.input_size
+    raise ValueError("a network has at least one layer with weights")
+
+
+def _out_size(layers: Sequence[nn.Module]) -> int:
+    """Return the size of a network's output, without its memory."""
+    for layer in reversed(layers):
+        if isinstance(layer, nn.Linear):
+            return layer.out_features
+    raise ValueError("a network has at least one linear layer")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

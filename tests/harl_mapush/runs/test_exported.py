@@ -1,0 +1,130 @@
+"""An exported policy of every kind decides as the algorithm that trained it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harl_mapush import config
+from harl_mapush.algorithms.algorithm import Algorithm
+from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.config import RunCfg
+from harl_mapush.runs import checkpoint, exported
+from harl_mapush.runs.policy import TeamPolicy, make_team
+from mqe.config import dump_yaml, to_dict
+from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy, read_policy
+from mqe.env.environment import MultiAgentEnv
+from mqe.manifest import renew_manifest
+from mqe.pretrained import PRETRAINED, pretrained_names
+from mqe.registry import SimCfg, make_env
+
+CPU = torch.device("cpu")
+SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
+SETS = {"task": {"observation": "sets"}, "env": {"num_agents": 3}}
+
+
+def kind(algorithm: str, network: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    network = {"hidden_sizes": [24, 16], "gain": 1.0, **network}
+    return {"algorithm": {"name": algorithm}, "network": network, **sections}
+
+
+KINDS = {
+    "flat": kind("happo", {"mean_bound": 0.5}),
+    "normalised": kind(
+        "mappo",
+        {"normalize_obs": True, "use_feature_normalization": True, "use_layer_norm": True},
+    ),
+    "gru": kind("happo", {"use_recurrent_policy": True, "num_recurrent_layers": 2}),
+    "hasac": kind("hasac", {"use_layer_norm": True}),
+    "hatd3": kind("hatd3", {"normalize_obs": True}),
+    "deep sets": kind("happo", {"sets": "deep_set"}, **SETS),
+    "nearest": kind("hasac", {"sets": "nearest"}, **SETS),
+    "no robots": kind("happo", {"sets": "none"}, **SETS),
+    "gait": kind("happo", {}, task={"name": "go1_velocity"}),
+    "mixed team": kind("happo", {}, env={"robots": ["go1", "go2"], "num_agents": 2}),
+}
+
+
+def team_of(settings: dict[str, Any], num_envs: int = 5) -> tuple[RunCfg, MultiAgentEnv, Algorithm]:
+    cfg, _ = config.resolve(settings, {"env": {"num_envs": num_envs}})
+    env = make_env(cfg.env, SIM, cfg.task, 0)
+    algorithm = make_algorithm(cfg.algorithm, cfg.network, env.spec, CPU, 0)
+    return cfg, env, algorithm
+
+
+def save(run: Path, cfg: RunCfg, env: MultiAgentEnv, algorithm: Algorithm) -> Path:
+    run.mkdir()
+    actors = [algorithm.networks[f"actor_agent{i}"] for i in range(env.num_agents)]
+    export = partial(exported.export, cfg=cfg, actors=actors, task=env.task)
+    settings = dump_yaml(to_dict(cfg))
+    return checkpoint.save(run, 1, algorithm.networks, settings=settings, export=export)
+
+
+@pytest.mark.parametrize("share", [True, False], ids=["shared", "own"])
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_policy_acts_as_its_algorithm(name: str, share: bool, tmp_path) -> None:
+    settings = KINDS[name] | {"algorithm": {**KINDS[name]["algorithm"], "share_param": share}}
+    cfg, env, algorithm = team_of(settings)
+    for network in algorithm.networks.values():
+        for buffer_name, buffer in network.named_buffers():
+            if buffer_name.endswith(("mean", "var")):
+                buffer.uniform_(0.5, 2.0)
+    folder = save(tmp_path / "run", cfg, env, algorithm)
+    described = make_team(cfg, folder, env)
+    description = describe_policy(str(folder))
+    assert len(description.weights) == (1 if share or env.num_agents == 1 else env.num_agents)
+    assert len(description.observation_names) == env.spec.obs_size
+    assert len(description.actions["names"]) == env.spec.action_size
+    (folder / DESCRIPTION).unlink()  # as a former release wrote it
+    renew_manifest(folder)
+    former = make_team(cfg, folder, env)
+
+    hidden = None
+    done = torch.tensor([False, True, False, False, True])
+    for _ in range(3):
+        obs = torch.randn(5, env.num_agents, env.spec.obs_size)
+        decision = algorithm.act(obs, hidden, deterministic=True)
+        for team in (described, former):
+            assert isinstance(team, TeamPolicy)
+            assert torch.equal(team(obs), decision.actions)
+            team.reset_memory(done)
+        if decision.hidden is not None:
+            hidden = decision.hidden.masked_fill(done.view(1, -1, 1, 1), 0.0)
+    env.close()
+
+
+@pytest.mark.parametrize("name", [name for name in pretrained_names() if name != "leader"])
+def test_shipped_policies_are_described_as_their_checkpoints_are_read(name: str, tmp_path) -> None:
+    folder = checkpoint.resolve(PRETRAINED + name)
+    cfg, env, algorithm = team_of(checkpoint.read_config(folder), 4)
+    checkpoint.load_actors(folder, algorithm.networks)
+    obs = torch.randn(4, env.num_agents, env.spec.obs_size)
+    expected = algorithm.act(obs, deterministic=True).actions
+    policy = read_policy(PRETRAINED + name)
+    assert torch.equal(policy.network(CPU)(obs), expected)
+    actors = [algorithm.networks[f"actor_agent{i}"] for i in range(env.num_agents)]
+    described = exported._describe(folder, cfg, actors, env.task)
+    assert described is not None
+    # Settings that a later release adds are missing in what a policy learned in.
+    assert replace(described, learned_in={}) == replace(policy.description, learned_in={})
+    env.close()
+
+
+def test_a_large_declaration_takes_no_memory(tmp_path) -> None:
+    cfg, env, algorithm = team_of(KINDS["flat"])
+    folder = save(tmp_path / "run", cfg, env, algorithm)
+    policy = read_policy(str(folder))
+    actors = ([["linear", "base.mlp.fc.0", 10, 100_000], *[["linear", "x", 100_000, 100_000]] * 9],)
+    large = policy._replace(
+        description=policy.description.__class__(
+            weights=policy.description.weights, num_robots=2, actors=actors
+        )
+    )
+    with pytest.raises(ValueError, match="has shape"):
+        large.network(CPU)
+    env.close()
