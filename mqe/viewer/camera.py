@@ -64,11 +64,14 @@ class Camera:
         rate: float,
         aspect: float,
         angle: Angle = CAMERAS["follow"],
+        model: int = 0,
     ) -> None:
-        """Follow world ``world`` at ``rate`` pictures a second [Hz]; ``aspect`` is their width over
-        their height.
+        """Follow world ``world`` at ``rate`` pictures a second [Hz].
+
+        ``aspect`` is a picture's width over its height, ``model`` the number of the drawn model.
         """
         self.world = world
+        self._model = model
         self._scene = env.scene
         model = env.sim.model
         self._bodies = [*env.scene.trunk_bodies]
@@ -112,6 +115,7 @@ class Camera:
             caption,
             outcome,
             way,
+            self._model,
         )
 
     def _follow(self, points: NDArray[np.float64]) -> None:

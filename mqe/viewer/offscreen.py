@@ -36,9 +36,14 @@ def choose_backend() -> str:
     loading: each is tried in a process of its own. Raises ConfigError, naming the package to
     install, where none works.
     """
-    asked = os.environ.get("MUJOCO_GL", "").lower().strip()
-    if asked:
-        return asked
+    requested = os.environ.get("MUJOCO_GL", "").lower().strip()
+    if requested:
+        if not _works(requested):
+            raise ConfigError(
+                f"cannot render: MUJOCO_GL={requested} does not work here; leave it unset, or name "
+                f"one of {', '.join(BACKENDS)}"
+            )
+        return requested
     if not sys.platform.startswith("linux"):
         return "native"
     for backend in BACKENDS:
@@ -95,27 +100,14 @@ class OffscreenRenderer:
 
     def draw(self, caption: str = "", outcome: str = "") -> NDArray[np.uint8]:
         """Return the picture (height, width, 3) of the current scene, with text in two corners."""
-        self.paint(self._viewport, caption, outcome)
-        return self.read()
-
-    def paint(self, viewport: mujoco.MjrRect, caption: str = "", outcome: str = "") -> None:
-        """Draw the current scene into a part of the picture, with text in two of its corners."""
         self._gl.make_current()
-        mujoco.mjr_render(viewport, self._scene, self._context)
+        mujoco.mjr_render(self._viewport, self._scene, self._context)
         font = mujoco.mjtFont.mjFONT_NORMAL.value
         top_left = mujoco.mjtGridPos.mjGRID_TOPLEFT.value
         bottom_left = mujoco.mjtGridPos.mjGRID_BOTTOMLEFT.value
-        for place, text in ((top_left, caption), (bottom_left, outcome)):
+        for corner, text in ((top_left, caption), (bottom_left, outcome)):
             if text:
-                mujoco.mjr_overlay(font, place, viewport, text, "", self._context)
-
-    def fill(self, viewport: mujoco.MjrRect, gray: float) -> None:
-        """Fill a part of the picture with one shade of gray."""
-        self._gl.make_current()
-        mujoco.mjr_rectangle(viewport, gray, gray, gray, 1.0)
-
-    def read(self) -> NDArray[np.uint8]:
-        """Return the finished picture (height, width, 3)."""
+                mujoco.mjr_overlay(font, corner, self._viewport, text, "", self._context)
         mujoco.mjr_readPixels(self._pixels, None, self._viewport, self._context)
         return np.flipud(self._pixels).copy()
 
@@ -138,7 +130,12 @@ class OffscreenRenderer:
 
 
 def _works(backend: str) -> bool:
-    program = f"from mujoco.{backend} import GLContext; GLContext(64, 64).make_current()"
+    module = f"mujoco.{backend}" if backend in BACKENDS else "mujoco"
+    program = (
+        f"import mujoco; from {module} import GLContext; context = GLContext(64, 64); "
+        "context.make_current(); "
+        "mujoco.MjrContext(mujoco.MjModel.from_xml_string('<mujoco/>'), 50)"
+    )
     environment = os.environ | {"MUJOCO_GL": backend}
     environment.pop("PYOPENGL_PLATFORM", None)
     try:

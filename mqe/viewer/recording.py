@@ -55,6 +55,7 @@ class Recording(Observer):
         self._world = world
         self._num_episodes = num_episodes
         self._obs: Tensor | None = None
+        self.num_tiles = num_tiles
         self._steps = [0] * num_tiles  # control steps into the episode
         self._episodes: list[list[Episode]] = [[] for _ in range(num_tiles)]
         self._ways: list[NDArray[np.float64] | None] = [None] * num_tiles

@@ -1,7 +1,8 @@
-"""Render processes, one per core, that draw the pictures of a film side by side.
+"""Pictures of films: tiles drawn by MuJoCo, in this process or in one process per core.
 
-This module is also their program: ``python -m mqe.viewer.render_pool``. It needs neither torch nor
-the simulator.
+This module is also the program of these processes: ``python -m mqe.viewer.render_pool``. It needs
+neither torch nor the simulator. Processes draw at once; threads would wait for one another, since
+MuJoCo keeps Python's lock while it renders.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import Any, NamedTuple
 
 import mujoco
 import numpy as np
@@ -28,16 +31,20 @@ from mqe.viewer.offscreen import OffscreenRenderer, choose_backend
 MOST_WORKERS = 16
 _WORTHWHILE = 64_000_000  # bytes of pictures that take as long to draw as a process to start
 SMOOTHING = 1.5  # pixels drawn for each one of the film, along either side
-_QUEUE = 2  # pictures that a worker is asked for before the first is taken from it
+_QUEUE = 2  # pictures that a process gets before the first is taken from it
 _FONT_SCALES = (50, 100, 150, 200, 250, 300)
 _FONT_HEIGHT = 405  # pixels of a tile whose captions have a scale of 100
 _LEAST_SHADOWS = 512  # pixels of a tile's shadows, along either side
 _GAP = 2  # pixels around each of several tiles
-_EMPTY = 0.98  # the gray of a tile without an episode
+_EMPTY = 250  # the gray of a tile without an episode
+_ENDED = (
+    "cannot render: a process that draws pictures has ended; make memory free, or ask for "
+    "smaller ones (--size)"
+)
 
 
 class FrameSpec(NamedTuple):
-    """The size of a film's pictures [pixels], and how many tiles they have."""
+    """The size of a film's pictures [pixels], and their tiles."""
 
     width: int
     height: int
@@ -46,42 +53,21 @@ class FrameSpec(NamedTuple):
 
     @property
     def aspect(self) -> float:
-        """Return how many times as wide as high a tile is."""
+        """Return a tile's width over its height."""
         return self.width * self.rows / (self.height * self.columns)
 
     @property
-    def drawn_size(self) -> tuple[int, int]:
-        """Return width and height that are drawn for one picture, both even."""
-        return 2 * math.ceil(self.width * SMOOTHING / 2), 2 * math.ceil(self.height * SMOOTHING / 2)
+    def drawn_tile(self) -> tuple[int, int]:
+        """Return the width and height at which a tile is drawn, both even."""
+        width = self.width // self.columns
+        height = self.height // self.rows
+        return 2 * math.ceil(width * SMOOTHING / 2), 2 * math.ceil(height * SMOOTHING / 2)
 
     @property
-    def tile(self) -> FrameSpec:
-        """Return the size of one tile."""
-        return FrameSpec(self.width // self.columns, self.height // self.rows)
-
-
-class Mosaic:
-    """Joins separately drawn tiles to one picture."""
-
-    def __init__(self, frame: FrameSpec) -> None:
-        """Draw nothing where ``frame`` has more tiles than are joined."""
-        self._columns = frame.columns
-        width, height = frame.tile.drawn_size
-        self._tile_shape = (height, width, 3)
-        self.drawn_size = (frame.columns * width, frame.rows * height)
-        shape = (frame.rows * height, frame.columns * width, 3)
-        self._pixels = np.full(shape, round(255 * _EMPTY), dtype=np.uint8)
-
-    def join(self, tiles: Sequence[bytes]) -> bytes:
-        """Return the pixels of a picture, given those of its tiles from the top left."""
-        height, width, _ = self._tile_shape
-        for i, drawn in enumerate(tiles):
-            top = i // self._columns * height + _GAP
-            left = i % self._columns * width + _GAP
-            tile = np.frombuffer(drawn, dtype=np.uint8).reshape(self._tile_shape)
-            inner = tile[_GAP:-_GAP, _GAP:-_GAP]
-            self._pixels[top : top + inner.shape[0], left : left + inner.shape[1]] = inner
-        return self._pixels.tobytes()
+    def drawn_size(self) -> tuple[int, int]:
+        """Return the width and height at which a picture is drawn."""
+        width, height = self.drawn_tile
+        return self.columns * width, self.rows * height
 
 
 class Tile(NamedTuple):
@@ -97,183 +83,66 @@ class Tile(NamedTuple):
     caption: str = ""
     outcome: str = ""
     way: bytes = b""  # (P, 2) [m] float64, the planned way of the object; empty: none
+    model: int = 0  # among the models of the film
 
 
 Picture = Sequence[Tile | None]  # row by row from the top left; None: nothing there
 
 
-class RenderPool:
-    """Processes that draw, one per core; pictures come back in the order in which they were
-    asked for.
-    """
-
-    def __init__(self, model: mujoco.MjModel, frame: FrameSpec, num_pictures: int) -> None:
-        """Start processes that draw ``model``, none for few pictures; raise ConfigError where none
-        can be drawn.
-        """
-        width, height = frame.drawn_size
-        self._num_bytes = width * height * 3
-        backend = choose_backend()
-        number = min(num_cores(), MOST_WORKERS, num_pictures * self._num_bytes // _WORTHWHILE)
-        self._renderer = Renderer(model, frame) if number < 2 else None
-        if self._renderer is not None:
-            self._workers: list[subprocess.Popen[bytes]] = []
-            return
-        # Mesa's threads would wait for one another.
-        environment = os.environ | {"LP_NUM_THREADS": "0"}
-        environment |= {} if backend == "native" else {"MUJOCO_GL": backend}
-        roots = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment["PYTHONPATH"] = os.pathsep.join(roots)
-        command = [sys.executable, "-m", "mqe.viewer.render_pool"]
-        order = pickle.dumps((model, frame))
-        self._workers = [
-            subprocess.Popen(
-                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-            for _ in range(number)
-        ]
-        try:
-            for worker in self._workers:
-                _send(worker, order)
-            for worker in self._workers:
-                message = _pipe(worker.stdout).readline().decode().rstrip("\n")
-                if message != _READY:
-                    raise ConfigError(message or _ENDED)
-        except OSError:
-            self.close()
-            raise ConfigError(_ENDED) from None
-        except ConfigError:
-            self.close()
-            raise
-
-    def draw(self, pictures: Iterable[Picture]) -> Iterator[bytes]:
-        """Yield every picture's pixels (height, width, 3), of the size that is drawn."""
-        if self._renderer is not None:
-            yield from map(self._renderer.draw, pictures)
-            return
-        asked: deque[subprocess.Popen[bytes]] = deque()
-        for i, picture in enumerate(pictures):
-            worker = self._workers[i % len(self._workers)]
-            _send(worker, pickle.dumps(picture))
-            asked.append(worker)
-            if len(asked) >= _QUEUE * len(self._workers):
-                yield self._take(asked.popleft())
-        while asked:
-            yield self._take(asked.popleft())
-
-    def close(self) -> None:
-        """End the processes, or free the OpenGL context."""
-        if self._renderer is not None:
-            self._renderer.close()
-        for worker in self._workers:
-            worker.kill()
-            worker.communicate()
-
-    def __enter__(self) -> RenderPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _take(self, worker: subprocess.Popen[bytes]) -> bytes:
-        pixels = _pipe(worker.stdout).read(self._num_bytes)
-        if len(pixels) != self._num_bytes:
-            raise ConfigError(_ENDED)
-        return pixels
-
-
-_READY = "ready"
-_ENDED = (
-    "cannot render: a process that draws pictures has ended; make memory free, or ask for "
-    "smaller ones (--size)"
-)
-
-
-def _send(worker: subprocess.Popen[bytes], message: bytes) -> None:
-    pipe = _pipe(worker.stdin)
-    try:
-        pipe.write(len(message).to_bytes(8, "little") + message)
-        pipe.flush()
-    except BrokenPipeError:
-        raise ConfigError(_ENDED) from None
-
-
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None
-    return pipe
-
-
-def _receive(pipe: IO[bytes]) -> bytes | None:
-    """Return the next message, None at the end."""
-    head = pipe.read(8)
-    return pipe.read(int.from_bytes(head, "little")) if len(head) == 8 else None
-
-
-def _work(orders: IO[bytes], results: IO[bytes]) -> None:
-    """Draw tiles until none is asked for any more."""
-    order = _receive(orders)
-    if order is None:
-        return
-    model, frame = pickle.loads(order)
-    try:
-        renderer = Renderer(model, frame)
-    except ConfigError as error:
-        results.write(f"{error}\n".encode())
-        results.flush()
-        return
-    results.write(f"{_READY}\n".encode())
-    results.flush()
-    while (message := _receive(orders)) is not None:
-        results.write(renderer.draw(pickle.loads(message)))
-        results.flush()
-
-
 class Renderer:
     """Draws pictures in this process."""
 
-    def __init__(self, model: mujoco.MjModel, frame: FrameSpec) -> None:
-        """Make an OpenGL context; raise ConfigError where that is impossible."""
-        self._model = model
-        self._data = mujoco.MjData(model)
-        shadows = model.vis.quality.shadowsize // max(frame.columns, frame.rows)
-        model.vis.quality.shadowsize = max(shadows, _LEAST_SHADOWS)
+    def __init__(self, models: Sequence[mujoco.MjModel], frame: FrameSpec) -> None:
+        """Make an OpenGL context for each model; raise ConfigError where that is impossible."""
+        self._columns = frame.columns
+        self._gap = _GAP if frame.columns * frame.rows > 1 else 0
+        self._painters = [_Painter(model, frame) for model in models]
+        self._tile_width, self._tile_height = frame.drawn_tile
         width, height = frame.drawn_size
-        tile_width = width // frame.columns
-        tile_height = height // frame.rows
-        gap = _GAP if frame.columns * frame.rows > 1 else 0
-        wanted = 100 * tile_height / _FONT_HEIGHT
-        scale = max((scale for scale in _FONT_SCALES if scale <= wanted), default=_FONT_SCALES[0])
-        self._renderer = OffscreenRenderer(model, width, height, scale)
-        self._renderer.fill(mujoco.MjrRect(0, 0, width, height), _EMPTY)
-        self._viewports = [
-            mujoco.MjrRect(
-                column * tile_width + gap,
-                height - (row + 1) * tile_height + gap,
-                tile_width - 2 * gap,
-                tile_height - 2 * gap,
-            )
-            for row in range(frame.rows)
-            for column in range(frame.columns)
-        ]
-        self._painted: list[Tile | None] = [None] * len(self._viewports)
-        self._camera = mujoco.MjvCamera()
+        self._pixels = np.full((height, width, 3), _EMPTY, dtype=np.uint8)
+        self._drawn: list[Tile | None] = [None] * (frame.columns * frame.rows)
 
     def draw(self, picture: Picture) -> bytes:
         """Return the pixels of a picture; tiles that are as they were are not drawn again."""
-        for i, (tile, viewport) in enumerate(zip(picture, self._viewports, strict=True)):
-            if tile != self._painted[i]:
-                self._paint_tile(tile, viewport)
-                self._painted[i] = tile
-        return self._renderer.read().tobytes()
+        gap = self._gap
+        for i, tile in enumerate(picture):
+            if tile == self._drawn[i]:
+                continue
+            self._drawn[i] = tile
+            top = i // self._columns * self._tile_height
+            left = i % self._columns * self._tile_width
+            rows = slice(top + gap, top + self._tile_height - gap)
+            columns = slice(left + gap, left + self._tile_width - gap)
+            if tile is None:
+                self._pixels[rows, columns] = _EMPTY
+            else:
+                pixels = self._painters[tile.model].paint(tile)
+                end = self._tile_height - gap
+                self._pixels[rows, columns] = pixels[gap:end, gap : self._tile_width - gap]
+        return self._pixels.tobytes()
 
     def close(self) -> None:
-        """Free the OpenGL context."""
-        self._renderer.close()
+        """Free the OpenGL contexts."""
+        for painter in self._painters:
+            painter.renderer.close()
 
-    def _paint_tile(self, tile: Tile | None, viewport: mujoco.MjrRect) -> None:
-        if tile is None:
-            self._renderer.fill(viewport, _EMPTY)
-            return
+
+class _Painter:
+    """Draws the tiles of one model."""
+
+    def __init__(self, model: mujoco.MjModel, frame: FrameSpec) -> None:
+        self._model = model
+        self._data = mujoco.MjData(model)
+        self._camera = mujoco.MjvCamera()
+        shadows = model.vis.quality.shadowsize // max(frame.columns, frame.rows)
+        model.vis.quality.shadowsize = max(shadows, _LEAST_SHADOWS)
+        width, height = frame.drawn_tile
+        largest = 100 * height / _FONT_HEIGHT
+        scale = max((scale for scale in _FONT_SCALES if scale <= largest), default=_FONT_SCALES[0])
+        self.renderer = OffscreenRenderer(model, width, height, scale)
+
+    def paint(self, tile: Tile) -> np.ndarray[Any, Any]:
+        """Return the picture (height, width, 3) of a tile."""
         model = self._model
         data = self._data
         camera = self._camera
@@ -289,12 +158,122 @@ class Renderer:
         camera.distance = tile.distance
         camera.azimuth = tile.azimuth
         camera.elevation = tile.elevation
-        self._renderer.update(data, camera)
+        self.renderer.update(data, camera)
         if tile.way:
             way = np.frombuffer(tile.way).reshape(-1, 2)
-            self._renderer.add(planned_way([data.body("object").xpos, *way]))
-        self._renderer.paint(viewport, tile.caption, tile.outcome)
+            self.renderer.add(planned_way([data.body("object").xpos, *way]))
+        return self.renderer.draw(tile.caption, tile.outcome)
+
+
+class RenderPool:
+    """Draws pictures in their order, by several processes if there are many."""
+
+    def __init__(
+        self, models: Sequence[mujoco.MjModel], frame: FrameSpec, num_pictures: int
+    ) -> None:
+        """Start processes that draw ``models``, none for few pictures; raise ConfigError where none
+        can be drawn.
+        """
+        width, height = frame.drawn_size
+        backend = choose_backend()
+        number = min(num_cores(), MOST_WORKERS, num_pictures * width * height * 3 // _WORTHWHILE)
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._renderer = Renderer(models, frame) if number < 2 else None
+        if self._renderer is not None:
+            return
+        # Mesa's threads would wait for one another.
+        environment = os.environ | {"LP_NUM_THREADS": "0"}
+        environment |= {} if backend == "native" else {"MUJOCO_GL": backend}
+        roots = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(roots)
+        command = [sys.executable, "-m", "mqe.viewer.render_pool"]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        try:
+            for _ in range(number):
+                self._workers.append(subprocess.Popen(command, env=environment, **pipes))
+            for worker in self._workers:
+                _send(worker, (list(models), frame))
+            for worker in self._workers:
+                problem = _take(worker)
+                if problem:
+                    raise ConfigError(problem)
+        except OSError:
+            self.close()
+            raise ConfigError(_ENDED) from None
+        except ConfigError:
+            self.close()
+            raise
+
+    def draw(self, pictures: Iterable[Picture]) -> Iterator[bytes]:
+        """Yield every picture's pixels (height, width, 3), of the size that is drawn."""
+        if self._renderer is not None:
+            yield from map(self._renderer.draw, pictures)
+            return
+        busy: deque[subprocess.Popen[bytes]] = deque()
+        for i, picture in enumerate(pictures):
+            worker = self._workers[i % len(self._workers)]
+            _send(worker, picture)
+            busy.append(worker)
+            if len(busy) >= _QUEUE * len(self._workers):
+                yield _take(busy.popleft())
+        while busy:
+            yield _take(busy.popleft())
+
+    def close(self) -> None:
+        """End the processes, or free the OpenGL contexts."""
+        if self._renderer is not None:
+            self._renderer.close()
+        for worker in self._workers:
+            worker.kill()
+            worker.communicate()
+
+    def __enter__(self) -> RenderPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _send(worker: subprocess.Popen[bytes], message: object) -> None:
+    assert worker.stdin is not None
+    try:
+        pickle.dump(message, worker.stdin)
+        worker.stdin.flush()
+    except BrokenPipeError:
+        raise ConfigError(_ENDED) from None
+
+
+def _take(worker: subprocess.Popen[bytes]) -> Any:
+    """Return the next answer of a process; raise ConfigError if it has ended."""
+    assert worker.stdout is not None
+    try:
+        return pickle.load(worker.stdout)
+    except (EOFError, pickle.UnpicklingError):
+        raise ConfigError(_ENDED) from None
+
+
+def _work() -> None:
+    """Draw pictures until standard input ends; the first answer is what prevents that, or empty."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the film's process ends its workers
+    orders = sys.stdin.buffer
+    results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # drivers may print
+    models, frame = pickle.load(orders)
+
+    def answer(message: object) -> None:
+        pickle.dump(message, results)
+        results.flush()
+
+    try:
+        renderer = Renderer(models, frame)
+    except ConfigError as error:
+        answer(str(error))
+        return
+    answer("")
+    with suppress(EOFError):
+        while True:
+            answer(renderer.draw(pickle.load(orders)))
 
 
 if __name__ == "__main__":
-    _work(sys.stdin.buffer, sys.stdout.buffer)
+    _work()

@@ -7,15 +7,15 @@ drawn.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import imageio_ffmpeg
+import mujoco
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from mqe.viewer.looks import shown_model
 from mqe.viewer.meshes import NO_MESHES, Meshes
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.recording import Episode, FilmedPolicy, Recording, Round
-from mqe.viewer.render_pool import FrameSpec, Mosaic, Picture, RenderPool, Tile
+from mqe.viewer.render_pool import FrameSpec, Picture, RenderPool, Tile
 from mqe.world.scene import Scene, mover_places
 
 SUFFIXES = (".mp4", ".gif")
@@ -48,7 +48,27 @@ class Film(NamedTuple):
     outcomes: list[str]  # of the episodes that ended while the camera ran
 
 
-@torch.no_grad()
+class FilmedTeam(NamedTuple):
+    """A team of a film, and its worlds: ``num_tiles`` of them from ``world`` on."""
+
+    env: MultiAgentEnv
+    policy: FilmedPolicy
+    title: str
+    meshes: Meshes = NO_MESHES
+    world: int = 0
+    num_tiles: int = 1
+
+
+class _Cut(NamedTuple):
+    """Lengths of a film."""
+
+    episodes: int
+    seconds: float  # of film, at most
+    fps: float  # [Hz], rounded to a rate that fits whole control steps
+    speed: float  # in multiples of the world's own
+    whole_episodes: bool  # the last one is not cut
+
+
 def record(
     env: MultiAgentEnv,
     policy: FilmedPolicy,
@@ -75,10 +95,9 @@ def record(
     room for; only the first one may be cut. ``title`` begins every caption, and ``meshes`` are the
     robots' own, if there are any. Raises ConfigError if this machine cannot render.
     """
-    path = Path(path)
     frame = FrameSpec(*size, *tiles)
     num_tiles = frame.columns * frame.rows
-    _check_name(path)
+    _check_name(Path(path))
     if not (
         episodes >= 1
         and seconds > 0.0
@@ -98,39 +117,11 @@ def record(
             "tiles"
         )
     env.check_open()
-    stride = max(1, round(speed / (fps * env.step_dt)))
-    frame_time = stride * env.step_dt
-    rate = speed / frame_time
-    most_frames = seconds * rate
-    choose_backend()  # better now than after the simulation
-    recording = Recording(env, stride, world, num_tiles, episodes)
-    with env.observed_by(recording):
-        while not recording.is_enough(most_frames):
-            recording.step(policy)
-            on_progress("simulated", recording.time_s, None)
-    rounds = recording.rounds(round(HOLD_S * rate))
-    if whole_episodes:
-        rounds = _whole(rounds, most_frames)
-    num_frames = math.ceil(min(sum(len(each) for each in rounds), most_frames))
-    cameras = [Camera(env, world + i, rate, frame.aspect, angle) for i in range(num_tiles)]
-    captioner = _Captioner(title, frame_time) if captions else None
-    pictures = _pictures(rounds, cameras, [captioner] * num_tiles)
-    with RenderPool(shown_model(env.scene, meshes), frame, num_frames) as pool:
-        frames = pool.draw(islice(pictures, num_frames))
-        _write(path, frames, num_frames, frame, rate, frame.drawn_size, on_progress)
-    return Film(path, num_frames, num_frames / rate, _outcomes(rounds, num_frames))
+    team = FilmedTeam(env, policy, title, meshes, world, num_tiles)
+    cut = _Cut(episodes, seconds, fps, speed, whole_episodes)
+    return _film([team], Path(path), frame, cut, captions, angle, on_progress)
 
 
-class FilmedTeam(NamedTuple):
-    """A team that is filmed beside others, in an environment of its own."""
-
-    env: MultiAgentEnv
-    policy: FilmedPolicy
-    title: str
-    meshes: Meshes = NO_MESHES
-
-
-@torch.no_grad()
 def record_teams(
     teams: Sequence[FilmedTeam],
     path: str | Path,
@@ -147,47 +138,67 @@ def record_teams(
 
     Their first episodes are shown together until all have ended, then their second ones. The film
     ends with the last episodes that ``seconds`` has room for. Other parameters are those of
-    ``record``; the environments have the same control rate.
+    ``record``; the environments have one control rate.
     """
-    path = Path(path)
-    _check_name(path)
+    _check_name(Path(path))
     frame = FrameSpec(*size, *layout(len(teams)))
+    cut = _Cut(episodes, seconds, fps, speed, whole_episodes=True)
+    return _film(teams, Path(path), frame, cut, captions, angle, on_progress)
+
+
+@torch.no_grad()
+def _film(
+    teams: Sequence[FilmedTeam],
+    path: Path,
+    frame: FrameSpec,
+    cut: _Cut,
+    captions: bool,
+    angle: Angle,
+    on_progress: Progress,
+) -> Film:
+    """Simulate the episodes of all teams, then draw them side by side."""
     step_dt = teams[0].env.step_dt
-    stride = max(1, round(speed / (fps * step_dt)))
-    rate = speed / (stride * step_dt)
+    stride = max(1, round(cut.speed / (cut.fps * step_dt)))
+    rate = cut.speed / (stride * step_dt)
+    most_frames = cut.seconds * rate
     choose_backend()  # better now than after the simulation
     recordings = []
     for team in teams:
-        recording = Recording(team.env, stride, 0, 1, episodes)
+        recording = Recording(team.env, stride, team.world, team.num_tiles, cut.episodes)
         with team.env.observed_by(recording):
-            while not recording.is_enough(seconds * rate):
+            while not recording.is_enough(most_frames):
                 recording.step(team.policy)
                 on_progress("simulated", recording.time_s, None)
-        recordings.append([each.episodes[0] for each in recording.rounds(0)])
+        recordings.append(recording)
 
-    hold_frames = round(HOLD_S * rate)
-    rounds = [Round(each, hold_frames) for each in itertools.zip_longest(*recordings)]
-    rounds = _whole(rounds, seconds * rate)
-    num_frames = math.ceil(min(sum(len(each) for each in rounds), seconds * rate))
-    cameras = [Camera(team.env, 0, rate, frame.aspect, angle) for team in teams]
-    captioners = [_Captioner(team.title, stride * step_dt) if captions else None for team in teams]
-    tiles = itertools.tee(_pictures(rounds, cameras, captioners), len(teams))
-    with ExitStack() as stack:
-        drawn = []
-        for i, team in enumerate(teams):
-            model = shown_model(team.env.scene, team.meshes)
-            pool = stack.enter_context(RenderPool(model, frame.tile, num_frames))
-            drawn.append(pool.draw(_tile_alone(islice(tiles[i], num_frames), i)))
-        mosaic = Mosaic(frame)
-        frames = (mosaic.join(each) for each in zip(*drawn, strict=True))
-        _write(path, frames, num_frames, frame, rate, mosaic.drawn_size, on_progress)
+    rounds = _side_by_side(recordings, round(HOLD_S * rate))
+    if cut.whole_episodes:
+        rounds = _whole(rounds, most_frames)
+    num_frames = math.ceil(min(sum(map(len, rounds)), most_frames))
+    cameras = []
+    captioners = []
+    for k, team in enumerate(teams):
+        captioner = _Captioner(team.title, stride * step_dt) if captions else None
+        for world in range(team.world, team.world + team.num_tiles):
+            cameras.append(Camera(team.env, world, rate, frame.aspect, angle, model=k))
+            captioners.append(captioner)
+    models = [shown_model(team.env.scene, team.meshes) for team in teams]
+    pictures = islice(_pictures(rounds, cameras, captioners), num_frames)
+    _draw(path, models, frame, pictures, num_frames, rate, on_progress)
     return Film(path, num_frames, num_frames / rate, _outcomes(rounds, num_frames))
 
 
-def _tile_alone(pictures: Iterable[Picture], index: int) -> Iterator[Picture]:
-    """Yield pictures of one of the tiles only."""
-    for picture in pictures:
-        yield [picture[index]]
+def _side_by_side(recordings: Sequence[Recording], hold_frames: int) -> list[Round]:
+    """Return the rounds of several recordings as rounds of all their tiles."""
+    rounds_of_each = [recording.rounds(hold_frames) for recording in recordings]
+    rounds = []
+    for k in range(max(map(len, rounds_of_each))):
+        episodes: list[Episode | None] = []
+        for recording, own_rounds in zip(recordings, rounds_of_each, strict=True):
+            missing = [None] * recording.num_tiles
+            episodes += own_rounds[k].episodes if k < len(own_rounds) else missing
+        rounds.append(Round(episodes, hold_frames))
+    return rounds
 
 
 def layout(num_tiles: int) -> tuple[int, int]:
@@ -222,9 +233,7 @@ def film_states(
     pictures = (
         [camera.tile(state, time, caption)] for state, time in zip(states, times, strict=True)
     )
-    with RenderPool(shown_model(env.scene), frame, len(visible)) as pool:
-        frames = pool.draw(pictures)
-        _write(path, frames, len(visible), frame, rate, frame.drawn_size)
+    _draw(path, [shown_model(env.scene)], frame, pictures, len(visible), rate)
     return Film(path, len(visible), len(visible) / rate, [])
 
 
@@ -263,12 +272,12 @@ def _pictures(
     rounds: list[Round], cameras: list[Camera], captioners: Sequence[_Captioner | None]
 ) -> Iterator[Picture]:
     """Yield the tiles of each picture in turn; each tile has a camera and a captioner."""
-    for each in rounds:
+    for side_by_side in rounds:
         shown: list[Tile | None] = [None] * len(cameras)
         for camera in cameras:
             camera.cut()
-        for k in range(len(each)):
-            for i, episode in enumerate(each.episodes):
+        for k in range(len(side_by_side)):
+            for i, episode in enumerate(side_by_side.episodes):
                 tile = shown[i]
                 captioner = captioners[i]
                 if episode is None:
@@ -314,19 +323,22 @@ def _check_name(path: Path) -> None:
         raise ConfigError(f"{str(path)!r}: a film is an .mp4 or a .gif file; name one that ends so")
 
 
-def _write(
+def _draw(
     path: Path,
-    frames: Iterator[bytes],
-    num_frames: int,
+    models: Sequence[mujoco.MjModel],
     frame: FrameSpec,
+    pictures: Iterable[Picture],
+    num_frames: int,
     rate: float,
-    drawn_size: tuple[int, int],
     on_progress: Progress = lambda words, done, total: None,
 ) -> None:
-    """Write ``num_frames`` pictures, as they are drawn, into a file."""
+    """Draw ``num_frames`` pictures, and write them into a file as they come."""
     try:
-        with closing(_writer(path, frame, rate, drawn_size)) as writer:
-            for done, pixels in enumerate(frames, start=1):
+        with (
+            RenderPool(models, frame, num_frames) as pool,
+            closing(_writer(path, frame, rate)) as writer,
+        ):
+            for done, pixels in enumerate(pool.draw(pictures), start=1):
                 writer.send(pixels)
                 on_progress("drawn", done / rate, num_frames / rate)
     except OSError as error:
@@ -359,10 +371,8 @@ def _not_written(path: Path) -> ConfigError:
     )
 
 
-def _writer(path: Path, frame: FrameSpec, rate: float, drawn_size: tuple[int, int]) -> Any:
-    """Return a generator that takes pictures of ``drawn_size`` by ``send`` and writes H.264 or a
-    GIF.
-    """
+def _writer(path: Path, frame: FrameSpec, rate: float) -> Any:
+    """Return a generator that takes drawn pictures by ``send`` and writes H.264 or a GIF."""
     even = (2 * max(frame.width // 2, 1), 2 * max(frame.height // 2, 1))
     scale = f"scale={even[0]}:{even[1]}:flags=area"
     if path.suffix == ".gif":
@@ -383,7 +393,7 @@ def _writer(path: Path, frame: FrameSpec, rate: float, drawn_size: tuple[int, in
         }
     writer = imageio_ffmpeg.write_frames(
         str(path),
-        drawn_size,
+        frame.drawn_size,
         fps=rate,  # type: ignore
         quality=None,  # type: ignore
         macro_block_size=2,

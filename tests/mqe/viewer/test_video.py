@@ -17,7 +17,7 @@ from mqe.sim.simulator import snapshot
 from mqe.viewer import looks, offscreen, recording, render_pool, video
 from mqe.viewer.camera import CAMERAS, MARGIN, Camera, ShownState
 from mqe.viewer.offscreen import choose_backend
-from mqe.viewer.render_pool import FrameSpec, Mosaic, Picture, Renderer, RenderPool
+from mqe.viewer.render_pool import FrameSpec, Picture, Renderer, RenderPool, Tile
 from mqe.viewer.video import FilmedTeam, record, record_teams
 from tests.support.pushing import make_env
 
@@ -69,9 +69,23 @@ def test_names_the_package_where_nothing_works(no_choice_yet: pytest.MonkeyPatch
     assert "\n" not in str(error.value)
 
 
-def test_a_backend_asked_for_is_taken(no_choice_yet: pytest.MonkeyPatch) -> None:
+def test_a_backend_asked_for_is_taken_if_it_works(no_choice_yet: pytest.MonkeyPatch) -> None:
     no_choice_yet.setenv("MUJOCO_GL", "OSMesa")
+    no_choice_yet.setattr(offscreen, "_works", lambda backend: backend == "osmesa")
     assert choose_backend() == "osmesa"
+    choose_backend.cache_clear()
+    no_choice_yet.setattr(offscreen, "_works", lambda backend: False)
+    with pytest.raises(ConfigError, match="MUJOCO_GL=osmesa does not work here; leave it unset"):
+        choose_backend()
+
+
+@pytest.mark.parametrize("backend", ["disable", "disabled", "off", "false", "0", "glfw"])
+def test_a_backend_that_cannot_draw_is_refused(no_choice_yet, backend: str) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        no_choice_yet.delenv(name, raising=False)
+    no_choice_yet.setenv("MUJOCO_GL", backend)
+    with pytest.raises(ConfigError, match=f"MUJOCO_GL={backend} does not work here"):
+        choose_backend()
 
 
 def test_a_probe_that_dies_or_hangs_is_a_no(no_choice_yet: pytest.MonkeyPatch) -> None:
@@ -122,7 +136,7 @@ def test_the_top_of_an_object_far_from_the_goal_has_no_dots(name: str) -> None:
     goal[0, :2] = qpos[at : at + 2] + 4.5  # [m]
     frame = FrameSpec(960, 540)
     camera = Camera(env, 0, 25.0, frame.aspect)
-    renderer = Renderer(looks.shown_model(env.scene), frame)
+    renderer = Renderer([looks.shown_model(env.scene)], frame)
     pixels = np.frombuffer(renderer.draw([camera.tile(ShownState(qpos, goal))]), np.uint8)
     renderer.close()
     width, height = frame.drawn_size
@@ -250,7 +264,7 @@ def test_teams_with_worlds_of_their_own_are_side_by_side(tmp_path) -> None:
     assert np.abs(left.astype(int) - right).max() > 50
 
 
-def test_separate_tiles_join_row_by_row() -> None:
+def test_tiles_are_nearly_square() -> None:
     assert [video.layout(n) for n in (1, 2, 3, 4, 5, 9)] == [
         (1, 1),
         (2, 1),
@@ -259,12 +273,30 @@ def test_separate_tiles_join_row_by_row() -> None:
         (3, 2),
         (3, 3),
     ]
-    mosaic = Mosaic(FrameSpec(40, 40, 2, 2))
-    assert mosaic.drawn_size == (60, 60)
-    tiles = [bytes([shade]) * (30 * 30 * 3) for shade in (10, 20, 30)]
-    joined = np.frombuffer(mosaic.join(tiles), np.uint8).reshape(60, 60, 3)
-    assert [joined[15, 15, 0], joined[15, 45, 0], joined[45, 15, 0]] == [10, 20, 30]
-    assert joined[45, 45, 0] == 250  # no fourth tile
+
+
+def test_tiles_of_several_models_are_drawn_row_by_row(monkeypatch) -> None:
+    """Models of gray pictures: the shade is 10 times the model's number and 10."""
+
+    class Gray:
+        def __init__(self, model: int, frame: FrameSpec) -> None:
+            width, height = frame.drawn_tile
+            self._pixels = np.full((height, width, 3), 10 * model + 10, np.uint8)
+
+        def paint(self, tile) -> np.ndarray:
+            return self._pixels
+
+    monkeypatch.setattr(render_pool, "_Painter", Gray)
+    frame = FrameSpec(40, 40, 2, 2)
+    assert frame.drawn_size == (60, 60)
+    renderer = Renderer([0, 1, 2], frame)  # type: ignore[list-item]
+    tiles = [Tile(b"", b"", b"", (0.0, 0.0, 0.0), 1.0, 0.0, 0.0, model=k) for k in (0, 1, 2)]
+    middles = []
+    for picture in ([*tiles, None], [None, *tiles]):
+        drawn = np.frombuffer(renderer.draw(picture), np.uint8).reshape(60, 60, 3)
+        middles.append([int(drawn[y, x, 0]) for y in (15, 45) for x in (15, 45)])
+        assert drawn[0, 0, 0] == 250  # the gap around tiles
+    assert middles == [[10, 20, 30, 250], [250, 10, 20, 30]]
 
 
 @pytest.mark.usefixtures("can_render")
@@ -363,11 +395,11 @@ def test_processes_draw_what_one_does(monkeypatch) -> None:
     state = ShownState(env.sim.data.qpos[0].numpy(), env.sim.data.mocap_pos[0].numpy())
     pictures = [[camera.tile(state, f"{k}")] for k in range(5)]
     model = looks.shown_model(env.scene)
-    with RenderPool(model, frame, 5) as here:
+    with RenderPool([model], frame, 5) as here:
         wanted = list(here.draw(pictures))
     monkeypatch.setattr(render_pool, "_WORTHWHILE", 1)
     monkeypatch.setattr(render_pool, "num_cores", lambda: 2)
-    with RenderPool(model, frame, 5) as several:
+    with RenderPool([model], frame, 5) as several:
         assert list(several.draw(pictures)) == wanted
     assert len(set(wanted)) == 5
 
@@ -377,7 +409,7 @@ def test_a_process_that_dies_is_one_line(monkeypatch) -> None:
     env = make_env(1)
     monkeypatch.setattr(render_pool, "_WORTHWHILE", 1)
     monkeypatch.setattr(render_pool, "num_cores", lambda: 2)
-    with RenderPool(looks.shown_model(env.scene), FrameSpec(96, 48), 9) as several:
+    with RenderPool([looks.shown_model(env.scene)], FrameSpec(96, 48), 9) as several:
         several._workers[1].kill()
         several._workers[1].wait()
         with pytest.raises(ConfigError, match="a process that draws pictures has ended"):

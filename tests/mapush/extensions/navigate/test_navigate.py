@@ -141,7 +141,7 @@ def test_a_film_draws_the_planned_way() -> None:
     assert states[-1].way.tolist() == planned.tolist()
     assert states[0].way.tolist() != planned.tolist()
     tile = Camera(env, 0, 5.0, 1.5).tile(states[-1])
-    renderer = Renderer(shown_model(env.scene), FrameSpec(160, 96))
+    renderer = Renderer([shown_model(env.scene)], FrameSpec(160, 96))
     with_way = renderer.draw([tile])
     assert with_way != renderer.draw([tile._replace(way=b"")])
     renderer.close()
