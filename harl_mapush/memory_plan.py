@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning.network_memory import gru_floats, passed_floats
 from mqe.config import ConfigError
+from mqe.host_memory import host_memory
 from mqe.registry import SIMULATORS, TASKS, TaskSetup
 from mqe.world.broken_worlds import bytes_of_last_states, num_rows
 from mqe.world.randomization import model_fields
@@ -239,11 +239,7 @@ def device_memory(device: torch.device) -> tuple[int | None, int | None]:
     if device.type != "cpu":
         free, total = torch.cuda.mem_get_info(device)
         return free + _CONTEXT, total
-    try:
-        page = os.sysconf("SC_PAGE_SIZE")
-        return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
-    except (ValueError, OSError, AttributeError):  # not every system has these numbers
-        return None, None
+    return host_memory()
 
 
 def _one_world_setup(cfg: RunCfg) -> TaskSetup:
