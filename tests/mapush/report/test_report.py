@@ -217,7 +217,8 @@ from harl_mapush.figures import check_figure
 
 check_figure("a.png")
 row = {{"success_rate": 0.5, "success_ci95": [0.4, 0.6]}}
-draw([row | {{"is_fresh": False, "env_steps": 1}}], "success_rate", Path({str(tmp_path / "a.png")!r}))
+checkpoints = [row | {{"is_fresh": False, "env_steps": 1}}]
+draw(checkpoints, "success_rate", Path({str(tmp_path / "a.png")!r}))
 draw([row | {{"condition": "usual"}}], "success_rate", Path({str(tmp_path / "b.pdf")!r}))
 assert os.environ["MPLBACKEND"] == "module://nothing"
 """
