@@ -2,9 +2,9 @@
 
 ``python benchmarks/gpu_memory.py [--preset cuboid_happo] [--num_envs 256 4096] [--iterations 3]
 [--set ...]`` trains a few iterations at each number of worlds, each in a process of its own, and
-prints one JSON line for each: planned and measured GiB, their ratio, the plan's parts, and the memory in
-use after every stage. ``peak_gib`` is the most that was in use at any moment, sampled 50 times a
-second; both count everything on the device (total minus free).
+prints one JSON line for each: planned and measured GiB, their ratio, the plan's parts, and the
+memory in use after every stage. ``peak_gib`` is the most that was in use at any moment, sampled 50
+times a second; both count everything on the device (total minus free).
 """
 
 from __future__ import annotations
