@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,9 +10,11 @@ import mujoco
 import torch
 
 from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.collectors.launchers import LAUNCHERS
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning.network_memory import gru_floats, passed_floats
+from harl_mapush.machine import Machine
 from mqe.config import ConfigError
 from mqe.host_memory import host_memory
 from mqe.registry import SIMULATORS, TASKS, TaskSetup
@@ -121,6 +124,20 @@ def plan_memory(
         if learner.is_constant
         else None,
     )
+
+
+def check_run_memory(
+    cfg: RunCfg, machine: Machine, num_ranks: int, num_local: int, say: Callable[[str], None]
+) -> None:
+    """Report the planned memory of a run by ``say``; raise ConfigError if it does not fit."""
+    plan = plan_memory(cfg, machine.simulator, machine.device, num_ranks, num_local)
+    if cfg.runner.collectors and LAUNCHERS[cfg.runner.engine].is_elsewhere():
+        _, plan = plan_learner(cfg, plan, machine.learner)
+    elif machine.learner != machine.device:
+        plan, alone = plan_learner(cfg, plan, machine.learner)
+        say(describe(alone))
+    say(describe(plan))
+    check_memory(plan)
 
 
 def plan_learner(
