@@ -13,8 +13,8 @@ def _check_graphics() -> None:
 
     MuJoCo reads the variable at import, with or without drawing.
     """
-    asked = os.environ.get("MUJOCO_GL")
-    if not asked:
+    backend = os.environ.get("MUJOCO_GL")
+    if not backend:
         return
     try:
         import mujoco as mujoco
@@ -23,7 +23,7 @@ def _check_graphics() -> None:
             raise
         reason = " ".join(str(error).split())
         raise ImportError(
-            f"MUJOCO_GL={asked}: MuJoCo cannot be imported with it ({type(error).__name__}: "
+            f"MUJOCO_GL={backend}: MuJoCo cannot be imported with it ({type(error).__name__}: "
             f"{reason}); unset it, "
             "or install the library (Debian and Ubuntu: libegl1 for egl, libosmesa6 for osmesa)"
         ) from error

@@ -57,8 +57,8 @@ class GraphedFunction(Generic[_Output]):
         if self._recorded is None:
             self._recorded = self._record(function, inputs)
         recorded = self._recorded
-        for place, value in zip(recorded.places, inputs, strict=True):
-            place.copy_(value)
+        for recorded_input, value in zip(recorded.places, inputs, strict=True):
+            recorded_input.copy_(value)
         recorded.graph.replay()
         return self._unpack(recorded.output)
 

@@ -70,7 +70,7 @@ def describe_files(folder: Path, device: str, gait_sha256: str | None = None) ->
 
 def packages() -> dict[str, str]:
     """Return the versions of all packages with an influence on results."""
-    return {name: found for name in PACKAGES if (found := installed(name)) is not None}
+    return {name: version for name in PACKAGES if (version := installed(name)) is not None}
 
 
 def renew_manifest(folder: Path, more: Mapping[str, Any] | None = None) -> None:
@@ -103,15 +103,15 @@ def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
         return None
     try:
         written = json.loads(read_text(path))
-        found = written["format_version"]
+        version = written["format_version"]
         files = written["files"]
         hashes = {str(name): str(value) for name, value in files.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         return f"{MANIFEST}: damaged ({reason})"
-    if found != FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         return (
-            f"{MANIFEST}: written in format {str(found):.20}, this version of mapush reads "
+            f"{MANIFEST}: written in format {str(version):.20}, this version of mapush reads "
             f"format {FORMAT_VERSION}"
         )
     for name in hashes if names is None else names:

@@ -13,9 +13,9 @@ PRETRAINED = "pretrained:"
 
 def pretrained_folder(name: str) -> Path:
     """Return a shipped policy's folder. Raise ConfigError with the known names otherwise."""
-    known = pretrained_names()
-    if name not in known:
-        raise ConfigError(unknown("pretrained policy", name, known))
+    names = pretrained_names()
+    if name not in names:
+        raise ConfigError(unknown("pretrained policy", name, names))
     folder = _root() / name
     if not (folder / MANIFEST).is_file():
         raise ConfigError(

@@ -260,11 +260,11 @@ class MultiAgentEnv:
             self._set_goal_heading(goal[:, 2], mask)
         target = goal[:, :2]
         if self._set_goal(target, mask):
-            place = self.sim.data.mocap_pos[:, 0, :2]
-            place.copy_(torch.where(mask.unsqueeze(1), target.to(place.dtype), place))
+            goal_pos = self.sim.data.mocap_pos[:, 0, :2]
+            goal_pos.copy_(torch.where(mask.unsqueeze(1), target.to(goal_pos.dtype), goal_pos))
             # The next step compares with this state, so no reward counts the goal's own way.
             self._state = state.like(state.rows.clone())
-            self._state.goal_pos[:, :2].copy_(place)
+            self._state.goal_pos[:, :2].copy_(goal_pos)
         return self._observe(self.state, self._memory)
 
     def step(self, actions: Tensor) -> TimeStep:

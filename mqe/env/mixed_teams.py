@@ -45,9 +45,10 @@ class MixedTeams:
 
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision. Actions of absent robots have no effect."""
-        each = actions.split([part.num_envs for part in self.parts])
+        by_part = actions.split([part.num_envs for part in self.parts])
         steps = [
-            part.step(own[:, : part.num_agents]) for part, own in zip(self.parts, each, strict=True)
+            part.step(part_actions[:, : part.num_agents])
+            for part, part_actions in zip(self.parts, by_part, strict=True)
         ]
         return TimeStep(
             obs=self._padded([step.obs for step in steps]),
@@ -76,10 +77,10 @@ class MixedTeams:
 
     def statistics(self) -> dict[str, float]:
         """Return means over all sizes' last episodes, and each size's headline as ``NAME_of_N``."""
-        each = {part.num_agents: part.statistics() for part in self.parts}
-        merged = weighted_means(list(each.values()))
+        by_part = {part.num_agents: part.statistics() for part in self.parts}
+        merged = weighted_means(list(by_part.values()))
         headline = [name for _, name in self.report.headline]
-        for num_agents, statistics in each.items():
+        for num_agents, statistics in by_part.items():
             for name in headline:
                 merged[f"{name}_of_{num_agents}"] = statistics[name]
         return merged
@@ -129,10 +130,10 @@ def weighted_means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """
     merged: dict[str, float] = {"num_episodes": sum(part["num_episodes"] for part in parts)}
     for name in dict.fromkeys(name for part in parts for name in part if name != "num_episodes"):
-        known = [part for part in parts if math.isfinite(part.get(name, math.nan))]
-        num_episodes = sum(part["num_episodes"] for part in known)
+        finite_parts = [part for part in parts if math.isfinite(part.get(name, math.nan))]
+        num_episodes = sum(part["num_episodes"] for part in finite_parts)
         merged[name] = math.nan
         if num_episodes:
-            total = sum(part[name] * part["num_episodes"] for part in known)
+            total = sum(part[name] * part["num_episodes"] for part in finite_parts)
             merged[name] = total / num_episodes
     return merged

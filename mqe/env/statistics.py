@@ -76,14 +76,14 @@ class EpisodeStatistics:
             return
         rows = state["rows"]
         count = int(state["count"])
-        kept = min(count, CAPACITY, len(rows) - 1)
-        numbers = torch.arange(count - kept + 1, count + 1)
+        num_kept = min(count, CAPACITY, len(rows) - 1)
+        numbers = torch.arange(count - num_kept + 1, count + 1)
         self.reset()
         self._rows[numbers % self._room] = rows[numbers % (len(rows) - 1)].to(self._rows.device)
         self._count.fill_(count)
 
-    def _newest(self, most: int) -> Tensor:
+    def _newest(self, count_limit: int) -> Tensor:
         """Return the rows of the newest ``most`` episodes, with NaN for missing ones."""
         return self._rows[
-            (self._count - torch.arange(most, device=self._count.device)) % self._room
+            (self._count - torch.arange(count_limit, device=self._count.device)) % self._room
         ]

@@ -475,8 +475,10 @@ def _has_passive_forces(model: mujoco.MjModel, fields: Collection[str]) -> bool:
     """
     option = model.opt
     in_a_fluid = option.density > 0.0 or option.viscosity > 0.0 or bool(option.wind.any())
-    own = any(bool(getattr(model, name).any()) or name in fields for name in _PASSIVE_FIELDS)
-    return own or in_a_fluid or model.nflex > 0
+    has_passive = any(
+        bool(getattr(model, name).any()) or name in fields for name in _PASSIVE_FIELDS
+    )
+    return has_passive or in_a_fluid or model.nflex > 0
 
 
 def _names(bits: int) -> str:

@@ -82,7 +82,8 @@ def load_in_parallel(modules: Collection[KernelModule], device: wp.Device) -> No
     num_threads = min(num_cores(), _MOST_COMPILERS)
     with compiling_in_processes(), ThreadPoolExecutor(num_threads) as pool:
         loads = [
-            pool.submit(wp.force_load, device, [each.module], each.block_dim, 0) for each in modules
+            pool.submit(wp.force_load, device, [kernel_module.module], kernel_module.block_dim, 0)
+            for kernel_module in modules
         ]
         for num_ready, load in enumerate(as_completed(loads), start=1):
             load.result()

@@ -38,9 +38,11 @@ def memory_use(
     and stepped without launching any kernel. Only a step's allocations remain, counted by Warp's
     tracker.
     """
-    known = known_to_warp(model)
+    warp_model = known_to_warp(model)
     size = size or capacity(model)
-    (few, few_peak), (many, many_peak) = (_bytes(known, size, num_envs) for num_envs in _WORLDS)
+    (few, few_peak), (many, many_peak) = (
+        _bytes(warp_model, size, num_envs) for num_envs in _WORLDS
+    )
     worlds = _WORLDS[1] - _WORLDS[0]
     state = (many - few) / worlds
     peak = (many_peak - few_peak) / worlds

@@ -189,7 +189,7 @@ class TermTask(TaskDefaults, ABC):
         self,
         terms: TaskTerms,
         worlds: Worlds,
-        kept: Memory | None = None,
+        features_memory: Memory | None = None,
         memory: Tensor | None = None,
     ) -> None:
         """Build the task from ``terms``.
@@ -205,7 +205,7 @@ class TermTask(TaskDefaults, ABC):
             memory = torch.zeros(worlds.num_envs, 0, device=worlds.device)
         self.memory = memory
         self.terms = terms
-        self._kept = kept or Memory(worlds)
+        self._kept = features_memory or Memory(worlds)
         self._memories = [self._kept, *terms.memories().values()]
         self.names = OutcomeNames(
             terms.rewards.names,

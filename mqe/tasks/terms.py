@@ -239,13 +239,13 @@ class TermList(ABC, Generic[_T]):
         if isinstance(value, Tensor):
             if any(_has_shape(value, shape, num_agents) for shape in allowed):
                 return
-            found = f"shape {tuple(value.shape)}"
+            description = f"shape {tuple(value.shape)}"
         else:
-            found = f"{value!r:.40}"
+            description = f"{value!r:.40}"
         shapes = " or ".join(f"({shape})" for shape in allowed)
         raise ConfigError(
             f"{name}: the term must return a tensor {shapes} of N worlds and A = {num_agents} "
-            f"agents, not {found}"
+            f"agents, not {description}"
         )
 
 
@@ -354,7 +354,7 @@ class ObservationTerms(TermList[ObservationTerm]):
             if image is None:
                 return None
             start = len(index)
-            index += [start + place for place in image[0]]
+            index += [start + index_of_number for index_of_number in image[0]]
             signs += image[1]
         return Image.of(index, signs, torch.device(self.worlds.device))
 
@@ -463,7 +463,11 @@ class _Part:
             )
         index = self._term.mirror_index or range(self._size)
         entities = self._term.mirror_entities(cfg) or range(self._num_entities)
-        places = [entity * self._size + place for entity in entities for place in index]
+        places = [
+            entity * self._size + index_of_number
+            for entity in entities
+            for index_of_number in index
+        ]
         return places, list(signs) * self._num_entities
 
     def turn(self, cfg: Any) -> _Places:

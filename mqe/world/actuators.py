@@ -63,8 +63,8 @@ class TargetDelay:
     def __init__(self, num_envs: int, num_targets: int, device: torch.device) -> None:
         """Start without targets: an episode's first target stands in for earlier ones."""
         # This control step's, and those of earlier ones that may be in force.
-        kept = 1 - (-MAX_DELAY // DECIMATION)
-        self._targets = History(kept, (num_envs, num_targets), device)
+        num_steps = 1 - (-MAX_DELAY // DECIMATION)
+        self._targets = History(num_steps, (num_envs, num_targets), device)
         self._substep = torch.arange(DECIMATION, device=device).unsqueeze(1)
         self.begin = self._targets.begin
         self.state_dict = self._targets.state_dict

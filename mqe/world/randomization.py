@@ -230,11 +230,11 @@ class Randomization:
         the objects.
         """
         num_envs, num_agents, _ = action_shape
-        fewest, most = cfg.absent_robots
-        if most >= num_agents:
+        fewest, largest = cfg.absent_robots
+        if largest >= num_agents:
             raise ConfigError(
-                f"env.randomize.absent_robots: of {num_agents} robots {most} cannot stay away; say "
-                f"[{min(fewest, num_agents - 1)}, {num_agents - 1}], or raise env.num_agents"
+                f"env.randomize.absent_robots: of {num_agents} robots {largest} cannot stay away; "
+                f"say [{min(fewest, num_agents - 1)}, {num_agents - 1}], or raise env.num_agents"
             )
         if cfg.robot_force > 0.0 and needed_force is None:
             raise ConfigError(
@@ -253,7 +253,7 @@ class Randomization:
         self.has_kicks = _varies(cfg.kick_speed, 0.0)
         self.has_freezes = _varies(cfg.freeze_time, 0.0)
         # Robots that die, are late, or stay away.
-        self.has_losses = bool(cfg.lost_robots) or most > 0
+        self.has_losses = bool(cfg.lost_robots) or largest > 0
         # Within a decision.
         self.changes_actions = self.has_command_latency or self.has_freezes or self.has_losses
         self._kick_steps = max(1, round(cfg.kick_interval / STEP_DT))
@@ -274,8 +274,8 @@ class Randomization:
                 bounds(cfg.lost_time),
             ]
         num_others = len(spans)
-        if most > 0:
-            spans += [(float(fewest), float(most + 1)), *[(0.0, 1.0)] * num_agents]
+        if largest > 0:
+            spans += [(float(fewest), float(largest + 1)), *[(0.0, 1.0)] * num_agents]
         self._episode = UniformRanges(spans, device)
         self._drawn = torch.zeros(num_envs, len(spans), device=device)
         columns = self._drawn[:, :num_others].split(1, dim=1)
@@ -283,7 +283,7 @@ class Randomization:
         self._draws = _EpisodeDraws(*columns[:num_draws])
         self._loss = _LossDraws(*columns[num_draws:]) if cfg.lost_robots else None
         self._absence: _AbsenceDraws | None = None
-        if most > 0:
+        if largest > 0:
             absence = self._drawn[:, num_others:]
             self._absence = _AbsenceDraws(absence[:, :1], absence[:, 1:])
         self._absent_share = _absent_share(cfg, needed_force, num_agents).to(device)
@@ -305,8 +305,8 @@ class Randomization:
         )
 
         self._agent = torch.arange(action_shape[1], device=device)
-        kept = 1 + round(bounds(cfg.command_latency)[1] / STEP_DT)
-        self._actions = History(kept, action_shape, device)  # of the last control steps
+        num_decisions = 1 + round(bounds(cfg.command_latency)[1] / STEP_DT)
+        self._actions = History(num_decisions, action_shape, device)  # of the last control steps
 
     def begin(self, mask: Tensor, episode: Tensor) -> None:
         """Start episode number ``episode`` (N,) in the worlds of ``mask`` (N,)."""
@@ -448,10 +448,10 @@ def _absent_share(cfg: RandomizationCfg, needed_force: Tensor | None, num_agents
     """
     if cfg.robot_force == 0.0 or needed_force is None:
         return torch.ones(1, 1)
-    fewest, most = cfg.absent_robots
+    fewest, largest = cfg.absent_robots
     spare = num_agents - torch.ceil(needed_force / cfg.robot_force)
-    choices = spare.clamp(min=fewest, max=most) - fewest + 1.0
-    return (choices / (most - fewest + 1.0)).float().unsqueeze(1)
+    choices = spare.clamp(min=fewest, max=largest) - fewest + 1.0
+    return (choices / (largest - fewest + 1.0)).float().unsqueeze(1)
 
 
 class _Fields:

@@ -193,14 +193,14 @@ def build_scene(
         if len(foot_friction) > 1:
             floor.condim = 6  # with torsion and rolling
     for i, robot in enumerate(team):
-        own = 1 << (_NUM_FIXED_BITS + i)
-        others = ((1 << num_robots) - 1) << _NUM_FIXED_BITS & ~own
+        collision = 1 << (_NUM_FIXED_BITS + i)
+        others = ((1 << num_robots) - 1) << _NUM_FIXED_BITS & ~collision
         hits = OBJECT_BIT | FLOOR_BIT | others
-        limbs = own << MAX_ROBOTS if robot.has_self_collision else 0
+        limbs = collision << MAX_ROBOTS if robot.has_self_collision else 0
         if robot.file is not None:
-            robot.file.add(spec, robot, f"robot{i}", team_color(i), own, hits)
+            robot.file.add(spec, robot, f"robot{i}", team_color(i), collision, hits)
         else:
-            add_robot(spec, robot, f"robot{i}", team_color(i), own, hits, is_ideal, limbs)
+            add_robot(spec, robot, f"robot{i}", team_color(i), collision, hits, is_ideal, limbs)
         for geom in spec.body(f"robot{i}/trunk").geoms:
             geom.conaffinity |= WALL_BIT
     if obj is not None:
@@ -323,9 +323,9 @@ def forces_of_parts(sim: Simulator, scene: Scene) -> Tensor | None:
         [3 * num_robots, between, 3 * (1 + len(LEGS)) * num_robots],
         dim=1,
     )
-    each = sensed.unflatten(1, (num_robots, 1 + len(LEGS), 3))
-    trunk = each[:, :, 0]
-    feet = each[:, :, 1:].sum(dim=2)
+    forces = sensed.unflatten(1, (num_robots, 1 + len(LEGS), 3))
+    trunk = forces[:, :, 0]
+    feet = forces[:, :, 1:].sum(dim=2)
     legs = whole.unflatten(1, (num_robots, 3)) - trunk - feet
     return torch.stack((trunk, feet, legs), dim=2)
 
@@ -393,8 +393,8 @@ def turn_obstacles(sim: Simulator, scene: Scene, layout: Layout, mask: Tensor) -
     if layout.obstacle_quat is None:
         return
     quat = sim.data.mocap_quat[:, 1 : 1 + scene.num_obstacles]
-    wanted = layout.obstacle_quat.to(quat.dtype)
-    quat.copy_(torch.where(mask.view(-1, 1, 1), wanted, quat))
+    target_quat = layout.obstacle_quat.to(quat.dtype)
+    quat.copy_(torch.where(mask.view(-1, 1, 1), target_quat, quat))
 
 
 def sliding_force(obj: ObjectCfg) -> float:
@@ -518,11 +518,11 @@ def _add_arena(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
             size = (half, half_size[1], WALL_HEIGHT / 2)
         else:
             size = (half_size[0], half, WALL_HEIGHT / 2)
-        place = (x * (half_size[0] + half), y * (half_size[1] + half), WALL_HEIGHT / 2)
+        pos = (x * (half_size[0] + half), y * (half_size[1] + half), WALL_HEIGHT / 2)
         world.add_geom(
             type=mujoco.mjtGeom.mjGEOM_BOX,
             size=size,
-            pos=place,
+            pos=pos,
             rgba=(0.55, 0.57, 0.60, 1.0),
             contype=WALL_BIT,
             conaffinity=0,

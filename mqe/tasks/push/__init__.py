@@ -33,8 +33,8 @@ def _shapes_of_worlds(cfg: PushCfg, streams: Streams) -> list[ObjectCfg]:
         return draw_shapes(
             streams, _SHAPE, cfg.shape_mass, cfg.shape_friction, cfg.shape_force, cfg.shape_kinds
         )
-    known = read_shapes(cfg.shapes)
-    return [known[number % len(known)] for number in streams.numbers.tolist()]
+    shapes = read_shapes(cfg.shapes)
+    return [shapes[number % len(shapes)] for number in streams.numbers.tolist()]
 
 
 def _objects(cfg: PushCfg) -> PushedObjects:

@@ -39,9 +39,11 @@ class Pairs:
     def __init__(self, num_agents: int, device: torch.device | str = "cpu") -> None:
         pairs = list(combinations(range(num_agents), 2))
         self.robots = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2)  # (P, 2)
-        own = [[k for k, pair in enumerate(pairs) if i in pair] for i in range(num_agents)]
+        pairs_of_robot = [
+            [k for k, pair in enumerate(pairs) if i in pair] for i in range(num_agents)
+        ]
         # (A, A - 1) the pairs that a robot is part of.
-        self.own = torch.tensor(own, dtype=torch.int64, device=device)
+        self.own = torch.tensor(pairs_of_robot, dtype=torch.int64, device=device)
 
     def distance(self, pos: Tensor) -> Tensor:
         """Return the distances (N, P) between positions (N, A, 3)."""
@@ -351,8 +353,8 @@ class SceneFeatures:
         """
         heading, places, velocities = self._towards_goal
         turning = self.state.yaw_rate.unsqueeze(-1)
-        own = heading[:, : self.constants.num_agents]
-        return torch.cat((places, own, velocities, turning), dim=-1)
+        robot_headings = heading[:, : self.constants.num_agents]
+        return torch.cat((places, robot_headings, velocities, turning), dim=-1)
 
     @cached_property
     def roster(self) -> Roster:

@@ -77,9 +77,9 @@ class PushLayouts:
         tilt = (-obj.spawn_tilt, obj.spawn_tilt)
         # Roll, pitch and yaw of the object; distance and bearing of the goal.
         world = [tilt, tilt, TURN, goal_distance, (0.0, TWO_PI)]
-        each = [self._robot_ranges(i, obj.spawn_ring) for i in range(num_agents)]
-        self.sizes = (len(world), len(each[0]) * num_agents)
-        ranges = [*world, *chain(*each)]
+        robot_ranges = [self._robot_ranges(i, obj.spawn_ring) for i in range(num_agents)]
+        self.sizes = (len(world), len(robot_ranges[0]) * num_agents)
+        ranges = [*world, *chain(*robot_ranges)]
         self.encounters: Encounters | None = None
         if close_share + tangled_share > 0.0:
             self.encounters = Encounters(obj.collision_distance, robots, close_share, tangled_share)
@@ -209,7 +209,7 @@ class Encounters:
         ``starts`` is (N, 4).
         """
         kind = drawn[:, :1]
-        place = drawn[:, 2:3]
+        side = drawn[:, 2:3]
         slant = drawn[:, 3:]
         pair = drawn[:, 1].to(torch.int64)
         is_tangled = kind < self._tangled_share
@@ -221,7 +221,7 @@ class Encounters:
         room = torch.where(
             is_tangled, TANGLED_DISTANCE - self._nearest, CLOSE_DISTANCE - self._nearest
         )
-        distance = self._nearest + room * place.abs()
+        distance = self._nearest + room * side.abs()
         own_radius = radius.gather(1, first)
         own_angle = angle.gather(1, first)
         if angle.shape[1] > 2:  # away from the first robot's nearest neighbour but the second
@@ -229,8 +229,8 @@ class Encounters:
             nearest = (
                 offset.abs().masked_fill(self._is_either[pair], TWO_PI).argmin(dim=1, keepdim=True)
             )
-            place = offset.gather(1, nearest)
-        half_turn = torch.asin(0.5 * distance * torch.cos(slant) / own_radius).copysign(place)
+            side = offset.gather(1, nearest)
+        half_turn = torch.asin(0.5 * distance * torch.cos(slant) / own_radius).copysign(side)
         between = own_angle + half_turn  # the bearing of the point between the two
         radius = torch.where(is_second, own_radius + distance * torch.sin(slant), radius)
         angle = torch.where(is_second, between + half_turn, angle)

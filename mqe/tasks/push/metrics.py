@@ -20,9 +20,9 @@ class Reached(Memory):
         super().__init__(worlds)
         self._is_reached = self.remember("is_reached", dtype=torch.bool)
 
-    def __call__(self, m: StepFeatures) -> Tensor:
+    def __call__(self, step: StepFeatures) -> Tensor:
         """Count one control step and return the mask."""
-        self._is_reached |= m.is_success
+        self._is_reached |= step.is_success
         return self._is_reached
 
 
@@ -40,23 +40,23 @@ MEASURES.update(
     {
         "collaboration": MeasureTerm(
             "1 while all robots are within 0.5 m of the object's outline",
-            lambda m: m.is_together[:, 0],
+            lambda step: step.is_together[:, 0],
         ),
         "collaboration_reference": MeasureTerm(
             "1 while all robots are within 1 m of the object's origin",
-            lambda m: m.is_together[:, 1],
+            lambda step: step.is_together[:, 1],
         ),
-        "collapse": MeasureTerm("1 while a robot has collapsed", lambda m: m.is_collapsed),
-        "tangle": MeasureTerm("1 while two robots are tangled", lambda m: m.is_tangled),
+        "collapse": MeasureTerm("1 while a robot has collapsed", lambda step: step.is_collapsed),
+        "tangle": MeasureTerm("1 while two robots are tangled", lambda step: step.is_tangled),
         "contact_impulse": MeasureTerm(
             "impulse of the robot on the object",
-            lambda m: length(m.state.contact_force) * STEP_DT,
+            lambda step: length(step.state.contact_force) * STEP_DT,
             "N s",
             per_robot=True,
         ),
         "object_distance": MeasureTerm(
             "planar distance of the robot to the object's origin",
-            lambda m: m.center_distance,
+            lambda step: step.center_distance,
             "m",
             per_robot=True,
         ),

@@ -93,7 +93,7 @@ OBSERVATIONS.update(
     {
         "goal": ObservationTerm(
             "place of the goal in the robot's heading frame",
-            lambda m: m.places_b[:, :, 0],
+            lambda scene: scene.places_b[:, :, 0],
             "m",
             numbers=("goal_x", "goal_y"),
             mirror_signs=_PLACE,
@@ -101,7 +101,7 @@ OBSERVATIONS.update(
         ),
         "object": ObservationTerm(
             "place and heading (sine, cosine) of the object in the robot's heading frame",
-            lambda m: m.bodies_b[:, :, 0],
+            lambda scene: scene.bodies_b[:, :, 0],
             "m, 1",
             numbers=("object_x", "object_y", "object_sin_yaw", "object_cos_yaw"),
             mirror_signs=_object_signs,
@@ -109,7 +109,7 @@ OBSERVATIONS.update(
         ),
         "teammates": ObservationTerm(
             "place and heading (sine, cosine) of the other robots in the robot's heading frame",
-            lambda m: m.bodies_b[:, :, 1:],
+            lambda scene: scene.bodies_b[:, :, 1:],
             "m, 1",
             numbers=("x", "y", "sin_yaw", "cos_yaw"),
             mirror_signs=(*_PLACE, *_HEADING),
@@ -118,34 +118,36 @@ OBSERVATIONS.update(
         ),
         "object_and_yaw": ObservationTerm(
             "place and heading in [0, 2 pi) of the object in the robot's heading frame",
-            lambda m: m.bodies_yaw_b[:, :, 0],
+            lambda scene: scene.bodies_yaw_b[:, :, 0],
             "m, rad",
             numbers=("object_x", "object_y", "object_yaw"),
         ),
         "teammates_and_yaw": ObservationTerm(
             "place and heading in [0, 2 pi) of the other robots in the robot's heading frame",
-            lambda m: m.bodies_yaw_b[:, :, 1:],
+            lambda scene: scene.bodies_yaw_b[:, :, 1:],
             "m, rad",
             numbers=("x", "y", "yaw"),
             over="teammates",
         ),
         "heading_error": ObservationTerm(
             "sine and cosine of the turn to the goal's heading, times the object's equal headings",
-            lambda m: m.heading_error_axes.unsqueeze(1).expand(-1, m.constants.num_agents, -1),
+            lambda scene: scene.heading_error_axes.unsqueeze(1).expand(
+                -1, scene.constants.num_agents, -1
+            ),
             numbers=("heading_error_sin", "heading_error_cos"),
             mirror_signs=_HEADING,
             turn=_same,
         ),
         "own_velocity": ObservationTerm(
             "velocity and yaw rate of the robot in its heading frame",
-            lambda m: planar_velocity(m.state),
+            lambda scene: planar_velocity(scene.state),
             "m/s, rad/s",
             mirror_signs=_VELOCITY,
             turn=_same,
         ),
         PRESENT: ObservationTerm(
             "1 for a robot that takes part, 0 for one that is dead, absent or late",
-            lambda m: m.roster.takes_part.unsqueeze(-1),
+            lambda scene: scene.roster.takes_part.unsqueeze(-1),
             numbers=(PRESENT,),
             mirror_signs=(1.0,),
             noise=0.0,
@@ -153,7 +155,7 @@ OBSERVATIONS.update(
         ),
         "object_place": ObservationTerm(
             "place of the object's origin in the robot's heading frame",
-            lambda m: m.places_b[:, :, 1],
+            lambda scene: scene.places_b[:, :, 1],
             "m",
             numbers=("object_x", "object_y"),
             mirror_signs=_PLACE,
@@ -191,7 +193,7 @@ STATE.update(
     {
         "goal_distance": ObservationTerm(
             "distance from the object to the goal",
-            lambda m: m.state.goal_distance.unsqueeze(1),
+            lambda scene: scene.state.goal_distance.unsqueeze(1),
             "m",
             numbers=("goal_distance",),
             mirror_signs=(1.0,),
@@ -199,14 +201,14 @@ STATE.update(
         ),
         "object_heading": ObservationTerm(
             "sine and cosine of the object's heading, counted from the way to the goal",
-            lambda m: m.object_heading,
+            lambda scene: scene.object_heading,
             numbers=("object_sin", "object_cos"),
             mirror_signs=_object_heading_signs,
             turn=_turned_heading,
         ),
         "heading_error": ObservationTerm(
             "sine and cosine of the turn to the goal's heading, times the object's equal headings",
-            lambda m: m.heading_error_axes,
+            lambda scene: scene.heading_error_axes,
             numbers=("heading_error_sin", "heading_error_cos"),
             mirror_signs=_HEADING,
             turn=_same,
@@ -214,7 +216,7 @@ STATE.update(
         "robots": ObservationTerm(
             "place, heading (sine, cosine), velocity and yaw rate of the robots in the critic's "
             "frame",
-            lambda m: m.robots_towards_goal,
+            lambda scene: scene.robots_towards_goal,
             "m, 1, m/s, rad/s",
             numbers=("x", "y", "sin", "cos", "vx", "vy", "yaw_rate"),
             mirror_signs=(*_PLACE, *_HEADING, *_VELOCITY),
@@ -223,25 +225,25 @@ STATE.update(
         ),
         "object_place": ObservationTerm(
             "place of the object in the arena",
-            lambda m: m.state.object_pos[:, :2],
+            lambda scene: scene.state.object_pos[:, :2],
             "m",
             numbers=("object_x", "object_y"),
         ),
         "object_yaw": ObservationTerm(
             "heading of the object in the arena, in [0, 2 pi)",
-            lambda m: m.yaw[:, m.constants.num_agents],
+            lambda scene: scene.yaw[:, scene.constants.num_agents],
             "rad",
             numbers=("object_yaw",),
         ),
         "goal_place": ObservationTerm(
             "place of the goal in the arena",
-            lambda m: m.state.goal_pos[:, :2],
+            lambda scene: scene.state.goal_pos[:, :2],
             "m",
             numbers=("goal_x", "goal_y"),
         ),
         "robots_in_arena": ObservationTerm(
             "place, heading in [0, 2 pi), velocity and yaw rate of the robots in the arena",
-            lambda m: m.robots_in_arena,
+            lambda scene: scene.robots_in_arena,
             "m, rad, m/s, rad/s",
             numbers=("x", "y", "yaw", "vx", "vy", "yaw_rate"),
             over="robots",

@@ -109,41 +109,42 @@ def crowding(pair_distance: Tensor) -> Tensor:
     return (1.0 - pair_distance / CROWD).clamp(min=0.0)
 
 
-def _expanded_ocb(m: StepFeatures) -> Tensor:
-    direction = expanded_direction(m.state.to_goal, m.state.object_yaw)
-    return ocb(m.inward, in_frame(direction, m.state.object_frame).unsqueeze(1))
+def _expanded_ocb(step: StepFeatures) -> Tensor:
+    direction = expanded_direction(step.state.to_goal, step.state.object_yaw)
+    return ocb(step.inward, in_frame(direction, step.state.object_frame).unsqueeze(1))
 
 
-def _idle(m: StepFeatures) -> Tensor:
-    return (1.0 - push(m.state.object_linvel)).unsqueeze(1) * (m.center_distance > 1.0)
+def _idle(step: StepFeatures) -> Tensor:
+    return (1.0 - push(step.state.object_linvel)).unsqueeze(1) * (step.center_distance > 1.0)
 
 
 REWARDS = PUSH_TERMS.rewards
 REWARDS.update(
     {
-        "reach": RewardTerm("1 once, at success", lambda m: m.terminated["success"].float()),
+        "reach": RewardTerm("1 once, at success", lambda step: step.terminated["success"].float()),
         "exception": RewardTerm(
             "1 once, at a fall, a collision or a collapse (a penalty: weight below 0)",
-            lambda m: m.terminated.is_failure.float(),
+            lambda step: step.terminated.is_failure.float(),
         ),
         "target": RewardTerm(
             "100 (2 progress - 0.01 distance) of the object to the goal",
-            lambda m: target(m.prev.goal_distance, m.state.goal_distance),
+            lambda step: target(step.prev.goal_distance, step.state.goal_distance),
             "m",
         ),
         "approach": RewardTerm(
-            "negative square of the distance to the object plus 0.5 m", lambda m: approach(m.offset)
+            "negative square of the distance to the object plus 0.5 m",
+            lambda step: approach(step.offset),
         ),
         "collision": RewardTerm(
             "sum of 1 / (0.02 + distance / 3) over the other robots (a penalty: weight below 0)",
-            lambda m: m.pairs.sum(proximity(m.pair_distance)),
+            lambda step: step.pairs.sum(proximity(step.pair_distance)),
         ),
-        "push": RewardTerm("1 while the object moves", lambda m: push(m.state.object_linvel)),
+        "push": RewardTerm("1 while the object moves", lambda step: push(step.state.object_linvel)),
         "ocb": RewardTerm(
             "occlusion-based (OCB) cosine between the way through the object's nearest edge and "
             "the "
             "way to the goal",
-            lambda m: ocb(m.inward, m.local_goal),
+            lambda step: ocb(step.inward, step.local_goal),
         ),
         "ocb_expanded": RewardTerm(
             "OCB cosine with the way to the goal turned back by half the object's yaw",
@@ -152,85 +153,88 @@ REWARDS.update(
         ),
         "progress": RewardTerm(
             "progress of the object towards the goal",
-            lambda m: m.prev.goal_distance - m.state.goal_distance,
+            lambda step: step.prev.goal_distance - step.state.goal_distance,
             "m",
         ),
         "turn": RewardTerm(
             "decrease of the object's difference from the goal's heading",
-            lambda m: m.prev_heading_error.abs() - m.heading_error.abs(),
+            lambda step: step.prev_heading_error.abs() - step.heading_error.abs(),
             "rad",
         ),
         "at_goal": RewardTerm(
-            "1 while the object is at the goal, at rest or not", lambda m: m.is_at_goal.float()
+            "1 while the object is at the goal, at rest or not",
+            lambda step: step.is_at_goal.float(),
         ),
         "ocb_near": RewardTerm(
             "OCB cosine, faded out at 1 m from the object's outline",
-            lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),
+            lambda step: (
+                ocb(step.inward, step.local_goal) * (1.0 - step.outline_distance).clamp(min=0.0)
+            ),
         ),
         "remoteness": RewardTerm(
             "distance to the object's outline beyond reach (a penalty: weight below 0)",
-            lambda m: (m.outline_distance - REACH).clamp(min=0.0),
+            lambda step: (step.outline_distance - REACH).clamp(min=0.0),
             "m",
         ),
         "misalignment": RewardTerm(
             "0 behind the object to 1 between it and the goal, smooth (a penalty: weight below 0)",
-            lambda m: misalignment(m.ahead, m.center_distance),
+            lambda step: misalignment(step.ahead, step.center_distance),
         ),
         "crowding": RewardTerm(
             "sum of 1 - distance / 0.6 m over nearer robots (a penalty: weight below 0)",
-            lambda m: m.pairs.sum(crowding(m.pair_distance)),
+            lambda step: step.pairs.sum(crowding(step.pair_distance)),
         ),
         "contact": RewardTerm(
             "number of other robots that the robot touches (a penalty: weight below 0)",
-            lambda m: m.pairs.sum(m.is_touching.float()),
+            lambda step: step.pairs.sum(step.is_touching.float()),
         ),
         "useful_impulse": RewardTerm(
             "the robot's own impulse on the object towards the goal",
-            lambda m: m.state.useful_push * STEP_DT,
+            lambda step: step.state.useful_push * STEP_DT,
             "N s",
         ),
         "impulse_ahead": RewardTerm(
             "the robot's own impulse on the object towards the goal, as far as its nose points "
             "along it",
-            lambda m: m.push_ahead * STEP_DT,
+            lambda step: step.push_ahead * STEP_DT,
             "N s",
         ),
         "impulse_astray": RewardTerm(
             "the robot's own impulse on the object more than 60 degrees off its nose (a penalty: "
             "weight below 0)",
-            lambda m: m.push_astray * STEP_DT,
+            lambda step: step.push_astray * STEP_DT,
             "N s",
         ),
         "shared_progress": RewardTerm(
             "new ground towards the goal times how equally the robots push (0 alone, 1 alike)",
-            lambda m: m.shared_progress,
+            lambda step: step.shared_progress,
             "m",
         ),
         "time": RewardTerm(
             "1 at every control step (a penalty: weight below 0)",
-            lambda m: torch.ones_like(m.state.goal_distance),
+            lambda step: torch.ones_like(step.state.goal_distance),
         ),
         "engagement": RewardTerm(
             "1 - distance to the object / 1.5 m, at least 0",
-            lambda m: engagement(m.center_distance),
+            lambda step: engagement(step.center_distance),
         ),
         "cooperation": RewardTerm(
             "1 while all robots are within 1.5 m of the object",
-            lambda m: (m.center_distance < NEAR).all(dim=1).float(),
+            lambda step: (step.center_distance < NEAR).all(dim=1).float(),
         ),
         "same_side": RewardTerm(
             "1 while all robots are behind the object, seen from the goal",
-            lambda m: (m.ahead < 0.0).all(dim=1).float(),
+            lambda step: (step.ahead < 0.0).all(dim=1).float(),
         ),
         "blocking": RewardTerm(
             "1 while the robot is between object and goal (a penalty: weight below 0)",
-            lambda m: (m.ahead >= 0.0).float(),
+            lambda step: (step.ahead >= 0.0).float(),
         ),
         "goal_push": RewardTerm(
             "speed of the object towards the goal, weighted by nearness to the object",
-            lambda m: (
-                goal_speed(m.state.object_linvel, m.state.goal_direction).unsqueeze(1)
-                * contact_weight(m.center_distance)
+            lambda step: (
+                goal_speed(step.state.object_linvel, step.state.goal_direction).unsqueeze(1)
+                * contact_weight(step.center_distance)
             ),
             "m/s",
         ),

@@ -138,18 +138,18 @@ class PushTask(TermTask):
         state = self.terms.state
         if obs.turn is None or state.turn is None:
             return Symmetries(mirror)
-        here = Image.same(obs.size, robots.device)
+        identity = Image.same(obs.size, robots.device)
         action = Image.same(3, robots.device)
 
         # What is like nothing else has itself as its image.
         turn = TeamImage(obs.turn, action, state.turn)
         rewards = self.terms.rewards
         if not all(rewards.terms[name].is_same_turned for name in rewards.weights):
-            turn = TeamImage(here, action, state.with_numbers_of(0))
+            turn = TeamImage(identity, action, state.with_numbers_of(0))
         gaits = self.cfg.gait
         differ = robots.is_mixed or (isinstance(gaits, tuple) and len(set(gaits)) > 1)
         shift = 0 if differ else 1
-        numbers = TeamImage(here, action, state.with_numbers_of(shift), shift)
+        numbers = TeamImage(identity, action, state.with_numbers_of(shift), shift)
         return Symmetries(mirror, turn, numbers)
 
     def layout(self, episode: Tensor) -> Layout:

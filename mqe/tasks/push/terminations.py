@@ -22,12 +22,12 @@ def collision(pair_distance: Tensor, limit: float) -> Tensor:
     return (pair_distance < limit).any(dim=1)
 
 
-def _success(m: StepFeatures) -> Tensor:
-    return m.is_success if m.constants.cfg.success_ends else m.never
+def _success(step: StepFeatures) -> Tensor:
+    return step.is_success if step.constants.cfg.success_ends else step.never
 
 
-def _collapse(m: StepFeatures) -> Tensor:
-    return m.is_collapsed if m.constants.cfg.collapse_ends else m.never
+def _collapse(step: StepFeatures) -> Tensor:
+    return step.is_collapsed if step.constants.cfg.collapse_ends else step.never
 
 
 TERMINATIONS = PUSH_TERMS.terminations
@@ -38,19 +38,19 @@ TERMINATIONS.update(
         ),
         "roll": TerminationTerm(
             "a trunk rolled beyond task.roll_limit",
-            lambda m: m.is_lost[Posture.names.index("roll")],
+            lambda step: step.is_lost[Posture.names.index("roll")],
         ),
         "pitch": TerminationTerm(
             "a trunk pitched beyond task.pitch_limit",
-            lambda m: m.is_lost[Posture.names.index("pitch")],
+            lambda step: step.is_lost[Posture.names.index("pitch")],
         ),
         "height": TerminationTerm(
             "a trunk or the object 0.35 m above or below its height at spawn",
-            lambda m: m.is_lost[Posture.names.index("height")],
+            lambda step: step.is_lost[Posture.names.index("height")],
         ),
         "collision": TerminationTerm(
             "two trunks closer than the object's collision distance",
-            lambda m: collision(m.pair_distance, m.constants.object.collision_distance),
+            lambda step: collision(step.pair_distance, step.constants.object.collision_distance),
         ),
         "collapse": TerminationTerm("a robot that lies or kneels for a while", _collapse),
     },

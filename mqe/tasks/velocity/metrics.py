@@ -10,12 +10,12 @@ MEASURES.update(
     {
         "velocity_error": MeasureTerm(
             "larger of the errors of vx and vy, in the mean over a trot's cycle",
-            lambda m: m.missed[:, :2].amax(dim=1),
+            lambda step: step.missed[:, :2].amax(dim=1),
             "m/s",
         ),
         "yaw_rate_error": MeasureTerm(
             "error of the yaw rate in the mean over a trot's cycle",
-            lambda m: m.missed[:, 2],
+            lambda step: step.missed[:, 2],
             "rad/s",
         ),
     },

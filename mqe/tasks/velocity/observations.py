@@ -14,7 +14,7 @@ OBSERVATIONS.update(
     {
         "gait": ObservationTerm(
             "observation of a gait policy, with the terms of mqe.controllers.trot",
-            lambda m: m.gait_obs,
+            lambda scene: scene.gait_obs,
             numbers=GAIT_NAMES,
             mirror_signs=GAIT_MIRROR_SIGNS,
             mirror_index=GAIT_MIRROR_INDEX,
@@ -28,49 +28,49 @@ STATE.update(
     {
         "gait": ObservationTerm(
             "observation of a gait policy, without noise",
-            lambda m: m.gait_obs[:, 0],
+            lambda scene: scene.gait_obs[:, 0],
             mirror_signs=GAIT_MIRROR_SIGNS,
             mirror_index=GAIT_MIRROR_INDEX,
         ),
         "velocity": ObservationTerm(
             "horizontal velocity of the trunk in its heading frame",
-            lambda m: m.planar_linvel[:, 0],
+            lambda scene: scene.planar_linvel[:, 0],
             "m/s",
             mirror_signs=(1.0, -1.0),
         ),
         "rise": ObservationTerm(
             "vertical velocity of the trunk",
-            lambda m: m.state.robot_linvel[:, 0, 2:],
+            lambda scene: scene.state.robot_linvel[:, 0, 2:],
             "m/s",
             mirror_signs=(1.0,),
         ),
         "mean_velocity": ObservationTerm(
             "velocity and yaw rate in the mean over a trot's cycle",
-            lambda m: m.memory.mean_velocity[:, 0],
+            lambda scene: scene.memory.mean_velocity[:, 0],
             "m/s, rad/s",
             mirror_signs=(1.0, -1.0, -1.0),
         ),
         "height": ObservationTerm(
             "height of the trunk",
-            lambda m: m.state.robot_pos[:, 0, 2:],
+            lambda scene: scene.state.robot_pos[:, 0, 2:],
             "m",
             mirror_signs=(1.0,),
         ),
         "feet_height": ObservationTerm(
             "heights of the feet's centres",
-            lambda m: m.feet_height[:, 0],
+            lambda scene: scene.feet_height[:, 0],
             "m",
             mirror_signs=(1.0,) * 4,
             mirror_index=_SWAPPED_LEGS,
         ),
         "force": ObservationTerm(
             "force on the trunk in its frame, as a share of the largest one",
-            lambda m: m.force_b[:, 0],
+            lambda scene: scene.force_b[:, 0],
             mirror_signs=_SIGNS_XYZ,
         ),
         "load": ObservationTerm(
             "load that resists the way ahead, as a share of the largest one",
-            lambda m: m.load,
+            lambda scene: scene.load,
             mirror_signs=(1.0,),
         ),
     },

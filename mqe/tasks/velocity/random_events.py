@@ -52,7 +52,7 @@ class RandomEvents:
         self._streams = streams
         chance = (0.0, 1.0)
         turn = (0.0, TWO_PI)
-        command = [chance, *((-most, most) for most in cfg.max_command)]
+        command = [chance, *((-limit, limit) for limit in cfg.max_command)]
         self._start = UniformRanges([chance, *command], device)
         # most of the time no force
         kick = (0.0, cfg.max_kick)

@@ -22,8 +22,8 @@ def excess_depth(clearance: Tensor) -> Tensor:
     return (-SINK_DEPTH - clearance).clamp(min=0.0).sum(dim=-1)
 
 
-def _alive(m: StepFeatures) -> Tensor:
-    return m.constants.one.expand(len(m.velocity), -1)
+def _alive(step: StepFeatures) -> Tensor:
+    return step.constants.one.expand(len(step.velocity), -1)
 
 
 REWARDS = VELOCITY_TERMS.rewards
@@ -31,98 +31,105 @@ REWARDS.update(
     {
         "track_velocity": RewardTerm(
             "1 at the commanded velocity, falling with the squared error",
-            lambda m: m.tracking.velocity,
+            lambda step: step.tracking.velocity,
             weight=1.5,
         ),
         "track_mean_velocity": RewardTerm(
             "1 if the mean velocity over a trot's cycle is the commanded one, falling with the "
             "error",
-            lambda m: m.tracking.mean_velocity,
+            lambda step: step.tracking.mean_velocity,
             weight=4.0,
         ),
         "track_yaw_rate": RewardTerm(
             "1 at the commanded yaw rate, falling with the squared error",
-            lambda m: m.tracking.yaw_rate,
+            lambda step: step.tracking.yaw_rate,
             weight=0.5,
         ),
         "track_mean_yaw_rate": RewardTerm(
             "1 if the mean yaw rate over a trot's cycle is the commanded one, falling with the "
             "error",
-            lambda m: m.tracking.mean_yaw_rate,
+            lambda step: step.tracking.mean_yaw_rate,
             weight=2.0,
         ),
         "push": RewardTerm(
             "force against the load on the way ahead, as a share of the largest load",
-            lambda m: m.push,
+            lambda step: step.push,
         ),
         "feet": RewardTerm(
             "1 if the feet are as high as the trot's swing wants them, falling with the error",
-            lambda m: torch.exp(-m.feet_error / FEET_TOLERANCE).mean(dim=-1),
+            lambda step: torch.exp(-step.feet_error / FEET_TOLERANCE).mean(dim=-1),
             weight=4.0,
         ),
         "alive": RewardTerm("1 at every control step", _alive, weight=0.5),
         "height": RewardTerm(
             "squared distance of the trunk from its walking height",
-            lambda m: m.square_sums["height"],
+            lambda step: step.square_sums["height"],
             "m2",
             weight=-300.0,
         ),
         "tilt": RewardTerm(
-            "squared sines of roll and pitch", lambda m: m.square_sums["tilt"], weight=-20.0
+            "squared sines of roll and pitch", lambda step: step.square_sums["tilt"], weight=-20.0
         ),
         "bounce": RewardTerm(
-            "squared vertical speed", lambda m: m.square_sums["bounce"], "m2/s2", weight=-1.0
+            "squared vertical speed", lambda step: step.square_sums["bounce"], "m2/s2", weight=-1.0
         ),
         "sway": RewardTerm(
-            "squared roll and pitch rates", lambda m: m.square_sums["sway"], "rad2/s2", weight=-0.03
+            "squared roll and pitch rates",
+            lambda step: step.square_sums["sway"],
+            "rad2/s2",
+            weight=-0.03,
         ),
         "slip": RewardTerm(
             "squared horizontal speeds of the feet on the floor",
-            lambda m: m.square_sums["slip"],
+            lambda step: step.square_sums["slip"],
             "m2/s2",
             weight=-0.35,
         ),
         "hips": RewardTerm(
             "squared distances of the hips from the stance",
-            lambda m: m.square_sums["hips"],
+            lambda step: step.square_sums["hips"],
             "rad2",
             weight=-0.3,
         ),
         "placement": RewardTerm(
             "squared distances of front and rear feet ahead of or behind their place, which lies "
             "behind the hips as far as a load asks the robot to lean",
-            lambda m: m.square_sums["placement"],
+            lambda step: step.square_sums["placement"],
             "m2",
             weight=-100.0,
         ),
         "sink": RewardTerm(
             "depth of the feet in the floor beyond that of a stance",
-            lambda m: excess_depth(m.clearance),
+            lambda step: excess_depth(step.clearance),
             "m",
             weight=-100.0,
         ),
         "stance": RewardTerm(
             "squared distances of all joints from the stance while standing",
-            lambda m: m.square_sums["stance"],
+            lambda step: step.square_sums["stance"],
             "rad2",
             weight=-0.5,
         ),
         "rest": RewardTerm(
             "1 while a knee, thigh or trunk is on the floor",
-            lambda m: rests_on_floor(m.state, m.robots).float(),
+            lambda step: rests_on_floor(step.state, step.robots).float(),
             weight=-1.0,
         ),
         "jerk": RewardTerm(
-            "squared second differences of actions", lambda m: m.square_sums["jerk"], weight=-0.005
+            "squared second differences of actions",
+            lambda step: step.square_sums["jerk"],
+            weight=-0.005,
         ),
         "action_rate": RewardTerm(
-            "squared differences of actions", lambda m: m.square_sums["action_rate"], weight=-0.015
+            "squared differences of actions",
+            lambda step: step.square_sums["action_rate"],
+            weight=-0.015,
         ),
         "torque": RewardTerm(
-            "squared torques", lambda m: m.square_sums["torque"], "N2 m2", weight=-2e-4
+            "squared torques", lambda step: step.square_sums["torque"], "N2 m2", weight=-2e-4
         ),
         "fall": RewardTerm(
-            "1 at a fall or a collapse", lambda m: m.terminated["fall"].float(), weight=-10.0
+            "1 at a fall or a collapse", lambda step: step.terminated["fall"].float(), weight=-10.0
         ),
     },
 )

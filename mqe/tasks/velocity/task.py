@@ -51,16 +51,16 @@ class VelocityTask(TermTask):
         self.constants = VelocityConstants(cfg, robots)
 
         worlds = Worlds(num_envs, 1, device, cfg)
-        kept = Memory(worlds)
+        memory = Memory(worlds)
         has_load = cfg.max_load > 0.0
         shown_size = VelocityMemory.LOADED_SIZE if has_load else VelocityMemory.SIZE
-        shown = kept.remember("shown", shown_size, start=None)
+        shown = memory.remember("shown", shown_size, start=None)
         self._shown = VelocityMemory.of(shown)
-        self._episode = kept.remember("episode", start=None, dtype=torch.int64)
-        timers = kept.remember("collapse", 1, CollapseTimers.SIZE, start=-GET_UP_TIME)
+        self._episode = memory.remember("episode", start=None, dtype=torch.int64)
+        timers = memory.remember("collapse", 1, CollapseTimers.SIZE, start=-GET_UP_TIME)
         self._collapse = CollapseTimers(timers, robots)
 
-        super().__init__(self._make_terms(worlds, shown), worlds, kept, shown)
+        super().__init__(self._make_terms(worlds, shown), worlds, memory, shown)
         self.symmetries = Symmetries(self.mirror_image(mirrored_action(device)))
         self._random_events = RandomEvents(cfg, streams, self._episode)
         self._first_command = torch.zeros(num_envs, 1, 3, device=device)

@@ -18,8 +18,8 @@ def has_fallen(state: SceneState) -> Tensor:
     return (state.robot_pos[..., 2] < FALL_HEIGHT) | (state.up_b[..., 2] < FALL_TILT_COS)
 
 
-def _fall(m: StepFeatures) -> Tensor:
-    return ((m.state.up_b[..., 2] < FALL_TILT_COS) | m.is_collapsed)[:, 0]
+def _fall(step: StepFeatures) -> Tensor:
+    return ((step.state.up_b[..., 2] < FALL_TILT_COS) | step.is_collapsed)[:, 0]
 
 
 TERMINATIONS = VELOCITY_TERMS.terminations

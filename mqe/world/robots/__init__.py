@@ -40,18 +40,17 @@ def robots_of(
     ``model`` is the maker's present description ("physical"), the reference's URDF ("reference") or
     the path of a maker's MJCF. Raises ConfigError for an unknown name or a wrong number.
     """
-    each = (names,) * num_agents if isinstance(names, str) else tuple(names)
-    if not each:
+    robot_names = (names,) * num_agents if isinstance(names, str) else tuple(names)
+    if not robot_names:
         raise ConfigError(
             "env.robots: [] names no robot; name one kind for all, or one a robot (allowed: "
             f"{', '.join(ROBOTS)})"
         )
-    robots = tuple(ROBOTS.find(name, "env.robots") for name in each)
-    if len(each) != num_agents:
+    robots = tuple(ROBOTS.find(name, "env.robots") for name in robot_names)
+    if len(robot_names) != num_agents:
         raise ConfigError(
-            f"env.robots: {list(each)} names {len(each)} robots for a team of {num_agents}; name "
-            "one kind for all, or "
-            "one a robot"
+            f"env.robots: {list(robot_names)} names {len(robot_names)} robots for a team of "
+            f"{num_agents}; name one kind for all, or one a robot"
         )
     return tuple(robot_model(robot, model) for robot in robots)
 

@@ -40,10 +40,10 @@ class Robots:
         # Torque-speed lines of the motors, (J,) [N m] and [rad/s].
         motors = [_motors(cfg) for cfg in cfgs]
         self.stall_torque = self._tensor(
-            [[motor.stall_torque for motor in each] for each in motors]
+            [[motor.stall_torque for motor in robot_motors] for robot_motors in motors]
         )
         self.no_load_speed = self._tensor(
-            [[motor.no_load_speed for motor in each] for each in motors]
+            [[motor.no_load_speed for motor in robot_motors] for robot_motors in motors]
         )
         self.low_height = self._tensor([cfg.low_height for cfg in cfgs])  # [m]
         self.walking_height = self._tensor([cfg.walking_height for cfg in cfgs], 1)  # [m]
@@ -54,9 +54,9 @@ class Robots:
         self._down = self._tensor([-cfg.link_length for cfg in cfgs], 1)  # [m] along a leg's links
         self._down_both = self._tensor([-cfg.link_length for cfg in cfgs], 2)
         # What the trunk is made of, (3, G) or (G,): half sizes of boxes, centres, radii of spheres.
-        most = max(len(cfg.trunk_shapes) for cfg in cfgs)
+        num_shapes = max(len(cfg.trunk_shapes) for cfg in cfgs)
         # The first ones again where others have more.
-        shapes = [(cfg.trunk_shapes * most)[:most] for cfg in cfgs]
+        shapes = [(cfg.trunk_shapes * num_shapes)[:num_shapes] for cfg in cfgs]
         sizes = [
             [shape.size if shape.type == "box" else (0.0,) * 3 for shape in row] for row in shapes
         ]
