@@ -1,10 +1,10 @@
 """Success of teams that push around obstacles, under several planners and a leader that learned:
-``long_horizon.py [--suites H0 H1 ...] [--policies field ...] [--leader RUN] [--films FOLDER]
+``long_horizon.py [--suites doors ...] [--policies field ...] [--leader RUN] [--films FOLDER]
 [--figure FILE]``.
 
-Every suite is played by every policy with the same starts, one episode of each map, as ``mapush
-test planner --suite NAME`` does it; one JSON line each, then a table in Markdown. A policy is a
-planner that the team follows, or one of ``BASELINES``; ``sampled`` tries ``--num_samples``
+Every policy plays every suite, or family of maps, with the same starts, one episode of each map, as
+``mapush test planner --suite NAME`` does; one JSON line each, then a table in Markdown. A policy is
+a planner that the team follows, or one of ``BASELINES``; ``sampled`` tries ``--num_samples``
 sub-goals in the simulator and takes the best, as an upper bound without learning. ``--leader`` is
 a run or checkpoint of the navigation task that acts on the first policy, or on ``field`` if there
 is none. The maps are those of ``--map_seed``: take one that no choice was made with.
@@ -29,8 +29,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import more_maps as more_maps  # registers families of maps
+import navigation_baselines as navigation_baselines  # registers planners and mid levels
 import numpy as np
 import torch
+from map_files import to_json
 from matplotlib.figure import Figure
 from measuring import emit
 from sampled_subgoals import measure_sampled
@@ -45,8 +48,7 @@ from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mapush.extensions.navigate.entry import room_of
 from mapush.extensions.navigate.maps.arena_map import ArenaMap, Room
-from mapush.extensions.navigate.maps.families import draw_maps
-from mapush.extensions.navigate.maps.files import to_json
+from mapush.extensions.navigate.maps.families import FAMILIES, draw_maps
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.followers import Follower
@@ -59,7 +61,7 @@ from mqe.tasks.push import PushCfg
 from mqe.viewer.video import record
 from mqe.world.scene import STEP_DT
 
-SUITES = ("H0", "H1", "H2", "H3", "gate", "corridor", "forest")
+SUITES = ("two_cubes", "scattered", "doors", "u_turn")
 # Planner and mid level of policies that are no planner.
 BASELINES = {
     "scripted_solo": ("field", "scripted_solo"),
@@ -122,9 +124,10 @@ def settings(arguments: argparse.Namespace, suite: str, policy: str, folder: Pat
     }
     if arguments.team is not None:
         task["team"] = arguments.team
-    over = merge(
-        config.load_suite(suite).worlds, {"task": task, "sim": {"device": arguments.device}}
-    )
+    worlds = config.load_suite(suite if suite in config.suites() else "scattered").worlds
+    if suite in FAMILIES:
+        task["map"] = suite
+    over = merge(worlds, {"task": task, "sim": {"device": arguments.device}})
     for text in arguments.set:
         over = merge(over, assignment(text))
     return evaluation_worlds.settings(folder, over)
@@ -156,7 +159,7 @@ def plans(cfg: RunCfg, planner: str) -> dict[str, float]:
     times = []
     lengths = []
     for each in maps:
-        table = MapTable([each], slots, "cpu")
+        table = MapTable.of([each], slots, "cpu")
         begun = time.thread_time()
         problem, shortest = solve_problem(table, shapes, each.arena, room.reach)
         solved = time.thread_time()

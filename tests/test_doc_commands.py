@@ -61,7 +61,7 @@ NOT_RUN = {
 
 # What the folder of a page has before its first line, made by commands at the same sizes.
 PREPARED = {
-    "any_team": ["mapush train --preset laptop_any --out RUN"],
+    "any_team": ["mapush train --preset any --out RUN"],
     "evaluate": ["mapush train --preset smoke --out RUN"],
     "film": ["mapush train --preset smoke --out RUN"],
     "object": ["mapush train --import own_object --object crate --out RUN"],
@@ -136,7 +136,8 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
 
 def prepare(page: str, text: str, folder: Path) -> None:
     """Make the folder in which a page's blocks are run: the examples, and the page's files."""
-    shutil.copytree(ROOT / "examples", folder / "examples")
+    for name in ("examples", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / name)
     shutil.copytree(ROOT / "configs", folder / "configs")
     for language, name in FILES.get(page, {}).items():
         shown = re.search(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)

@@ -151,7 +151,10 @@ def check_arguments(parser: config.Parser, words: list[str]) -> None:
     assert rest == []
     if getattr(arguments, "imports", ()):
         assert all(
-            name in ("MODULE", "own_format") or (ROOT / "examples" / f"{name}.py").is_file()
+            name in ("MODULE", "own_format")
+            or any(
+                (ROOT / folder / f"{name}.py").is_file() for folder in ("examples", "benchmarks")
+            )
             for name in arguments.imports
         )
         return

@@ -18,36 +18,29 @@ from mqe.registry import resolve_sim
 
 DEFAULT_PRESET = "laptop"
 GPU_WORLDS = 1024  # least number of a preset for GPUs
-# Presets of release 0.3 under other names
-_RENAMED = {
-    "any_hasac": "any",
-    "beam_hasac": "beam",
-    "cylinder_happo": "cuboid_happo --object cylinder --num_agents 3",
-    "cylinder_hasac": "cylinder",
-    "go2_push": "go1_push --set env.robots=go2 --init_from pretrained:go2_velocity",
-    "go2_velocity": "go1_velocity --set env.robots=go2",
-    "h100": "cuboid_happo",
-    "h100_hasac": "cuboid",
-    "h100_minute": "cuboid_minute",
-    "pose_hasac": "pose",
-    "rtx2070": "cuboid_happo",
-    "rtx4090": "cuboid_happo",
-    "tblock_happo": "cuboid_happo --object tblock",
-    "team2_hasac": "team2",
-}
 CPU_SPEED = 3800.0  # env steps/s of one core, with two robots (preset laptop)
+_REGISTERED: dict[str, Path] = {}  # files of extensions by name
 
 
 def presets() -> list[str]:
     """Return the names of the presets."""
-    return sorted(path.name.removesuffix(".yaml") for path in configs_folder().glob("*.yaml"))
+    return sorted(_files())
+
+
+def register_preset(file: Path) -> None:
+    """Register a run file as the preset of its name, without .yaml."""
+    _REGISTERED[file.stem] = file
+
+
+def _files() -> dict[str, Path]:
+    return {path.stem: path for path in configs_folder().glob("*.yaml")} | _REGISTERED
 
 
 def preset_summaries() -> dict[str, str]:
     """Return the first sentence of each preset's leading comment, by the preset's name."""
     summaries = {}
-    for name in presets():
-        text = (configs_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+    for name, path in sorted(_files().items()):
+        text = path.read_text(encoding="utf-8")
         comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
         words = " ".join(line.removeprefix("#").strip() for line in comment)
         words = re.sub(r" \(docs/[^)]*\)", "", words)
@@ -66,14 +59,12 @@ def load_file(path: str | Path) -> dict[str, Any]:
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """Return the settings in ``configs/NAME.yaml``; raise ConfigError for an unknown name."""
+    """Return the settings of a preset; raise ConfigError for an unknown name."""
     if name not in presets():
         if os.path.isfile(name):  # False for a name that no file can have
             raise ConfigError(f"--preset: {name} is a file; say --config {name}")
-        if name in _RENAMED:
-            raise ConfigError(f"--preset {name}: is now --preset {_RENAMED[name]}")
         raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
-    return load_yaml(configs_folder() / f"{name}.yaml")
+    return load_yaml(_files()[name])
 
 
 def check_preset(name: str, cfg: RunCfg) -> None:
@@ -84,9 +75,6 @@ def check_preset(name: str, cfg: RunCfg) -> None:
     if device.type != "cpu":
         return
     cores = num_cores()
-    smaller = f"laptop_{name}"
-    if smaller not in presets():
-        smaller = DEFAULT_PRESET
     time = format_duration(cfg.runner.num_env_steps / (CPU_SPEED * cores))
     if cfg.algorithm.takes_collectors:
         takes = f"take at least {time}, and much longer to learn from"
@@ -97,7 +85,7 @@ def check_preset(name: str, cfg: RunCfg) -> None:
         f"here; on {cores} cores "
         f"its {cfg.runner.num_env_steps:,} env steps {takes}; say --device cpu to run them all "
         "the same, or "
-        f"--preset {smaller}"
+        f"--preset {DEFAULT_PRESET}"
     )
 
 

@@ -16,6 +16,7 @@ from mqe.registry import TASKS
 ONE_FEWER = "one_fewer"  # the same team with one robot fewer, among the policies of a suite
 SCRIPTS = "scripts"  # the task's scripted policies, among the policies of a suite
 _REGISTERED: dict[str, Path] = {}  # files of extensions and of users' packages, by name
+_FORMER_NAMES: dict[str, str] = {}  # present names of registered suites by their former ones
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,19 @@ class Suite:
     examination: str | None = None  # a registered measurement in worlds of its own
 
 
-def register_suite(file: str | Path, default_of: str | None = None) -> None:
+def register_suite(
+    file: str | Path, default_of: str | None = None, former_name: str | None = None
+) -> None:
     """Register the suite in ``file`` under the file's name, without .yaml.
 
-    ``default_of`` is the task that it measures where nobody names a suite. Raises ConfigError for a
-    file that is no suite.
+    ``default_of`` is the task that it measures where nobody names a suite. ``--suite`` reads
+    ``former_name`` as well. Raises ConfigError for a file that is no suite.
     """
     path = Path(file)
     _read(path)
     _REGISTERED[path.stem] = path
+    if former_name is not None:
+        _FORMER_NAMES[former_name] = path.stem
     if default_of is not None:
         TASKS[default_of] = TASKS[default_of]._replace(suite=path.stem)
 
@@ -103,6 +108,7 @@ def _file(name: str) -> Path:
         return Path(name)
     if name in _RENAMED:
         raise ConfigError(f"--suite {name}: is now --suite {_RENAMED[name]}")
+    name = _FORMER_NAMES.get(name, name)
     files = _files()
     if name not in files:
         raise ConfigError(f"--suite: {unknown('suite', name, sorted(files))}")

@@ -19,7 +19,6 @@ A world not running at the end of a decision begins its next episode.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
@@ -172,7 +171,6 @@ class MultiAgentEnv:
         self.is_synchronous = sim_features.graphs is None
         self._graph = captured_step(self.device)
         self._graph_generation = self._graphs.generation
-        self._process = os.getpid()
 
     @property
     def state(self) -> SceneState:
@@ -371,17 +369,9 @@ class MultiAgentEnv:
         return self._observe(self._state, self._memory)
 
     def check_open(self) -> None:
-        """Raise RuntimeError if the environment is closed, or was made before a fork.
-
-        Threads and GPU contexts of a simulator do not survive a fork; a step would hang.
-        """
+        """Raise RuntimeError if the environment is closed."""
         if self._is_closed:
             raise RuntimeError("the environment is closed; make another one")
-        if self._process != os.getpid():
-            raise RuntimeError(
-                f"these worlds belong to process {self._process}, and this is its fork "
-                f"{os.getpid()}; make the environment in the process that steps it"
-            )
 
     def close(self) -> None:
         """Free the simulator and its captured graph."""

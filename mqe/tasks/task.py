@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -78,7 +77,6 @@ class TaskFeatures(NamedTuple):
     # absent. Those of the second (N, A) take no part at present: they may also be late. Called
     # before the first step.
     excuse_robots: Callable[[Tensor, Tensor], None] | None = None
-    reward_weights: Mapping[str, float] = MappingProxyType({})  # of the weighed reward terms
 
 
 class Task(Protocol):
@@ -221,7 +219,6 @@ class TermTask(TaskDefaults, ABC):
             memory=self.memory,
             noise_scale=self.terms.observations.noise_scale,
             stateful=self,
-            reward_weights=self.terms.rewards.weights,
         )
 
     @abstractmethod

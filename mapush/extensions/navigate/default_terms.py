@@ -6,16 +6,17 @@ from __future__ import annotations
 from mapush.extensions.navigate import observations as observations
 from mapush.extensions.navigate import rewards as rewards
 from mapush.extensions.navigate.metrics import DEFAULT_MEASURES, DEFAULT_METRICS
-from mapush.extensions.navigate.settings import IN_STATE, OBSERVED, NavigateCfg
+from mapush.extensions.navigate.settings import OBSERVED, NavigateCfg
 from mapush.extensions.navigate.terminations import DEFAULT_TERMINATIONS
 from mqe.tasks.term_settings import DefaultTerms
 
 
 def default_terms(cfg: NavigateCfg) -> DefaultTerms:
     """Return the terms of the chosen form of observations."""
+    observations, state = OBSERVED[cfg.observation]
     return DefaultTerms(
-        OBSERVED[cfg.observation],
-        IN_STATE[cfg.observation],
+        observations,
+        state,
         DEFAULT_TERMINATIONS,
         DEFAULT_MEASURES,
         DEFAULT_METRICS,

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harl_mapush.config.presets import register_preset
+from harl_mapush.config.suites import register_suite
 from mapush.extensions.navigate.episode_report import REPORT
 from mapush.extensions.navigate.features import NavigateConstants
 from mapush.extensions.navigate.frozen_team import TeamController
@@ -20,7 +22,7 @@ from mapush.extensions.navigate.maps.families import FAMILIES, draw_maps
 from mapush.extensions.navigate.maps.files import read_maps
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners.problem import BLOCKED, EdgeCosts, Problem, solve_problem
-from mapush.extensions.navigate.settings import NAVIGATE_TERMS, NavigateCfg
+from mapush.extensions.navigate.settings import MID_LEVELS, NAVIGATE_TERMS, NavigateCfg
 from mapush.extensions.navigate.task import NavigateTask
 from mqe.config import ConfigError, build
 from mqe.controllers.frozen_policy import Policy, PolicyDescription, describe_policy, read_policy
@@ -31,7 +33,6 @@ from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.tasks.push.layouts import OBJECT_CLEARANCE, PushLayouts
 from mqe.tasks.push.observations import OBSERVATIONS
-from mqe.tasks.push.scripted import LOOKED_AT, ScriptedTeam, WalkingTeam
 from mqe.tasks.push.settings import PushCfg
 from mqe.tasks.term_settings import observed_names
 from mqe.tasks.terms import ObservationTerms, Worlds
@@ -45,6 +46,7 @@ from mqe.world.streams import Streams
 __all__ = ["NAVIGATE", "NavigateCfg", "NavigateTask"]
 
 _LOG = logging.getLogger(__name__)
+_FOLDER = Path(__file__).parent
 _FRICTION = 1  # stream: the object's friction of each world, drawn once
 _ROBOT_REACH = 0.5  # [m] from a trunk's middle to its furthest leg
 
@@ -152,11 +154,11 @@ def _check(cfg: NavigateCfg, env: EnvCfg, team: PolicyDescription, push_cfg: Pus
             f"task.decision_period: {cfg.decision_period} must be a multiple of the "
             f"{push_cfg.decision_period} control steps of a decision of '{cfg.team}'"
         )
-    if cfg.rewards == "reference":
+    if cfg.rewards != "default":
         num_steps = round(cfg.episode_length_s / STEP_DT)
         _LOG.warning(
-            "Note: task.rewards=reference may pay up to %.0f for never finishing, and %g for "
-            "finishing.",
+            "Note: task.rewards=%s may pay up to %.0f for never finishing, and %g for finishing.",
+            cfg.rewards,
             pay_for_waiting(cfg.all_weights(), num_steps),
             cfg.all_weights().get("success", 0.0),
         )
@@ -182,7 +184,7 @@ def _solved(
     A program that builds several environments of the same maps solves them once.
     """
     return solve_problem(
-        MapTable(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach, costs
+        MapTable.of(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach, costs
     )
 
 
@@ -239,7 +241,8 @@ def _mid_level(
     """Return the policy that leads the robots to a sub-goal, the frozen team or a script, and how
     many numbers it remembers of each robot.
     """
-    if cfg.mid_level == "team":
+    script = MID_LEVELS[cfg.mid_level]
+    if script is None:
         network = policy.network(device, "task.team")
         for layer in network.modules():
             if isinstance(layer, nn.Linear):
@@ -248,16 +251,7 @@ def _mid_level(
         return network, network.memory_size
     num_robots = policy.description.num_robots
     names = terms.number_names([f"robot{k}" for k in range(1, num_robots)])
-    missing = [name for name in LOOKED_AT if name not in names]
-    if missing:
-        raise ConfigError(
-            f"task.mid_level: {cfg.mid_level} looks at {missing[0]}, which robots of '{cfg.team}' "
-            "do not observe; say task.mid_level=team, or name another task.team"
-        )
-    if cfg.mid_level == "walk":
-        return WalkingTeam(names, device), 0
-    num_pushing = 1 if cfg.mid_level == "scripted_solo" else num_robots
-    return ScriptedTeam(names, obj.reach, num_robots, device, num_pushing), 0
+    return script(names, obj.reach, num_robots, device), 0
 
 
 def _without_shift(env: Any) -> Callable[[Tensor], Tensor]:
@@ -295,7 +289,19 @@ NAVIGATE = TaskEntry(
     objects=_objects,
     terms=NAVIGATE_TERMS,
     policies={"straight_line": _straight_line, "planner": _without_shift},
-    frozen_policies=("team",),
 )
 TASKS.register("go1push_upper", NAVIGATE)
 TASK_ALIASES["navigate"] = "go1push_upper"
+# Suites by their present names, with those of release 0.3.
+for _name, _former in {
+    "two_cubes": "H0",
+    "scattered": "H1",
+    "doors": "H2",
+    "u_turn": "H3",
+    "unmapped": "H4",
+    "moving": None,
+    "moving_goal": None,
+}.items():
+    register_suite(_FOLDER / "suites" / f"{_name}.yaml", former_name=_former)
+for _preset in ("navigate", "laptop_navigate"):
+    register_preset(_FOLDER / "presets" / f"{_preset}.yaml")

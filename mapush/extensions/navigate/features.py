@@ -18,12 +18,10 @@ from mqe.tasks.push.features import PushConstants
 from mqe.tasks.terms import EpisodeFeatures
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import (
-    TWO_PI,
     axes_along,
     heading_frame,
     in_frame,
     length,
-    roll_pitch_of,
     rotation_matrix,
     yaw_of,
 )
@@ -61,8 +59,6 @@ class NavigateConstants:
         self.push = push_constants
         self.problem = problem
         self.half_size = problem.shapes.half_size
-        # [m] from the reference's origin, the middle of the arena's wall at low x, to ours.
-        self.origin = problem.cost.new_tensor((problem.arena[0] / 2, 0.0, 0.0))
 
 
 class SceneFeatures(push.SceneFeatures):
@@ -152,13 +148,6 @@ class SceneFeatures(push.SceneFeatures):
         return self.state.obstacle_pos[..., 2] > PARKED_BELOW
 
     @cached_property
-    def robots_rpy(self) -> Tensor:
-        """(W, A, 3) [rad] roll, pitch and yaw of the robots in [0, 2 pi)."""
-        roll, pitch = roll_pitch_of(self.state.robot_rotation)
-        angles = torch.stack((roll, pitch, self.state.robot_yaw), dim=-1)
-        return torch.remainder(angles, TWO_PI)
-
-    @cached_property
     def obstacles_in_plan(self) -> Tensor:
         """(W, M, 7) the nearest obstacles: place [m], heading (sine, cosine), half the length
         along its own axes [m], and 1; zeros where there are fewer.
@@ -219,11 +208,6 @@ class StepFeatures(SceneFeatures, push.StepFeatures):
     def path(self) -> Tensor:
         """(N,) [m] that the object moved."""
         return length(self.state.object_pos[:, :2] - self.prev.object_pos[:, :2])
-
-    @cached_property
-    def obstacle_distance(self) -> Tensor:
-        """(N, K) [m] from the sub-goal to the middle of each obstacle."""
-        return length(self.state.obstacle_pos[..., :2] - self.plan.subgoal.unsqueeze(1))
 
     @cached_property
     def is_touching_obstacle(self) -> Tensor:

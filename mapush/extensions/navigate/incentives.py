@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mapush.extensions.navigate.maps.arena_map import MOST_OBSTACLES
 from mqe.config import ConfigError
 
 # Terms that a policy which never comes to the goal may be given at every control step, and the most
@@ -14,9 +13,6 @@ PAID_FOR_WAITING = {
     "object_contact": 1.0,
     "robot_contact": 1.0,
     "time": 1.0,
-    "target": 1.0,
-    "obstacle_nearness": float(MOST_OBSTACLES),
-    "trajectory": 1.0,
 }
 
 

@@ -88,40 +88,6 @@ STATE.update(
             mirror_signs=(1.0, *_PLACE),
             over="robots",
         ),
-        # The reference's, in world coordinates from the middle of the arena's wall at low x.
-        "robots_in_arena": ObservationTerm(
-            "places of the robots in the arena",
-            lambda m: (m.state.robot_pos + m.navigate.origin).flatten(1),
-            "m",
-        ),
-        "robots_rpy": ObservationTerm(
-            "roll, pitch and yaw of the robots in [0, 2 pi)",
-            lambda m: m.robots_rpy.flatten(1),
-            "rad",
-        ),
-        "subgoal_in_arena": ObservationTerm(
-            "place of the sub-goal in the arena",
-            lambda m: m.plan.subgoal + m.navigate.origin[:2],
-            "m",
-        ),
-        "object_in_arena": ObservationTerm(
-            "place of the object in the arena",
-            lambda m: (m.state.object_pos + m.navigate.origin)[:, :2],
-            "m",
-        ),
-        "object_quat": ObservationTerm(
-            "quaternion of the object, x, y, z, w", lambda m: m.state.body_quat[:, -1].roll(-1, 1)
-        ),
-        "obstacles_in_arena": ObservationTerm(
-            "places of all obstacles in the arena",
-            lambda m: (m.state.obstacle_pos + m.navigate.origin)[..., :2].flatten(1),
-            "m",
-        ),
-        "planned_in_arena": ObservationTerm(
-            "place of the planned sub-goal in the arena",
-            lambda m: m.plan.planned + m.navigate.origin[:2],
-            "m",
-        ),
     },
 )
 

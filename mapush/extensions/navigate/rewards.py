@@ -1,23 +1,9 @@
-"""Rewards of the navigation task: its own, and those of the reference."""
+"""Rewards of the navigation task."""
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from mapush.extensions.navigate.features import StepFeatures
 from mapush.extensions.navigate.settings import NAVIGATE_TERMS
 from mqe.tasks.terms import RewardTerm
-from mqe.world.geometry import length
-
-
-def nearness(distance: Tensor) -> Tensor:
-    """Return 1 / (1 + d) for distances d (...) [m], the reference's measure of being near."""
-    return 1.0 / (1.0 + distance)
-
-
-def _obstacle_nearness(m: StepFeatures) -> Tensor:
-    return (nearness(m.obstacle_distance) * m.is_obstacle).sum(dim=1)
-
 
 REWARDS = NAVIGATE_TERMS.rewards
 REWARDS.update(
@@ -41,19 +27,6 @@ REWARDS.update(
         ),
         "time": RewardTerm(
             "1 at every control step", lambda m: m.never.logical_not().float(), weight=-0.002
-        ),
-        # The reference's.
-        "target": RewardTerm(
-            "1 / (1 m + distance of the object from the goal)",
-            lambda m: nearness(m.state.goal_distance),
-        ),
-        "obstacle_nearness": RewardTerm(
-            "sum over obstacles of 1 / (1 m + distance of the sub-goal from their middle)",
-            _obstacle_nearness,
-        ),
-        "trajectory": RewardTerm(
-            "1 / (1 m + distance of the sub-goal from the planned one)",
-            lambda m: nearness(length(m.plan.subgoal - m.plan.planned)),
         ),
     },
 )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from mapush.extensions.navigate.incentives import check_failing, check_waiting
 from mapush.extensions.navigate.maps.families import FAMILIES
@@ -10,47 +14,44 @@ from mapush.extensions.navigate.maps.files import SUFFIXES
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.problem import COSTS
 from mqe.config import ConfigError, check_values, option, unknown
+from mqe.extensions import Registry
 from mqe.tasks.term_settings import TermCfg, chosen_weights
 from mqe.tasks.terms import TermRegistry
+from mqe.world.geometry import axes_along, length
 from mqe.world.scene import STEP_DT
 
 # The terms of the task. The modules of observations, rewards and so on add them.
 NAVIGATE_TERMS = TermRegistry()
-ACTIONS = ("shift", "arena")
-MID_LEVELS = ("team", "scripted_team", "scripted_solo", "walk")
 _ON_A_MAP = ("planned_distance", "cost_to_go", "goal", "object", "robots", "obstacles")
-# What ``task.observation`` means: the terms that the agent observes.
-OBSERVED = {
-    "default": _ON_A_MAP,
-    "rays": ("planned_distance", "goal", "object", "robots", "rays"),
-    "reference": (
-        "robots_in_arena",
-        "robots_rpy",
-        "subgoal_in_arena",
-        "object_in_arena",
-        "object_quat",
-        "obstacles_in_arena",
-        "planned_in_arena",
-    ),
-}
-
-# Likewise those of the critic, which knows the map.
-IN_STATE = OBSERVED | {"rays": _ON_A_MAP}
-# Weights that differ from the terms' own.
-PRESETS: dict[str, dict[str, float]] = {
-    "default": {},
-    "reference": {
-        "progress": 0.0,
-        "success": 2.0,
-        "failure": 0.0,
-        "object_contact": 0.0,
-        "robot_contact": 0.0,
-        "time": 0.0,
-        "target": 0.3,
-        "obstacle_nearness": -0.1,
-        "trajectory": 0.5,
+# By value of ``task.observation``: the terms of the agent, and of the critic, who knows the map.
+OBSERVED: Registry[tuple[tuple[str, ...], tuple[str, ...]]] = Registry(
+    "form of observations",
+    {
+        "default": (_ON_A_MAP, _ON_A_MAP),
+        "rays": (("planned_distance", "goal", "object", "robots", "rays"), _ON_A_MAP),
     },
-}
+)
+# Weights that differ from the terms' own.
+PRESETS: Registry[Mapping[str, float]] = Registry("reward preset", {"default": {}})
+# Scripts in place of the frozen team, made of the names of an observation's numbers, the object's
+# reach [m], the number of robots and the device. None: the frozen team.
+MidLevel = Callable[[Sequence[str], float, int, torch.device], Callable[[Tensor], Tensor]]
+MID_LEVELS: Registry[MidLevel | None] = Registry("mid level", {"team": None})
+
+
+def shifted(
+    action: Tensor, planned: Tensor, place: Tensor, cfg: NavigateCfg, arena: tuple[float, float]
+) -> Tensor:
+    """Return the ``planned`` sub-goals (N, 2) [m], shifted along and across the way to them from
+    the objects at ``place`` (N, 2).
+    """
+    to_planned = planned - place
+    ahead = to_planned / length(to_planned).clamp(min=1e-6).unsqueeze(-1)
+    shift = (action.unsqueeze(-1) * axes_along(ahead)).sum(dim=1)
+    return planned + cfg.residual_scale * shift
+
+
+ACTIONS: Registry[Callable[..., Tensor]] = Registry("meaning of actions", {"shift": shifted})
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,7 @@ class NavigateCfg(TermCfg):
     )
     mid_level: str = option(
         "team",
-        "who follows sub-goals: the frozen team, a script in which all robots push or only the "
-        "first, or robots that walk straight to the sub-goal",
+        "policy that leads robots to a sub-goal: the frozen team, or a registered script",
         choices=MID_LEVELS,
     )
     map: str = option("scattered", "family of maps, or a .json, .yaml or .png file of maps")
@@ -108,17 +108,15 @@ class NavigateCfg(TermCfg):
         "end of the episode at a fall, a collapse or a collision; false: it continues, as the "
         "reference's",
     )
-    rewards: str = option("default", "reward preset", choices=tuple(PRESETS))
+    rewards: str = option("default", "reward preset", choices=PRESETS)
     observation: str = option(
         "default",
-        "observations of the agent: in the plan's frame; the same with 64 rays a robot in place of "
-        "the map; or the reference's in world coordinates",
-        choices=tuple(OBSERVED),
+        "observations of the agent: the map, or 64 rays of each robot",
+        choices=OBSERVED,
     )
     actions: str = option(
         "shift",
-        "meaning of actions: a shift of the planned sub-goal, or a sub-goal anywhere in the "
-        "arena as the reference's",
+        "meaning of actions: a shift of the planned sub-goal",
         choices=ACTIONS,
     )
 
@@ -137,12 +135,12 @@ class NavigateCfg(TermCfg):
                 f"task.map: {unknown('family of maps', self.map, FAMILIES)}; or name a file: "
                 f"{', '.join(SUFFIXES)}"
             )
-        if self.rewards != "reference":  # which is there to compare with, faults and all
+        if self.rewards == "default":
             check_waiting(self.all_weights(), steps)
             if self.failures_end:
                 check_failing(self.all_weights(), steps)
 
-    def preset_weights(self) -> dict[str, float]:
+    def preset_weights(self) -> Mapping[str, float]:
         """Return the weights of the reward preset."""
         return PRESETS[self.rewards]
 

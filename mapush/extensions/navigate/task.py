@@ -27,24 +27,22 @@ from mapush.extensions.navigate.planners.followers import (
     swayed,
     turned,
 )
+from mapush.extensions.navigate.planners.live import LiveProblem, MovingProblem, SeenProblem
 from mapush.extensions.navigate.planners.problem import Problem
-from mapush.extensions.navigate.planners.replanning import Replanner
-from mapush.extensions.navigate.settings import NAVIGATE_TERMS, NavigateCfg
+from mapush.extensions.navigate.settings import ACTIONS, NAVIGATE_TERMS, NavigateCfg
 from mqe.tasks.push.layouts import PushLayouts
 from mqe.tasks.task import Outcome, TaskFeatures, TermTask
 from mqe.tasks.term_settings import build_terms
 from mqe.tasks.terms import Memory, Terminated, Worlds
 from mqe.vec_env import Image, Symmetries
 from mqe.world.collapse import CollapseTimers
-from mqe.world.geometry import axes_along, length, quat_from_yaw
+from mqe.world.geometry import length, quat_from_yaw
 from mqe.world.layout import Layout, MovedProps
 from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
-# [m] of the reference's sub-goals, and of its arena, along y.
-_ARENA_SHARE = 11.0 / 15.0
 _BEHIND = 0.25  # [m] between the object's furthest corner and the robots of a row behind it
 _LONGEST_WAY = 64  # points of a way that is drawn
 _NEAR_GOAL = 0.1  # [m] from the goal to the last point of that way
@@ -67,7 +65,7 @@ def row_behind(count: int, reach: float, device: torch.device) -> tuple[Tensor, 
 class NavigateTask(TermTask):
     """N worlds, one agent, two numbers an action in [-1, 1].
 
-    They shift the planned sub-goal ahead and to the left, or with ``actions=arena`` place it.
+    They shift the planned sub-goal ahead and to the left.
     """
 
     num_agents = 1
@@ -100,7 +98,7 @@ class NavigateTask(TermTask):
         self._maps = maps
         self._shortest = shortest
         is_live = maps.has_movers or maps.has_moving_goals
-        self._live = Replanner(constants.problem, num_envs) if is_live else None
+        self._moving = MovingProblem(constants.problem, num_envs) if is_live else None
 
         worlds = Worlds(num_envs, 1, device, cfg)
         kept = Memory(worlds)
@@ -126,8 +124,7 @@ class NavigateTask(TermTask):
         self._age = 0
         self._proposed = (self._map_index.clone(), self._plan.planned.clone())
         self._action = torch.zeros(num_envs, 2, device=device)
-        half_size = torch.tensor(constants.problem.arena, device=device) / 2
-        self._arena_scale = half_size * torch.tensor((1.0, _ARENA_SHARE), device=device)
+        self._everywhere = torch.ones(num_envs, dtype=torch.bool, device=device)
 
         num_obstacles = len(constants.half_size)
         empty = SceneState.zeros(1, len(robots), True, device, num_obstacles)
@@ -142,13 +139,16 @@ class NavigateTask(TermTask):
     def use_planner(self, name: str) -> None:
         """Plan with the planner of this name from the next decision on."""
         planner = PLANNERS.find(name, "task.planner")
-        # The problem as it changes, where the planner follows it, and where the cost-to-go does.
-        self._followed = self._live if planner.replans else None
-        self._measured = self._live if self._maps.has_moving_goals else self._followed
+        replans = planner.replans or self._maps.has_moving_goals
+        # Problems that change: of the cost-to-go, and of the planner.
+        self._measured: LiveProblem | None = self._moving if replans else None
+        self._followed: LiveProblem | None = self._moving if planner.replans else None
+        if planner.explores:
+            num_envs = len(self._map_index)
+            self._followed = SeenProblem(self.constants.problem, num_envs, self._kept)
         problem, _ = self._problem_of(self._followed)
         self._follower = planner.follow(problem, self.cfg.look_ahead)
         self._sways = planner.sways
-        self._follower.remember(self._kept)
 
     def layout(self, episode: Tensor) -> Layout:
         """Return the start of episode number ``episode`` (N,) on its map."""
@@ -200,8 +200,7 @@ class NavigateTask(TermTask):
 
     def _update_plan(self, place: Tensor, mask: Tensor | None = None) -> None:
         """Plan from ``place`` (N, 2), in the worlds of ``mask`` alone."""
-        if self._measured is not None:
-            self._measured.update(self._map_index, self._time, mask)
+        self._update_problems(self._everywhere if mask is None else mask)
         cost_to_go = self._cost_to_go(place).unsqueeze(1)
         shortest = self._shortest[self._map_index].unsqueeze(1)
         _, rows = self._problem_of(self._followed)
@@ -223,7 +222,13 @@ class NavigateTask(TermTask):
                 self._last_cost.copy_(cost)
         self.memory.copy_(values)
 
-    def _problem_of(self, present: Replanner | None) -> tuple[Problem, Tensor]:
+    def _update_problems(self, mask: Tensor) -> None:
+        """Bring the problems that change to the present in the worlds of ``mask``."""
+        for problem in dict.fromkeys((self._measured, self._followed)):
+            if problem is not None:
+                problem.update(self._map_index, self._time, mask)
+
+    def _problem_of(self, present: LiveProblem | None) -> tuple[Problem, Tensor]:
         """Return the ``present`` problem, or that of the maps if it is None, and the row (N,) of
         each world in it.
         """
@@ -267,9 +272,6 @@ class NavigateTask(TermTask):
         """
         problem, rows = self._problem_of(self._followed)
         distance, _, value = problem.fields[rows[world]]
-        known = self._follower.known
-        if known is not None:
-            distance, _, value = known[world]
         fields = (*problem.grid.centers.unbind(dim=-1), distance, value)
         coarse = torch.nn.functional.avg_pool2d(torch.stack(fields), _SHOWN_CELL)
         x, y, distance, value = coarse.flatten(1)
@@ -305,25 +307,19 @@ class NavigateTask(TermTask):
 
     def _chosen_subgoal(self, state: SceneState) -> Tensor:
         """Return the sub-goals (N, 2) [m] that the last actions mean."""
-        if self.cfg.actions == "arena":
-            return self._action * self._arena_scale
-        planned = self._plan.planned
-        to_planned = planned - state.object_pos[:, :2]
-        ahead = to_planned / length(to_planned).clamp(min=1e-6).unsqueeze(-1)
-        shift = (self._action.unsqueeze(-1) * axes_along(ahead)).sum(dim=1)
-        return planned + self.cfg.residual_scale * shift
+        choose = ACTIONS[self.cfg.actions]
+        place = state.object_pos[:, :2]
+        arena = self.constants.problem.arena
+        return choose(self._action, self._plan.planned, place, self.cfg, arena)
 
     @property
     def _time(self) -> Tensor:
-        """Return the time (N,) [s] of each episode, of maps on which something moves."""
-        assert self._steps is not None
-        return STEP_DT * self._steps
+        """Return the time (N,) [s] of each episode; 0 on maps without movement."""
+        return torch.zeros_like(self._cost) if self._steps is None else STEP_DT * self._steps
 
     @property
     def _goal(self) -> Tensor:
         """Return the goals (N, 2) [m] where they are."""
-        if self._steps is None:
-            return self._maps.goal[self._map_index]
         return self._maps.goal_at(self._map_index, self._time)
 
     def moved_props(self) -> MovedProps | None:
@@ -349,7 +345,8 @@ class NavigateTask(TermTask):
             self._last_cost.copy_(self._cost)
         if self._age == self.decision_period:
             self._age = 0
-            self._follower.see(state)
+            if self._followed is not None:
+                self._followed.see(state)
             self._update_plan(state.object_pos[:, :2])
         return outcome
 
@@ -385,3 +382,4 @@ class NavigateTask(TermTask):
         """Restore a ``state_dict``."""
         self._team.load_state_dict(state["team"])
         super().load_state_dict(state)
+        self._update_problems(self._everywhere)

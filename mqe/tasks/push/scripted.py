@@ -93,23 +93,6 @@ class ScriptedTeam:
         return torch.where(rest.abs() > NEAR_LINE, on_circle, place)
 
 
-class WalkingTeam:
-    """Robots that walk straight to the goal, whatever is between: no team at all; observations
-    (N, A, O) to actions (N, A, 3).
-    """
-
-    def __init__(self, obs_names: Sequence[str], device: torch.device) -> None:
-        """Take the names of an observation's numbers."""
-        self._columns = columns_of(obs_names, LOOKED_AT[:2], device)
-
-    def __call__(self, obs: Tensor) -> Tensor:
-        """Return the actions of every robot."""
-        to_goal = obs[..., self._columns]
-        velocity = to_goal / to_goal.norm(dim=-1, keepdim=True).clamp(min=0.5)
-        turn = 4.0 * torch.atan2(to_goal[..., 1:], to_goal[..., :1])
-        return torch.cat((velocity, turn.clamp(-1.0, 1.0)), dim=-1)
-
-
 def columns_of(obs_names: Sequence[str], wanted: Sequence[str], device: torch.device) -> Tensor:
     """Return the places of the ``wanted`` numbers in an observation."""
     return torch.tensor([obs_names.index(name) for name in wanted], device=device)

@@ -245,12 +245,6 @@ def test_a_team_of_many_shapes_pushes_the_object_that_is_named() -> None:
     assert evaluation_worlds.settings(folder, both).task.shapes == "held_out"
 
 
-def test_a_task_has_its_settings_under_its_other_name() -> None:
-    cfg = evaluation_worlds.settings(None, {"task": {"name": "navigate"}})
-    assert cfg.task.name == "go1push_upper"
-    assert cfg == evaluation_worlds.settings(None, {"task": {"name": "go1push_upper"}})
-
-
 @pytest.mark.parametrize(
     ("team", "suite", "words"),
     [
@@ -270,7 +264,6 @@ def test_a_task_has_its_settings_under_its_other_name() -> None:
             None,
             "worlds: 4 robots, drawn shapes of 1.85 to 126 kg, sliding at 10 to 185 N",
         ),
-        ("leader", "H0", "suite H0: 2 robots, cuboid of 4 kg, sliding at 13 N"),
         ("tblock", None, "worlds: 2 robots, tblock of 3 kg, sliding at 11 N"),
         ("go1_velocity", None, "worlds: 1 robot"),
     ],

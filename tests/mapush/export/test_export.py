@@ -94,7 +94,6 @@ def test_so_it_does_with_sets_in_a_suite_and_another_number_of_robots(tmp_path) 
     ("suite", "said"),
     [
         ("lost", "--suite lost: it sets env.randomize, which an export does not take"),
-        ("H0", "--suite H0: its task is go1push_upper, and teams that push are exported"),
     ],
 )
 def test_a_suite_that_cannot_be_exported_is_refused_in_one_line(

@@ -53,14 +53,19 @@ class Room(NamedTuple):
     spawn: float  # [m] from the object's start that its robots take up
 
 
+def check_arena(arena: tuple[float, float], where: str) -> None:
+    """Raise ConfigError for an arena that is too small or too large."""
+    if max(arena) / 2 > ARENA_HALF_SIZE or min(arena) / 2 < _ARENA_MIN / 2:
+        raise ConfigError(
+            f"{where}: the arena is {arena[0]:g} x {arena[1]:g} m; each side must be from "
+            f"{_ARENA_MIN:g} to {2 * ARENA_HALF_SIZE:g} m"
+        )
+
+
 def check_map(arena_map: ArenaMap, room: Room, where: str) -> None:
     """Raise ConfigError for a map on which the object does not fit."""
+    check_arena(arena_map.arena, where)
     half_x, half_y = (length / 2 for length in arena_map.arena)
-    if max(half_x, half_y) > ARENA_HALF_SIZE or min(half_x, half_y) < _ARENA_MIN / 2:
-        raise ConfigError(
-            f"{where}: the arena is {arena_map.arena[0]:g} x {arena_map.arena[1]:g} m; each side "
-            f"must be from {_ARENA_MIN:g} to {2 * ARENA_HALF_SIZE:g} m"
-        )
     if len(arena_map.obstacles) > MOST_OBSTACLES:
         raise ConfigError(
             f"{where}: {len(arena_map.obstacles)} obstacles; {MOST_OBSTACLES} at most: join boxes "

@@ -2,76 +2,102 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mapush.extensions.navigate.maps.arena_map import ArenaMap
+from mqe.config import ConfigError
 from mqe.world.geometry import axes_along, in_frame
 from mqe.world.obstacles import PARKED_BELOW, PARKED_HEIGHT, ObstacleCfg
 
+MOST_SLOTS = 256  # obstacles of a scene
+
 
 def slots_of(maps: Iterable[ArenaMap]) -> tuple[ObstacleCfg, ...]:
-    """Return the slots of obstacles in which every one of ``maps`` has room."""
+    """Return the slots of a scene with room for the obstacles of every map.
+
+    Raise ConfigError for more than ``MOST_SLOTS``: worlds would be slow, and fill the memory.
+    """
     most: Counter[ObstacleCfg] = Counter()
-    for each in maps:
-        most |= Counter(placed.cfg for placed in each.obstacles)
+    for arena_map in maps:
+        most |= Counter(placed.cfg for placed in arena_map.obstacles)
+    if most.total() > MOST_SLOTS:
+        raise ConfigError(
+            f"task.map: the maps have obstacles of {len(most)} sizes, and a world would need "
+            f"{most.total()} to show any of them; {MOST_SLOTS} at most: repeat sizes, or take "
+            "fewer maps"
+        )
     return tuple(most.elements())
 
 
-class MapTable:
-    """All maps of a run as tensors on one device; K slots of obstacles."""
+class MapTable(NamedTuple):
+    """All maps of a run as tensors on one device: L maps, K slots of obstacles."""
 
-    def __init__(
-        self, maps: Sequence[ArenaMap], slots: Sequence[ObstacleCfg], device: torch.device | str
-    ) -> None:
-        """Put each map's obstacles into slots of their shapes; the others are parked."""
-        pos = torch.zeros(len(maps), len(slots), 3)
+    start: Tensor  # (L, 2) [m]
+    start_yaw: Tensor  # (L,) [rad] of the object; NaN: drawn
+    is_behind: Tensor  # (L,) bool: robots start in a row behind the object
+    goal: Tensor  # (L, 2) [m]
+    goal_way: Tensor  # (L, 2) [m] from one end of the goal's line to the other
+    goal_speed: Tensor  # (L,) [m/s]
+    obstacle_pos: Tensor  # (L, K, 3) [m]
+    obstacle_yaw: Tensor  # (L, K) [rad]
+    obstacle_way: Tensor  # (L, K, 2) [m]
+    obstacle_speed: Tensor  # (L, K) [m/s]
+    has_movers: bool
+    has_moving_goals: bool
+
+    @classmethod
+    def of(
+        cls, maps: Sequence[ArenaMap], slots: Sequence[ObstacleCfg], device: torch.device | str
+    ) -> MapTable:
+        """Put each map's obstacles into slots of their shapes, and park the other slots."""
+        pos = np.zeros((len(maps), len(slots), 3), dtype=np.float32)
         pos[..., 2] = PARKED_HEIGHT
-        yaw = torch.zeros(len(maps), len(slots))
-        way = torch.zeros(len(maps), len(slots), 2)
-        speed = torch.zeros(len(maps), len(slots))
-        for row, each in enumerate(maps):
+        yaw = np.zeros(pos.shape[:2], dtype=np.float32)
+        way = np.zeros((*pos.shape[:2], 2), dtype=np.float32)
+        speed = np.zeros_like(yaw)
+        for row, arena_map in enumerate(maps):
             free = list(range(len(slots)))
-            for placed in each.obstacles:
+            for placed in arena_map.obstacles:
                 slot = next(k for k in free if slots[k] == placed.cfg)
                 free.remove(slot)
-                pos[row, slot] = torch.tensor([placed.x, placed.y, placed.cfg.height / 2])
+                pos[row, slot] = (placed.x, placed.y, placed.cfg.height / 2)
                 yaw[row, slot] = placed.yaw
                 if placed.to is not None:
-                    way[row, slot] = torch.tensor(placed.to) - pos[row, slot, :2]
+                    way[row, slot] = np.float32(placed.to) - pos[row, slot, :2]
                     speed[row, slot] = placed.speed
-        nan = math.nan
-        yaws = [nan if each.start_yaw is None else each.start_yaw for each in maps]
-        self.start = torch.tensor([each.start for each in maps], device=device)  # (L, 2)
-        self.goal = torch.tensor([each.goal for each in maps], device=device)  # (L, 2)
-        self.start_yaw = torch.tensor(yaws, device=device)  # (L,); NaN: drawn
-        is_behind = [each.spawn == "behind" for each in maps]
-        self.is_behind = torch.tensor(is_behind, device=device)  # (L,)
-        self.obstacle_pos = pos.to(device)  # (L, K, 3)
-        self.obstacle_yaw = yaw.to(device)  # (L, K)
-        goal_to = [each.goal if each.goal_to is None else each.goal_to for each in maps]
-        goal_way = torch.tensor(goal_to, device=device) - self.goal
-        self.has_movers = any(slot.moves for slot in slots)
-        self.has_moving_goals = any(each.goal_to is not None for each in maps)
-        self._goal_length = goal_way.norm(dim=-1)  # (L,) [m] of the ways of moving goals
-        self._goal_ahead = goal_way / self._goal_length.clamp(min=1e-6).unsqueeze(-1)  # (L, 2)
-        self._goal_speed = torch.tensor([each.goal_speed for each in maps], device=device)
-        self._length = way.norm(dim=-1).to(device)  # (L, K) [m] of the ways of moving obstacles
-        self._ahead = way.to(device) / self._length.clamp(min=1e-6).unsqueeze(-1)  # (L, K, 2)
-        self._speed = speed.to(device)  # (L, K) [m/s]
+
+        def column(values: Any) -> Tensor:
+            return torch.tensor(values, device=device)
+
+        goal = column([arena_map.goal for arena_map in maps])
+        goal_to = column([arena_map.goal_to or arena_map.goal for arena_map in maps])
+        yaws = [math.nan if each.start_yaw is None else each.start_yaw for each in maps]
+        return cls(
+            start=column([arena_map.start for arena_map in maps]),
+            start_yaw=column(yaws),
+            is_behind=column([arena_map.spawn == "behind" for arena_map in maps]),
+            goal=goal,
+            goal_way=goal_to - goal,
+            goal_speed=column([arena_map.goal_speed for arena_map in maps]),
+            obstacle_pos=column(pos),
+            obstacle_yaw=column(yaw),
+            obstacle_way=column(way),
+            obstacle_speed=column(speed),
+            has_movers=any(slot.moves for slot in slots),
+            has_moving_goals=any(arena_map.goal_to is not None for arena_map in maps),
+        )
 
     def rows(self, index: Tensor) -> MapTable:
         """Return the table of the maps ``index`` (M,)."""
-        table = copy.copy(self)
-        for name, values in vars(self).items():
-            if isinstance(values, Tensor):
-                setattr(table, name, values[index])
-        return table
+        *columns, has_movers, has_moving_goals = self
+        return MapTable(*(column[index] for column in columns), has_movers, has_moving_goals)
 
     def obstacles_at(self, index: Tensor, time: Tensor) -> Tensor:
         """Return the positions (N, K, 3) [m] of the obstacles of maps ``index`` (N,) at ``time``
@@ -80,24 +106,27 @@ class MapTable:
         pos = self.obstacle_pos[index]
         if not self.has_movers:
             return pos
-        along = _to_and_fro(self._length[index], self._speed[index] * time.unsqueeze(1))
-        return pos + torch.nn.functional.pad(along.unsqueeze(-1) * self._ahead[index], (0, 1))
+        distance = self.obstacle_speed[index] * time.unsqueeze(1)
+        return pos + torch.nn.functional.pad(
+            _to_and_fro(self.obstacle_way[index], distance), (0, 1)
+        )
 
     def goal_at(self, index: Tensor, time: Tensor) -> Tensor:
         """Return the goals (N, 2) [m] of maps ``index`` (N,) at ``time`` (N,) [s] of an episode."""
         goal = self.goal[index]
         if not self.has_moving_goals:
             return goal
-        along = _to_and_fro(self._goal_length[index], self._goal_speed[index] * time)
-        return goal + along.unsqueeze(-1) * self._goal_ahead[index]
+        return goal + _to_and_fro(self.goal_way[index], self.goal_speed[index] * time)
 
 
-def _to_and_fro(length: Tensor, distance: Tensor) -> Tensor:
-    """Return how far (...) [m] along a way of ``length`` something is that has gone ``distance`` to
-    its end and back, again and again.
+def _to_and_fro(way: Tensor, distance: Tensor) -> Tensor:
+    """Return the place (..., 2) [m] on a line ``way`` (..., 2) after ``distance`` (...) [m] to its
+    end and back, again and again.
     """
+    length = way.norm(dim=-1)
     gone = torch.remainder(distance, (2.0 * length).clamp(min=1e-6))
-    return length - (length - gone).abs()
+    along = length - (length - gone).abs()
+    return along.unsqueeze(-1) * (way / length.clamp(min=1e-6).unsqueeze(-1))
 
 
 class ObstacleShapes:

@@ -21,7 +21,7 @@ NUM_ROUNDS = 6  # of sweeps in all directions; a maze of ten turns needs five
 _STEPS = ((1, 0), (0, 1), (1, 1), (1, -1), (2, 1), (2, -1), (1, 2), (1, -2))
 _FAR = 1e6  # cost-to-go of a cell that no sweep has reached
 # Maps at a time: what fits into a processor's cache, or bounds the memory on a GPU.
-_CHUNKS = {"cpu": 8, "cuda": 1024}
+CHUNKS = {"cpu": 8, "cuda": 1024}
 
 
 def can_branch_on(values: Tensor) -> bool:
@@ -115,7 +115,7 @@ class CostToGo:
             directed = cost.new_zeros(1, 1, 1, 1).expand(
                 len(cost), 2 * len(_STEPS), *cost.shape[1:]
             )
-        chunk = _CHUNKS[cost.device.type]
+        chunk = CHUNKS[cost.device.type]
         parts = zip(cost.split(chunk), goal.split(chunk), directed.split(chunk), strict=True)
         return torch.cat([self._solve(*part, num_rounds) for part in parts])
 

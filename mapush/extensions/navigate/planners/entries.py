@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from mapush.extensions.navigate.planners.baselines import rrt, spline, straight_line
-from mapush.extensions.navigate.planners.explorer import Explorer
 from mapush.extensions.navigate.planners.followers import (
     FieldFollower,
     Follower,
-    GoalFollower,
     WaypointFollower,
 )
-from mapush.extensions.navigate.planners.optimal import ompl
 from mapush.extensions.navigate.planners.problem import Problem
 from mqe.extensions import Registry
 
@@ -32,7 +29,8 @@ class Planner(NamedTuple):
 
     follow: Callable[[Problem, float], Follower]  # for a problem and a look-ahead [m]
     help: str
-    replans: bool = False  # at every decision, if something moves; else once, as maps begin
+    replans: bool = False  # at every decision on maps with movement; else once, at the start
+    explores: bool = False  # knows only the obstacles that robots have seen
     sways: bool = False  # turns the sub-goal to and fro while the object stands still
 
 
@@ -46,6 +44,11 @@ def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
 
 
 PLANNERS: Registry[Planner] = Registry("planner")
+
+
+def straight_line(problem: Problem) -> Tensor:
+    """Return the straight way to the goal of every map, through obstacles."""
+    return torch.stack((problem.maps.start, problem.maps.goal), dim=1)
 
 
 def register_planner(name: str, function: WaypointPlanner, help: str = "") -> None:
@@ -64,25 +67,11 @@ PLANNERS.register(
 PLANNERS.register(
     "explore",
     Planner(
-        Explorer,
+        FieldFollower,
         "field without a map: obstacles are those that the robots' rays have met",
         replans=True,
+        explores=True,
         sways=True,
     ),
 )
-PLANNERS.register(
-    "goal", Planner(GoalFollower, "the goal itself: no high level, a baseline", replans=True)
-)
-PLANNERS.register(
-    "straight_line", waypoint_planner(straight_line, "straight line to the goal, a baseline")
-)
-PLANNERS.register(
-    "spline",
-    waypoint_planner(spline, "the reference's spline with random knots, blind to obstacles"),
-)
-PLANNERS.register(
-    "rrt", waypoint_planner(rrt, "the reference's random tree, blind to the object's size")
-)
-PLANNERS.register(
-    "ompl", waypoint_planner(ompl, "OMPL's Informed RRT* with the object's size, a baseline")
-)
+register_planner("straight_line", straight_line, "straight line to the goal, a baseline")

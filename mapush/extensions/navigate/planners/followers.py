@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from mapush.extensions.navigate.planners.problem import Problem, lacking_room
-from mqe.tasks.terms import Memory
 from mqe.world.geometry import rotate_2d
-from mqe.world.state import SceneState
 
 NUM_BEARINGS = 32  # in which the planner ``field`` looks
 NUM_RADII = 8  # points that it looks at on each
@@ -37,20 +35,9 @@ _TURN_PERIOD = 16  # decisions from one turn to the next; it lasts what is beyon
 class Follower(ABC):
     """What a planner found for every map."""
 
-    @property
-    def known(self) -> Tensor | None:
-        """(N, 3, H, W) distance, cost and cost-to-go in each world, of a planner without a map."""
-        return None
-
     @abstractmethod
     def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2) [m] of objects at ``place`` (N, 2) on maps ``index`` (N,)."""
-
-    def remember(self, memory: Memory) -> None:  # noqa: B027 - most planners know the map
-        """Allocate what is kept from one decision to the next; called before the first."""
-
-    def see(self, state: SceneState) -> None:  # noqa: B027
-        """Take in what robots see at the end of a decision."""
 
 
 class FieldFollower(Follower):
@@ -71,12 +58,8 @@ class FieldFollower(Follower):
 
     def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2)."""
-        return self.descend(place, self._goal[index], self._maps[index])
-
-    def descend(self, place: Tensor, goal: Tensor, maps: Tensor) -> Tensor:
-        """Return the sub-goals (N, 2) of objects at ``place`` (N, 2), with ``maps`` (N, 3, H, W) of
-        distance, cost and cost-to-go.
-        """
+        goal = self._goal[index]
+        maps = self._maps[index]
         to_goal = goal - place
         distance = to_goal.norm(dim=-1, keepdim=True).clamp(min=1e-6)
         to_goal = to_goal / distance
@@ -103,18 +86,6 @@ class FieldFollower(Follower):
         nearest = torch.minimum(distance[:, 0], torch.full_like(distance[:, 0], NEAREST))
         chosen = radius[row, best, total[row, best].argmin(dim=-1)]
         return place + torch.maximum(chosen, nearest).unsqueeze(-1) * bearings[row, best]
-
-
-class GoalFollower(Follower):
-    """Leads to the goal itself, however far it is."""
-
-    def __init__(self, problem: Problem, look_ahead: float) -> None:
-        """Take the goals of ``problem``."""
-        self._goal = problem.maps.goal
-
-    def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
-        """Return the sub-goals (N, 2)."""
-        return self._goal[index]
 
 
 class WaypointFollower(Follower):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mapush.extensions.navigate.maps.arena_map import ROBOT_ROOM
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes
-from mapush.extensions.navigate.planners.cost_to_go import CostToGo, Grid
+from mapush.extensions.navigate.planners.cost_to_go import CHUNKS, CostToGo, Grid
 from mqe.world.geometry import rotate_2d
 
 CELL = 0.25  # [m] of the grid
@@ -91,15 +91,20 @@ def solve_problem(
     grid = Grid(arena, CELL, device)
     solver = CostToGo(grid, device)
     points = grid.centers.flatten(0, 1)
-    pos = maps.obstacle_pos
-    clearance = clearance_of(arena, shapes, points, pos, maps.obstacle_yaw)
-    clearance = clearance.unflatten(1, (grid.height, grid.width))
-    fields = solve_fields(solver, clearance, maps.goal, reach, costs)
-    is_blocked = clearance < reach + MARGIN
-    lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), maps.goal)
-    index = torch.arange(len(maps.goal), device=device)
-    shortest = grid.look_up(lengths, index, maps.start)
-    return Problem(arena, reach, maps, shapes, grid, fields, costs), shortest
+    fields = []
+    shortest = []
+    # Intermediate values of a map take a hundred times the memory of its fields.
+    for index in torch.arange(len(maps.goal), device=device).split(CHUNKS[device.type]):
+        part = maps.rows(index)
+        clearance = clearance_of(arena, shapes, points, part.obstacle_pos, part.obstacle_yaw)
+        clearance = clearance.unflatten(1, (grid.height, grid.width))
+        fields.append(solve_fields(solver, clearance, part.goal, reach, costs))
+        is_blocked = clearance < reach + MARGIN
+        lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), part.goal)
+        row = torch.arange(len(index), device=device)
+        shortest.append(grid.look_up(lengths, row, part.start))
+    problem = Problem(arena, reach, maps, shapes, grid, torch.cat(fields), costs)
+    return problem, torch.cat(shortest)
 
 
 def solve_fields(

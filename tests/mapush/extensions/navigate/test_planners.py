@@ -1,9 +1,8 @@
-"""Planners: the field leads round walls, way-points are followed, baselines are the reference's."""
+"""Planners: the field leads round walls, way-points are followed."""
 
 from __future__ import annotations
 
 import math
-import sys
 
 import pytest
 import torch
@@ -11,9 +10,8 @@ from torch import Tensor, tensor
 
 import mapush
 from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed
-from mapush.extensions.navigate.maps.families import CUBE
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
-from mapush.extensions.navigate.planners import baselines, cost_to_go, explorer, replanning
+from mapush.extensions.navigate.planners import cost_to_go, live
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.followers import (
     NEAREST,
@@ -22,17 +20,16 @@ from mapush.extensions.navigate.planners.followers import (
     swayed,
     turned,
 )
+from mapush.extensions.navigate.planners.live import MovingProblem
 from mapush.extensions.navigate.planners.problem import (
     EdgeCosts,
     Problem,
     lacking_room,
     solve_problem,
 )
-from mapush.extensions.navigate.planners.replanning import Replanner
 from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
 from mqe.registry import EnvCfg, SimCfg, make_env
-from mqe.tasks.terms import Memory, Worlds
 from mqe.world.obstacles import ObstacleCfg
 from tests.mapush.extensions.navigate.navigating import navigate_setup
 from tests.support.operations import operations_of_a_decision
@@ -53,7 +50,7 @@ def problem() -> Problem:
     ]
     slots = slots_of(maps)
     found, shortest = solve_problem(
-        MapTable(maps, slots, "cpu"), ObstacleShapes(slots, "cpu"), arena, REACH
+        MapTable.of(maps, slots, "cpu"), ObstacleShapes(slots, "cpu"), arena, REACH
     )
     # Straight on; and round the corner at (0, 1), as far from it as the object reaches.
     assert shortest[0] == pytest.approx(8.0, abs=0.1)
@@ -170,7 +167,7 @@ def test_the_field_turns_the_sub_goal_of_an_object_that_goes_on_slowly(
 def test_the_field_sways_after_the_robots_approach_until_the_object_moves_on():
     assert {name for name in PLANNERS if PLANNERS[name].sways} == {"field", "explore"}
     everywhere = torch.ones(1, dtype=torch.bool)
-    tasks = [navigate_setup(1, planner=name).task for name in ("field", "goal")]
+    tasks = [navigate_setup(1, planner=name).task for name in ("field", "straight_line")]
     place = tasks[0].layout(torch.zeros(1, dtype=torch.int64)).object_pos[:, :2]
 
     def bearing(task, place):
@@ -207,65 +204,13 @@ def test_a_path_is_followed_from_the_nearest_point_on():
     torch.testing.assert_close(found, expected, rtol=0.0, atol=0.1)
 
 
-def test_the_references_spline_is_a_natural_cubic(problem):
-    paths = baselines.spline(problem)
-    assert paths.shape == (2, 13, 2)
-    torch.testing.assert_close(paths[:, 0], problem.maps.start)
-    torch.testing.assert_close(paths[:, -1], problem.maps.goal)
-    # Cubics through knots on a line stay on it.
-    knots = torch.arange(5.0).view(1, 5, 1).expand(1, 5, 2).double()
-    line = baselines._natural_cubic(knots)
-    torch.testing.assert_close(line[0, :, 0], torch.linspace(0.0, 4.0, 13).double())
-    # Natural: no curvature at the ends; the sum of the squares of 0, 1, 0, 1, 0 by hand.
-    bent = tensor([[[0.0, 0.0], [1.0, 1.0], [2.0, 0.0], [3.0, 1.0], [4.0, 0.0]]]).double()
-    at = baselines._natural_cubic(bent)[0, :, 1]
-    assert at[[0, 3, 6, 9, 12]].tolist() == pytest.approx([0.0, 1.0, 0.0, 1.0, 0.0], abs=1e-9)
-
-
-def test_the_references_tree_keeps_its_nodes_clear_of_middles_only():
-    arena = (14.0, 15.0)
-    maps = [ArenaMap(arena, (-5.4, 0.0), (4.0, 3.0), (Placed(CUBE, 0.0, 1.0),))]
-    slots = slots_of(maps)
-    table = MapTable(maps, slots, "cpu")
-    found, _ = solve_problem(table, ObstacleShapes(slots, "cpu"), arena, REACH)
-    path = baselines.rrt(found)
-    assert path.shape == (1, 13, 2)
-    torch.testing.assert_close(path[0, 0], table.start[0])
-    torch.testing.assert_close(path[0, -1], table.goal[0])
-    assert torch.equal(path, baselines.rrt(found))
-
-
 @pytest.mark.parametrize("name", PLANNERS)
 def test_every_planner_leads_from_anywhere(name, problem):
-    if name == "ompl":
-        pytest.importorskip("ompl", reason="it is an extra: pip install 'mapush[plan]'")
     follower = PLANNERS[name].follow(problem, 2.0)
-    follower.remember(Memory(Worlds(6, 1)))
     places = problem.maps.start.repeat(3, 1) + torch.rand(6, 2)
     found = follower.subgoal(places, tensor([0, 1]).repeat(3))
     assert found.shape == (6, 2)
     assert bool(found.isfinite().all())
-
-
-def test_ompl_keeps_the_object_clear_of_a_wall_and_finds_the_shortest_way(problem):
-    pytest.importorskip("ompl", reason="it is an extra: pip install 'mapush[plan]'")
-    paths = PLANNERS["ompl"].follow(problem, 2.0).path
-    lengths = (paths[:, 1:] - paths[:, :-1]).norm(dim=-1).sum(dim=1)
-    assert lengths.tolist() == pytest.approx([8.0, 2.0 * math.hypot(4.0, 1.9)], rel=0.03)
-    assert float(problem.clearance(paths)[1].min()) > REACH
-
-
-def test_ompl_names_the_extra_that_it_needs(problem, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ompl", None)
-    with pytest.raises(
-        ConfigError, match=r"pip install 'mapush\[plan\]', or say task.planner=field"
-    ):
-        PLANNERS["ompl"].follow(problem, 2.0)
-
-
-def test_without_a_high_level_the_sub_goal_is_the_goal(problem):
-    found = PLANNERS["goal"].follow(problem, 2.0).subgoal(torch.zeros(1, 2), tensor([1]))
-    assert torch.equal(found, problem.maps.goal[1:])
 
 
 def test_a_planner_of_ones_own_is_a_function_and_a_line():
@@ -293,13 +238,14 @@ def test_the_field_plans_anew_as_an_obstacle_moves() -> None:
     mover = Placed(ObstacleCfg("box", (1.0, 4.0, 0.6), moves=True), 0.0, -1.0, 0.0, (0.0, 1.0), 0.5)
     maps = [ArenaMap(arena, (-3.0, 0.0), (3.0, 0.0), (mover,))]
     slots = slots_of(maps)
-    table = MapTable(maps, slots, "cpu")
+    table = MapTable.of(maps, slots, "cpu")
     problem, _ = solve_problem(table, ObstacleShapes(slots, "cpu"), arena, REACH)
-    planner = Replanner(problem, 2)
+    planner = MovingProblem(problem, 2)
     follower = PLANNERS["field"].follow(planner.problem, 2.0)
     index = torch.zeros(2, dtype=torch.int64)
     place = tensor([[-2.0, 0.0], [-2.0, 0.0]])
-    planner.update(index, tensor([0.0, 4.0]))
+    everywhere = torch.ones(2, dtype=torch.bool)
+    planner.update(index, tensor([0.0, 4.0]), everywhere)
     above, below = follower.subgoal(place, planner.worlds)
     assert above[1] > 0.5  # the obstacle's middle is at y = -1, and at 1 in the other world
     assert below[1] < -0.5
@@ -311,21 +257,20 @@ def test_the_field_plans_anew_as_an_obstacle_moves() -> None:
 def test_the_field_leads_to_where_the_goal_is_now() -> None:
     arena = (12.0, 10.0)
     goal_to = ArenaMap(arena, (-4.0, 0.0), (4.0, -3.0), goal_to=(4.0, 3.0), goal_speed=0.5)
-    table = MapTable([goal_to], (), "cpu")
+    table = MapTable.of([goal_to], (), "cpu")
     # At the start, in the middle of its way, at its end, and on the way back.
     times = tensor([0.0, 6.0, 12.0, 21.0])
     index = torch.zeros(4, dtype=torch.int64)
     goals = [[4.0, -3.0], [4.0, 0.0], [4.0, 3.0], [4.0, -1.5]]
     assert table.goal_at(index, times).tolist() == goals
     problem, _ = solve_problem(table, ObstacleShapes((), "cpu"), arena, REACH)
-    planner = Replanner(problem, 4)
+    planner = MovingProblem(problem, 4)
     place = tensor([[2.9, 0.0]]).expand(4, -1)
-    planner.update(index, times)
-    for name in ("field", "goal"):
-        follower = PLANNERS[name].follow(planner.problem, 2.0)
-        found = torch.nn.functional.normalize(follower.subgoal(place, planner.worlds) - place)
-        wanted = torch.nn.functional.normalize(tensor(goals) - place)
-        assert float((found * wanted).sum(dim=1).min()) > math.cos(0.2)
+    planner.update(index, times, torch.ones(4, dtype=torch.bool))
+    follower = PLANNERS["field"].follow(planner.problem, 2.0)
+    subgoal = torch.nn.functional.normalize(follower.subgoal(place, planner.worlds) - place)
+    to_goal = torch.nn.functional.normalize(tensor(goals) - place)
+    assert float((subgoal * to_goal).sum(dim=1).min()) > math.cos(0.2)
 
 
 @pytest.mark.parametrize(
@@ -334,11 +279,11 @@ def test_the_field_leads_to_where_the_goal_is_now() -> None:
         ("moving", "field", "default"),
         ("moving_goal", "explore", "default"),
         ("doors", "explore", "rays"),
-        ("doors", "field", "reference"),
+        ("doors", "field", "default"),
     ],
 )
 def test_planning_waits_for_nothing(map: str, planner: str, observation: str, monkeypatch) -> None:
-    for module in (cost_to_go, explorer, replanning):
+    for module in (cost_to_go, live):
         monkeypatch.setattr(module, "can_branch_on", lambda values: False)
     task = NavigateCfg(map=map, planner=planner, observation=observation, num_maps=2)
     assert operations_of_a_decision(make_env(EnvCfg(2), SIM, task, seed=0)) > 1000

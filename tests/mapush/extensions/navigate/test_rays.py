@@ -10,7 +10,7 @@ from torch import Tensor, tensor
 
 from mapush.extensions.navigate.maps.table import ObstacleShapes
 from mapush.extensions.navigate.planners.cost_to_go import Grid
-from mapush.extensions.navigate.planners.explorer import distance_to_met
+from mapush.extensions.navigate.planners.live import distance_to_met
 from mapush.extensions.navigate.rays import NUM_RAYS, RANGE, look_around, ray_directions
 from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.registry import SimCfg, make_env
@@ -131,7 +131,7 @@ def test_an_explorer_plans_around_what_rays_have_met_and_forgets_it_with_the_epi
     assert bool((env.task.memory[:, 1].abs() > 0.3).all())  # past the box in the way
     assert len(env.task.cost_cells(0)) < free_cells  # the picture shows what is known
     mapped = env.task.constants.problem.distance[0]
-    known = env.task._follower.known[:, 0]
+    known = env.task._followed.problem.distance
     # Nothing is nearer than on the map, and what robots face is known to a fine cell.
     assert bool((known > mapped - 0.1).all())
     # The cell at (-0.375, 0.125), beside the box.

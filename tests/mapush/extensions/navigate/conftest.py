@@ -1,0 +1,26 @@
+"""Members that benchmarks register for the navigation task."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from mapush.extensions.navigate.maps.families import FAMILIES
+from mapush.extensions.navigate.planners.entries import PLANNERS
+from mapush.extensions.navigate.settings import ACTIONS, MID_LEVELS, OBSERVED, PRESETS
+from tests.support.paths import ROOT
+from tests.support.registries import restored_registries
+
+
+@pytest.fixture
+def benchmarks(monkeypatch) -> Iterator[SimpleNamespace]:
+    """Run the modules of benchmarks that register members, and return their names."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    names: dict = {}
+    with restored_registries(FAMILIES, PLANNERS, ACTIONS, MID_LEVELS, OBSERVED, PRESETS):
+        for module in ("navigation_baselines", "more_maps", "map_files", "reference_leader"):
+            names |= runpy.run_path(str(ROOT / "benchmarks" / f"{module}.py"), run_name=module)
+        yield SimpleNamespace(**names)

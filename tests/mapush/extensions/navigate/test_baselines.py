@@ -1,0 +1,176 @@
+"""Members that benchmarks register: planners, mid levels, and the reference's high level."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+import torch
+from torch import tensor
+
+from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed
+from mapush.extensions.navigate.maps.families import CUBE
+from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mapush.extensions.navigate.planners.entries import PLANNERS
+from mapush.extensions.navigate.planners.problem import Problem, solve_problem
+from mapush.extensions.navigate.settings import NavigateCfg
+from mqe.config import ConfigError
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.world.obstacles import ObstacleCfg
+from mqe.world.state import SceneState
+from tests.mapush.extensions.navigate.navigating import navigate_setup
+from tests.support.operations import operations_of_a_decision
+
+SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
+WALL = ObstacleCfg("box", (0.2, 6.0, 0.6))
+REACH = 0.85
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    """An open arena, and one with a wall that is open at its upper end."""
+    arena = (12.0, 10.0)
+    maps = [
+        ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0)),
+        ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0), (Placed(WALL, 0.0, -2.0),)),
+    ]
+    slots = slots_of(maps)
+    found, shortest = solve_problem(
+        MapTable.of(maps, slots, "cpu"), ObstacleShapes(slots, "cpu"), arena, REACH
+    )
+    # Straight on; and round the corner at (0, 1), as far from it as the object reaches.
+    assert shortest[0] == pytest.approx(8.0, abs=0.1)
+    assert shortest[1] == pytest.approx(2.0 * math.hypot(4.0, 1.9), abs=0.5)
+    return found
+
+
+def test_the_references_spline_is_a_natural_cubic(problem, benchmarks):
+    paths = benchmarks.spline(problem)
+    assert paths.shape == (2, 13, 2)
+    torch.testing.assert_close(paths[:, 0], problem.maps.start)
+    torch.testing.assert_close(paths[:, -1], problem.maps.goal)
+    # Cubics through knots on a line stay on it.
+    knots = torch.arange(5.0).view(1, 5, 1).expand(1, 5, 2).double()
+    line = benchmarks._natural_cubic(knots)
+    torch.testing.assert_close(line[0, :, 0], torch.linspace(0.0, 4.0, 13).double())
+    # Natural: no curvature at the ends; the sum of the squares of 0, 1, 0, 1, 0 by hand.
+    bent = tensor([[[0.0, 0.0], [1.0, 1.0], [2.0, 0.0], [3.0, 1.0], [4.0, 0.0]]]).double()
+    at = benchmarks._natural_cubic(bent)[0, :, 1]
+    assert at[[0, 3, 6, 9, 12]].tolist() == pytest.approx([0.0, 1.0, 0.0, 1.0, 0.0], abs=1e-9)
+
+
+def test_the_references_tree_keeps_its_nodes_clear_of_middles_only(benchmarks):
+    arena = (14.0, 15.0)
+    maps = [ArenaMap(arena, (-5.4, 0.0), (4.0, 3.0), (Placed(CUBE, 0.0, 1.0),))]
+    slots = slots_of(maps)
+    table = MapTable.of(maps, slots, "cpu")
+    found, _ = solve_problem(table, ObstacleShapes(slots, "cpu"), arena, REACH)
+    path = benchmarks.rrt(found)
+    assert path.shape == (1, 13, 2)
+    torch.testing.assert_close(path[0, 0], table.start[0])
+    torch.testing.assert_close(path[0, -1], table.goal[0])
+    assert torch.equal(path, benchmarks.rrt(found))
+
+
+def test_ompl_keeps_the_object_clear_of_a_wall_and_finds_the_shortest_way(problem, benchmarks):
+    pytest.importorskip("ompl", reason="it is an extra: pip install 'mapush[plan]'")
+    paths = PLANNERS["ompl"].follow(problem, 2.0).path
+    lengths = (paths[:, 1:] - paths[:, :-1]).norm(dim=-1).sum(dim=1)
+    assert lengths.tolist() == pytest.approx([8.0, 2.0 * math.hypot(4.0, 1.9)], rel=0.03)
+    assert float(problem.clearance(paths)[1].min()) > REACH
+
+
+def test_ompl_names_the_extra_that_it_needs(problem, monkeypatch, benchmarks):
+    monkeypatch.setitem(sys.modules, "ompl", None)
+    with pytest.raises(
+        ConfigError, match=r"pip install 'mapush\[plan\]', or say task.planner=field"
+    ):
+        PLANNERS["ompl"].follow(problem, 2.0)
+
+
+def test_without_a_high_level_the_sub_goal_is_the_goal(problem, benchmarks):
+    found = PLANNERS["goal"].follow(problem, 2.0).subgoal(torch.zeros(1, 2), tensor([1]))
+    assert torch.equal(found, problem.maps.goal[1:])
+
+
+def test_the_references_scene_observation_actions_and_rewards(benchmarks):
+    settings = {"map": "reference", "num_maps": 2, "decision_period": 5}
+    of_reference = dict.fromkeys(("rewards", "observation"), "reference")
+    task = navigate_setup(1, **settings, **of_reference, actions="arena", failures_end=False).task
+    start = task.layout(torch.zeros(1, dtype=torch.int64))
+    task.begin(torch.ones(1, dtype=torch.bool))
+    state = SceneState.zeros(1, 2, True, num_obstacles=2)
+    state.object_pos[:] = start.object_pos
+    state.object_quat[:] = start.object_quat
+    state.obstacle_pos[0] = tensor([[-2.0, 2.0, 0.3], [2.0, -2.0, 0.3]])
+    state.goal_pos[0, 0] = -5.4 + 3.0
+    task.command(tensor([[[-0.5, 1.0]]]))
+    task.targets(state)
+    subgoal = tensor([-3.5, 5.5])
+    torch.testing.assert_close(task.memory[0, 2:4], subgoal)
+    obs, _ = task.observe(state, task.memory)
+    assert obs.shape == (1, 1, 26)
+    # The reference's frame begins at the wall.
+    assert obs[0, 0, 12:16].tolist() == pytest.approx([3.5, 5.5, 1.6, 0.0])
+    half = math.pi / 8
+    assert obs[0, 0, 16:20].tolist() == pytest.approx([0.0, 0.0, math.sin(half), math.cos(half)])
+    assert obs[0, 0, 20:24].tolist() == pytest.approx([5.0, 2.0, 9.0, -2.0])
+    outcome = task.evaluate(state, state)
+    rewards = dict(zip(task.names.rewards, outcome.rewards[:, 0, 0].tolist(), strict=True))
+    to_obstacles = [math.dist(subgoal, place) for place in ((-2.0, 2.0), (2.0, -2.0))]
+    to_planned = float((task.memory[0, :2] - subgoal).norm())
+    assert rewards == pytest.approx(
+        {
+            "success": 0.0,
+            "target": 0.3 / 4.0,
+            "obstacle_nearness": -0.1 * sum(1.0 / (1.0 + d) for d in to_obstacles),
+            "trajectory": 0.5 / (1.0 + to_planned),
+        }
+    )
+    # Both robots are at one place, and on the floor.
+    assert not outcome.terminations.any()
+
+
+def test_what_the_references_rewards_pay_for_waiting_is_said(caplog, benchmarks):
+    navigate_setup(1, rewards="reference")
+    assert "may pay up to 4800 for never finishing, and 2 for finishing" in caplog.text
+
+
+def test_robots_without_a_team_walk_to_the_sub_goal_or_push_by_a_script(benchmarks) -> None:
+    names = ("object_x", "object_y", "goal_x", "goal_y")
+    ahead_and_left = tensor([[[1.0, 0.0, 4.0, 0.0], [0.0, 0.0, 0.0, 0.25]]])
+    walk = benchmarks.WalkingTeam(names, torch.device("cpu"))(ahead_and_left)
+    torch.testing.assert_close(walk, tensor([[[1.0, 0.0, 0.0], [0.0, 0.5, 1.0]]]))
+    state = SceneState.zeros(1, 2, True, num_obstacles=3)
+    state.robot_pos[..., 0] = -1.5
+    state.robot_pos[:, :, 1] = tensor([-0.3, 0.3])
+    subgoal = tensor([[3.0, 0.0]])
+    for mid_level, turns in (("walk", True), ("scripted_team", False), ("scripted_solo", False)):
+        team = navigate_setup(1, mid_level=mid_level).task._team
+        actions = team._policy(team._observe(state, subgoal))
+        # Both turn to the sub-goal; or look along the way from the object to it.
+        assert bool((actions[0, :, 2].abs() > 0.05).all()) == turns
+        assert float(actions[0, 0, 0]) > 0.5
+        is_pushing = mid_level != "scripted_solo"
+        assert (abs(float(actions[0, 1, 1])) < 0.7) == is_pushing  # the second steps aside
+
+
+@pytest.mark.parametrize("name", ["goal", "spline", "rrt"])
+def test_every_baseline_leads_from_anywhere(name: str, problem, benchmarks) -> None:
+    follower = PLANNERS[name].follow(problem, 2.0)
+    places = problem.maps.start.repeat(3, 1) + torch.rand(6, 2)
+    subgoal = follower.subgoal(places, tensor([0, 1]).repeat(3))
+    assert subgoal.shape == (6, 2)
+    assert bool(subgoal.isfinite().all())
+
+
+def test_terms_of_the_reference_that_pay_for_waiting_count(benchmarks) -> None:
+    # 64 obstacles may be near.
+    with pytest.raises(ConfigError, match="may pay up to 38.4 in 6000 control steps"):
+        NavigateCfg(weights={"obstacle_nearness": 0.0001})
+
+
+def test_the_references_observation_waits_for_nothing(benchmarks) -> None:
+    task = NavigateCfg(map="doors", observation="reference", actions="arena", num_maps=2)
+    assert operations_of_a_decision(make_env(EnvCfg(2), SIM, task, seed=0)) > 500

@@ -1,0 +1,47 @@
+"""Suites and presets of the navigation task, and the task under its other name."""
+
+from __future__ import annotations
+
+import pytest
+
+from harl_mapush import config
+from harl_mapush.runs import checkpoint, evaluation_worlds
+from mapush import cli
+
+
+def test_a_task_has_its_settings_under_its_other_name() -> None:
+    cfg = evaluation_worlds.settings(None, {"task": {"name": "navigate"}})
+    assert cfg.task.name == "go1push_upper"
+    assert cfg == evaluation_worlds.settings(None, {"task": {"name": "go1push_upper"}})
+
+
+@pytest.mark.parametrize(
+    ("former", "name"),
+    [
+        ("H0", "two_cubes"),
+        ("H1", "scattered"),
+        ("H2", "doors"),
+        ("H3", "u_turn"),
+        ("H4", "unmapped"),
+    ],
+)
+def test_suites_are_read_under_their_former_names(former: str, name: str) -> None:
+    suite = config.load_suite(name)
+    assert config.load_suite(former).worlds == suite.worlds
+    assert former not in config.suites()
+    assert suite.worlds["task"]["map_seed"] == 2026
+
+
+def test_worlds_of_a_suite_in_words() -> None:
+    folder = checkpoint.resolve("pretrained:leader")
+    cfg = evaluation_worlds.settings(folder, config.load_suite("two_cubes").worlds)
+    words = "suite two_cubes: 2 robots, cuboid of 4 kg, sliding at 13 N\n"
+    assert evaluation_worlds.in_words(cfg, "two_cubes") == words
+
+
+def test_a_leader_is_not_exported(tmp_path, capsys) -> None:
+    out = tmp_path / "team"
+    assert cli.main(["export", "pretrained:any", str(out), "--suite", "doors"]) == 2
+    words = "--suite doors: its task is go1push_upper, and teams that push are exported"
+    assert words in capsys.readouterr().err
+    assert not out.exists()
