@@ -30,7 +30,7 @@ from harl_mapush.collectors.launcher import LocalLauncher  # noqa: E402
 from measuring import OnIteration, add_settings, emit, make_run, say, settings  # noqa: E402
 
 from harl_mapush.algorithms.entries import make_algorithm  # noqa: E402
-from harl_mapush.callbacks.callback import Callback  # noqa: E402
+from harl_mapush.callback import Callback  # noqa: E402
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
 from harl_mapush.collectors.collector_settings import settled  # noqa: E402
 from harl_mapush.collectors.learner import ReplayLearner  # noqa: E402

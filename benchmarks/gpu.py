@@ -1,6 +1,6 @@
 """Time simulator, environment and training on a GPU, part by part, one JSON line each.
 
-``python benchmarks/gpu.py --part NAME [--preset h100] [--num_envs N ...] [--set
+``python benchmarks/gpu.py --part NAME [--preset cuboid_happo] [--num_envs N ...] [--set
 section.key=value]``
 
 - ``throughput``: physics alone (200 control steps of recorded ``ctrl``, no resets), ``env.step``
@@ -72,7 +72,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_settings(parser, "h100")
+    add_settings(parser, "cuboid_happo")
     parser.add_argument("--part", choices=PARTS, required=True)
     parser.add_argument("--num_envs", type=int, nargs="+", default=None)
     parser.add_argument("--control_steps", type=int, default=200, help="of a pass, for trials")

@@ -1,10 +1,10 @@
 """Compare the memory plan with what a run really takes.
 
-``python benchmarks/gpu_memory.py [--preset h100] [--num_envs 256 4096 8192] [--iterations 3] [--set
-...]`` trains a few iterations at each number of worlds, each in a process of its own, and prints
-one JSON line for each: planned and measured GiB, their ratio, the plan's parts, and the memory in
-use after every stage. ``peak_gib`` is the most that was in use at any moment, sampled 50 times a
-second; both count everything on the device (total minus free).
+``python benchmarks/gpu_memory.py [--preset cuboid_happo] [--num_envs 256 4096] [--iterations 3]
+[--set ...]`` trains a few iterations at each number of worlds, each in a process of its own, and
+prints one JSON line for each: planned and measured GiB, their ratio, the plan's parts, and the
+memory in use after every stage. ``peak_gib`` is the most that was in use at any moment, sampled 50
+times a second; both count everything on the device (total minus free).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from harl_mapush.memory_plan import plan_memory
 def main() -> int:
     """Measure every size, or the one that a parent process asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    add_settings(parser, "h100")
+    add_settings(parser, "cuboid_happo")
     parser.add_argument("--num_envs", type=int, nargs="+", default=[256, 4096, 8192, 16384, 32768])
     parser.add_argument("--num_steps", type=int, default=None)
     parser.add_argument("--iterations", type=int, default=3)

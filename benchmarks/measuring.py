@@ -18,12 +18,12 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callback import Callback
 from harl_mapush.callbacks.gpu_usage import usage_reader
 from harl_mapush.config import RunCfg
 from harl_mapush.process import library_lines, seed_everything
+from harl_mapush.progress import IterationReport
 from harl_mapush.runner import Runner
-from harl_mapush.trainer import IterationReport
 from mqe.config import assignment, merge
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim

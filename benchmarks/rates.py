@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from measuring import OnIteration, seconds
 
-from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callback import Callback
 from harl_mapush.runner import Runner
 from mqe.env.environment import MultiAgentEnv
 from mqe.world.scene import DECIMATION

@@ -1,13 +1,14 @@
 """Time training on one rank and on several: weak scaling, strong scaling, and what the messages
 between ranks cost.
 
-``python benchmarks/scaling.py --ranks 2 [--preset h100] [--num_envs 8192] [--set
+``python benchmarks/scaling.py --ranks 2 [--preset cuboid_happo] [--num_envs 8192] [--set
 section.key=value]`` starts
 ``torchrun`` for one rank and for ``--ranks``, with ``--num_envs`` worlds on each rank (weak) and in
 all (strong), and
 prints a JSON line each, then the efficiencies. One of them by hand:
 
-``torchrun --nproc_per_node 2 benchmarks/scaling.py --preset h100 --num_envs 16384``, worlds in all.
+``torchrun --nproc_per_node 2 benchmarks/scaling.py --preset cuboid_happo --num_envs 16384``,
+worlds in all.
 
 - ``env_steps_per_s``: of whole training, once every graph exists, and of its two parts;
 - ``messages_share``: the share of an iteration that kernels of messages take, waiting for the other
@@ -64,7 +65,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_settings(parser, "h100")
+    add_settings(parser, "cuboid_happo")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--num_envs", type=int, default=8192)
     parser.add_argument("--iterations", type=int, default=8)

@@ -6,17 +6,17 @@ mapush train --import own_callback
 import csv
 
 import mapush
-from harl_mapush.callbacks.callback import Callback
-from harl_mapush.experiment import Experiment
-from harl_mapush.trainer import IterationReport
+from harl_mapush.callback import Callback
+from harl_mapush.callbacks.run_context import RunContext
+from harl_mapush.progress import IterationReport
 
 
 class SuccessTable(Callback):
     """Appends a row to a table after every iteration."""
 
-    def __init__(self, experiment: Experiment) -> None:
-        self.trainer = experiment.trainer
-        self.file = (experiment.folder / "success.csv").open("a", newline="")
+    def __init__(self, run: RunContext) -> None:
+        self.trainer = run.trainer
+        self.file = (run.folder / "success.csv").open("a", newline="")
         self.writer = csv.writer(self.file)
 
     def on_iteration(self, report: IterationReport) -> None:

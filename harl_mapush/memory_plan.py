@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,10 +10,13 @@ import mujoco
 import torch
 
 from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.collectors.launchers import LAUNCHERS
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning.network_memory import gru_floats, passed_floats
+from harl_mapush.machine import Machine
 from mqe.config import ConfigError
+from mqe.host_memory import host_memory
 from mqe.registry import SIMULATORS, TASKS, TaskSetup
 from mqe.world.broken_worlds import bytes_of_last_states, num_rows
 from mqe.world.randomization import model_fields
@@ -121,6 +124,20 @@ def plan_memory(
         if learner.is_constant
         else None,
     )
+
+
+def check_run_memory(
+    cfg: RunCfg, machine: Machine, num_ranks: int, num_local: int, say: Callable[[str], None]
+) -> None:
+    """Report the planned memory of a run by ``say``; raise ConfigError if it does not fit."""
+    plan = plan_memory(cfg, machine.simulator, machine.device, num_ranks, num_local)
+    if cfg.runner.collectors and LAUNCHERS[cfg.runner.engine].is_elsewhere():
+        _, plan = plan_learner(cfg, plan, machine.learner)
+    elif machine.learner != machine.device:
+        plan, alone = plan_learner(cfg, plan, machine.learner)
+        say(describe(alone))
+    say(describe(plan))
+    check_memory(plan)
 
 
 def plan_learner(
@@ -239,11 +256,7 @@ def device_memory(device: torch.device) -> tuple[int | None, int | None]:
     if device.type != "cpu":
         free, total = torch.cuda.mem_get_info(device)
         return free + _CONTEXT, total
-    try:
-        page = os.sysconf("SC_PAGE_SIZE")
-        return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
-    except (ValueError, OSError, AttributeError):  # not every system has these numbers
-        return None, None
+    return host_memory()
 
 
 def _one_world_setup(cfg: RunCfg) -> TaskSetup:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +11,12 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Algorithm, Experience
-from harl_mapush.callbacks.callback import Callback
-from harl_mapush.config import RunnerCfg
+from harl_mapush.callback import Callback
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.distributed.resharding import on_host, redistribute
-from harl_mapush.trainer import Monitor, Progress, matmul_precision
+from harl_mapush.progress import Progress
+from harl_mapush.run_settings import RunnerCfg
+from harl_mapush.trainer import Monitor, matmul_precision
 from mqe.vec_env import TimeStep, VecEnv
 
 
@@ -35,7 +35,7 @@ class Runner:
         self.algorithm = algorithm
         self.cfg = cfg
         self.ranks = ranks
-        self.progress = make_progress(cfg, env.num_envs * ranks.size, env.decision_period)
+        self.progress = Progress.of(cfg, env.num_envs * ranks.size, env.decision_period)
         self.experience: Experience = algorithm.make_experience(cfg.num_steps, env.num_envs)
         self._obs: Tensor | None = None
 
@@ -131,14 +131,6 @@ class Runner:
     def _set_inputs(self, obs: Tensor, state: Tensor) -> None:
         self._obs = obs
         self.experience.start(obs, state)
-
-
-def make_progress(cfg: RunnerCfg, num_envs: int, decision_period: int) -> Progress:
-    """Return the progress of a new run with ``num_envs`` worlds in all."""
-    num_transitions = cfg.num_steps * num_envs
-    steps_per_iteration = num_transitions * decision_period
-    num_iterations = max(1, math.ceil(cfg.num_env_steps / steps_per_iteration))
-    return Progress(num_transitions, steps_per_iteration, num_iterations, cfg.checkpoint_interval)
 
 
 class RewardSums:

@@ -1,22 +1,20 @@
-"""The contract of trainers, and the progress and reports that all of them have."""
+"""The contract of trainers, and the checks and reports that they share."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from harl_mapush.algorithms.algorithm import Algorithm
+from harl_mapush.callback import Callback
 from harl_mapush.distributed.ranks import Ranks
-
-if TYPE_CHECKING:
-    from harl_mapush.algorithms.algorithm import Algorithm
-    from harl_mapush.callbacks.callback import Callback
+from harl_mapush.progress import IterationReport, Progress
 
 _MOST_BROKEN = 0.1  # largest share of broken transitions in a rollout
 
@@ -27,72 +25,6 @@ class NonFiniteError(RuntimeError):
 
 class BrokenWorldsError(RuntimeError):
     """The simulation breaks in too many transitions; the message has their number."""
-
-
-class IterationReport(NamedTuple):
-    """Times and metrics of one iteration."""
-
-    iteration: int  # number of completed iterations
-    num_iterations: int
-    env_steps: int  # since the start of the run
-    num_env_steps: int
-    collect_s: float
-    update_s: float
-    metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
-    note: str | None = None  # a message about buffers that grew or worlds that broke
-    # Lines about the processes of a run with collectors.
-    health: tuple[str, ...] = ()
-
-
-@dataclass
-class Progress:
-    """The position of a run: iterations done and planned, and their env steps."""
-
-    num_transitions: int  # decisions of all worlds in one iteration
-    steps_per_iteration: int  # env steps
-    num_iterations: int
-    checkpoint_interval: int  # env steps
-    iteration: int = 0
-
-    @property
-    def env_steps(self) -> int:
-        """Control steps done, summed over environments."""
-        return self.iteration * self.steps_per_iteration
-
-    @property
-    def num_env_steps(self) -> int:
-        """Control steps of the whole run."""
-        return self.num_iterations * self.steps_per_iteration
-
-    @property
-    def share(self) -> float:
-        """Share of the iterations that are done, in [0, 1]."""
-        return self.iteration / self.num_iterations
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the last iteration is done."""
-        return self.iteration >= self.num_iterations
-
-    def is_checkpoint_due(self) -> bool:
-        """Return whether the iteration that was just done ends with a checkpoint."""
-        return self.is_due(self.checkpoint_interval)
-
-    def is_due(self, interval: int) -> bool:
-        """Return whether what is done every ``interval`` env steps follows the last iteration.
-
-        It does after an iteration that passes a multiple of them, and after the run's last.
-        """
-        return self._is_due_after(self.iteration, interval)
-
-    def will_be_due(self, interval: int) -> bool:
-        """Return whether what is done every ``interval`` env steps follows the next iteration."""
-        return self._is_due_after(self.iteration + 1, interval)
-
-    def _is_due_after(self, iteration: int, interval: int) -> bool:
-        env_steps = iteration * self.steps_per_iteration
-        before = env_steps - self.steps_per_iteration
-        return iteration >= self.num_iterations or env_steps // interval > before // interval
 
 
 class Trainer(Protocol):

@@ -18,7 +18,7 @@ def make_parser() -> config.Parser:
     parser = config.Parser(
         prog=PROGRAM,
         description="The number of worlds that a training could have in this machine's memory.",
-        example=f"{PROGRAM} --preset h100_hasac",
+        example=f"{PROGRAM} --preset cuboid",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", metavar="FILE", help="run file (YAML)")

@@ -153,7 +153,7 @@ class Lesson:
         if not all(isinstance(actor, kinds) for actor in actors):
             raise ConfigError(
                 f"checkpoint {student}: only teams of off-policy algorithms can be students; train "
-                "one with mapush train --preset any_hasac"
+                "one with mapush train --preset any"
             )
         self.actors = actors
         self.obs = self.env.reset()[0]

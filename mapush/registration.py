@@ -11,9 +11,9 @@ if TYPE_CHECKING:  # the functions import these themselves: the command line sta
     from torch import Tensor
 
     from harl_mapush.algorithms.algorithm import Algorithm
-    from harl_mapush.callbacks.callback import Callback
+    from harl_mapush.callback import Callback
+    from harl_mapush.callbacks.run_context import RunContext
     from harl_mapush.clients.entries import Client
-    from harl_mapush.experiment import Experiment
     from harl_mapush.learning.settings import AlgorithmCfg
     from harl_mapush.runs.formats import Format
     from mqe.registry import SimulatorEntry
@@ -185,13 +185,13 @@ def register_simulator(name: str, entry: SimulatorEntry) -> None:
     SIMULATORS.register(name, entry)
 
 
-def register_callback(name: str, callback: Callable[[Experiment], Callback]) -> None:
+def register_callback(name: str, callback: Callable[[RunContext], Callback]) -> None:
     """Register a callback for every run that imports the user's module.
 
-    ``callback`` is a class, or a function, that takes the ``Experiment``. Raises ConfigError if the
-    name is taken.
+    ``callback`` is a class or a function of a ``RunContext``. Raises ConfigError if the name is
+    taken.
     """
-    from harl_mapush.callbacks.callback import CALLBACKS
+    from harl_mapush.callbacks.run_context import CALLBACKS
 
     CALLBACKS.register(name, callback)
 

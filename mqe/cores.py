@@ -6,8 +6,7 @@ import math
 import os
 from pathlib import Path
 
-OWN_GROUPS = Path("/proc/self/cgroup")
-GROUPS = Path("/sys/fs/cgroup")
+from mqe.control_groups import groups
 
 
 def num_cores() -> int:
@@ -24,24 +23,8 @@ def num_cores() -> int:
 
 
 def cpu_quota() -> float:
-    """Return the CPU quota [cores] from Linux's control groups (v1 or v2), infinite without a
-    limit.
-
-    A group's limit holds for the groups inside it. A container sees its own group as the root,
-    under either path.
-    """
-    try:
-        lines = OWN_GROUPS.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):  # not Linux, or the name of a group is no text
-        return math.inf
-    quotas = [math.inf]
-    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        root = GROUPS / controllers
-        own = root / path.lstrip("/")
-        quotas += [_quota(group) for group in (own, *own.parents) if group.is_relative_to(root)]
-    return min(quotas)
+    """Return the CPU quota [cores] of the control groups, infinite without a limit."""
+    return min(map(_quota, groups("cpu")), default=math.inf)
 
 
 def _quota(group: Path) -> float:

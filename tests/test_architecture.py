@@ -11,7 +11,7 @@ import pytest
 
 from harl_mapush import config, test, train
 from harl_mapush.algorithms.algorithm import Algorithm
-from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callback import Callback
 from harl_mapush.config.other_names import ALWAYS
 from harl_mapush.evaluation import command as evaluation_command
 from mqe.controllers import Controller
@@ -314,7 +314,7 @@ def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
 # Files that rooms of one kind have in common: tasks, commands, families of algorithms, entries.
 SHARED_NAMES = {
     *("task", "observations", "rewards", "terminations", "metrics", "features", "episode_report"),
-    *("formulas", "entries", "launcher", "command"),
+    *("settings", "default_terms", "formulas", "entries", "launcher", "command"),
 }
 
 

@@ -61,7 +61,7 @@ NOT_RUN = {
 
 # What the folder of a page has before its first line, made by commands at the same sizes.
 PREPARED = {
-    "any_team": ["mapush train --preset any --out RUN"],
+    "any_team": ["mapush train --preset laptop_any --out RUN"],
     "evaluate": ["mapush train --preset smoke --out RUN"],
     "film": ["mapush train --preset smoke --out RUN"],
     "object": ["mapush train --import own_object --object crate --out RUN"],

@@ -43,7 +43,7 @@ DEVICES = [f"cuda:{index}" for index in range(min(torch.cuda.device_count(), 2))
 @pytest.fixture(params=DEVICES)
 def runner(request):
     cfg, _ = config.resolve(
-        config.load_preset("h100"),
+        config.load_preset("cuboid_happo"),
         {
             "env": {"num_envs": NUM_ENVS},
             "runner": {"num_steps": 8},
@@ -119,7 +119,7 @@ def test_programs_keep_to_their_gpu(tmp_path):
     run = tmp_path / "run"
     device = ("--device", DEVICES[-1], "--num_envs", str(NUM_ENVS))
     for program, words in (
-        ("train", ("--preset", "h100", "--num_env_steps", "20000", "--out", str(run))),
+        ("train", ("--preset", "cuboid_happo", "--num_env_steps", "20000", "--out", str(run))),
         ("test", ("--checkpoint", str(run))),
     ):
         code = (

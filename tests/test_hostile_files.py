@@ -174,7 +174,7 @@ def test_a_newest_checkpoint_that_is_not_the_runs_own_is_skipped(how, said, tmp_
     settings = "env: {num_agents: 1}\n"
     with run_folder.new_run_dir(tmp_path / "run") as run:
         run_folder.write_config(run, settings)
-    run_id = provenance.write(run, provenance.describe("cpu", None))
+    run_id = provenance.write(run, provenance.describe("cpu", {}))
     for steps in (9_000, 10_000):
         state = {"iteration": 1}
         checkpoint.save(run, steps, networks, state, settings=settings, run_id=run_id)
@@ -198,11 +198,11 @@ def test_a_newest_checkpoint_that_is_not_the_runs_own_is_skipped(how, said, tmp_
 
 
 def test_a_run_keeps_its_id_and_an_older_one_gets_one(tmp_path) -> None:
-    start = provenance.describe("cpu", None)
+    start = provenance.describe("cpu", {})
     with run_folder.new_run_dir(tmp_path / "run") as run:
         assert provenance.run_id(run) is None
         run_id = provenance.write(run, start)
-        assert provenance.write(run, provenance.describe("cpu", None)) == run_id
+        assert provenance.write(run, provenance.describe("cpu", {})) == run_id
         networks = {"actor_agent0": nn.Linear(1, 1)}
         checkpoint.save(run, 10_000, networks, settings="", run_id=run_id)
     (run / provenance.ORIGIN).write_text(DEEP)

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harl_mapush import config
-from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callback import Callback
 from harl_mapush.distributed.ranks import ALONE, Ranks
+from harl_mapush.runs import exported as exported  # reads policies of former releases
 from mqe.config import ConfigError, parse_yaml
-from mqe.env.environment import MultiAgentEnv
 from mqe.registry import SimCfg, make_env
 from mqe.viewer.video import Film, film_states
-from mqe.world.broken_worlds import BrokenWorld
+from mqe.world.broken_worlds import BrokenWorld, BrokenWorldRecorder
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.scene import Scene
 
@@ -32,9 +32,14 @@ class BrokenLog(Callback):
     """Writes the last states of a run's first broken worlds, and reports the causes."""
 
     def __init__(
-        self, env: MultiAgentEnv, run: Path, settings: str, most: int, ranks: Ranks = ALONE
+        self,
+        recorder: BrokenWorldRecorder,
+        run: Path,
+        settings: str,
+        most: int,
+        ranks: Ranks = ALONE,
     ) -> None:
-        """Record the states of ``env``; write at most ``most`` files into ``broken`` in ``run``.
+        """Write at most ``most`` files of states of ``recorder`` into ``broken`` in ``run``.
 
         Each file has the run's ``settings``.
         """
@@ -42,8 +47,7 @@ class BrokenLog(Callback):
         self._settings = settings
         self._ranks = ranks
         self._left = most - len(list(self._folder.glob("*.npz")))
-        self._recorder = env.record_broken_worlds()
-        self._scene = env.scene
+        self._recorder = recorder
 
     def on_broken_worlds(self, env_steps: int) -> str | None:
         """Write the worlds that broke in the last iteration; return the commonest cause and a file.
@@ -79,7 +83,7 @@ class BrokenLog(Callback):
         )
 
     def _save(self, path: Path, world: BrokenWorld) -> None:
-        ends = np.cumsum(_sizes(self._scene))[:-1]
+        ends = np.cumsum(_sizes(self._recorder.scene))[:-1]
         parts = dict(zip(_PARTS, np.split(world.rows, ends, axis=1), strict=True))
         texts = {"cause": np.array(world.cause), "settings": np.array(self._settings)}
         np.savez_compressed(path, allow_pickle=False, **parts, **texts)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
-from harl_mapush.callbacks.callback import Callback
-from harl_mapush.distributed.ranks import Ranks
+from torch import nn
+
+from harl_mapush.callback import Callback
+from harl_mapush.callbacks.run_context import RunContext
 from harl_mapush.runs.provenance import LostFolderError
-from harl_mapush.trainer import Trainer
 
 _MOST_FAILURES = 3  # failed checkpoints in a row that end the run
 # The last checkpoint of a run has no next interval, so it is tried several times at once.
@@ -25,26 +26,29 @@ class FolderTakenError(UnsavedError):
     """The run's folder belongs to another run or process now and must not be written to."""
 
 
+class Record(Protocol):
+    """Writes the checkpoints of a run."""
+
+    def save(
+        self, env_steps: int, networks: Mapping[str, nn.Module], state: Mapping[str, Any]
+    ) -> None:
+        """Write a checkpoint."""
+        ...
+
+    def check_folder(self) -> None:
+        """Raise LostFolderError if nothing may be written."""
+        ...
+
+
 class CheckpointSaver(Callback):
     """Saves checkpoints; one that cannot be written is skipped, several in a row end the run."""
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        write: Callable[[int, dict[str, Any]], None],
-        say: Callable[[str], None],
-        ranks: Ranks,
-        check_folder: Callable[[], None],
-    ) -> None:
-        """Save the state of all ranks; only rank 0 calls ``write`` and ``check_folder``.
-
-        ``check_folder`` raises LostFolderError if nothing may be written.
-        """
-        self._trainer = trainer
-        self._write = write
-        self._say = say
-        self._ranks = ranks
-        self._check_folder = check_folder
+    def __init__(self, run: RunContext, record: Record) -> None:
+        """Save the state of all ranks of ``run``; only rank 0 calls ``record``."""
+        self._trainer = run.trainer
+        self._ranks = run.ranks
+        self._say = run.say
+        self._record = record
         self._num_failures = 0  # in a row
 
     def on_checkpoint(self, env_steps: int) -> None:
@@ -83,7 +87,8 @@ class CheckpointSaver(Callback):
         """Save the state; return None, or the reason of the failure."""
         self._ranks.check_weights(self._trainer.algorithm.weights)
         state = self._trainer.state_dict()
-        return self._on_first(lambda: self._write(env_steps, state))
+        networks = self._trainer.algorithm.networks
+        return self._on_first(lambda: self._record.save(env_steps, networks, state))
 
     def _on_first(self, work: Callable[[], None]) -> str | None:
         """Do ``work`` in the run's folder on rank 0; return None, or the reason of its failure.
@@ -95,7 +100,7 @@ class CheckpointSaver(Callback):
         with self._ranks.busy():
             try:
                 if self._ranks.is_first:
-                    self._check_folder()
+                    self._record.check_folder()
                     work()
             except LostFolderError as error:
                 lost = str(error)

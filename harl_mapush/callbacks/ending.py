@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callback import Callback
 from harl_mapush.callbacks.checkpoints import CheckpointSaver
 from harl_mapush.callbacks.logger import NullLogger, RunLogger
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.interruption import Interruption, Signalled, WallTime
-from harl_mapush.trainer import IterationReport, Trainer
+from harl_mapush.progress import IterationReport
+from harl_mapush.trainer import Trainer
 
 
 class RunEnded(Exception):  # noqa: N818, not an error

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from harl_mapush.algorithms.algorithm import ActingOn, Algorithm
-from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callback import Callback
 from harl_mapush.callbacks.checkpoints import CheckpointSaver
+from harl_mapush.callbacks.run_context import RunContext
 from harl_mapush.callbacks.training_evaluation import TrainingEvaluation
-from harl_mapush.config import RunCfg
-from harl_mapush.distributed.ranks import Ranks
-from harl_mapush.trainer import IterationReport, Trainer
+from harl_mapush.progress import IterationReport
 from mqe.config import ConfigError
 from mqe.viewer.offscreen import choose_backend
 
@@ -27,12 +25,11 @@ class FilmLog(Protocol):
         ...
 
 
-def check_film(cfg: RunCfg) -> None:
-    """Raise ConfigError if the settings ask for films that cannot be made."""
-    interval = cfg.logger.film_interval
+def check_film(interval: int | None, evaluation_interval: int | None) -> None:
+    """Raise ConfigError if films every ``interval`` env steps cannot be made."""
     if interval is None:
         return
-    if cfg.runner.evaluation_interval is None:
+    if evaluation_interval is None:
         raise ConfigError(
             f"logger.film_interval={interval}: films show the evaluation's first episode, and "
             "there is no evaluation; set runner.evaluation_interval as well, for example "
@@ -51,45 +48,38 @@ class EvaluationFilm(Callback):
         self,
         evaluation: TrainingEvaluation | None,
         interval: int,
-        team: Algorithm | ActingOn,
-        trainer: Trainer,
         saver: CheckpointSaver,
-        folder: Path,
         logs: Sequence[FilmLog],
-        say: Callable[[str], None],
-        ranks: Ranks,
+        run: RunContext,
     ) -> None:
-        """Film ``team`` in the worlds of ``evaluation``, None on all ranks but the first.
+        """Film in the worlds of ``evaluation``, None on all ranks but the first.
 
-        The films are files in ``folder``, the run's, and shown by ``logs``.
+        The films are files in the folder of ``run``, and shown by ``logs``.
         """
         self._evaluation = evaluation
         self._interval = interval
-        self._team = team
-        self._trainer = trainer
         self._saver = saver
-        self._folder = folder / FOLDER
+        self._folder = run.folder / FOLDER
         self._logs = logs
-        self._say = say
-        self._ranks = ranks
+        self._run = run
 
     def on_iteration(self, report: IterationReport) -> None:
         """Make a film if one is due."""
-        progress = self._trainer.progress
+        progress = self._run.trainer.progress
         if not progress.is_due(self._interval):
             return
         self._saver.check_folder()
         if self._evaluation is not None:
-            with self._ranks.busy():
+            with self._run.ranks.busy():
                 self._film(self._evaluation, report.env_steps)
 
     def _film(self, evaluation: TrainingEvaluation, env_steps: int) -> None:
         path = self._folder / f"{env_steps}.gif"
         try:
             self._folder.mkdir(exist_ok=True)
-            evaluation.film(self._team, path, f"{env_steps:,} env steps")
+            evaluation.film(self._run.team, path, f"{env_steps:,} env steps")
         except (OSError, ConfigError) as error:
-            self._say(f"Note: {path} cannot be filmed ({error}); training continues.")
+            self._run.say(f"Note: {path} cannot be filmed ({error}); training continues.")
             return
         for log in self._logs:
             log.add_film(path, env_steps)

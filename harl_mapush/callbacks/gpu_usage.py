@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from harl_mapush.callbacks.callback import Callback
-from harl_mapush.trainer import IterationReport
+from harl_mapush.callback import Callback
+from harl_mapush.progress import IterationReport
 
 _LIBRARY = "libnvidia-ml.so.1"
 

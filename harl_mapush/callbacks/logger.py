@@ -18,12 +18,13 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
-from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callback import Callback
 from harl_mapush.callbacks.curves import Curves
 from harl_mapush.config import LoggerCfg
 from harl_mapush.durations import format_duration
 from harl_mapush.process import library_lines
-from harl_mapush.trainer import IterationReport, Trainer
+from harl_mapush.progress import IterationReport
+from harl_mapush.trainer import Trainer
 
 _BAR_WIDTH = 10  # with the metrics beside it, a bar fits into 80 columns
 _RGB = 3  # TensorBoard's number of the colour space
@@ -178,6 +179,10 @@ class NullLogger:
     def say(self, line: str) -> None: ...
 
     def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None: ...
+
+    def add_summaries(self, summaries: Iterable[Summary]) -> None: ...
+
+    def add_film(self, path: Path, env_steps: int) -> None: ...
 
     def flush(self) -> None: ...
 

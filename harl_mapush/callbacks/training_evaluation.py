@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,16 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import ActingOn, Algorithm
-from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callback import Callback
 from harl_mapush.callbacks.checkpoints import CheckpointSaver
-from harl_mapush.config import RunCfg
-from harl_mapush.distributed.ranks import Ranks
+from harl_mapush.callbacks.run_context import RunContext
+from harl_mapush.progress import IterationReport
+from harl_mapush.run_settings import RunnerCfg
 from harl_mapush.runs import durable
-from harl_mapush.trainer import IterationReport, Trainer
 from mqe.config import read_text
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.statistics import EpisodeStatistics
-from mqe.registry import make_env
+from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.viewer.video import record
 from mqe.world.randomization import RandomizationCfg
 
@@ -38,18 +38,21 @@ _FILM_SIZE = (320, 180)  # [pixels]
 SEED = 50_000  # added to the run's seed, for other episodes than those of the training
 
 
+def make_evaluation_env(env: EnvCfg, sim: SimCfg, task: Any, runner: RunnerCfg) -> MultiAgentEnv:
+    """Build the evaluation's worlds: the training's task without randomization."""
+    num_envs = min(runner.evaluation_envs, runner.evaluation_episodes)
+    env = dataclasses.replace(env, num_envs=num_envs, randomize=RandomizationCfg())
+    return make_env(env, sim, task, (SEED + runner.seed) % 2**63)
+
+
 class TrainingEvaluation:
     """Measures a team every ``runner.evaluation_interval`` env steps, and names the best one."""
 
-    def __init__(self, cfg: RunCfg, folder: Path, env_steps: int) -> None:
-        """Build worlds of the training's task without randomization, for a run at ``env_steps``."""
-        runner = cfg.runner
-        assert runner.evaluation_interval is not None
+    def __init__(self, env: MultiAgentEnv, num_episodes: int, folder: Path, env_steps: int) -> None:
+        """Play ``num_episodes`` in ``env``, for the run in ``folder`` that is at ``env_steps``."""
         self._path = folder / EVALUATIONS
-        self._num_rounds = math.ceil(runner.evaluation_episodes / runner.evaluation_envs)
-        num_envs = min(runner.evaluation_envs, runner.evaluation_episodes)
-        env_cfg = dataclasses.replace(cfg.env, num_envs=num_envs, randomize=RandomizationCfg())
-        self.env: MultiAgentEnv = make_env(env_cfg, cfg.sim, cfg.task, (SEED + runner.seed) % 2**63)
+        self._num_rounds = math.ceil(num_episodes / env.num_envs)
+        self.env = env
         self.env.reset()
         self._start = self.env.state_dict()
         self.known = [known for known in _read(self._path) if known["env_steps"] <= env_steps]
@@ -141,33 +144,27 @@ class EvaluationCallback(Callback):
         self,
         evaluation: TrainingEvaluation | None,
         interval: int,
-        team: Algorithm | ActingOn,
-        trainer: Trainer,
         saver: CheckpointSaver,
-        say: Callable[[str], None],
-        ranks: Ranks,
+        run: RunContext,
     ) -> None:
-        """Evaluate ``team``; ``evaluation`` is None on all ranks but the first."""
+        """Evaluate the team of ``run``; ``evaluation`` is None on all ranks but the first."""
         self.evaluation = evaluation
         self._interval = interval
-        self._team = team
-        self._trainer = trainer
         self._saver = saver
-        self._say = say
-        self._ranks = ranks
+        self._run = run
 
     def on_iteration(self, report: IterationReport) -> IterationReport:
         """Return the report with the metrics of an evaluation, if one is due."""
-        progress = self._trainer.progress
+        progress = self._run.trainer.progress
         if not progress.is_due(self._interval):
             return report
         self._saver.check_folder()
         metrics: dict[str, float] = {}
         is_best = False
         if self.evaluation is not None:
-            with self._ranks.busy():
+            with self._run.ranks.busy():
                 metrics, is_best = self._evaluate(self.evaluation, report.env_steps)
-        if self._ranks.first(is_best) and not progress.is_checkpoint_due():
+        if self._run.ranks.first(is_best) and not progress.is_checkpoint_due():
             self._saver.save(report.env_steps)
         return report._replace(metrics=report.metrics | metrics)
 
@@ -181,15 +178,15 @@ class EvaluationCallback(Callback):
     ) -> tuple[dict[str, float], bool]:
         """Return the metrics, and whether the team is the best so far."""
         try:
-            metrics = evaluation.measure(self._team, env_steps)
+            metrics = evaluation.measure(self._run.team, env_steps)
         except OSError as error:
-            self._say(
+            self._run.say(
                 f"Note: the evaluation cannot be written ({error.strerror}); training continues."
             )
             return {}, False
         latest = evaluation.known[-1]
         count = latest["num_episodes"]
-        self._say(
+        self._run.say(
             f"Evaluated at {env_steps} env steps: {evaluation.worth(latest)}, {count} episodes."
         )
         best = evaluation.best

@@ -10,7 +10,7 @@ from typing import Any
 
 from harl_mapush.callbacks.logger import scalars
 from harl_mapush.config import LoggerCfg
-from harl_mapush.trainer import IterationReport
+from harl_mapush.progress import IterationReport
 from mqe.config import ConfigError
 
 _X_AXIS = "env_steps"

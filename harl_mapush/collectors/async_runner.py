@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Algorithm
-from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callback import Callback
 from harl_mapush.collectors.collector import BlockReport, Weights
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
 from harl_mapush.collectors.launchers import Launcher
@@ -25,7 +25,7 @@ from harl_mapush.collectors.supervisor import CollectionError, Collectors, FullB
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import ALONE
 from harl_mapush.learning.off_policy.experience import ReplayExperience
-from harl_mapush.runner import make_progress
+from harl_mapush.progress import Progress
 from harl_mapush.trainer import Monitor, matmul_precision
 from mqe.config import to_dict
 
@@ -52,7 +52,7 @@ class AsyncRunner:
         self.env = env
         self.algorithm = cast(ReplayLearner, algorithm)
         self.launcher = launcher
-        self.progress = make_progress(cfg.runner, env.num_envs, env.decision_period)
+        self.progress = Progress.of(cfg.runner, env.num_envs, env.decision_period)
         self.experience: ReplayExperience = self.algorithm.make_rings(
             env.num_envs, cfg.runner.collectors
         )

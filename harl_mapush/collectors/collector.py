@@ -21,6 +21,7 @@ from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.replay_buffer import ReplayShape, RingReplay, Transition
 from harl_mapush.process import seed_everything
 from harl_mapush.runner import RewardSums
+from harl_mapush.runs import exported as exported  # reads policies of former releases
 from mqe.registry import make_env
 from mqe.vec_env import Share, VecEnv
 

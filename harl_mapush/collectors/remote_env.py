@@ -35,6 +35,9 @@ class RemoteEnvSpec:
             task = TASKS[cfg.task.name].make(cfg.task, env_cfg, device, Streams(0, 1, device)).task
             self.spec = self.spec._replace(symmetries=task.spec.symmetries)
 
+    def record_broken_worlds(self) -> None:
+        """Return None; the worlds are in other processes."""
+
     def grow_buffers(self) -> None:
         """Do nothing; collectors grow their own buffers and report it with a block."""
 

@@ -18,6 +18,23 @@ from mqe.registry import resolve_sim
 
 DEFAULT_PRESET = "laptop"
 GPU_WORLDS = 1024  # least number of a preset for GPUs
+# Presets of release 0.3 under other names
+_RENAMED = {
+    "any_hasac": "any",
+    "beam_hasac": "beam",
+    "cylinder_happo": "cuboid_happo --object cylinder --num_agents 3",
+    "cylinder_hasac": "cylinder",
+    "go2_push": "go1_push --set env.robots=go2 --init_from pretrained:go2_velocity",
+    "go2_velocity": "go1_velocity --set env.robots=go2",
+    "h100": "cuboid_happo",
+    "h100_hasac": "cuboid",
+    "h100_minute": "cuboid_minute",
+    "pose_hasac": "pose",
+    "rtx2070": "cuboid_happo",
+    "rtx4090": "cuboid_happo",
+    "tblock_happo": "cuboid_happo --object tblock",
+    "team2_hasac": "team2",
+}
 CPU_SPEED = 3800.0  # env steps/s of one core, with two robots (preset laptop)
 _REGISTERED: dict[str, Path] = {}  # files of extensions by name
 
@@ -63,6 +80,8 @@ def load_preset(name: str) -> dict[str, Any]:
     if name not in presets():
         if os.path.isfile(name):  # False for a name that no file can have
             raise ConfigError(f"--preset: {name} is a file; say --config {name}")
+        if name in _RENAMED:
+            raise ConfigError(f"--preset {name}: is now --preset {_RENAMED[name]}")
         raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
     return load_yaml(_files()[name])
 
@@ -75,6 +94,9 @@ def check_preset(name: str, cfg: RunCfg) -> None:
     if device.type != "cpu":
         return
     cores = num_cores()
+    smaller = f"laptop_{name}"
+    if smaller not in presets():
+        smaller = DEFAULT_PRESET
     time = format_duration(cfg.runner.num_env_steps / (CPU_SPEED * cores))
     if cfg.algorithm.takes_collectors:
         takes = f"take at least {time}, and much longer to learn from"
@@ -85,7 +107,7 @@ def check_preset(name: str, cfg: RunCfg) -> None:
         f"here; on {cores} cores "
         f"its {cfg.runner.num_env_steps:,} env steps {takes}; say --device cpu to run them all "
         "the same, or "
-        f"--preset {DEFAULT_PRESET}"
+        f"--preset {smaller}"
     )
 
 

@@ -12,11 +12,11 @@ from torch import nn
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.on_policy import OnPolicy
-from harl_mapush.config import RunCfg
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.formats import OURS
 from mqe.config import ConfigError, merge, to_dict
 from mqe.pretrained import PRETRAINED
+from mqe.registry import TASKS
 from mqe.tensor_files import read_tensors
 
 KEY = "runner.init_from (--init_from)"
@@ -63,19 +63,18 @@ def apply(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, A
     return base, notices
 
 
-def check(cfg: RunCfg) -> None:
-    """Raise ConfigError if a run starts with networks that learned another task."""
-    what = cfg.runner.init_from
+def check(what: str | None, task: str) -> None:
+    """Raise ConfigError if the networks ``what``, with which a run starts, learned another task."""
     if what is None:
         return
     learned = config.resolve(checkpoint.read_config(resolve(what)), {})[0].task
-    if learned.name == cfg.task.name:
+    if learned.name == task:
         return
-    is_gait = hasattr(cfg.task, "gait") and not hasattr(learned, "gait")
+    is_gait = "gait" in TASKS[task].frozen_policies and not TASKS[learned.name].frozen_policies
     hint = f", or use this gait for the robots: --set task.gait={what}" if is_gait else ""
     raise ConfigError(
-        f"{KEY}: {what} is a policy of {learned.name}, and this run trains {cfg.task.name}; "
-        f"start from a checkpoint of {cfg.task.name}{hint}"
+        f"{KEY}: {what} is a policy of {learned.name}, and this run trains {task}; "
+        f"start from a checkpoint of {task}{hint}"
     )
 
 

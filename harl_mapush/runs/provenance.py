@@ -38,12 +38,11 @@ class LostFolderError(Exception):
     """The folder of a run belongs to another run or process now; the message has the reason."""
 
 
-def describe(device: str, reward_weights: Mapping[str, float] | None) -> dict[str, Any]:
+def describe(device: str, reward_weights: Mapping[str, float]) -> dict[str, Any]:
     """Return the random id, time, command, versions and device of a run's start.
 
-    ``reward_weights`` are by term, None if the task weighs no terms.
+    ``reward_weights`` are those of the task's terms, empty for a task without any.
     """
-    weights = {} if reward_weights is None else {"reward_weights": dict(reward_weights)}
     return {
         _START_ID: secrets.token_hex(8),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -53,7 +52,7 @@ def describe(device: str, reward_weights: Mapping[str, float] | None) -> dict[st
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": device,
-        **weights,
+        "reward_weights": dict(reward_weights),
     }
 
 

@@ -15,7 +15,6 @@ from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.runs import checkpoint, provenance, run_folder
 from harl_mapush.runs.evaluation_worlds import other_gait
-from harl_mapush.trainer import Trainer
 from mqe.config import ConfigError, flatten, load_yaml, to_dict
 from mqe.registry import SIMULATORS, resolve_sim
 
@@ -150,20 +149,8 @@ def read(saved: SavedRun) -> dict[str, Any]:
     state = checkpoint.read_training_state(saved.folder)
     iteration = state.get("iteration")
     if not isinstance(iteration, int) or iteration < 1 or saved.env_steps % iteration:
-        raise _damaged(saved, f"iteration {iteration!r} at {saved.env_steps} env steps")
+        raise damaged(saved, f"iteration {iteration!r} at {saved.env_steps} env steps")
     return state
-
-
-def load(trainer: Trainer, saved: SavedRun, state: dict[str, Any]) -> None:
-    """Load a saved state into a trainer; raise ConfigError if it does not fit."""
-    try:
-        trainer.load_state_dict(state)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
-        message = " ".join(str(error).split())[:160]
-        raise _damaged(saved, f"{type(error).__name__}: {message}") from None
-    env_steps = trainer.progress.env_steps
-    if env_steps != saved.env_steps:
-        raise _damaged(saved, f"it is the state after {env_steps} env steps")
 
 
 def _newest(run: Path) -> tuple[SavedRun, list[str]]:
@@ -276,7 +263,8 @@ def _kind(device: str) -> str:
     return device.partition(":")[0]
 
 
-def _damaged(saved: SavedRun, detail: str) -> ConfigError:
+def damaged(saved: SavedRun, detail: str) -> ConfigError:
+    """Format the error for a saved state that does not fit."""
     assert saved.folder is not None
     return checkpoint.damaged_state(saved.folder, detail)
 

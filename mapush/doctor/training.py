@@ -11,14 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from harl_mapush import experiment
-from harl_mapush.callbacks.callback import CALLBACKS, Callback
+from harl_mapush.callback import Callback
+from harl_mapush.callbacks.run_context import CALLBACKS, RunContext
 from harl_mapush.config import RunCfg
-from harl_mapush.experiment import Experiment
+from harl_mapush.progress import IterationReport
 from harl_mapush.runs.resume import SavedRun
-from harl_mapush.trainer import IterationReport
 from mapush.doctor.checkup import Checkup
 from mapush.doctor.stage import StageError
 from mqe.config import dump_yaml, to_dict
+from mqe.env.environment import MultiAgentEnv
 
 NUM_WORLDS = 64
 NUM_DECISIONS = 4
@@ -124,10 +125,10 @@ class _Watch(Callback):
         self._limit_s = limit_s
         self._deadline = time.monotonic() + _PATIENCE_S
 
-    def follow(self, experiment: Experiment) -> Callback:
+    def follow(self, run: RunContext) -> Callback:
         """Return this callback for a training that was just built."""
-        if self._is_launched_singly and experiment.parts.simulated is not None:
-            experiment.parts.simulated.use_graphs = False
+        if self._is_launched_singly and isinstance(run.env, MultiAgentEnv):
+            run.env.use_graphs = False
         return self
 
     def on_iteration(self, report: IterationReport) -> None:

@@ -19,6 +19,7 @@ A world not running at the end of a decision begins its next episode.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
@@ -171,6 +172,7 @@ class MultiAgentEnv:
         self.is_synchronous = sim_features.graphs is None
         self._graph = captured_step(self.device)
         self._graph_generation = self._graphs.generation
+        self._process = os.getpid()
 
     @property
     def state(self) -> SceneState:
@@ -369,9 +371,17 @@ class MultiAgentEnv:
         return self._observe(self._state, self._memory)
 
     def check_open(self) -> None:
-        """Raise RuntimeError if the environment is closed."""
+        """Raise RuntimeError if the environment is closed, or was made before a fork.
+
+        Threads and GPU contexts of a simulator do not survive a fork; a step would hang.
+        """
         if self._is_closed:
             raise RuntimeError("the environment is closed; make another one")
+        if self._process != os.getpid():
+            raise RuntimeError(
+                f"these worlds belong to process {self._process}, and this is its fork "
+                f"{os.getpid()}; make the environment in the process that steps it"
+            )
 
     def close(self) -> None:
         """Free the simulator and its captured graph."""

@@ -67,6 +67,9 @@ class MixedTeams:
             },
         )
 
+    def record_broken_worlds(self) -> None:
+        """Return None; worlds of several team sizes are not recorded."""
+
     def grow_buffers(self) -> str | None:
         """Enlarge the simulators' overflowed contact buffers. Return messages, or None."""
         messages = [part.grow_buffers() for part in self.parts]

@@ -155,3 +155,7 @@ class TaskEntry(NamedTuple):
     actions: Callable[[Any], Mapping[str, Any]] = lambda cfg: {}
     is_gait: bool = False  # its policies turn velocity commands into joint targets
     terms: TermRegistry | None = None  # the terms that its settings may name
+    # The subject of a run, part of its folder's default name.
+    subject: Callable[[Any], str] = lambda cfg: cfg.name
+    # Names of the settings of ``task`` that name frozen policies.
+    frozen_policies: tuple[str, ...] = ()

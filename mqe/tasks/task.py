@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -77,6 +78,7 @@ class TaskFeatures(NamedTuple):
     # absent. Those of the second (N, A) take no part at present: they may also be late. Called
     # before the first step.
     excuse_robots: Callable[[Tensor, Tensor], None] | None = None
+    reward_weights: Mapping[str, float] = MappingProxyType({})  # of the weighed reward terms
 
 
 class Task(Protocol):
@@ -219,6 +221,7 @@ class TermTask(TaskDefaults, ABC):
             memory=self.memory,
             noise_scale=self.terms.observations.noise_scale,
             stateful=self,
+            reward_weights=self.terms.rewards.weights,
         )
 
     @abstractmethod

@@ -151,15 +151,15 @@ class BrokenWorldRecorder(LastStates):
     ) -> None:
         """Record ``num_envs`` worlds of ``scene``, numbered from ``first_world`` on."""
         super().__init__(num_rows(scene), num_envs, device)
-        self._scene = scene
+        self.scene = scene
         self._first_world = first_world
 
     def take_broken(self) -> list[BrokenWorld]:
         """Return the worlds broken since the last call, 64 at most. Waits for the device."""
-        limits = Limits(self._scene, torch.device("cpu"))
+        limits = Limits(self.scene, torch.device("cpu"))
         broken = []
         for world, rows in self.take().items():
-            scene = self._scene
+            scene = self.scene
             has_object = scene.object is not None
             state = SceneState(rows, scene.num_robots, has_object, scene.num_obstacles)
             cause = limits.violation(state)

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from harl_mapush import config, experiment, interruption, train
+from harl_mapush import config, interruption, parts, train
 from harl_mapush.callbacks.curves import Curves
 from harl_mapush.callbacks.ending import EndOnRequest, RunEnded
 from harl_mapush.callbacks.logger import RunLogger
 from harl_mapush.distributed.ranks import ALONE
 from harl_mapush.durations import parse_duration
 from harl_mapush.interruption import ENDING_SIGNALS, Interruption, WallTime
+from harl_mapush.progress import IterationReport, Progress
 from harl_mapush.runs import checkpoint
-from harl_mapush.trainer import IterationReport, Progress
 from mqe.config import ConfigError
 from tests.support.tiny_runs import TINY
 
@@ -72,7 +72,7 @@ def test_the_same_signal_again_ends_at_once_if_it_is_sent_by_hand() -> None:
 def test_a_signal_while_worlds_are_built_is_one_line(
     number: int, command, monkeypatch, tmp_path, capsys
 ) -> None:
-    monkeypatch.setattr(experiment, "make_worlds", lambda *_: signal.raise_signal(number))
+    monkeypatch.setattr(parts, "make_worlds", lambda *_: signal.raise_signal(number))
     assert train.main(command) == 128 + number
     said = capsys.readouterr().err
     assert said.count("\n") == 1

@@ -11,8 +11,9 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config import RunnerCfg
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.process import seed_everything
+from harl_mapush.progress import IterationReport
 from harl_mapush.runner import Runner, _Clock
-from harl_mapush.trainer import BrokenWorldsError, IterationReport, NonFiniteError
+from harl_mapush.trainer import BrokenWorldsError, NonFiniteError
 from tests.support.hooks import Hooks
 from tests.support.tiny_runs import TINY
 from tests.support.toy import ToyEnv

@@ -96,7 +96,16 @@ def test_a_run_says_by_name_which_shipped_team_it_starts_from(tmp_path, capsys) 
 def test_a_team_of_any_size_starts_larger_teams_and_new_critics_learn_first(
     tmp_path, capsys
 ) -> None:
-    argv = ["--preset", "any", "--num_agents", "2", "--set", "env.team_sizes=[]", "--num_envs", "2"]
+    argv = [
+        "--preset",
+        "laptop_any",
+        "--num_agents",
+        "2",
+        "--set",
+        "env.team_sizes=[]",
+        "--num_envs",
+        "2",
+    ]
     argv += ["--num_env_steps", "8", "--set", "runner.num_steps=2", "--init_from", "pretrained:any"]
     argv += ["--set", "algorithm.warmup=2", "--set", "algorithm.update_ratio=2"]
     assert train.main([*argv, "--out", str(tmp_path / "run")]) == 0
@@ -121,7 +130,7 @@ def test_a_team_of_any_size_starts_larger_teams_and_new_critics_learn_first(
 def test_a_larger_team_starts_from_a_run_that_stores_an_actor_for_each_robot(
     tmp_path, capsys
 ) -> None:
-    argv = ["--preset", "any", "--set", "env.team_sizes=[]", "--num_envs", "2"]
+    argv = ["--preset", "laptop_any", "--set", "env.team_sizes=[]", "--num_envs", "2"]
     argv += ["--num_env_steps", "4", "--set", "runner.num_steps=2"]
     first = tmp_path / "first"
     assert train.main([*argv, "--num_agents", "2", "--out", str(first)]) == 0
@@ -318,7 +327,7 @@ def test_presets_are_listed_with_the_first_sentence_about_them(capsys) -> None:
     assert (
         lines["laptop"] == "The box, two robots, HAPPO on two CPU cores, 8 M env steps, 20 minutes"
     )
-    assert lines["rtx2070"] == "As h100, for a card of 8 GB; the memory plan is 1.8 GiB"
+    assert lines["go1_velocity"] == "The gait of a Go1: one robot follows velocity commands"
 
 
 def test_every_setting_is_listed_with_its_default() -> None:
@@ -372,7 +381,7 @@ def test_fish_completes_commands_flags_settings_and_names(capsys, tmp_path) -> N
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
 
     assert complete("mapush pl") == ["play", "plot"]
-    laptops = ["laptop", "laptop_hasac", "laptop_navigate"]
+    laptops = ["laptop", "laptop_any", "laptop_hasac", "laptop_navigate"]
     assert complete("mapush train --preset lap") == laptops
     assert complete("mapush train --set algorithm.clip") == ["algorithm.clip_param="]
 
@@ -385,6 +394,7 @@ def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
     assert complete(script, "mapush", "train", "--pre") == ["--preset"]
     assert complete(script, "mapush", "train", "--preset", "lap") == [
         "laptop",
+        "laptop_any",
         "laptop_hasac",
         "laptop_navigate",
     ]

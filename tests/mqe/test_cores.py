@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from harl_mapush import process, test, train
-from mqe import cores
+from mqe import control_groups, cores
 from tests.support.tiny_runs import TINY
 
 V2 = "0::/pods/one\n"
@@ -35,8 +35,8 @@ def on(tmp_path: Path, monkeypatch):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         (tmp_path / "own").write_bytes(own if isinstance(own, bytes) else own.encode())
-        monkeypatch.setattr(cores, "OWN_GROUPS", tmp_path / "own")
-        monkeypatch.setattr(cores, "GROUPS", tmp_path / "groups")
+        monkeypatch.setattr(control_groups, "OWN_GROUPS", tmp_path / "own")
+        monkeypatch.setattr(control_groups, "GROUPS", tmp_path / "groups")
         return cores.num_cores()
 
     return put
@@ -93,7 +93,7 @@ def test_groups_that_cannot_be_read_limit_nothing(on, own: str | bytes) -> None:
 
 def test_where_there_are_no_groups_only_affinity_counts(on, tmp_path: Path, monkeypatch) -> None:
     on(V2, {})
-    monkeypatch.setattr(cores, "OWN_GROUPS", tmp_path / "missing")
+    monkeypatch.setattr(control_groups, "OWN_GROUPS", tmp_path / "missing")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 9}, raising=False)
     assert cores.cpu_quota() == math.inf
     assert cores.num_cores() == 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harl_mapush.callbacks.callback import Callback
-from harl_mapush.trainer import IterationReport
+from harl_mapush.callback import Callback
+from harl_mapush.progress import IterationReport
 
 
 class Hooks(Callback):

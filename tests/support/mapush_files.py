@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 _CLASSES = {
     "PPOModule": ("openrl.modules.ppo_module", object),
+    "Path": ("jsonargparse._util", object),
     "PolicyNetwork": ("openrl.modules.networks.policy_network", nn.Module),
     "ValueNetwork": ("openrl.modules.networks.value_network", nn.Module),
     "MLPBase": ("openrl.modules.networks.utils.mlp", nn.Module),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.callbacks.callback import CALLBACKS
+from harl_mapush.callbacks.run_context import CALLBACKS
 from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.runs.formats import FORMATS
 from mapush.commands import COMMANDS

@@ -289,6 +289,7 @@ NAVIGATE = TaskEntry(
     objects=_objects,
     terms=NAVIGATE_TERMS,
     policies={"straight_line": _straight_line, "planner": _without_shift},
+    frozen_policies=("team",),
 )
 TASKS.register("go1push_upper", NAVIGATE)
 TASK_ALIASES["navigate"] = "go1push_upper"

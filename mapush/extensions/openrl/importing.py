@@ -86,6 +86,9 @@ def _import_policies(source: Path, out: str | None, object_name: str | None) -> 
         folder = checkpoint.save(run, steps, policy.networks, settings=settings[steps])
         sys.stdout.write(f"{files[steps]} -> {folder}\n")
 
+    notices = [notice for policy in imported.values() for notice in policy.notices]
+    for notice in dict.fromkeys(notices):
+        sys.stdout.write(f"Note: {notice}.\n")
     last = imported[max(imported)]
     guess = "" if last.is_object_known else " (a guess; --object names another)"
     task = last.sections["task"]

@@ -11,11 +11,12 @@ import fnmatch
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harl_mapush.evaluation.tables import TABLES
-from mqe.config import ConfigError, flatten
+from mqe.config import ConfigError, flatten, merge
 from mqe.tasks.drop import TILT
 from mqe.tasks.push.layouts import TURN
 from mqe.tasks.push.rewards import weights_of
@@ -25,6 +26,9 @@ from mqe.world.scene import ARENA_HALF_SIZE
 
 TASK_FILE = Path("task", "config.py")  # in a folder of MAPush's results
 MAX_BYTES = 2**18
+MAX_VALUES = 10_000  # settings of a task file, of which MAPush's have some 100
+_ROOT_CLASS = "Go1Cfg"  # from which task files derive
+NUM_NPCS = 2  # object and goal marker
 NO_PITCH_LIMIT = 1.6  # [rad] MAPush's limit, which no pitch angle reaches
 _FILES = {"SmallBox": "cuboid", "SuperSmallTblock": "tblock", "BigCylinder": "cylinder"}
 _SIZE = 2.0 * ARENA_HALF_SIZE
@@ -32,7 +36,7 @@ _FULL_TURN = [0, math.tau]
 _TRACK = "terrain.BarrierTrack_kwargs"
 # Values that the push task always has.
 _EXPECTED: dict[str, Any] = {
-    "env.num_npcs": 2,
+    "env.num_npcs": NUM_NPCS,
     "asset.npc_collision": True,
     "asset.fix_npc_base_link": False,
     "asset.npc_gravity": True,
@@ -163,24 +167,25 @@ def success_rate_lines(task_name: str, rows: Sequence[Mapping[str, Any]]) -> str
     return "\n".join(lines) + "\n"
 
 
-def object_beside(module: Path) -> str | None:
-    """Return the object that a policy of MAPush pushed, from a nearby task file; else None."""
+def values_beside(module: Path) -> dict[str, Any]:
+    """Return the values of the task file near a policy; {} without one that can be read."""
     for folder in list(module.absolute().parents)[:3]:
         if (folder / TASK_FILE).is_file():
-            return _object_of(read_values(folder / TASK_FILE))
-    return None
+            with suppress(ConfigError):
+                return read_values(folder / TASK_FILE)
+    return {}
 
 
 def convert(path: Path) -> TaskFile:
     """Convert a task file to sections; raise ConfigError for any task other than go1push_mid."""
     values = read_values(path)
-    name = _object_of(values)
-    if name is None or values.get("env.num_npcs", 2) != 2:
+    name = object_of(values)
+    if name is None or values.get("env.num_npcs", NUM_NPCS) != NUM_NPCS:
         pushed = values.get("asset.file_npc", "nothing")
+        num_npcs = _show(values.get("env.num_npcs", NUM_NPCS))
         raise ConfigError(
-            f"MAPush's file {path}: pushes {_show(pushed)} among "
-            f"{_show(values.get('env.num_npcs', 2))} objects and markers; go1push_mid pushes one "
-            f"of {', '.join(_FILES)} to one goal"
+            f"MAPush's file {path}: pushes {_show(pushed)} among {num_npcs} objects and markers; "
+            f"go1push_mid pushes one of {', '.join(_FILES)} to one goal"
         )
     obj = OBJECTS[name]
     task = reference_task(name)
@@ -224,9 +229,9 @@ def read_values(path: Path) -> dict[str, Any]:
             raise ConfigError(
                 f"MAPush's file {path}: has more than {MAX_BYTES // 2**10} KiB; it is not read"
             )
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        top = next((node for node in tree.body if isinstance(node, ast.ClassDef)), None)
-        values = {} if top is None else _flat_settings(_class(top))
+        # ast reads bytes as Python does: with a byte-order mark, or another encoding's line.
+        tree = ast.parse(path.read_bytes())
+        values = _flat_settings(_task_class(tree, path))
     except OSError as error:
         raise ConfigError(f"MAPush's file {path}: cannot be read ({error.strerror})") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -298,20 +303,72 @@ def _of_object(obj: ObjectCfg) -> dict[str, Any]:
     }
 
 
-def _object_of(values: Mapping[str, Any]) -> str | None:
+def object_of(values: Mapping[str, Any]) -> str | None:
+    """Return the pushed object of a task file's values; None without one of ours."""
     name = values.get("asset.file_npc")
     return _FILES.get(Path(name).stem) if isinstance(name, str) else None
 
 
-def _class(node: ast.ClassDef) -> dict[str, Any]:
-    """Return the values of a class and of its inner classes."""
-    found: dict[str, Any] = {}
+def _task_class(tree: ast.Module, path: Path) -> dict[str, Any]:
+    """Return the values of the file's first class from which no other class of it derives.
+
+    Raise ConfigError if it derives from a class of another task file.
+    """
+    nodes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    bases = {base.id for node in nodes for base in node.bases if isinstance(base, ast.Name)}
+    last = next((node for node in nodes if node.name not in bases), None)
+    if last is None:
+        return {}
+    classes: dict[str, Any] = {}
+    for node in nodes:
+        classes[node.name] = _class(node, classes)
+    imported = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                imported[alias.asname or alias.name] = (alias.name, statement.module)
+    ahead = [last.name]
+    by_name = {node.name: node for node in nodes}
+    for name in ahead:
+        for base in by_name[name].bases if name in by_name else ():
+            if not isinstance(base, ast.Name):
+                continue
+            if base.id in imported and imported[base.id][0] != _ROOT_CLASS:
+                raise ConfigError(
+                    f"MAPush's file {path}: {name} derives from {base.id} of another task file, "
+                    f"{imported[base.id][1]}; give that file, or put both classes into one"
+                )
+            if base.id not in ahead:
+                ahead.append(base.id)
+    return classes[last.name]
+
+
+def _class(node: ast.ClassDef, scope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a class, of its inner classes and of its bases in ``scope``."""
+    values: dict[str, Any] = {}
+    for base in reversed(node.bases):
+        inherited = _value(base, scope)
+        if isinstance(inherited, dict):
+            values = merge(values, inherited)
     for statement in node.body:
         if isinstance(statement, ast.ClassDef):
-            found[statement.name] = _class(statement)
+            values[statement.name] = _class(statement, scope)
         elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            found[statement.targets[0].id] = _value(statement.value, found)
-    return found
+            values[statement.targets[0].id] = _value(statement.value, values)
+    _check_size(values)
+    return values
+
+
+def _check_size(values: Any) -> None:
+    """Raise ValueError for nested values of more than ``MAX_VALUES``, which names can multiply."""
+    ahead = [values]
+    for count, value in enumerate(ahead):
+        if count > MAX_VALUES:
+            raise ValueError("too many values")
+        if isinstance(value, dict):
+            ahead += value.values()
+        elif isinstance(value, list):
+            ahead += value
 
 
 def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
@@ -322,8 +379,14 @@ def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
             return scope[name]
         case ast.Attribute(value=ast.Name(id="np" | "numpy" | "math"), attr="pi"):
             return math.pi
+        case ast.Attribute(value=whole, attr=name):
+            members = _value(whole, scope)
+            if isinstance(members, dict) and name in members:
+                return members[name]
         case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [_value(item, scope) for item in items]
+            values = [_value(item, scope) for item in items]
+            _check_size(values)
+            return values
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             value = _value(operand, scope)
             if _is_number(value):

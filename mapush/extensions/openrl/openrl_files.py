@@ -24,6 +24,7 @@ from torch import Tensor
 from mqe.config import ConfigError
 
 MODULE = "module.pt"
+LOG_STD = "act.action_out.logstd._bias"
 
 MAX_BYTES = 16 * 2**20  # of the file; MAPush's have 0.2 MB
 MAX_MEMBERS = 2_000  # of the archive; MAPush's have 91
@@ -57,29 +58,28 @@ _INERT = frozenset(
         "openrl.modules.networks.utils.distributions DiagGaussian",
         "openrl.modules.networks.utils.distributions AddBias",
         "openrl.modules.utils.valuenorm ValueNorm",
-        "torch.nn.modules.container Sequential",
-        "torch.nn.modules.container ModuleList",
-        "torch.nn.modules.linear Linear",
-        "torch.nn.modules.normalization LayerNorm",
-        "torch.nn.modules.activation ReLU",
-        "torch.nn.modules.activation Tanh",
-        "torch.nn.modules.activation LeakyReLU",
-        "torch.nn.modules.activation ELU",
-        "torch.optim.adam Adam",
         "torch device",
         "torch float32",
         "torch float64",
-        "gym.spaces.box Box",
-        "gymnasium.spaces.box Box",
         "numpy dtype",
         "numpy ndarray",
-        "numpy.core.multiarray _reconstruct",
-        "numpy._core.multiarray _reconstruct",
         "_codecs encode",
         "__builtin__ dict",
-        "jsonargparse._namespace Namespace",
-        "isaacgym._bindings.linux-x86_64.gym_38 SimType",
     }
+)
+# Packages whose every class is a placeholder: layers, optimisers, spaces, settings.
+_INERT_PACKAGES = (
+    "torch.nn.modules.",
+    "torch.optim.",
+    "gym.",
+    "gymnasium.",
+    "isaacgym.",
+    "argparse",
+    "jsonargparse",
+    "pathlib",
+    "numpy.core.multiarray",
+    "numpy._core.multiarray",
+    "numpy.random.",
 )
 
 
@@ -104,7 +104,7 @@ class OpenRLModule(NamedTuple):
 
     path: Path
     policy: dict[str, Tensor]
-    critic: dict[str, Tensor]
+    critic: dict[str, Tensor]  # empty where it cannot be used
     value_normalizer: dict[str, Tensor]  # empty for a run without one
     activations: list[str]  # class names in the policy's trunk
     settings: dict[str, Any]  # OpenRL's configuration, plain values only
@@ -166,7 +166,7 @@ def _check(text: bytes) -> None:
 
 def _find(name: str) -> Any:
     """Return the substitute for a global ``module name``; raise ConfigError for an unknown one."""
-    if name in _INERT:
+    if name in _INERT or name.startswith(_INERT_PACKAGES):
         return type("Inert", (Placeholder,), {"kind": name})
     found = _STORAGES.get(name, _KNOWN.get(name))
     if found is None:
@@ -257,34 +257,49 @@ def _module(path: Path, top: Any) -> OpenRLModule:
         )
     models = top.state["models"]
     policy = models["policy"]
-    critic = models["critic"]
+    critic = models.get("critic")
     weights, activations = _tensors(policy)
-    values, _ = _tensors(critic)
-    for tensor in (*weights.values(), *values.values()):
-        if not bool(torch.isfinite(tensor).all()):
+    for name, tensor in weights.items():
+        if not name.startswith(LOG_STD) and not bool(torch.isfinite(tensor).all()):
             raise ConfigError(
                 "holds numbers that are not finite; take another checkpoint of the run"
             )
-    values = {
-        name: value for name, value in values.items() if not name.startswith("value_normalizer.")
-    }
     return OpenRLModule(
-        path, weights, values, _value_statistics(critic), activations, _settings(top)
+        path,
+        weights,
+        _critic_tensors(critic),
+        _value_statistics(critic),
+        activations,
+        _settings(top),
     )
+
+
+def _critic_tensors(critic: Any) -> dict[str, Tensor]:
+    """Return a critic's parameters by dotted names; {} for one that cannot be used."""
+    try:
+        tensors, _ = _tensors(critic)
+    except (ConfigError, AttributeError, KeyError, TypeError):
+        return {}
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+        return {}
+    return {
+        name: tensor for name, tensor in tensors.items() if not name.startswith("value_normalizer.")
+    }
 
 
 def _value_statistics(critic: Placeholder) -> dict[str, Tensor]:
     """Return the statistics of the critic's value normalizer; {} if it has none."""
-    normalizer = critic.state["_modules"].get("value_normalizer")
-    if not normalizer:
-        normalizer = critic.state.get("value_normalizer")
+    state = critic.state if isinstance(critic, Placeholder) else {}
+    normalizer = state.get("_modules", {}).get("value_normalizer") or state.get("value_normalizer")
     if not isinstance(normalizer, Placeholder):
         return {}
     # OpenRL keeps them as parameters if the networks were on a CPU.
     state = {**normalizer.state, **normalizer.state.get("_parameters", {})}
     names = ("running_mean", "running_mean_sq", "debiasing_term")
-    if not all(isinstance(state.get(name), Tensor) for name in names):
-        return {}
+    for name in names:
+        value = state.get(name)
+        if not isinstance(value, Tensor) or not bool(torch.isfinite(value).all()):
+            return {}
     return {name: state[name] for name in names}
 
 

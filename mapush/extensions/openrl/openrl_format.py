@@ -28,8 +28,13 @@ from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs.checkpoint import CONFIG as OUR_CONFIG
 from harl_mapush.runs.formats import FORMATS, Format
 from harl_mapush.runs.run_folder import CHECKPOINTS
-from mapush.extensions.openrl.mapush_tasks import object_beside, reference_task
-from mapush.extensions.openrl.openrl_files import MODULE, OpenRLModule, read
+from mapush.extensions.openrl.mapush_tasks import (
+    NUM_NPCS,
+    object_of,
+    reference_task,
+    values_beside,
+)
+from mapush.extensions.openrl.openrl_files import LOG_STD, MODULE, OpenRLModule, read
 from mqe.config import ConfigError, build, load_yaml, to_dict
 from mqe.vec_env import VecEnv
 from mqe.world.objects import OBJECTS
@@ -41,8 +46,11 @@ _ACTION_SIZE = 3
 _UNUSED = "base.mlp.fc_h."  # the template of the middle layers
 _MEAN = "act.action_out.fc_mean"
 _VALUE = "v_out"
-_LOG_STD = "act.action_out.logstd._bias"
 _PARTS = ("weight", "bias")
+_STD_BOUNDS = NetworkCfg.__dataclass_fields__["std_y_coef"].metadata
+# Deviations as shares of std_y_coef, between which torch.logit is finite
+_LEAST_OF_RANGE = 1e-30
+_MOST_OF_RANGE = 0.999
 _LEARNING = {  # OpenRL's settings to ours
     "lr": "learning_rate",
     "critic_lr": "critic_learning_rate",
@@ -68,39 +76,36 @@ class Imported(NamedTuple):
     sections: dict[str, Any]  # of the settings
     networks: dict[str, nn.Module]  # by file name
     is_object_known: bool  # False: the object is a guess from the number of agents
+    notices: list[str]  # parts of the file that are left out or changed
 
 
 def convert(path: Path, object_name: str | None = None) -> Imported:
-    """Convert a ``module.pt`` to a checkpoint; raise ConfigError if it is no team of MAPush's."""
+    """Convert a ``module.pt`` to a checkpoint; raise ConfigError if it is no team of MAPush's.
+
+    Whatever a measurement does not use, such as the critic or a learning rate, is left out with a
+    notice if this project cannot have it.
+    """
     module = read(path)
     worlds = _worlds(path)
+    task_file = {} if worlds is not None else values_beside(path)
+    notices: list[str] = []
     try:
         num_layers = _num_layers(module)
         hidden_size, obs_size = module.policy["base.mlp.fc1.0.weight"].shape
-        num_agents = _team_size(module, obs_size) if worlds is None else worlds["env"]["num_agents"]
-        actor = _trunk(module.policy, num_layers) | _head(module.policy)
-        std = ACTION_FACTOR * module.policy[_LOG_STD].view(-1).exp()
-        critic = _trunk(module.critic, num_layers) | {
-            f"v_out.{part}": module.critic[f"{_VALUE}.{part}"] for part in _PARTS
-        }
-        largest = 2.0 * float(std.max())
-        actor["act.action_out.log_std"] = torch.logit(std / largest)
+        if worlds is None:
+            num_agents = _team_size(module, obs_size, task_file.get("env.num_agents"))
+        else:
+            num_agents = worlds["env"]["num_agents"]
+        weights = _trunk(module.policy, num_layers) | _head(module.policy)
+        weights["act.action_out.log_std"], std_y_coef = _log_std(module, notices)
         network = NetworkCfg(
             hidden_sizes=(hidden_size,) * num_layers,
             activation="relu",
             use_layer_norm=True,  # compat=harl needs it
-            std_y_coef=largest,
+            std_y_coef=std_y_coef,
         )
-        built = Actor(network, obs_size, len(std))
-        built.load_state_dict(actor)
-        networks: dict[str, nn.Module] = {
-            f"actor_agent{agent}": built for agent in range(num_agents)
-        }
-        networks["critic_agent"] = Critic(network, obs_size)
-        networks["critic_agent"].load_state_dict(critic)
-        networks["value_normalizer"] = ValueNorm()
-        if module.value_normalizer:
-            networks["value_normalizer"].load_state_dict(module.value_normalizer)
+        actor = Actor(network, obs_size, len(module.policy[LOG_STD]))
+        actor.load_state_dict(weights)
     except ConfigError:
         raise
     except (KeyError, RuntimeError, ValueError) as error:
@@ -108,26 +113,66 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
         raise ConfigError(
             f"OpenRL's file {path}: not a network as MAPush trains it ({detail})"
         ) from None
+    networks: dict[str, nn.Module] = {f"actor_agent{agent}": actor for agent in range(num_agents)}
+    networks |= _critic(module, network, obs_size, notices)
 
     sections = {
         "network": to_dict(network),
-        "algorithm": _learning(module),
+        "algorithm": _learning(module, notices),
         "runner": _count(module.settings, "episode_length", "num_steps"),
     }
     if worlds is not None:
         if object_name is not None:
             worlds["task"]["object"] = object_name
-        return Imported(sections | worlds, networks, is_object_known=True)
+        return Imported(sections | worlds, networks, is_object_known=True, notices=notices)
 
+    if task_file.get("env.num_npcs", NUM_NPCS) != NUM_NPCS:
+        notices.append(
+            f"the task file beside it has {task_file['env.num_npcs']} objects and markers, and "
+            f"go1push_mid has {NUM_NPCS}"
+        )
     exp_name = module.settings.get("exp_name")
-    known = object_name or object_beside(path) or _object(path.stem) or _object(exp_name)
+    known = object_name or object_of(task_file) or _object(path.stem) or _object(exp_name)
     if num_agents == OBJECTS["cylinder"].num_agents:
         guess = "cylinder"
     else:
         guess = "cuboid"
     sections["env"] = {"num_agents": num_agents} | _count(module.settings, "num_envs", "num_envs")
     sections["task"] = reference_task(known or guess)
-    return Imported(sections, networks, known is not None)
+    return Imported(sections, networks, known is not None, notices)
+
+
+def _log_std(module: OpenRLModule, notices: list[str]) -> tuple[Tensor, float]:
+    """Return the actor's ``log_std`` and the setting ``std_y_coef`` for OpenRL's deviations.
+
+    OpenRL has no bound of them; a deviation beyond the largest ``std_y_coef`` is that one.
+    """
+    std = ACTION_FACTOR * module.policy[LOG_STD].view(-1).nan_to_num().double().exp()
+    widest = min(2.0 * float(std.max()), _STD_BOUNDS["max"])
+    widest = max(widest, _STD_BOUNDS["min"])
+    if bool((std > _MOST_OF_RANGE * widest).any()):
+        notices.append(f"standard deviations above {widest / ACTION_FACTOR:g} are that")
+    share = (std / widest).clamp(_LEAST_OF_RANGE, _MOST_OF_RANGE)
+    return torch.logit(share).float(), widest
+
+
+def _critic(
+    module: OpenRLModule, network: NetworkCfg, obs_size: int, notices: list[str]
+) -> dict[str, nn.Module]:
+    """Return critic and value normaliser by file name; new ones in the place of unusable ones."""
+    critic = Critic(network, obs_size)
+    normalizer = ValueNorm()
+    try:
+        weights = _trunk(module.critic, len(network.hidden_sizes))
+        weights |= {f"v_out.{part}": module.critic[f"{_VALUE}.{part}"] for part in _PARTS}
+        critic.load_state_dict(weights)
+        if module.value_normalizer:
+            normalizer.load_state_dict(module.value_normalizer)
+    except (KeyError, RuntimeError, ValueError):
+        notices.append("its critic is not one that is read; a new one takes its place")
+        critic = Critic(network, obs_size)
+        normalizer = ValueNorm()
+    return {"critic_agent": critic, "value_normalizer": normalizer}
 
 
 class OpenRLTeam:
@@ -183,19 +228,14 @@ def _num_layers(module: OpenRLModule) -> int:
         re.fullmatch(r"base\.mlp\.fc2\.\d+\.0\.weight", name) is not None for name in module.policy
     )
     num_layers = num_middle + 2
-    names = {f"{theirs}.{part}" for theirs in _layers(num_layers) for part in _PARTS}
-    heads = (
-        {f"{_MEAN}.{part}" for part in _PARTS} | {_LOG_STD},
-        {f"{_VALUE}.{part}" for part in _PARTS},
-    )
-    for weights, head in zip((module.policy, module.critic), heads, strict=True):
-        used = {name for name in weights if not name.startswith(_UNUSED)}
-        other = sorted(used ^ (names | head))
-        if other:
-            raise ConfigError(
-                f"OpenRL's file {module.path}: not a network as MAPush trains it ({other[0]}); "
-                "it needs linear layers alone, without recurrence"
-            )
+    names = {f"{theirs}.{part}" for theirs in (*_layers(num_layers), _MEAN) for part in _PARTS}
+    used = {name for name in module.policy if not name.startswith(_UNUSED)}
+    other = sorted(used ^ (names | {LOG_STD}))
+    if other:
+        raise ConfigError(
+            f"OpenRL's file {module.path}: not a network as MAPush trains it ({other[0]}); it "
+            "needs linear layers alone, without recurrence"
+        )
     if set(module.activations) != {"ReLU"}:
         raise ConfigError(
             f"OpenRL's file {module.path}: has the activations {sorted(set(module.activations))}; "
@@ -204,15 +244,24 @@ def _num_layers(module: OpenRLModule) -> int:
     return num_layers
 
 
-def _team_size(module: OpenRLModule, obs_size: int) -> int:
-    """Return the number of robots; raise ConfigError for a policy of no task of MAPush's."""
+def _team_size(module: OpenRLModule, obs_size: int, expected: Any) -> int:
+    """Return the number of robots; raise ConfigError for a policy of no task of MAPush's.
+
+    ``expected`` is the number in the task file beside the policy, if there is one.
+    """
     num_agents, rest = divmod(obs_size - 2, 3)
-    if rest or not 1 <= num_agents <= MAX_ROBOTS or len(module.policy[_LOG_STD]) != _ACTION_SIZE:
+    num_actions = len(module.policy[LOG_STD])
+    if rest or not 1 <= num_agents <= MAX_ROBOTS or num_actions != _ACTION_SIZE:
         raise ConfigError(
-            f"OpenRL's file {module.path}: has {obs_size} inputs and "
-            f"{len(module.policy[_LOG_STD])} outputs; a policy of go1push_mid has 2 + 3 for each "
-            f"robot and {_ACTION_SIZE} (policies of MAPush's high level are not read; train one "
-            "with --task go1push_upper)"
+            f"OpenRL's file {module.path}: has {obs_size} inputs and {num_actions} outputs; a "
+            f"policy of go1push_mid has 2 + 3 for each robot and {_ACTION_SIZE} (policies of "
+            "MAPush's high level are not read; train one with --task go1push_upper)"
+        )
+    if type(expected) is int and expected != num_agents:
+        raise ConfigError(
+            f"OpenRL's file {module.path}: has {obs_size} inputs, as a team of {num_agents} has in "
+            f"go1push_mid, but the task file beside it says {expected} robots; its task observes "
+            "something else, and cannot be played here"
         )
     return num_agents
 
@@ -255,25 +304,27 @@ def _head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"{_MEAN}.{part}": ACTION_FACTOR * weights[f"{_MEAN}.{part}"] for part in _PARTS}
 
 
-def _learning(module: OpenRLModule) -> dict[str, Any]:
+def _learning(module: OpenRLModule, notices: list[str]) -> dict[str, Any]:
     """Return the section ``algorithm``: OpenRL's PPO as IPPO with a shared actor.
 
     The two differ only in how they clip ratios.
     """
-    given = {
-        ours: module.settings[name] for name, ours in _LEARNING.items() if name in module.settings
-    }
-    section = {
+    section: dict[str, Any] = {
         "name": "ippo",
         "compat": "harl",
         "share_param": True,
         "value_norm_beta": 0.99999,
-        **given,
     }
-    try:
-        return to_dict(build(IppoCfg, section, "algorithm"))
-    except ConfigError as error:
-        raise ConfigError(f"OpenRL's file {module.path}: {error}") from None
+    for theirs, ours in _LEARNING.items():
+        if theirs not in module.settings:
+            continue
+        value = module.settings[theirs]
+        try:
+            build(IppoCfg, {ours: value}, "algorithm")
+            section[ours] = value
+        except ConfigError as error:
+            notices.append(f"its {theirs} is left out ({error})")
+    return to_dict(build(IppoCfg, section, "algorithm"))
 
 
 def _count(settings: Mapping[str, Any], theirs: str, ours: str) -> dict[str, int]:

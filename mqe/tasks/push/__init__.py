@@ -101,4 +101,6 @@ PUSH = TaskEntry(
     objects=_objects,
     actions=_actions,
     policies={"scripted_solo": scripted_solo, "scripted_team": scripted_team},
+    subject=lambda cfg: cfg.object,
+    frozen_policies=("gait",),
 )

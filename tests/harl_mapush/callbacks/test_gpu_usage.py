@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from harl_mapush.callbacks.gpu_usage import GpuUsage
-from harl_mapush.trainer import IterationReport
+from harl_mapush.progress import IterationReport
 
 GPU = torch.device("cuda", 0)
 REPORT = IterationReport(1, 10, 100, 1000, 3.0, 1.0, {"reward/push": 0.01})

@@ -23,8 +23,8 @@ from harl_mapush.callbacks.logger import (
 )
 from harl_mapush.config import LoggerCfg
 from harl_mapush.durations import format_duration
+from harl_mapush.progress import IterationReport
 from harl_mapush.runs import provenance
-from harl_mapush.trainer import IterationReport
 from mqe.config import ConfigError, build
 from mqe.tasks.push import PUSH
 

@@ -17,8 +17,9 @@ from harl_mapush.callbacks.evaluation_film import FOLDER, check_film
 from harl_mapush.callbacks.training_evaluation import (
     EVALUATIONS,
     TrainingEvaluation,
+    make_evaluation_env,
 )
-from harl_mapush.trainer import Progress
+from harl_mapush.progress import Progress
 from mqe.config import ConfigError
 from mqe.viewer.offscreen import choose_backend
 from tests.support.tiny_runs import TINY
@@ -99,17 +100,15 @@ def test_films_are_in_the_folder_and_in_tensorboard(run):
 
 
 def test_films_need_an_evaluation_and_a_machine_that_renders(monkeypatch):
-    films = {"logger": {"film_interval": 64}}
     with pytest.raises(ConfigError, match="64: .*; set runner.evaluation_interval as well"):
-        check_film(config.resolve(films, {})[0])
+        check_film(64, None)
 
     def fail():
         raise ConfigError("cannot render")
 
     monkeypatch.setattr(evaluation_film, "choose_backend", fail)
-    cfg, _ = config.resolve(films, {"runner": {"evaluation_interval": 64}})
     with pytest.raises(ConfigError, match="film_interval=64: cannot render"):
-        check_film(cfg)
+        check_film(64, 64)
 
 
 def test_the_best_is_named_and_saved(run):
@@ -141,7 +140,9 @@ def test_a_resumed_run_has_the_same_evaluations(run, tmp_path, capsys):
 def evaluation_of(gait: Path, folder: Path) -> TrainingEvaluation:
     words = command(gait, folder, *EVERY)
     over = config.flag_values(train.make_parser().parse(words))
-    return TrainingEvaluation(config.resolve(config.load_preset("smoke"), over)[0], folder, 96)
+    cfg, _ = config.resolve(config.load_preset("smoke"), over)
+    env = make_evaluation_env(cfg.env, cfg.sim, cfg.task, cfg.runner)
+    return TrainingEvaluation(env, cfg.runner.evaluation_episodes, folder, 96)
 
 
 def test_success_counts_before_return_and_what_a_resume_plays_again_is_forgotten(gait, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from harl_mapush.callbacks import wandb_logger
 from harl_mapush.callbacks.wandb_logger import WandbLogger, check_wandb
 from harl_mapush.config import LoggerCfg
-from harl_mapush.trainer import IterationReport
+from harl_mapush.progress import IterationReport
 from mqe.config import ConfigError, build
 
 REPORT = IterationReport(1, 8, 100, 800, 3.0, 1.0, {"reward/push": 0.01})

@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from harl_mapush import experiment, train
+from harl_mapush import machine, train
 from harl_mapush.callbacks.logger import RunLogger
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Beat, Launch, find_lost
@@ -227,7 +227,7 @@ def test_a_run_that_has_begun_is_started_again(code: int, start, tmp_path: Path)
 def test_a_restart_after_the_time_limit_builds_nothing(
     start, tmp_path: Path, monkeypatch, capsys
 ) -> None:
-    monkeypatch.setattr(experiment, "resolve_sim", None)
+    monkeypatch.setattr(machine, "resolve_sim", None)
     start(0).first_start()
     (tmp_path / "none_abc" / "mapush-start").write_text(repr(time.monotonic() - 3600))
     argv = [*TINY, "--max_wall_time", "1h", "--out", str(tmp_path / "run")]

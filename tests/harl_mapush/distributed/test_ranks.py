@@ -349,7 +349,7 @@ def test_the_doctor_leaves_ranks_out_unless_asked_and_passes_on_what_they_say(mo
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-@pytest.mark.parametrize("preset", ["smoke", "h100_hasac"])
+@pytest.mark.parametrize("preset", ["smoke", "cuboid"])
 def test_two_gpus_hold_equal_weights_after_updates(preset: str) -> None:
     cfg, _ = config.resolve(config.load_preset(preset), {"sim": {"device": "cuda"}})
     stage = next(stage for stage in STAGES if stage.needs_ranks)

@@ -4,6 +4,7 @@ from is refused.
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import signal
@@ -14,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from harl_mapush import experiment, train
+from harl_mapush import train, training
 from harl_mapush.callbacks import checkpoints
 from harl_mapush.callbacks.checkpoints import CheckpointSaver
 from harl_mapush.callbacks.logger import RunLogger
@@ -23,6 +24,7 @@ from harl_mapush.runs import checkpoint, provenance, resume, run_folder
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from mqe.config import ConfigError
 from mqe.manifest import MANIFEST
+from mqe.tasks.push.rewards import weights_of
 from tests.support.error_lines import error_line
 from tests.support.nested import leaves
 from tests.support.run_files import curves, state
@@ -85,6 +87,13 @@ def edit(folder: Path, old: str, new: str) -> None:
     assert old in text
     run_folder.write_config(folder, text.replace(old, new))
     (folder / MANIFEST).unlink(missing_ok=True)
+
+
+def test_every_start_records_its_reward_weights(run) -> None:
+    assert train.main(["--resume", str(run)]) == 0
+    starts = json.loads((run / provenance.ORIGIN).read_text())["starts"]
+    expected = weights_of("default", "cuboid", {})
+    assert [start["reward_weights"] for start in starts] == [expected] * 2
 
 
 # Going on
@@ -198,7 +207,7 @@ def test_a_run_keeps_its_folder_to_itself_while_it_trains(
         return 0
 
     folder = tmp_path / "new" if is_new else run
-    monkeypatch.setattr(experiment.Experiment, "train", learn)
+    monkeypatch.setattr(training.Training, "train", learn)
     assert train.main(command(gait, folder) if is_new else ["--resume", str(folder)]) == 0
     assert tried
     with run_folder.locked(folder):  # free again
@@ -217,14 +226,14 @@ def test_a_folder_that_is_no_longer_its_own_is_not_written(
         if how == "resumed":
             (run / ".lock").unlink()
             with run_folder.locked(run):
-                provenance.write(run, provenance.describe("cpu", None))
+                provenance.write(run, provenance.describe("cpu", {}))
         else:
             run.rename(elsewhere)
         if how == "replaced":
             shutil.copytree(elsewhere, run)
             (run / provenance.ORIGIN).unlink()
             shutil.rmtree(run / "checkpoints")
-            provenance.write(run, provenance.describe("cpu", None))
+            provenance.write(run, provenance.describe("cpu", {}))
         if how == "emptied":
             run.mkdir()
         before.extend(sorted(run.rglob("*")))

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from harl_mapush import config
-from harl_mapush.callbacks.callback import CALLBACKS, Callback
+from harl_mapush.callback import CALLBACKS, Callback
 from harl_mapush.experiment import Experiment
 from harl_mapush.runner import Runner
 from harl_mapush.trainer import NonFiniteError

@@ -212,14 +212,14 @@ def test_every_figure_of_a_process_is_drawn_whatever_the_backend(tmp_path) -> No
     program = f"""
 import os
 from pathlib import Path
-from harl_mapush.evaluation.drawing import draw_checkpoints, draw_conditions
+from harl_mapush.evaluation.drawing import draw
 from harl_mapush.figures import check_figure
 
 check_figure("a.png")
 row = {{"success_rate": 0.5, "success_ci95": [0.4, 0.6]}}
-rows = [row | {{"is_fresh": False, "env_steps": 1, "checkpoint": "a", "condition": "usual"}}]
-draw_checkpoints(rows, "success_rate", Path({str(tmp_path / "a.png")!r}))
-draw_conditions(rows, "success_rate", Path({str(tmp_path / "b.pdf")!r}))
+checkpoints = [row | {{"is_fresh": False, "env_steps": 1}}]
+draw(checkpoints, "success_rate", Path({str(tmp_path / "a.png")!r}))
+draw([row | {{"condition": "usual"}}], "success_rate", Path({str(tmp_path / "b.pdf")!r}))
 assert os.environ["MPLBACKEND"] == "module://nothing"
 """
     environment = os.environ | {"MPLBACKEND": "module://nothing", "PYTHONPATH": str(ROOT)}

@@ -1,5 +1,7 @@
 """The environment: latched endings, resets, broken worlds, exact continuation, statistics."""
 
+import os
+
 import pytest
 import torch
 from torch import Tensor
@@ -394,3 +396,32 @@ def test_kicks_and_forces_reach_the_robots_trunks(monkeypatch):
         0.0,
     ]
     assert int((env.sim.data.xfrc_applied != 0.0).sum()) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("name", ["step", "reset"])
+def test_worlds_made_before_a_fork_are_refused_in_the_child(name):
+    """MuJoCo's threads do not survive a fork, so a step would hang."""
+    env = make_env(num_envs=4)
+    env.reset()
+    actions = torch.zeros(4, env.num_agents, 3)
+    env.step(actions)
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            env.step(actions) if name == "step" else env.reset()
+        except RuntimeError as error:
+            os.write(write_end, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
+        words = pipe.read()
+    os.waitpid(child, 0)
+    assert words == (
+        f"these worlds belong to process {os.getpid()}, and this is its fork {child}; make the "
+        "environment in the process that steps it"
+    )
+    env.step(actions)
+    env.close()

@@ -57,7 +57,7 @@ def test_boxes_that_touch_almost_face_to_face_have_mujocos_contacts():
 
 @pytest.mark.slow
 def test_one_control_step_of_robots_that_touch_is_mujocos():
-    cfg, _ = config.resolve(config.load_preset("h100"), {"env": {"num_envs": 256}})
+    cfg, _ = config.resolve(config.load_preset("cuboid_happo"), {"env": {"num_envs": 256}})
     ours, theirs = (
         make_env(cfg.env, SimCfg(name=name, device="cpu"), cfg.task, 1)
         for name in ("warp", "mujoco")

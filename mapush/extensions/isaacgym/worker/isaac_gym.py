@@ -1,9 +1,10 @@
 """Isaac Gym Preview 4 as an engine. Written against its stubs; it has not run on the real thing
 yet.
 
-``docs/guides/isaacgym.md`` has the checklist for whoever runs it first. Worlds lie side by side on
-a grid: at one place, each body would be near those of all other worlds, and PhysX's buffers of
-pairs would overflow. Isaac Gym's root states are in the frame of the whole grid.
+``docs/guides/isaacgym.md`` has the checklist for the first run. Worlds lie side by side on a grid.
+At one place, each body would be near the bodies of all other worlds, and PhysX's buffers of
+pairs would overflow. Isaac Gym's envs have no extent, so their frames and the simulation's are one.
+The engine adds a world's origin to every position.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ FIELDS = (
     "actuator_forcerange",
 )
 TOLERANCE = 1e-4  # of friction
+FRAME_TOLERANCE = 0.01  # [m] of a pose after ``prepare_sim``
 ROOM = 8.0  # [m] from the middle of a world without walls to its edge
 MARGIN = 1.0  # [m] between a wall and the edge of its world
 
@@ -154,26 +156,25 @@ class IsaacGym:
             (gymapi.Vec3(*wall[:3]), gym.create_box(sim, wall[3], wall[4], wall[5], fixed))
             for wall in scene["walls"]
         ]
-        reach = self._reach()
-        low = gymapi.Vec3(-reach, -reach, 0.0)
-        high = gymapi.Vec3(reach, reach, reach)
         per_row = math.ceil(math.sqrt(self._sizes.num_envs))
-        origins = []
+        self._origins = self._grid(per_row)
+        positions = {}  # of all actors by their index in the simulation
         root_ids = []
         link_ids = []
         dof_at = []
         for env_id in range(self._sizes.num_envs):
-            env = gym.create_env(sim, low, high, per_row)
-            origin = gym.get_env_origin(env)
-            origins.append((origin.x, origin.y, origin.z))
+            env = gym.create_env(sim, gymapi.Vec3(), gymapi.Vec3(), per_row)
+            x, y, _ = self._origins[env_id].tolist()
             roots = []
             for k, tree in enumerate(scene["trees"]):
                 bit = GROUP_FILTER << k if tree in self._robots else 0
                 pose = gymapi.Transform()
-                pose.p = gymapi.Vec3(3.0 * k, 0.0, 1.0)  # the first write puts it where it belongs
+                # The first write puts it where it belongs.
+                pose.p = gymapi.Vec3(x + 3.0 * k, y, 1.0)
                 actor = gym.create_actor(env, assets[tree], pose, tree, env_id, bit, 0)
                 self._set_properties(env, actor, tree, env_id, floor)
                 roots.append(gym.get_actor_index(env, actor, gymapi.IndexDomain.DOMAIN_SIM))
+                positions[roots[-1]] = (pose.p.x, pose.p.y, pose.p.z)
                 if tree in self._robots:
                     drives = gym.get_asset_dof_properties(assets[tree])
                     drives["driveMode"].fill(int(gymapi.DofDriveMode.DOF_MODE_EFFORT))
@@ -193,13 +194,34 @@ class IsaacGym:
                     )
             for pos, asset in walls:
                 pose = gymapi.Transform()
-                pose.p = pos
-                gym.create_actor(env, asset, pose, "wall", env_id, 0, 0)
+                pose.p = gymapi.Vec3(x + pos.x, y + pos.y, pos.z)
+                wall = gym.create_actor(env, asset, pose, "wall", env_id, 0, 0)
+                index = gym.get_actor_index(env, wall, gymapi.IndexDomain.DOMAIN_SIM)
+                positions[index] = (pose.p.x, pose.p.y, pose.p.z)
             root_ids.append(roots)
-        self._origins = np.array(origins)  # (N, 3) [m]
         gym.prepare_sim(sim)
         self._bind(np.array(root_ids), dof_at, link_ids)
+        self._check_frame(positions)
         self._is_ready = True
+
+    def _grid(self, per_row: int) -> np.ndarray:
+        """Return the origins of the worlds (N, 3) [m], side by side."""
+        side = 2.0 * self._reach()
+        rows, columns = np.divmod(np.arange(self._sizes.num_envs), per_row)
+        return side * np.stack((columns, rows, np.zeros_like(rows)), axis=1).astype(np.float64)
+
+    def _check_frame(self, positions: dict[int, tuple[float, float, float]]) -> None:
+        """Raise Refused if the root states do not have the positions given to ``create_actor``."""
+        self._gym.refresh_actor_root_state_tensor(self._sim)
+        given = np.array(list(positions.values()))
+        found = self._root[list(positions), :3].cpu().numpy()
+        error = np.abs(found - given).max(axis=1)
+        worst = int(error.argmax())
+        if error[worst] > FRAME_TOLERANCE:
+            raise Refused(
+                "Isaac Gym's root states are in another frame than its actors' poses: an actor at "
+                f"{given[worst].round(2).tolist()} m has {found[worst].round(2).tolist()} m"
+            )
 
     def _reach(self) -> float:
         """Return the distance [m] from the middle of a world to its edge."""

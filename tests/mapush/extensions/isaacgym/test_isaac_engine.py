@@ -102,10 +102,32 @@ def test_worlds_lie_apart_and_their_states_are_relative_to_them(engine) -> None:
     origins = engine._origins
     side = 2 * (12.1 + 1.0)  # walls, and a margin
     np.testing.assert_allclose(origins, [[0.0] * 3, [side, 0.0, 0.0], [0.0, side, 0.0]])
-    boxes = [actor.index for actor in engine._gym.actors if actor.name == "object"]
-    theirs = engine._gym.root[boxes, :3].numpy()
-    np.testing.assert_allclose(theirs, origins + [1.0, -2.0, 0.5], atol=1e-6)
+    positions = engine._gym.positions().numpy()
+    actors = engine._gym.actors
+    boxes = [actor.index for actor in actors if actor.name == "object"]
+    np.testing.assert_allclose(positions[boxes], origins + [1.0, -2.0, 0.5], atol=1e-5)
     np.testing.assert_allclose(engine._views["qpos"][:, 38:41], [[1.0, -2.0, 0.5]] * N, atol=1e-5)
+    # Each box stands between the walls of its own world.
+    for world, box in enumerate(boxes):
+        ids = [a.index for a in actors if (a.group, a.name) == (world, "wall")]
+        walls = positions[ids] - origins[world]
+        np.testing.assert_allclose(walls, np.array(engine._scene["walls"])[:, :3], atol=1e-5)
+        assert (positions[ids, :2].min(axis=0) < positions[box, :2]).all()
+        assert (positions[box, :2] < positions[ids, :2].max(axis=0)).all()
+
+
+@pytest.mark.parametrize("offset", [[5.0, 0.0], [0.0, -0.02]])
+def test_root_states_in_another_frame_are_found_before_the_first_step(engine, offset) -> None:
+    prepare = engine._gym.prepare_sim
+
+    def prepare_elsewhere(sim) -> None:
+        prepare(sim)
+        last = max(actor.index for actor in engine._gym.actors if actor.name == "object")
+        engine._gym.root[last, :2] += torch.tensor(offset)
+
+    engine._gym.prepare_sim = prepare_elsewhere
+    with pytest.raises(Refused, match="root states are in another frame than its actors' poses"):
+        engine.step(1, 0)
 
 
 def test_only_worlds_that_the_host_changed_are_written(engine) -> None:

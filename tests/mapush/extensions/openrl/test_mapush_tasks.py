@@ -219,8 +219,61 @@ def test_the_task_file_beside_policies_names_their_object(write, tmp_path) -> No
     (tmp_path / "run/task").mkdir(parents=True)
     write().rename(tmp_path / "run/task/config.py")
     module = tmp_path / "run/checkpoints/rl_model_10000000_steps/module.pt"
-    assert mapush_tasks.object_beside(module) == "tblock"
-    assert mapush_tasks.object_beside(tmp_path / "elsewhere/a/b/c/module.pt") is None
+    assert mapush_tasks.object_of(mapush_tasks.values_beside(module)) == "tblock"
+    assert mapush_tasks.values_beside(tmp_path / "elsewhere/a/b/c/module.pt") == {}
+    (tmp_path / "run/task/config.py").write_text("class")  # no Python
+    assert mapush_tasks.values_beside(module) == {}
+
+
+@pytest.mark.parametrize("coded", ["\ufeff{}", "# -*- coding: latin-1 -*-\n# \xe9\n{}"])
+def test_a_file_is_decoded_as_python_decodes_it(coded: str, tmp_path) -> None:
+    path = tmp_path / "config.py"
+    encoding = "latin-1" if "latin" in coded else "utf-8"
+    path.write_text(coded.format(FILE), encoding=encoding)
+    assert mapush_tasks.convert(path).sections["task"]["object"] == "tblock"
+
+
+DERIVED = """
+class Three(Go1PushMidCfg):
+    class env(Go1PushMidCfg.env):
+        num_agents = 3
+    class goal:
+        THRESHOLD = 0.5
+"""
+
+
+def test_a_class_inherits_from_another_of_its_file(tmp_path) -> None:
+    path = tmp_path / "config.py"
+    path.write_text(FILE + DERIVED)
+    values = mapush_tasks.read_values(path)
+    assert (values["env.num_agents"], values["env.episode_length_s"]) == (3, 20)
+    assert mapush_tasks.object_of(values) == "tblock"
+    # A class without bases replaces the inherited one.
+    assert values["goal.THRESHOLD"] == 0.5
+    assert "goal.random_goal_distance_from_init" not in values
+
+
+@pytest.mark.parametrize("module", ["task.cuboid.config", "mqe.envs.configs.go1_push_mid_config"])
+def test_a_class_of_another_file_is_named(module: str, tmp_path) -> None:
+    path = tmp_path / "config.py"
+    path.write_text(f"from {module} import Go1PushMidCfg\n{DERIVED}")
+    said = rf"Three derives from Go1PushMidCfg of another task file, {module}; give that file"
+    with pytest.raises(ConfigError, match=said):
+        mapush_tasks.convert(path)
+
+
+def test_names_that_multiply_are_refused(tmp_path) -> None:
+    path = tmp_path / "config.py"
+    lines = [
+        f"class C{i + 1}:\n    class a(C{i}): pass\n    class b(C{i}): pass" for i in range(60)
+    ]
+    path.write_text("class C0:\n    x = 1\n" + "\n".join(lines))
+    with pytest.raises(ConfigError, match="not Python that can be read"):
+        mapush_tasks.read_values(path)
+    lists = "\n".join(f"    x{i + 1} = [x{i}, x{i}]" for i in range(60))
+    path.write_text(f"class C:\n    x0 = 1\n{lists}")
+    with pytest.raises(ConfigError, match="not Python that can be read"):
+        mapush_tasks.read_values(path)
 
 
 @pytest.mark.parametrize(

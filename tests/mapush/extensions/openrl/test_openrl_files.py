@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from harl_mapush import test
 from harl_mapush.runs import checkpoint, evaluation_worlds
@@ -200,10 +200,7 @@ def test_importing_a_run_takes_all_its_policies(tmp_path, capsys) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [
-        ({"obs_size": 26, "action_size": 2}, "has 26 inputs and 2 outputs"),
-        ({"lr": -1.0}, "learning_rate"),
-    ],
+    [({"obs_size": 26, "action_size": 2}, "has 26 inputs and 2 outputs")],
 )
 def test_what_is_no_team_of_ours_is_one_line(tmp_path, changes: dict, says: str) -> None:
     assert says in refused(
@@ -219,6 +216,98 @@ def test_other_layers_are_refused(tmp_path) -> None:
     assert "it needs linear layers alone, without recurrence" in refused(
         mapush_files.save(tmp_path / "module.pt", module)
     )
+
+
+# What a measurement does not use
+
+
+def measured(path: Path, obs: Tensor) -> Tensor:
+    """Return the actions (N, 3) of an imported policy."""
+    with torch.no_grad():
+        return openrl_format.convert(path).networks["actor_agent0"](obs)
+
+
+def test_the_parsers_path_of_a_file_is_inert(tmp_path) -> None:
+    config = [mapush_files.make("Path", _relative="ppo.yaml", _mode="fr")]
+    path = mapush_files.save(tmp_path / "module.pt", mapush_files.module(config=config))
+    imported = openrl_format.convert(path)
+    assert imported.sections["algorithm"]["num_epochs"] == 10
+    assert imported.notices == []
+
+
+@pytest.mark.parametrize(
+    ("deviation", "is_exact"),
+    [(6.4, False), (90.0, False), (5.0, True), (4.675, True), (-9.0, True), (float("nan"), True)],
+)
+def test_a_deviation_of_any_width_is_imported(tmp_path, deviation: float, is_exact: bool) -> None:
+    module = mapush_files.module()
+    bias = module.models["policy"].act.action_out.logstd._bias
+    bias.data[2] = deviation
+    imported = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module))
+    widest = imported.sections["network"]["std_y_coef"]
+    assert 0.001 <= widest <= 100.0
+    std = imported.networks["actor_agent0"].std()  # type: ignore[operator]
+    if is_exact:
+        expected = 0.5 * bias.data.nan_to_num().flatten().exp()
+        assert torch.allclose(std, expected, rtol=1e-5)
+        assert imported.notices == []
+    else:
+        assert float(std[2].detach()) == pytest.approx(99.9)
+        assert imported.notices == ["standard deviations above 200 are that"]
+
+
+def test_deviations_below_the_least_are_imported(tmp_path) -> None:
+    module = mapush_files.module()
+    module.models["policy"].act.action_out.logstd._bias.data[:] = -12.0
+    imported = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module))
+    std = imported.networks["actor_agent0"].std()  # type: ignore[operator]
+    assert torch.allclose(std, 0.5 * torch.full((3,), -12.0).exp())
+
+
+@pytest.mark.parametrize("name", ["lr", "entropy_coef", "gamma", "num_mini_batch"])
+def test_settings_of_a_learning_that_cannot_be_ours_are_left_out(tmp_path, name: str) -> None:
+    module = mapush_files.module(**{name: -1.0})
+    imported = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module))
+    (notice,) = imported.notices
+    assert notice.startswith(f"its {name} is left out (algorithm.")
+
+
+@pytest.mark.parametrize("change", ["wider", "infinite", "missing"])
+def test_a_critic_that_is_not_read_makes_room_for_a_new_one(tmp_path, change: str) -> None:
+    obs = torch.randn(20, 8)
+    module = mapush_files.module()
+    whole = measured(mapush_files.save(tmp_path / "whole.pt", module), obs)
+    if change == "wider":  # it sees the state of the world
+        module.models["critic"].base = mapush_files.trunk(17)
+    elif change == "infinite":
+        module.models["critic"].v_out.bias.data[:] = torch.inf
+    else:
+        del module.models["critic"]
+    path = mapush_files.save(tmp_path / "module.pt", module)
+    assert torch.equal(measured(path, obs), whole)
+    imported = openrl_format.convert(path)
+    assert imported.notices == ["its critic is not one that is read; a new one takes its place"]
+    assert set(imported.networks) >= {"critic_agent", "value_normalizer"}
+
+
+def test_inputs_that_contradict_the_task_file_are_refused(tmp_path) -> None:
+    run = tmp_path / "run"
+    path = run / "checkpoints" / STEPS / "module.pt"
+    mapush_files.save(path, mapush_files.module(num_agents=3))
+    task = run / "task" / "config.py"
+    task.parent.mkdir()
+    text = "class A(Go1Cfg):\n    class env(Go1Cfg.env):\n        num_agents = {}\n"
+    task.write_text(text.format(2))
+    said = refused(path)
+    assert (
+        "has 11 inputs, as a team of 3 has in go1push_mid, but the task file beside it says" in said
+    )
+    assert "says 2 robots" in said
+    task.write_text(text.format(3) + "        num_npcs = 5\n")
+    (notice,) = openrl_format.convert(path).notices
+    assert notice.startswith("the task file beside it has 5 objects and markers")
+    task.write_text("class")  # a damaged file says nothing
+    assert openrl_format.convert(path).sections["env"]["num_agents"] == 3
 
 
 # Nothing is run

@@ -1,18 +1,8 @@
-"""The hooks of a run; a callback is a class that overrides the hooks that it needs."""
+"""The hooks of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from harl_mapush.trainer import IterationReport
-from mqe.extensions import Registry
-
-if TYPE_CHECKING:
-    from harl_mapush.experiment import Experiment
-
-# A user's own callbacks: classes or functions that build a callback for an experiment.
-CALLBACKS: Registry[Callable[[Experiment], Callback]] = Registry("callback")
+from harl_mapush.progress import IterationReport
 
 
 class Callback:

@@ -1,0 +1,76 @@
+"""The parts of a run: environment, algorithm and trainer."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import torch
+
+from harl_mapush.algorithms.algorithm import ActingOn, Algorithm
+from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.collectors.async_runner import AsyncRunner
+from harl_mapush.collectors.launchers import LAUNCHERS
+from harl_mapush.collectors.remote_env import RemoteEnvSpec
+from harl_mapush.config import RunCfg
+from harl_mapush.distributed.ranks import Ranks
+from harl_mapush.runner import Runner
+from harl_mapush.trainer import Trainer
+from mqe.config import ConfigError
+from mqe.env.environment import MultiAgentEnv
+from mqe.env.mixed_teams import MixedTeams
+from mqe.registry import make_worlds
+from mqe.vec_env import TeamSpec
+
+
+class Parts(NamedTuple):
+    """Environment, algorithm and trainer of a run."""
+
+    env: MultiAgentEnv | MixedTeams | RemoteEnvSpec
+    algorithm: Algorithm
+    trainer: Trainer
+    team: Algorithm | ActingOn  # the team as it acts in worlds on the simulator's device
+
+
+def build(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) -> Parts:
+    """Build environment, algorithm and trainer of this rank; ``stack`` closes them.
+
+    Raises ConfigError if algorithm, network and runner do not go together.
+    """
+    make = _build_with_collectors if cfg.runner.collectors else _build_in_process
+    try:
+        return make(cfg, ranks, learner, stack)
+    except ValueError as error:
+        raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
+
+
+def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) -> Parts:
+    share = ranks.share(cfg.env.num_envs)
+    env = make_worlds(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
+    stack.callback(env.close)
+    algorithm = _make_team(cfg, env.spec, learner, ranks)
+    return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks), algorithm)
+
+
+def _build_with_collectors(
+    cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack
+) -> Parts:
+    if len(cfg.env.team_sizes) > 1:
+        raise ConfigError(
+            f"env.team_sizes={list(cfg.env.team_sizes)}: collectors have teams of one size; set "
+            "runner.collectors=0, or leave it out"
+        )
+    env = RemoteEnvSpec(cfg, learner)
+    stack.callback(env.close)
+    algorithm = _make_team(cfg, env.spec, learner, ranks)
+    launcher = stack.enter_context(LAUNCHERS[cfg.runner.engine].make(cfg))
+    if cfg.runner.engine != "local":
+        sys.stdout.write(f"Collectors on {launcher.describe()}.\n")
+    trainer = AsyncRunner(env, algorithm, cfg, launcher)
+    return Parts(env, algorithm, trainer, ActingOn(algorithm, learner))
+
+
+def _make_team(cfg: RunCfg, spec: TeamSpec, device: torch.device, ranks: Ranks) -> Algorithm:
+    spec = spec._replace(is_trained=cfg.runner.init_from is not None)
+    return make_algorithm(cfg.algorithm, cfg.network, spec, device, cfg.runner.seed, ranks)

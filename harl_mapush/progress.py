@@ -1,0 +1,83 @@
+"""The progress of a run, and the report of one iteration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from harl_mapush.run_settings import RunnerCfg
+
+
+class IterationReport(NamedTuple):
+    """Times and metrics of one iteration."""
+
+    iteration: int  # number of completed iterations
+    num_iterations: int
+    env_steps: int  # since the start of the run
+    num_env_steps: int
+    collect_s: float
+    update_s: float
+    metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
+    note: str | None = None  # a message about buffers that grew or worlds that broke
+    # Lines about the processes of a run with collectors.
+    health: tuple[str, ...] = ()
+
+
+@dataclass
+class Progress:
+    """The position of a run: iterations done and planned, and their env steps."""
+
+    num_transitions: int  # decisions of all worlds in one iteration
+    steps_per_iteration: int  # env steps
+    num_iterations: int
+    checkpoint_interval: int  # env steps
+    iteration: int = 0
+
+    @classmethod
+    def of(cls, cfg: RunnerCfg, num_envs: int, decision_period: int) -> Progress:
+        """Return the progress of a new run; ``num_envs`` counts the worlds of all ranks."""
+        num_transitions = cfg.num_steps * num_envs
+        steps_per_iteration = num_transitions * decision_period
+        num_iterations = max(1, math.ceil(cfg.num_env_steps / steps_per_iteration))
+        return cls(num_transitions, steps_per_iteration, num_iterations, cfg.checkpoint_interval)
+
+    @property
+    def env_steps(self) -> int:
+        """Control steps done, summed over environments."""
+        return self.iteration * self.steps_per_iteration
+
+    @property
+    def num_env_steps(self) -> int:
+        """Control steps of the whole run."""
+        return self.num_iterations * self.steps_per_iteration
+
+    @property
+    def share(self) -> float:
+        """Share of the iterations that are done, in [0, 1]."""
+        return self.iteration / self.num_iterations
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last iteration is done."""
+        return self.iteration >= self.num_iterations
+
+    def is_checkpoint_due(self) -> bool:
+        """Return whether the iteration that was just done ends with a checkpoint."""
+        return self.is_due(self.checkpoint_interval)
+
+    def is_due(self, interval: int) -> bool:
+        """Return whether what is done every ``interval`` env steps follows the last iteration.
+
+        It does after an iteration that passes a multiple of them, and after the run's last.
+        """
+        return self._is_due_after(self.iteration, interval)
+
+    def will_be_due(self, interval: int) -> bool:
+        """Return whether what is done every ``interval`` env steps follows the next iteration."""
+        return self._is_due_after(self.iteration + 1, interval)
+
+    def _is_due_after(self, iteration: int, interval: int) -> bool:
+        env_steps = iteration * self.steps_per_iteration
+        before = env_steps - self.steps_per_iteration
+        return iteration >= self.num_iterations or env_steps // interval > before // interval

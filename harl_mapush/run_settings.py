@@ -1,0 +1,163 @@
+"""Settings of a run: its length, its iterations and its log."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from harl_mapush.durations import parse_duration
+from mqe.config import option
+
+
+@dataclass(frozen=True)
+class RunnerCfg:
+    """Section ``runner``: the length of a run, its iterations, and its collectors."""
+
+    seed: int = option(1, "seed of every random number in the run", min=0, max=2**63 - 1)
+    num_env_steps: int = option(
+        100_000_000,
+        "control steps of the run, summed over worlds; rounded up to whole iterations",
+        min=1,
+        max=10**15,
+    )
+    num_steps: int = option(32, "decisions of every world in one iteration", min=1, max=1_000_000)
+    checkpoint_interval: int = option(
+        10_000_000, "env steps between two checkpoints", min=1, max=10**15
+    )
+    evaluation_interval: int | None = option(
+        None,
+        "env steps between two evaluations in worlds of their own; null: none",
+        min=1,
+        max=10**15,
+    )
+    evaluation_envs: int = option(50, "number of worlds of an evaluation", min=1, max=1_000)
+    evaluation_episodes: int = option(
+        100, "episodes of an evaluation, rounded up to whole rounds of its worlds", min=1, max=1_000
+    )
+    matmul_precision: str = option(
+        "high",
+        "precision of matrix products on a GPU; high is TF32",
+        choices=("highest", "high", "medium"),
+    )
+    torch_threads: int | None = option(
+        None, "threads of PyTorch; null: its own choice, at most one per core", min=1, max=1024
+    )
+    staggered_start: bool = option(
+        True, "spread of the first episodes' ends over the time limit, instead of all at once"
+    )
+    max_wall_time: str | None = option(
+        None, "wall-clock time limit, such as 3h50m; the run saves and ends before it; null: none"
+    )
+
+    init_from: str | None = option(
+        None, "checkpoint, run or pretrained:NAME whose networks the run starts with"
+    )
+    collectors: int = option(
+        0,
+        "number of processes that collect beside the learner; 0: the learner collects itself",
+        min=0,
+        max=256,
+    )
+    engine: str = option(
+        "local",
+        "launcher of the collectors: local processes, or one of an extension, such as ray",
+    )
+    learner_device: str = option(
+        "auto",
+        "device of the learner beside collectors: auto (a GPU if there is one), cpu or cuda:K",
+    )
+    update_ratio: float | None = option(
+        None,
+        "number of updates per transition with collectors; null: algorithm.update_ratio",
+        min=1e-6,
+        max=1e4,
+    )
+    queue_blocks: int = option(
+        4, "number of full blocks per collector that may wait to be stored", min=1, max=1000
+    )
+    max_policy_lag: int = option(
+        64,
+        "largest lag of a collector's policy behind the learner, in versions; the learner waits "
+        "for collectors that would exceed it",
+        min=1,
+        max=1_000_000,
+    )
+    stall_time: float = option(
+        30.0,
+        "time after which an idle collector is reported; after twice the time it is restarted [s]",
+        min=0.5,
+        max=1e6,
+    )
+
+    def __post_init__(self) -> None:
+        if self.max_wall_time is not None:
+            try:
+                parse_duration(self.max_wall_time)
+            except ValueError as error:
+                raise ValueError(f"max_wall_time (--max_wall_time): {error}") from None
+        if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", self.learner_device):
+            raise ValueError(
+                f"learner_device: unknown device {self.learner_device!r} (allowed: auto, cpu, "
+                "cuda, cuda:K)"
+            )
+        if self.update_ratio is not None and not self.collectors:
+            raise ValueError(
+                "update_ratio: needs runner.collectors; without them, set algorithm.update_ratio"
+            )
+        if self.engine != "local" and not self.collectors:
+            raise ValueError(f"engine={self.engine}: needs runner.collectors, at least 1")
+
+
+@dataclass(frozen=True)
+class LoggerCfg:
+    """Section ``logger``: the run folder and what is written to it."""
+
+    exp_name: str = option("default", "name of the experiment, part of the run folder's name")
+    interval: int = option(5, "iterations between two progress lines", min=1, max=10**9)
+    lines: str = option(
+        "one", "form of the progress: one line, or the four lines of HARL", choices=("one", "harl")
+    )
+    tags: str = option(
+        "own",
+        "tags of the curves; harl: HARL's of returns, step rewards and evaluations as well, as "
+        "with lines=harl",
+        choices=("own", "harl"),
+    )
+    film_interval: int | None = option(
+        None,
+        "env steps between two films of the evaluation's first episode, in films/, TensorBoard and "
+        "W&B; null: none",
+        min=1,
+        max=10**15,
+    )
+    wandb: str = option(
+        "off",
+        "curves, settings and films at Weights & Biases; offline: in the run folder, for "
+        "`wandb sync`",
+        choices=("off", "online", "offline"),
+    )
+    wandb_project: str = option("mapush", "name of the project at Weights & Biases")
+    broken_worlds: int = option(
+        5,
+        "number of broken worlds whose last 100 states are kept in broken/; 0: none",
+        min=0,
+        max=1000,
+    )
+    out_dir: str | None = option(
+        None, "path of the run folder; null: results/mapush/<object>/<algo>/<exp_name>/..."
+    )
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.+=,@ -]+", self.exp_name) or self.exp_name.strip(". ") == "":
+            raise ValueError(
+                f"exp_name: {self.exp_name!r} cannot name a folder; use letters, digits, - and _"
+            )
+        if not 0 < len(self.wandb_project.strip()) <= 128 or set("/\\#?%:") & set(
+            self.wandb_project
+        ):
+            raise ValueError(
+                f"wandb_project: {self.wandb_project!r} cannot name a project; use up to 128 "
+                "letters, digits, spaces, - and _"
+            )
+        if self.out_dir is not None and not self.out_dir.strip():
+            raise ValueError("out_dir (--out): the name of a folder is needed, not an empty one")

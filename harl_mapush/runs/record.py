@@ -1,0 +1,62 @@
+"""The record of a run in its folder: settings, origin and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from harl_mapush.runs import checkpoint, provenance, run_folder
+from mqe.config import dump_yaml
+
+
+class RunRecord:
+    """Writes the settings, the origin and the checkpoints of a run on its first rank."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        start: Mapping[str, Any],
+        gait: str | None,
+        export: Callable[[Path], object],
+    ) -> None:
+        """Record ``start`` of a run with nested ``settings``; nothing is written yet.
+
+        ``gait`` is the digest of the frozen gaits, None without any. ``export`` writes the policy
+        into the folder of a checkpoint.
+        """
+        self.folder = folder
+        self.settings = settings
+        self.text = dump_yaml(settings)
+        self.start = start
+        self.run_id = ""
+        self._gait = gait
+        self._export = export
+
+    def begin(self) -> None:
+        """Write ``config.yaml`` and ``origin.json``."""
+        run_folder.write_config(self.folder, self.text)
+        self.run_id = provenance.write(self.folder, self.start)
+
+    def save(
+        self, env_steps: int, networks: Mapping[str, nn.Module], state: Mapping[str, Any]
+    ) -> None:
+        """Write the checkpoint of ``env_steps``."""
+        checkpoint.save(
+            self.folder,
+            env_steps,
+            networks,
+            state,
+            settings=run_folder.with_checksum(self.text),
+            device=self.settings["sim"]["device"],
+            gait_sha256=self._gait,
+            run_id=self.run_id,
+            export=self._export,
+        )
+
+    def check_folder(self) -> None:
+        """Raise LostFolderError if another run or process has taken the folder."""
+        provenance.check_folder(self.folder, self.run_id, self.start)
