@@ -270,7 +270,7 @@ def _one_world_setup(cfg: RunCfg) -> TaskSetup:
 
 def _plan_worlds(cfg: RunCfg, setup: TaskSetup, sim_name: str, device: torch.device) -> MemoryPlan:
     """Compute the memory of the worlds alone."""
-    fixed, per_world = _simulator(setup, sim_name, device)
+    fixed, per_world = _simulator(setup, cfg, sim_name, device)
     num_envs = cfg.env.num_envs
     free, total = device_memory(device)
     return MemoryPlan(
@@ -287,7 +287,9 @@ def _plan_worlds(cfg: RunCfg, setup: TaskSetup, sim_name: str, device: torch.dev
     )
 
 
-def _simulator(setup: TaskSetup, sim_name: str, device: torch.device) -> tuple[float, float]:
+def _simulator(
+    setup: TaskSetup, cfg: RunCfg, sim_name: str, device: torch.device
+) -> tuple[float, float]:
     """Return the bytes of a process with this simulator without worlds, and bytes per world."""
     model = setup.scene.model
     fields = sum(values.numel() for values in setup.fields.values())
@@ -296,7 +298,7 @@ def _simulator(setup: TaskSetup, sim_name: str, device: torch.device) -> tuple[f
         state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
         fixed = _PROCESS if device.type == "cpu" else _CONTEXT + _CODE
         return fixed, 8.0 * (state + model.nsensordata + fields)
-    own_bytes, per_world = plan(model)
+    own_bytes, per_world = plan(model, cfg.sim)
     per_world += fields * _FLOAT
     if device.type == "cpu":
         return _PROCESS + own_bytes, per_world

@@ -34,7 +34,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the memory plan and the largest number of worlds; return the exit code."""
+    """Print the memory plan and the largest number of worlds. Return the exit code."""
     return config.exit_code(lambda: _main(argv), PROGRAM)
 
 

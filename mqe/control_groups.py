@@ -1,4 +1,4 @@
-"""The Linux control groups (v1 or v2) of this process; containers and Slurm set their limits."""
+"""The Linux control groups (v1 or v2) of this process. Containers and Slurm set their limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GROUPS = Path("/sys/fs/cgroup")
 
 
 def groups(controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's group and of all groups around it.
+    """Yield the folders of this process's group and its parents.
 
     A group's limit holds for the groups inside it. A container sees its own group as the root,
     under either path.
@@ -23,7 +23,7 @@ def groups(controller: str) -> Iterator[Path]:
         if controllers and controller not in controllers.split(","):
             continue
         root = GROUPS / controllers
-        own = root / path.lstrip("/")
-        for group in (own, *own.parents):
+        innermost = root / path.lstrip("/")
+        for group in (innermost, *innermost.parents):
             if group.is_relative_to(root):
                 yield group

@@ -1,4 +1,4 @@
-"""The memory of this machine that the process may use."""
+"""The host's memory available to this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES = (
 
 
 def host_memory() -> tuple[int | None, int | None]:
-    """Return the available bytes and all bytes of the host; None if the system does not tell.
+    """Return the available bytes and all bytes of the host. None if the system does not tell.
 
     Limits of control groups count. Cached files count as available: the system frees them for
     whoever needs memory.
@@ -54,7 +54,7 @@ def _of_the_machine() -> tuple[int | None, int | None]:
 
 
 def _number(path: Path) -> int | None:
-    """Return the number in a file; None for ``max``, and without the file."""
+    """Return the number in a file. None for ``max``, and without the file."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -69,7 +69,7 @@ class SimulatorEntry(NamedTuple):
     check: Callable[[Any, torch.device], None] = lambda cfg, device: None
     # Returns the bytes on the device without worlds, and the bytes of each world. None: the worlds
     # are MuJoCo states on the host.
-    plan_memory: Callable[[mujoco.MjModel], tuple[float, float]] | None = None
+    plan_memory: Callable[[mujoco.MjModel, Any], tuple[float, float]] | None = None
     runs_on_gpu: bool = True
     has_part_sensors: bool = True  # the touch sensors of ``with_part_sensors`` work
     cfg: type[SimCfg] = SimCfg  # class of the section ``sim``
@@ -107,7 +107,7 @@ def _check_warp(cfg: SimCfg, device: torch.device) -> None:
         )
 
 
-def _plan_warp(model: mujoco.MjModel) -> tuple[float, float]:
+def _plan_warp(model: mujoco.MjModel, cfg: SimCfg) -> tuple[float, float]:
     from mqe.sim.warp_memory import memory_use  # needs the extra
 
     taken = memory_use(model)

@@ -36,8 +36,8 @@ _LOOK_S = 0.2  # longest wait of the learner before the next check for an end of
 class AsyncRunner:
     """Trains an off-policy algorithm on the transitions of ``runner.collectors`` processes.
 
-    An iteration ends when as many transitions are stored as an iteration of ``Runner`` collects,
-    and no update is owed for them.
+    An iteration has as many transitions as an iteration of ``Runner``. It ends when they are
+    stored and no update is owed.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class AsyncRunner:
     ) -> None:
         """Allocate the replay buffer; ``launcher`` starts the collectors.
 
-        ``algorithm`` must be a ``ReplayLearner``, and ``cfg`` a result of ``settled``.
+        ``algorithm`` must be a ``ReplayLearner``. ``cfg`` comes from ``settled``.
         """
         self._cfg = cfg
         self.cfg = cfg.runner
@@ -73,7 +73,7 @@ class AsyncRunner:
         self._lags: list[int] = []
 
     def learn(self, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> None:
-        """Train to the end; all processes and threads have ended when this returns.
+        """Train to the end. All processes and threads have ended when this returns.
 
         Raises, besides the errors of ``Trainer.learn``, CollectionError if collecting or learning
         cannot continue.
@@ -97,7 +97,7 @@ class AsyncRunner:
         return self.env.statistics()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for a resumed run, whose collectors begin new episodes."""
+        """Return the state for a resumed run. Its collectors begin new episodes."""
         num_starts = self._num_starts
         if self.collectors is not None:
             num_starts = max(supervisor.num_starts for supervisor in self.collectors.supervisors)
@@ -143,7 +143,7 @@ class AsyncRunner:
         return collectors
 
     def _iterate(self, collectors: Collectors, monitor: Monitor) -> None:
-        """Store and learn from an iteration's transitions; report and save."""
+        """Store and learn from an iteration's transitions. Report and save."""
         begin = time.monotonic()
         waited_before = self._waited_s
         num_stored = (self.progress.iteration + 1) * self.progress.num_transitions
@@ -214,7 +214,7 @@ class AsyncRunner:
         self._newest[full.collector] = (full.block.report, full.version)
 
     def _learn_once(self, collectors: Collectors) -> dict[str, Tensor]:
-        """Take one update; publish the weights if a new version is due."""
+        """Take one update. Publish the weights if a new version is due."""
         pace = self.pace
         try:
             self.algorithm.set_progress(self.progress.share)
@@ -246,7 +246,9 @@ class AsyncRunner:
         self._lags = []
         return Snapshot(
             time_s=time.monotonic(),
-            collectors=tuple(self._collector_state(each) for each in collectors.supervisors),
+            collectors=tuple(
+                self._collector_state(supervisor) for supervisor in collectors.supervisors
+            ),
             num_stored=pace.num_stored,
             queue=len(collectors.queue),
             capacity=collectors.capacity,
@@ -275,7 +277,7 @@ class AsyncRunner:
 
 
 def merge_rewards(reports: list[BlockReport], device: torch.device) -> dict[str, Tensor]:
-    """Return mean rewards over the valid transitions of all blocks, and the number of broken ones.
+    """Return mean rewards over all valid transitions, and the number of broken transitions.
 
     Without blocks the result is empty.
     """

@@ -1,4 +1,4 @@
-"""A collector: worlds and a team that fill blocks of transitions.
+"""A collector: worlds and a team fill blocks with transitions.
 
 It knows neither processes nor pipes. Its caller carries weights and blocks.
 """
@@ -55,7 +55,7 @@ class Weights(NamedTuple):
 
     @classmethod
     def of(cls, actors: Sequence[nn.Module], version: int, num_updates: int) -> Weights:
-        """Copy the weights of ``actors``; this waits for their device."""
+        """Copy the weights of ``actors``. This waits for their device."""
         states = []
         for actor in actors:
             state = actor.state_dict()
@@ -63,7 +63,7 @@ class Weights(NamedTuple):
         return cls(version, num_updates, states)
 
     def load(self, actors: Sequence[nn.Module]) -> None:
-        """Load the weights into ``actors``; raise RuntimeError for other shapes or names."""
+        """Load the weights into ``actors``. Raise RuntimeError for other shapes or names."""
         for actor, state in zip(actors, self.actors, strict=True):
             actor.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
 
@@ -91,12 +91,12 @@ class Block(NamedTuple):
 
 
 class Collector:
-    """A share of the run's worlds, and the team that acts in it."""
+    """The worlds and the acting team of one collector."""
 
     def __init__(
         self, env: VecEnv, team: ReplayLearner, num_steps: int, *, staggered: bool = True
     ) -> None:
-        """Collect blocks of ``num_steps`` decisions from an environment that was not yet reset."""
+        """Collect blocks of ``num_steps`` decisions from a new environment."""
         self.env = env
         self.team = team
         self.num_steps = num_steps
@@ -113,7 +113,7 @@ class Collector:
 
     @property
     def actors(self) -> list[nn.Module]:
-        """The networks that act, without repetition."""
+        """The acting networks, without repetition."""
         return list(self.team.unique_actors)
 
     def load(self, weights: Weights) -> None:
@@ -155,7 +155,7 @@ class _Memory:
         self._decisions: list[Transition] = []
 
     def add(self, transition: Transition, ring: int = 0) -> None:
-        """Keep a copy on the host; the worlds write their next step over the tensors."""
+        """Keep a copy on the host. The worlds write their next step over the tensors."""
         copies = [torch.empty_like(value, device="cpu").copy_(value) for value in transition]
         self._decisions.append(Transition(*copies))
 

@@ -59,7 +59,7 @@ def main(
 
 
 class _Signs:
-    """Sends signs of life while a block is collected; ends it once the learner is gone."""
+    """Sends signs of life while a block is collected. Ends it once the learner is gone."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -49,12 +49,12 @@ def settled(cfg: RunCfg) -> RunCfg:
 
 
 def off_policy_algorithms() -> list[str]:
-    """Return the names of the algorithms whose replay buffers collectors can fill."""
+    """Return the names of the algorithms with ``takes_collectors``."""
     return [name for name, entry in ALGORITHMS.items() if entry.cfg.takes_collectors]
 
 
 def learner_device(name: str) -> torch.device:
-    """Return the device of a learner with collectors; raise ConfigError if it does not exist."""
+    """Return the learner's device. Raise ConfigError if it does not exist."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda", torch.cuda.current_device())

@@ -46,7 +46,7 @@ class Window:
         self._snapshots: deque[Snapshot] = deque()
 
     def add(self, snapshot: Snapshot) -> None:
-        """Add a snapshot; drop those that are too old for the rates."""
+        """Add a snapshot, and drop snapshots too old for the rates."""
         self._snapshots.append(snapshot)
         while len(self._snapshots) > 2 and snapshot.time_s - self._snapshots[1].time_s >= _WINDOW_S:
             self._snapshots.popleft()

@@ -34,14 +34,14 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 
 
 class WorkerGoneError(Exception):
-    """A collector has ended; the message has the cause."""
+    """A collector has ended. The message has the cause."""
 
 
 class Worker(Protocol):
-    """A started collector; one thread uses it."""
+    """A started collector. One thread uses it."""
 
     def send(self, weights: Weights) -> None:
-        """Request a block; raise WorkerGoneError if the collector has ended."""
+        """Request a block. Raise WorkerGoneError if the collector has ended."""
         ...
 
     def receive(self, timeout_s: float) -> Block | str | None:
@@ -72,7 +72,7 @@ class Launcher(Protocol):
         ...
 
     def start(self, settings: Mapping[str, Any], identity: Identity, log: Path) -> Worker:
-        """Start a collector that appends its output to ``log``."""
+        """Start a collector. Its output is appended to ``log``."""
         ...
 
     def problem(self) -> str | None:
@@ -98,7 +98,7 @@ class LocalLauncher:
     """Starts collectors as processes on this machine."""
 
     def __init__(self, collect: Callable[..., None] = collector_process.main) -> None:
-        """Start processes that run ``collect``."""
+        """Run ``collect`` in each process."""
         self._collect = collect
 
     def describe(self) -> str:
@@ -124,7 +124,7 @@ class LocalWorker:
         identity: Identity,
         log: Path,
     ) -> None:
-        """Start a process that runs ``collect``."""
+        """Start a process with ``collect``."""
         self._log = log
         self._connection, theirs = Pipe()
         _limit_waits(self._connection)
@@ -144,14 +144,14 @@ class LocalWorker:
         theirs.close()
 
     def send(self, weights: Weights) -> None:
-        """Send weights; raise WorkerGoneError if the process has ended or takes none."""
+        """Send weights. Raise WorkerGoneError if the process has ended or takes none."""
         try:
             self._connection.send(weights)
         except OSError:
             raise self._gone() from None
 
     def receive(self, timeout_s: float) -> Block | str | None:
-        """Return what the process sent, None if nothing comes within ``timeout_s``."""
+        """Return the process's next message, None without any within ``timeout_s``."""
         try:
             return self._connection.recv() if self._connection.poll(timeout_s) else None
         except (EOFError, OSError):
@@ -162,7 +162,7 @@ class LocalWorker:
         return f"process {self.process.pid}"
 
     def stack(self) -> str:
-        """Make the process write its stack to its log; return the stack as one line."""
+        """Make the process write its stack to its log. Return the stack as one line."""
         assert self.process.pid is not None
         size = self._log.stat().st_size
         os.kill(self.process.pid, collector_process.STACK_SIGNAL)
@@ -177,7 +177,7 @@ class LocalWorker:
         return " < ".join(calls)
 
     def end(self, timeout_s: float) -> None:
-        """Close the connection, upon which the process ends; kill it after ``timeout_s``."""
+        """Close the connection to end the process. Kill it after ``timeout_s``."""
         self._connection.close()
         self.process.join(timeout_s)
         if self.process.is_alive():
@@ -193,7 +193,7 @@ class LocalWorker:
 
 
 def _limit_waits(connection: Connection) -> None:
-    """Let a message fail that a stopped process takes or sends in part."""
+    """Let a message fail if a stopped process takes or sends only a part."""
     limit = struct.pack("ll", _MESSAGE_S, 0)
     with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as pipe:
         pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -201,7 +201,7 @@ def _limit_waits(connection: Connection) -> None:
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of a log file that is neither empty nor part of a stack."""
+    """Return the last line of a log file, without empty lines and stacks."""
     last = "(none)"
     for line in tail(path).splitlines():
         is_in_stack = line.startswith(("  ", "Current thread", "Stack"))

@@ -1,7 +1,7 @@
 """The contract between a run with collectors and its learner, in addition to ``Algorithm``.
 
-Algorithms whose settings have ``takes_collectors`` fulfil it. N environments, A agents, O obs size,
-U action size, G critic views.
+Algorithms with the setting ``takes_collectors`` fulfil it. N environments, A agents, O obs size, U
+action size, G critic views.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harl_mapush.learning.settings import OffPolicyCfg
 
 
 class ReplayLearner(Algorithm, Protocol):
-    """An algorithm that learns from a replay buffer, which collectors with its actors can fill."""
+    """An algorithm with a replay buffer. Collectors with its actors can fill the buffer."""
 
     cfg: OffPolicyCfg
     num_updates: int
@@ -31,15 +31,15 @@ class ReplayLearner(Algorithm, Protocol):
         ...
 
     def replay_shape(self, num_envs: int, num_rings: int = 1) -> ReplayShape:
-        """Return the sizes of a replay buffer of ``num_envs`` environments in rings."""
+        """Return the sizes of a replay buffer for ``num_envs`` environments in rings."""
         ...
 
     def make_rings(self, num_envs: int, num_rings: int) -> ReplayExperience:
-        """Allocate a replay buffer for ``num_rings`` processes that share the environments."""
+        """Allocate a replay buffer for ``num_rings`` processes, each with an equal share."""
         ...
 
     def team_rewards(self, rewards: Tensor) -> Tensor:
-        """Return the rewards (N, G) that are learned, from those of the agents (N, A)."""
+        """Return the learned rewards (N, G) from the agents' rewards (N, A)."""
         ...
 
     def explore(self, obs: Tensor) -> Tensor:
@@ -47,9 +47,9 @@ class ReplayLearner(Algorithm, Protocol):
         ...
 
     def set_progress(self, progress: float) -> None:
-        """Set the learning rates for the share ``progress`` in [0, 1) of the run that is done."""
+        """Set the learning rates for ``progress`` in [0, 1), the completed share of the run."""
         ...
 
     def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
-        """Take one update from a replay buffer; return metrics as 0-dim tensors on the device."""
+        """Take one update from a replay buffer. Return metrics as 0-dim tensors on the device."""
         ...

@@ -1,4 +1,4 @@
-"""The pace of storing and learning: which of the two may continue.
+"""The pace of storing and learning: a rule for either to continue.
 
 The learner owes ``update_ratio`` updates for every transition stored after the warm-up. It waits
 while it owes less than one. Storing waits while the learner owes the updates of a whole block, so
@@ -30,7 +30,7 @@ class Pace:
 
     @property
     def num_warm(self) -> int:
-        """Number of stored transitions, at most those of the warm-up."""
+        """Number of stored transitions, at most ``warmup``."""
         return min(len(self.experience.replay), self.warmup)
 
     @property
@@ -45,7 +45,7 @@ class Pace:
 
     @property
     def lags(self) -> bool:
-        """Whether one more version would make a transition that is not stored yet too old."""
+        """Whether one more version would make a waiting transition too old."""
         if self.oldest_version is None:
             return False
         return self.version - self.oldest_version >= self.max_policy_lag

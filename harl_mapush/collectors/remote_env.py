@@ -16,10 +16,10 @@ from mqe.world.streams import Streams
 
 
 class RemoteEnvSpec:
-    """The worlds of a run with collectors; their sizes are those of one world, never stepped."""
+    """The worlds of a run with collectors. One world, never stepped, gives their sizes."""
 
     def __init__(self, cfg: RunCfg, device: torch.device) -> None:
-        """Read the sizes off a world of ``cfg``; the learner is on ``device``."""
+        """Read the sizes off a world of ``cfg``. The learner is on ``device``."""
         env_cfg = dataclasses.replace(cfg.env, num_envs=1, randomize=RandomizationCfg())
         one = make_env(env_cfg, SimCfg(name="mujoco", device="cpu", num_threads=1), cfg.task, 0)
         self.spec = one.spec
@@ -39,7 +39,7 @@ class RemoteEnvSpec:
         """Return None; the worlds are in other processes."""
 
     def grow_buffers(self) -> None:
-        """Do nothing; collectors grow their own buffers and report it with a block."""
+        """Do nothing. Collectors grow their own buffers and report it with a block."""
 
     def take_statistics(self, statistics: dict[str, float]) -> None:
         """Store the collectors' latest statistics."""
@@ -50,10 +50,10 @@ class RemoteEnvSpec:
         return self._statistics
 
     def close(self) -> None:
-        """Do nothing; there is no world to free."""
+        """Do nothing. There is no world to free."""
 
 
 def merge_statistics(reports: Iterable[BlockReport]) -> dict[str, float]:
-    """Return means over the episodes of all collectors, weighted by their numbers of episodes."""
+    """Return the collectors' mean statistics, weighted by their numbers of episodes."""
     parts = [report.statistics for report in reports if report.statistics.get("num_episodes", 0)]
     return weighted_means(parts)

@@ -1,7 +1,7 @@
 """Supervisors: a thread for each collector starts it, requests blocks, and replaces it.
 
-Blocks go to the learner through one queue. Each collector has a limit on its blocks that are in
-work or wait there; beyond it, the supervisor waits. Nothing is dropped.
+Blocks go to the learner through one queue. Each collector has a limit on its blocks in work
+and in the queue. Beyond it, the supervisor waits. Nothing is dropped.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class CollectionError(RuntimeError):
-    """Collecting cannot continue; the message has the reason. The run ends after saving."""
+    """Collecting cannot continue. The message has the reason. The run ends after saving."""
 
 
 class FullBlock(NamedTuple):
-    """A block that waits to be stored."""
+    """A block in the queue."""
 
     collector: int
     version: int  # of the policy that collected it
@@ -64,7 +64,7 @@ class Collectors:
         stall_s: float,
         num_starts: int = 0,
     ) -> None:
-        """Prepare collectors of ``num_worlds`` each; ``queue_blocks`` of each one may wait.
+        """Prepare collectors with ``num_worlds`` each. ``queue_blocks`` blocks of each may wait.
 
         ``settings`` are plain values. ``logs`` is the folder for the collectors' output. A
         collector without a sign of life for ``stall_s`` [s] is reported, and restarted after twice
@@ -92,16 +92,16 @@ class Collectors:
 
     @property
     def num_restarts(self) -> int:
-        """Number of collectors that died."""
+        """Number of deaths."""
         return sum(supervisor.num_deaths for supervisor in self.supervisors)
 
     @property
     def num_lost_episodes(self) -> int:
-        """Number of unfinished episodes of collectors that died."""
+        """Number of unfinished episodes that died with collectors."""
         return sum(supervisor.num_lost_episodes for supervisor in self.supervisors)
 
     def start(self, num_blocks: int, weights: Weights) -> None:
-        """Start all collectors; together they collect ``num_blocks``, by ``weights`` at first."""
+        """Start all collectors. Together they collect ``num_blocks``, by ``weights`` at first."""
         self._num_left = num_blocks
         self.weights = weights
         for supervisor in self.supervisors:
@@ -118,7 +118,7 @@ class Collectors:
             raise self.error
 
     def take(self) -> FullBlock | None:
-        """Return the oldest block of the queue; None if the queue is empty."""
+        """Return the oldest block in the queue, None without any."""
         return self.queue.popleft() if self.queue else None
 
     def release(self, full: FullBlock) -> None:
@@ -128,7 +128,7 @@ class Collectors:
         supervisor.room.release()
 
     def oldest_version(self) -> int | None:
-        """Return the oldest policy version among the blocks that are not stored yet."""
+        """Return the oldest policy version among blocks in work and in the queue."""
         versions = [list(supervisor.versions) for supervisor in self.supervisors]
         return min((several[0] for several in versions if several), default=None)
 
@@ -239,7 +239,7 @@ class Supervisor(threading.Thread):
             self.is_ready = False
 
     def _turn(self) -> Weights:
-        """Wait for room in the queue and for a block to request; return the newest weights."""
+        """Wait for room in the queue and for a block to request. Return the newest weights."""
         start = time.monotonic()
         while not self.room.acquire(timeout=_LOOK_S):
             start = self._count_wait(start)
@@ -255,7 +255,7 @@ class Supervisor(threading.Thread):
         return weights
 
     def _count_wait(self, start: float) -> float:
-        """Count a wait since ``start`` and return the present time; raise at the end of the run."""
+        """Count a wait since ``start`` and return the present time. Raise at the end of the run."""
         now = time.monotonic()
         self.waited_s += now - start
         if self._team.is_ending.is_set():
@@ -263,9 +263,9 @@ class Supervisor(threading.Thread):
         return now
 
     def _next(self, worker: Worker, least_s: float) -> Block | None:
-        """Wait for a block, or for a collector that has started; report a collector that hangs.
+        """Return the next block, or None for a collector that has started. Report a long silence.
 
-        After twice the stall time, and ``least_s`` at least, it is ended.
+        After twice the stall time, at least ``least_s``, the collector is ended.
         """
         stall_s = self._team.stall_s
         activity = STARTING if least_s else COLLECTING
@@ -301,7 +301,7 @@ class Supervisor(threading.Thread):
                 raise WorkerGoneError("killed, since it made no progress")
 
     def _bury(self, worker: Worker, cause: str) -> None:
-        """Report a dead collector; raise CollectionError if no other takes its place."""
+        """Report a dead collector. Raise CollectionError if no other takes its place."""
         worker.end(0.0)
         self.num_deaths += 1
         self._deaths_in_a_row += 1

@@ -19,7 +19,7 @@ TOGETHER_S = 30.0  # default duration of a training with collectors
 
 @dataclass
 class Checkup:
-    """The settings of a self-check, and the findings that later stages use."""
+    """The settings of a self-check, and findings for later stages."""
 
     cfg: RunCfg
     is_launched_singly: bool = False  # GPU kernels one by one instead of CUDA graphs
@@ -34,7 +34,7 @@ class Checkup:
     env: MultiAgentEnv | None = None
 
     def build(self, num_envs: int) -> MultiAgentEnv:
-        """Build ``num_envs`` of the run's worlds; close the previous ones."""
+        """Build ``num_envs`` of the run's worlds. Close the previous ones."""
         self.close()
         cfg = self.cfg
         env_cfg = dataclasses.replace(cfg.env, num_envs=num_envs, randomize=RandomizationCfg())

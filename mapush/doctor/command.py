@@ -1,7 +1,7 @@
 """Check this machine step by step, from versions to a saved checkpoint: ``mapush doctor``.
 
-The check stops at the first stage that fails and prints a hint for the user. Exit code 0: every
-stage that applies to this machine passed; 1: a stage failed; 2: the command line was wrong.
+The check stops at the first failure and prints a hint for the user. Exit code 0: no stage failed.
+1: a stage failed. 2: the command line was wrong.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check the machine as the command line says; return the exit code."""
+    """Check the machine as the command line says. Return the exit code."""
     return config.exit_code(lambda: _main(list(sys.argv[1:] if argv is None else argv)), PROGRAM)
 
 
@@ -130,7 +130,7 @@ def _main(argv: list[str]) -> int:
 
 
 def _check_async_flags(arguments: argparse.Namespace) -> None:
-    """Raise ConfigError for a bad value of a flag of ``--async``, or one without ``--async``."""
+    """Raise ConfigError for invalid flags of ``--async``, and for these flags without it."""
     for flag, value in (("collectors", arguments.collectors), ("duration", arguments.duration)):
         if value is None:
             continue
@@ -148,7 +148,7 @@ def _conclude(facts: dict[str, Any], is_json: bool) -> int:
 def examine(
     checkup: Checkup, tell: Callable[[StageResult], None], stages: Sequence[Stage]
 ) -> Iterator[StageResult]:
-    """Run the stages up to the first that fails; yield their results.
+    """Run the stages up to the first failure. Yield their results.
 
     ``tell`` is called when a stage begins, every few seconds while it runs, and when it ends.
     """
@@ -189,7 +189,7 @@ def _signs_of_life(tell: Callable[[float], None]) -> Iterator[None]:
 
 
 def run_stage(stage: Stage, checkup: Checkup) -> StageResult:
-    """Run one stage; any exception is its failure."""
+    """Run one stage. Any exception is its failure."""
     has_gpu = checkup.device.type != "cpu" or (
         stage.any_gpu_will_do and torch.cuda.device_count() > 0
     )
@@ -242,7 +242,7 @@ def conclusion(facts: dict[str, Any]) -> str:
 
 
 def result_of_crash(report: Sequence[StageResult], returncode: int) -> StageResult:
-    """Return the result for a process that died: a failure of the stage that was running."""
+    """Return a dead process's result: its last stage has failed."""
     running = [result.stage for result in report if result.status == "running"]
     reason = signal.Signals(-returncode).name if returncode < 0 else f"exit code {returncode}"
     name = running[-1] if running else STAGES[0].name
@@ -250,9 +250,9 @@ def result_of_crash(report: Sequence[StageResult], returncode: int) -> StageResu
 
 
 def _check_apart(argv: list[str], is_json: bool) -> int:
-    """Run the check in a process that launches GPU kernels one by one.
+    """Run the check in a process with GPU kernels one by one.
 
-    The process reports results as it runs. If it dies, the running stage is the one that failed.
+    The process reports results as it runs. If it dies, its last stage has failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"

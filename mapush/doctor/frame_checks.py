@@ -1,4 +1,4 @@
-"""A check that poses and velocities mean the same to a simulator as to MuJoCo."""
+"""A check of a simulator's poses and velocities against MuJoCo's meaning."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ _ANGULAR = (1.0, 2.0, 3.0)  # [rad/s] in the body frame
 
 
 def find_wrong_motion(env: MultiAgentEnv) -> str | None:
-    """Return a message if a body does not move as its velocity says; None if all do.
+    """Return a message if a body does not move by its velocity, else None.
 
-    Robots and object are put into the air, flying and turning, for one physics step; the worlds are
-    changed. Possible causes are another order of quaternions, another frame of angular velocities,
-    or another point for linear ones.
+    Robots and object fly and turn in the air for one physics step. The worlds are changed. Possible
+    causes: order of quaternions, frame of angular velocities, reference point of linear velocities.
     """
     sim = env.sim
     scene = env.scene

@@ -1,4 +1,4 @@
-"""The type of a stage, its errors, and checks that several stages share."""
+"""The type of a stage, its errors, and shared checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StageError(Exception):
 
 
 class StageSkippedError(Exception):
-    """The reason why a stage that training does not need cannot run on this machine."""
+    """The reason to skip a stage on this machine. Training does not need it."""
 
 
 class Stage(NamedTuple):
@@ -40,13 +40,13 @@ class Stage(NamedTuple):
 
 
 def env_of(checkup: Checkup) -> MultiAgentEnv:
-    """Return the worlds that an earlier stage built."""
+    """Return the worlds of an earlier stage."""
     assert checkup.env is not None
     return checkup.env
 
 
 def finite(name: str, tensor: Tensor) -> None:
-    """Raise StageError if a tensor has numbers that are not finite."""
+    """Raise StageError for infinite numbers, and for NaN."""
     bad = int((~torch.isfinite(tensor)).sum())
     if bad:
         raise StageError(

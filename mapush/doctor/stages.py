@@ -1,4 +1,4 @@
-"""The doctor's stages, from versions to a film; each uses the results of earlier ones."""
+"""The doctor's stages, from versions to a film. Each uses the results of earlier ones."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ _NEEDS = re.compile(r"(?P<name>[\w.-]+).*?(>=|==|~=)\s*(?P<bound>\d+(\.\d+)*)")
 
 
 def check_versions(checkup: Checkup) -> str:
-    """Check that the versions of Python, CUDA and the packages fit together."""
-    found = checkup.versions
-    found["python"] = platform.python_version()
+    """Check the versions: Python, CUDA and packages must fit together."""
+    versions = checkup.versions
+    versions["python"] = platform.python_version()
     for package in _PACKAGES:
-        found[package] = _installed(package)
+        versions[package] = _installed(package)
     # torch.__version__ includes the build, which the package's metadata may leave out.
-    found["torch"] = torch.__version__
-    found["torch_cuda"] = torch.version.cuda
+    versions["torch"] = torch.__version__
+    versions["torch_cuda"] = torch.version.cuda
     driver = driver_version()
-    found["driver_cuda"] = None if driver is None else f"{driver // 1000}.{driver % 1000 // 10}"
+    versions["driver_cuda"] = None if driver is None else f"{driver // 1000}.{driver % 1000 // 10}"
 
     if not (3, 11) <= sys.version_info[:2] < (3, 14):
         raise StageError(
-            f"Python {found['python']} is not supported", "use Python 3.11, 3.12 or 3.13"
+            f"Python {versions['python']} is not supported", "use Python 3.11, 3.12 or 3.13"
         )
     if not mujoco.__version__.startswith("4."):
         raise StageError(
             f"MuJoCo {mujoco.__version__} is not supported", "pip install 'mujoco>=4.0,<5'"
         )
     ours = mujoco.__version__
-    warps = found["mujoco-warp"]
+    warps = versions["mujoco-warp"]
     if warps is not None and warps.split(".")[:2] != ours.split(".")[:2]:
         raise StageError(
             f"mujoco-warp {warps} is not for MuJoCo {ours}", f"pip install mujoco-warp=={ours}"
@@ -69,15 +69,15 @@ def check_versions(checkup: Checkup) -> str:
     if warps is not None:
         _check_needs("mujoco-warp")
 
-    found["warp_cuda"] = None if driver is None or warps is None else warp_cuda()
+    versions["warp_cuda"] = None if driver is None or warps is None else warp_cuda()
     if checkup.cfg.sim.device != "cpu":
-        _check_cuda("torch", found)
-        _check_cuda("warp", found)
+        _check_cuda("torch", versions)
+        _check_cuda("warp", versions)
 
-    line = ", ".join(f"{name} {value}" for name, value in found.items() if value is not None)
-    if driver is not None and found["torch_cuda"] is None:
+    line = ", ".join(f"{name} {value}" for name, value in versions.items() if value is not None)
+    if driver is not None and versions["torch_cuda"] is None:
         line += "; this torch is built for CPUs only: to use the GPU, install torch's CUDA build"
-    elif driver is not None and found["mujoco-warp"] is None:
+    elif driver is not None and versions["mujoco-warp"] is None:
         line += "; to use the GPU, pip install 'mapush[gpu]'"
     return line
 
@@ -89,15 +89,15 @@ def check_device(checkup: Checkup) -> str:
 
 
 def check_frames(checkup: Checkup) -> str:
-    """Check that poses change as velocities say, with all bodies flying and turning."""
-    found = frame_checks.find_wrong_motion(env_of(checkup))
-    if found is not None:
-        raise StageError(found, _FRAMES)
+    """Compare changes in poses with velocities, all bodies flying and turning."""
+    problem = frame_checks.find_wrong_motion(env_of(checkup))
+    if problem is not None:
+        raise StageError(problem, _FRAMES)
     return "all bodies fly and turn as their velocities say"
 
 
 def check_gpus(checkup: Checkup) -> str:
-    """Check the free memory of every GPU, and that Warp finds the one that the run uses."""
+    """Check the free memory on every GPU. Warp must find the run's GPU."""
     is_used = checkup.device.type != "cpu"
     said = []
     for index in range(torch.cuda.device_count()):
@@ -126,8 +126,8 @@ def check_memory_plan(checkup: Checkup) -> str:
     """Plan the memory of the run as configured."""
     env = checkup.cfg.env
     num_ranks = checkup.num_ranks
-    own = replace(checkup.cfg, env=replace(env, num_envs=max(1, env.num_envs // num_ranks)))
-    checkup.plan = plan_memory(own, checkup.sim_name, checkup.device, num_ranks, num_ranks)
+    rank_cfg = replace(checkup.cfg, env=replace(env, num_envs=max(1, env.num_envs // num_ranks)))
+    checkup.plan = plan_memory(rank_cfg, checkup.sim_name, checkup.device, num_ranks, num_ranks)
     check_memory(checkup.plan)
     return describe(checkup.plan)
 
@@ -143,7 +143,7 @@ def check_many_worlds(checkup: Checkup) -> str:
 
 
 def check_graph(checkup: Checkup) -> str:
-    """Step a captured CUDA graph; any synchronization with the device is an error."""
+    """Step a captured CUDA graph. Any synchronization with the device is an error."""
     if checkup.is_launched_singly:
         return "not captured: kernels are launched one by one"
     env = env_of(checkup)
@@ -180,7 +180,7 @@ def check_training(checkup: Checkup) -> str:
 
 
 def check_collectors(checkup: Checkup) -> str:
-    """Train with collectors as configured; return their lines."""
+    """Train with collectors as configured. Return their lines."""
     checkup.close()
     with tempfile.TemporaryDirectory() as name:
         cfg = training.with_collectors(checkup, Path(name) / "run")
@@ -197,7 +197,7 @@ def check_ranks(checkup: Checkup) -> str:
 
 
 def check_run_folder(checkup: Checkup) -> str:
-    """Check that a run can be written to the folder for runs."""
+    """Write to the folder for runs."""
     folder = Path(RESULTS)
     check_new_run_dir(folder / "doctor")
     above = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
@@ -207,7 +207,7 @@ def check_run_folder(checkup: Checkup) -> str:
 
 
 def check_film(checkup: Checkup) -> str:
-    """Film two frames; a machine without rendering can still train."""
+    """Film two frames. A machine without rendering can still train."""
     env = checkup.build(1)
     still = torch.zeros(env.num_envs, env.num_agents, env.spec.action_size, device=env.device)
     with tempfile.TemporaryDirectory() as name:
@@ -268,7 +268,7 @@ STAGES = (
 
 
 def driver_version() -> int | None:
-    """Return the newest CUDA version that the NVIDIA driver supports, 12040 for 12.4, or None."""
+    """Return the NVIDIA driver's newest CUDA version, 12040 for 12.4, or None."""
     for name in ("libcuda.so.1", "nvcuda.dll"):
         try:
             library = ctypes.CDLL(name)
@@ -282,7 +282,7 @@ def driver_version() -> int | None:
 
 
 def warp_cuda() -> str | None:
-    """Return the CUDA version that the installed Warp was built with, such as 12.9, or None."""
+    """Return the CUDA version in the installed Warp, such as 12.9, or None."""
     from mqe.sim.mujoco_warp import wp  # without Warp's messages, as in check_gpus
 
     built_with = wp.get_cuda_toolkit_version()
@@ -319,10 +319,10 @@ def _release(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.sub(r"(\.0+)+$", "", numbers).split("."))
 
 
-def _check_cuda(package: str, found: dict[str, str | None]) -> None:
+def _check_cuda(package: str, versions: dict[str, str | None]) -> None:
     """Raise StageError if ``package`` needs a newer major CUDA version than the driver supports."""
-    built_for = found[f"{package}_cuda"]
-    supported = found["driver_cuda"]
+    built_for = versions[f"{package}_cuda"]
+    supported = versions["driver_cuda"]
     if built_for is None or supported is None:
         return
     major = supported.split(".")[0]
@@ -335,7 +335,7 @@ def _check_cuda(package: str, found: dict[str, str | None]) -> None:
 
 
 def _step(env: MultiAgentEnv) -> str:
-    """Reset and take a few random decisions; observations and rewards must stay finite."""
+    """Reset and take a few random decisions. Observations and rewards must stay finite."""
     obs, state = env.reset()
     finite("observations", obs)
     finite("critic states", state)

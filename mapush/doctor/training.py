@@ -73,7 +73,7 @@ def with_collectors(checkup: Checkup, folder: Path) -> RunCfg:
 def train(
     checkup: Checkup, cfg: RunCfg, saved: SavedRun | None = None, limit_s: float | None = None
 ) -> IterationReport:
-    """Train, for ``limit_s`` after the first iteration at most; return the last report.
+    """Train, for ``limit_s`` after the first iteration at most. Return the last report.
 
     Raises StageError with the last line of the training if it fails.
     """
@@ -96,7 +96,7 @@ def train(
 
 
 def train_on_ranks(checkup: Checkup, folder: Path) -> str:
-    """Train in processes that torchrun starts; return the last line of the first."""
+    """Train in processes under torchrun. Return the last line of the first."""
     run_file = folder / "run.yaml"
     cfg = small_run(checkup, folder / "run")
     run_file.write_text(dump_yaml(to_dict(cfg)), encoding="utf-8")
@@ -113,7 +113,7 @@ def train_on_ranks(checkup: Checkup, folder: Path) -> str:
 
 
 class _EnoughError(Exception):
-    """Ends a training that has lasted long enough."""
+    """Ends a training after its time."""
 
 
 class _Watch(Callback):
@@ -126,13 +126,13 @@ class _Watch(Callback):
         self._deadline = time.monotonic() + _PATIENCE_S
 
     def follow(self, run: RunContext) -> Callback:
-        """Return this callback for a training that was just built."""
+        """Return this callback for a new training."""
         if self._is_launched_singly and isinstance(run.env, MultiAgentEnv):
             run.env.use_graphs = False
         return self
 
     def on_iteration(self, report: IterationReport) -> None:
-        """Keep the report; the time limit counts from the first one."""
+        """Keep the report. The time limit counts from the first one."""
         if self.last is None and self._limit_s is not None:
             self._deadline = time.monotonic() + self._limit_s
         self.last = report

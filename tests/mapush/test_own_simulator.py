@@ -30,7 +30,7 @@ def make(model, num_envs, cfg, device):
     return Mine(model, num_envs, cfg.num_threads)
 
 
-def plan_memory(model):
+def plan_memory(model, cfg):
     return 1e6, 2e6
 
 

@@ -1,6 +1,4 @@
-"""The engines that run in a process of their own, and the scenes that they are sent: plain MuJoCo
-and Isaac Gym.
-"""
+"""The engines in separate processes, plain MuJoCo and Isaac Gym, and their scenes."""
 
 from __future__ import annotations
 
@@ -53,15 +51,13 @@ PAIRS_OF_REST = 64
 
 
 def contact_pairs(num_envs: int, num_robots: int) -> int:
-    """Return Isaac Gym's ``max_gpu_contact_pairs`` for worlds of that many robots, a power of
-    two.
-    """
-    wanted = num_envs * (PAIRS_A_ROBOT * num_robots + PAIRS_OF_REST)
-    return min(MOST_PAIRS, max(LEAST_PAIRS, 1 << (wanted - 1).bit_length()))
+    """Return Isaac Gym's ``max_gpu_contact_pairs``, a power of two."""
+    num_pairs = num_envs * (PAIRS_A_ROBOT * num_robots + PAIRS_OF_REST)
+    return min(MOST_PAIRS, max(LEAST_PAIRS, 1 << (num_pairs - 1).bit_length()))
 
 
 def mujoco_scene(model: mujoco.MjModel) -> dict[str, Any]:
-    """Return what the stand-in builds its worlds from."""
+    """Return the scene for the stand-in's worker."""
     return {
         "mjcf": neutral_model.mjcf(model),
         "trees": neutral_model.trees(model),
@@ -72,11 +68,10 @@ def mujoco_scene(model: mujoco.MjModel) -> dict[str, Any]:
 def isaac_scene(
     model: mujoco.MjModel, num_envs: int, device: torch.device, pairs: int | None = None
 ) -> dict[str, Any]:
-    """Return what Isaac Gym's worker builds its worlds from: descriptions, names in our order,
-    motors, materials.
+    """Return the scene for Isaac Gym's worker: descriptions, names in our order, motors, materials.
 
-    ``pairs`` is the room for pairs of shapes; None: as ``contact_pairs`` says. Raises ConfigError
-    for a floor with friction against torsion and rolling.
+    ``pairs`` is the capacity for pairs of shapes, by default from ``contact_pairs``.
+    Raises ConfigError for a floor with friction against torsion and rolling.
     """
     if model.geom_condim[model.geom("floor").id] > 3:
         raise ConfigError(
@@ -140,9 +135,9 @@ def make_process(
     timeouts: tuple[float, float],
     pairs: int | None = None,
 ) -> ProcessSimulator:
-    """Start ``num_envs`` worlds of ``model`` in a process; raise SimulatorError where that fails.
+    """Start ``num_envs`` worlds of ``model`` in a process.
 
-    Raises ConfigError for motors that the process does not know.
+    Raises SimulatorError if the start fails, and ConfigError for unknown kinds of motors.
     """
     if (model.actuator_gaintype == mujoco.mjtGain.mjGAIN_DCMOTOR).any():
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The simulators in processes of their own, as entries of the registry."""
+"""The registry's entries for simulators in separate processes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ from typing import Any
 import mujoco
 import torch
 
-from mapush.extensions.isaacgym.engines import make_process
+from mapush.extensions.isaacgym.engines import (
+    LEAST_PAIRS,
+    PAIRS_A_ROBOT,
+    PAIRS_OF_REST,
+    make_process,
+)
 from mqe.config import ConfigError, option
 from mqe.registry import SIMULATORS, SimCfg, SimulatorEntry
 from mqe.sim.simulator import Simulator
+
+JOINTS = 12  # of each robot
+# Reports of cards with 8 GB: 1 to 2 GB for 2^23 pairs, and about 2.5 MB for a world
+_PAIR_BYTES = 200
+_WORLD_BYTES = 2.5e6
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,27 @@ def _check_isaacgym(cfg: ProcessSimCfg, device: torch.device) -> None:
             "sim.python: name Isaac Gym's interpreter, --set sim.python=/path/to/python3.8"
         )
     _check_linux(cfg, device)
+    pairs = cfg.contact_pairs if isinstance(cfg, IsaacGymCfg) else None
+    if pairs is None or device.type == "cpu":
+        return
+    total = torch.cuda.get_device_properties(device).total_memory
+    if pairs * _PAIR_BYTES > total:
+        raise ConfigError(
+            f"sim.contact_pairs={pairs} takes {pairs * _PAIR_BYTES / 2**30:.1f} GiB, but {device} "
+            f"has {total / 2**30:.1f} GiB; lower it, or leave it out"
+        )
+
+
+def _plan_isaacgym(model: mujoco.MjModel, cfg: IsaacGymCfg) -> tuple[float, float]:
+    """Return the bytes of PhysX's buffer of pairs, and of each world.
+
+    By default the buffer grows with the worlds.
+    """
+    if cfg.contact_pairs is not None:
+        return cfg.contact_pairs * _PAIR_BYTES, _WORLD_BYTES
+    num_robots = model.nu // JOINTS
+    pairs_a_world = PAIRS_A_ROBOT * num_robots + PAIRS_OF_REST
+    return LEAST_PAIRS * _PAIR_BYTES, _WORLD_BYTES + pairs_a_world * _PAIR_BYTES
 
 
 _SETTINGS: dict[str, Any] = {
@@ -79,7 +110,8 @@ _SETTINGS: dict[str, Any] = {
     "changeable": ("python", "step_timeout", "start_timeout", "contact_pairs"),
 }
 SIMULATORS.register(
-    "isaacgym", SimulatorEntry(_make, _check_isaacgym, cfg=IsaacGymCfg, **_SETTINGS)
+    "isaacgym",
+    SimulatorEntry(_make, _check_isaacgym, _plan_isaacgym, cfg=IsaacGymCfg, **_SETTINGS),
 )
 SIMULATORS.register(
     "mujoco_worker",

@@ -1,6 +1,6 @@
-"""A compiled model as text that other programs read: MJCF for any MuJoCo, URDF for Isaac Gym.
+"""A compiled model as text for other programs: MJCF for any MuJoCo, URDF for Isaac Gym.
 
-Numbers are written so that reading them gives the same numbers again.
+Reading the text gives exactly the same numbers.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _OFF = {
 
 
 def trees(model: mujoco.MjModel) -> list[str]:
-    """Return the bodies that all moving others hang on: the robots' trunks, then the object."""
+    """Return the root bodies: the robots' trunks, then the object."""
     return [model.body(int(body)).name for body in np.unique(model.body_rootid[model.dof_bodyid])]
 
 
 def force_pairs(model: mujoco.MjModel) -> list[list[int]]:
-    """Return, per contact sensor, the tree whose force is measured and the one that it acts on."""
+    """Return a pair of trees for each contact sensor: the first pushes the second."""
     names = trees(model)
     robots = [k for k, name in enumerate(names) if name.startswith("robot")]
     pushes = [[k, names.index("object")] for k in robots] if "object" in names else []
@@ -44,7 +44,7 @@ def force_pairs(model: mujoco.MjModel) -> list[list[int]]:
 
 
 def mjcf(model: mujoco.MjModel) -> str:
-    """Return the physics of a model as MJCF, without what is only drawn and without sensors."""
+    """Return a model's physics as MJCF, without visual geoms and sensors."""
     option = model.opt
     root = ElementTree.Element("mujoco", model="mapush")
     _add(root, "compiler", angle="radian", inertiafromgeom="false", autolimits="false")
@@ -109,7 +109,7 @@ def mjcf(model: mujoco.MjModel) -> str:
 def urdf(model: mujoco.MjModel, tree: str) -> str:
     """Return one robot, or the object, as URDF: links, inertias, collision shapes and joints.
 
-    Link and joint names are the model's without what comes before the slash.
+    Link and joint names are the model's names after the slash.
     """
     root = ElementTree.Element("robot", name=_label(tree))
     top = model.body(tree).id

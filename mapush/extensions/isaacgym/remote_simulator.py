@@ -1,9 +1,7 @@
-"""A simulator in a process of its own, under an interpreter of its own, behind the same protocol as
-the others.
+"""A simulator in a separate process, under another interpreter.
 
-The state is in memory that both sides map, so a control step costs two short messages on pipes.
-Whatever happens to the process becomes a ``SimulatorError`` of one line with the last words that it
-printed.
+Both sides map the memory with the state, so a control step costs two short messages on pipes. Any
+end of the process becomes a ``SimulatorError`` in one line, with the process's last words.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ _STATE = ("qpos", "qvel", "ctrl", "mocap_pos", "xfrc_applied", "memory")
 
 
 class EngineSpec(NamedTuple):
-    """A module that a worker runs, and what the host must know of it."""
+    """A worker's module, and facts about it for the host."""
 
     name: str  # of the simulator, as errors call it
     file: Path
@@ -83,8 +81,8 @@ class ProcessSimulator:
     ) -> None:
         """Start the worker of ``spec`` under ``python`` (None: this interpreter).
 
-        ``timeouts`` [s] are those of a step, and of everything up to the end of the first step.
-        Raises SimulatorError.
+        ``timeouts`` [s] limit a step, and the start up to the end of the first step. Raises
+        SimulatorError.
         """
         self.model = model
         self.num_envs = num_envs
@@ -150,13 +148,11 @@ class ProcessSimulator:
 
     @property
     def features(self) -> SimulatorFeatures:
-        """Growing buffers alone: the message says which contacts the worker lost."""
+        """Growing buffers alone. A message reports lost contacts."""
         return SimulatorFeatures(grow_buffers=self.grow_buffers)
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
-        """Advance every world by ``decimation`` physics steps, a row of ``ctrl`` each; wait for
-        the worker.
-        """
+        """Advance every world by ``decimation`` physics steps, one row of ``ctrl`` for each."""
         if self._is_copied:
             for name in _STATE:
                 self._shared[name].copy_(self._tensors[name])
@@ -183,7 +179,7 @@ class ProcessSimulator:
                 self._tensors[name].copy_(self._shared[name])
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
-        """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one."""
+        """Put the worlds in ``mask`` (N,) into a new state, with no memory of the old one."""
         data = self.data
         for view, values in ((data.qpos, qpos), (data.qvel, qvel), (data.mocap_pos, mocap_pos)):
             rows = mask.view(-1, *[1] * (view.dim() - 1))
@@ -192,15 +188,15 @@ class ProcessSimulator:
             view.masked_fill_(mask.view(-1, *[1] * (view.dim() - 1)), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Set per-world values (N, ...) of a model field; raise SimulatorError where the engine
-        has no such thing.
+        """Set a model field's values (N, ...) by world. Raise SimulatorError for a field unknown to
+        the engine.
         """
         array = np.ascontiguousarray(values.cpu().numpy())
         message = {"do": "set_field", "name": name, "dtype": array.dtype.str, "shape": array.shape}
         self._ask(message, array.tobytes())
 
     def grow_buffers(self) -> str | None:
-        """Return a message if contacts were lost; the engine's buffers cannot grow in a run."""
+        """Return a message if contacts were lost. The engine's buffers cannot grow in a run."""
         if not self._lost_contacts:
             return None
         self._lost_contacts = False
@@ -219,7 +215,7 @@ class ProcessSimulator:
             self._tensors[name].copy_(state[name])
 
     def close(self) -> None:
-        """End the process, by force if it does not end by itself; a second time does nothing."""
+        """End the process, if necessary by force. A second call does nothing."""
         if self._process.poll() is None and self._error is None:
             self._doing = "close"
             self._timeout = _CLOSING_S
@@ -290,7 +286,7 @@ class ProcessSimulator:
             _LOG.debug("%s: %s", self._spec.name, text.decode(errors="replace").rstrip())
 
     def _ask(self, message: dict[str, Any], payload: bytes = b"") -> dict[str, Any]:
-        """Send a message and return the answer; raise SimulatorError in whatever else happens."""
+        """Send a message and return the answer. Raise SimulatorError without an answer."""
         if self._error is not None:
             raise self._error
         if message["do"] != "close":
@@ -322,9 +318,7 @@ class ProcessSimulator:
         return answer
 
     def _wait(self, fd: int) -> None:
-        """Return when a pipe is ready; raise TimeoutError if it is too late, EOFError if the other
-        side has gone.
-        """
+        """Wait for a pipe. Raise TimeoutError if it is late, EOFError if the worker has gone."""
         poll = self._polls[fd].poll
         for _ in range(max(1, round(self._timeout / _TICK_S))):
             if poll(_TICK_S * 1000):
@@ -369,8 +363,8 @@ class ProcessSimulator:
 
 
 def _interpreter(python: str | None) -> str:
-    found = shutil.which(os.path.expanduser(python)) if python is not None else sys.executable
-    if found is None:
+    path = shutil.which(os.path.expanduser(python)) if python is not None else sys.executable
+    if path is None:
         if os.path.exists(str(python)):
             problem = "is no program that can be started"
         else:
@@ -378,11 +372,11 @@ def _interpreter(python: str | None) -> str:
         raise ConfigError(
             f"sim.python={python!r} {problem}; name the interpreter, /opt/py38/bin/python say"
         )
-    return found
+    return path
 
 
 def _last_words(said: str) -> str:
-    """Return a program's last output in one line: where it crashed, or else its last lines."""
+    """Return a program's last output in one line: the place of its crash, or its last lines."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     fatal = next((k for k, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
     if fatal is not None:

@@ -47,7 +47,7 @@ def first_sentence(words: str) -> str:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """Return Ray's descriptions of the nodes that are alive."""
+    """Return Ray's descriptions of all living nodes."""
     return [node for node in ray.nodes() if node["Alive"]]
 
 
@@ -64,9 +64,8 @@ def cpus_of(node: Mapping[str, Any]) -> float:
 def connect(**own_settings: Any) -> Path | None:
     """Join the cluster at RAY_ADDRESS, or start Ray on this machine alone; ``leave`` ends it.
 
-    ``own_settings`` apply to Ray on this machine alone, whose folder of logs and sockets is
-    returned. Raises ConfigError if the cluster cannot be reached, or if its token is readable by
-    others.
+    ``own_settings`` apply to Ray on this machine alone. Its folder for logs and sockets is
+    returned. Raises ConfigError if the cluster cannot be reached, or if others can read its token.
     """
     address = os.environ.get(ADDRESS)
     if address is not None:
@@ -89,7 +88,7 @@ def connect(**own_settings: Any) -> Path | None:
 
 
 def leave(session: Path | None) -> None:
-    """Leave the cluster; a Ray that ``connect`` started ends, and its folder is removed."""
+    """Leave the cluster. End a Ray started by ``connect``, and remove its folder."""
     ray.shutdown()
     if session is None:
         return
@@ -112,7 +111,7 @@ def check_token(path: Path) -> None:
 
 
 def check_address(address: str) -> None:
-    """Raise ConfigError if no cluster answers; Ray itself would try for a minute."""
+    """Raise ConfigError if no cluster answers. Ray itself would try for a minute."""
     if address in ("auto", "local"):
         return
     if "://" in address or not address.rpartition(":")[2].isdigit():
@@ -128,9 +127,9 @@ def check_address(address: str) -> None:
 
 
 def answers(address: str) -> bool:
-    """Return whether a server answers that may be Ray.
+    """Return whether a server answers and may be Ray.
 
-    It must speak HTTP/2, as gRPC does; behind TLS any server is accepted.
+    It must speak HTTP/2, as gRPC does. Behind TLS any server is accepted.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -146,7 +145,7 @@ def answers(address: str) -> bool:
 
 @contextmanager
 def signal_handlers_kept() -> Iterator[None]:
-    """Restore the signal handlers that Ray replaces."""
+    """Restore the signal handlers after Ray has replaced them."""
     before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
     try:
         yield

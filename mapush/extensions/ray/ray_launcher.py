@@ -72,7 +72,7 @@ class RayCollector:
         self._lines: list[str] = []
 
     def where(self) -> tuple[int, str]:
-        """Return the number of the process and the address of the machine."""
+        """Return the process's number and the machine's address."""
         return os.getpid(), ray.util.get_node_ip_address()
 
     def build(self) -> None:
@@ -111,7 +111,7 @@ class RayLauncher:
     def __init__(
         self, cfg: RunCfg, make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector
     ) -> None:
-        """Prepare the launcher for ``cfg``, a result of ``settled``; entering it connects."""
+        """Prepare the launcher for a ``cfg`` from ``settled``. Entering it connects."""
         self._num_collectors = cfg.runner.collectors
         self.num_cpus = cfg.sim.num_threads
         self._make = make
@@ -119,7 +119,7 @@ class RayLauncher:
         self._is_over = threading.Event()
 
     def __enter__(self) -> RayLauncher:
-        """Join the cluster; raise ConfigError if it is unreachable or too small."""
+        """Join the cluster. Raise ConfigError if it is unreachable or too small."""
         with signal_handlers_kept():
             self._session = connect(
                 num_cpus=self._num_collectors * self.num_cpus, object_store_memory=_OBJECT_STORE
@@ -135,7 +135,7 @@ class RayLauncher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the cluster; a Ray that was started for this run ends."""
+        """Leave the cluster, and end a Ray started for this run."""
         self._is_over.set()
         with signal_handlers_kept():
             leave(self._session)
@@ -146,7 +146,7 @@ class RayLauncher:
         return f"Ray {ray.__version__} at {self._head}: {there}"
 
     def start(self, settings: Mapping[str, Any], identity: Identity, log: Path) -> RayWorker:
-        """Request an actor; Ray places it later."""
+        """Request an actor. Ray places it later."""
         remote: Any = ray.remote  # its types do not include concurrency groups
         kind = remote(concurrency_groups={_CONTROL: 2})(RayCollector)
         options = {
@@ -166,7 +166,7 @@ class RayLauncher:
         return self._problem
 
     def _watch_head(self) -> None:
-        """Watch the head and this machine's Ray; store the problem if one of them is gone.
+        """Watch the head and this machine's Ray. Store the problem if either is gone.
 
         Otherwise Ray would end this process without a message.
         """
@@ -190,7 +190,7 @@ class RayWorker:
     def __init__(
         self, make_actor: Callable[[], Any], problem: Callable[[], str | None], log: Path
     ) -> None:
-        """Request the actor that ``make_actor`` makes.
+        """Prepare a worker. ``make_actor`` requests its actor from Ray.
 
         ``problem`` returns the reason if the cluster cannot be used any more.
         """
@@ -256,7 +256,7 @@ class RayWorker:
             return NO_ANSWER
 
     def end(self, timeout_s: float) -> None:
-        """Kill the actor, which holds nothing to be saved."""
+        """Kill the actor. It holds nothing to be saved."""
         if self._actor is not None and self._problem() is None:
             ray.kill(self._actor)
 
@@ -276,7 +276,7 @@ class RayWorker:
         return Block(tuple(np.array(array) for array in result.arrays), result.report)
 
     def _sign(self) -> str | None:
-        """Return a sign of life if the actor has taken further decisions; None otherwise."""
+        """Return a sign of life if the actor has taken further decisions, else None."""
         if self._progress is None:
             if time.monotonic() - self._progress_s >= _PROGRESS_S:
                 self._progress = self._control("progress")
@@ -305,7 +305,7 @@ class RayWorker:
 
 
 def stack_of_thread(thread: int) -> str:
-    """Return the stack of a thread of this process as one line, the innermost call first."""
+    """Return a thread's stack as one line, the innermost call first."""
     frame = sys._current_frames().get(thread)
     stack = traceback.extract_stack(frame)[-8:] if frame is not None else []
     calls = [f"{os.path.basename(at.filename)}:{at.lineno} {at.name}" for at in reversed(stack)]

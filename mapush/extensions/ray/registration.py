@@ -1,4 +1,4 @@
-"""The launcher of collectors on a Ray cluster, as an entry of the registry."""
+"""The registry's entry for collectors on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADDRESS = "RAY_ADDRESS"  # environment variable with the address of a cluster, R
 
 
 def make_launcher(cfg: RunCfg) -> AbstractContextManager[Launcher]:
-    """Return the launcher of a run's collectors; this imports Ray."""
+    """Return the launcher of a run's collectors. This imports Ray."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # the import of Ray reads it
     return importlib.import_module("mapush.extensions.ray.ray_launcher").RayLauncher(cfg)
 
@@ -41,7 +41,7 @@ def sim_settings(sim: SimCfg) -> SimCfg:
 
 
 def is_elsewhere() -> bool:
-    """Return whether a cluster is named, whose machines have other memory."""
+    """Return whether a cluster is named. Its machines have other memory."""
     return ADDRESS in os.environ
 
 

@@ -1,4 +1,4 @@
-"""One trial's training in a process of its own.
+"""One trial's training in a separate process.
 
 ``python -m mapush.extensions.sweep.child`` takes the arguments of ``harl_mapush.train``. Its
 standard input is a pipe from the sweep. When the pipe is closed, also by the sweep's death, the
@@ -17,7 +17,7 @@ GRACE_S = 60.0  # between asking a training to save and killing it
 
 
 def main() -> int:
-    """Train as the command line says until the sweep ends; return the exit code."""
+    """Train as the command line says until the sweep ends. Return the exit code."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from harl_mapush import train  # an import of seconds, during which the sweep may end
 

@@ -72,7 +72,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sweep as the command line says; return the exit code."""
+    """Run a sweep as the command line says. Return the exit code."""
     return config.exit_code(lambda: _sweep(make_parser().parse(argv)), PROGRAM)
 
 
@@ -155,7 +155,7 @@ def _find(arguments: Any) -> tuple[Path, Space]:
 
 
 def _finish(sweep: Sweep, command: str) -> int:
-    """Write and print the summary; return 1 if no trial finished or some are still open.
+    """Write and print the summary. Return 1 if no trial finished or some are still open.
 
     ``command`` continues the sweep.
     """
@@ -227,7 +227,7 @@ def _short(value: Any) -> str:
 def _common_words(
     space: Space, places: Sequence[Mapping[str, str]], imports: Sequence[str]
 ) -> list[str]:
-    """Return the arguments of every trial's command line: imports, and its share of the threads."""
+    """Return the arguments of every trial: imports, and an equal share of the threads."""
     common = [word for name in imports for word in ("--import", name)]
     if not places[0]:
         threads = max(1, num_cores() // len(places))

@@ -1,4 +1,4 @@
-"""SPACE.yaml: the run that is varied, the settings that vary, and the metric of the trials."""
+"""SPACE.yaml: a run, the settings that vary in it, and the metric for the ranking."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class SweepCfg:
 
 
 class Space(NamedTuple):
-    """A checked sweep: its keys, what varies, and the base run as nested values and as built."""
+    """A checked sweep: its keys, its distributions, and the base run in two forms."""
 
     cfg: SweepCfg
     distributions: dict[str, BaseDistribution]  # choices are JSON, since Optuna takes no lists
@@ -118,13 +118,15 @@ class Space(NamedTuple):
         return self.cfg.seeds or (self.run.runner.seed,)
 
     def grid(self) -> list[dict[str, Any]]:
-        """Return all combinations of the choices; the last setting varies fastest."""
-        choices = [getattr(each, "choices", ()) for each in self.distributions.values()]
+        """Return all combinations of the choices. The last setting varies fastest."""
+        choices = [
+            getattr(distribution, "choices", ()) for distribution in self.distributions.values()
+        ]
         combinations = itertools.product(*choices)
         return [dict(zip(self.distributions, values, strict=True)) for values in combinations]
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings that Optuna's parameters stand for."""
+        """Return the settings behind Optuna's parameters."""
         values = {}
         for key, distribution in self.distributions.items():
             is_choice = isinstance(distribution, CategoricalDistribution)
@@ -135,7 +137,7 @@ class Space(NamedTuple):
 def read_space(
     path: Path, num_trials: int | None = None, over: Mapping[str, Any] = MappingProxyType({})
 ) -> Space:
-    """Read a SPACE.yaml and the run that it varies; raise ConfigError for invalid values.
+    """Read a SPACE.yaml and its run. Raise ConfigError for invalid values.
 
     ``over`` has sections and keys like a run file, and replaces the file's own ``settings``.
     """
@@ -215,7 +217,7 @@ def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
 
 
 def _distribution(key: str, given: Any, base: dict[str, Any]) -> BaseDistribution:
-    """Return the distribution of one setting; raise ConfigError if a value of it is invalid."""
+    """Return a setting's distribution. Raise ConfigError for an invalid value."""
     section, dot, _ = str(key).partition(".")
     if not dot:
         raise ConfigError(f"space.{key}: cannot vary; must have the form section.key")
@@ -245,7 +247,7 @@ def _distribution(key: str, given: Any, base: dict[str, Any]) -> BaseDistributio
 
 
 def _check_value(key: str, value: Any, base: dict[str, Any]) -> RunCfg:
-    """Return the run with one setting changed; raise ConfigError if that is invalid."""
+    """Return the run with one setting changed. Raise ConfigError for an invalid value."""
     try:
         run, _ = settings_of(base, {key: value})
         _check_start(run)
@@ -255,7 +257,7 @@ def _check_value(key: str, value: Any, base: dict[str, Any]) -> RunCfg:
 
 
 def _check_start(run: RunCfg) -> None:
-    """Raise ConfigError if the checkpoint that a run starts from does not exist."""
+    """Raise ConfigError if a run starts from a missing checkpoint."""
     if run.runner.init_from is not None:
         try:
             checkpoint.resolve(run.runner.init_from)
@@ -279,7 +281,7 @@ def _ends(key: str, kind: str, ends: Any) -> tuple[Any, Any]:
 
 
 def metric_tags(run: RunCfg) -> list[str]:
-    """Return the tags of a run's curves that can rank trials: episodes, rewards, evaluations."""
+    """Return the tags for a ranking: episodes, rewards and evaluations."""
     with torch.random.fork_rng():
         env = make_env(
             replace(run.env, num_envs=1), SimCfg("mujoco", "cpu", 1), run.task, run.runner.seed

@@ -1,8 +1,8 @@
 """A sweep as an Optuna study in a folder: its search, pruner and journal are Optuna's own.
 
-``sweep.yaml`` is the space, ``settings.yaml`` the run that is varied, and ``study.log`` Optuna's
-journal. ``trials/0007/`` is the run folder of trial 7. A trial that is still running in the journal
-was interrupted, and resumes.
+``sweep.yaml`` is the space, ``settings.yaml`` the run, and ``study.log`` Optuna's journal.
+``trials/0007/`` is the run folder of trial 7. A trial with the state RUNNING was interrupted, and
+resumes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 class Setting(NamedTuple):
-    """One combination of values, with the results of its seeds."""
+    """One combination of values, with a result for each seed."""
 
     trial: int  # number of its first trial
     values: dict[str, Any]
@@ -48,7 +48,7 @@ class Sweep:
     """The trials of a sweep."""
 
     def __init__(self, folder: Path, space: Space) -> None:
-        """Open the study in ``folder``, or create it; raise ConfigError for a damaged journal."""
+        """Open the study in ``folder``, or create it. Raise ConfigError for a damaged journal."""
         self.folder = folder
         self.space = space
         try:
@@ -92,7 +92,7 @@ class Sweep:
         return self.space.cfg.stopping is not None and _REPEATED not in trial.user_attrs
 
     def interrupted(self) -> list[optuna.Trial]:
-        """Return the trials that a killed or interrupted sweep left."""
+        """Return the trials left by a killed or interrupted sweep."""
         running = self.study.get_trials(states=(TrialState.RUNNING,))
         return [optuna.Trial(self.study, trial._trial_id) for trial in running]
 
@@ -105,7 +105,7 @@ class Sweep:
             yield self.study.ask(self.space.distributions)
 
     def repeat_best(self) -> None:
-        """Enqueue the best settings of the search with each of the other seeds."""
+        """Enqueue the search's best settings with each of the other seeds."""
         if self.space.cfg.search == "grid":
             return
         trials = self.study.trials
@@ -120,8 +120,8 @@ class Sweep:
     def ranking(self) -> list[Setting]:
         """Return the settings with a finished trial, the best first.
 
-        Settings that were trained again with other seeds come first, and only these seeds count:
-        the search chose them for their first result.
+        Settings with other seeds come first, and only these seeds count. The search chose them for
+        their first result.
         """
         groups: dict[Any, list[FrozenTrial]] = {}
         for trial in self._results():
@@ -139,7 +139,9 @@ class Sweep:
             number = repeated[0].user_attrs.get(_REPEATED, repeated[0].number)
             values = self.space.values(repeated[0].params)
             settings.append(Setting(number, values, seeds, results))
-        return sorted(settings, key=lambda each: (len(each.seeds) < 2, self._sign * each.mean))
+        return sorted(
+            settings, key=lambda setting: (len(setting.seeds) < 2, self._sign * setting.mean)
+        )
 
     def importance(self) -> dict[str, float]:
         """Return the share of each setting in good results (PED-ANOVA), {} for few trials."""
@@ -160,7 +162,7 @@ class Sweep:
         return sum(_REPEATED not in trial.user_attrs for trial in self.study.trials)
 
     def _results(self) -> list[FrozenTrial]:
-        """Return trials with a result; finished ones come first, then those stopped last."""
+        """Return trials with a result: finished trials, then stopped trials, the longest first."""
         trials = [trial for trial in self.study.get_trials(states=_ENDED) if trial.values]
 
         def order(trial: FrozenTrial) -> tuple[bool, int, float]:

@@ -1,4 +1,4 @@
-"""Trainings of trials in processes of their own; Optuna follows their curves."""
+"""Trainings of trials in separate processes. Optuna follows their curves."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Training:
         )
 
     def is_over(self) -> bool:
-        """Report new points to Optuna, or the end; return whether the training has ended."""
+        """Report new points to Optuna, or the end. Return whether the training has ended."""
         code = self._child.poll()
         budget = self._sweep.space.run.runner.num_env_steps
         curve = self._curve()
@@ -119,7 +119,7 @@ class Training:
         return [(point.step, point.value) for point in self._log.Scalars(metric)]
 
     def _tell(self, code: int, curve: Sequence[tuple[int, float]]) -> None:
-        """Tell Optuna the end of the trial; an interrupted one stays open."""
+        """Tell Optuna the end of the trial. An interrupted one stays open."""
         study = self._sweep.study
         metric = self._sweep.space.cfg.metric
         reason = ""
@@ -148,9 +148,9 @@ def train_all(
     common: Sequence[str],
     places: Sequence[Mapping[str, str]],
 ) -> None:
-    """Train trials until there are no more; each of ``places`` has one at a time.
+    """Train all trials, one at a time in each of ``places``.
 
-    A place has the environment variables of its trials. On an exception, such as that of a signal,
+    A place has the environment variables of its trials. On an exception, for instance by a signal,
     the trainings save their state and end first.
     """
     free = list(places)
@@ -158,16 +158,16 @@ def train_all(
     try:
         while True:
             while free and (trial := next(trials, None)) is not None:
-                place = free.pop(0)
-                running.append((Training(sweep, trial, common, place), place))
+                variables = free.pop(0)
+                running.append((Training(sweep, trial, common, variables), variables))
             if not running:
                 return
             time.sleep(_PAUSE_S)
-            for training, place in list(running):
+            for training, variables in list(running):
                 if training.is_over():
                     training.wait()
-                    running.remove((training, place))
-                    free.append(place)
+                    running.remove((training, variables))
+                    free.append(variables)
                     line = f"Trial {training.trial.number}: {training.outcome}."
                     sys.stdout.write(line + "\n")
                     sys.stdout.flush()

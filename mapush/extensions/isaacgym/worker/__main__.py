@@ -37,12 +37,12 @@ def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]
+    worker = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != worker]
     extension = "mapush.extensions.isaacgym"
     for name in ("mapush", "mapush.extensions", extension):
         module = types.ModuleType(name)
-        module.__path__ = [os.path.dirname(here)] if name == extension else []
+        module.__path__ = [os.path.dirname(worker)] if name == extension else []
         sys.modules[name] = module
 
     from mapush.extensions.isaacgym.worker.protocol import Channel

@@ -1,6 +1,4 @@
-"""Between Isaac Gym's tensors and MuJoCo's: order of quaternions, frame of angular velocities.
-NumPy alone.
-"""
+"""Conversions between Isaac Gym's tensors and MuJoCo's, with NumPy alone."""
 
 from __future__ import annotations
 
@@ -39,11 +37,11 @@ def from_root_states(states: np.ndarray) -> tuple:
 
 
 def material(pair: np.ndarray, other: float) -> np.ndarray:
-    """Return the friction of a material that PhysX averages with ``other`` to that of the pair."""
+    """Return a material's friction. Its average with ``other``, as in PhysX, is ``pair``."""
     return 2.0 * pair - other
 
 
 def changed_rows(now: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return which rows (N,) differ in any bit; a number that is none equals itself."""
+    """Return a mask (N,) of rows that differ in any bit. NaN equals itself."""
     kind = np.dtype(f"i{now.itemsize}")
     return (now.view(kind) != before.view(kind)).reshape(len(now), -1).any(axis=1)

@@ -1,5 +1,4 @@
-"""Isaac Gym Preview 4 as an engine. Written against its stubs; it has not run on the real thing
-yet.
+"""Isaac Gym Preview 4 as an engine, written against its stubs. It has not run on the real thing.
 
 ``docs/guides/isaacgym.md`` has the checklist for the first run. Worlds lie side by side on a grid.
 At one place, each body would be near the bodies of all other worlds, and PhysX's buffers of
@@ -11,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import tempfile
 from typing import Any
 
@@ -50,9 +50,7 @@ MARGIN = 1.0  # [m] between a wall and the edge of its world
 
 
 class IsaacGym:
-    """N worlds on PhysX. Motors are torques of the scene's own law; Isaac Gym's drives are not
-    used.
-    """
+    """N worlds on PhysX. Torques follow the scene's motor law. Isaac Gym's drives are off."""
 
     def __init__(self, scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> None:
         self.versions = {"isaacgym": "Preview 4 (1.0rc4)", "torch": torch.__version__}
@@ -64,6 +62,7 @@ class IsaacGym:
         self._device = torch.device(scene["device"])
         self._is_ready = False
         self._gym = gymapi.acquire_gym()
+        _say("makes the simulation")
         self._sim = self._make_sim()
 
     def set_field(self, name: str, values: np.ndarray) -> None:
@@ -144,6 +143,7 @@ class IsaacGym:
         sim = self._sim
         scene = self._scene
         floor = self._check_fields()
+        _say("makes the ground")
         ground = gymapi.PlaneParams()
         ground.normal = gymapi.Vec3(0.0, 0.0, 1.0)
         ground.static_friction = ground.dynamic_friction = floor
@@ -156,6 +156,7 @@ class IsaacGym:
             (gymapi.Vec3(*wall[:3]), gym.create_box(sim, wall[3], wall[4], wall[5], fixed))
             for wall in scene["walls"]
         ]
+        _say(f"makes {self._sizes.num_envs} worlds")
         per_row = math.ceil(math.sqrt(self._sizes.num_envs))
         self._origins = self._grid(per_row)
         positions = {}  # of all actors by their index in the simulation
@@ -199,7 +200,9 @@ class IsaacGym:
                 index = gym.get_actor_index(env, wall, gymapi.IndexDomain.DOMAIN_SIM)
                 positions[index] = (pose.p.x, pose.p.y, pose.p.z)
             root_ids.append(roots)
+        _say("prepares the simulation")
         gym.prepare_sim(sim)
+        _say("is prepared")
         self._bind(np.array(root_ids), dof_at, link_ids)
         self._check_frame(positions)
         self._is_ready = True
@@ -214,13 +217,14 @@ class IsaacGym:
         """Raise Refused if the root states do not have the positions given to ``create_actor``."""
         self._gym.refresh_actor_root_state_tensor(self._sim)
         given = np.array(list(positions.values()))
-        found = self._root[list(positions), :3].cpu().numpy()
-        error = np.abs(found - given).max(axis=1)
+        positions_read = self._root[list(positions), :3].cpu().numpy()
+        error = np.abs(positions_read - given).max(axis=1)
         worst = int(error.argmax())
         if error[worst] > FRAME_TOLERANCE:
             raise Refused(
                 "Isaac Gym's root states are in another frame than its actors' poses: an actor at "
-                f"{given[worst].round(2).tolist()} m has {found[worst].round(2).tolist()} m"
+                f"{given[worst].round(2).tolist()} m has "
+                f"{positions_read[worst].round(2).tolist()} m"
             )
 
     def _reach(self) -> float:
@@ -252,7 +256,7 @@ class IsaacGym:
         return assets
 
     def _check_fields(self) -> float:
-        """Return the floor's material; raise Refused for what PhysX's averages cannot say."""
+        """Return the floor's material. Raise Refused for frictions beyond PhysX's averages."""
         floor = float(material(np.array(self._scene["floor_friction"]), ROBOT_FRICTION))
         geoms = self._fields.get("geom_friction")
         pairs = self._fields.get("pair_friction")
@@ -336,10 +340,12 @@ class IsaacGym:
         ]
 
         def motors(field: str, column: int) -> torch.Tensor:
-            own = self._fields.get("actuator_" + field)
-            if own is None:
-                own = np.array(self._scene[field]).reshape(1, self._sizes.nu, -1).repeat(n, axis=0)
-            return torch.as_tensor(own[:, :, column].astype(np.float32), device=device)[
+            values = self._fields.get("actuator_" + field)
+            if values is None:
+                values = (
+                    np.array(self._scene[field]).reshape(1, self._sizes.nu, -1).repeat(n, axis=0)
+                )
+            return torch.as_tensor(values[:, :, column].astype(np.float32), device=device)[
                 :, self._ours_at
             ]
 
@@ -351,7 +357,7 @@ class IsaacGym:
         self._known = {name: np.full_like(self._views[name], np.nan) for name in ("qpos", "qvel")}
 
     def _write_changes(self) -> None:
-        """Put the worlds that the host changed since the last step into their new state."""
+        """Write the state of all worlds changed by the host since the last step."""
         views = self._views
         device = self._device
         changed = changed_rows(views["qpos"], self._known["qpos"]) | changed_rows(
@@ -408,9 +414,9 @@ class IsaacGym:
             qpos[:, at : at + POSE] = poses[:, k]
             qvel[:, vel_at : vel_at + VELOCITY] = velocities[:, k]
             if k < len(self._robots):
-                own = joints[:, k * JOINTS : (k + 1) * JOINTS]
-                qpos[:, at + POSE : at + POSE + JOINTS] = own[..., 0]
-                qvel[:, vel_at + VELOCITY : vel_at + VELOCITY + JOINTS] = own[..., 1]
+                robot_joints = joints[:, k * JOINTS : (k + 1) * JOINTS]
+                qpos[:, at + POSE : at + POSE + JOINTS] = robot_joints[..., 0]
+                qvel[:, vel_at + VELOCITY : vel_at + VELOCITY + JOINTS] = robot_joints[..., 1]
         views["failed"][:] = ~(np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1))
         # Isaac Gym knows a link's net contact force, but not with which body. A robot's push on the
         # object is the negative of the forces on its trunk, hips and thighs. Forces between robots
@@ -444,6 +450,12 @@ class IsaacGym:
             np.concatenate(joint_pos, 1),
             np.concatenate(joint_vel, 1),
         )
+
+
+def _say(phase: str) -> None:
+    """Name a phase of the start: the host shows the last words of a process that crashes."""
+    sys.stderr.write(f"Isaac Gym {phase}\n")
+    sys.stderr.flush()
 
 
 def make_engine(scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> IsaacGym:

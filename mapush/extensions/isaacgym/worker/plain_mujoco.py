@@ -14,9 +14,7 @@ from mapush.extensions.isaacgym.worker.serve import Refused
 
 
 class PlainMujoco:
-    """N worlds of one model text; what a step starts from besides qpos and qvel is in
-    ``memory``.
-    """
+    """N worlds of one model text. ``memory`` has the rest of a step's initial state."""
 
     def __init__(self, scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> None:
         self.versions = {"mujoco": mujoco.__version__}
@@ -69,9 +67,7 @@ class PlainMujoco:
         pass
 
     def _forces(self, model: Any, data: Any) -> np.ndarray:
-        """Return the net force (K, 3) of the first of every pair of trees on the second, world
-        frame.
-        """
+        """Return the net force (K, 3) in each pair of trees, first on second, world frame."""
         total = np.zeros((len(self._scene["forces"]), 3))
         one = np.zeros(6)
         for k in range(data.ncon):

@@ -1,5 +1,4 @@
-"""What host and worker agree on: messages on two pipes, and the layout of the memory that they
-share.
+"""The protocol of host and worker: messages on two pipes, and the layout of the shared memory.
 
 Both sides import this file, so it runs on Python 3.8 with numpy alone.
 """
@@ -36,7 +35,7 @@ class ProtocolError(Exception):
 
 
 class Sizes(NamedTuple):
-    """How many worlds, and how many numbers of each kind a world has; names as in MuJoCo."""
+    """Numbers of worlds, and of a world's coordinates, in MuJoCo's names."""
 
     num_envs: int
     nq: int
@@ -49,9 +48,7 @@ class Sizes(NamedTuple):
 
 
 def layout(sizes: Sizes, dtype: str) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], int]:
-    """Return offset, shape and dtype of every array by its name, and the bytes of the whole
-    memory.
-    """
+    """Return offset, shape and dtype of the arrays by name, and the size of the memory [bytes]."""
     n = sizes.num_envs
     shapes: dict[str, tuple[int, ...]] = {
         "qpos": (n, sizes.nq),
@@ -75,19 +72,17 @@ def layout(sizes: Sizes, dtype: str) -> tuple[dict[str, tuple[int, tuple[int, ..
 
 
 def create_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
-    """Set the file's length and header; return the arrays in it."""
+    """Set the file's length and header. Return the arrays in it."""
     os.ftruncate(fd, layout(sizes, dtype)[1])
     os.pwrite(fd, _HEADER.pack(_MAGIC, VERSION, np.dtype(dtype).itemsize, *sizes), 0)
     return open_memory(fd, sizes, dtype)
 
 
 def open_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
-    """Return the arrays in the shared memory; raise ProtocolError where its header says anything
-    else.
-    """
+    """Return the arrays in the shared memory. Raise ProtocolError for another header."""
     places, length = layout(sizes, dtype)
-    wanted = _HEADER.pack(_MAGIC, VERSION, np.dtype(dtype).itemsize, *sizes)
-    if os.fstat(fd).st_size != length or os.pread(fd, _HEADER.size, 0) != wanted:
+    header = _HEADER.pack(_MAGIC, VERSION, np.dtype(dtype).itemsize, *sizes)
+    if os.fstat(fd).st_size != length or os.pread(fd, _HEADER.size, 0) != header:
         raise ProtocolError(f"the shared memory has another layout than version {VERSION}'s")
     memory = mmap.mmap(fd, length)
     return {
@@ -102,7 +97,7 @@ class Channel:
     """Messages to and from the other side: JSON, and bytes after it."""
 
     def __init__(self, read_fd: int, write_fd: int, wait: Wait | None = None) -> None:
-        """Communicate on two pipes; ``wait``, if given, is called before every read and write."""
+        """Communicate on two pipes. ``wait`` is called before every read and write."""
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._wait = wait
@@ -117,7 +112,7 @@ class Channel:
             rest = rest[os.write(self._write_fd, rest[:65536]) :]
 
     def send_step(self, num_steps: int, num_rows: int) -> None:
-        """Send the message for a step; the pipe is empty between messages and has room for it."""
+        """Send the message for a step. Between messages the empty pipe has room for it."""
         os.write(self._write_fd, _MESSAGE.pack(_STEP, num_steps, num_rows))
 
     def send_done(self) -> None:
@@ -125,9 +120,7 @@ class Channel:
         os.write(self._write_fd, _MESSAGE.pack(_DONE, 0, 0))
 
     def receive(self) -> tuple[dict[str, Any], bytes]:
-        """Return the next message; raise ProtocolError for bytes that are none, EOFError at
-        the end.
-        """
+        """Return the next message. Raise ProtocolError for other bytes, EOFError at the end."""
         mark, length, further = _MESSAGE.unpack(self._exactly(_MESSAGE.size))
         if mark == _STEP:
             return {"do": "step", "steps": length, "rows": further}, b""

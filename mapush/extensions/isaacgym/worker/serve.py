@@ -1,6 +1,4 @@
-"""The worker's side: an engine that does what the host says, message by message. Runs on Python
-3.8.
-"""
+"""The worker's side: an engine follows the host's messages. Runs on Python 3.8."""
 
 from __future__ import annotations
 
@@ -22,30 +20,26 @@ from mapush.extensions.isaacgym.worker.protocol import (
 
 
 class Refused(Exception):  # noqa: N818, an answer
-    """What this engine cannot do, as a message for the user."""
+    """A request beyond the engine, as a message for the user."""
 
 
 class Engine(Protocol):
-    """What a worker's module makes with ``make_engine(scene, sizes, views)``; ``views`` is the
-    shared memory.
+    """The result of ``make_engine(scene, sizes, views)`` in a worker's module.
 
-    qpos, qvel, ctrl and xfrc_applied are the host's to change between steps; after a step they,
-    sensordata, memory and failed are the engine's to set. Quaternions are wxyz, joints in the
-    scene's order, whatever the engine has inside.
+    ``views`` are the arrays in the shared memory.
+
+    The host may change qpos, qvel, ctrl and xfrc_applied between steps. A step sets these arrays,
+    sensordata, memory and failed. Quaternions are wxyz, and joints are in the scene's order.
     """
 
     versions: dict[str, str]  # of what the engine is made of
 
     def set_field(self, name: str, values: np.ndarray) -> None:
-        """Set per-world values (N, ...) of a model field, by MuJoCo's name; raise Refused where it
-        cannot.
-        """
+        """Set a model field's values (N, ...) by MuJoCo's name. Raise Refused if impossible."""
         ...
 
     def step(self, num_steps: int, num_rows: int) -> None:
-        """Advance all worlds; with ``num_rows`` the step k follows ``targets[k]``, else ``ctrl``
-        stays.
-        """
+        """Advance all worlds. Step k follows ``targets[k]`` if ``num_rows``, else ``ctrl``."""
         ...
 
     def close(self) -> None:
@@ -58,9 +52,7 @@ def serve(
     channel: Channel,
     memory_fd: int,
 ) -> None:
-    """Answer messages until ``close``, an error, or until the host has gone; an error is answered
-    as well.
-    """
+    """Answer messages until ``close``, an error, or the host's end. An error is answered, too."""
     engine = None
     do = "start"
     try:
@@ -95,8 +87,10 @@ def serve(
         channel.send({"refused": str(error)})
     except BaseException as error:  # noqa: B902, also what ends a program: the host must hear of it
         trace = traceback.extract_tb(error.__traceback__)
-        place = f"{os.path.basename(trace[-1].filename)}:{trace[-1].lineno}" if trace else "?"
-        channel.send({"error": f"{type(error).__name__}: {' '.join(str(error).split())} ({place})"})
+        position = f"{os.path.basename(trace[-1].filename)}:{trace[-1].lineno}" if trace else "?"
+        channel.send(
+            {"error": f"{type(error).__name__}: {' '.join(str(error).split())} ({position})"}
+        )
 
 
 def _open(
