@@ -16,7 +16,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.callback import CALLBACKS, Callback
-from harl_mapush.experiment import Experiment
+from harl_mapush.callbacks.run_context import RunContext
 from harl_mapush.runner import Runner
 from harl_mapush.trainer import NonFiniteError
 from mapush import cli
@@ -238,11 +238,11 @@ def test_kernels_one_by_one_reach_the_training(few_worlds, checkup, monkeypatch)
     graphs = []
     watch = training._Watch.follow
 
-    def follow(self: training._Watch, experiment: Experiment) -> Callback:
-        experiment.parts.simulated.use_graphs = True
-        callback = watch(self, experiment)
-        graphs.append(experiment.parts.simulated.use_graphs)
-        experiment.parts.simulated.use_graphs = False
+    def follow(self: training._Watch, run: RunContext) -> Callback:
+        run.env.use_graphs = True
+        callback = watch(self, run)
+        graphs.append(run.env.use_graphs)
+        run.env.use_graphs = False
         return callback
 
     monkeypatch.setattr(training._Watch, "follow", follow)

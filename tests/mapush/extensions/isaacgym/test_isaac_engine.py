@@ -340,7 +340,6 @@ def test_a_crash_at_the_start_names_its_phase(engine, capsys) -> None:
     engine.step(1, 0)
     engine.step(1, 0)
     assert capsys.readouterr().err.splitlines() == [
-        "Isaac Gym makes the simulation",
         "Isaac Gym makes the ground",
         f"Isaac Gym makes {N} worlds",
         "Isaac Gym prepares the simulation",
