@@ -34,7 +34,6 @@ for _name, _target, _help in (
     ),
     ("report", "mapush.report.command:main", "a page about runs"),
     ("plot", "mapush.report.command:plot", "a figure with the curves of runs"),
-    ("average", "mapush.averaging:main", "the average of a run's last checkpoints as one team"),
     ("distil", "mapush.distilling:main", "one team that learns what several teams do"),
     (
         "export",

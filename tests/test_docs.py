@@ -14,7 +14,7 @@ import pytest
 
 from harl_mapush import config, test, train
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
-from mapush import averaging, capacity, cli, distilling, film
+from mapush import capacity, cli, distilling, film
 from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
 from mapush.export import command as export
@@ -43,7 +43,6 @@ PARSERS: dict[str, Callable[[], config.Parser]] = {
     "train": train.make_parser,
     "test": test.make_parser,
     "play": lambda: test.make_viewer_parser("mapush play"),
-    "average": averaging.make_parser,
     "distil": distilling.make_parser,
     "capacity": capacity.make_parser,
     "film": film.make_parser,

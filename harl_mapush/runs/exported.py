@@ -29,8 +29,8 @@ from mqe.controllers.frozen_policy import (
     read_policy,
     write_description,
 )
-from mqe.controllers.network import build_network, declare
-from mqe.manifest import renew_manifest, sha256
+from mqe.controllers.network import declare
+from mqe.manifest import sha256
 from mqe.registry import TASKS
 from mqe.tasks.task import Task
 from mqe.tensor_files import read_tensors
@@ -70,17 +70,15 @@ def policy_of(folder: Path, task: Task | None = None) -> Policy | None:
     return Policy(str(folder), description, tensors)
 
 
-def add_description(folder: Path) -> None:
-    """Describe the policy of an older checkpoint in its folder, and renew the manifest.
+def copy_description(source: Path, folder: Path) -> None:
+    """Describe the policy of the checkpoint ``source`` in ``folder``, which has other weights.
 
-    Raises ConfigError for actors that declare no layers.
+    Nothing is written for actors that declare no layers.
     """
-    policy = policy_of(checkpoint.resolve(folder))
-    if policy is None:
-        raise ConfigError(f"checkpoint {folder}: its actors declare no layers")
-    build_network(policy.description.actors, policy.tensors)
-    write_description(folder, policy.description)
-    renew_manifest(folder)
+    policy = policy_of(source)
+    if policy is not None:
+        weights = {name: sha256(folder / name) for name in policy.description.weights}
+        write_description(folder, replace(policy.description, weights=weights))
 
 
 def _describe(

@@ -1,5 +1,6 @@
-"""Write a trained team or gait as ONNX, with a contract in JSON and the scene: ``mapush export
-CHECKPOINT OUT_DIR``, or a gait for Unitree's controllers: ``--for unitree``.
+"""Write a trained team or gait in another form: ``mapush export CHECKPOINT OUT_DIR``.
+
+The default is ONNX, with a contract in JSON and the scene.
 
 Running it needs ONNX Runtime, and MuJoCo for the scene, but not this library
 (``examples/exported_team.py``).
@@ -17,12 +18,9 @@ from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, durable, evaluation_worlds
-from mapush.export.folder import export, export_for_unitree
-from mapush.export.onnx_files import import_package
-from mapush.extensions.unitree import unitree
+from mapush.export import onnx_folder, policy_folder  # noqa: F401, register exporters
+from mapush.export.exporter import EXPORTERS, ExportRequest
 from mqe.config import ConfigError, merge
-from mqe.controllers.frozen_policy import describe_policy
-from mqe.registry import TASKS
 from mqe.tasks.push import PushCfg
 from mqe.viewer.meshes import add_looks
 
@@ -47,9 +45,18 @@ def make_parser() -> config.Parser:
     parser.add_argument("--out", metavar="OUT_DIR", dest="folder", help="the folder, as a flag")
     parser.add_argument(
         "--for",
-        dest="reader",
-        choices=("unitree",),
-        help="reader of the exported gait: unitree's C++ controllers",
+        dest="form",
+        metavar="FORM",
+        default="onnx",
+        help="form of the export (default: onnx); "
+        + "; ".join(f"{name}: {exporter.help}" for name, exporter in EXPORTERS.items()),
+    )
+    parser.add_argument(
+        "--last",
+        type=int,
+        metavar="K",
+        default=1,
+        help="number of the run's last checkpoints whose mean is exported (--for policy)",
     )
     add_looks(parser, "shapes")
     config.add_import(parser)
@@ -65,36 +72,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     arguments = make_parser().parse(argv)
     out = _new_folder(arguments)
-    for package in ("onnx", "onnxruntime"):
-        import_package(package)
+    exporter = EXPORTERS.find(arguments.form, "--for")
+    if arguments.last < 1 or (arguments.last > 1 and arguments.form != "policy"):
+        raise ConfigError(
+            f"--last {arguments.last}: must be at least 1, and 1 without --for policy; leave it out"
+        )
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
-    if not isinstance(cfg.task, PushCfg) and not TASKS[cfg.task.name].is_gait:
-        raise ConfigError(
-            f"task.name={cfg.task.name}: only push teams and gaits can be exported; load it from "
-            "Python"
-        )
-    if arguments.reader is not None and not TASKS[cfg.task.name].is_gait:
-        raise ConfigError(
-            f"--for {arguments.reader}: {arguments.checkpoint} is a team, and its controllers walk "
-            "only; name a gait, for example pretrained:go2_velocity, or leave --for out"
-        )
+    request = ExportRequest(
+        cfg, folder, arguments.checkpoint, out, arguments.looks, arguments.last, _say
+    )
+    exporter.check(request)
     checkpoint.check_actors(folder)
     seed_everything(cfg.runner.seed)
     out.parent.mkdir(parents=True, exist_ok=True)
     with durable.new_folder(out) as partial:
-        if arguments.reader is None:
-            worst = export(cfg, folder, arguments.checkpoint, partial, arguments.looks, _say)
-        else:
-            worst = export_for_unitree(cfg, folder, arguments.checkpoint, partial)
-            robot = describe_policy(str(folder)).robot
-            if robot != unitree.ROBOT:
-                sys.stdout.write(
-                    f"Note: Unitree has such a controller for the {unitree.ROBOT}, and this gait "
-                    f"is a {robot}'s.\n"
-                )
-    largest = ", ".join(f"{name} {error:.1e}" for name, error in worst.items())
-    sys.stdout.write(f"{out}: largest differences from torch: {largest}.\n")
+        worst = exporter.write(request._replace(out=partial))
+    differences = ", ".join(f"{name} {error:.1e}" for name, error in worst.items())
+    _say(f"{out}: largest differences from torch: {differences}." if worst else f"{out}: done.")
     return 0
 
 

@@ -3,5 +3,9 @@
 from mapush.built_in import Extension
 
 EXTENSION = Extension(
-    modules=("mapush.extensions.unitree.mjcf", "mapush.extensions.unitree.unitree_suites"),
+    modules=(
+        "mapush.extensions.unitree.mjcf",
+        "mapush.extensions.unitree.unitree",
+        "mapush.extensions.unitree.unitree_suites",
+    ),
 )

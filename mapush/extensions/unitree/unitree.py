@@ -15,12 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mapush.export import gait_networks, onnx_files
 from mapush.export.description import JOINTS
 from mapush.export.exported_networks import ExportedGait
-from mqe.config import dump_yaml
+from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
+from mqe.config import ConfigError, dump_yaml
+from mqe.controllers.frozen_policy import describe_policy
+from mqe.controllers.gait import load_gait
 from mqe.controllers.trot import ACTION_SCALE, GAIT_FREQUENCY, STANDING_COMMAND
+from mqe.registry import TASKS
 from mqe.world.geometry import TWO_PI
-from mqe.world.robots import NUM_JOINTS, RobotCfg
+from mqe.world.robots import NUM_JOINTS, ROBOTS, RobotCfg
 from mqe.world.robots.robot import LEG_JOINTS, LEGS
 from mqe.world.scene import STEP_DT
 
@@ -180,3 +185,49 @@ def write_settings(robot: RobotCfg, max_command: Sequence[float], folder: Path) 
     path = folder / SETTINGS
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(dump_yaml(settings(robot, max_command)), encoding="utf-8")
+
+
+def check(request: ExportRequest) -> None:
+    """Raise ConfigError for a policy that is no gait, and without ONNX."""
+    if not TASKS[request.cfg.task.name].is_gait:
+        raise ConfigError(
+            f"--for unitree: {request.name} is a team, and Unitree's controllers walk only; name a "
+            "gait, for example pretrained:go2_velocity, or leave --for out"
+        )
+    for package in ("onnx", "onnxruntime"):
+        onnx_files.import_package(package)
+
+
+def write(request: ExportRequest) -> dict[str, float]:
+    """Write the network and its settings; return the largest difference from torch.
+
+    Raises ConfigError for a difference that is too large.
+    """
+    description = describe_policy(str(request.folder))
+    robot = ROBOTS[description.robot]
+    if robot.name != ROBOT:
+        request.say(
+            f"Note: Unitree has such a controller for the {ROBOT}, and this gait is a "
+            f"{robot.name}'s."
+        )
+    gait = load_gait(str(request.folder), torch.device("cpu"), robot)
+    network = UnitreeGait(ExportedGait(gait, robot))
+    obs = torch.randn(gait_networks.NUM_CHECKED, OBS_SIZE)
+    path = request.out / NETWORK
+    path.parent.mkdir()
+    # Their runner makes an input of the shape that the file names: one row.
+    example = {"obs": obs[:1]}
+    onnx_files.write(onnx_files.Exported(network, example, ("actions",)), path, is_batch=False)
+    onnx_files.describe(path, metadata(robot, request.name))
+    write_settings(robot, description.actions["max_command"], request.out)
+
+    run = onnx_files.session(path)
+    with torch.no_grad():
+        expected = network(obs)
+    actions = torch.cat([run({"obs": row})[0] for row in obs.split(1)])
+    worst = {NETWORK.as_posix(): float((expected - actions).abs().max())}
+    onnx_files.check(worst)
+    return worst
+
+
+EXPORTERS.register("unitree", Exporter("a gait for Unitree's C++ controllers", write, check))

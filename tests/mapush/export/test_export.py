@@ -86,7 +86,8 @@ def test_so_it_does_with_sets_in_a_suite_and_another_number_of_robots(tmp_path) 
     words = ["pretrained:any", str(out), "--suite", "any", "--num_agents", "3", "--seed", "7"]
     assert cli.main(["export", *words, "--set", "task.keep_apart=1.2"]) == 0
     folder = checkpoint.resolve("pretrained:any")
-    over = merge(config.load_suite("any").worlds, {**ON_CPU, "task": {"keep_apart": 1.2}})
+    own = {**ON_CPU, "env": {"num_envs": 2, "num_agents": 3}, "task": {"keep_apart": 1.2}}
+    over = merge(config.load_suite("any").worlds, own)
     follow_the_environment(out, evaluation_worlds.settings(folder, over, num_envs=2), folder)
 
 

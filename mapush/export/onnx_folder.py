@@ -13,17 +13,17 @@ import torch
 from harl_mapush.config import RunCfg
 from mapush.export import description, gait_networks, onnx_files
 from mapush.export.exported_networks import ExportedGait
+from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
 from mapush.export.team_networks import TeamNetworks
-from mapush.extensions.unitree import unitree
-from mqe.controllers.frozen_policy import describe_policy
+from mqe.config import ConfigError
 from mqe.controllers.gait import gait_names, load_gait
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
-from mqe.tasks.push import PushTask
+from mqe.tasks.push import PushCfg, PushTask
 from mqe.tasks.push.terminations import describe_terminations
 from mqe.viewer.looks import with_meshes
 from mqe.viewer.meshes import chosen
-from mqe.world.robots import ROBOTS, Robots
+from mqe.world.robots import Robots
 from mqe.world.scene import pack_layout
 from mqe.world.streams import Streams
 
@@ -32,26 +32,32 @@ SCENE = "scene.xml"
 STARTS = "starts.npz"
 
 
-def export(
-    cfg: RunCfg,
-    folder: Path,
-    what: str,
-    out: Path,
-    looks: str | None,
-    say: Callable[[str], None],
-) -> dict[str, float]:
-    """Write the checkpoint in ``folder`` into the folder ``out``; ``looks`` are the robots' in the
-    scene, and ``say`` takes lines about them.
+def check(request: ExportRequest) -> None:
+    """Raise ConfigError for a policy that is neither a push team nor a gait, and without ONNX."""
+    task = request.cfg.task
+    if not isinstance(task, PushCfg) and not TASKS[task.name].is_gait:
+        raise ConfigError(
+            f"task.name={task.name}: only push teams and gaits can be exported; load it from "
+            "Python, or say --for policy"
+        )
+    for package in ("onnx", "onnxruntime"):
+        onnx_files.import_package(package)
 
-    Returns each network's largest difference from torch over random states; raises ConfigError
-    where one is too large.
+
+def write(request: ExportRequest) -> dict[str, float]:
+    """Write networks, contract, scene and starts; return the largest differences from torch.
+
+    Raises ConfigError for a difference that is too large.
     """
+    cfg = request.cfg
+    folder = request.folder
+    out = request.out
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         robots = Robots(env.scene.robots)
         gaits = _gaits(cfg, folder, env)
         files = {name: gait_networks.as_file(gait) for name, gait in gaits.items()}
-        contract = _contract(cfg, env, what)
+        contract = _contract(cfg, env, request.name)
         scale = cfg.task.action_scale if _is_team(cfg) else cfg.task.max_command
         models = {name: gait_networks.contract(scale, env.decision_period) for name in gaits}
         if isinstance(env.task, PushTask):
@@ -60,7 +66,7 @@ def export(
             models = team.contracts() | models
             contract |= _of_episodes(cfg)
             _write_starts(cfg, out / STARTS)
-        _write_scene(env, looks, out / SCENE, say)
+        _write_scene(env, request.looks, out / SCENE, request.say)
     finally:
         env.close()
     contract["models"] = models
@@ -151,28 +157,6 @@ def _write_starts(cfg: RunCfg, path: Path) -> None:
     )
 
 
-def export_for_unitree(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
-    """Write the gait in ``folder`` for Unitree's controllers into the folder ``out``.
-
-    Returns the network's largest difference from torch; raises ConfigError if it is too large.
-    """
-    robot = ROBOTS[describe_policy(str(folder)).robot]
-    network = unitree.UnitreeGait(
-        ExportedGait(load_gait(str(folder), torch.device("cpu"), robot), robot)
-    )
-    obs = torch.randn(gait_networks.NUM_CHECKED, unitree.OBS_SIZE)
-    path = out / unitree.NETWORK
-    path.parent.mkdir()
-    # Their runner makes an input of the shape that the file names: one row.
-    onnx_files.write(
-        onnx_files.Exported(network, {"obs": obs[:1]}, ("actions",)), path, is_batch=False
-    )
-    onnx_files.describe(path, unitree.metadata(robot, what))
-    unitree.write_settings(robot, cfg.task.max_command, out)
-    run = onnx_files.session(path)
-    with torch.no_grad():
-        wanted = network(obs)
-    found = torch.cat([run({"obs": row})[0] for row in obs.split(1)])
-    worst = {unitree.NETWORK.as_posix(): float((wanted - found).abs().max())}
-    onnx_files.check(worst)
-    return worst
+EXPORTERS.register(
+    "onnx", Exporter("networks as ONNX, with a contract and the scene", write, check)
+)

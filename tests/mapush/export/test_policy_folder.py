@@ -1,4 +1,4 @@
-"""``mapush average``: the mean of a run's last checkpoints is a checkpoint like any other."""
+"""``mapush export --for policy``: the mean of a run's last checkpoints is a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,12 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush import test, train
-from harl_mapush.runs import checkpoint, resume, run_folder
-from mapush import averaging
+from harl_mapush.runs import checkpoint, durable, resume, run_folder
+from mapush import cli
+from mapush.export import policy_folder
 from mqe.config import ConfigError
 from mqe.manifest import MANIFEST, damage, renew_manifest
 from mqe.tensor_files import read_tensors
 from tests.support.tiny_runs import TINY
+
+EXPORT = ("export", "--for", "policy")
+
+
+def average(folders: list[Path], out: Path) -> None:
+    with durable.new_folder(out) as partial:
+        policy_folder.average(folders, partial)
 
 
 class Numbers(nn.Module):
@@ -53,13 +61,13 @@ def run(tmp_path) -> Path:
 
 def test_the_mean_is_of_the_last_ones_by_steps_not_by_name(run, tmp_path, capsys) -> None:
     out = tmp_path / "mean"
-    assert averaging.main([str(run), str(out), "--last", "2"]) == 0
+    assert cli.main([*EXPORT, str(run), str(out), "--last", "2"]) == 0
     first, second = (read_tensors(out / checkpoint.actor_file(agent)) for agent in (0, 1))
     assert first["weight"].tolist() == [2.5, -2.5]
     assert first["count"].item() == 11_000  # counts are not averaged
     assert second["weight"].tolist() == [5.0, 0.5]
     assert read_tensors(out / "critic_agent.pt")["weight"].item() == 11_000.0  # the last one's
-    assert capsys.readouterr().out == f"{out}: the mean of 10k, 11k.\n"
+    assert capsys.readouterr().out == f"The mean of 10k, 11k.\n{out}: done.\n"
 
 
 def test_means_are_rounded_once(run) -> None:
@@ -68,14 +76,14 @@ def test_means_are_rounded_once(run) -> None:
     folders = [
         save(run, 20_000 + i, Numbers(number), Numbers(number)) for i, number in enumerate(numbers)
     ]
-    averaging.average(folders, run / "mean")
+    average(folders, run / "mean")
     exact = torch.tensor(numbers).double().mean()
     assert read_tensors(run / "mean" / "actor_agent0.pt")["weight"].item() == exact.float().item()
 
 
 def test_it_is_a_checkpoint_from_which_no_run_resumes(run, tmp_path) -> None:
     out = tmp_path / "new" / "mean"
-    assert averaging.main([str(run), str(out), "--last", "3"]) == 0
+    assert cli.main([*EXPORT, str(run), str(out), "--last", "3"]) == 0
     assert checkpoint.resolve(out) == out
     assert damage(out) is None
     manifest = json.loads((out / MANIFEST).read_text())
@@ -93,21 +101,21 @@ def test_it_is_a_checkpoint_from_which_no_run_resumes(run, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
-            "RUN OUT",
-            "has 3 of the 4 checkpoints; name a run folder with more checkpoints, or lower --last",
-        ),
-        ("RUN OUT --last 1", "--last=1: must be at least 2"),
+        ("RUN OUT --last 4", "has 3 of the 4 checkpoints; name a run folder with more, or lower"),
+        ("RUN OUT --last 0", "--last 0: must be at least 1"),
         ("RUN RUN --last 2", "exists; name another folder"),
         ("RUN/nothing OUT", "does not exist"),
-        ("pretrained:cuboid OUT", "does not exist"),
+        ("pretrained:cuboid OUT --last 2", "has 0 of the 2 checkpoints"),
+        ("RUN OUT --last 2 --for onnx", "1 without --for policy; leave it out"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(
     run, tmp_path, words: str, said: str, capsys
 ) -> None:
     out = tmp_path / "mean"
-    assert averaging.main(words.replace("RUN", str(run)).replace("OUT", str(out)).split()) == 2
+    assert (
+        cli.main([*EXPORT, *words.replace("RUN", str(run)).replace("OUT", str(out)).split()]) == 2
+    )
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
@@ -140,7 +148,7 @@ def test_a_checkpoint_that_cannot_be_averaged_leaves_nothing(run, how: str, said
         (last / "critic_agent.pt").write_bytes(b"half of it")
     before = sorted(run.iterdir())
     with pytest.raises(ConfigError) as caught:
-        averaging.average([folder, last], run / "mean")
+        average([folder, last], run / "mean")
     assert said in str(caught.value)
     assert ("13k" if how == "damaged critic" else "12k") in str(caught.value)
     assert sorted(run.iterdir()) == before
@@ -162,10 +170,10 @@ def test_checkpoints_of_different_runs_are_not_averaged(run, settings: str, said
         (folder / "config.yaml").write_text(f"env: {{num_agents: 2}}\n{text}\n")
         renew_manifest(folder)
     if not said:
-        averaging.average(folders, run / "mean")
+        average(folders, run / "mean")
         return
     with pytest.raises(ConfigError, match=re.escape(f"9k: it is of another run than 11k ({said}")):
-        averaging.average(folders, run / "mean")
+        average(folders, run / "mean")
     assert not (run / "mean").exists()
 
 
@@ -175,14 +183,14 @@ def test_runs_of_equal_settings_are_told_apart_by_their_ids(run) -> None:
     ours = save(run, 12_000, same, same, "ours")
     theirs = save(run, 13_000, same, same, "theirs")
     with pytest.raises(ConfigError, match="12k: another run of the same settings wrote it than 13"):
-        averaging.average([ours, theirs], run / "mean")
+        average([ours, theirs], run / "mean")
     for folders in ([old, ours], [ours, old]):  # an older checkpoint has no id
-        averaging.average(folders, run / "-".join(folder.name for folder in folders))
+        average(folders, run / "-".join(folder.name for folder in folders))
 
 
 def test_a_checkpoint_under_another_name_is_not_averaged(run, tmp_path, capsys) -> None:
     (run / "checkpoints" / "9k").rename(run / "checkpoints" / "20k")
-    assert averaging.main([str(run), str(tmp_path / "mean"), "--last", "2"]) == 2
+    assert cli.main([*EXPORT, str(run), str(tmp_path / "mean"), "--last", "2"]) == 2
     error = capsys.readouterr().err
     assert "20k: it is the checkpoint of 9k env steps under another name" in error
 
@@ -199,7 +207,7 @@ def test_the_mean_of_a_real_run_plays(gait, tmp_path, capsys) -> None:
         "runner.checkpoint_interval=80",
     ]
     assert train.main([*TINY, *words, "--out", str(run)]) == 0
-    assert averaging.main([str(run), str(out), "--last", "2"]) == 0
+    assert cli.main([*EXPORT, str(run), str(out), "--last", "2"]) == 0
     capsys.readouterr()
     assert (
         test.main(

@@ -1,0 +1,124 @@
+"""A policy as a checkpoint folder of its own: the last checkpoint, or the mean of the last ones.
+
+With a constant learning rate, the weights keep fluctuating around an optimum, and the mean of
+several checkpoints is nearer to it than most of them (B. T. Polyak and A. B. Juditsky,
+"Acceleration of Stochastic Approximation by Averaging", 1992).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harl_mapush import config
+from harl_mapush.runs import checkpoint, exported, resume
+from harl_mapush.runs.run_folder import checkpoints
+from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
+from mqe.config import ConfigError
+from mqe.controllers.frozen_policy import DESCRIPTION
+from mqe.manifest import MANIFEST, check_files, renew_manifest
+
+
+def write(request: ExportRequest) -> dict[str, float]:
+    """Write the mean of the last checkpoints of a run, or a copy of one checkpoint."""
+    folders = [request.folder]
+    if request.last > 1:
+        folders = last_checkpoints(Path(request.name), request.last)
+    average(folders, request.out)
+    request.say(f"The mean of {', '.join(folder.name for folder in folders)}.")
+    return {}
+
+
+def last_checkpoints(run: Path, count: int) -> list[Path]:
+    """Return the last checkpoints of a run, oldest first; raise ConfigError if it has fewer."""
+    stored = [folder for _, folder in checkpoints(run)]
+    if len(stored) < count:
+        raise ConfigError(
+            f"{str(run)!r} has {len(stored)} of the {count} checkpoints; name a run folder with "
+            "more, or lower --last"
+        )
+    return stored[:count][::-1]
+
+
+def average(folders: Sequence[Path], out: Path) -> None:
+    """Fill the empty folder ``out`` with the mean of the actors of ``folders``.
+
+    All other files are copied from the last checkpoint, except for the training state: no run can
+    resume from a mean. Raises ConfigError for checkpoints that are damaged, of different runs,
+    under another's name, or whose actors differ in their shapes.
+    """
+    last = folders[-1]
+    _check_one_run(folders)
+    actors = [checkpoint.read_actors(checkpoint.resolve(folder)) for folder in folders]
+    left_out = (checkpoint.TRAINING_STATE, DESCRIPTION)
+    names = [path.name for path in last.iterdir() if path.is_file() and path.name not in left_out]
+    check_files(last, [name for name in names if name != MANIFEST])
+    for name in names:
+        shutil.copy(last / name, out / name)
+    if len(folders) > 1:
+        for name in actors[-1]:
+            weights = [states.get(name, {}) for states in actors]
+            mean = _mean(weights, f"{folders[0]} to {last.name}, {name}")
+            torch.save(mean, out / f"{name}.pt")
+    exported.copy_description(last, out)
+    renew_manifest(out, {"average_of": [folder.name for folder in folders]})
+
+
+def _check_one_run(folders: Sequence[Path]) -> None:
+    """Raise ConfigError if checkpoints are not those of one run, each under its own name."""
+    last = folders[-1]
+    hint = "remove it, or average fewer checkpoints (--last)"
+    newest = _settings(last)
+    newest_id = checkpoint.run_id(last)  # None for an older one
+    for folder in folders[:-1]:
+        problem = checkpoint.misnamed(folder)
+        if problem is not None:
+            raise ConfigError(f"checkpoint {folder}: {problem}; {hint}")
+        other_id = checkpoint.run_id(folder)
+        difference = resume.fixed_difference(newest, _settings(folder))
+        if difference is not None:
+            key, expected, value = difference
+            raise ConfigError(
+                f"checkpoint {folder}: it is of another run than {last.name} ({key}={value}, not "
+                f"{expected}); {hint}"
+            )
+        if None not in (newest_id, other_id) and newest_id != other_id:
+            raise ConfigError(
+                f"checkpoint {folder}: another run of the same settings wrote it than "
+                f"{last.name}; {hint}"
+            )
+    if len(folders) > 1 and (problem := checkpoint.misnamed(last)) is not None:
+        raise ConfigError(f"checkpoint {last}: {problem}; {hint}")
+
+
+def _settings(folder: Path) -> Any:
+    """Return a checkpoint's settings; as they are written if they need a module of the user's."""
+    values = checkpoint.read_config(folder)
+    with suppress(ConfigError):
+        values, _ = config.resolve(values, {})
+    return values
+
+
+def _mean(weights: Sequence[dict[str, Tensor]], label: str) -> dict[str, Tensor]:
+    """Return the mean of state dicts; tensors other than floating-point are the last one's."""
+    last = weights[-1]
+    shapes = [{key: value.shape for key, value in state.items()} for state in weights]
+    if any(each != shapes[-1] for each in shapes):
+        raise ConfigError(f"{label}: shapes differ; average checkpoints of one run")
+    mean = dict(last)
+    for key, value in last.items():
+        if value.is_floating_point():
+            stacked = torch.stack([state[key].double() for state in weights])
+            mean[key] = stacked.mean(dim=0).to(value.dtype)
+    return mean
+
+
+EXPORTERS.register(
+    "policy", Exporter("a checkpoint folder, or the mean of a run's last --last", write)
+)
