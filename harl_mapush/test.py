@@ -54,7 +54,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
 
 
 def make_viewer_parser(program: str) -> config.Parser:
-    """Build the command line of a program that has the viewer and the films, and no calculator."""
+    """Build the command line of a program with viewer and films, without the calculator."""
     parser = config.Parser(
         prog=program,
         description="A team on a page in a browser, or a film of it. Without a checkpoint, "
@@ -130,7 +130,7 @@ def main(
     program: str = PROGRAM,
     make: Callable[[str], config.Parser] = make_parser,
 ) -> int:
-    """Measure or show a team as the command line says; return the exit code.
+    """Measure or show a team as the command line says, and return the exit code.
 
     ``make`` builds the command line of ``program``.
     """
@@ -139,7 +139,7 @@ def main(
 
 
 def _episodes(outcomes: Sequence[str]) -> str:
-    """Format the number of episodes that ended."""
+    """Format the number of finished episodes."""
     return "1 episode" if len(outcomes) == 1 else f"{len(outcomes)} episodes"
 
 
@@ -173,12 +173,12 @@ def _main(arguments: Any, program: str) -> int:
         )
     _check_mode(arguments)
     _check_viewer(arguments)
-    wanted = filming.asked_for(arguments)
+    film = filming.asked_for(arguments)
     command.check_flags(arguments)
     folder = None
     if arguments.checkpoint is not None:
         folder = checkpoint.resolve(arguments.checkpoint)
-    cfg = _settings(folder, arguments, 1 if wanted is None else wanted.num_tiles)
+    cfg = _settings(folder, arguments, 1 if film is None else film.num_tiles)
     untrained = policy_names(cfg.task.name)
     allowed = [TRAINED, *untrained] if has_policy else untrained
     if arguments.agent is not None and arguments.agent not in allowed:
@@ -189,7 +189,7 @@ def _main(arguments: Any, program: str) -> int:
     name, device = resolve_sim(cfg.sim)
     # Without device_index, CUDA would allocate memory on the first GPU as well.
     with torch.accelerator.device_index(device.index):
-        return _play(cfg, folder, arguments, wanted, name, device)
+        return _play(cfg, folder, arguments, film, name, device)
 
 
 def _names_a_world(arguments: Any) -> bool:
@@ -199,7 +199,7 @@ def _names_a_world(arguments: Any) -> bool:
 
 
 def _replay(arguments: Any) -> int:
-    """Film a recorded world that broke."""
+    """Film a recording of a broken world."""
     flags = {*VIEWER, *command.FLAGS, *filming.FLAGS, "checkpoint", "num_episodes"} - {"record"}
     others = config.flag_values(arguments) or any(
         getattr(arguments, flag) is not None for flag in flags
@@ -216,7 +216,7 @@ def _replay(arguments: Any) -> int:
 
 
 def _check_mode(arguments: Any) -> None:
-    """Raise ConfigError for flags that belong to the other mode."""
+    """Raise ConfigError for flags of the other mode."""
     flags_of = {"viewer": VIEWER, "calculator": command.FLAGS}
     other = "viewer" if arguments.mode == "calculator" else "calculator"
     for flag in flags_of[other]:
@@ -228,7 +228,7 @@ def _check_mode(arguments: Any) -> None:
 
 
 def _check_viewer(arguments: Any) -> None:
-    """Raise ConfigError for flags that the viewer does not support."""
+    """Raise ConfigError for flags without an effect in the viewer."""
     if arguments.num_episodes is not None and arguments.num_episodes < 1:
         raise ConfigError(f"--num_episodes {arguments.num_episodes}: must be at least 1")
     if arguments.web is not None and not 0 <= arguments.web <= 65535:
@@ -244,7 +244,7 @@ def _play(
     cfg: RunCfg,
     folder: Path | None,
     arguments: Any,
-    wanted: filming.FilmCfg | None,
+    film: filming.FilmCfg | None,
     name: str,
     device: torch.device,
 ) -> int:
@@ -256,8 +256,8 @@ def _play(
     _check_files(arguments)
     seed_everything(cfg.runner.seed)
 
-    if wanted is not None:
-        made = filming.make(cfg, folder or arguments.policy, wanted, _say, arguments.looks)
+    if film is not None:
+        made = filming.make(cfg, folder or arguments.policy, film, _say, arguments.looks)
         _say(
             f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: "
             f"{', '.join(made.outcomes)}."

@@ -1,4 +1,4 @@
-"""Run files and presets: files of settings, some of which ship with the package."""
+"""Run files, and the presets among them: those in the package."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def preset_summaries() -> dict[str, str]:
 def load_file(path: str | Path) -> dict[str, Any]:
     """Return the settings in a run file.
 
-    Raises ConfigError for an impossible value in it, or in a file that it is based on.
+    Raises ConfigError for an impossible value, also in its ``base``.
     """
     if str(path) in presets() and not Path(path).exists():
         raise ConfigError(f"{path}: no such file, but a preset of that name; say --preset {path}")
@@ -76,7 +76,7 @@ def load_file(path: str | Path) -> dict[str, Any]:
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """Return the settings of a preset; raise ConfigError for an unknown name."""
+    """Return the settings of a preset. Raise ConfigError for an unknown name."""
     if name not in presets():
         if os.path.isfile(name):  # False for a name that no file can have
             raise ConfigError(f"--preset: {name} is a file; say --config {name}")
@@ -87,7 +87,7 @@ def load_preset(name: str) -> dict[str, Any]:
 
 
 def check_preset(name: str, cfg: RunCfg) -> None:
-    """Raise ConfigError if a preset for GPUs would run on a CPU that the user did not name."""
+    """Raise ConfigError if a preset for GPUs would run on a CPU without ``--device cpu``."""
     if cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto":
         return
     _, device = resolve_sim(cfg.sim)
@@ -112,8 +112,8 @@ def check_preset(name: str, cfg: RunCfg) -> None:
 
 
 def configs_folder() -> Path:
-    """Return the folder of presets and suites: ``configs/`` of a checkout, or the package that a
-    wheel installs it as.
+    """Return the folder with presets and suites: a checkout's ``configs/``, or the installed
+    package.
     """
     checkout = Path(__file__).parents[2] / "configs"
     if (checkout / "smoke.yaml").is_file():

@@ -23,8 +23,7 @@ _FORMER_NAMES: dict[str, str] = {}  # present names of registered suites by thei
 class Suite:
     """A test: the worlds, the measurements, and the policies to compare with.
 
-    Each field is a key of the suite's file, except that ``worlds`` are the file's sections ``env``,
-    ``task`` and ``sim``.
+    The fields are keys in a suite's file; ``worlds`` are its sections ``env``, ``task``, ``sim``.
     """
 
     name: str | None = None
@@ -45,8 +44,8 @@ def register_suite(
 ) -> None:
     """Register the suite in ``file`` under the file's name, without .yaml.
 
-    ``default_of`` is the task that it measures where nobody names a suite. ``--suite`` reads
-    ``former_name`` as well. Raises ConfigError for a file that is no suite.
+    ``default_of`` names the task with this suite as its default. ``--suite`` reads ``former_name``
+    as well. Raises ConfigError if the file is not a suite.
     """
     path = Path(file)
     _read(path)
@@ -68,16 +67,16 @@ def suite_summaries() -> dict[str, str]:
 
 
 def load_suite(names: str) -> Suite:
-    """Return the suite of this name, or in this file, with defaults for missing keys.
+    """Return the suite with this name, or in this file, with defaults for missing keys.
 
     Several names, joined by commas, are laid over each other. Raises ConfigError for an unknown
-    name, and for a file that is no suite.
+    name or key.
     """
     return _suite(names, _read_all(names))
 
 
 def measured_suite(task: str, names: str | None) -> Suite:
-    """Return the suite in which a policy of ``task`` is measured: ``names`` over the default."""
+    """Return the suite for a policy of ``task``: ``names`` over the task's default."""
     default = TASKS[task].suite
     content = {} if default is None else _read_all(default)
     if names is not None:
@@ -86,7 +85,7 @@ def measured_suite(task: str, names: str | None) -> Suite:
 
 
 def default_worlds(task: str) -> Mapping[str, Any]:
-    """Return the sections of settings of a task's default suite."""
+    """Return the worlds of a task's default suite."""
     return measured_suite(task, None).worlds
 
 
@@ -116,7 +115,7 @@ def _file(name: str) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the keys in a suite's file; raise ConfigError for a file that is no suite."""
+    """Return the keys in a suite's file. Raise ConfigError if it is not a suite."""
     content = load_yaml(path)
     keys = {entry.name for entry in fields(Suite)} - {"name", "worlds"}
     for key in content:
@@ -140,7 +139,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _suite(name: str | None, content: Mapping[str, Any]) -> Suite:
-    """Return the suite that the keys of a file describe."""
+    """Build a suite from the keys of a file."""
     suite = Suite(name, worlds={key: value for key, value in content.items() if key in SECTIONS})
     others = {key: value for key, value in content.items() if key not in SECTIONS}
     for key in ("watchers", "policies", "seeds"):

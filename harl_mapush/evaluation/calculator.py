@@ -20,10 +20,10 @@ Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
 def evaluate(
     env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None
 ) -> Metrics:
-    """Measure a policy over the first episode of every environment.
+    """Measure a policy over each environment's first episode.
 
-    The task's report defines the metrics. ``on_progress`` is called after every decision with the
-    number of environments that have finished.
+    The task's report defines the metrics. After every decision ``on_progress`` gets the number of
+    finished environments.
     """
     episodes = first_episodes(env, policy, on_progress)
     return env.report.summarize(episodes, env.max_episode_length * env.step_dt, env.step_dt)
@@ -37,11 +37,11 @@ def first_episodes(
     unused: Tensor | None = None,
     watchers: Sequence[EpisodeWatcher] = (),
 ) -> dict[str, Tensor]:
-    """Play the first episode of every environment; return its metrics (N,) by name.
+    """Play each environment's first episode and return its metrics (N,) by name.
 
-    The metrics are the task's and ``broken`` (N,) bool. A world is paused once it has finished; the
-    worlds of ``unused`` (N,) are paused from the start and have no meaningful metrics. ``watchers``
-    observe the worlds until their episodes end.
+    The metrics are the task's and ``broken`` (N,) bool. Finished worlds pause. Worlds of ``unused``
+    (N,) pause from the start and have no meaningful metrics. ``watchers`` observe the worlds until
+    their episodes end.
     """
     with env.observed_by(*watchers) if watchers else nullcontext():
         return _first_episodes(env, policy, on_progress, unused, watchers)

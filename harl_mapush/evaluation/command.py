@@ -1,4 +1,4 @@
-"""The calculator's part of the command line of ``mapush test``."""
+"""The calculator's part of ``mapush test``."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def add_flags(parser: config.Parser) -> None:
 
 
 def check_flags(arguments: Any) -> None:
-    """Raise ConfigError for flags that contradict each other or are out of range."""
+    """Raise ConfigError for flags out of range or in contradiction."""
     seeds = arguments.seeds or []
     if seeds and "seed" in (config.flag_values(arguments).get("runner") or {}):
         raise ConfigError("--seed (runner.seed) and --seeds exclude each other; use --seeds alone")
@@ -103,7 +103,7 @@ def check_flags(arguments: Any) -> None:
 
 
 def find_suite(cfg: RunCfg, arguments: Any) -> Suite:
-    """Return the suite of a measurement; raise ConfigError for flags that do not go with it."""
+    """Return the suite to play; raise ConfigError for flags without an effect in it."""
     suite = config.measured_suite(cfg.task.name, arguments.suite)
     for watcher in suite.watchers:
         WATCHERS.find(watcher, f"suite {suite.name}: watchers")
@@ -142,9 +142,9 @@ def _check_examination(suite: Suite, arguments: Any) -> None:
 
 
 def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, say: Say) -> int:
-    """Measure a team in a suite; return the exit code.
+    """Measure a team in a suite and return the exit code.
 
-    ``folder`` is the checkpoint's; None: the command line names a policy without training.
+    ``folder`` is the checkpoint's. None: the command line names a policy without training.
     """
     if suite.examination is not None and folder is not None:
         examination = EXAMINATIONS[suite.examination]
@@ -204,7 +204,7 @@ def _player(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, say:
 
 
 def _write_rows(rows: Iterable[Mapping[str, Any]], cfg: RunCfg, arguments: Any) -> None:
-    """Write rows of metrics to the files that the command line names."""
+    """Write rows of metrics to the files of the command line."""
     as_table = table_for(arguments.csv or "")
     as_table(cfg.task.name, [])  # raises early for a task that it cannot describe
     written: list[Mapping[str, Any]] = []

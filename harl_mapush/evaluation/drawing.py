@@ -12,7 +12,7 @@ _Rows = Sequence[Mapping[str, Any]]
 
 
 def draw(rows: _Rows, name: str, path: Path) -> None:
-    """Draw the metric ``name`` of checkpoints against env steps, or of conditions."""
+    """Draw the metric ``name``, of checkpoints against env steps or by condition."""
     has_conditions = "condition" in rows[0]
     with figure_style():
         if has_conditions:

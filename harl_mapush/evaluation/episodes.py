@@ -1,7 +1,7 @@
 """Episodes by seed and number, bit-identical on a CPU in every batch and process.
 
-Worlds come in blocks of ``blocks.SIZE``: world k of a seed has row k % SIZE of block k // SIZE. A
-block is always played whole; its worlds beyond the requested episodes are paused.
+Worlds come in blocks of ``blocks.SIZE``: a seed's world k is row k % SIZE in block k // SIZE.
+Blocks are always played whole, with worlds beyond the requested episodes paused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Block = tuple[int, int]  # seed, and the block's number within the seed
 
 @dataclass(frozen=True)
 class Request:
-    """A request for episodes of one policy: ``num_episodes`` of each of ``seeds``."""
+    """A request for ``num_episodes`` episodes of one policy with each seed."""
 
     cfg: RunCfg
     seeds: tuple[int, ...]
@@ -73,9 +73,9 @@ class Job:
 def play_requests(
     requests: Sequence[Request], num_workers: int, say: Callable[[str], None]
 ) -> Iterator[dict[int, Columns]]:
-    """Yield each request's metrics by seed, in the order of the requests and of their worlds.
+    """Yield each request's metrics by seed, in the order of requests and worlds.
 
-    The episodes are played in ``num_workers`` new processes; 0 plays them in this one.
+    ``num_workers`` new processes play the episodes. 0: this process plays them.
     """
     jobs = [
         job
@@ -85,7 +85,7 @@ def play_requests(
     _check_memory(requests, jobs, num_workers)
 
     missing = [sum(job.request == number for job in jobs) for number in range(len(requests))]
-    found: list[dict[Block, Columns]] = [{} for _ in requests]
+    measured_blocks: list[dict[Block, Columns]] = [{} for _ in requests]
     notes: set[str] = set()
     next_request = 0
     for number, (blocks, note) in run_jobs(play, jobs, num_workers, say):
@@ -93,12 +93,12 @@ def play_requests(
             notes.add(note)
             say(f"Note: {note}.")
         request = jobs[number].request
-        found[request] |= blocks
+        measured_blocks[request] |= blocks
         missing[request] -= 1
 
         while next_request < len(requests) and missing[next_request] == 0:
-            yield _by_seed(found[next_request], requests[next_request].seeds)
-            found[next_request] = {}
+            yield _by_seed(measured_blocks[next_request], requests[next_request].seeds)
+            measured_blocks[next_request] = {}
             next_request += 1
 
 
@@ -116,7 +116,7 @@ def _check_memory(requests: Sequence[Request], jobs: Sequence[Job], num_workers:
 
 @torch.no_grad()
 def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
-    """Play a job's blocks; return the metrics of each block and a note for the user, or None."""
+    """Play a job's blocks and return each block's metrics and a note for the user, or None."""
     config.import_modules(job.sections["env"]["imports"])
     for module in job.formats:
         importlib.import_module(module)
@@ -165,18 +165,18 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
     blocks = [
         (seed, block) for seed in request.seeds for block in range(-(-request.num_episodes // SIZE))
     ]
-    most = -(-len(blocks) // max(num_workers, 1))
+    blocks_per_job = -(-len(blocks) // max(num_workers, 1))
     if request.num_envs is not None:
-        most = min(most, -(-request.num_envs // SIZE))
+        blocks_per_job = min(blocks_per_job, -(-request.num_envs // SIZE))
     sections = to_dict(request.cfg)
     if num_workers and not request.cfg.sim.num_threads:
         threads = max(1, num_cores() // num_workers)
         sections = merge(sections, {"sim": {"num_threads": threads}})
-    for start in range(0, len(blocks), most):
+    for start in range(0, len(blocks), blocks_per_job):
         yield Job(
             number,
             sections,
-            tuple(blocks[start : start + most]),
+            tuple(blocks[start : start + blocks_per_job]),
             request.num_episodes,
             None if request.folder is None else str(request.folder),
             tuple(kind.load_team.__module__ for kind in foreign()),
@@ -196,7 +196,7 @@ def _devices(cfg: RunCfg) -> tuple[str, ...]:
 
 
 def _goal(cfg: RunCfg, env: MultiAgentEnv) -> Goal:
-    """Return the pose at which the object of an environment has arrived."""
+    """Return the pose to which an environment's object is pushed."""
     # A user's task with an object need not have these settings.
     heading_error = None
     if getattr(cfg.task, "goal_heading", None) is not None:
@@ -223,9 +223,9 @@ def _policy(
 
 
 def _in_blocks(team: Team, worlds: ActiveWorlds, num_blocks: int) -> Policy:
-    """Return ``team`` as a policy that computes its actions one block of worlds at a time.
+    """Return ``team`` as a policy with one block of worlds at a time.
 
-    A recurrent or foreign team always computes all blocks, because each has a memory of its own.
+    A recurrent or foreign team always computes all blocks, because each has its own memory.
     """
     if isinstance(team, TeamPolicy) and not team.is_recurrent:
         return Blocks(team, worlds)
@@ -233,7 +233,7 @@ def _in_blocks(team: Team, worlds: ActiveWorlds, num_blocks: int) -> Policy:
 
 
 class _TeamBlocks:
-    """A team that decides for one block of worlds at a time, with a memory for each block."""
+    """A team with one block of worlds at a time and a memory for each block."""
 
     def __init__(self, team: Any, num_blocks: int) -> None:
         self._teams = [copy.copy(team) for _ in range(num_blocks)]
@@ -256,7 +256,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _by_seed(blocks: Mapping[Block, Columns], seeds: Sequence[int]) -> dict[int, Columns]:
-    """Join the blocks of each seed, in the order of their numbers."""
+    """Join each seed's blocks in the order of their numbers."""
     joined = {}
     for seed in seeds:
         parts = [blocks[block] for block in sorted(blocks) if block[0] == seed]
@@ -265,12 +265,12 @@ def _by_seed(blocks: Mapping[Block, Columns], seeds: Sequence[int]) -> dict[int,
 
 
 def join_columns(parts: Sequence[Columns]) -> Columns:
-    """Concatenate metrics of several sets of episodes by name."""
+    """Concatenate metrics by name."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def as_tensors(columns: Mapping[str, NDArray[np.float64]]) -> dict[str, Tensor]:
-    """Return the metrics as tensors; ``broken`` is a bool tensor."""
+    """Return the metrics as tensors, with ``broken`` as bools."""
     tensors = {name: torch.from_numpy(values) for name, values in columns.items()}
     tensors["broken"] = tensors["broken"] > 0.5
     return tensors

@@ -1,4 +1,4 @@
-"""Metrics of episodes, pooled and of each seed, and as text."""
+"""Metrics of episodes, pooled and by seed, and as text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 def measure(request: Request, num_workers: int, say: Say) -> dict[str, Any]:
-    """Return the calculator's metrics, pooled over seeds; several seeds add ``per_seed``."""
+    """Return the calculator's metrics, pooled over seeds. Several seeds add ``per_seed``."""
     (metrics,) = measure_all([request], num_workers, say)
     return metrics
 
@@ -72,7 +72,7 @@ def report_of(cfg: RunCfg) -> Report:
 
 
 def headline(cfg: RunCfg) -> str:
-    """Return the metric that ranks teams of a task, the first of its headline; higher is better."""
+    """Return the metric for ranking a task's teams, the first in its headline (more is better)."""
     if not report_of(cfg).headline:
         raise ConfigError(
             f"task.name={cfg.task.name}: its report has no headline metric to rank teams by; add "
@@ -82,7 +82,7 @@ def headline(cfg: RunCfg) -> str:
 
 
 def describe(request: Request, metrics: Mapping[str, Any]) -> str:
-    """Format metrics as text; several seeds add a line for each of them."""
+    """Format metrics as text. Several seeds add a line each."""
     text = report_of(request.cfg).describe(metrics)  # type: ignore[arg-type]
     for watcher in request.watchers:
         if WATCHERS[watcher].metric in metrics:

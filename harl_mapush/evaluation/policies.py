@@ -1,4 +1,4 @@
-"""Policies that need no training: zero and random actions, and those of each task's scripts."""
+"""Policies without training: zero actions, random actions, and each task's scripts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from mqe.registry import TASKS
 
 
 def policy_names(task: str | None = None) -> list[str]:
-    """Return the names of the policies of a task, or of all tasks."""
+    """Return the names of a task's policies. None: all tasks'."""
     tasks = TASKS.values() if task is None else [TASKS[task]]
     return ["zero", "random", *dict.fromkeys(name for entry in tasks for name in entry.policies)]
 
 
 def make_policy(name: str, task: str, env: MultiAgentEnv, seed: int) -> Policy:
-    """Return a policy for ``env``; raise ConfigError if the task has none of this name."""
+    """Return a policy for ``env``. Raise ConfigError if the task lacks this name."""
     size = env.spec.action_size
     if name == "zero":
         return lambda obs: obs.new_zeros(*obs.shape[:2], size)
@@ -44,7 +44,7 @@ def make_policy(name: str, task: str, env: MultiAgentEnv, seed: int) -> Policy:
 
 
 def load_policy(team: Path | str, cfg: RunCfg, env: MultiAgentEnv) -> Policy:
-    """Return the policy of a checkpoint's folder, of a name, or of MODULE:FUNCTION."""
+    """Return the policy in a checkpoint's folder, or under a name or MODULE:FUNCTION."""
     if isinstance(team, Path):
         return load_team(cfg, team, env)
     if team in policy_names():
@@ -53,7 +53,7 @@ def load_policy(team: Path | str, cfg: RunCfg, env: MultiAgentEnv) -> Policy:
 
 
 def find_function(name: str) -> Policy:
-    """Return the function that ``MODULE:FUNCTION`` names; raise ConfigError if it is missing."""
+    """Return the function under ``MODULE:FUNCTION``. Raise ConfigError if it is missing."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise ConfigError(
@@ -67,7 +67,7 @@ def find_function(name: str) -> Policy:
 
 
 def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
-    """Return a user's function, wrapped so that its failures and wrong shapes raise ConfigError."""
+    """Wrap a user's function to turn its failures and wrong shapes into ConfigError."""
 
     def act(obs: Tensor) -> Tensor:
         try:
@@ -78,13 +78,13 @@ def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
             raise ConfigError(
                 f"--policy {name}: raised {text} ({frame.filename}, line {frame.lineno})"
             ) from error
-        wanted = (len(obs), env.num_agents, env.spec.action_size)
-        if not isinstance(actions, Tensor) or actions.shape != wanted:
+        shape = (len(obs), env.num_agents, env.spec.action_size)
+        if not isinstance(actions, Tensor) or actions.shape != shape:
             is_tensor = isinstance(actions, Tensor)
             returned = tuple(actions.shape) if is_tensor else type(actions).__name__
             raise ConfigError(
                 f"--policy {name}: returned {returned} for observations {tuple(obs.shape)}; "
-                f"return a tensor of shape {wanted}: worlds, agents, numbers in [-1, 1]"
+                f"return a tensor of shape {shape}: worlds, agents, numbers in [-1, 1]"
             )
         return actions
 

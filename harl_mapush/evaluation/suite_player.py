@@ -1,4 +1,4 @@
-"""The player of suites: one team, its comparisons, its conditions, or all checkpoints of a run."""
+"""The player of suites: a team, its comparisons, its conditions, or all of a run's checkpoints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NUM_COMPARED = 100
 
 
 class Examination(NamedTuple):
-    """A measurement of checkpoints in worlds of its own."""
+    """A measurement that builds its own worlds."""
 
     # From a checkpoint's settings, its folder, a device and a function that reports progress.
     measure: Callable[[RunCfg, Path, torch.device, Say], dict[str, Any]]
@@ -72,10 +72,10 @@ class Player:
         )
 
     def compare(self, request: Request) -> dict[str, Metrics]:
-        """Return the success of the suite's other policies on the first starts of a request.
+        """Return how often the suite's other policies succeed on a request's first starts.
 
-        The metrics are the task's headline metric, its interval and ``num_episodes``. A note names
-        a policy that cannot act in these worlds.
+        The metrics are the task's headline metric, its interval and ``num_episodes``. A policy
+        without the means to act in these worlds gets a note.
         """
         compared: dict[str, Metrics] = {}
         if not report_of(request.cfg).headline:
@@ -124,10 +124,10 @@ class Player:
         return replace(other, num_episodes=num_episodes, watchers=())
 
     def conditions(self, only: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-        """Measure the team under the suite's conditions; yield a row of metrics for each.
+        """Measure the team under the suite's conditions and yield a row of metrics for each.
 
-        ``only`` has the names of the conditions to measure; None: all. Raises ConfigError for an
-        unknown name, and for a setting of the command line that a condition changes.
+        ``only`` names the conditions to measure (None: all). Raises ConfigError for an unknown
+        name, and if a condition changes a setting of the command line.
         """
         for name in only or ():
             if name not in self.suite.conditions:
@@ -145,10 +145,10 @@ class Player:
             yield {"condition": name, "seeds": list(self.seeds), **metrics}
 
     def checkpoints(self, run: Path) -> Iterator[dict[str, Any]]:
-        """Measure all checkpoints of a run, then the best again on fresh seeds; yield a row each.
+        """Measure all of a run's checkpoints, then the best again on fresh seeds. Yield a row each.
 
-        Rows are in the order of training. The best of many checkpoints is partly lucky, so that
-        only fresh episodes measure it without bias.
+        Rows follow the order of training. Luck helps the best of many checkpoints, so only fresh
+        episodes measure it without bias.
         """
         request = replace(self.request(), watchers=())
         name = headline(request.cfg)
@@ -182,7 +182,7 @@ def _row(
 
 
 def _check_flags(over: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a setting of the command line that a condition changes."""
+    """Raise ConfigError if a condition changes a setting of the command line."""
     flags = flatten(over)
     for key, value in flatten(changes).items():
         if key in flags and flags[key] != value:
@@ -190,5 +190,5 @@ def _check_flags(over: Mapping[str, Any], name: str, changes: Mapping[str, Any])
 
 
 def run_of(folder: Path) -> Path | None:
-    """Return the run folder of a checkpoint; None if the checkpoint is not in one."""
+    """Return a checkpoint's run folder. None: it is not in one."""
     return folder.parent.parent if folder.parent.name == run_folder.CHECKPOINTS else None

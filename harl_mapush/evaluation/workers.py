@@ -1,4 +1,4 @@
-"""Jobs in worker processes; results do not depend on the number of workers or on crashes."""
+"""Jobs in worker processes. Neither their number nor crashes change the results."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class _Worker(NamedTuple):
 def run_jobs(
     function: Job, jobs: Sequence[Any], num_workers: int, say: Callable[[str], None]
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the number and result of each job, in the order in which the jobs end.
+    """Yield each job's number and result, in the order of completion.
 
-    A result is ``function(job, worker)``. ``num_workers`` processes are spawned; 0 runs the jobs in
-    this one. Jobs and results are plain data. A worker that dies is reported by ``say`` and
-    replaced, and its job is run again, ``TRIES`` times at most. A ConfigError or SimulatorError of
-    a job is raised here.
+    A result is ``function(job, worker)``. ``num_workers`` processes are spawned (0: this process
+    runs the jobs). Jobs and results are plain data. If a worker dies, ``say`` reports it, and a new
+    worker runs its job again, ``TRIES`` times at most. Raises the job's own ConfigError or
+    SimulatorError.
     """
     if num_workers == 0:
         yield from ((number, function(job, 0)) for number, job in enumerate(jobs))
@@ -82,7 +82,7 @@ def _start(function: Job, number: int) -> _Worker:
 def _replaced(
     function: Job, worker: _Worker, job: int, num_jobs: int, tries: int, say: Callable[[str], None]
 ) -> _Worker:
-    """Report a worker that died and start a new one; raise ConfigError after ``TRIES`` attempts."""
+    """Report a dead worker and start a new one. Raise ConfigError after ``TRIES`` attempts."""
     worker.process.join()
     worker.connection.close()
     code = worker.process.exitcode

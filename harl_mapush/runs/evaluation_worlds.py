@@ -35,15 +35,15 @@ def settings(
     num_envs: int = NUM_ENVS,
     with_suite: bool = True,
 ) -> RunCfg:
-    """Return the settings for an evaluation or a film of the checkpoint in ``folder``.
+    """Return the settings for an evaluation or a film with the checkpoint in ``folder``.
 
     The checkpoint's own settings (without a checkpoint, the defaults) come first, then ``num_envs``
     worlds and the task's default suite, then ``over``, with sections and keys like a run file.
     Without the suite, starts, goals and success stay those of the training. Raises ConfigError for
-    changes that belong to the policy.
+    changes to the policy.
     """
-    own = {} if folder is None else checkpoint.read_config(folder)
-    trained, _ = config.resolve(own, {})
+    learned = {} if folder is None else checkpoint.read_config(folder)
+    trained, _ = config.resolve(learned, {})
     config.check_layer(over)
     over = config.with_own_names(over)
     task = trained.task.name
@@ -65,14 +65,14 @@ def settings(
         evaluation = merge(evaluation, default_worlds(task))
     over = merge(evaluation, {section: content or {} for section, content in over.items()})
     if folder is None:
-        return config.resolve(own, over)[0]
+        return config.resolve(learned, over)[0]
 
-    asked = merge({"task": {}, "env": {}}, over)
-    asked_agents = asked["env"].get("num_agents", num_agents)
+    requested = merge({"task": {}, "env": {}}, over)
+    asked_agents = requested["env"].get("num_agents", num_agents)
     if acts_in_teams_of(trained, asked_agents):
         num_agents = asked_agents
     for key, old, new in (
-        ("task.name", task, asked["task"].get("name", task)),
+        ("task.name", task, requested["task"].get("name", task)),
         ("env.num_agents", num_agents, asked_agents),
     ):
         if new != old:
@@ -87,7 +87,7 @@ def settings(
             raise ConfigError(
                 f"{key}={new}: checkpoint {folder} was trained with {key}={old}; leave it out{hint}"
             )
-    cfg, _ = config.resolve(own, over)
+    cfg, _ = config.resolve(learned, over)
     _refuse_learning_settings(trained, cfg, over, folder)
     return cfg
 
@@ -108,15 +108,16 @@ def acts_in_teams_of(trained: RunCfg, num_agents: Any) -> bool:
 
 
 def _largest_team(trained: RunCfg) -> int | None:
-    """Return the largest team that a policy with these settings can act in; None: only its own."""
+    """Return the largest team in which such a policy can act. None: only its own."""
     if not getattr(trained.algorithm, "share_param", False):
         return None
     return TASKS[trained.task.name].largest_team(trained.task)
 
 
 def contents(cfg: RunCfg) -> dict[str, Any]:
-    """Return the number of robots in each world, and the name, mass [kg] and sliding force [N] of
-    the pushed object. A number that differs between worlds is the list of its least and largest.
+    """Return each world's number of robots, and the object's name, mass [kg] and sliding force [N].
+
+    A number with a range between worlds is a list: the least and the largest.
     """
     pushed = TASKS[cfg.task.name].objects(cfg.task)
     if pushed is None:
@@ -138,19 +139,19 @@ def contents(cfg: RunCfg) -> dict[str, Any]:
 
 
 def in_words(cfg: RunCfg, suite: str | None) -> str:
-    """Format the contents of the worlds as one line; ``suite`` is the name of the settings."""
-    found = contents(cfg)
-    robots = "1 robot" if found["num_robots"] == 1 else f"{found['num_robots']} robots"
+    """Format the worlds' contents as one line, after the suite's name."""
+    worlds = contents(cfg)
+    robots = "1 robot" if worlds["num_robots"] == 1 else f"{worlds['num_robots']} robots"
     title = "worlds" if suite is None else f"suite {suite}"
-    if "object" not in found:
+    if "object" not in worlds:
         return f"{title}: {robots}\n"
-    mass = _span_words(found["object_mass_kg"], ".3g")
-    force = _span_words(found["sliding_force_n"], ".0f")
-    return f"{title}: {robots}, {found['object']} of {mass} kg, sliding at {force} N\n"
+    mass = _span_words(worlds["object_mass_kg"], ".3g")
+    force = _span_words(worlds["sliding_force_n"], ".0f")
+    return f"{title}: {robots}, {worlds['object']} of {mass} kg, sliding at {force} N\n"
 
 
 def _scaled(span: tuple[float, float], *factors: Span) -> float | list[float]:
-    """Return the range of a number times the ranges of its factors."""
+    """Return a range times the ranges of factors."""
     low, high = span
     for factor in factors:
         least, largest = bounds(factor)
@@ -164,9 +165,9 @@ def _span_words(span: float | list[float], digits: str) -> str:
 
 
 def differences(folder: Path, cfg: RunCfg) -> str:
-    """Return a table of settings that make ``cfg`` harder or easier than training; "" if none do.
+    """Return a table of the settings in ``cfg`` with other values than in training, or "".
 
-    ``load_team`` reports settings that are new to the team.
+    Settings of the policy are left out: ``load_team`` reports them.
     """
     trained, _ = config.resolve(checkpoint.read_config(folder), {})
     before = to_dict(trained)
@@ -177,11 +178,11 @@ def differences(folder: Path, cfg: RunCfg) -> str:
     of_policy = TASKS[trained.task.name].of_policy(trained.task)
     left_out = (*FAMILIAR, *of_policy, "gait")
     pairs = [pair for pair in pairs if pair[0].removeprefix("task.") not in left_out]
-    own = before["env"]["randomize"]
+    learned_randomization = before["env"]["randomize"]
     randomization = after["env"]["randomize"]
     unused = _without_effect(randomization)
     pairs += [
-        (f"env.randomize.{key}", own[key], value)
+        (f"env.randomize.{key}", learned_randomization[key], value)
         for key, value in randomization.items()
         if key not in unused
     ]
@@ -194,7 +195,7 @@ def differences(folder: Path, cfg: RunCfg) -> str:
 
 
 def _without_effect(randomization: Mapping[str, Any]) -> list[str]:
-    """Return the names of the settings that do nothing because of another one."""
+    """Return the names of settings disabled by another one."""
     unused = []
     if not randomization["kick_speed"]:
         unused.append("kick_interval")
@@ -206,13 +207,13 @@ def _without_effect(randomization: Mapping[str, Any]) -> list[str]:
 
 
 def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
-    """Return a note on settings of ``env`` that a checkpoint's team never saw, or None."""
+    """Return a note on settings of ``env`` unknown to a checkpoint's team, or None."""
     if "task" not in env.settings:  # the environment was not built from settings
         return None
-    own = checkpoint.read_config(folder)
+    learned = checkpoint.read_config(folder)
     task = env.settings["task"]
-    trained = config.resolve(own, {})[0]
-    given = own.get("task") or {}
+    trained = config.resolve(learned, {})[0]
+    given = learned.get("task") or {}
     if trained.task.name != task["name"]:
         return f"the team of {folder} learned task {trained.task.name}, and this is {task['name']}"
     before = to_dict(trained.task)
@@ -222,16 +223,18 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
         if key in task and (key in given or key in ADDED_LATER) and key != "object"
     ]
     for key in ("robots", "model", "actuators"):
-        if key in (own.get("env") or {}):
+        if key in (learned.get("env") or {}):
             pairs.append((f"env.{key}", to_dict(trained.env)[key], env.settings["env"][key]))
-    changed = [f"{key}={here} (learned with {old})" for key, old, here in pairs if here != old]
+    changed = [
+        f"{key}={present} (learned with {old})" for key, old, present in pairs if present != old
+    ]
     if "object" in given and "object" in task:
         changed = [*_other_object(trained, task), *changed]
     if "gait" in given:
         old = _shared(_gaits(trained))
-        here = _shared(gait_names(task["gait"], env.scene.robots))
-        if here != old:
-            changed.append(f"task.gait={', '.join(here)} (learned with {', '.join(old)})")
+        present = _shared(gait_names(task["gait"], env.scene.robots))
+        if present != old:
+            changed.append(f"task.gait={', '.join(present)} (learned with {', '.join(old)})")
         else:
             note = other_gait(folder, trained)
             if note is not None:
@@ -242,7 +245,7 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
 
 
 def _other_object(trained: RunCfg, task: Mapping[str, Any]) -> list[str]:
-    """Return a list with one note if a team did not learn with the object of ``task``; else an
+    """Return a list with one note if a team did not learn with the object in ``task``, else an
     empty list.
     """
     entry = TASKS[trained.task.name]
@@ -273,12 +276,12 @@ def other_gait(folder: Path, cfg: RunCfg) -> str | None:
 
 
 def digest_of_gaits(cfg: RunCfg) -> str | None:
-    """Return the SHA-256 of the gaits that ``cfg`` names; None for a task without gaits."""
+    """Return the SHA-256 of the gaits in ``cfg``. None: the task has no gaits."""
     return gait_digest(_gaits(cfg)) if hasattr(cfg.task, "gait") else None
 
 
 def _shared(gaits: list[str]) -> list[str]:
-    """Return the gaits of a team, or the one that all its robots walk with."""
+    """Return a team's gaits, or the one gait of all its robots."""
     return gaits[:1] if len(set(gaits)) == 1 else gaits
 
 
@@ -291,7 +294,7 @@ def _gaits(cfg: RunCfg) -> list[str]:
 def _refuse_learning_settings(
     trained: RunCfg, cfg: RunCfg, over: Mapping[str, Any], folder: Path
 ) -> None:
-    """Raise ConfigError if ``over`` changes a setting that belongs to the trained policy."""
+    """Raise ConfigError if ``over`` changes a setting of the trained policy."""
     before = to_dict(trained)
     after = to_dict(cfg)
     for section in [name for name in over if name not in CHANGEABLE]:

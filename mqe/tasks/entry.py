@@ -1,6 +1,4 @@
-"""What an entry of the registry of tasks brings: settings, how a world is made, and how its
-episodes are reported.
-"""
+"""Entries in the registry of tasks: settings, construction of worlds, reports of episodes."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from mqe.world.streams import Streams
 
 @dataclass(frozen=True)
 class EnvCfg:
-    """Section ``env``: how many worlds and robots, of which kind."""
+    """Section ``env``: numbers and kinds of worlds and robots."""
 
     num_envs: int = option(256, "parallel worlds", min=1, max=1_000_000_000)
     num_agents: int | None = option(
@@ -59,15 +57,15 @@ class EnvCfg:
     )
     team_sizes: tuple[int, ...] = option(
         (),
-        "robots in one world, where worlds differ in training: ascending sizes, with equal shares "
-        "of the worlds; empty: num_agents in all",
+        "team sizes in training, in ascending order, with an equal share of the worlds each; "
+        "empty: num_agents in all",
         min=1,
         max=MAX_ROBOTS,
     )
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for an unknown model, or team sizes that contradict each other or the
-        number of worlds.
+        """Raise ConfigError for an unknown model, or for team sizes in contradiction to each other
+        or to the number of robots.
         """
         if self.model not in MODELS and not Path(self.model).expanduser().exists():
             raise ConfigError(
@@ -99,13 +97,14 @@ class EnvCfg:
 
     @property
     def largest_team(self) -> int | None:
-        """Number of robots in the worlds with the most of them; None: the object's team."""
+        """Largest number of robots in a world. None: the object's team."""
         return self.team_sizes[-1] if self.team_sizes else self.num_agents
 
 
 class TaskSetup(NamedTuple):
-    """A task over its scene, before there is a simulator; ``fields`` are model fields with
-    per-world values.
+    """A task over its scene, before there is a simulator.
+
+    ``fields`` are model fields with per-world values.
     """
 
     scene: Scene
@@ -131,7 +130,7 @@ class PushedObjects(NamedTuple):
 
 
 class TaskEntry(NamedTuple):
-    """One task by name: all that the rest of the program knows of it."""
+    """One task by name: the rest of the program knows nothing else about it."""
 
     cfg: type  # the section ``task``, a frozen dataclass with ``name``
     make: Callable[[Any, EnvCfg, torch.device, Streams], TaskSetup]

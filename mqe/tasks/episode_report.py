@@ -1,4 +1,4 @@
-"""How a task's episodes are reported: while it trains, by the calculator, and in a film."""
+"""Reports of a task's episodes: in training, by the calculator, and in films."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Metrics = dict[str, float | int | list[float] | None]
 
 
 def mean(values: Tensor) -> float | None:
-    """Return the mean of the values that are numbers, None without any."""
+    """Return the mean of the numbers among the values, None without any."""
     numbers = values[~torch.isnan(values)]
     return float(numbers.mean()) if len(numbers) else None
 
@@ -26,9 +26,7 @@ def mean(values: Tensor) -> float | None:
 def summarize_metrics(
     episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float
 ) -> Metrics:
-    """Return the mean of every metric over the episodes that did not break, and how many episodes
-    there are.
-    """
+    """Return the number of episodes, and every metric's mean over the unbroken ones."""
     is_broken = episodes["broken"].cpu()
     columns = {
         name: values.cpu().double()[~is_broken]
@@ -52,9 +50,7 @@ def format_metric(value: float | list[float] | None) -> str:
 
 
 def rate(name: str, happened: Tensor) -> Metrics:
-    """Return the share of episodes (N,) bool in which something happened, with its Wilson
-    interval.
-    """
+    """Return the share of True among episodes (N,), with its Wilson interval."""
     count = int(happened.sum())
     trials = len(happened)
     return {f"{name}_rate": count / trials, f"{name}_ci95": list(wilson_interval(count, trials))}
@@ -77,7 +73,7 @@ TEAM_OUTCOMES: Mapping[str, str] = MappingProxyType(
 
 
 class Report(NamedTuple):
-    """How a task's metrics are summed up and shown; by default, by the mean of each."""
+    """Summary and format of a task's metrics, by default their means."""
 
     rates: tuple[str, ...] = ()  # metrics that are 0 or 1; the mean of NAME is called NAME_rate
     # Labels and statistics for the progress line of a training.

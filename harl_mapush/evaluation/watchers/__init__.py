@@ -1,4 +1,4 @@
-"""Watchers by name: the measurements that a suite may ask for beside its task's own metrics."""
+"""Watchers by name: a suite's measurements beside its task's own metrics."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class ArrivalWatcher(EpisodeWatcher):
     metric = "path_efficiency"
 
     def __init__(self, env: MultiAgentEnv, goal: Goal) -> None:
-        """Set up the counters; the goal's heading adds a place."""
+        """Set up the counters. The goal's heading adds a place."""
         n = env.num_envs
         device = env.device
         super().__init__(n, device)
@@ -66,7 +66,7 @@ class ArrivalWatcher(EpisodeWatcher):
         self._object = state.object_pos[:, :2].clone()
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
-        """Add a control step of the worlds that are live and have not finished."""
+        """Add a control step to the live, unfinished worlds."""
         live = self.counting(live)
         counts = live.unsqueeze(1)
 
@@ -95,7 +95,7 @@ class ArrivalWatcher(EpisodeWatcher):
         self._steps += live
 
     def episodes(self) -> dict[str, Tensor]:
-        """Return the measurements (N,) by name; times are NaN for a place never reached."""
+        """Return the measurements (N,) by name. Times of unreached places are NaN."""
         was_reached = self._inside > 0.0
         nan = torch.full_like(self._path, torch.nan)
         measured: dict[str, Tensor] = {}
@@ -118,22 +118,23 @@ class ArrivalWatcher(EpisodeWatcher):
 
     @staticmethod
     def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
-        """Return the metrics of the places; broken episodes count as failures.
+        """Return the metrics of the places. Broken episodes count as failures.
 
         A place is a disc around the goal, or the disc of 1 m together with the goal heading. Two
-        rates of each place NAME are over all episodes:
+        rates for each place NAME are over all episodes:
 
-        - ``NAME_rate``: the share of episodes in which the object was ever there
-        - ``NAME_at_end_rate``: the share in which it was there at the end
+        - ``NAME_rate``: episodes with the object ever there
+        - ``NAME_at_end_rate``: episodes with the object there at the end
 
-        Three means are over the episodes in which it was ever there:
+        Three means are over the episodes with the object ever there:
 
-        - ``NAME_after_s``: the time until it arrived [s]
-        - ``NAME_first_stay_s``: the time until it first left, or the episode ended [s]
-        - ``NAME_stay_share``: its share of the time after the arrival
+        - ``NAME_after_s``: time until the arrival [s]
+        - ``NAME_first_stay_s``: time from the arrival until the object first leaves, or the episode
+          ends [s]
+        - ``NAME_stay_share``: time there / time from the arrival to the end
 
-        ``path_efficiency`` is the straight distance divided by the length of the object's path
-        until it was within 1 m.
+        ``path_efficiency``: straight distance / length of the object's path, both until the object
+        is within 1 m.
         """
         is_whole = ~episodes["broken"].cpu().bool()
         columns = {name: values.cpu().double() for name, values in episodes.items()}
@@ -167,6 +168,6 @@ class ArrivalWatcher(EpisodeWatcher):
 
 
 def _places(names: Iterable[str]) -> list[str]:
-    """Return the places that metrics of these names are about."""
+    """Return the places in these names of metrics."""
     suffix = "_stay_share"
     return [name.removesuffix(suffix) for name in names if name.endswith(suffix)]

@@ -38,12 +38,12 @@ class EnergyWatcher(EpisodeWatcher):
         self._robots = state.robot_pos[..., :2].clone()
 
     def on_physics_step(self, step: PhysicsStep) -> None:
-        """Add the motors' positive mechanical work; braking recovers no energy."""
+        """Add the motors' positive mechanical work. Braking recovers no energy."""
         power = step.torque * step.state.joint_vel
         self._work += power.clamp(min=0.0).sum(dim=-1) * PHYSICS_DT
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
-        """Add a control step of the worlds that are live and have not finished."""
+        """Add a control step to the live, unfinished worlds."""
         counts = self.counting(live).unsqueeze(1)
         moved = length(state.robot_pos[..., :2] - self._robots)
         self._path += torch.where(counts, moved, 0.0)
@@ -63,11 +63,11 @@ class EnergyWatcher(EpisodeWatcher):
 
     @staticmethod
     def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
-        """Return the metrics of energy; broken episodes are left out.
+        """Return the metrics of energy, without broken episodes.
 
-        ``mechanical_energy_j``, of the team and with ``_agent<i>`` of each robot, is the mean over
-        episodes of the motors' positive mechanical work. ``cost_of_transport`` is the sum of all
-        work, divided by the robots' weights times the lengths of their paths.
+        - ``mechanical_energy_j``: the team's positive mechanical work, mean over episodes; with
+          ``_agent<i>`` a robot's
+        - ``cost_of_transport``: all work / all weights times path lengths
         """
         is_whole = ~episodes["broken"].cpu().bool()
         columns = {name: values.cpu().double()[is_whole] for name, values in episodes.items()}

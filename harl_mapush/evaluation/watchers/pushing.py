@@ -4,13 +4,12 @@ Contact forces come from the simulator at every physics step (200 Hz), since leg
 milliseconds. Forces are horizontal, net of each robot or part on the object. Directions and
 velocities belong to the start of the step. Definitions:
 
-- A robot *pushes* in a physics step in which its force is above ``PUSH_FORCE``, 1 N: the lightest
-  object, the T-block of 3 kg, takes 11 N to slide, and a solver's residue stays far below.
-- The *pushing time* of a team are the physics steps in which at least one robot pushes. Its
-  *phase* lasts from the first of these steps to the last.
-- A *spell* is an unbroken sequence of physics steps in which a robot pushes.
-- The *useful* force is the component along the direction from the object to the goal; negative if
-  it leads away.
+- A robot *pushes* during a physics step if its force is above ``PUSH_FORCE``, 1 N: the lightest
+  object, the T-block with 3 kg, takes 11 N to slide, and a solver's residue stays far below.
+- A team's *pushing time* is the physics steps with at least one pushing robot. Its *phase* lasts
+  from the first such step to the last.
+- A *spell* is an unbroken sequence of a robot's pushing steps.
+- The *useful* force is the component from the object towards the goal, negative if it leads away.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _ENDS = ("distance", "speed", "heading_error")  # [m], [m/s], [rad] at the last 
 
 
 class PushTotals:
-    """Sums over the physics steps of N episodes in which A robots push an object."""
+    """Sums over the physics steps of N episodes with A robots."""
 
     def __init__(self, num_envs: int, num_agents: int, device: torch.device | str = "cpu") -> None:
         """Begin with no steps."""
@@ -74,9 +73,9 @@ class PushTotals:
     ) -> None:
         """Add K physics steps.
 
-        Horizontal vectors: ``force`` (K, N, A, 2) [N] of each robot on the object, ``part_force``
-        (K, N, A, 3, 2) [N] of its ``PARTS``, ``ahead`` (K, N, A, 2) each robot's unit vector to its
-        nose, ``goal_direction`` (K, N, 2) the unit vector from the object to the goal, and
+        Horizontal vectors: ``force`` (K, N, A, 2) [N] from each robot on the object, ``part_force``
+        (K, N, A, 3, 2) [N] from its ``PARTS``, ``ahead`` (K, N, A, 2) unit vectors to the
+        noses, ``goal_direction`` (K, N, 2) the unit vector from the object to the goal, and
         ``object_velocity`` (K, N, 2) [m/s]. A world with all forces zero is not pushed.
         """
         magnitude = length(force)
@@ -127,11 +126,10 @@ class PushTotals:
 
 
 class PushWatcher(EpisodeWatcher):
-    """Measures how the robots push the object in the first episode of every world.
+    """Measures how the robots push the object in every world's first episode.
 
-    The environment then takes its physics steps one by one, and on a GPU none of them is part of a
-    CUDA graph: measured episodes take longer than those that nobody watches. The host reads nothing
-    before the end.
+    The environment then takes its physics steps one by one, and on a GPU outside CUDA graphs, so
+    watched episodes take longer. The host reads nothing before the end.
     """
 
     needs_physics_steps = True
@@ -167,19 +165,17 @@ class PushWatcher(EpisodeWatcher):
             return torch.where(mask, stacked, 0.0)
 
         states = [step.state for step in self._steps]
-        force = counted([each.contact_force[..., :2] for each in states])
-        found = [step.part_force for step in self._steps]
-        parts = [each[..., :2] for each in found if each is not None]
-        if parts:
-            part_force = counted(parts)
-        else:
-            part_force = force.new_zeros(*force.shape[:3], len(PARTS), 2)
+        force = counted([state.contact_force[..., :2] for state in states])
+        part_force = force.new_zeros(*force.shape[:3], len(PARTS), 2)
+        part_forces = [step.part_force for step in self._steps if step.part_force is not None]
+        if part_forces:
+            part_force = counted([part[..., :2] for part in part_forces])
         self._totals.add(
             force,
             part_force,
-            counted([each.robot_frame[:, :, 0] for each in states]),
-            counted([each.goal_direction for each in states]),
-            counted([each.object_linvel[:, :2] for each in states]),
+            counted([state.robot_frame[:, :, 0] for state in states]),
+            counted([state.goal_direction for state in states]),
+            counted([state.object_linvel[:, :2] for state in states]),
         )
         self._steps.clear()
 
@@ -191,7 +187,7 @@ class PushWatcher(EpisodeWatcher):
         self._end = torch.where(counts, end, self._end)
 
     def episodes(self) -> dict[str, Tensor]:
-        """Return the episodes' sums (N,) by name; sums of unknown parts are NaN."""
+        """Return the episodes' sums (N,) by name. Sums of unknown parts are NaN."""
         sums = {f"team_{name}": self._totals.team[k] for k, name in enumerate(_TEAM_SUMS)}
         for k, name in enumerate(_ROBOT_SUMS):
             values = self._totals.robots[k]
@@ -208,39 +204,39 @@ class PushWatcher(EpisodeWatcher):
 
     @staticmethod
     def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
-        """Return the metrics of pushing; broken episodes are left out.
+        """Return the metrics of pushing, without broken episodes.
 
         Means over episodes:
 
         - ``useful_impulse_ns``: useful force times dt, summed over robots and physics steps
         - ``useful_work_j``: useful force times dt times the object's velocity towards the goal,
           summed likewise
-        - ``useful_share_agent<i>``: max(J_i, 0) / sum_j max(J_j, 0), with J the useful impulse of a
-          robot in an episode; episodes without a positive impulse are left out
-        - ``lesser_useful_share``: the least of these shares in an episode
+        - ``useful_share_agent<i>``: max(J_i, 0) / sum_j max(J_j, 0), with J a robot's useful
+          impulse, over episodes with a positive one
+        - ``lesser_useful_share``: the least such share in an episode
         - ``pushing_time_s``, ``pushing_phase_s``: see the definitions at the top
         - ``end_distance_m``, ``end_speed_m_s``: the object's distance from the goal and its speed
           at the last control step
-        - ``end_heading_error_deg``: the turn to the goal's heading at the last control step, from
-          the nearest heading with the same outline; with ``task.goal_heading`` only
-        - ``still_at_goal_rate``: the share of episodes that end with the object within
-          ``task.success_radius`` and slower than 0.02 m/s, with its Wilson interval
+        - ``end_heading_error_deg``: turn to the goal's heading at the last control step, from
+          the nearest heading with the same outline, with ``task.goal_heading`` only
+        - ``still_at_goal_rate``: episodes ending with the object within ``task.success_radius`` and
+          slower than 0.02 m/s, with their Wilson interval
 
-        Ratios of sums over all episodes, so that an episode counts by its amount of pushing. The
-        team's ratios sum numerator and denominator over the robots; the suffix ``_agent<i>`` marks
-        a robot's own:
+        Ratios between sums over all episodes, so an episode counts by its amount of pushing. The
+        team's ratios sum numerator and denominator over the robots. The suffix ``_agent<i>`` marks
+        a robot's:
 
-        - ``simultaneous_share`` (team only): pushing time of all robots at once / pushing time
-        - ``touch_share_of_pushing``: time that a robot pushes / the team's pushing time
-        - ``touch_share_of_phase``: time that a robot pushes / the team's phase
-        - ``spell_mean_s``: time that a robot pushes / number of its spells
-        - ``spell_typical_s``: sum of the spells' squared lengths / sum of their lengths, which is
-          the mean length at a random moment of pushing
+        - ``simultaneous_share`` (team only): time with all robots pushing / pushing time
+        - ``touch_share_of_pushing``: a robot's pushing time / the team's
+        - ``touch_share_of_phase``: a robot's pushing time / the team's phase
+        - ``spell_mean_s``: a robot's pushing time / its number of spells
+        - ``spell_typical_s``: the spells' squared lengths / their lengths, the mean length at a
+          random moment of pushing
         - ``push_ahead_share``, ``push_sideways_share``, ``push_backwards_share``: impulse within 60
-          degrees of the nose, in between, or within 60 degrees of the tail / all impulse
-        - ``push_trunk_share``, ``push_feet_share``, ``push_legs_share``: impulse of the trunk, of
-          the four feet, or of hips, thighs and calves / their sum; None if the simulator does not
-          tell parts apart
+          degrees from the nose, in between, or within 60 degrees from the tail / all impulse
+        - ``push_trunk_share``, ``push_feet_share``, ``push_legs_share``: impulse from the trunk,
+          from the feet, or from hips, thighs and calves / their sum. None: the simulator does not
+          tell parts apart.
         """
         is_counted = ~episodes["broken"].cpu().bool()
         sums = {name: values.cpu().double()[is_counted] for name, values in episodes.items()}
@@ -324,21 +320,21 @@ class PushWatcher(EpisodeWatcher):
 
 
 def _of_robots(sums: Mapping[str, Tensor], name: str) -> Tensor:
-    """Return the sums (N, A) of that name, a column for each robot."""
+    """Return the robots' sums (N, A) under ``name``."""
     num_agents = sum(key.startswith("useful_impulse_agent") for key in sums)
     return torch.stack([sums[f"{name}_agent{i}"] for i in range(num_agents)], dim=1)
 
 
 def _useful_shares(sums: Mapping[str, Tensor]) -> Tensor:
-    """Return each robot's share (N, A) of the useful impulse; NaN if no robot has a positive one,
-    which no mean counts.
+    """Return the robots' shares (N, A) in the useful impulse. NaN: no robot has a positive one, and
+    no mean counts the episode.
     """
     positive = _of_robots(sums, "useful_impulse").clamp(min=0.0)
     return positive / positive.sum(dim=1, keepdim=True)
 
 
 def _team_means(sums: Mapping[str, Tensor]) -> Metrics:
-    """Return the means over episodes that belong to the whole team."""
+    """Return the team's means over episodes."""
     return {
         "useful_impulse_ns": mean(_of_robots(sums, "useful_impulse").sum(dim=1)),
         "useful_work_j": mean(_of_robots(sums, "useful_work").sum(dim=1)),
@@ -353,7 +349,7 @@ def _team_means(sums: Mapping[str, Tensor]) -> Metrics:
 
 
 def _robot_means(sums: Mapping[str, Tensor]) -> Metrics:
-    """Return the means over episodes of each robot."""
+    """Return each robot's means over episodes."""
     impulse = _of_robots(sums, "useful_impulse")
     work = _of_robots(sums, "useful_work")
     shares = _useful_shares(sums)
@@ -366,7 +362,7 @@ def _robot_means(sums: Mapping[str, Tensor]) -> Metrics:
 
 
 def _ratios(sums: Mapping[str, Tensor]) -> Metrics:
-    """Return the ratios of sums over all episodes, of the team and of each robot."""
+    """Return the team's and the robots' ratios between sums over all episodes."""
     pushing = _of_robots(sums, "pushing")
     team_pushing = sums["team_pushing"].unsqueeze(1).expand_as(pushing)
     phase = sums["team_phase"].unsqueeze(1).expand_as(pushing)
@@ -388,6 +384,6 @@ def _ratios(sums: Mapping[str, Tensor]) -> Metrics:
 
 
 def _ratio(upper: Tensor, lower: Tensor) -> float | None:
-    """Return the ratio of two sums; None if there is none."""
+    """Return the ratio of two sums. None: it is not finite."""
     ratio = float(upper.sum() / lower.sum())
     return ratio if math.isfinite(ratio) else None

@@ -1,4 +1,4 @@
-"""Base class of the watchers: observers of the first episode of every world."""
+"""Base class of the watchers: observers of every world's first episode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mqe.tasks.episode_report import Metrics
 
 
 class Goal(NamedTuple):
-    """The pose at which an object has arrived."""
+    """The pose to which an object is pushed."""
 
     radius: float = 0.0  # [m]
     # Returns the turn (N,) [rad] to the heading at the goal, for the object's yaw (N,). None: the
@@ -24,7 +24,7 @@ class Goal(NamedTuple):
 
 
 class EpisodeWatcher(Observer, ABC):
-    """An observer with measurements of episodes, which it sums up and formats.
+    """An observer that measures episodes, sums the measurements up and formats them.
 
     A registered watcher is built from an environment and a ``Goal``.
     """
@@ -70,7 +70,7 @@ def format_rows(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def format_value(metrics: Metrics, name: str, unit: str = "") -> str:
-    """Format a metric with three decimals; None is a dash."""
+    """Format a metric with three decimals. None is a dash."""
     value = metrics[name]
     return "-" if value is None else f"{value:.3f}{unit}"
 

@@ -75,8 +75,8 @@ def evaluate_gait(
 ) -> dict[str, Metric]:
     """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12).
 
-    The keys are those of the calculator's output. ``say`` is called with the name of each part
-    before it begins; ``actuators``, ``robot`` and ``model`` are those of ``build_scene``.
+    ``say`` gets the name of each part before it begins. ``actuators``, ``robot`` and ``model`` are
+    arguments of ``build_scene``.
     """
     metrics: dict[str, Metric] = {}
     for name, part in (
@@ -290,7 +290,7 @@ def walk_corners(
     robot: str = DEFAULT_ROBOT,
     model: str = "reference",
 ) -> dict[str, Metric]:
-    """Follow the corner commands from the drop on, and count the robots that collapse."""
+    """Follow the corner commands from the drop on, and count collapsing robots."""
     command = torch.tensor(CORNERS).repeat_interleave(robots_a_command, dim=0)
     worlds = GaitWorlds(
         policy, sim, seed, len(command), actuators=actuators, robot=robot, model=model
@@ -310,7 +310,7 @@ def walk_corners(
 
 
 def _stack(groups: Mapping[str, Tensor]) -> tuple[dict[str, slice], Tensor]:
-    """Return the batch rows of each group, and the commands (N, 3) of the batch."""
+    """Return each group's rows, and the batch's commands (N, 3)."""
     ends = list(itertools.accumulate(len(group) for group in groups.values()))
     rows = {
         name: slice(end - len(group), end)

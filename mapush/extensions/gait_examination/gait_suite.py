@@ -1,4 +1,4 @@
-"""The suite ``gait``, in which gaits are measured where nobody names another one."""
+"""The suite ``gait``, the default for gaits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mqe.world.robots import ROBOTS
 def examine(
     cfg: RunCfg, folder: Path, device: torch.device, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Examine the gait of a checkpoint; return its metrics."""
+    """Examine a checkpoint's gait and return its metrics."""
     robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
     gait = load_gait(str(folder), device, ROBOTS[robot])
     return evaluate_gait(

@@ -1,4 +1,4 @@
-"""Worlds with one robot each, dropped as in the push task, that follows velocity commands."""
+"""Worlds with one robot each, dropped as in the push task, which follows velocity commands."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PhysicsStep(NamedTuple):
 
 
 class GaitWorlds:
-    """N worlds of one robot each, driven by a gait policy; falls and collapses are latched."""
+    """N worlds with one robot each, driven by a gait policy. Falls and collapses are latched."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class GaitWorlds:
     ) -> None:
         """Drop the robots at the origin with random yaw, or at ``start`` (x [m], yaw [rad]).
 
-        ``latency`` (N,) int64 is the delay of joint targets [physics steps], which is added to the
-        motors' own lag; None is no delay. ``block`` is the position (N, 3) [m] and the orientation
-        (N, 4) of each world's block on the floor (``with_block``); None is no block.
+        ``latency`` (N,) int64 delays joint targets [physics steps] beyond the motors' lag (None: no
+        delay). ``block`` is the position (N, 3) [m] and the orientation (N, 4) of each world's
+        block on the floor (None: no block).
         """
         self.scene = build_scene(1, obj, actuators=actuators, robots=robot, model=model)
         if block is not None:
@@ -123,7 +123,7 @@ class GaitWorlds:
         return torch.stack((ahead, aside.clamp(-0.2, 0.2), (2.0 * turn).clamp(-0.5, 0.5)), dim=1)
 
     def advance(self, command: Tensor, watch: Callable[[PhysicsStep], None] | None = None) -> None:
-        """Follow ``command`` (N, 3) for a control step; call ``watch`` with each physics step."""
+        """Follow ``command`` (N, 3) for a control step. ``watch`` gets each physics step."""
         self._controller.command(command.unsqueeze(1))
         self.targets = self._controller.targets(self.state).flatten(1)
         rows = self._delay.send(self.targets, self._latency)
@@ -151,7 +151,7 @@ class GaitWorlds:
             )
 
     def _look(self) -> None:
-        """Read the state; a world that broke keeps its last valid state, fallen and collapsed."""
+        """Read the state. Broken worlds keep their last valid state, fallen and collapsed."""
         state = read_state(self.sim, self.scene)
         self._broken |= self.sim.data.failed | ~state.rows.isfinite().all(dim=0)
         self.state = state.like(torch.where(self._broken, self.state.rows, state.rows))

@@ -1,4 +1,4 @@
-"""Metrics of a recorded walk, as pure functions of tensors."""
+"""Metrics of a recorded walk, as pure functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MIRRORED = (1.0, -1.0, -1.0)  # vx, vy, yaw rate in a mirror that swaps left an
 
 
 class FootMotion(NamedTuple):
-    """Heights and horizontal speeds of the lowest points of the feet."""
+    """Heights and horizontal speeds of the feet's lowest points."""
 
     # (N, A, 4) [m] above the floor; a negative value is the depth of a foot in contact.
     clearance: Tensor
@@ -33,10 +33,10 @@ class FootMotion(NamedTuple):
 
 
 def stance(state: SceneState, robots: Robots) -> Tensor:
-    """Return the posture (N, 4) of the first robot of each world.
+    """Return the posture (N, 4) of each world's first robot.
 
-    It has the sines of pitch and roll, and the offsets of the front and of the rear feet ahead of
-    their nominal positions [m].
+    Columns: the sines of pitch and roll, and the offsets of front and rear feet ahead of their
+    nominal positions [m].
     """
     feet = robots.feet(state.joint_pos)[:, 0, :, 0]
     nominal = robots.feet(robots.joint_pos)[:, 0]
@@ -73,22 +73,22 @@ def foot_motion(state: SceneState, robots: Robots) -> FootMotion:
 def motor_torque(
     robots: Robots, target: Tensor, joint_pos: Tensor, joint_vel: Tensor, limit: Tensor
 ) -> Tensor:
-    """Compute the motor torques (..., J) [N m] of the PD law, within the torque-speed lines.
+    """Compute the PD law's motor torques (..., J) [N m], within the torque-speed lines.
 
-    ``limit`` (J,) is the peak torque of the motors.
+    ``limit`` (J,) is the motors' peak torque.
     """
     torque = robots.stiffness * (target - joint_pos) - robots.damping * joint_vel
     relative_speed = joint_vel / robots.no_load_speed
-    least = robots.stall_torque * (-1.0 - relative_speed)
-    most = robots.stall_torque * (1.0 - relative_speed)
-    return torque.clamp(least, most).clamp(-limit, limit)
+    lowest = robots.stall_torque * (-1.0 - relative_speed)
+    highest = robots.stall_torque * (1.0 - relative_speed)
+    return torque.clamp(lowest, highest).clamp(-limit, limit)
 
 
 def swing_clearance(clearance: Tensor, dt: float) -> Tensor:
-    """Return the mean peak height of a foot's swings (...) [m], from heights (T, ...).
+    """Return the mean peak height in a foot's swings (...) [m], from heights (T, ...).
 
     The heights are ``dt`` [s] apart. A swing begins and ends with a contact and takes at least
-    ``MIN_SWING_TIME``; the result of a foot without a swing is 0.
+    ``MIN_SWING_TIME``. A foot without a swing has 0.
     """
     shortest = MIN_SWING_TIME / dt - 0.5  # steps
     peak = torch.zeros_like(clearance[0])  # of the current swing
@@ -108,13 +108,13 @@ def swing_clearance(clearance: Tensor, dt: float) -> Tensor:
 
 
 def slip_share(clearance: Tensor, speed: Tensor) -> float:
-    """Return the share of contact time in which a foot is faster than ``SLIP_SPEED``."""
+    """Return the share of contact time with a foot faster than ``SLIP_SPEED``."""
     is_contact = clearance <= 0.0
     return float((is_contact & (speed > SLIP_SPEED)).sum() / is_contact.sum().clamp(min=1))
 
 
 def stance_depth(clearance: Tensor, quantile: float = 0.95) -> float:
-    """Return a quantile of the depth of feet in the floor during contact [m]; 0 without contact."""
+    """Return a quantile of the feet's depth in the floor during contact [m], 0 without contact."""
     depth = -clearance[clearance <= 0.0]
     if not len(depth):
         return 0.0
@@ -123,9 +123,9 @@ def stance_depth(clearance: Tensor, quantile: float = 0.95) -> float:
 
 
 def overshoot(command: Tensor, achieved: Tensor) -> float:
-    """Return by which share robots walk faster than commanded, where the fastest command of the
-    grid is given along x or y: the mean over these axes and cells of commands (C, 3), negative if
-    they are slower.
+    """Return the relative excess of speed over the grid's fastest commands along x or y.
+
+    It is the mean over these axes and cells of ``command`` (C, 3), negative for slower robots.
     """
     speed = command[:, :2].abs()
     is_fast = (speed == speed.max()) & (speed > 0.0)
@@ -137,8 +137,7 @@ def asymmetry(commands: Tensor, velocity: Tensor) -> float:
     """Return the mean of |v(c) - M v(M c)| over commands c (C, 3) and velocity components.
 
     v(c) is the achieved ``velocity`` (C, 3): vx, vy [m/s] and yaw rate [rad/s]. M changes the signs
-    of vy and yaw rate. ``commands`` must contain every command's mirror image; a command without vy
-    and yaw rate is its own.
+    of vy and yaw rate. ``commands`` must contain every command's mirror image.
     """
     mirror = torch.tensor(_MIRRORED, device=commands.device)
     # (C, C) from each command to each mirror image
@@ -157,10 +156,10 @@ def cost_of_transport(torque: Tensor, joint_vel: Tensor, mass: float, speed: flo
 
 
 def fast_power_share(targets: Tensor, dt: float) -> float:
-    """Return the share of the targets' AC power above ``FAST_TARGETS``; 0 for constant targets.
+    """Return the share of the targets' AC power above ``FAST_TARGETS``, 0 for constant targets.
 
-    ``targets`` (T, ...) [rad] should cover whole cycles of the gait, so that no power leaks to
-    higher frequencies; ``dt`` [s] is the time between two of them.
+    ``targets`` (T, ...) [rad], ``dt`` [s] apart, should cover whole gait cycles: then no power
+    leaks to higher frequencies.
     """
     power = torch.fft.rfft(targets - targets.mean(dim=0), dim=0).abs().square()
     if len(targets) % 2 == 0:

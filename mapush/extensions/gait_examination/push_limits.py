@@ -1,4 +1,4 @@
-"""The push limits of one robot: its force on a wall, and the speed of a heavy box, both ways."""
+"""One robot's push limits: its force on a wall, and a heavy box's speed, both ways."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def measure_push_limits(
 
 
 class _Pushing:
-    """Robots that keep walking along x, into the object at the origin."""
+    """Robots on a walk along x, into the object at the origin."""
 
     def __init__(self, worlds: GaitWorlds, direction: float) -> None:
         self.worlds = worlds
@@ -81,7 +81,7 @@ class _Pushing:
 
     @property
     def contact_share(self) -> float:
-        """Share of physics steps in which the robot touches the object."""
+        """Share of physics steps with contact between robot and object."""
         return float(self._contact.mean()) / self._num_steps
 
     def walk(self, duration: float) -> None:

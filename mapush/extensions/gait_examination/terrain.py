@@ -1,4 +1,4 @@
-"""Terrain in the examination of a gait: kerbs of several heights, slopes of several angles."""
+"""Terrain in a gait's examination: kerbs with several heights, slopes with several angles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def measure_terrain(
     robot: str = DEFAULT_ROBOT,
     model: str = "reference",
 ) -> dict[str, float]:
-    """Walk up kerbs and slopes, and return the highest and the steepest that robots pass."""
+    """Walk up kerbs and slopes, and return the highest and the steepest within reach."""
     num_places = len(KERBS) + len(SLOPES)
     pos, quat = blocks(KERBS, SLOPES)
     worlds = GaitWorlds(
@@ -67,8 +67,10 @@ def measure_terrain(
 
 
 def blocks(kerbs: Sequence[float], slopes: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """Return positions (M, 3) [m] and orientations (M, 4) of a block whose near edge is at x = 0:
-    level and as high as each kerb [m], then tilted by each slope [degrees] from the floor on.
+    """Return positions (M, 3) [m] and orientations (M, 4) of a block with its near edge at x = 0.
+
+    The block is level and as high as each kerb [m], then tilted by each slope [degrees] from the
+    floor on.
     """
     length, _, height = BLOCK_SIZE
     rise = torch.tensor([*kerbs, *[0.0] * len(slopes)])
@@ -84,8 +86,9 @@ def blocks(kerbs: Sequence[float], slopes: Sequence[float]) -> tuple[Tensor, Ten
 
 
 def largest_passed(sizes: Sequence[float], share: Sequence[float]) -> float:
-    """Return the largest of ascending ``sizes`` up to which at least ``PASSING_SHARE`` of the
-    robots pass each one; 0 if they do not pass the first.
+    """Return the largest size before the first that fewer than ``PASSING_SHARE`` of robots pass.
+
+    ``sizes`` ascend. 0: too few robots pass the first.
     """
     largest = 0.0
     for size, passed in zip(sizes, share, strict=True):

@@ -1,4 +1,4 @@
-"""A recording of a walk's physics steps, and the metrics of its feet and motors."""
+"""A walk's recorded physics steps, and metrics of feet and motors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Recorder:
 
 
 def describe_feet(walk: Walk, robots_a_command: int) -> dict[str, float | list[float]]:
-    """Return clearance, slip and depth of the feet of walking robots.
+    """Return clearance, slip and depth of walking robots' feet.
 
     Each command has ``robots_a_command`` consecutive robots.
     """
@@ -77,11 +77,10 @@ def describe_feet(walk: Walk, robots_a_command: int) -> dict[str, float | list[f
 def describe_motors(
     walk: Walk, targets: Tensor, is_forward: Tensor, speed: float, mass: float
 ) -> dict[str, float]:
-    """Return the peak torque of all robots, and power and jitter of those that walk forward.
+    """Return all robots' peak torque, and the power and jitter of robots walking forward.
 
-    ``is_forward`` (N,) bool marks the robots that walk forward at ``speed`` [m/s]. ``targets``
-    (T, N, 12) [rad], one for each control step, cover whole gait cycles; ``mass`` [kg] is a
-    robot's.
+    ``is_forward`` (N,) bool marks robots walking forward at ``speed`` [m/s]. ``targets`` (T, N, 12)
+    [rad], one for each control step, cover whole gait cycles. ``mass`` [kg] is a robot's.
     """
     torque = walk.torque[:, is_forward]
     joint_vel = walk.joint_vel[:, is_forward]

@@ -261,10 +261,6 @@ def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:
             "--checkpoint pretrained:cuboid --all_checkpoints --figure a.txt",
             "must end in .png, .svg or .pdf",
         ),
-        (
-            "--checkpoint pretrained:go1_velocity --seeds 1 2",
-            "the examination 'gait' has worlds of its own",
-        ),
         ("--checkpoint pretrained:cuboid --mode viewer --seeds 1", "belongs to --mode calculator"),
     ],
 )

@@ -13,7 +13,6 @@ from harl_mapush import config, train
 from harl_mapush.learning.networks import Actor
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import make_team
-from mapush.extensions.gait_examination.gait_worlds import GaitWorlds
 from mqe.config import ConfigError
 from mqe.controllers.frozen_policy import (
     DESCRIPTION,
@@ -109,17 +108,6 @@ def test_the_shipped_gait_is_small():
     assert size < 1_000_000
     weights = torch.load(folder / "actor_agent0.pt", weights_only=True)
     assert sum(w.numel() for name, w in weights.items() if name.endswith("weight")) <= 50_000
-
-
-def test_the_shipped_gait_follows_a_command_and_stands():
-    worlds = GaitWorlds(load_gait("pretrained:go1_velocity", CPU), SIM, 0, 4)
-    command = torch.tensor([[0.5, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
-    velocity = []
-    for _ in range(150):
-        worlds.advance(command)
-        velocity.append(worlds.velocity)
-    assert not worlds.fallen.any()
-    torch.testing.assert_close(torch.stack(velocity[50:]).mean(dim=0), command, atol=0.06, rtol=0)
 
 
 def test_an_unknown_or_foreign_gait_is_refused(tmp_path):

@@ -12,7 +12,6 @@ import torch
 
 from harl_mapush import config, test, train
 from harl_mapush.runs.policy import load_team
-from mapush.extensions.gait_examination.measures import motor_torque
 from mqe.config import ConfigError
 from mqe.controllers.gait import load_gait, load_team_gait
 from mqe.registry import EnvCfg, SimCfg, make_env
@@ -78,13 +77,6 @@ def test_torque_falls_along_the_motors_line(speed: float, torque: float) -> None
     data.qvel[6] = speed
     mujoco.mj_forward(model, data)
     assert data.actuator_force[0] == pytest.approx(torque, abs=1e-6)
-    robots = Robots(robots_of("go1", 1, "physical"))
-    joint_vel = torch.zeros(NUM_JOINTS)
-    joint_vel[0] = speed
-    limit = torch.tensor(model.actuator_forcerange[:, 1], dtype=torch.float32)
-    joint_pos = torch.tensor(data.qpos[7:19], dtype=torch.float32)
-    formula = motor_torque(robots, torch.full((NUM_JOINTS,), 100.0), joint_pos, joint_vel, limit)
-    assert formula.flatten()[0].item() == pytest.approx(torque, abs=1e-4)
 
 
 def test_legs_collide_with_one_another_only_in_the_physical_model() -> None:

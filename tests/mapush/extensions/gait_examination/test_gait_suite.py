@@ -24,6 +24,7 @@ def test_a_gait_is_measured_in_the_examination(monkeypatch, capsys) -> None:
     ("words", "message"),
     [
         (("--num_envs", "5"), "--num_envs: has no effect, because the examination 'gait'"),
+        (("--seeds", "1", "2"), "--seeds: has no effect, because the examination 'gait'"),
         (("--set", "task.max_kick=9.0"), "task.max_kick: the examination 'gait' has worlds"),
     ],
 )
