@@ -23,7 +23,7 @@ from harl_mapush.clients.harl.harl_logger import attach_logger
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train as the command line says, and save the final networks."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Training by upstream HARL's own runners.")
     parser.add_argument("--algo", default="happo", help="one of upstream's algorithms")
     parser.add_argument("--exp_name", default="default", help="a folder of the results")
     parser.add_argument("--load_config", default="", help="config.json of an earlier run")

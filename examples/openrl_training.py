@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 # OpenRL's modules import one another in a circle, which this order enters at the right place.
-from openrl.configs.config import create_config_parser  # isort: skip
-from openrl.modules.common import PPONet  # isort: skip
-from openrl.runners.common import PPOAgent  # isort: skip
-from openrl.utils.callbacks.checkpoint_callback import CheckpointCallback  # isort: skip
+from openrl.configs.config import create_config_parser  # pyright: ignore[reportMissingImports]  # isort: skip
+from openrl.modules.common import PPONet  # pyright: ignore[reportMissingImports]  # isort: skip
+from openrl.runners.common import PPOAgent  # pyright: ignore[reportMissingImports]  # isort: skip
+from openrl.utils.callbacks.checkpoint_callback import CheckpointCallback  # pyright: ignore[reportMissingImports]  # isort: skip
 
 import mapush
 from mapush.extensions.openrl.mapush_tasks import reference_task

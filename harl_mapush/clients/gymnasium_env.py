@@ -17,6 +17,7 @@ from mqe.vec_env import TimeStep
 
 AUTORESET_MODES = {
     "same_step": AutoresetMode.SAME_STEP,
+    "next_step": AutoresetMode.NEXT_STEP,
     "disabled": AutoresetMode.DISABLED,
 }
 OUTPUTS = ("numpy", "torch")
@@ -29,8 +30,9 @@ class GymnasiumEnv(VectorEnv):
     ``infos`` have the reward terms (N,), and ``broken`` (N,) where the simulation broke, which
     counts as a truncation. With ``same_step``, ended worlds begin their next episode in the same
     step, and ``infos["final_obs"]`` has the last observations where ``infos["_final_obs"]`` is
-    True. With ``disabled``, observations of ended worlds are their last, and the caller resets them
-    by ``reset(options={"reset_mask": mask})``.
+    True. With ``next_step``, observations of ended worlds are their last, and the next step ignores
+    their actions and returns their first observations with a reward of 0. With ``disabled``, the
+    caller resets ended worlds by ``reset(options={"reset_mask": mask})``.
     """
 
     def __init__(
@@ -42,8 +44,9 @@ class GymnasiumEnv(VectorEnv):
     ) -> None:
         """Build the worlds.
 
-        ``autoreset_mode`` is ``same_step`` or ``disabled``. ``output`` ``torch`` leaves all results
-        on the simulator's device, without a copy. ``render_mode`` is ``rgb_array`` or None.
+        ``autoreset_mode`` is ``same_step``, ``next_step`` or ``disabled``. ``output`` ``torch``
+        leaves all results on the simulator's device, without a copy. ``render_mode`` is
+        ``rgb_array`` or None.
         """
         for name, value, allowed in (
             ("autoreset_mode", autoreset_mode, AUTORESET_MODES),
@@ -72,9 +75,12 @@ class GymnasiumEnv(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._resets_at_once = autoreset_mode == "same_step"
+        self._resets_next = autoreset_mode == "next_step"
         self._is_numpy = output == "numpy"
         # Worlds that the caller has to reset; unknown where nothing is read from the device.
         self._has_ended = np.zeros(self.num_envs, dtype=bool)
+        # Worlds that the next step resets
+        self._waiting = torch.zeros(self.num_envs, dtype=torch.bool, device=self.client.device)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -88,6 +94,7 @@ class GymnasiumEnv(VectorEnv):
             raise ValueError(f"options: unknown key {next(iter(others))!r} (allowed: reset_mask)")
         mask = None if given is None else self._mask(given)
         obs, _ = self.client.reset(seed, mask)
+        self._waiting = self._waiting & (False if mask is None else ~mask)
         if self._is_numpy:
             self._has_ended &= False if mask is None else ~mask.cpu().numpy()
         return self._given(obs[:, 0]), {}
@@ -100,11 +107,13 @@ class GymnasiumEnv(VectorEnv):
                 'reset(options={"reset_mask": terminated | truncated})'
             )
         step = self.client.step(self.client.join({"agent_0": actions}, self.client.agents))
+        if self._resets_next:
+            step = self._with_late_resets(step)
         infos = {name: self._given(values[:, 0]) for name, values in step.info.items()}
         infos["broken"] = self._given(~step.valid)
         if self._resets_at_once:
             infos |= self._final(step)
-        elif self._is_numpy:
+        elif self._is_numpy and not self._resets_next:
             self._has_ended = numpy_of(step.done)
         obs = step.obs if self._resets_at_once else step.final_obs
         return (
@@ -113,6 +122,21 @@ class GymnasiumEnv(VectorEnv):
             self._given(step.terminated[:, 0]),
             self._given(step.was_cut_off),
             infos,
+        )
+
+    def _with_late_resets(self, step: TimeStep) -> TimeStep:
+        """Return a step in which waiting worlds begin an episode, instead of the decision taken."""
+        waiting = self._waiting
+        first_obs, _ = self.client.env.restart(waiting)
+        self._waiting = step.done & ~waiting
+        by_agent = waiting.unsqueeze(1)
+        return step._replace(
+            reward=step.reward.masked_fill(by_agent, 0.0),
+            terminated=step.terminated & ~by_agent,
+            truncated=step.truncated & ~waiting,
+            valid=step.valid | waiting,
+            final_obs=torch.where(waiting.view(-1, 1, 1), first_obs, step.final_obs),
+            info={name: values.masked_fill(by_agent, 0.0) for name, values in step.info.items()},
         )
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:

@@ -57,7 +57,9 @@ class ClientEnv:
     """An environment for contracts in which the caller resets worlds, and gives seeds.
 
     Worlds that ended hold the first state of their next episode already. A reset of such a world
-    returns that state, so that every client goes through the same sequence of episodes.
+    returns that state, so that every client goes through the same sequence of episodes. A reset
+    after a reset draws another episode. A copy or pickle is built anew with the present seed, and
+    begins with a reset.
     """
 
     def __init__(self, worlds: Worlds) -> None:
@@ -68,6 +70,12 @@ class ClientEnv:
         self._picture: WorldPicture | None = None
         self.env = worlds.build()
         self.agents = [f"agent_{i}" for i in range(self.env.num_agents)]
+        # Worlds whose first state a reset has returned, without a step since
+        self._was_reset = self._everywhere()
+
+    def __reduce__(self) -> tuple[type[ClientEnv], tuple[Worlds]]:
+        """Return how a copy is built."""
+        return ClientEnv, (self._worlds.with_seed(self._seed),)
 
     @property
     def device(self) -> torch.device:
@@ -84,12 +92,18 @@ class ClientEnv:
             self.use_seed(seed)
         if not self._has_begun:
             self._has_begun = True
+            self._was_reset = self._everywhere()
             return self.env.reset()
         if mask is None:
-            mask = torch.ones(self.env.num_envs, dtype=torch.bool, device=self.device)
+            mask = self._everywhere()
         if self._picture is not None:
             self._picture.cut()
-        return self.env.restart(mask)
+        inputs = self.env.restart(mask, self._was_reset)
+        self._was_reset = self._was_reset | mask
+        return inputs
+
+    def _everywhere(self) -> Tensor:
+        return torch.ones(self.env.num_envs, dtype=torch.bool, device=self.device)
 
     def use_seed(self, seed: int) -> None:
         """Begin another sequence of episodes at the next reset; raise ConfigError if the seed
@@ -109,6 +123,7 @@ class ClientEnv:
         """Apply actions (N, A, U), clipped to [-1, 1], for one decision."""
         if not self._has_begun:
             raise RuntimeError("reset() comes first")
+        self._was_reset = torch.zeros_like(self._was_reset)
         return self.env.step(actions)
 
     def join(self, actions: Mapping[str, Any], present: Sequence[str]) -> Tensor:

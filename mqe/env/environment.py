@@ -200,15 +200,19 @@ class MultiAgentEnv:
             observer.on_reset(self.state)
         return inputs
 
-    def restart(self, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def restart(self, mask: Tensor, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Start a new episode in the worlds ``mask`` (N,). Return all worlds' obs (N, A, O) and
         critic state.
 
-        An episode not yet begun stays: the last step has reset its world already. Episodes cut off
-        here do not enter the statistics. Call ``reset`` before.
+        An episode not yet begun stays, since the last step has reset its world already. Worlds of
+        ``known`` (N,) draw a new episode even so. Episodes cut off here do not enter the
+        statistics. Call ``reset`` before.
         """
         self.check_open()
-        mask = mask & (self._steps > 0)
+        has_begun = self._steps > 0
+        if known is not None:
+            has_begun |= known
+        mask = mask & has_begun
         forces = self.state.forces.masked_fill(mask.unsqueeze(1), 0.0)
         self._start_episodes(mask)
         self.state.forces.copy_(forces)

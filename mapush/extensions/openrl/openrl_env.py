@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class OpenRLEnv:
         env: VecEnv,
         name: str,
         staggered: bool = True,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Wrap ``env``, whose sections ``env`` and ``task`` are ``settings``.
 

@@ -43,6 +43,7 @@ from mqe.world.scene import MAX_ROBOTS
 ACTION_FACTOR = 0.5  # MAPush's trainer halves the policy's output before it clips it to [-1, 1]
 WORLDS = "worlds.yaml"  # in a run's folder: the sections env and task of its worlds
 _ACTION_SIZE = 3
+_TASKS = ("go1push", "go1push_mid")  # MAPush's names of its task
 _UNUSED = "base.mlp.fc_h."  # the template of the middle layers
 _MEAN = "act.action_out.fc_mean"
 _VALUE = "v_out"
@@ -93,7 +94,7 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
         num_layers = _num_layers(module)
         hidden_size, obs_size = module.policy["base.mlp.fc1.0.weight"].shape
         if worlds is None:
-            num_agents = _team_size(module, obs_size, task_file.get("env.num_agents"))
+            num_agents = _team_size(module, obs_size, task_file)
         else:
             num_agents = worlds["env"]["num_agents"]
         weights = _trunk(module.policy, num_layers) | _head(module.policy)
@@ -131,6 +132,9 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
             f"the task file beside it has {task_file['env.num_npcs']} objects and markers, and "
             f"go1push_mid has {NUM_NPCS}"
         )
+    task_name = module.settings.get("task", "go1push_mid")
+    if task_name not in _TASKS:
+        notices.append(f"it learned in the task {task_name!r:.40}, and plays go1push_mid here")
     exp_name = module.settings.get("exp_name")
     known = object_name or object_of(task_file) or _object(path.stem) or _object(exp_name)
     if num_agents == OBJECTS["cylinder"].num_agents:
@@ -151,7 +155,8 @@ def _log_std(module: OpenRLModule, notices: list[str]) -> tuple[Tensor, float]:
     widest = min(2.0 * float(std.max()), _STD_BOUNDS["max"])
     widest = max(widest, _STD_BOUNDS["min"])
     if bool((std > _MOST_OF_RANGE * widest).any()):
-        notices.append(f"standard deviations above {widest / ACTION_FACTOR:g} are that")
+        limit = widest / ACTION_FACTOR
+        notices.append(f"standard deviations above {limit:g} count as {limit:g}")
     share = (std / widest).clamp(_LEAST_OF_RANGE, _MOST_OF_RANGE)
     return torch.logit(share).float(), widest
 
@@ -244,10 +249,10 @@ def _num_layers(module: OpenRLModule) -> int:
     return num_layers
 
 
-def _team_size(module: OpenRLModule, obs_size: int, expected: Any) -> int:
+def _team_size(module: OpenRLModule, obs_size: int, task_file: Mapping[str, Any]) -> int:
     """Return the number of robots; raise ConfigError for a policy of no task of MAPush's.
 
-    ``expected`` is the number in the task file beside the policy, if there is one.
+    ``task_file`` has the values of the task file beside the policy.
     """
     num_agents, rest = divmod(obs_size - 2, 3)
     num_actions = len(module.policy[LOG_STD])
@@ -257,12 +262,17 @@ def _team_size(module: OpenRLModule, obs_size: int, expected: Any) -> int:
             f"policy of go1push_mid has 2 + 3 for each robot and {_ACTION_SIZE} (policies of "
             "MAPush's high level are not read; train one with --task go1push_upper)"
         )
-    if type(expected) is int and expected != num_agents:
-        raise ConfigError(
-            f"OpenRL's file {module.path}: has {obs_size} inputs, as a team of {num_agents} has in "
-            f"go1push_mid, but the task file beside it says {expected} robots; its task observes "
-            "something else, and cannot be played here"
-        )
+    # One agent is OpenRL's default, which says nothing.
+    for source, expected in (
+        ("the task file beside it says", task_file.get("env.num_agents")),
+        ("its own settings say", module.settings.get("num_agents")),
+    ):
+        if type(expected) is int and expected not in (1, num_agents):
+            raise ConfigError(
+                f"OpenRL's file {module.path}: has {obs_size} inputs, as a team of {num_agents} "
+                f"has in go1push_mid, but {source} {expected} robots; its task observes something "
+                "else, and cannot be played here"
+            )
     return num_agents
 
 

@@ -215,6 +215,34 @@ def test_a_client_gives_the_same_decisions_as_our_own_environment(client, case, 
     played.assert_equals(wanted)
 
 
+def first_obs(client: str, env: Any) -> Any:
+    """Reset all worlds; return their first observations."""
+    start = env.reset()
+    if client == "torchrl":
+        return start["agents", "observation"].numpy()
+    start = start if client == "openrl" else start[0]
+    return np.stack([*start.values()]) if client == "pettingzoo" else np.asarray(start)
+
+
+@pytest.mark.parametrize("client", ["harl", "openrl", "pettingzoo", "gymnasium", "torchrl"])
+def test_a_reset_after_a_reset_draws_another_start(client: str) -> None:
+    case = CASES[client][0]
+    env = make(case.task, case.num_envs, client, **dict(case.options))
+    starts = [first_obs(client, env) for _ in range(4)]
+    assert len({start.tobytes() for start in starts}) == 4
+    env.close()
+
+
+def test_a_reset_of_some_worlds_leaves_the_others() -> None:
+    env = make("go1_velocity", 3, "gymnasium", autoreset_mode="disabled")
+    first, _ = env.reset()
+    mask = np.array([True, False, True])
+    second, _ = env.reset(options={"reset_mask": mask})
+    assert (second[mask] != first[mask]).any(axis=1).all()
+    assert (second[~mask] == first[~mask]).all()
+    env.close()
+
+
 def test_episodes_of_the_comparison_end_by_the_task_and_by_the_clock(expected) -> None:
     _, wanted = expected(Case(play_ours))
     assert wanted.terminated.any()

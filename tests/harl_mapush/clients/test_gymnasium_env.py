@@ -59,6 +59,39 @@ def test_gymnasiums_own_wrappers_work() -> None:
     env.close()
 
 
+def test_the_next_step_begins_the_next_episode() -> None:
+    env = make(autoreset_mode="next_step")
+    first, _ = env.reset(seed=3)
+    action = np.ones((N, 12), np.float32)
+    obs, rewards, terminated, truncated, infos = to_the_end(env)
+    is_done = terminated | truncated
+    assert is_done.any()
+    assert (rewards[is_done] != 0.0).all()
+    start, rewards, terminated, truncated, infos = env.step(action)
+    assert not (terminated | truncated)[is_done].any()
+    assert (rewards[is_done] == 0.0).all()
+    assert (infos["reward/alive"][is_done] == 0.0).all()
+    assert not infos["broken"].any()
+    # A first observation: the robot stands, and its gait is at the phase of every reset.
+    assert np.array_equal(start[is_done, -2:], first[is_done, -2:])
+    assert (start[is_done] != obs[is_done]).any(axis=1).all()
+    later, rewards, *_ = env.step(action)
+    assert (rewards[is_done] != 0.0).all()
+    assert (later[is_done] != start[is_done]).any(axis=1).all()
+    env.close()
+
+
+def test_gymnasiums_normaliser_works() -> None:
+    from gymnasium.wrappers.vector import NormalizeObservation
+
+    env = NormalizeObservation(make(autoreset_mode="next_step"))
+    env.reset(seed=1)
+    for _ in range(15):
+        obs, *_ = env.step(np.zeros((N, 12), np.float32))
+    assert np.isfinite(obs).all()
+    env.close()
+
+
 def test_a_world_that_ended_waits_for_its_reset(disabled) -> None:
     disabled.reset()
     obs, _, terminated, truncated, _ = to_the_end(disabled)
@@ -92,7 +125,7 @@ def test_results_stay_on_the_device() -> None:
     ("task", "options", "message"),
     [
         ("go1push_mid", {}, "gymnasium's contract has one agent a world, and go1push_mid has 2"),
-        ("go1_velocity", {"autoreset_mode": "next_step"}, "autoreset_mode: unknown value"),
+        ("go1_velocity", {"autoreset_mode": "next"}, "autoreset_mode: unknown value"),
         ("go1_velocity", {"output": "jax"}, r"output: unknown value 'jax'.*numpy, torch"),
     ],
 )

@@ -253,7 +253,7 @@ def test_a_deviation_of_any_width_is_imported(tmp_path, deviation: float, is_exa
         assert imported.notices == []
     else:
         assert float(std[2].detach()) == pytest.approx(99.9)
-        assert imported.notices == ["standard deviations above 200 are that"]
+        assert imported.notices == ["standard deviations above 200 count as 200"]
 
 
 def test_deviations_below_the_least_are_imported(tmp_path) -> None:
@@ -266,7 +266,8 @@ def test_deviations_below_the_least_are_imported(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["lr", "entropy_coef", "gamma", "num_mini_batch"])
 def test_settings_of_a_learning_that_cannot_be_ours_are_left_out(tmp_path, name: str) -> None:
-    module = mapush_files.module(**{name: -1.0})
+    module = mapush_files.module()
+    setattr(module.cfg, name, -1.0)
     imported = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module))
     (notice,) = imported.notices
     assert notice.startswith(f"its {name} is left out (algorithm.")
@@ -308,6 +309,23 @@ def test_inputs_that_contradict_the_task_file_are_refused(tmp_path) -> None:
     assert notice.startswith("the task file beside it has 5 objects and markers")
     task.write_text("class")  # a damaged file says nothing
     assert openrl_format.convert(path).sections["env"]["num_agents"] == 3
+
+
+def test_inputs_that_contradict_the_policys_own_settings_are_refused(tmp_path) -> None:
+    module = mapush_files.module(num_agents=3)
+    for num_agents, is_refused in ((1, False), (3, False), (2, True)):
+        module.cfg.num_agents = num_agents
+        path = mapush_files.save(tmp_path / f"{num_agents}.pt", module)
+        if is_refused:
+            assert "but its own settings say 2 robots" in refused(path)
+        else:
+            assert openrl_format.convert(path).sections["env"]["num_agents"] == 3
+
+
+def test_a_policy_of_another_task_is_named(tmp_path) -> None:
+    module = mapush_files.module(task="go1multiobject")
+    (notice,) = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module)).notices
+    assert notice == "it learned in the task 'go1multiobject', and plays go1push_mid here"
 
 
 # Nothing is run
