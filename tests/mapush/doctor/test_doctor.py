@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from harl_mapush import config
-from harl_mapush.callback import CALLBACKS, Callback
-from harl_mapush.callbacks.run_context import RunContext
+from harl_mapush.callback import Callback
+from harl_mapush.callbacks.run_context import CALLBACKS, RunContext
 from harl_mapush.runner import Runner
 from harl_mapush.trainer import NonFiniteError
 from mapush import cli
