@@ -210,7 +210,12 @@ def tasks() -> str:
     for name, entry in TASKS.items():
         settings_class = f"`{entry.cfg.__module__}.{entry.cfg.__name__}`"
         rows.append(
-            (f"`{name}`", _first_line(entry.cfg), settings_class, _codes([entry.suite or ""]))
+            (
+                f"`{name}`",
+                _first_line(entry.cfg),
+                settings_class,
+                "" if entry.suite is None else f"`{entry.suite}`",
+            )
         )
     parts.append(table(("`--task`", "meaning", "settings", "default suite"), rows))
     parts += [
@@ -311,8 +316,8 @@ def presets() -> str:
         "`base` changes that file. Without `--preset` and `--config`, "
         f"`{config.DEFAULT_PRESET}` is taken.",
     ]
-    for name in config.presets():
-        text = (ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8").rstrip("\n")
+    for name, path in sorted(config.preset_files().items()):
+        text = path.read_text(encoding="utf-8").rstrip("\n")
         parts += [f"## `{name}`", f"```yaml\n{text}\n```"]
     found = [(f"`{name}`", meaning) for name, meaning in config.suite_summaries().items()]
     parts += [

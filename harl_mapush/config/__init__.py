@@ -21,6 +21,7 @@ from harl_mapush.config.presets import (
     check_preset,
     load_file,
     load_preset,
+    preset_files,
     preset_summaries,
     presets,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "load_preset",
     "load_suite",
     "measured_suite",
+    "preset_files",
     "preset_summaries",
     "presets",
     "register_suite",

@@ -41,7 +41,7 @@ _REGISTERED: dict[str, Path] = {}  # files of extensions by name
 
 def presets() -> list[str]:
     """Return the names of the presets."""
-    return sorted(_files())
+    return sorted(preset_files())
 
 
 def register_preset(file: Path) -> None:
@@ -49,14 +49,15 @@ def register_preset(file: Path) -> None:
     _REGISTERED[file.stem] = file
 
 
-def _files() -> dict[str, Path]:
+def preset_files() -> dict[str, Path]:
+    """Return the file of each preset by name."""
     return {path.stem: path for path in configs_folder().glob("*.yaml")} | _REGISTERED
 
 
 def preset_summaries() -> dict[str, str]:
     """Return the first sentence of each preset's leading comment, by the preset's name."""
     summaries = {}
-    for name, path in sorted(_files().items()):
+    for name, path in sorted(preset_files().items()):
         text = path.read_text(encoding="utf-8")
         comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
         words = " ".join(line.removeprefix("#").strip() for line in comment)
@@ -83,7 +84,7 @@ def load_preset(name: str) -> dict[str, Any]:
         if name in _RENAMED:
             raise ConfigError(f"--preset {name}: is now --preset {_RENAMED[name]}")
         raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
-    return load_yaml(_files()[name])
+    return load_yaml(preset_files()[name])
 
 
 def check_preset(name: str, cfg: RunCfg) -> None:
