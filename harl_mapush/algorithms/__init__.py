@@ -1,1 +1,1 @@
-"""The learning algorithms, one file each, and the contract that they share."""
+"""Learning algorithms, one file each, and their contract."""

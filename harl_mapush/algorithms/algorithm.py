@@ -15,10 +15,10 @@ from mqe.vec_env import TimeStep
 
 
 class Decision(NamedTuple):
-    """Actions and log probabilities per dimension (N, A, U), and the hidden states (A, N, R, H).
+    """Actions and log probabilities per dimension (N, A, U), and hidden states (A, N, R, H).
 
-    ``log_probs`` is None if actions are deterministic or the learner does not need them; ``hidden``
-    is None without recurrence.
+    ``log_probs`` is None for deterministic actions, or if the learner does not need them.
+    ``hidden`` is None without recurrence.
     """
 
     actions: Tensor
@@ -36,7 +36,7 @@ class LearnerBytes(NamedTuple):
 
 
 class Experience(Protocol):
-    """The data that an algorithm learns from: one block of T decisions, or a replay buffer."""
+    """Training data: one block of T decisions, or a replay buffer."""
 
     def start(self, obs: Tensor, state: Tensor) -> None:
         """Store the obs (N, A, O) and state before the first decision.
@@ -58,25 +58,25 @@ class Experience(Protocol):
         ...
 
     def finish(self) -> None:
-        """End the block; an update may follow."""
+        """End the block. An update may follow."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for a resumed run; a replay buffer left out of it starts empty."""
+        """Return the state for a resumed run. An unsaved replay buffer starts empty."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``; ``start`` must follow."""
+        """Restore a ``state_dict``. ``start`` must follow."""
         ...
 
 
 class Algorithm(Protocol):
-    """A team that acts and learns; its users need no other members."""
+    """A team with its learner. Users need no other members."""
 
     def make_experience(self, num_steps: int, num_envs: int) -> Experience:
-        """Allocate the storage of collected data.
+        """Allocate storage for collected data.
 
-        Raise ValueError if the settings do not allow blocks of this size.
+        Raise ValueError if the settings do not allow this block size.
         """
         ...
 
@@ -85,8 +85,8 @@ class Algorithm(Protocol):
     ) -> Decision:
         """Decide for obs (N, A, O), with exploration unless ``deterministic``.
 
-        ``hidden`` (A, N, R, H) are the hidden states of a recurrent team, None at the start of an
-        episode. The call never waits for the device.
+        ``hidden`` (A, N, R, H) are hidden states, None at the start of an episode. The call never
+        waits for the device.
         """
         ...
 
@@ -111,7 +111,7 @@ class Algorithm(Protocol):
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """All trained weights as flat tensors by name; updates must keep them finite."""
+        """All trained weights as flat tensors by name. Updates must keep them finite."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -119,11 +119,11 @@ class Algorithm(Protocol):
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``; learning rates are those of the settings unless adaptive."""
+        """Restore a ``state_dict``. Learning rates come from the settings unless adaptive."""
         ...
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return the bytes of learning on a device of this type.
+        """Return the bytes needed to learn on a device type.
 
         Raise ValueError as ``make_experience`` does.
         """
@@ -131,16 +131,16 @@ class Algorithm(Protocol):
 
 
 class ActingOn:
-    """A team on one device that acts in worlds on another."""
+    """A team on one device acting in worlds on another."""
 
     def __init__(self, algorithm: Algorithm, device: torch.device) -> None:
-        """Act on ``device``, that of the algorithm."""
+        """Act on ``device``, where the algorithm is."""
         self._algorithm = algorithm
         self._device = device
 
     def act(
         self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
     ) -> Decision:
-        """Decide; the actions are on the device of ``obs``."""
+        """Decide. The actions are on the observations' device."""
         decision = self._algorithm.act(obs.to(self._device), hidden, deterministic=deterministic)
         return decision._replace(actions=decision.actions.to(obs.device))

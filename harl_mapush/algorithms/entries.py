@@ -1,7 +1,7 @@
-"""The learning algorithms by name.
+"""Learning algorithms by name.
 
-To add one here, write its file, a line below and its section in
-``docs/background/algorithms.md``; to add one from outside, see ``mapush.register_algorithm``.
+A new one here needs its file, a line below and a section in ``docs/background/algorithms.md``. One
+from outside uses ``mapush.register_algorithm``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def make_algorithm(
 ) -> Algorithm:
     """Build the algorithm of the settings ``cfg`` on a device.
 
-    Actions, orders and shuffles are drawn from ``seed``. The algorithm learns from the experience
-    of all ``ranks``.
+    ``seed`` determines actions, orders and shuffles. The algorithm learns from all ranks'
+    experience.
     """
     return ALGORITHMS[cfg.name].cls(cfg, network, spec, device, seed, ranks)

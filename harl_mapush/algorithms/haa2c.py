@@ -1,4 +1,4 @@
-"""HAA2C (Zhong et al. 2024): HAPPO's sequence of updates with a surrogate that is not clipped."""
+"""HAA2C (Zhong et al. 2024): HAPPO's sequential updates with an unclipped surrogate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mqe.config import option
 
 @dataclass(frozen=True)
 class Haa2cCfg(HappoCfg):
-    """HAA2C's settings; clip_param is the clipping range of values only."""
+    """HAA2C's settings. ``clip_param`` clips values only."""
 
     name: str = option("haa2c", "name of the learning algorithm")
 

@@ -55,13 +55,13 @@ class Happo(OnPolicy):
         return metrics
 
     def update_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
-        """Update one agent's actor on its batch; return its metrics."""
+        """Update one agent's actor on its batch. Return its metrics."""
         return self.update_policy(agent, [batch])
 
     def _captured(
         self, part: Callable[..., _Output], storage: Storage, agent: int, *inputs: Tensor
     ) -> _Output:
-        """Run one part of an agent's turn, as a CUDA graph if that is possible."""
+        """Run one part of an agent's turn, as a CUDA graph if possible."""
         work = partial(part, storage, agent)
         if not self.is_capturable:
             return work(*inputs)
@@ -80,7 +80,7 @@ class Happo(OnPolicy):
         return self.update_actor(agent, batch), before
 
     def _update_factor(self, storage: Storage, agent: int, before: Tensor) -> None:
-        """Multiply the factor of the next agents by the ratio of this agent's probabilities."""
+        """Multiply the next agents' factor by this agent's probability ratio."""
         after = rollout_log_probs(self.actors[agent], storage, agent)
         ratio = losses.factor_ratio(after, before, self.cfg.action_aggregation)
         if self.spec.presence is not None:

@@ -120,8 +120,9 @@ class Hasac(OffPolicy):
         return actor.sample(self.own_obs(agent, obs), self.noise(len(obs), actor.action_size))
 
     def decide_all(self, obs: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Return every agent's actions (B, U) and log probabilities (B,); a shared actor decides
-        for all agents in one pass.
+        """Return every agent's actions (B, U) and log probabilities (B,).
+
+        A shared actor decides for all agents in one pass.
         """
         if not self.cfg.share_param:
             decisions = [self.decide(i, obs) for i in range(self.num_agents)]
@@ -136,7 +137,7 @@ class Hasac(OffPolicy):
 
     @property
     def alpha(self) -> Tensor:
-        """Temperatures, one per agent; under compat=harl the last is that of the critics."""
+        """Temperatures, one per agent. Under compat=harl the last belongs to the critics."""
         return torch.exp(self.temperatures.log_alpha.detach())
 
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -157,11 +158,11 @@ class Hasac(OffPolicy):
 
     def after_actors(self, log_probs: Sequence[Tensor | None], batch: Batch) -> dict[str, Tensor]:
         """Update the temperatures."""
-        own = [x.detach() for x in log_probs if x is not None]
-        metrics = {f"agent{i}/entropy": -x.mean() for i, x in enumerate(own)}
+        detached = [x.detach() for x in log_probs if x is not None]
+        metrics = {f"agent{i}/entropy": -x.mean() for i, x in enumerate(detached)}
         if self.cfg.auto_alpha:
             gradients = self.formulas.temperature_gradients(
-                own, self.target_entropies, batch.active
+                detached, self.target_entropies, batch.active
             )
             self.alpha_optimizer.grad.copy_(gradients)
             self.alpha_optimizer.share(None)

@@ -60,7 +60,7 @@ class Matd3Cfg(Hatd3Cfg):
 
 
 class Hatd3(OffPolicy):
-    """Deterministic actors, with target networks that follow them slowly."""
+    """Deterministic actors with slowly following target networks."""
 
     cfg: Hatd3Cfg
     follows_first_critic = True

@@ -119,7 +119,7 @@ def trust_region_step(
 
 
 def _unmoved(actor: Actor) -> dict[str, Tensor]:
-    """Return the metrics of an actor that is left as it is."""
+    """Return the metrics of an unchanged actor."""
     spread = _spread(actor)
     zero = torch.zeros_like(spread["std"])
     return {
@@ -138,9 +138,9 @@ def _spread(actor: Actor) -> dict[str, Tensor]:
 
 
 def conjugate_gradient(product: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
-    """Solve product(x) = target by at most 10 steps of conjugate gradient from x = 0.
+    """Solve product(x) = target by at most 10 conjugate gradient steps from x = 0.
 
-    The method is that of Hestenes & Stiefel (1952).
+    Method: Hestenes & Stiefel (1952).
     """
     x = torch.zeros_like(target)
     residual = target.clone()
@@ -243,9 +243,9 @@ def _forward(actor: Actor, tile: ActorBatch) -> Tensor:
 
 
 def _ratio(tile: ActorBatch, mean: Tensor, std: Tensor, aggregation: str) -> Tensor:
-    """Return the probability ratio of every action.
+    """Return every action's probability ratio.
 
-    ``std`` (U,) is expanded to rows first, so that its gradient is a sum over them.
+    ``std`` (U,) is expanded to rows first, so its gradient is a sum over them.
     """
     log_probs = losses.gaussian_log_prob(tile.actions, mean, std.expand_as(mean))
     return losses.factor_ratio(log_probs, tile.log_probs, aggregation)
@@ -257,7 +257,7 @@ def _gain(tile: ActorBatch, ratio: Tensor) -> Tensor:
 
 
 def _total(batch: ActorBatch, ranks: Ranks) -> Tensor:
-    """Return the number of active rows of all ranks, at least 1."""
+    """Return the number of active rows on all ranks, at least 1."""
     total = batch.weights.sum()
     ranks.sum_(total)
     return total.clamp(min=1.0)

@@ -20,7 +20,7 @@ class IppoCfg(MappoCfg):
 
 
 class Ippo(Mappo):
-    """Independent learners: one critic network that values every agent's own observation."""
+    """Independent learners: one critic network values every agent's own observation."""
 
     def critic_input(self) -> tuple[str, int]:
         return "FP", self.spec.obs_size

@@ -24,7 +24,7 @@ class MappoCfg(OnPolicyCfg):
 
 
 class Mappo(OnPolicy):
-    """Clipped updates without a factor; a shared actor learns from all agents' data at once."""
+    """Clipped updates without a factor. A shared actor learns from all agents' data at once."""
 
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
         storage.factor.fill_(1.0)
@@ -41,7 +41,7 @@ class Mappo(OnPolicy):
         return metrics
 
     def _update_actor(self, storage: Storage, agents: Sequence[int]) -> dict[str, Tensor]:
-        """Update the actor of these agents on their rows; several agents share one actor."""
+        """Update these agents' actor on their rows. Several agents share one actor."""
         advantages = self.advantages(storage)
         length = self.chunk_length(storage)
         batches = [actor_batch(self.actors[i], storage, i, advantages[i], length) for i in agents]

@@ -1,8 +1,8 @@
-"""The base class of the off-policy algorithms: a team of actors, and twin critics of all actions.
+"""Base class for off-policy algorithms: a team of actors, and twin critics for joint actions.
 
-They learn from a replay buffer. An algorithm is a subclass with its own actors, targets and actor
-loss. N environments, A agents, O obs size, U action size, B rows of a batch, G critic views (1, or
-A if states are FP), K outputs of a critic (1, or the atoms of a categorical value).
+They learn from a replay buffer. A subclass adds its own actors, targets and actor loss. N
+environments, A agents, O obs size, U action size, B batch rows, G critic views (1, or A for FP
+states), K critic outputs (1, or the atoms of a categorical value).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DRAWN_TOGETHER = 8  # batches of an iteration, in one pass over the replay buff
 
 
 class OffPolicy(ABC):
-    """A team that acts, and learns from a replay buffer."""
+    """A team learning from a replay buffer."""
 
     follows_first_critic = False  # whether actors learn from the first critic only
 
@@ -62,9 +62,9 @@ class OffPolicy(ABC):
     ) -> None:
         """Build networks and optimisers on ``device``.
 
-        ``cfg`` has the algorithm's own settings class. Networks are initialised on the CPU from
-        torch's global generator; actions, batches and orders are drawn from ``seed``. Each of
-        ``ranks`` has a replay buffer of its own worlds' transitions, and draws its share of every
+        ``cfg`` is an instance of the algorithm's settings class. Networks are initialised on the
+        CPU from torch's global generator. ``seed`` determines actions, batches and orders. Every
+        rank has a replay buffer with its own worlds' transitions, and draws its share of every
         batch from it.
         """
         self.cfg: OffPolicyCfg = cfg
@@ -158,7 +158,7 @@ class OffPolicy(ABC):
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor | float]:
         """Return the team's actions (B, sum of U) for next obs (B, A, O), and a bonus (B,).
 
-        The bonus is the entropy bonus of the critics' targets, or 0.
+        The bonus is the critics' entropy bonus, or 0.
         """
 
     @abstractmethod
@@ -178,13 +178,10 @@ class OffPolicy(ABC):
     def actor_loss(
         self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return the loss of one actor, given the critics' values (2 or 1, B, G) of all actions."""
+        """Return one actor's loss, given the critics' values (2 or 1, B, G) of joint actions."""
 
     def after_actors(self, log_probs: Sequence[Tensor | None], batch: Batch) -> dict[str, Tensor]:
-        """Update parameters that depend on the log probabilities (B,) of every agent's actions.
-
-        Return metrics.
-        """
+        """Update parameters by every agent's log probabilities (B,). Return metrics."""
         return {}
 
     # Acting
@@ -195,7 +192,7 @@ class OffPolicy(ABC):
     ) -> Decision:
         """Decide for obs (N, A, O), with exploration unless ``deterministic``.
 
-        A team that was never trained acts at random until its first update.
+        An untrained team acts at random until its first update.
         """
         team = self
         if deterministic:
@@ -227,7 +224,7 @@ class OffPolicy(ABC):
         return self.make_rings(num_envs, 1)
 
     def make_rings(self, num_envs: int, num_rings: int) -> ReplayExperience:
-        """Allocate a replay buffer for ``num_rings`` processes that share the environments."""
+        """Allocate a replay buffer for ``num_rings`` processes sharing the environments."""
         cfg = self.cfg
         shape = self.replay_shape(num_envs, num_rings)
         replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
@@ -236,7 +233,7 @@ class OffPolicy(ABC):
         )
 
     def replay_shape(self, num_envs: int, num_rings: int = 1) -> ReplayShape:
-        """Return the sizes of a replay buffer of ``num_envs`` environments in rings."""
+        """Return the replay buffer's sizes for ``num_envs`` environments in rings."""
         return replay_shape(
             math.ceil(self.cfg.buffer_size / self.ranks.size),
             num_envs // num_rings,
@@ -250,13 +247,13 @@ class OffPolicy(ABC):
         )
 
     def team_rewards(self, rewards: Tensor) -> Tensor:
-        """Return the rewards (N, G) that are learned, from those of the agents (N, A)."""
+        """Convert the agents' rewards (N, A) to learned ones (N, G)."""
         return team_rewards(rewards, self.cfg.team_reward, self.num_views)
 
     def update_norms(self, transition: Transition, discounted: Tensor) -> None:
         """Update all running normalisations by one decision.
 
-        ``discounted`` (N, G) are the discounted returns so far, which are updated in place.
+        ``discounted`` (N, G) are the discounted returns so far, updated in place.
         """
         valid = transition.valid.to(discounted.dtype)
         for agent, actor in enumerate(self.actors):
@@ -305,9 +302,9 @@ class OffPolicy(ABC):
     def _update_beside(
         self, side: SideStream, replay: RingReplay, num_due: int, progress: float
     ) -> dict[str, Tensor]:
-        """Start ``num_due`` updates beside what follows; return the metrics of those before them.
+        """Start ``num_due`` updates in parallel. Return the previous updates' metrics.
 
-        All batches are drawn first, since the collecting adds to the replay buffer.
+        All batches are drawn first, since collecting adds to the replay buffer.
         """
         side.join()
         self.set_progress(progress)
@@ -348,7 +345,7 @@ class OffPolicy(ABC):
             self.side.join()
 
     def set_progress(self, progress: float) -> None:
-        """Set the learning rates of schedule ``linear``, which fall to zero at the run's end."""
+        """Set the learning rates of schedule ``linear``. They fall to zero at the run's end."""
         if self.cfg.schedule == "linear":
             share = 1.0 - progress
             for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
@@ -370,11 +367,13 @@ class OffPolicy(ABC):
 
         drawn = self.graphs(("sample", count), sample, over=replay)
         parts = [part.split(size) for part in drawn]
-        return [Batch(*each) for each in zip(*parts, strict=True)]
+        return [Batch(*fields) for fields in zip(*parts, strict=True)]
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
-        """Take one step of the critics and, every ``policy_delay``-th time, of the targets and,
-        after ``critic_warmup`` steps, of the actors.
+        """Take one step of the critics, and of the rest if it is due.
+
+        Targets and actors move every ``policy_delay``-th time, actors after ``critic_warmup``
+        steps.
         """
         # Trained networks may have been loaded after the target networks were made.
         if self.spec.is_trained and not self.num_updates:
@@ -520,17 +519,17 @@ class OffPolicy(ABC):
         return torch.stack([pad(x, (0, self.action_size - x.shape[-1])) for x in actions], dim=1)
 
     def _own(self, actions: Tensor) -> list[Tensor]:
-        """Return the actions (N, own U) of every agent from those of the team (N, A, U)."""
+        """Return every agent's actions (N, own U) from the team's (N, A, U)."""
         return [actions[:, i, :size] for i, size in enumerate(self.spec.action_sizes)]
 
     def _joint(self, actions: Sequence[Tensor]) -> Tensor:
-        """Return all agents' actions (B, sum of U) from those of each (B, U)."""
-        own = [x[..., :size] for x, size in zip(actions, self.spec.action_sizes, strict=True)]
-        return torch.cat(own, dim=-1)
+        """Return joint actions (B, sum of U) from every agent's (B, U)."""
+        parts = [x[..., :size] for x, size in zip(actions, self.spec.action_sizes, strict=True)]
+        return torch.cat(parts, dim=-1)
 
     @property
     def _batch_size(self) -> int:
-        """Number of transitions of a batch that are this rank's."""
+        """Number of this rank's transitions in a batch."""
         return math.ceil(self.cfg.batch_size / self.ranks.size)
 
     # Saving
@@ -574,7 +573,7 @@ class OffPolicy(ABC):
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``; learning rates are those of the settings."""
+        """Restore a ``state_dict``. Learning rates come from the settings."""
         for actor, saved in zip(self.unique_actors, state["actors"], strict=True):
             actor.load_state_dict(saved)
         self.critic.load_state_dict(state["critic"])
@@ -602,9 +601,9 @@ class OffPolicy(ABC):
     # Planning
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return the bytes of the replay buffer and of one update.
+        """Return the bytes of the replay buffer and one update.
 
-        An update has its batch, and the tensors that the gradients of two critics need.
+        An update has its batch, and tensors for two critics' gradients.
         """
         cfg = self.cfg
         shape = self.replay_shape(num_envs)
@@ -631,7 +630,7 @@ class OffPolicy(ABC):
 def _step(
     optimizer: FlatAdam, loss: Tensor, max_grad_norm: float, weights: Tensor | None = None
 ) -> Tensor:
-    """Take a step along the gradient of a loss; return its norm.
+    """Take a step along a loss's gradient. Return its norm.
 
     The loss is a mean over rows with ``weights``, over all rows if they are None.
     """
@@ -647,7 +646,7 @@ def _check_settings(
     formulas: OffPolicyFormulas,
     ranks: Ranks,
 ) -> None:
-    """Raise ValueError for settings that do not go together."""
+    """Raise ValueError for contradicting settings."""
     if network.use_recurrent_policy:
         raise ValueError(
             f"{cfg.name} has no recurrent policies; set network.use_recurrent_policy=false"
@@ -678,22 +677,22 @@ def _check_symmetries(names: Sequence[str], spec: TeamSpec, formulas: OffPolicyF
     named twice.
     """
     reason = None
-    known = []
+    available = []
     for name, image in spec.symmetries._asdict().items():
         if image is not None and image.state is not None:
-            known.append(name)
+            available.append(name)
     if not formulas.has_symmetries:
-        known = []
+        available = []
         reason = "upstream has no images of transitions under compat=harl"
-    elif not set(names) <= set(known):
-        unknown = next(name for name in names if name not in known)
+    elif not set(names) <= set(available):
+        unknown = next(name for name in names if name not in available)
         reason = (
             f"this task defines no image of observations and states for {unknown}, or not with "
             "these settings (the push task needs task.observation=sincos or sets, and terms of "
             "one's own say how they look)"
         )
     elif len(set(spec.obs_sizes)) > 1 or len(set(spec.action_sizes)) > 1:
-        known = []
+        available = []
         reason = (
             f"agents differ in their observations (sizes {list(spec.obs_sizes)}) or actions "
             f"(sizes {list(spec.action_sizes)})"
@@ -701,7 +700,7 @@ def _check_symmetries(names: Sequence[str], spec: TeamSpec, formulas: OffPolicyF
     elif len(set(names)) < len(names):
         reason = "one is named twice"
     if reason is not None:
-        left = dict.fromkeys(name for name in names if name in known)
+        left = dict.fromkeys(name for name in names if name in available)
         raise ValueError(
             f"symmetries must not be [{', '.join(names)}]: {reason}; "
             f"set algorithm.symmetries=[{','.join(left)}]"

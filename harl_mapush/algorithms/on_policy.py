@@ -41,7 +41,7 @@ from mqe.vec_env import EntityBlock, TeamSpec
 
 
 class OnPolicy(ABC):
-    """A team of actors and one critic that learn from one rollout at a time."""
+    """Actors and one critic learning from one rollout at a time."""
 
     takes_mirror_loss = True  # whether the actors' loss can have a mirror loss
 
@@ -56,9 +56,9 @@ class OnPolicy(ABC):
     ) -> None:
         """Build networks and optimisers on ``device``.
 
-        ``cfg`` has the algorithm's own settings class. Networks are initialised on the CPU from
-        torch's global generator; actions, orders and shuffles are drawn from ``seed``. The team
-        learns from the rollouts of all ``ranks``.
+        ``cfg`` is an instance of the algorithm's settings class. Networks are initialised on the
+        CPU from torch's global generator. ``seed`` determines actions, orders and shuffles. The
+        team learns from all ranks' rollouts.
         """
         self.cfg: OnPolicyCfg = cfg
         self.network = self.cfg.built_network(network)
@@ -117,7 +117,7 @@ class OnPolicy(ABC):
 
     @property
     def value_learners(self) -> list[ValueLearner]:
-        """The critics: that of the rewards, and that of the costs if they are limited."""
+        """The rewards' critic, and the costs' critic if they are limited."""
         return [self.value] if self.cost_limit is None else [self.value, self.cost_limit.value]
 
     @property
@@ -127,7 +127,7 @@ class OnPolicy(ABC):
 
     @property
     def value_normalizer(self) -> ValueNorm:
-        """The value normaliser, which exists, unused, with use_value_norm off as well."""
+        """The value normaliser. It exists, unused, with use_value_norm off as well."""
         return self.value.normalizer
 
     def optimizer(self, agent: int) -> FlatAdam:
@@ -151,20 +151,20 @@ class OnPolicy(ABC):
 
     @property
     def team_rewards(self) -> Callable[[Tensor], Tensor]:
-        """The function from the agents' rewards (N, A) to those that are learned (N, V)."""
+        """The function from the agents' rewards (N, A) to learned ones (N, V)."""
         return partial(team_rewards, choice=self.cfg.team_reward, num_values=self.num_values)
 
     # Acting
 
     def make_experience(self, num_steps: int, num_envs: int) -> Storage:
-        """Allocate a rollout; raise ValueError if it has too few rows for the minibatches."""
+        """Allocate a rollout. Raise ValueError if it has too few rows for the minibatches."""
         return self._make_storage(num_steps, num_envs, self.device)
 
     @torch.no_grad()
     def act(
         self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
     ) -> Decision:
-        """Decide for obs (N, A, O), given the hidden states (A, N, R, H) of a recurrent team.
+        """Decide for obs (N, A, O), given hidden states (A, N, R, H) with recurrence.
 
         ``hidden`` is None at the start of an episode.
         """
@@ -209,7 +209,7 @@ class OnPolicy(ABC):
     # Learning
 
     def update(self, experience: Storage, progress: float = 0.0) -> dict[str, Tensor]:
-        """Learn from a full rollout; ``progress`` in [0, 1) is the completed share of the run.
+        """Learn from a full rollout. ``progress`` in [0, 1) is the run's completed share.
 
         Return metrics as 0-dim tensors on the device, named ``agent{i}/...`` and ``critic/...``.
         """
@@ -218,7 +218,7 @@ class OnPolicy(ABC):
         return self.learn(experience)
 
     def set_progress(self, progress: float) -> None:
-        """Set the learning rates of schedule ``linear``, which fall to zero at the run's end."""
+        """Set the learning rates of schedule ``linear``. They fall to zero at the run's end."""
         if self.cfg.schedule == "linear":
             share = 1.0 - progress
             for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
@@ -253,7 +253,7 @@ class OnPolicy(ABC):
 
     @abstractmethod
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
-        """Update every actor; return the metrics of each agent."""
+        """Update every actor. Return each agent's metrics."""
 
     def update_critic(self, storage: Storage) -> dict[str, Tensor]:
         """Update the critic, then the running normalisation of all networks' inputs.
@@ -284,9 +284,9 @@ class OnPolicy(ABC):
         return losses.clipped_surrogate(ratio, advantages, self.cfg.clip_param)
 
     def update_policy(self, agent: int, batches: list[ActorBatch]) -> dict[str, Tensor]:
-        """Update agent ``agent``'s actor on batches; return its metrics.
+        """Update agent ``agent``'s actor on batches. Return its metrics.
 
-        The batches are those of all agents if they share the actor.
+        Agents sharing an actor bring one batch each.
         """
         return update_policy(
             self.actors[agent],
@@ -340,10 +340,10 @@ class OnPolicy(ABC):
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``; a constant schedule's learning rates are the settings'.
+        """Restore a ``state_dict``. A constant schedule's learning rates come from the settings.
 
-        Schedule ``linear`` sets all rates before every update; ``adaptive`` resumes with the saved
-        rates of the actors.
+        Schedule ``linear`` sets all rates before every update. Schedule ``adaptive`` resumes with
+        the actors' saved rates.
         """
         for actor, saved in zip(self.unique_actors, state["actors"], strict=True):
             actor.load_state_dict(saved)
@@ -365,7 +365,7 @@ class OnPolicy(ABC):
     # Planning
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return the bytes of a rollout and of an update on a device of this type."""
+        """Return the bytes of a rollout and an update on a device type."""
         storage = self._make_storage(num_steps, num_envs, torch.device("meta"))
         parts = [storage] if storage.costs is None else [storage, storage.costs]
         fields = [field for part in parts for field in vars(part).values()]
@@ -376,11 +376,11 @@ class OnPolicy(ABC):
 
     @property
     def graphs_at_once(self) -> int:
-        """Number of agents whose rows an update holds at once, with their intermediate results."""
+        """Number of agents whose rows and intermediate results an update holds at once."""
         return 1
 
     def _update_floats(self, rows: int, *, on_cpu: bool) -> float:
-        """Return the most floats that an update of ``rows`` decisions holds at once."""
+        """Return the peak number of floats during an update by ``rows`` decisions."""
         cfg = self.cfg
         network = self.network
         actor_sizes = network.hidden_sizes
@@ -463,7 +463,7 @@ class OnPolicy(ABC):
         return Storage(shape, device, self.critic_state, self.team_rewards)
 
     def _make_cost_limit(self, state_size: int, num_outputs: int) -> CostLimit | None:
-        """Build the limit of the costs, None without one; raise ValueError if there are none."""
+        """Build the cost limit, None without one. Raise ValueError without costs."""
         cfg = self.cfg
         if cfg.cost_limit is None:
             return None
@@ -498,7 +498,7 @@ class OnPolicy(ABC):
 
 
 def _actor_rates(cfg: OnPolicyCfg, num_agents: int) -> list[float]:
-    """Return the learning rates of all actors; raise ValueError for a wrong number of them."""
+    """Return all actors' learning rates. Raise ValueError for a wrong number of rates."""
     rates = cfg.agent_learning_rates or (cfg.learning_rate,) * num_agents
     if len(rates) != num_agents:
         raise ValueError(

@@ -30,10 +30,10 @@ def make_actors(
 
 
 def team_rewards(rewards: Tensor, choice: str, num_values: int) -> Tensor:
-    """Return the rewards (N, V) that are learned, from those of the agents (N, A).
+    """Convert the agents' rewards (N, A) to learned ones (N, V).
 
-    ``choice`` is the setting ``team_reward``. If rewards are the agents' own and the critic has
-    one value, they are agent 0's, as in HARL.
+    ``choice`` is the setting ``team_reward``. If agents have their own rewards and the critic has
+    one value, agent 0's rewards count, as in HARL.
     """
     if choice == "own":
         return rewards[:, :num_values]

@@ -1,1 +1,1 @@
-"""The parts that algorithms are built from."""
+"""Building blocks for algorithms."""

@@ -1,4 +1,4 @@
-"""Variants of the learning formulas by name: the values of ``algorithm.compat``."""
+"""Variants of the learning formulas by name, the values of ``algorithm.compat``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mqe.extensions import Registry
 
 
 class FormulaSet(NamedTuple):
-    """A variant of the formulas, and the network settings that it imposes."""
+    """A variant of the formulas, and its required network settings."""
 
     make: Callable[..., Any]
     network: Mapping[str, Any] = MappingProxyType({})

@@ -1,6 +1,6 @@
 """Losses and Gaussian formulas as pure functions.
 
-Their results are per row, so that a caller can cut a batch into tiles.
+Results are per row, so a caller can cut a batch into tiles.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def gaussian_kl(mean_old: Tensor, std_old: Tensor, mean: Tensor, std: Tensor) ->
 
 
 def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-    """Return the probability ratio of an action (...) from log probabilities (..., U).
+    """Return an action's probability ratio (...) from log probabilities (..., U).
 
-    The aggregation ``prod`` is the ratio of the joint densities, ``mean`` the average of the
-    dimensions' ratios (HARL's option).
+    Aggregation ``prod`` takes the ratio of joint densities, ``mean`` (HARL's option) the average
+    over dimensions.
     """
     difference = log_probs - log_probs_old
     if aggregation == "prod":
@@ -51,7 +51,7 @@ def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str)
 
 
 def factor_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-    """Return the ratio of ``likelihood_ratio``, rounded as HARL rounds it.
+    """Return ``likelihood_ratio``, rounded as in HARL.
 
     With gradients it cannot be captured in a graph, since the gradient of a product waits for the
     host.
@@ -83,9 +83,9 @@ def value_loss(
     clip_param: float | None,
     huber_delta: float | None,
 ) -> Tensor:
-    """Return the loss of each value, in the critic's units.
+    """Return every value's loss, in the critic's units.
 
-    With ``clip_param`` it is the larger of the losses with and without clipping.
+    With ``clip_param`` it is the larger one with and without clipping.
     """
     loss = value_error(targets - values, huber_delta)
     if clip_param is None:

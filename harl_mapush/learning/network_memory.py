@@ -1,4 +1,4 @@
-"""Numbers of floats that passes through networks hold, for memory plans."""
+"""Floats held by passes through networks, for memory plans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.controllers.set_readers import SetReader
 
-# Floats per row and unit of a GRU layer: kept until the backward pass, and computed in a pass
+# Floats per row and unit of a GRU layer: saved until the backward pass, and computed in a pass
 # without gradients.
 _GRU_KEPT = 9
 _GRU_PASSING = 11
@@ -19,9 +19,9 @@ _BYTES_A_FLOAT = 4
 def passed_floats(
     network: NetworkCfg, sizes: tuple[int, ...], rows: float, at_once: float
 ) -> float:
-    """Return the floats of a pass without gradients over ``rows``, ``at_once`` of them at a time.
+    """Return the floats for a pass without gradients over ``rows``, ``at_once`` rows at a time.
 
-    Each row at a time needs a layer's input and output, and all rows the parts of a GRU.
+    Each row at a time needs a layer's input and output, and all rows a GRU's parts.
     """
     return _GRU_PASSING * gru_floats(network, sizes) * rows + 2.0 * max(sizes) * at_once
 
@@ -33,35 +33,35 @@ def trained_floats(network: NetworkCfg, sizes: tuple[int, ...], input_size: int)
 
 
 def reader_floats(reader: SetReader) -> float:
-    """Return the floats of a row in a pass of a reader of sets with gradients.
+    """Return the floats per row for a set reader's pass with gradients.
 
-    They are measured: those that autograd keeps, and the largest gradient with its product.
+    They are measured: autograd's saved tensors, and the largest gradient with its product.
     """
-    kept: dict[int, float] = {}
+    saved: dict[int, float] = {}
     weights = {weight.untyped_storage().data_ptr() for weight in reader.parameters()}
 
     def keep(value: Tensor) -> Tensor:
         storage = value.untyped_storage()
         if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes() / _BYTES_A_FLOAT / _NUM_TRIED
+            saved[storage.data_ptr()] = storage.nbytes() / _BYTES_A_FLOAT / _NUM_TRIED
         return value
 
     device = next(iter(reader.parameters()), torch.empty(0)).device
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
         reader(torch.zeros(_NUM_TRIED, reader.in_size, device=device))
-    return sum(kept.values()) + 2.0 * max(kept.values(), default=0.0)
+    return sum(saved.values()) + 2.0 * max(saved.values(), default=0.0)
 
 
 def gru_floats(network: NetworkCfg, sizes: tuple[int, ...]) -> int:
-    """Return the size of the hidden state behind layers of ``sizes``; 0 without recurrence."""
+    """Return the hidden state's size behind layers of ``sizes``, 0 without recurrence."""
     return network.num_recurrent_layers * sizes[-1] if network.use_recurrent_policy else 0
 
 
 def graph_floats(sizes: tuple[int, ...], *, has_norm: bool) -> int:
-    """Return the most floats that hidden layers of ``sizes`` hold per row with gradients.
+    """Return the peak floats per row for hidden layers of ``sizes`` with gradients.
 
-    A layer keeps its result until its own backward pass; then the gradients of its result, of its
-    activation's input and of its own input are added. With normalisation it keeps the values before
+    A layer keeps its result until its own backward pass. Then the gradients of its result, its
+    activation's input and its own input are added. With normalisation it keeps the values before
     and after its activation and after the normalisation, and one layer's gradient is added.
     """
     if has_norm:

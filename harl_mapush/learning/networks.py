@@ -1,4 +1,4 @@
-"""Actors and critics: MLP or MLP and GRU, with parameter names that HARL's networks share.
+"""Actors and critics: MLP or MLP and GRU, with HARL's parameter names.
 
 Rows are laid out (L, B, ...): L consecutive decisions of a chunk (1 without recurrence), B chunks.
 R recurrent layers, H hidden size.
@@ -30,7 +30,7 @@ class Actor(nn.Module):
     def __init__(
         self, cfg: NetworkCfg, obs_size: int, action_size: int, sets: Sequence[EntityBlock] = ()
     ) -> None:
-        """Build the networks; ``sets`` are those in an observation."""
+        """Build the networks. ``sets`` are an observation's sets."""
         super().__init__()
         self.obs_size = obs_size
         self.action_size = action_size
@@ -85,7 +85,7 @@ class Critic(nn.Module):
         num_values: int = 1,
         sets: Sequence[EntityBlock] = (),
     ) -> None:
-        """Build the networks; ``sets`` are those in a state."""
+        """Build the networks. ``sets`` are a state's sets."""
         super().__init__()
         hidden_sizes = cfg.critic_hidden_sizes or cfg.hidden_sizes
         self.is_recurrent = cfg.use_recurrent_policy
@@ -154,7 +154,7 @@ class Body(nn.Module):
 
 
 class Recurrence(nn.Module):
-    """A GRU whose hidden state is reset at the first decision of an episode."""
+    """A GRU with hidden states reset at the first decision of an episode."""
 
     def __init__(self, cfg: NetworkCfg, size: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Adam over one flat tensor, of which a network's parameters are views."""
+"""Adam over one flat tensor. A network's parameters are views into it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FlatAdam:
     """Adam (Kingma & Ba 2015) with gradient clipping, in a few operations per step.
 
     No method waits for the device: step count and learning rate are tensors, so a step can be
-    captured. The network must stay on its device; its ``load_state_dict`` writes into the same
+    captured. The network must stay on its device. Its ``load_state_dict`` writes into the same
     memory.
     """
 
@@ -34,9 +34,9 @@ class FlatAdam:
         *,
         fuses: bool = False,
     ) -> None:
-        """Make ``network``'s parameters views of one tensor; ``weight_decay`` is an L2 penalty.
+        """Make ``network``'s parameters views into one tensor. ``weight_decay`` is an L2 penalty.
 
-        With ``fuses`` a step on a GPU is one operation, which rounds differently. Gradients are
+        With ``fuses`` a step on a GPU is one operation with different rounding. Gradients are
         averaged over ``ranks`` if ``share`` is called before a step.
         """
         self.ranks = ranks
@@ -64,24 +64,24 @@ class FlatAdam:
         self.grad.zero_()
 
     def add_gradient(self, loss: Tensor) -> None:
-        """Add the gradient of ``loss``, which must depend on every parameter."""
+        """Add the gradient of ``loss``. It must depend on every parameter."""
         gradients = torch.autograd.grad(loss, self.parameters)
         self.grad.add_(torch.cat([gradient.reshape(-1) for gradient in gradients]))
 
     def set_gradient(self, loss: Tensor) -> None:
-        """Set the gradient to that of ``loss``, which must depend on every parameter."""
+        """Set the gradient to that of ``loss``. It must depend on every parameter."""
         gradients = torch.autograd.grad(loss, self.parameters)
         torch.cat([gradient.reshape(-1) for gradient in gradients], out=self.grad)
 
     def share(self, weight: Tensor | None, *numbers: Tensor) -> tuple[Tensor, ...]:
-        """Average the gradient and ``numbers`` over all ranks; return the latter's averages.
+        """Average the gradient and ``numbers`` over all ranks. Return the averaged numbers.
 
-        ``weight`` is that of ``Ranks.average_``.
+        ``weight`` is an argument of ``Ranks.average_``.
         """
         return self.ranks.average_(self.grad, weight, *numbers)
 
     def step(self, max_grad_norm: float, enabled: Tensor | None = None) -> Tensor:
-        """Clip the gradient to ``max_grad_norm`` (0: no clipping) and step; return its norm before.
+        """Clip the gradient to ``max_grad_norm`` (0: no clipping) and step. Return its norm before.
 
         If ``enabled`` (0-dim) is 0 instead of 1, neither parameters nor moments change.
         """
@@ -134,7 +134,7 @@ class FlatAdam:
             getattr(self, name).copy_(state[name])
 
     def clip(self, norm: Tensor, max_grad_norm: float) -> None:
-        """Scale the gradient of norm ``norm`` down to ``max_grad_norm``, if that is not 0."""
+        """Scale a gradient with norm ``norm`` down to ``max_grad_norm``, unless that is 0."""
         if max_grad_norm > 0.0:
             self.grad.mul_((max_grad_norm / (norm + _CLIP_EPS)).clamp(max=1.0))
 

@@ -1,4 +1,4 @@
-"""Settings of networks and algorithms; of what they configure, only registries are imported."""
+"""Settings for networks and algorithms. Only registries are imported."""
 
 from __future__ import annotations
 
@@ -118,21 +118,21 @@ class AlgorithmCfg:
     name: str = option("", "name of the learning algorithm")
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
-        """Return the network settings that the algorithm builds with, from those of the run."""
+        """Return the algorithm's network settings, from the run's."""
         return network
 
     def for_acting(self) -> Self:
-        """Return the settings without parts that are needed for learning only."""
+        """Return the settings without parts for learning."""
         return self
 
     def for_trial(self, num_rows: int) -> Self:
-        """Return settings whose first update learns from a block of only ``num_rows`` rows."""
+        """Return settings for a first update by a block with only ``num_rows`` rows."""
         return self
 
 
 @dataclass(frozen=True)
 class OnPolicyCfg(AlgorithmCfg):
-    """Settings of every on-policy algorithm; its own class adds its name and settings."""
+    """Settings common to on-policy algorithms. A subclass adds its name and settings."""
 
     compat: str = option(
         "mapush",
@@ -258,7 +258,7 @@ class OnPolicyCfg(AlgorithmCfg):
     )
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
-        """Return the network settings with those that the formulas impose."""
+        """Return the network settings with the formulas' requirements."""
         return replace(network, **ON_POLICY_FORMULAS[self.compat].network)
 
     def for_acting(self) -> Self:
@@ -277,7 +277,7 @@ class OnPolicyCfg(AlgorithmCfg):
 
 @dataclass(frozen=True)
 class OffPolicyCfg(AlgorithmCfg):
-    """Settings of every off-policy algorithm; its own class adds its name and settings."""
+    """Settings common to off-policy algorithms. A subclass adds its name and settings."""
 
     takes_collectors: ClassVar[bool] = True
 
@@ -402,7 +402,7 @@ class OffPolicyCfg(AlgorithmCfg):
             raise ValueError("num_atoms must be 0 (scalar values) or at least 2, not 1")
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
-        """Return the network settings with those that the formulas impose."""
+        """Return the network settings with the formulas' requirements."""
         return replace(network, **OFF_POLICY_FORMULAS[self.compat].network)
 
     def for_acting(self) -> Self:
@@ -410,7 +410,7 @@ class OffPolicyCfg(AlgorithmCfg):
         return replace(self, beside_collecting=False)
 
     def for_trial(self, num_rows: int) -> Self:
-        """Return settings with which a first update moves every network."""
+        """Return settings whose first update moves every network."""
         return replace(
             self,
             warmup=0,

@@ -1,4 +1,4 @@
-"""CUDA graphs of parts of an update and of a team's decisions."""
+"""CUDA graphs for parts of an update and a team's decisions."""
 
 from __future__ import annotations
 
@@ -14,38 +14,37 @@ _Output = TypeVar("_Output")
 
 
 class Graphs:
-    """Functions of tensors at fixed addresses, replayed as CUDA graphs that share their memory.
+    """Functions on tensors at fixed addresses, replayed as CUDA graphs with shared memory.
 
     On other devices the functions run as they are.
     """
 
     def __init__(self, device: torch.device, generator: torch.Generator) -> None:
-        """Record on ``device``; recorded functions may draw from ``generator`` only."""
+        """Record on ``device``. Recorded functions may draw from ``generator`` only."""
         self._enabled = device.type == "cuda"
         self._device = device
         self._generator = generator
         self._memory = GraphMemory()
-        self._known: dict[Hashable, _Known] = {}
+        self._recorded: dict[Hashable, _Recorded] = {}
 
     def __call__(
         self, key: Hashable, function: Callable[..., _Output], *inputs: Tensor, over: object = None
     ) -> _Output:
-        """Return ``function(*inputs)``; a ``key`` stands for one function and set of shapes.
+        """Return ``function(*inputs)``. A ``key`` stands for one function and set of shapes.
 
-        ``over`` is another object that the function uses. If it changes, the graph is recorded
-        again.
+        ``over`` is another object used by the function. If it changes, the graph is recorded again.
         """
         if not self._enabled:
             return function(*inputs)
-        known = self._known.get(key)
-        if known is None or known.over is not over:
+        graph = self._recorded.get(key)
+        if graph is None or graph.over is not over:
             graphed = GraphedFunction(self._device, _same, _copy, self._memory, self._generator)
-            known = _Known(over, graphed)
-            self._known[key] = known
-        return known.graphed(function, *inputs)
+            graph = _Recorded(over, graphed)
+            self._recorded[key] = graph
+        return graph.graphed(function, *inputs)
 
 
-class _Known(NamedTuple):
+class _Recorded(NamedTuple):
     over: object
     graphed: GraphedFunction[Any]
 

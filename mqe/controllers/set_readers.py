@@ -1,9 +1,9 @@
-"""Readers of sets: the first part of a network, from flat vectors with sets to features.
+"""Set readers: the first part of a network, from flat vectors with sets to features.
 
-The members of ``SET_READERS`` differ in how they read the other robots; points of the object's
-outline are always pooled. All are the same for entities in any order, and entities
-that are not there change nothing, so that one network reads sets with any number of entities.
-B rows, E entities, K numbers an entity, W width.
+The members of ``SET_READERS`` differ in their view of the other robots. Points on the object's
+outline are always pooled. The order of entities has no effect, and absent entities change nothing,
+so one network reads sets with any number of entities. B rows, E entities, K numbers per entity, W
+width.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class SetReader(nn.Module):
     """Reads the vector as it is, its sets included, in their order."""
 
     def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
-        """Read vectors with ``size`` numbers, whose sets are ``blocks``; ``width`` is that of
-        hidden layers.
+        """Read vectors with ``size`` numbers and the sets ``blocks``, through hidden layers of
+        ``width``.
         """
         super().__init__()
         self.in_size = size
@@ -59,7 +59,7 @@ class WithoutRobots(SetReader):
         return torch.cat(parts, dim=-1)
 
     def own(self, x: Tensor) -> Tensor:
-        """Return the numbers (..., K) of vectors (..., size) that are in no set."""
+        """Return the numbers (..., K) outside all sets, from vectors (..., size)."""
         return torch.cat([x[..., part] for part in self.own_slices], dim=-1)
 
     def _is_pooled(self, block: EntityBlock) -> bool:
@@ -67,7 +67,7 @@ class WithoutRobots(SetReader):
 
 
 class NearestRobots(WithoutRobots):
-    """Reads the two nearest robots as well, the nearer first, with zeros for those that lack."""
+    """Reads the two nearest robots as well, the nearer first, with zeros for missing ones."""
 
     def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
         super().__init__(size, blocks, width)
@@ -91,7 +91,7 @@ class DeepSet(WithoutRobots):
 
 
 class Pool(nn.Module):
-    """The mean and the maximum of encoded entities; zeros of none."""
+    """Mean and maximum over encoded entities, zeros without entities."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ _CRITICS = {"none": "deep_set", "nearest": "deep_set"}
 
 
 def make_reader(name: str, size: int, blocks: Sequence[EntityBlock], width: int) -> SetReader:
-    """Build an actor's reader; raise ValueError if there is nothing that it could read."""
+    """Build an actor's reader. Raise ValueError if it has nothing to read."""
     if name != "flat" and not blocks:
         raise ValueError(
             f"network.sets={name} reads observations as sets, and there are none; set "
@@ -127,7 +127,7 @@ def make_reader(name: str, size: int, blocks: Sequence[EntityBlock], width: int)
 def make_critic_reader(
     name: str, size: int, blocks: Sequence[EntityBlock], width: int
 ) -> SetReader:
-    """Build a critic's reader, beside actors that read with ``name``."""
+    """Build a critic's reader for actors with reader ``name``."""
     return make_reader(_CRITICS.get(name, name), size, blocks, width)
 
 
@@ -143,7 +143,7 @@ def _encoder(size: int, width: int) -> nn.Sequential:
 
 
 def _nearest(robots: Tensor) -> Tensor:
-    """Return the numbers (..., 2 K) of the two nearest of robots (..., E, K)."""
+    """Return the numbers (..., 2 K) of the two nearest robots, from (..., E, K)."""
     lacking = NUM_NEAREST - robots.shape[-2]
     if lacking > 0:
         robots = pad(robots, (0, 0, 0, lacking))
@@ -155,7 +155,7 @@ def _nearest(robots: Tensor) -> Tensor:
 
 
 def _slices_between(size: int, blocks: Sequence[EntityBlock]) -> list[slice]:
-    """Return the slices of a vector with ``size`` numbers that are in no block."""
+    """Return a vector's slices outside all blocks, given its ``size``."""
     slices = []
     start = 0
     for block in sorted(blocks, key=lambda block: block.start):

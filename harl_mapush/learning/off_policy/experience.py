@@ -27,11 +27,11 @@ class ReplayExperience:
         *,
         is_saved: bool,
     ) -> None:
-        """Fill ``replay``, which is saved with the run if ``is_saved``.
+        """Fill ``replay``, saved with the run if ``is_saved``.
 
-        ``learned_rewards`` computes the rewards (N, G) that are learned from those of the agents
-        (N, A). ``update_norms`` is called with every transition and the discounted returns (N, G)
-        so far, which it updates in place.
+        ``learned_rewards`` converts the agents' rewards (N, A) to learned ones (N, G).
+        ``update_norms`` receives every transition and the discounted returns (N, G) so far, and
+        updates them in place.
         """
         self.replay = replay
         self.is_saved = is_saved
@@ -50,7 +50,7 @@ class ReplayExperience:
         self._state.copy_(state.view_as(self._state))
 
     def begin(self) -> None:
-        """Do nothing; a block needs no preparation."""
+        """Do nothing. A block needs no preparation."""
 
     def hidden(self, t: int) -> Tensor | None:
         """Return None, since policies are not recurrent."""
@@ -59,7 +59,7 @@ class ReplayExperience:
     def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
         """Store one decision, taken on obs (N, A, O), and its result.
 
-        The next state of a time-out is the last of its episode.
+        A time-out's next state is the last state before the reset.
         """
         done = step.done
         transition = Transition(
@@ -79,7 +79,7 @@ class ReplayExperience:
         self._active = ~step.terminated | done.unsqueeze(1)
 
     def store(self, transition: Transition, ring: int = 0) -> None:
-        """Store one decision of every environment of a ring."""
+        """Store one decision for every environment in a ring."""
         envs = self.replay.shape.num_envs
         self.replay.add(transition, ring)
         discounted = self._discounted[ring * envs : (ring + 1) * envs]
@@ -87,13 +87,13 @@ class ReplayExperience:
         self.num_new += envs
 
     def cut(self, ring: int) -> None:
-        """End the episodes of a ring whose environments start new ones."""
+        """End all episodes in a ring, since its environments start new ones."""
         envs = self.replay.shape.num_envs
         self.replay.cut(ring)
         self._discounted[ring * envs : (ring + 1) * envs] = 0.0
 
     def finish(self) -> None:
-        """Do nothing; all decisions are already stored."""
+        """Do nothing. All decisions are already stored."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a resumed run, with the replay buffer if it ``is_saved``."""
@@ -106,9 +106,9 @@ class ReplayExperience:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``; ``start`` must follow.
+        """Restore a ``state_dict``. ``start`` must follow.
 
-        A replay buffer that was not saved starts empty.
+        An unsaved replay buffer starts empty.
         """
         self._active.copy_(state["active"])
         self._discounted.copy_(state["discounted"])

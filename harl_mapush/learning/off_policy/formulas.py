@@ -1,7 +1,7 @@
-"""The formulas of off-policy learning that variants may replace.
+"""Off-policy learning formulas with replaceable variants.
 
-``OffPolicy`` chooses the variant ``algorithm.compat`` when an algorithm is built.
-B rows, A agents, G critic views.
+``OffPolicy`` chooses the variant ``algorithm.compat`` when it builds an algorithm. B rows, A
+agents, G critic views.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 
 
 class OffPolicyFormulas:
-    """Scales, targets and temperatures; variants inherit from this class."""
+    """Scales, targets and temperatures. Variants inherit from this class."""
 
     takes_first_reward = False  # whether a single view learns from agent 0's own reward
     has_atoms = True  # whether values may be categorical
@@ -49,7 +49,7 @@ class OffPolicyFormulas:
         return weights
 
     def num_shared_target_moves(self, num_agents: int) -> int:
-        """Return how often an update moves the target of an actor that all agents share."""
+        """Return how often an update moves a shared actor's target."""
         return 1
 
     # Critics
@@ -107,9 +107,9 @@ class OffPolicyFormulas:
     def temperature_gradients(
         self, log_probs: list[Tensor], targets: Sequence[float], active: Tensor
     ) -> Tensor:
-        """Return the gradients of all log temperatures.
+        """Return all log temperatures' gradients.
 
-        They follow from the log probabilities (B,) of each agent's actions and active (B, A).
+        They follow from each agent's log probabilities (B,) and active (B, A).
         """
         triples = zip(log_probs, targets, active.unbind(1), strict=True)
         return torch.stack([td.temperature_gradient(*triple) for triple in triples])

@@ -1,6 +1,6 @@
-"""Actors, critics and target networks of the off-policy algorithms, with HARL's parameter names.
+"""Actors, critics and target networks for off-policy algorithms, with HARL's parameter names.
 
-B rows, G critic views, K outputs of a critic (1, or the atoms of a categorical value).
+B rows, G critic views, K critic outputs (1, or the atoms of a categorical value).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mqe.vec_env import EntityBlock
 
 
 class Mlp(nn.Module):
-    """Linear layers with activations; the last layer has another activation, or none."""
+    """Linear layers with activations. The last layer has another activation, or none."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Mlp(nn.Module):
 
 
 class SquashedActor(nn.Module):
-    """A tanh-squashed Gaussian policy with a standard deviation that depends on the observation."""
+    """A tanh-squashed Gaussian policy with state-dependent standard deviation."""
 
     def __init__(
         self,
@@ -60,8 +60,9 @@ class SquashedActor(nn.Module):
         last_activation: str,
         sets: Sequence[EntityBlock] = (),
     ) -> None:
-        """Build the networks; ``bound_log_std`` bounds log std of the Gaussian before tanh,
-        ``sets`` are those in an observation.
+        """Build the networks. ``bound_log_std`` bounds log std before tanh.
+
+        ``sets`` are an observation's sets.
         """
         super().__init__()
         self.obs_size = obs_size
@@ -102,7 +103,7 @@ class DeterministicActor(nn.Module):
     def __init__(
         self, cfg: NetworkCfg, obs_size: int, action_size: int, sets: Sequence[EntityBlock] = ()
     ) -> None:
-        """Build the networks; ``sets`` are those in an observation."""
+        """Build the networks. ``sets`` are an observation's sets."""
         super().__init__()
         self.obs_size = obs_size
         self.action_size = action_size
@@ -179,7 +180,7 @@ class TwinCritic(nn.Module):
         return torch.stack([self.critic(x), self.critic2(x)])
 
     def _joined(self, state: Tensor, actions: Tensor) -> Tensor:
-        """Return states (B, G, ...) in which each robot has its action among its numbers."""
+        """Return states (B, G, ...) with each robot's action among its numbers."""
         parts = []
         end = 0
         for block in self.sets:
@@ -187,10 +188,10 @@ class TwinCritic(nn.Module):
             entities = entities_of(state, block)
             end = block.end
             if block.are_robots:
-                each = actions.view(len(actions), 1, self.num_agents, -1)
-                each = each.expand(-1, state.shape[1], -1, -1)
+                by_robot = actions.view(len(actions), 1, self.num_agents, -1)
+                by_robot = by_robot.expand(-1, state.shape[1], -1, -1)
                 room = block.num_entities - self.num_agents
-                entities = torch.cat((entities, pad(each, (0, 0, 0, room))), dim=-1)
+                entities = torch.cat((entities, pad(by_robot, (0, 0, 0, room))), dim=-1)
             parts.append(entities.flatten(-2))
         parts.append(state[..., end:])
         return torch.cat(parts, dim=-1)
@@ -199,7 +200,7 @@ class TwinCritic(nn.Module):
 def _with_actions(
     state_size: int, sets: Sequence[EntityBlock], action_sizes: Sequence[int]
 ) -> tuple[int, tuple[EntityBlock, ...]]:
-    """Return the size of states in which each robot has its action, and the sets in them."""
+    """Return size and sets of states with each robot's action."""
     (action_size,) = set(action_sizes)
     moved = []
     further = 0
@@ -215,9 +216,9 @@ def _with_actions(
 def targets_of(
     networks: Sequence[Any], optimizers: Sequence[FlatAdam]
 ) -> tuple[list[Any], list[tuple[Tensor, Tensor]]]:
-    """Copy networks as target networks; return the copies, and pairs of flat weights.
+    """Copy networks as target networks. Return the copies, and pairs of flat weights.
 
-    A pair has the weights of a copy and those of the optimiser that the copy follows.
+    A pair has a copy's weights and the followed optimiser's weights.
     """
     copies = [target_of(network) for network in networks]
     pairs = []

@@ -1,9 +1,9 @@
-"""The replay buffer: the transitions that off-policy algorithms learn from.
+"""Replay buffer: transitions for off-policy algorithms.
 
-N environments, A agents, G critic views (1, or A if every agent has a state of its own), B rows of
-a batch, R rows of a ring. Row t N + n has one decision of environment n; the next decision is N
-rows further on. If several processes collect, each has a ring with N environments of its own, and
-the rings lie one after the other.
+N environments, A agents, G critic views (1, or A with one state per agent), B batch rows, R rows in
+a ring. Row t N + n has one decision for environment n. Its next decision is N rows further on. If
+several processes collect, each has a ring with N environments, and the rings lie one after the
+other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STORED = ("here", "there", "rewards", "flags", "order", "num_valid")
 
 
 class Transition(NamedTuple):
-    """One decision of every environment; the next state is always of the same episode."""
+    """One decision for every environment. The next state is always in the same episode."""
 
     obs: Tensor  # (N, A, O)
     state: Tensor  # (N, G, S)
@@ -59,7 +59,7 @@ class Batch(NamedTuple):
 
 
 class ReplayShape(NamedTuple):
-    """Sizes of a replay buffer; each ring holds ``num_rows`` decisions of ``num_envs`` worlds."""
+    """Replay buffer sizes. Each ring holds ``num_rows`` decisions for ``num_envs`` worlds."""
 
     num_rows: int
     num_envs: int
@@ -73,12 +73,12 @@ class ReplayShape(NamedTuple):
 
     @property
     def ring_size(self) -> int:
-        """Number of transitions of one ring, R N."""
+        """Number of transitions in one ring, R N."""
         return self.num_rows * self.num_envs
 
     @property
     def num_transitions(self) -> int:
-        """Number of transitions of all rings."""
+        """Number of transitions in all rings."""
         return self.num_rings * self.ring_size
 
     @property
@@ -115,9 +115,9 @@ class RingReplay:
         device: torch.device | str,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Allocate the rings; a transition of a batch spans up to ``num_steps`` decisions.
+        """Allocate the rings. A batch's transition spans up to ``num_steps`` decisions.
 
-        Batches are drawn from ``generator``, which is on ``device``.
+        ``generator``, on ``device``, draws the batches.
         """
         self.shape = shape
         self.num_steps = num_steps
@@ -162,16 +162,16 @@ class RingReplay:
     # Storing
 
     def add(self, transition: Transition, ring: int = 0) -> None:
-        """Store one decision of every environment of a ring."""
+        """Store one decision for every environment in a ring."""
         envs = self.shape.num_envs
         row = self._row(ring, self.num_added[ring])
 
         # The transition itself.
         x = transition
-        here = (x.obs, x.state, x.actions, x.active.to(x.obs.dtype))
-        there = (x.next_obs, x.next_state)
-        torch.cat([part.reshape(envs, -1) for part in here], dim=1, out=self.here[row])
-        torch.cat([part.reshape(envs, -1) for part in there], dim=1, out=self.there[row])
+        before = (x.obs, x.state, x.actions, x.active.to(x.obs.dtype))
+        after = (x.next_obs, x.next_state)
+        torch.cat([part.reshape(envs, -1) for part in before], dim=1, out=self.here[row])
+        torch.cat([part.reshape(envs, -1) for part in after], dim=1, out=self.there[row])
         self.rewards[row] = x.rewards
         by_task = x.terminated.all(dim=1)
         self.flags[row] = by_task * _TERMINATED + x.done * _DONE + x.valid * _VALID
@@ -205,20 +205,20 @@ class RingReplay:
         number = (uniform * self.num_valid_up_to[-1]).long()
         row = torch.searchsorted(self.num_valid_up_to, number, right=True)
         row = row.clamp(max=len(self.num_valid) - 1)
-        place = number - (self.num_valid_up_to[row] - self.num_valid[row])
-        return self.look_up(row * self.shape.num_envs + self.order[row, place])
+        column = number - (self.num_valid_up_to[row] - self.num_valid[row])
+        return self.look_up(row * self.shape.num_envs + self.order[row, column])
 
     def look_up(self, index: Tensor) -> Batch:
-        """Return the transitions that begin at rows ``index`` (B,), among R N of every ring.
+        """Return the transitions beginning at rows ``index`` (B,), among every ring's R N rows.
 
-        Rewards are summed over ``num_steps`` decisions. The sum stops earlier at the end of an
-        episode, at the newest decision, and before a broken one. The value of the state after the
-        sum replaces the remaining rewards. Where sums end apart, an agent's also stops where the
-        agent ended, and what follows belongs to its own last decision.
+        Rewards are summed over ``num_steps`` decisions. The sum stops earlier at an episode's end,
+        at the newest decision, and before a broken one. The value after the sum replaces the
+        remaining rewards. With episode ends per agent, an agent's sum also stops at its own end,
+        and the rest belongs to its last decision.
         """
         if not self.shape.ends_apart:
             return self._look_up(index, self.flags.view(-1))
-        own = [
+        batches = [
             self._look_up(index, (self.flags | self.ends[..., agent]).view(-1))
             for agent in range(self.shape.num_agents)
         ]
@@ -226,15 +226,15 @@ class RingReplay:
         def of_each(values: Sequence[Tensor]) -> Tensor:
             return torch.stack([value[:, agent] for agent, value in enumerate(values)], dim=1)
 
-        return own[0]._replace(
-            returns=of_each([batch.returns for batch in own]),
-            discount=torch.stack([batch.discount for batch in own], dim=1),
-            next_obs=of_each([batch.next_obs for batch in own]),
-            next_state=of_each([batch.next_state for batch in own]),
+        return batches[0]._replace(
+            returns=of_each([batch.returns for batch in batches]),
+            discount=torch.stack([batch.discount for batch in batches], dim=1),
+            next_obs=of_each([batch.next_obs for batch in batches]),
+            next_state=of_each([batch.next_state for batch in batches]),
         )
 
     def _look_up(self, index: Tensor, flags: Tensor) -> Batch:
-        """Return the transitions at rows ``index``; ``flags`` (R N,) end the sums."""
+        """Return the transitions at rows ``index``. ``flags`` (R N,) end the sums."""
         shape = self.shape
         rewards = self.rewards.flatten(0, 1)
 
@@ -255,10 +255,12 @@ class RingReplay:
             last = torch.where(continues, after, last)
 
         # Gather the first decision and the state after the last one.
-        here = self.here.flatten(0, 1).index_select(0, index)
-        there = self.there.flatten(0, 1).index_select(0, last)
-        obs, state, actions, active = here.split([*self._input_sizes, *self._action_sizes], dim=1)
-        next_obs, next_state = there.split(list(self._input_sizes), dim=1)
+        first_parts = self.here.flatten(0, 1).index_select(0, index)
+        last_parts = self.there.flatten(0, 1).index_select(0, last)
+        obs, state, actions, active = first_parts.split(
+            [*self._input_sizes, *self._action_sizes], dim=1
+        )
+        next_obs, next_state = last_parts.split(list(self._input_sizes), dim=1)
         by_agent = (len(index), shape.num_agents, -1)
         by_view = (len(index), shape.num_views, -1)
         return Batch(
@@ -281,7 +283,7 @@ class RingReplay:
         return state | {"num_added": list(self.num_added)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``; raise ValueError for one of other sizes."""
+        """Restore a ``state_dict``. Raise ValueError for other sizes."""
         num_added = state["num_added"]
         if len(num_added) != self.shape.num_rings:
             raise ValueError(f"replay has {len(num_added)} rings, not {self.shape.num_rings}")
@@ -289,11 +291,11 @@ class RingReplay:
         if self.shape.ends_apart and "ends" not in state:  # saved before sums ended apart
             state = state | {"ends": torch.zeros_like(self.ends[used])}
         for name in self._stored:
-            place = getattr(self, name)
-            if state[name].shape != (len(used), *place.shape[1:]):
+            tensor = getattr(self, name)
+            if state[name].shape != (len(used), *tensor.shape[1:]):
                 raise ValueError(f"replay.{name} has shape {tuple(state[name].shape)}")
-            place.zero_()
-            place[used] = state[name].to(place.device)
+            tensor.zero_()
+            tensor[used] = state[name].to(tensor.device)
         self.num_added = list(num_added)
 
         # Worlds may have moved to another rank, so the places of valid transitions are recomputed.
@@ -311,7 +313,7 @@ class RingReplay:
     # Rows
 
     def _row(self, ring: int, number: int) -> int:
-        """Return the row of the decision that was the ``number``-th of a ring."""
+        """Return the row of a ring's ``number``-th decision."""
         return ring * self.shape.num_rows + number % self.shape.num_rows
 
     def _used(self, num_added: Sequence[int]) -> Tensor:

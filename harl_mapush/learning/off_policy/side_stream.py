@@ -1,4 +1,4 @@
-"""Work on a GPU beside that of the current stream."""
+"""Parallel work on a GPU, beside the current stream."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _Output = TypeVar("_Output")
 
 
 class SideStream:
-    """A stream of its own on a GPU; on a CPU the work is done at once."""
+    """A second GPU stream. On a CPU the work is done at once."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def run(self, work: Callable[[], _Output]) -> _Output:
-        """Do ``work`` after what the current stream has to do so far, and beside what follows.
+        """Do ``work`` after the current stream's queued work, and beside later work.
 
-        The caller keeps tensors that ``work`` reads until ``join``.
+        The caller keeps all tensors read by ``work`` until ``join``.
         """
         if self._stream is None:
             return work()
@@ -29,6 +29,6 @@ class SideStream:
             return work()
 
     def join(self) -> None:
-        """Make the current stream wait for the work; the host does not wait."""
+        """Make the current stream wait for the work, without a wait on the host."""
         if self._stream is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._stream)

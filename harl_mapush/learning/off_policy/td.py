@@ -1,6 +1,6 @@
-"""Formulas of off-policy learning: squashed Gaussians, TD targets, categorical values.
+"""Off-policy formulas: squashed Gaussians, TD targets, categorical values.
 
-B rows, U action size, K atoms of a categorical value.
+B rows, U action size, K atoms in a categorical value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 def squashed_sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Return actions tanh(mean + std noise) (..., U) and their log probabilities (...,).
 
-    The distribution is that of SAC (Haarnoja et al. 2018).
+    Distribution: SAC (Haarnoja et al. 2018).
     """
     raw = mean + torch.exp(log_std) * noise
     log_probs = -0.5 * noise**2 - log_std - _LOG_SQRT_2PI
@@ -37,7 +37,7 @@ def clipped_noise(noise: Tensor, std: float, bound: float) -> Tensor:
 
 
 def td_target(returns: Tensor, discount: Tensor, next_values: Tensor) -> Tensor:
-    """Return returns + discount · next_values, all (B, G); discount may be (B,)."""
+    """Return returns + discount · next_values, all (B, G). The discount may be (B,)."""
     return returns + discount.view(len(discount), -1) * next_values
 
 
@@ -60,8 +60,8 @@ def atoms(bound: float, count: int, device: torch.device | str) -> Tensor:
 def project(probabilities: Tensor, returns: Tensor, discount: Tensor, support: Tensor) -> Tensor:
     """Return the distribution of returns + discount Z on ``support`` (K,) (Bellemare et al. 2017).
 
-    Z has ``probabilities`` (..., K) on ``support``; ``returns`` and ``discount`` are (...,). Each
-    atom's probability is divided between the two atoms next to its new place, in proportion to
+    Z has ``probabilities`` (..., K) on ``support``. ``returns`` and ``discount`` are (...,). Each
+    atom's probability is divided between the two atoms next to its new position, in proportion to
     their nearness.
     """
     spacing = support[1] - support[0]
@@ -83,7 +83,7 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 def temperature_gradient(
     log_probs: Tensor, target_entropy: float, weights: Tensor | None = None
 ) -> Tensor:
-    """Return the mean of d/d log(alpha) of -log(alpha) (log_prob + target entropy), 0-dim.
+    """Return the mean gradient of -log(alpha) (log_prob + target entropy) by log(alpha), 0-dim.
 
     ``log_probs`` and ``weights`` are (B,).
     """
@@ -91,7 +91,7 @@ def temperature_gradient(
 
 
 def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the mean of values (B,) with weights (B,) of 0 or 1; None weighs all rows equally.
+    """Return the mean of values (B,) with weights (B,) 0 or 1. None weighs all rows equally.
 
     It is 0 if all weights are 0.
     """

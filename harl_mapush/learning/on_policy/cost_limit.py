@@ -1,9 +1,8 @@
-"""A limit of the mean cost, kept by a Lagrange multiplier (Ray, Achiam & Amodei 2019).
+"""A limit on the mean cost, kept by a Lagrange multiplier (Ray, Achiam & Amodei 2019).
 
-The costs of a decision are the entries ``cost/...`` of ``TimeStep.info``. The actors learn from the
-rewards' advantages less the multiplier times the costs' advantages, so the multiplier is the price
-of a unit of cost in units of reward. It rises while the mean cost is above the limit, and falls
-below it.
+A decision's costs are the entries ``cost/...`` in ``TimeStep.info``. The actors learn from the
+rewards' advantages less the multiplier times the costs' advantages, so the multiplier is a price:
+reward units per cost unit. It rises while the mean cost is above the limit, and falls below it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class CostLimit:
     def __init__(
         self, limit: float, learning_rate: float, value: ValueLearner, ranks: Ranks
     ) -> None:
-        """Keep the mean cost of a decision below ``limit``; ``value`` learns the costs' values."""
+        """Keep a decision's mean cost below ``limit``. ``value`` learns the costs' values."""
         self.limit = limit
         self.learning_rate = learning_rate
         self.value = value
@@ -46,7 +45,7 @@ class CostLimit:
         storage.advantages.sub_(self.multiplier * costs.advantages)
 
     def update_critic(self, storage: Storage) -> dict[str, Tensor]:
-        """Train the critic of the costs; return its metrics, the mean cost and the multiplier."""
+        """Train the costs' critic. Return its metrics, the mean cost and the multiplier."""
         assert storage.costs is not None
         metrics = self.value.update(storage.costs)
         self.value.update_obs_norm(storage)
@@ -66,7 +65,9 @@ class CostLimit:
 
 
 def mean_cost(costs: Tensor, valid: Tensor, ranks: Ranks) -> Tensor:
-    """Return the mean (0-dim) of the costs (T, N, V) of all ranks' ``valid`` (T, N) decisions."""
+    """Return the mean cost (0-dim) over all ranks' ``valid`` (T, N) decisions, from costs (T, N,
+    V).
+    """
     sums = torch.stack(((costs.mean(dim=-1) * valid).sum(), valid.sum()))
     ranks.sum_(sums)
     return sums[0] / sums[1].clamp(min=1.0)

@@ -1,7 +1,7 @@
-"""The formulas of on-policy learning that variants may replace.
+"""On-policy learning formulas with replaceable variants.
 
-``OnPolicy`` chooses the variant ``algorithm.compat`` when an algorithm is built. T
-decisions, N environments, V values per environment (1, or one per agent), U action size.
+``OnPolicy`` chooses the variant ``algorithm.compat`` when it builds an algorithm. T decisions, N
+environments, V values per environment (1, or one per agent), U action size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VARIANCE_MIN = 1e-4  # lower bound of the variance by which values are normalis
 
 
 class Formulas:
-    """Returns, targets, advantages and ratios; variants inherit from this class."""
+    """Returns, targets, advantages and ratios. Variants inherit from this class."""
 
     keeps_final_state = True  # whether time-outs are bootstrapped from the episode's last state
 
@@ -44,7 +44,7 @@ class Formulas:
         return FlatAdam(network, learning_rate, cfg.adam_eps, cfg.weight_decay, self.ranks)
 
     def value_normalizer(self, beta: float | None) -> ValueNorm:
-        """Build the value normaliser, whose statistics decay by ``beta`` an update."""
+        """Build the value normaliser. Its statistics decay by ``beta`` per update."""
         return ValueNorm(_BETA if beta is None else beta, _VARIANCE_MIN)
 
     # The critic
@@ -89,10 +89,10 @@ class Formulas:
     def rollout_targets(
         self, batch: CriticBatch, normalizer: ValueNorm, output: nn.Linear
     ) -> CriticBatch:
-        """Update the value normaliser; return the batch in its new units.
+        """Update the value normaliser. Return the batch in its new units.
 
-        ``output`` is the critic's last layer. It is rescaled so that the critic's values in reward
-        units do not change.
+        ``output`` is the critic's last layer. It is rescaled to keep the critic's values in reward
+        units.
         """
         # Before the first update the critic's units have no meaning that could be preserved.
         is_first = normalizer.debiasing_term == 0.0
@@ -110,7 +110,7 @@ class Formulas:
         return batch._replace(values=values, returns=normalizer.normalize(batch.returns))
 
     def minibatch_targets(self, minibatch: CriticBatch, normalizer: ValueNorm) -> CriticBatch:
-        """Return a minibatch in the units that the critic learns in."""
+        """Return a minibatch in the critic's units."""
         return minibatch
 
     # The actors
@@ -120,10 +120,9 @@ class Formulas:
         return False
 
     def advantages(self, storage: Storage, *, are_joint: bool) -> list[Tensor]:
-        """Return the normalised advantages (T, N) of every agent.
+        """Return every agent's normalised advantages (T, N).
 
-        Their statistics are those of the agent's active entries, or of all agents' if they
-        ``are_joint``.
+        Statistics are over the agent's active entries, or over all agents' if ``are_joint``.
         """
         agents = range(storage.shape.num_agents)
         if are_joint:
@@ -166,7 +165,7 @@ class Formulas:
 
 
 def make_formulas(device_type: str, ranks: Ranks = ALONE) -> Formulas:
-    """Build the formulas, which are the same on every type of device."""
+    """Build the formulas, equal on every device type."""
     return Formulas(ranks)
 
 
@@ -184,10 +183,10 @@ def compute_gae(
 ) -> Tensor:
     """Compute advantages (T, N, V) by generalised advantage estimation (Schulman et al. 2016).
 
-    ``values`` (T, N, V) are those of the states in which the team acted. ``next_values`` (T, N, V)
-    are those of the true next states: 0 after a termination, the value of the episode's last state
-    after a time-out. ``continues`` (T, N, 1) is 0 at the end of an episode. If ``cut`` (T, N, 1) is
-    1 the advantage is 0 and does not flow into those before it.
+    ``values`` (T, N, V) belong to the decisions' states. ``next_values`` (T, N, V) belong to the
+    true next states: 0 after a termination, the value of the episode's last state after a time-out.
+    ``continues`` (T, N, 1) is 0 at the end of an episode. Where ``cut`` (T, N, 1) is 1, the
+    advantage is 0 and does not flow into earlier ones.
     """
     advantages = torch.empty_like(rewards)
     deltas = (rewards + gamma * next_values - values) * (1.0 - cut)
@@ -207,9 +206,9 @@ def compute_returns(
     cut: Tensor,
     gamma: float,
 ) -> Tensor:
-    """Compute discounted sums of rewards (T, N, V) up to the end of the episode or rollout.
+    """Compute discounted reward sums (T, N, V) up to the end of the episode or rollout.
 
-    ``next_values`` stand for the rewards after that. The arguments are as in ``compute_gae``.
+    ``next_values`` stand for later rewards. The arguments are as in ``compute_gae``.
     """
     returns = torch.empty_like(rewards)
     running = next_values[-1]

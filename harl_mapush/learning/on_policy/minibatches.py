@@ -19,7 +19,7 @@ CPU_TILE_ROWS = 4096
 
 
 class ActorBatch(NamedTuple):
-    """Training data of an actor (L, B, ...), with hidden (1, B, R, H) of the first decisions."""
+    """An actor's training data (L, B, ...), with hidden (1, B, R, H) at the first decisions."""
 
     obs: Tensor
     actions: Tensor
@@ -32,7 +32,7 @@ class ActorBatch(NamedTuple):
 
 
 class CriticBatch(NamedTuple):
-    """Training data of a critic (L, B, ...), with hidden (1, B, R, H) of the first decisions."""
+    """A critic's training data (L, B, ...), with hidden (1, B, R, H) at the first decisions."""
 
     state: Tensor
     values: Tensor  # (L, B, V'), V' values per row
@@ -46,7 +46,7 @@ Batch = TypeVar("Batch", ActorBatch, CriticBatch)
 
 
 class Shuffle:
-    """Random orders of training rows, from generators that are saved with a run's state."""
+    """Random orders of training rows, from generators saved with a run's state."""
 
     def __init__(
         self, generator: torch.Generator, host_generator: torch.Generator, ranks: Ranks = ALONE
@@ -56,7 +56,7 @@ class Shuffle:
         self.ranks = ranks
 
     def rows(self, num_rows: int, num_minibatches: int) -> Tensor | None:
-        """Draw an order of rows; return None for a single minibatch, where it has no effect."""
+        """Draw an order of rows. Return None for a single minibatch, where order has no effect."""
         if num_minibatches == 1:
             return None
         return self.ranks.order(num_rows, self.generator)
@@ -86,7 +86,7 @@ def sequences(x: Tensor, length: int | None) -> Tensor:
 def sequence_starts(hidden: Tensor, length: int) -> Tensor:
     """Return hidden states (1, B, R, H) at the start of chunks of ``length``, from (T, N, R, H).
 
-    They are ordered as in ``sequences``.
+    Their order is that of ``sequences``.
     """
     return hidden[::length].transpose(0, 1).reshape(1, -1, *hidden.shape[2:])
 
@@ -97,7 +97,7 @@ def num_rows(batch: ActorBatch | CriticBatch) -> int:
 
 
 def gather(batch: Batch, index: Tensor) -> Batch:
-    """Copy the sequences ``index``, in that order."""
+    """Copy the sequences ``index`` in their order."""
     return type(batch)(*(None if x is None else x.index_select(1, index) for x in batch))  # type: ignore[arg-type]
 
 
@@ -114,10 +114,10 @@ def concatenate(batches: list[Batch]) -> Batch:
 def minibatches(
     batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle
 ) -> Iterator[Batch]:
-    """Yield ``num_epochs`` times ``num_minibatches`` minibatches, each with rows of every batch.
+    """Yield ``num_epochs`` times ``num_minibatches`` minibatches, each with rows from every batch.
 
-    Rows that do not divide evenly are left out. Rows are put in random order once; with one batch,
-    minibatches are views of the ordered copy.
+    Rows beyond an even division are left out. Rows are put in random order once. With one batch,
+    minibatches are views into the ordered copy.
     """
     orders = [shuffle.rows(num_rows(batch), num_minibatches) for batch in batches]
     parts = list(cut(batches, orders, num_minibatches, concatenate))
@@ -131,7 +131,7 @@ def cut(
     num_minibatches: int,
     join: Callable[[list[Batch]], Batch],
 ) -> Iterator[Batch]:
-    """Yield minibatches of the rows of every batch in its order; ``join`` joins their parts."""
+    """Yield minibatches with every batch's rows in order. ``join`` joins their parts."""
     shares = []
     for batch, order in zip(batches, orders, strict=True):
         size = num_rows(batch) // num_minibatches
@@ -166,7 +166,7 @@ def split(batch: Batch, size: int, *, number: int | None = None) -> Iterator[Bat
 
 
 def tiles(batch: Batch) -> Iterator[Batch]:
-    """Yield views of a minibatch whose gradients add up: cache-sized on a CPU, whole on a GPU."""
+    """Yield views of a minibatch, cache-sized on a CPU, whole on a GPU. Their gradients add up."""
     if batch.weights.is_cuda:
         yield batch
     else:
@@ -174,7 +174,7 @@ def tiles(batch: Batch) -> Iterator[Batch]:
 
 
 def tile_slices(x: Tensor) -> Iterator[tuple[int, int]]:
-    """Yield (start, length) of the tiles of x (rows, ...)."""
+    """Yield (start, length) for the tiles of x (rows, ...)."""
     total = x.shape[0]
     size = total if x.is_cuda else CPU_TILE_ROWS
     for start in range(0, total, size):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StorageShape(NamedTuple):
-    """Sizes of a rollout; hidden shapes are (R, H), or None without recurrence."""
+    """Rollout sizes. Hidden shapes are (R, H), or None without recurrence."""
 
     num_steps: int
     num_envs: int
@@ -43,7 +43,7 @@ class StorageShape(NamedTuple):
 
 
 class Storage:
-    """Tensors of one rollout; decision t is at index t, the state that follows it at t + 1."""
+    """One rollout's tensors. Decision t is at index t, its next state at t + 1."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class Storage:
         """Allocate a rollout.
 
         ``critic_state`` selects the critic's input (N, *state_shape) from obs (N, A, O) and the
-        environment's state. ``learned_rewards`` computes the rewards (N, V) that are learned from
-        those of the agents (N, A).
+        environment's state. ``learned_rewards`` converts the agents' rewards (N, A) to learned ones
+        (N, V).
         """
         self.shape = shape
         self._critic_state = critic_state
@@ -117,7 +117,7 @@ class Storage:
             self.costs = self._with_other_rewards()
 
     def _with_other_rewards(self) -> Storage:
-        """Return a rollout that shares all tensors but the rewards and what depends on them."""
+        """Return a rollout with shared tensors, except the rewards and their results."""
         other = copy.copy(self)
         other.rewards = torch.zeros_like(self.rewards)
         other.values = torch.zeros_like(self.values)
@@ -188,7 +188,7 @@ class Storage:
         return self.active[agent, :-1] * self.valid
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors that the next rollout begins with."""
+        """Return the next rollout's first tensors."""
         carried = {"state": self.state[-1], "masks": self.masks[-1], "active": self.active[:, -1]}
         if self.actor_hidden is not None:
             carried["actor_hidden"] = self.actor_hidden[:, -1]

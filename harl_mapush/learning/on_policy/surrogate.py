@@ -49,8 +49,8 @@ def actor_batch(
 ) -> ActorBatch:
     """Return agent ``agent``'s part of a rollout as a training batch.
 
-    ``advantages`` (T, N) are normalised. ``length`` is the number of decisions in a sequence of a
-    recurrent actor, None without recurrence.
+    ``advantages`` (T, N) are normalised. ``length`` is the number of decisions in a recurrent
+    actor's sequence, None without recurrence.
     """
 
     def rows(x: Tensor) -> Tensor:
@@ -111,8 +111,8 @@ def update_policy(
 ) -> dict[str, Tensor]:
     """Maximise the surrogate objective in ``num_epochs`` epochs over batches.
 
-    Several batches are those of agents that share the actor. Return mean metrics as 0-dim tensors.
-    The actor does not change if no row is active.
+    Agents sharing the actor bring one batch each. Return mean metrics as 0-dim tensors. The actor
+    does not change if no row is active.
     """
     num_active = torch.stack([batch.weights.sum() for batch in batches]).sum()
     optimizer.ranks.sum_(num_active)
@@ -199,9 +199,9 @@ def add_policy_gradient(
 
 
 def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: TeamImage) -> Tensor:
-    """Return the squared distance (...) between mirrored mean actions and those for mirrored obs.
+    """Return the squared distance (...) between mirrored mean actions and actions for mirrored obs.
 
-    The loss is that of Yu, Turk & Liu (2018).
+    Loss: Yu, Turk & Liu (2018).
     """
     return (actor(mirror.obs(obs)) - mirror.action(mean)).square().sum(-1)
 
@@ -209,7 +209,7 @@ def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: TeamImage) -> Te
 def adapt_learning_rate(learning_rate: Tensor, kl: Tensor, desired_kl: float) -> None:
     """Adapt a learning rate in place to keep the KL divergence near ``desired_kl``.
 
-    It is lowered if ``kl`` is more than twice that value, and raised if it is less than half of it.
+    The rate falls if ``kl`` is above twice ``desired_kl``, and rises if it is below half.
     """
     lower = torch.where(kl > 2.0 * desired_kl, 1.0 / _RATE_STEP, 1.0)
     change = torch.where(kl < 0.5 * desired_kl, _RATE_STEP, lower)

@@ -1,4 +1,4 @@
-"""Updates of the critic: values, returns and advantages of a rollout, and the value loss."""
+"""Critic updates: a rollout's values, returns and advantages, and the value loss."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ValueLearner:
 
     @torch.no_grad()
     def compute_values(self, storage: Storage) -> None:
-        """Compute the critic's value of every state of the rollout, in its own units."""
+        """Compute the critic's values for all states in the rollout, in its own units."""
         if self.critic.is_recurrent:
             self._unroll_values(storage)
             return
@@ -75,7 +75,7 @@ class ValueLearner:
     # Updates
 
     def update(self, storage: Storage) -> dict[str, Tensor]:
-        """Train the critic on the returns; return its metrics as 0-dim tensors."""
+        """Train the critic on the returns. Return its metrics as 0-dim tensors."""
         cfg = self.cfg
         num_epochs = cfg.critic_num_epochs or cfg.num_epochs
         num_minibatches = cfg.critic_num_minibatches or cfg.num_minibatches
@@ -168,7 +168,7 @@ class ValueLearner:
     # Helpers
 
     def _add_gradient(self, minibatch: CriticBatch) -> Tensor:
-        """Add the gradient of a minibatch's value loss; return the loss."""
+        """Add the gradient of a minibatch's value loss. Return the loss."""
         cfg = self.cfg
         clip_param = cfg.clip_param if cfg.use_clipped_value_loss else None
         huber_delta = cfg.huber_delta if cfg.use_huber_loss else None
