@@ -14,7 +14,7 @@ _RETURN_STD_MIN = 1e-2  # so nearly constant returns are scaled by at most 100
 
 
 class ValueNorm(nn.Module):
-    """Debiased exponential averages of the value targets' mean and standard deviation (scalars).
+    """Debiased exponential averages for the value targets' mean and standard deviation (scalars).
 
     Three buffers under HARL's names hold the state, so checkpoints are independent of the device.
     """
@@ -24,7 +24,7 @@ class ValueNorm(nn.Module):
     debiasing_term: Tensor
 
     def __init__(self, beta: float = 0.99999, variance_min: float = 1e-2) -> None:
-        """Average with decay ``beta`` per update; the variance is at least ``variance_min``."""
+        """Average with decay ``beta`` per update. The variance is at least ``variance_min``."""
         super().__init__()
         self.beta = beta
         self.variance_min = variance_min
@@ -33,7 +33,7 @@ class ValueNorm(nn.Module):
         self.register_buffer("debiasing_term", torch.tensor(0.0))
 
     def update(self, x: Tensor, weights: Tensor | None = None, ranks: Ranks = ALONE) -> None:
-        """Update the averages by all ranks' targets of any shape, except those of weight 0."""
+        """Update the averages by all ranks' targets, except those with weight 0."""
         if weights is None:
             mean, mean_sq = ranks.mean_(torch.stack((x.mean(), (x**2).mean())))
         else:
@@ -72,7 +72,7 @@ class ValueNorm(nn.Module):
 def rescale_output(
     linear: nn.Linear, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]
 ) -> None:
-    """Rescale a critic's last layer in place so that its denormalised values do not change.
+    """Rescale a critic's last layer in place and keep its denormalised values.
 
     ``before`` and ``after`` are the normaliser's mean and standard deviation before and after its
     update (van Hasselt et al. 2016, PopArt).
@@ -85,7 +85,7 @@ def rescale_output(
 
 
 class RunningNorm(InputNorm):
-    """Normalisation of rows (..., size) by the mean and variance of all rows so far."""
+    """Running mean and variance per feature. Normalises and clips rows (..., size)."""
 
     def update(self, x: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> None:
         """Update the statistics by all ranks' rows x (..., size) with weights (...) of 0 or 1.
@@ -112,9 +112,9 @@ class RunningNorm(InputNorm):
 
 
 def normalize_advantages(advantages: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> Tensor:
-    """Return advantages whose entries of weight 1 have mean 0 and standard deviation 1.
+    """Return advantages with mean 0 and standard deviation 1 over entries with weight 1.
 
-    The statistics are over all ranks. Entries of weight 0 take no part in them, but are shifted
+    The statistics are over all ranks. Entries with weight 0 take no part in them, but are shifted
     and scaled alike.
     """
     wide = torch.float64  # sums of a million entries are inexact in float32
@@ -130,7 +130,7 @@ def normalize_advantages(advantages: Tensor, weights: Tensor, ranks: Ranks = ALO
 
 
 class ReturnNorm(RunningNorm):
-    """Scale of rewards, from the standard deviation and largest size of discounted returns."""
+    """Reward scale, from the discounted returns' standard deviation and largest size."""
 
     peak: Tensor
 
@@ -147,6 +147,6 @@ class ReturnNorm(RunningNorm):
         ranks.max_(self.peak)
 
     def scale(self) -> Tensor:
-        """Return the factor by which rewards are scaled, 0-dim."""
+        """Return the factor for rewards, 0-dim."""
         spread = torch.maximum(self.var[0].sqrt(), self.peak / self.bound)
         return 1.0 / spread.clamp(min=_RETURN_STD_MIN)
