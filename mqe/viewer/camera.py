@@ -64,14 +64,15 @@ class Camera:
         rate: float,
         aspect: float,
         angle: Angle = CAMERAS["follow"],
-        model: int = 0,
+        drawn_model: int = 0,
     ) -> None:
         """Follow world ``world`` at ``rate`` pictures a second [Hz].
 
-        ``aspect`` is a picture's width over its height, ``model`` the number of the drawn model.
+        ``aspect`` is a picture's width over its height, ``drawn_model`` the number of
+        its model in the film.
         """
         self.world = world
-        self._model = model
+        self._drawn_model = drawn_model
         self._scene = env.scene
         model = env.sim.model
         self._bodies = [*env.scene.trunk_bodies]
@@ -115,7 +116,7 @@ class Camera:
             caption,
             outcome,
             way,
-            self._model,
+            self._drawn_model,
         )
 
     def _follow(self, points: NDArray[np.float64]) -> None:

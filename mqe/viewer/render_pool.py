@@ -187,10 +187,12 @@ class RenderPool:
         roots = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(roots)
         command = [sys.executable, "-m", "mqe.viewer.render_pool"]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         try:
             for _ in range(number):
-                self._workers.append(subprocess.Popen(command, env=environment, **pipes))
+                worker = subprocess.Popen(
+                    command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                )
+                self._workers.append(worker)
             for worker in self._workers:
                 _send(worker, (list(models), frame))
             for worker in self._workers:

@@ -180,7 +180,7 @@ def _film(
     for k, team in enumerate(teams):
         captioner = _Captioner(team.title, stride * step_dt) if captions else None
         for world in range(team.world, team.world + team.num_tiles):
-            cameras.append(Camera(team.env, world, rate, frame.aspect, angle, model=k))
+            cameras.append(Camera(team.env, world, rate, frame.aspect, angle, drawn_model=k))
             captioners.append(captioner)
     models = [shown_model(team.env.scene, team.meshes) for team in teams]
     pictures = islice(_pictures(rounds, cameras, captioners), num_frames)
