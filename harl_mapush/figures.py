@@ -1,4 +1,4 @@
-"""Figures in one style, written to files by Matplotlib, which the extra ``report`` installs."""
+"""Figures in one style, written to files by Matplotlib from the extra ``report``."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def check_figure(name: str, flag: str = "--figure") -> None:
 def import_matplotlib() -> Any:
     """Import Matplotlib; raise ConfigError if it is not installed.
 
-    Figures here are files. ``MPLBACKEND`` chooses a window, and a notebook's kernel hands down a
-    value that Matplotlib refuses in other processes.
+    The import ignores ``MPLBACKEND``: figures need no window, and a notebook's value is unknown to
+    Matplotlib in other processes.
     """
     backend = os.environ.pop("MPLBACKEND", None)
     try:
@@ -92,7 +92,7 @@ def interval_key(metric: str) -> str:
 
 
 def spans(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[float]] | None:
-    """Return the error bars below and above a metric; None for a metric without an interval."""
+    """Return a metric's error bars below and above, None for a metric without an interval."""
     key = interval_key(name)
     if any(key not in row for row in rows):
         return None

@@ -1,30 +1,12 @@
-"""The one import of scripts: environments, teams, and what registers objects, tasks and more.
+"""The one import of scripts: environments, teams, and functions for registering objects and more.
 
-A user's module with registrations is named with ``--import`` on the command line; an installed
-package lists it under the entry point ``mapush.extensions``. See ``docs/guides/own.md``.
+``--import`` names a user's module with registrations on the command line. An installed package
+lists it under the entry point ``mapush.extensions``. See ``docs/guides/own.md``.
 """
 
 import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-from mapush.registration import (
-    register_algorithm,
-    register_callback,
-    register_client,
-    register_command,
-    register_format,
-    register_metric,
-    register_object,
-    register_observation,
-    register_reward,
-    register_robot,
-    register_simulator,
-    register_state,
-    register_suite,
-    register_task,
-    register_termination,
-)
 
 if TYPE_CHECKING:
     from harl_mapush.algorithms.happo import Happo, HappoCfg
@@ -32,6 +14,23 @@ if TYPE_CHECKING:
     from harl_mapush.clients.entries import load_team, make
     from harl_mapush.evaluation.calculator import evaluate
     from harl_mapush.runs.checkpoint import resolve as find_checkpoint
+    from mapush.registration import (
+        register_algorithm,
+        register_callback,
+        register_client,
+        register_command,
+        register_format,
+        register_metric,
+        register_object,
+        register_observation,
+        register_reward,
+        register_robot,
+        register_simulator,
+        register_state,
+        register_suite,
+        register_task,
+        register_termination,
+    )
     from mqe.config import option
     from mqe.controllers.gait import GaitController, load_team_gait
     from mqe.tasks.episode_report import Report
@@ -52,7 +51,24 @@ if TYPE_CHECKING:
     from mqe.world.robots import RobotCfg
     from mqe.world.scene import sliding_force
 
-# Imported when they are asked for: the command line begins without torch.
+_REGISTRATIONS = (
+    "register_algorithm",
+    "register_callback",
+    "register_client",
+    "register_command",
+    "register_format",
+    "register_metric",
+    "register_object",
+    "register_observation",
+    "register_reward",
+    "register_robot",
+    "register_simulator",
+    "register_state",
+    "register_suite",
+    "register_task",
+    "register_termination",
+)
+# Imported when they are first used: the command line begins without torch.
 _MEMBERS = {
     "GaitController": "mqe.controllers.gait:GaitController",
     "GeomCfg": "mqe.world.objects:GeomCfg",
@@ -81,6 +97,7 @@ _MEMBERS = {
     "make": "harl_mapush.clients.entries:make",
     "option": "mqe.config:option",
     "record": "mqe.viewer.video:record",
+    **{name: f"mapush.registration:{name}" for name in _REGISTRATIONS},
     "register_with_harl": "harl_mapush.clients:register_with_harl",
     "sliding_force": "mqe.world.scene:sliding_force",
 }
@@ -143,8 +160,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _extension_members(name: str) -> Mapping[str, str]:
-    """Return the members of the extension that offers ``name``; empty if there is none."""
-    if name.startswith("_"):  # asked for by the import system
+    """Return the members of the extension with ``name``, an empty mapping without one."""
+    if name.startswith("_"):  # the import system looks for such names
         return {}
     from mapush.built_in import extensions
 

@@ -1,7 +1,7 @@
-"""The extensions that ship with mapush: the folders of ``mapush/extensions``.
+"""The extensions in mapush itself: the folders of ``mapush/extensions``.
 
-Each folder has a member ``EXTENSION``. Installed packages of others use the entry point
-``mapush.extensions`` instead, as ``register`` does for all of ours.
+Each folder has a member ``EXTENSION``. Other packages use the entry point ``mapush.extensions``, as
+``register`` does for all of ours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).with_name("extensions")
 
 
 class Extension(NamedTuple):
-    """What an extension adds; importing its package imports neither torch nor MuJoCo."""
+    """Additions of an extension. Importing its package imports neither torch nor MuJoCo."""
 
     # Modules that register tasks, simulators, formats, clients and more when they are imported.
     modules: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ def extensions() -> Iterator[Extension]:
 
 
 def register() -> None:
-    """Import the modules of all extensions: the entry point of this package."""
+    """Import the modules of all extensions, as this package's entry point."""
     for extension in extensions():
         for module in extension.modules:
             importlib.import_module(module)

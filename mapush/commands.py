@@ -13,7 +13,7 @@ Main = Callable[[Sequence[str]], int]  # the rest of the command line to an exit
 
 
 class Command(NamedTuple):
-    """A subcommand, which is imported when it is called."""
+    """A subcommand, imported when it is called."""
 
     target: str | Main  # MODULE:FUNCTION, or the function itself
     help: str  # one line in ``mapush --help``
@@ -52,7 +52,7 @@ for _name, _target, _help in (
 
 
 def load(name: str) -> Main:
-    """Import a subcommand; raise ImportError if a package that it needs is missing."""
+    """Import a subcommand. Raise ImportError if a required package is missing."""
     command = COMMANDS[name]
     if not isinstance(command.target, str):
         return command.target

@@ -1,6 +1,4 @@
-"""``mapush completion SHELL``: a script by which a shell completes commands, flags, settings and
-names.
-"""
+"""``mapush completion SHELL``: a script for completing commands, flags, settings and names."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ _WITH_TEAMS = ("test", "play", "film", "export")  # commands that begin with one
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the script that the command line asks for; return the exit code."""
+    """Write the script; return the exit code."""
     return config.exit_code(lambda: _main(argv), "mapush completion")
 
 
@@ -57,7 +55,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def values() -> dict[str, list[str]]:
-    """Return the words that may follow a flag; names with special characters are left out."""
+    """Return the words after each flag, without names of special characters."""
     words: dict[str, list[str]] = {
         "--set": sorted(
             {f"{line.split()[0]}=" for line in setting_lines()} | {f"{key}=" for key in _known()}
@@ -89,7 +87,7 @@ def _pretrained() -> list[str]:
 
 
 def _first_words() -> dict[str, list[str]]:
-    """Return the words that a command may begin with."""
+    """Return the first words of each command."""
     words = {name: _pretrained() for name in _WITH_TEAMS}
     words["list"] = [PRESETS, SUITES]
     words["completion"] = [*SHELLS]
@@ -97,7 +95,7 @@ def _first_words() -> dict[str, list[str]]:
 
 
 def _flags(command: str) -> list[str]:
-    """Return the flags that a command's help names."""
+    """Return the flags in a command's help."""
     text = StringIO()
     with redirect_stdout(text), suppress(SystemExit):
         load(command)(["--help"])
@@ -107,8 +105,8 @@ def _flags(command: str) -> list[str]:
 def _bash(
     flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]], is_zsh: bool
 ) -> str:
-    """Return the script of bash or of zsh, which can run bash functions; no space follows a
-    setting's ``=``.
+    """Return the script of bash, or of zsh by bash functions, without a space after a setting's
+    ``=``.
     """
     begin = ""
     option = ""
@@ -121,16 +119,16 @@ def _bash(
     after = "".join(
         f'    {flag}) words="{" ".join(words)}" ;;\n' for flag, words in following.items()
     )
-    own = "".join(
-        f'      {name}) words="{" ".join([*found, *first_words.get(name, [])])}" ;;\n'
-        for name, found in flags.items()
+    cases = "".join(
+        f'      {name}) words="{" ".join([*flags_of_command, *first_words.get(name, [])])}" ;;\n'
+        for name, flags_of_command in flags.items()
     )
     return f"""{begin}_mapush() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" words=""
   COMP_WORDBREAKS="${{COMP_WORDBREAKS//[:=]/}}"
   case "$before" in
 {after}    *) if [ "$COMP_CWORD" -eq 1 ]; then words="{" ".join(flags)}"; else case "${{COMP_WORDS[1]}}" in
-{own}    esac; fi ;;
+{cases}    esac; fi ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "$word"))
   {spaces}
@@ -142,11 +140,11 @@ complete -o default {option}-F _mapush mapush
 def _fish(flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]]) -> str:
     first_words = _first_words()
     lines = [f"complete -c mapush -f -n __fish_use_subcommand -a '{' '.join(flags)}'"]
-    for name, found in flags.items():
-        here = f"complete -c mapush -n '__fish_seen_subcommand_from {name}'"
-        for flag in found:
+    for name, flags_of_command in flags.items():
+        start = f"complete -c mapush -n '__fish_seen_subcommand_from {name}'"
+        for flag in flags_of_command:
             words = f" -x -a '{' '.join(following[flag])}'" if flag in following else ""
-            lines.append(f"{here} -l {flag.removeprefix('--')}{words}")
+            lines.append(f"{start} -l {flag.removeprefix('--')}{words}")
         if name in first_words:
-            lines.append(f"{here} -a '{' '.join(first_words[name])}'")
+            lines.append(f"{start} -a '{' '.join(first_words[name])}'")
     return "\n".join(lines) + "\n"

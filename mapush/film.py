@@ -57,7 +57,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Film the teams that the command line names; return the exit code."""
+    """Film the teams on the command line; return the exit code."""
     with library_lines(_say):
         return config.exit_code(lambda: _film(make_parser().parse(argv)), PROGRAM)
 
@@ -66,23 +66,23 @@ def _film(arguments: Any) -> int:
     limit_threads()
     if arguments.num_episodes is not None and arguments.num_episodes < 1:
         raise ConfigError(f"--num_episodes {arguments.num_episodes}: must be at least 1")
-    wanted = filming.read(arguments, arguments.file, "--out")
+    film = filming.read(arguments, arguments.file, "--out")
     if len(arguments.teams) > 1:
-        wanted = _side_by_side(wanted, arguments)
+        film = _side_by_side(film, arguments)
     config.check_writable("out", arguments.file)
-    entrants = [_entrant(name, arguments, wanted) for name in arguments.teams]
+    entrants = [_entrant(name, arguments, film) for name in arguments.teams]
     seed_everything(entrants[0].cfg.runner.seed)
     if len(entrants) == 1:
-        made = filming.make(entrants[0].cfg, entrants[0].team, wanted, _say, arguments.looks)
+        made = filming.make(entrants[0].cfg, entrants[0].team, film, _say, arguments.looks)
     else:
-        made = filming.make_side_by_side(entrants, wanted, _say, arguments.looks)
+        made = filming.make_side_by_side(entrants, film, _say, arguments.looks)
     _say(
         f"{made.path}: {made.seconds:.1f} s, {', '.join(made.outcomes) or 'no end of an episode'}."
     )
     return 0
 
 
-def _side_by_side(wanted: FilmCfg, arguments: Any) -> FilmCfg:
+def _side_by_side(film: FilmCfg, arguments: Any) -> FilmCfg:
     """Return the film with a tile for each team."""
     num_teams = len(arguments.teams)
     if num_teams > _MOST_TEAMS:
@@ -90,14 +90,14 @@ def _side_by_side(wanted: FilmCfg, arguments: Any) -> FilmCfg:
     if arguments.tiles is not None:
         raise ConfigError("--tiles: several teams have a tile each; leave it out")
     if arguments.size is not None:
-        return wanted
+        return film
     columns, rows = layout(num_teams)
-    width, height = _TILE_SIZES[wanted.path.suffix]
-    return replace(wanted, size=(columns * width, rows * height))
+    width, height = _TILE_SIZES[film.path.suffix]
+    return replace(film, size=(columns * width, rows * height))
 
 
-def _entrant(name: str, arguments: Any, wanted: FilmCfg) -> Entrant:
-    """Return a team with its settings; raise ConfigError if it cannot be filmed."""
+def _entrant(name: str, arguments: Any, film: FilmCfg) -> Entrant:
+    """Return a team with its settings. Raise ConfigError if it cannot be filmed."""
     team: Path | str = name
     folder = None
     if name not in policy_names():
@@ -105,8 +105,8 @@ def _entrant(name: str, arguments: Any, wanted: FilmCfg) -> Entrant:
         checkpoint.check_actors(folder)
         team = folder
     over = config.flag_values(arguments)
-    if wanted.num_tiles > 1:
-        over = merge({"env": {"num_envs": wanted.num_tiles}}, over)
+    if film.num_tiles > 1:
+        over = merge({"env": {"num_envs": film.num_tiles}}, over)
     cfg = evaluation_worlds.shown(folder, over, arguments.suite)
     check_memory(plan_playing(cfg, *resolve_sim(cfg.sim)))
     return Entrant(cfg, team, name.removeprefix("pretrained:"))

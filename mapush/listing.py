@@ -1,4 +1,4 @@
-"""Listings: ``mapush list`` of runs and shipped policies, ``mapush settings`` of all settings."""
+"""Listings: ``mapush list`` for runs and shipped policies, ``mapush settings`` for all settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SETTING_GROUPS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """List runs as the command line says; return the exit code."""
+    """List runs; return the exit code."""
     return config.exit_code(lambda: _list(argv), "mapush list")
 
 
@@ -67,14 +67,14 @@ def _list(argv: Sequence[str] | None) -> int:
         meant = suggestion(arguments.folder, (PRESETS, SUITES))
         hint = f"; name one that holds runs, or {PRESETS} or {SUITES}"
         raise ConfigError(f"{root} is no folder{meant or hint}")
-    found = sorted(
+    runs = sorted(
         path.parent
         for path in root.rglob(run_folder.CHECKPOINTS)
         if (path.parent / run_folder.CONFIG).is_file()
     )
-    for run in found:
+    for run in runs:
         sys.stdout.write(f"{wrapped(printable(_run_line(run)))}\n")
-    if not found:
+    if not runs:
         sys.stdout.write(f"No runs in {root}; mapush list FOLDER looks in another folder.\n")
     sys.stdout.write("\nPolicies that ship with mapush, for instance for mapush play:\n\n")
     return _list_words({f"{PRETRAINED}{name}": _policy_words(name) for name in pretrained_names()})
@@ -106,7 +106,7 @@ def _policy_words(name: str) -> str:
 
 
 def _pushed_words(task: Mapping[str, Any]) -> str:
-    """Describe what a team learned to push."""
+    """Describe a team's training objects."""
     if task.get("shapes") is not None:
         if task.get("shape_force") is not None:
             return "shapes that slide at {:g} to {:g} N".format(*task["shape_force"])
@@ -143,7 +143,7 @@ def _run_line(run: Path) -> str:
 
 
 def settings(argv: Sequence[str] | None = None) -> int:
-    """List settings as the command line says; return the exit code."""
+    """List settings; return the exit code."""
     return config.exit_code(lambda: _settings(argv), "mapush settings")
 
 
@@ -179,7 +179,7 @@ def _settings(argv: Sequence[str] | None) -> int:
 
 
 def _list_setting_groups() -> int:
-    """Print the groups of settings, with their sizes and the commands that list them."""
+    """Print the groups of settings, their sizes and the commands for listing them."""
     names = {line.split()[0] for line in setting_lines()}
     sizes = {group: sum(name.startswith(group) for name in names) for group in SETTING_GROUPS}
     for group in SETTING_GROUPS:
@@ -198,7 +198,7 @@ def _list_setting_groups() -> int:
 
 
 def wrapped(line: str, indent: int = 4) -> str:
-    """Return a line in the width of the terminal; in a file or pipe it stays one line."""
+    """Return a line in the terminal's width, unchanged for a file or pipe."""
     if not sys.stdout.isatty():
         return line
     return textwrap.fill(
@@ -232,9 +232,7 @@ def setting_lines() -> list[str]:
 
 
 def _weight_lines() -> list[str]:
-    """Return a line a term of ``task.weights`` of each task; defaults are those of its default
-    settings.
-    """
+    """Return a line for each reward term, with its weight in the task's default settings."""
     lines = []
     for task, entry in TASKS.items():
         if entry.terms is None:

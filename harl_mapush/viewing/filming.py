@@ -1,4 +1,4 @@
-"""Films from the command line: ``--record``, the flags that go with it, and the progress bar."""
+"""Films from the command line: ``--record``, its flags, and the progress bar."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FilmCfg:
 
     @property
     def num_tiles(self) -> int:
-        """The number of worlds that are filmed side by side."""
+        """Number of worlds side by side."""
         return self.tiles[0] * self.tiles[1]
 
 
@@ -86,7 +86,7 @@ def add_flags(parser: config.Arguments) -> None:
 
 
 def asked_for(arguments: Any) -> FilmCfg | None:
-    """Return the film of ``--record``, if any; raise ConfigError if invalid."""
+    """Return the film of ``--record``, if any. Raise ConfigError if it is invalid."""
     if arguments.record is not None:
         return read(arguments, arguments.record, "--record")
     for flag in FLAGS:
@@ -97,7 +97,7 @@ def asked_for(arguments: Any) -> FilmCfg | None:
 
 
 def read(arguments: Any, name: str, flag: str) -> FilmCfg:
-    """Return the film in the file ``name``, which ``flag`` gave; raise ConfigError if invalid."""
+    """Return the film in the file ``name`` from ``flag``. Raise ConfigError if it is invalid."""
     path = Path(name)
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"{flag} {name!r}: a film is an .mp4 or .gif file; name one that ends so")
@@ -148,9 +148,9 @@ def make(
     say: Callable[[str], None],
     looks: str | None = None,
 ) -> Film:
-    """Film a checkpoint, or the policy of a name; report progress in a bar or by ``say``.
+    """Film a checkpoint or a named policy, with progress in a bar or through ``say``.
 
-    ``looks`` are those of ``meshes.chosen``.
+    See ``meshes.chosen`` for ``looks``.
     """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
@@ -192,8 +192,9 @@ def make_side_by_side(
     say: Callable[[str], None],
     looks: str | None = None,
 ) -> Film:
-    """Film several teams, a tile each, in environments of their own; ``looks`` are those of
-    ``meshes.chosen``.
+    """Film several teams, a tile each, in environments of their own.
+
+    See ``meshes.chosen`` for ``looks``.
     """
     with ExitStack() as stack:
         teams = []
@@ -247,7 +248,7 @@ class _FilmProgress:
         self._open.close()
 
     def __call__(self, words: str, done: float, total: float | None) -> None:
-        """Show that ``done`` of ``total`` seconds of film are complete."""
+        """Show that ``done`` seconds of ``total`` are complete."""
         now = time.monotonic()
         if words != self._words:
             self._words = words
@@ -268,13 +269,13 @@ class _FilmProgress:
             self._say(f"Film: {done:.1f} s {words}{left}")
 
 
-def _pair(flag: str, text: str, example: str, most: int) -> tuple[int, int]:
-    """Parse two whole numbers from 1 to ``most``, such as ``960x540``."""
+def _pair(flag: str, text: str, example: str, largest: int) -> tuple[int, int]:
+    """Parse two whole numbers from 1 to ``largest``, such as ``960x540``."""
     match = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text)
     values = (0, 0) if match is None else (int(match[1]), int(match[2]))
-    if not all(1 <= value <= most for value in values):
+    if not all(1 <= value <= largest for value in values):
         raise ConfigError(
-            f"{flag} {text}: must be two whole numbers from 1 to {most}, for example {example}"
+            f"{flag} {text}: must be two whole numbers from 1 to {largest}, for example {example}"
         )
     return values
 

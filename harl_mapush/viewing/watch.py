@@ -27,12 +27,12 @@ def watch(
     say: Callable[[str], None],
     looks: str | None = None,
 ) -> list[str]:
-    """Show a checkpoint or a named policy until the viewer closes; return the outcomes.
+    """Show a checkpoint or a named policy until the viewer closes. Return the outcomes.
 
-    The viewer also closes once ``num_episodes`` have ended. It begins with ``agent``, ``TRAINED``
-    or the name of a policy without training; the user can switch to the run's other checkpoints.
-    ``port`` is the port of the web page (0: any free port); None also opens a browser if there is a
-    display. ``looks`` are those of ``meshes.chosen``.
+    The viewer also closes after ``num_episodes`` episodes. It begins with ``agent``: ``TRAINED``,
+    or the name of a policy without training. The user can switch to the run's other checkpoints.
+    ``port`` is the page's, 0 for a free one. None also opens a browser if there is a display. See
+    ``meshes.chosen`` for ``looks``.
     """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
@@ -62,4 +62,4 @@ def _policies(cfg: RunCfg, team: Path | str, env: MultiAgentEnv) -> dict[str, Ca
             run = team.parent.parent
             teams |= {path.name: path for _, path in run_folder.checkpoints(run)}
     teams |= {name: name for name in policy_names(cfg.task.name)}
-    return {name: partial(load_policy, each, cfg, env) for name, each in teams.items()}
+    return {name: partial(load_policy, team_name, cfg, env) for name, team_name in teams.items()}

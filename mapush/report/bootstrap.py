@@ -21,8 +21,8 @@ Array = NDArray[np.float64]
 def interquartile_mean(values: Array) -> Array:
     """Return the mean of the middle half of ``values`` (..., R) over the last axis.
 
-    A quarter of the values, rounded down, is cut off at each end. Up to three values have the
-    plain mean.
+    A quarter of the values, rounded down, is cut off at each end. Up to three values have the plain
+    mean.
     """
     num_values = values.shape[-1]
     num_cut = int(_TRIMMED * num_values)

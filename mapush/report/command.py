@@ -81,12 +81,12 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write a report as the command line says; return the exit code."""
+    """Write a report; return the exit code."""
     return _run(_report, argv, PROGRAM)
 
 
 def plot(argv: Sequence[str] | None = None) -> int:
-    """Draw curves as the command line says; return the exit code."""
+    """Draw curves; return the exit code."""
     return _run(_plot, argv, PLOT)
 
 
@@ -158,7 +158,7 @@ def _plot(arguments: Any) -> int:
 
 
 def _read(arguments: Any, *suffixes: str) -> tuple[Path, list[Group]]:
-    """Return the file to write, and the groups of the runs that the command line names."""
+    """Return the output file and the groups of runs from the command line."""
     out = Path(arguments.out)
     if out.suffix not in suffixes:
         raise ConfigError(f"--out {arguments.out!r}: must end in {' or '.join(suffixes)}")
@@ -175,10 +175,10 @@ def _read(arguments: Any, *suffixes: str) -> tuple[Path, list[Group]]:
 
 
 def _films(read_groups: Sequence[Group], out: Path) -> dict[str, bytes]:
-    """Return a film of the first run of each group, by the group's name.
+    """Return a film of each group's first run, by the group's name.
 
-    It is the newest .mp4 file in the run folder, or else a short one of the last checkpoint, which
-    is written beside ``out``.
+    It is the newest .mp4 file in the run folder, or else a short one of the last checkpoint,
+    written beside ``out``.
     """
     films = {}
     for k, group in enumerate(read_groups):
@@ -197,7 +197,7 @@ def _films(read_groups: Sequence[Group], out: Path) -> dict[str, bytes]:
 
 
 def _film_in(run: Path) -> Path | None:
-    """Return the newest film in a run folder that is small enough for a page."""
+    """Return the newest film in a run folder within a page's size limit."""
     films = [
         path
         for path in run.glob("*.mp4")
@@ -207,7 +207,7 @@ def _film_in(run: Path) -> Path | None:
 
 
 def _film(run: Path, path: Path) -> None:
-    """Film the last checkpoint of ``run``; raise ConfigError if this machine cannot."""
+    """Film the last checkpoint of ``run``. Raise ConfigError if this machine cannot."""
     folder = checkpoint.resolve(str(run))
     cfg = evaluation_worlds.shown(folder, {}, suite=None)
     film = FilmCfg(path, _FILM_SIZE, (1, 1), CAMERAS["follow"], _FILM_EPISODES, _FILM_SECONDS)

@@ -1,4 +1,4 @@
-"""Figures of runs; they are drawn within ``figure_style``."""
+"""Figures of runs, drawn within ``figure_style``."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _LINE_WIDTH = 80  # characters of a title
 def curves(
     groups: Sequence[Group], tags: dict[str, str], against: str = "env_steps", columns: int = 3
 ) -> Figure | None:
-    """Draw a panel for each tag of ``tags`` (tag to title) that a run has.
+    """Draw a panel for each tag in ``tags`` (tag to title), without tags unknown to all runs.
 
     Lines are interquartile means over runs, bands their 95 % bootstrap intervals. ``against`` is
-    the x-axis, ``env_steps`` or ``seconds``. Return None if no run has any of the tags.
+    the x-axis, ``env_steps`` or ``seconds``. Return None if no run has any tag.
     """
     bands = {tag: [band(group, tag, against) for group in groups] for tag in tags}
-    known = [tag for tag in tags if any(bands[tag])]
-    if not known:
+    drawn_tags = [tag for tag in tags if any(bands[tag])]
+    if not drawn_tags:
         return None
-    columns = min(columns, len(known))
-    figure, axes = panels(len(known), columns, 3.4, 2.4)
-    longest = max(drawn.x[-1] for tag in known for drawn in bands[tag] if drawn is not None)
-    for place, (panel, tag) in enumerate(zip(axes, known, strict=True)):
+    columns = min(columns, len(drawn_tags))
+    figure, axes = panels(len(drawn_tags), columns, 3.4, 2.4)
+    longest = max(drawn.x[-1] for tag in drawn_tags for drawn in bands[tag] if drawn is not None)
+    for number, (panel, tag) in enumerate(zip(axes, drawn_tags, strict=True)):
         for k, (group, drawn) in enumerate(zip(groups, bands[tag], strict=True)):
             if drawn is None:
                 continue
@@ -50,7 +50,7 @@ def curves(
             panel.plot(x, drawn.mean, color=f"C{k}", label=group.label, clip_on=False, zorder=3)
             if len(group.runs) > 1:
                 panel.fill_between(x, drawn.low, drawn.high, color=f"C{k}", alpha=0.2, linewidth=0)
-            if place + columns >= len(known):  # nothing below it
+            if number + columns >= len(drawn_tags):  # nothing below it
                 panel.set_xlabel(words)
         panel.set_title(tags[tag])
         panel.margins(x=0.0)
@@ -69,7 +69,9 @@ def curves(
 
 
 def _x_axis(x: Array, against: str, longest: float) -> tuple[Array, str]:
-    """Return the values and the label of the x-axis; ``longest`` is the last value of all runs."""
+    """Return the values and the label of the x-axis, given the last value over all runs,
+    ``longest``.
+    """
     if against == "env_steps":
         return x, "env steps"
     if longest > _HOURS_S:
@@ -89,7 +91,7 @@ def agent_tags(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def _tags(groups: Sequence[Group], pattern: str) -> list[str]:
-    """Return the tags of all runs that match a regular expression, in order."""
+    """Return all runs' tags for a regular expression, in order."""
     tags: set[str] = set()
     for group in groups:
         for log in group.runs:
@@ -142,15 +144,15 @@ def from_above(name: str, played: Played) -> Figure:
 
 def outcome_colors() -> dict[str, str]:
     """Return a colour for every outcome of a registered task."""
-    found = {}
+    colors = {}
     for entry in TASKS.values():
         for k, outcome in enumerate(entry.report.outcomes.values()):
-            found.setdefault(outcome, COLORS[k % len(COLORS)])
-    return found
+            colors.setdefault(outcome, COLORS[k % len(COLORS)])
+    return colors
 
 
 def _turned(trajectory: Trajectory) -> Array:
-    """Return the path (T, 2) relative to the goal, turned so that it begins on the negative x."""
+    """Return the path (T, 2) relative to the goal, with its start on the negative x axis."""
     offset = trajectory.goal - trajectory.path[0]
     x, y = offset / max(float(np.linalg.norm(offset)), 1e-9)
     return (trajectory.path - trajectory.goal) @ np.array([[x, -y], [y, x]])

@@ -57,8 +57,8 @@ def page(
 ) -> str:
     """Return the page.
 
-    ``pictures`` are PNG files by the names of figures, ``played`` episodes by the names of runs,
-    and ``films`` .mp4 files by the names of groups.
+    ``pictures`` are PNG files by figure, ``played`` episodes by run, and ``films`` .mp4 files by
+    group.
     """
     logs = [log for group in groups for log in group.runs]
     parts = ["<h1>Runs</h1>", _runs_table(groups), *_measured(logs)]
@@ -149,7 +149,7 @@ def _measured(logs: Sequence[RunLog]) -> list[str]:
 
 
 def _read_metrics(log: RunLog) -> dict[str, Any]:
-    """Return the calculator's metrics of a run; none if it has no such file, or another one."""
+    """Return the calculator's metrics of a run, none without such a file."""
     try:
         metrics = json.loads(read_text(log.folder / EVALUATION))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Logs of runs: settings, curves, and groups of runs that are drawn as one curve."""
+"""Logs of runs: settings, curves, and groups of runs for one curve."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class RunLog:
         return ", ".join(word for word in words if word is not None)
 
     def last(self, tag: str) -> float | None:
-        """Return the last value of a curve; None if the run has no such curve."""
+        """Return the last value of a curve, None without such a curve."""
         return float(self.curves[tag].values[-1]) if tag in self.curves else None
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that are drawn as one curve; the runs of a stratum differ in their seeds only."""
+    """Runs for one curve. Runs in a stratum differ in their seeds only."""
 
     name: str
     strata: tuple[tuple[RunLog, ...], ...]
@@ -75,7 +75,7 @@ class Group:
 
 
 class Band(NamedTuple):
-    """The interquartile mean of a group's runs, with the bounds of its 95 % interval."""
+    """The interquartile mean over a group's runs, with its 95 % interval."""
 
     x: Array
     mean: Array
@@ -84,7 +84,7 @@ class Band(NamedTuple):
 
 
 def read_run(folder: Path) -> RunLog:
-    """Read a run's settings and curves; raise ConfigError if ``folder`` has none."""
+    """Read a run's settings and curves. Raise ConfigError if ``folder`` has none."""
     if not (folder / run_folder.CONFIG).is_file():
         raise ConfigError(f"{folder} is no run: it lacks {run_folder.CONFIG}; name a run's folder")
     curves = _read_curves(run_folder.curves_folder(folder))
@@ -95,10 +95,10 @@ def read_run(folder: Path) -> RunLog:
 
 
 def groups(logs: Sequence[RunLog], labels: Sequence[str] | None = None) -> list[Group]:
-    """Group runs that differ in their seeds only, in the order of their first members.
+    """Group runs with equal settings except seeds, in the order of their first members.
 
-    ``labels`` name the groups; groups of the same label become one, with a stratum for each.
-    Raises ConfigError if there are more or fewer labels than groups.
+    ``labels`` name the groups. Groups with equal labels become one, with a stratum for each. Raise
+    ConfigError for more or fewer labels than groups.
     """
     members: dict[str, list[RunLog]] = {}
     for log in logs:
@@ -117,18 +117,22 @@ def groups(logs: Sequence[RunLog], labels: Sequence[str] | None = None) -> list[
     merged: dict[str, tuple[tuple[RunLog, ...], ...]] = {}
     for label, stratum in zip(labels, strata, strict=True):
         merged[label] = (*merged.get(label, ()), stratum)
-    return [Group(label, own) for label, own in merged.items()]
+    return [Group(label, strata_of_label) for label, strata_of_label in merged.items()]
 
 
 def differences(logs: Sequence[RunLog]) -> dict[str, list[Any]]:
-    """Return the settings that differ between runs, except seeds and names: a value per run."""
+    """Return the settings with different values, except seeds and names: one value per run."""
     keys = dict.fromkeys(key for log in logs for key in log.settings if not _is_own(key))
-    values = {key: [log.settings.get(key) for log in logs] for key in keys}
-    return {key: own for key, own in values.items() if any(value != own[0] for value in own)}
+    different = {}
+    for key in keys:
+        values = [log.settings.get(key) for log in logs]
+        if any(value != values[0] for value in values):
+            different[key] = values
+    return different
 
 
 def band(group: Group, tag: str, against: str) -> Band | None:
-    """Return the interquartile mean of ``tag`` over a group's runs; None if a run lacks the tag.
+    """Return the interquartile mean of ``tag`` over a group's runs, None if a run lacks the tag.
 
     ``against`` is the x-axis, ``env_steps`` or ``seconds``. The curves end with the shortest run.
     """
@@ -160,16 +164,16 @@ def _is_own(key: str) -> bool:
 
 
 def _names(logs: Sequence[RunLog]) -> list[str]:
-    """Return the label of each run, with the settings that tell runs of the same label apart."""
+    """Return each run's label, with the distinguishing settings of equal labels."""
     names = [log.label for log in logs]
     for label, count in Counter(names).items():
         if count == 1:
             continue
         places = [k for k, log in enumerate(logs) if log.label == label]
         differing = differences([logs[k] for k in places])
-        for place, k in enumerate(places):
+        for number, k in enumerate(places):
             words = [
-                f"{key.rpartition('.')[2]}={values[place]}" for key, values in differing.items()
+                f"{key.rpartition('.')[2]}={values[number]}" for key, values in differing.items()
             ]
             if len(words) > _MOST_WORDS:
                 words = [*words[:_MOST_WORDS], f"{len(words) - _MOST_WORDS} more differ"]
@@ -187,12 +191,12 @@ def _read_curves(folder: Path) -> dict[str, Curve]:
     log = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     log.Reload()
     points = {tag: log.Scalars(tag) for tag in log.Tags()["scalars"]}
-    begin = min((each[0].wall_time for each in points.values()), default=0.0)
+    begin = min((points_of_tag[0].wall_time for points_of_tag in points.values()), default=0.0)
     return {
         tag: Curve(
-            np.array([point.step for point in each], dtype=np.float64),
-            np.array([point.wall_time - begin for point in each]),
-            np.array([point.value for point in each]),
+            np.array([point.step for point in points_of_tag], dtype=np.float64),
+            np.array([point.wall_time - begin for point in points_of_tag]),
+            np.array([point.value for point in points_of_tag]),
         )
-        for tag, each in points.items()
+        for tag, points_of_tag in points.items()
     }

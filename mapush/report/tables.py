@@ -9,7 +9,7 @@ Row = Sequence[object]
 
 
 def html_table(head: Row, rows: Sequence[Row]) -> str:
-    """Return a table as HTML; lines may end after a folder's name."""
+    """Return a table as HTML, with line breaks allowed after a folder's name."""
 
     def line(values: Row, tag: str) -> str:
         texts = [html.escape(str(value)).replace("/", "/<wbr>") for value in values]

@@ -1,4 +1,4 @@
-"""Paths of objects in the first episodes of a trained team, for a view from above."""
+"""Paths of objects in a trained team's first episodes, for a view from above."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Played:
-    """The episodes of a team, and the calculator's metrics of them as text."""
+    """A team's episodes, and their metrics as text."""
 
     trajectories: list[Trajectory]
     metrics: str
@@ -57,7 +57,7 @@ class PathWatcher(EpisodeWatcher):
         self._paths.append(state.object_pos[:, :2].clone())
 
     def finish(self, is_finished: Tensor) -> None:
-        """Add the points of a decision, in worlds whose first episode has not ended."""
+        """Add a decision's points in worlds with an unfinished first episode."""
         self._num_points[~self._is_finished.cpu()] += 1
         self._paths.append(self._env.state.object_pos[:, :2].clone())
         super().finish(is_finished)
@@ -67,7 +67,7 @@ class PathWatcher(EpisodeWatcher):
         return {}
 
     def trajectories(self, outcomes: Sequence[str]) -> list[Trajectory]:
-        """Return the first episode of every world, whose outcomes are given."""
+        """Return the first episode of every world, with its outcome from ``outcomes``."""
         recorded = torch.stack(self._paths).cpu().double().numpy()
         goals = self._goals.cpu().double().numpy()
         period = self._env.decision_period * self._env.step_dt
@@ -106,7 +106,7 @@ def play(run: Path, num_episodes: int) -> Played | None:
 
 
 def _outcomes(env: MultiAgentEnv, episodes: Mapping[str, Tensor]) -> list[str]:
-    """Return the outcome of the first episode of every world."""
+    """Return the first episode's outcome in every world."""
     happened = {words: episodes[name] > 0.5 for name, words in env.report.outcomes.items()}
     return [
         outcome(

@@ -1,4 +1,4 @@
-"""Cameras that keep all bodies of a world in view."""
+"""Cameras for films and pictures: all bodies of a world stay in view."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ class ShownState(NamedTuple):
 
 
 class Camera:
-    """A free camera that keeps robots, object and goal in the picture and moves smoothly within an
-    episode.
-    """
+    """A free camera with robots, object and goal in the picture, smooth within an episode."""
 
     def __init__(
         self,
@@ -96,7 +94,7 @@ class Camera:
         self._center = None
 
     def look(self, data: mujoco.MjData) -> None:
-        """Aim at the bodies' current positions from the nearest distance that shows all of them."""
+        """Aim at the bodies' current positions from the nearest distance."""
         self._follow(data.xpos[self._bodies])
 
     def tile(self, state: ShownState, caption: str = "", outcome: str = "") -> Tile:
@@ -120,16 +118,16 @@ class Camera:
         )
 
     def _follow(self, points: NDArray[np.float64]) -> None:
-        center, wanted = fitted(points, self._axes, self._half_size, self._margins)
+        center, distance = fitted(points, self._axes, self._half_size, self._margins)
         if self._fixed is not None:
-            wanted = self._fixed
+            distance = self._fixed
         if self._center is None:
             shown = center
-            self._distance = wanted
+            self._distance = distance
         else:
             shown = self._center + self._blend * (center - self._center)
         self._center = shown
-        self._distance += self._blend * (wanted - self._distance)
+        self._distance += self._blend * (distance - self._distance)
         if self._fixed is None:
             # The view moves more slowly than the bodies do, and must not lose one.
             needed = fit_distance(points, shown, self._axes, self._half_size, self._margins)
@@ -139,7 +137,7 @@ class Camera:
 
 
 def margins(scene: Scene) -> NDArray[np.float64]:
-    """Return the radii (P,) [m] around robots, object and goal that are to be seen."""
+    """Return the visible radius (P,) [m] around each robot, the object and the goal."""
     if scene.object is None:
         return np.full(scene.num_robots, MARGIN)
     of_object = max(MARGIN, bounding_radius(scene.object))
@@ -161,11 +159,11 @@ def fitted(
     half_size: NDArray[np.float64],
     margins: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.float64], float]:
-    """Return the centre of ``points`` (P, 3) [m], and the nearest distance [m] from it at which a
-    camera with these ``axes`` sees all of them with their ``margins`` (P,) [m].
+    """Return the centre of ``points`` (P, 3) [m] and the nearest camera distance [m] from it.
 
-    ``half_size`` (2,) is half the width and height of the picture at a distance of 1. Without
-    ``margins`` each is ``MARGIN``.
+    A camera with these ``axes`` then sees all points with their ``margins`` (P,) [m]. ``half_size``
+    (2,) is half the picture's width and height at a distance of 1. Without ``margins`` each is
+    ``MARGIN``.
     """
     if margins is None:
         margins = np.full(len(points), MARGIN)
@@ -180,9 +178,9 @@ def fit_distance(
     half_size: NDArray[np.float64],
     margins: NDArray[np.float64],
 ) -> float:
-    """Return the nearest distance [m] from ``center`` at which all points are seen.
+    """Return the nearest camera distance [m] from ``center`` with all points in the picture.
 
-    A sphere around each point stays inside the four planes that bound the picture.
+    A sphere around each point stays inside the picture's four bounding planes.
     """
     sines = half_size / np.sqrt(1.0 + half_size**2)
     offset = points - center
@@ -192,7 +190,7 @@ def fit_distance(
 
 
 def bounding_radius(cfg: ObjectCfg) -> float:
-    """Return the radius [m] of the sphere around an object's origin that holds all of it."""
+    """Return the radius [m] of the sphere around an object and its origin."""
 
     def reach(part: GeomCfg) -> float:
         if part.type == "cylinder":

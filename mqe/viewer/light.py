@@ -1,4 +1,4 @@
-"""The position of the light that casts shadows; needs neither torch nor the scene."""
+"""Position of the shadow light, without torch and the scene."""
 
 from __future__ import annotations
 

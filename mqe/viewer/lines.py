@@ -68,17 +68,17 @@ def cost_field(cells: Sequence[Sequence[float]]) -> list[Cell]:
     """Return cells (x, y, half their lengths [m], share of the highest cost-to-go), from green at
     the goal to orange.
     """
-    found = []
+    drawn = []
     for x, y, half_x, half_y, share in cells:
         color = _CHEAP_COLOR + share * (_DEAR_COLOR - _CHEAP_COLOR)
-        found.append(Cell((x, y), (_GAP * half_x, _GAP * half_y), color))
-    return found
+        drawn.append(Cell((x, y), (_GAP * half_x, _GAP * half_y), color))
+    return drawn
 
 
 def command_arrows(pos: np.ndarray, xmat: np.ndarray, command: Sequence[float]) -> list[Line]:
     """Return an arrow along a commanded velocity, and an upright one for the yaw rate.
 
-    ``pos`` (3,) [m] and ``xmat`` (9,) are the trunk's; ``command`` is vx, vy [m/s] and yaw rate
+    ``pos`` (3,) [m] and ``xmat`` (9,) are the trunk's. ``command``: vx, vy [m/s] and yaw rate
     [rad/s].
     """
     start = pos + np.array([0.0, 0.0, _HEIGHT])

@@ -1,7 +1,7 @@
-"""The scene of films and viewers: the same bodies with their own shapes, colours and light.
+"""The scene of films and viewers: other shapes, colours and lights on the same bodies.
 
-Nothing that is added has mass or touches anything, and the model that trains is another: neither
-physics nor speed of a training depends on what is in this file.
+Additions have no mass and no contacts. Training uses another model, so this file changes neither
+its physics nor its speed.
 """
 
 from __future__ import annotations
@@ -72,10 +72,9 @@ _TYPES = {
 
 
 def shown_model(scene: Scene, meshes: Meshes = NO_MESHES) -> mujoco.MjModel:
-    """Return a model for films and viewers with the bodies and joints of ``scene``, so that its
-    states fit.
+    """Return a model for films and viewers with the bodies and joints of ``scene``.
 
-    Robots that ``meshes`` has are drawn by these, the others by their simple shapes.
+    ``meshes`` draw their robots, simple shapes the others.
     """
     if scene.spec is None:
         return scene.model
@@ -106,7 +105,7 @@ def shown_spec(scene: Scene, plain: mujoco.MjSpec, meshes: Meshes = NO_MESHES) -
 
 
 def _set_light(spec: mujoco.MjSpec) -> None:
-    """Add a light that casts shadows, a weak one from the other side, and ambient light."""
+    """Add a light with shadows, a weak one from the other side, and ambient light."""
     visual = spec.visual
     visual.headlight.ambient = (0.42,) * 3
     visual.headlight.diffuse = (0.14,) * 3
@@ -140,8 +139,9 @@ def _set_light(spec: mujoco.MjSpec) -> None:
 
 
 def _draw_ground(spec: mujoco.MjSpec) -> None:
-    """Draw the floor in one colour with lines 1 m apart; a texture would take a third of a
-    picture's time.
+    """Draw the floor in one colour with lines 1 m apart.
+
+    A texture would take a third of a picture's time.
     """
     floor = spec.geom("floor")
     # its shadow would fall on itself in stripes
@@ -158,8 +158,9 @@ def _draw_ground(spec: mujoco.MjSpec) -> None:
 
 
 def line_quads(reach: int) -> list[Quad]:
-    """Return the rectangles of the lines (corners anticlockwise) [m]; they do not overlap, or both
-    would be lit.
+    """Return the rectangles of the lines, corners anticlockwise [m].
+
+    They must not overlap, or their common part would be lit twice.
     """
 
     def half_width(at: int) -> float:
@@ -177,7 +178,7 @@ def line_quads(reach: int) -> list[Quad]:
 
 
 def _flat(quads: list[Quad], height: float) -> dict[str, Any]:
-    """Return the arguments of a mesh of quadrangles at one height [m], visible from above."""
+    """Return the arguments of a flat mesh of quadrangles at ``height`` [m], visible from above."""
     corners = [value for quad in quads for x, y in quad for value in (x, y, height)]
     faces = [4 * k + i for k in range(len(quads)) for i in (0, 1, 2, 0, 2, 3)]
     return {
@@ -274,7 +275,7 @@ def _draw(spec: mujoco.MjSpec, body: mujoco.MjsBody, look: Look, index: int, nam
 
 
 def _trim_box(body: mujoco.MjsBody, part: GeomCfg) -> None:
-    """Draw the edges of a box of an object."""
+    """Draw the edges of an object's box."""
     half = [length / 2 for length in part.size]
     protrusion = 0.002  # [m] that an edge stands out
     for i in range(3):
@@ -292,10 +293,10 @@ def _trim_box(body: mujoco.MjsBody, part: GeomCfg) -> None:
 
 
 def _trim_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, part: GeomCfg, name: str) -> None:
-    """Draw the upper and lower edge of a cylinder of an object.
+    """Draw the upper and lower edge of an object's cylinder.
 
-    Each is a band without faces above and below, which would flicker through the cylinder's own.
-    The band has the corners that MuJoCo draws a cylinder with.
+    Each is a band without faces above and below: those would flicker through the cylinder's faces.
+    The bands have the corners of MuJoCo's drawn cylinders.
     """
     radius = part.size[0] + 0.003  # [m]
     half_height = part.size[1] / 2

@@ -57,13 +57,13 @@ def cache_folder() -> Path:
 
 
 def cached(robots: Iterable[RobotCfg]) -> dict[str, tuple[Part, ...]]:
-    """Return the meshes of those robots that are in the cache."""
-    found = {}
+    """Return the cached meshes of the robots, without robots outside the cache."""
+    parts_of_robots = {}
     for robot in {robot.name: robot for robot in robots}.values():
         path = _cache_file(robot)
         if robot.menagerie is not None and path.is_file():
-            found[robot.name] = _read(path)
-    return found
+            parts_of_robots[robot.name] = _read(path)
+    return parts_of_robots
 
 
 def prepare(
@@ -71,8 +71,8 @@ def prepare(
 ) -> dict[str, tuple[Part, ...]]:
     """Put the robots' meshes into the cache and return them.
 
-    They come from ``checkout`` of Menagerie; None: from the one that robot_descriptions downloads.
-    Raises ConfigError if a mesh or a package is missing.
+    ``checkout`` is a folder of Menagerie, None for the download of robot_descriptions. Raise
+    ConfigError if a mesh or a package is missing.
     """
     made = {}
     for robot in {robot.name: robot for robot in robots}.values():
@@ -94,7 +94,7 @@ def prepare(
 
 
 def add_looks(parser: Any, default: str) -> None:
-    """Add ``--looks`` to a parser of arguments, or to a group of them."""
+    """Add ``--looks`` to a parser, or to a group of its arguments."""
     parser.add_argument(
         "--looks",
         metavar="LOOKS",
@@ -106,20 +106,20 @@ def add_looks(parser: Any, default: str) -> None:
 def chosen(
     looks: str | None, robots: Sequence[RobotCfg], say: Callable[[str], None]
 ) -> dict[str, tuple[Part, ...]]:
-    """Return the meshes that ``--looks`` asks for: ``shapes``, ``meshes``, or a checkout's path.
+    """Return the meshes for ``--looks``: ``shapes``, ``meshes``, or a checkout's path.
 
-    None: those in the cache; ``say`` gets a line where there are none.
+    None stands for the cache, with a line through ``say`` if it is empty.
     """
     if looks == "shapes":
         return {}
-    found = {} if looks not in (None, "meshes") else cached(robots)
+    meshes = {} if looks not in (None, "meshes") else cached(robots)
     drawable = [robot for robot in robots if robot.menagerie is not None]
-    missing = [robot for robot in drawable if robot.name not in found]
+    missing = [robot for robot in drawable if robot.name not in meshes]
     if missing and looks is None:
         say(f"Robots are drawn as simple shapes. Their own meshes: {HINT}.")
     elif missing:
-        found |= prepare(missing, None if looks == "meshes" else Path(str(looks)))
-    return found
+        meshes |= prepare(missing, None if looks == "meshes" else Path(str(looks)))
+    return meshes
 
 
 def _cache_file(robot: RobotCfg) -> Path:
@@ -127,7 +127,7 @@ def _cache_file(robot: RobotCfg) -> Path:
 
 
 def _downloaded(menagerie: str) -> Path:
-    """Return a robot's file in the checkout of robot_descriptions, which clones it at first."""
+    """Return a robot's file in the checkout of robot_descriptions, cloned at first use."""
     name = f"{Path(menagerie).stem}_mj_description"
     try:
         description = importlib.import_module(f"robot_descriptions.{name}")
@@ -140,7 +140,7 @@ def _downloaded(menagerie: str) -> Path:
 
 
 def _visual_parts(path: Path) -> list[Part]:
-    """Return the meshes of a Menagerie robot that touch nothing, each in its link's frame."""
+    """Return the meshes without contacts of a Menagerie robot, each in its link's frame."""
     try:
         model = mujoco.MjSpec.from_file(str(path)).compile()
     except ValueError as error:
@@ -174,18 +174,18 @@ def _visual_parts(path: Path) -> list[Part]:
 
 
 def _links(model: mujoco.MjModel) -> list[tuple[str, int] | None]:
-    """Return the link (name and body) that every body belongs to: its own, or its parent's."""
-    found: list[tuple[str, int] | None] = [None]
+    """Return the link (name and body) of every body: its own, or its parent's."""
+    links: list[tuple[str, int] | None] = [None]
     for body in range(1, model.nbody):
         name = model.body(body).name
         parent = model.body_parentid[body]
         if name in _LINKS:
-            found.append((name, body))
+            links.append((name, body))
         elif parent == 0:
-            found.append((_TRUNK, body))
+            links.append((_TRUNK, body))
         else:
-            found.append(found[parent])
-    return found
+            links.append(links[parent])
+    return links
 
 
 def _reduced(parts: list[Part]) -> tuple[Part, ...]:

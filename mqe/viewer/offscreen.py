@@ -29,12 +29,11 @@ PROBE_TIMEOUT = 60.0  # [s]
 
 @cache
 def choose_backend() -> str:
-    """Return the OpenGL backend to render with: ``MUJOCO_GL`` if it is set, else the first that
-    works.
+    """Return the OpenGL backend: ``MUJOCO_GL`` if set, else the first working one.
 
-    A backend that is half installed can crash its process, and a failed one keeps the next from
-    loading: each is tried in a process of its own. Raises ConfigError, naming the package to
-    install, where none works.
+    Each is tried in a separate process: a half installed backend can crash its process, and a
+    failed one keeps the next from loading. Raise ConfigError, with the package to install, if none
+    works.
     """
     requested = os.environ.get("MUJOCO_GL", "").lower().strip()
     if requested:
@@ -62,8 +61,9 @@ class OffscreenRenderer:
     def __init__(
         self, model: mujoco.MjModel, width: int, height: int, font_scale: int = 150
     ) -> None:
-        """Create an OpenGL context and a scene of ``model``; ``font_scale`` [%] is relative to
-        MuJoCo's smallest font.
+        """Create an OpenGL context and a scene of ``model``.
+
+        ``font_scale`` [%] is relative to MuJoCo's smallest font.
         """
         self.model = model
         self.width = width

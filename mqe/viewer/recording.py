@@ -30,8 +30,8 @@ class Episode:
 
 @dataclass(frozen=True)
 class Round:
-    """Episodes shown side by side; each keeps its last picture until all have ended, and a while
-    longer.
+    """Episodes side by side; each keeps its last picture until all have ended, and ``hold_frames``
+    more.
     """
 
     episodes: Sequence[Episode | None]  # one a tile
@@ -45,7 +45,7 @@ class Round:
 
 
 class Recording(Observer):
-    """Simulates episodes of several worlds, tile by tile, and keeps the states that are drawn."""
+    """Simulates episodes of several worlds, tile by tile, and keeps their drawn states."""
 
     def __init__(
         self, env: MultiAgentEnv, stride: int, world: int, num_tiles: int, num_episodes: int
@@ -72,7 +72,7 @@ class Recording(Observer):
         )
 
     def step(self, policy: FilmedPolicy) -> None:
-        """Take one decision; begin with the start of the first episodes."""
+        """Take one decision, at first from the start of the first episodes."""
         env = self._env
         world = self._world
         tiles = range(len(self._steps))
@@ -101,14 +101,14 @@ class Recording(Observer):
                 self._keep(tile)
 
     def rounds(self, hold_frames: int) -> list[Round]:
-        """Return what was simulated in the order in which it is shown."""
-        most = max(len(episodes) for episodes in self._episodes)
+        """Return the simulated episodes in the order of the film."""
+        num_rounds = max(len(episodes) for episodes in self._episodes)
         return [
             Round(
                 [episodes[k] if k < len(episodes) else None for episodes in self._episodes],
                 hold_frames,
             )
-            for k in range(most)
+            for k in range(num_rounds)
         ]
 
     def _plan(self) -> None:
@@ -156,7 +156,7 @@ def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
 
 
 def outcome(happened: Sequence[str], is_valid: bool) -> str:
-    """Return a text about the outcome of an episode, of which ``happened`` may be true."""
+    """Return a text about an episode's outcome, the first of the true outcomes ``happened``."""
     if not is_valid:
         return "the simulation broke"
     return happened[0] if happened else "time is up"

@@ -1,8 +1,8 @@
 """Pictures of films: tiles drawn by MuJoCo, in this process or in one process per core.
 
-This module is also the program of these processes: ``python -m mqe.viewer.render_pool``. It needs
-neither torch nor the simulator. Processes draw at once; threads would wait for one another, since
-MuJoCo keeps Python's lock while it renders.
+This module is also the program of these processes, ``python -m mqe.viewer.render_pool``, without
+torch and the simulator. Threads would wait for one another: MuJoCo keeps Python's lock while it
+renders.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class FrameSpec(NamedTuple):
 
     @property
     def drawn_tile(self) -> tuple[int, int]:
-        """Return the width and height at which a tile is drawn, both even."""
+        """Return the width and height of a drawn tile, both even."""
         width = self.width // self.columns
         height = self.height // self.rows
         return 2 * math.ceil(width * SMOOTHING / 2), 2 * math.ceil(height * SMOOTHING / 2)
 
     @property
     def drawn_size(self) -> tuple[int, int]:
-        """Return the width and height at which a picture is drawn."""
+        """Return the width and height of a drawn picture."""
         width, height = self.drawn_tile
         return self.columns * width, self.rows * height
 
@@ -93,7 +93,7 @@ class Renderer:
     """Draws pictures in this process."""
 
     def __init__(self, models: Sequence[mujoco.MjModel], frame: FrameSpec) -> None:
-        """Make an OpenGL context for each model; raise ConfigError where that is impossible."""
+        """Make an OpenGL context for each model. Raise ConfigError if that is impossible."""
         self._columns = frame.columns
         self._gap = _GAP if frame.columns * frame.rows > 1 else 0
         self._painters = [_Painter(model, frame) for model in models]
@@ -103,7 +103,7 @@ class Renderer:
         self._drawn: list[Tile | None] = [None] * (frame.columns * frame.rows)
 
     def draw(self, picture: Picture) -> bytes:
-        """Return the pixels of a picture; tiles that are as they were are not drawn again."""
+        """Return the pixels of a picture. Unchanged tiles are not drawn again."""
         gap = self._gap
         for i, tile in enumerate(picture):
             if tile == self._drawn[i]:
@@ -171,8 +171,9 @@ class RenderPool:
     def __init__(
         self, models: Sequence[mujoco.MjModel], frame: FrameSpec, num_pictures: int
     ) -> None:
-        """Start processes that draw ``models``, none for few pictures; raise ConfigError where none
-        can be drawn.
+        """Start processes for drawing ``models``, none for few pictures.
+
+        Raise ConfigError if this machine cannot draw.
         """
         width, height = frame.drawn_size
         backend = choose_backend()
@@ -207,7 +208,7 @@ class RenderPool:
             raise
 
     def draw(self, pictures: Iterable[Picture]) -> Iterator[bytes]:
-        """Yield every picture's pixels (height, width, 3), of the size that is drawn."""
+        """Yield every picture's pixels (height, width, 3) at the drawn size."""
         if self._renderer is not None:
             yield from map(self._renderer.draw, pictures)
             return
@@ -246,7 +247,7 @@ def _send(worker: subprocess.Popen[bytes], message: object) -> None:
 
 
 def _take(worker: subprocess.Popen[bytes]) -> Any:
-    """Return the next answer of a process; raise ConfigError if it has ended."""
+    """Return the next answer of a process. Raise ConfigError if it has ended."""
     assert worker.stdout is not None
     try:
         return pickle.load(worker.stdout)
@@ -255,7 +256,10 @@ def _take(worker: subprocess.Popen[bytes]) -> Any:
 
 
 def _work() -> None:
-    """Draw pictures until standard input ends; the first answer is what prevents that, or empty."""
+    """Draw pictures until standard input ends.
+
+    The first answer is an error's text, empty for none.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the film's process ends its workers
     orders = sys.stdin.buffer
     results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")

@@ -49,7 +49,7 @@ class Film(NamedTuple):
 
 
 class FilmedTeam(NamedTuple):
-    """A team of a film, and its worlds: ``num_tiles`` of them from ``world`` on."""
+    """A team of a film, and its ``num_tiles`` worlds from ``world`` on."""
 
     env: MultiAgentEnv
     policy: FilmedPolicy
@@ -90,10 +90,10 @@ def record(
     """Film ``episodes`` episodes, or at most ``seconds`` [s] of film, into an .mp4 or .gif file.
 
     ``tiles`` (columns, rows) episodes run side by side, in the worlds from ``world`` on. The film
-    runs at ``speed`` times the world's own speed; ``fps`` is rounded to a rate that fits whole
-    control steps. With ``whole_episodes`` the film ends with the last episode that ``seconds`` has
-    room for; only the first one may be cut. ``title`` begins every caption, and ``meshes`` are the
-    robots' own, if there are any. Raises ConfigError if this machine cannot render.
+    runs at ``speed`` times the world's own speed. ``fps`` is rounded to a rate of whole control
+    steps. With ``whole_episodes`` only the first episode may be cut by ``seconds``. ``title``
+    begins every caption. ``meshes`` are the robots' own, if there are any. Raise ConfigError if
+    this machine cannot render.
     """
     frame = FrameSpec(*size, *tiles)
     num_tiles = frame.columns * frame.rows
@@ -136,9 +136,9 @@ def record_teams(
 ) -> Film:
     """Film several teams side by side, a tile each, into an .mp4 or .gif file.
 
-    Their first episodes are shown together until all have ended, then their second ones. The film
-    ends with the last episodes that ``seconds`` has room for. Other parameters are those of
-    ``record``; the environments have one control rate.
+    Their first episodes are shown together until all have ended, then their second ones.
+    ``seconds`` cuts no episode but the first. See ``record`` for the other parameters. The
+    environments have one control rate.
     """
     _check_name(Path(path))
     frame = FrameSpec(*size, *layout(len(teams)))
@@ -189,7 +189,7 @@ def _film(
 
 
 def _side_by_side(recordings: Sequence[Recording], hold_frames: int) -> list[Round]:
-    """Return the rounds of several recordings as rounds of all their tiles."""
+    """Join the rounds of several recordings, tile after tile."""
     rounds_of_each = [recording.rounds(hold_frames) for recording in recordings]
     rounds = []
     for k in range(max(map(len, rounds_of_each))):
@@ -215,10 +215,10 @@ def film_states(
     caption: str,
     size: tuple[int, int] = (960, 540),
 ) -> Film:
-    """Film states (T, nq), with goal positions and obstacles (T, ...) as in ``SceneState.rows``, in
-    the scene of ``env``, at half the world's speed.
+    """Film states (T, nq) in the scene of ``env`` at half the world's speed.
 
-    States that are not finite, or further away than a camera can see, are left out.
+    ``fixed`` (T, ...) holds goal positions and obstacles as ``SceneState.rows`` does. States
+    without finite numbers, or too far away for a camera, are left out.
     """
     path = Path(path)
     rate = 0.5 / env.step_dt
@@ -271,7 +271,7 @@ class _Captioner(NamedTuple):
 def _pictures(
     rounds: list[Round], cameras: list[Camera], captioners: Sequence[_Captioner | None]
 ) -> Iterator[Picture]:
-    """Yield the tiles of each picture in turn; each tile has a camera and a captioner."""
+    """Yield each picture's tiles. Each tile has a camera and a captioner."""
     for side_by_side in rounds:
         shown: list[Tile | None] = [None] * len(cameras)
         for camera in cameras:
@@ -291,31 +291,31 @@ def _pictures(
 
 
 def _whole(rounds: list[Round], most_frames: float) -> list[Round]:
-    """Return the first rounds that fit into ``most_frames`` pictures, at least one."""
-    kept = rounds[:1]
+    """Return the first rounds within ``most_frames`` pictures, at least one."""
+    whole_rounds = rounds[:1]
     num_frames = len(rounds[0])
-    for each in rounds[1:]:
-        num_frames += len(each)
+    for side_by_side in rounds[1:]:
+        num_frames += len(side_by_side)
         if num_frames > most_frames:
             break
-        kept.append(each)
-    return kept
+        whole_rounds.append(side_by_side)
+    return whole_rounds
 
 
 def _outcomes(rounds: list[Round], num_frames: int) -> list[str]:
-    """Return the outcomes of the episodes that ended within ``num_frames`` pictures."""
-    found = []
+    """Return the outcomes of the episodes with an end within ``num_frames`` pictures."""
+    outcomes = []
     begin = 0
-    for each in rounds:
-        for episode in each.episodes:
+    for side_by_side in rounds:
+        for episode in side_by_side.episodes:
             if (
                 episode is not None
                 and episode.outcome
                 and begin + len(episode.states) <= num_frames
             ):
-                found.append(episode.outcome)
-        begin += len(each)
-    return found
+                outcomes.append(episode.outcome)
+        begin += len(side_by_side)
+    return outcomes
 
 
 def _check_name(path: Path) -> None:
@@ -349,18 +349,19 @@ def _draw(
 
 
 def _check_written(path: Path, num_frames: int, rate: float) -> None:
-    """Raise ConfigError unless the film is complete; imageio does not report the writer's exit
-    code.
+    """Raise ConfigError unless the film is complete.
+
+    imageio does not report the writer's exit code.
     """
     try:
-        found, seconds = imageio_ffmpeg.count_frames_and_secs(str(path))
+        counted, seconds = imageio_ffmpeg.count_frames_and_secs(str(path))
     except (RuntimeError, OSError):
-        found = 0
+        counted = 0
         seconds = 0.0
     if path.suffix == ".gif":  # which has no two pictures alike one after the other
         is_whole = seconds is not None and abs(seconds - num_frames / rate) <= 1.0 / rate
     else:
-        is_whole = found == num_frames
+        is_whole = counted == num_frames
     if not is_whole:
         raise _not_written(path)
 
@@ -372,7 +373,7 @@ def _not_written(path: Path) -> ConfigError:
 
 
 def _writer(path: Path, frame: FrameSpec, rate: float) -> Any:
-    """Return a generator that takes drawn pictures by ``send`` and writes H.264 or a GIF."""
+    """Return a generator for H.264 or GIF, fed with drawn pictures by ``send``."""
     even = (2 * max(frame.width // 2, 1), 2 * max(frame.height // 2, 1))
     scale = f"scale={even[0]}:{even[1]}:flags=area"
     if path.suffix == ".gif":

@@ -1,4 +1,4 @@
-"""Boxes that cover the outline of a mesh, seen from above."""
+"""Boxes for the outline of a mesh, seen from above."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _ROUNDING = 1e-9  # cells by which a middle may lie outside
 Mask = NDArray[np.bool_]
 
 
-def boxes_of_mesh(path: Path, most: int) -> list[list[float]]:
-    """Return at most ``most`` boxes that do not overlap and cover the outline of an STL or OBJ
-    file in metres, z up; each is the x and y of its centre and its lengths along x and y [m].
+def boxes_of_mesh(path: Path, max_boxes: int) -> list[list[float]]:
+    """Return at most ``max_boxes`` disjoint boxes over the outline of an STL or OBJ file.
 
-    The largest comes first, and its centre is the origin. Raises ConfigError for a file that is no
-    mesh, that is too large, or whose outline takes more boxes.
+    The file is in metres, z up. A box is its centre's x and y and its lengths along x and y [m].
+    The largest comes first, with its centre at the origin. Raise ConfigError for an invalid or too
+    large file, and for an outline of more boxes.
     """
     corners, faces = _corners_and_faces(path)
     outline, start = _outline(corners, faces, path)
     rest = outline.copy()
     boxes = []
-    while len(boxes) < most and rest.sum() > (1.0 - ENOUGH) * outline.sum():
+    while len(boxes) < max_boxes and rest.sum() > (1.0 - ENOUGH) * outline.sum():
         left, right, low, high = largest_rectangle(rest)
         if min(right - left, high - low) < LEAST_SIDE:
             break
@@ -50,17 +50,18 @@ def boxes_of_mesh(path: Path, most: int) -> list[list[float]]:
         )
     left, right, low, high = boxes[0]
     origin = start + 0.5 * CELL * np.array([left + right, low + high])
-    found = []
+    centred_boxes = []
     for left, right, low, high in boxes:
         center = start + 0.5 * CELL * np.array([left + right, low + high]) - origin
         lengths = CELL * (right - left), CELL * (high - low)
-        found.append(np.round([*center, *lengths], 6).tolist())
-    return found
+        centred_boxes.append(np.round([*center, *lengths], 6).tolist())
+    return centred_boxes
 
 
 def largest_rectangle(mask: Mask) -> tuple[int, int, int, int]:
-    """Return the bounds (first and end row, first and end column) of the largest rectangle of True
-    in ``mask`` (X, Y); all 0 if there is none.
+    """Return the bounds of the largest rectangle of True in ``mask`` (X, Y).
+
+    They are first and end row, first and end column, all 0 without a rectangle.
     """
     best = (0, 0, 0, 0)
     heights = np.zeros(mask.shape[1] + 1, dtype=int)  # of True above each column; the last is 0
@@ -104,8 +105,8 @@ def _corners_and_faces(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _outline(corners: NDArray[Any], faces: NDArray[Any], path: Path) -> tuple[Mask, NDArray[Any]]:
-    """Return the cells (X, Y) with their middle below or above a face, and the corner (2,) [m] of
-    the first.
+    """Return the cells (X, Y) with a face above or below their middle, and the first cell's corner
+    (2,) [m].
     """
     plane = corners[:, :2].astype(np.float64)
     start = plane.min(axis=0)
@@ -127,8 +128,7 @@ def _outline(corners: NDArray[Any], faces: NDArray[Any], path: Path) -> tuple[Ma
 def _add_triangles(starts: NDArray[Any], triangles: NDArray[Any]) -> None:
     """Add the cells of ``triangles`` (F, 3, 2) to ``starts`` (X, Y + 1), in place.
 
-    A triangle covers one run of cells in a row: 1 is added where the run begins, and taken off
-    behind its end.
+    A triangle covers one run of cells in a row: +1 at the run's first cell, -1 behind its last.
     """
     num_rows, num_columns = starts.shape[0], starts.shape[1] - 1
     x = triangles[..., 0]

@@ -1,7 +1,7 @@
-"""The objects that robots push: shape, mass, friction and outline of each.
+"""Objects for pushing: shape, mass, friction and outline.
 
 Sizes, masses and friction ranges are those of the reference's URDF files and task configurations.
-Its floor lies at z = 0.02 m; ours at 0, so heights are the reference's minus that slab.
+Its floor lies at z = 0.02 m, ours at 0. Heights are the reference's minus that slab.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class GeomCfg:
 
 @dataclass(frozen=True)
 class ObjectCfg:
-    """An object to push, and the task's numbers that depend on it.
+    """An object for pushing, with its numbers for the task.
 
-    The object frame has its origin at the first part's centre, which is what "object position"
-    means everywhere; the centre of mass may lie elsewhere.
+    The object frame has its origin, the "object position", at the first part's centre. The centre
+    of mass may lie elsewhere.
     """
 
     name: str
@@ -121,10 +121,9 @@ class ObjectCfg:
         return replace(self, geoms=geoms)
 
     def with_width(self, factor: float) -> ObjectCfg:
-        """Return the object with its lengths along y multiplied by ``factor``; its mass stays.
+        """Return the object with lengths along y multiplied by ``factor``, at equal mass.
 
-        A cylinder stays round: its radius is multiplied. Robots start further out by as much as
-        the object reaches further.
+        A cylinder's radius is multiplied instead. Robots start further out by the gain in reach.
         """
 
         def widened(geom: GeomCfg) -> GeomCfg:
@@ -149,7 +148,7 @@ class ObjectCfg:
 
     @property
     def num_equal_headings(self) -> int:
-        """Number of headings at which the object looks the same; 0: at every heading."""
+        """Number of headings with an equal look, 0 for all headings."""
 
         def turned(quarters: int) -> set[Any]:
             geoms = set()
@@ -171,9 +170,7 @@ class ObjectCfg:
 
     @property
     def mirror_signs(self) -> tuple[float, float] | None:
-        """Signs of x and y in a reflection that maps the object onto itself, object frame; None
-        without one.
-        """
+        """Signs of x and y, object frame, in a reflection onto itself. None without one."""
 
         def looks(x: float, y: float) -> tuple[set[Any], set[Any]]:
             geoms = {
@@ -189,12 +186,12 @@ class ObjectCfg:
     def inertia(
         self, kind: str = "physical"
     ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """Return mass [kg], centre of mass (3,) [m] in the object frame and inertia (3, 3) [kg m^2]
-        about it.
+        """Return mass [kg], centre of mass (3,) [m] and inertia (3, 3) [kg m^2] in the object
+        frame.
 
-        ``physical`` takes every part at uniform density; ``reference`` takes the placeholders of
-        its URDF files, and raises ConfigError where a part has none. Parts add up by the parallel
-        axis theorem either way.
+        ``physical``: every part has uniform density. ``reference``: parts have their URDF files'
+        placeholders; raise ConfigError for a part without one. Parts add up by the parallel axis
+        theorem.
         """
         if kind == "reference" and any(geom.reference_inertia is None for geom in self.geoms):
             raise ConfigError(
@@ -214,7 +211,7 @@ class ObjectCfg:
 
 
 def _check_name(name: str) -> None:
-    """Raise ConfigError for a name that cannot be printed or written to a file."""
+    """Raise ConfigError for a name without a printed form."""
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
         raise ConfigError(
             f"object {name!r:.100}: its name must be 1 to {_LONGEST_NAME} printable characters"
@@ -222,7 +219,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_parts(cfg: ObjectCfg) -> None:
-    """Raise ConfigError if a part of an object has no shape, size, place or mass to simulate."""
+    """Raise ConfigError for parts without a valid shape, size, position or mass."""
     if not cfg.geoms:
         raise ConfigError(f"object {cfg.name}: it has no parts; give it a GeomCfg")
     for geom in cfg.geoms:
@@ -251,31 +248,31 @@ def _check_parts(cfg: ObjectCfg) -> None:
 
 
 def _check_ranges(cfg: ObjectCfg) -> None:
-    """Raise ConfigError for a number of an object that is beyond reason, or a reversed range."""
-    for name, unit, (least, most) in (
+    """Raise ConfigError for a number beyond reason, or a reversed range."""
+    for name, unit, (smallest, largest) in (
         ("friction", "", (0.0, _MOST_FRICTION)),
         ("spawn_ring", " m", _LENGTHS),
     ):
         ends = getattr(cfg, name)
-        if not _are_within(ends, 2, least, most) or ends[0] > ends[1]:
+        if not _are_within(ends, 2, smallest, largest) or ends[0] > ends[1]:
             raise ConfigError(
-                f"object {cfg.name}: {name}={ends}; two numbers from {least:g} to {most:g}{unit} "
-                "are allowed, the smaller one first"
+                f"object {cfg.name}: {name}={ends}; two numbers from {smallest:g} to "
+                f"{largest:g}{unit} are allowed, the smaller one first"
             )
-    for name, unit, (least, most) in (
+    for name, unit, (smallest, largest) in (
         ("spawn_height", "m", (0.0, _LENGTHS[1])),
         ("spawn_tilt", "rad", (0.0, 0.5 * math.pi)),
         ("collision_distance", "m", (0.0, _LENGTHS[1])),
     ):
-        if not _are_within([getattr(cfg, name)], 1, least, most):
+        if not _are_within([getattr(cfg, name)], 1, smallest, largest):
             raise ConfigError(
-                f"object {cfg.name}: {name}={getattr(cfg, name)}; a number from {least:g} to "
-                f"{most:g} {unit} is allowed"
+                f"object {cfg.name}: {name}={getattr(cfg, name)}; a number from {smallest:g} to "
+                f"{largest:g} {unit} is allowed"
             )
 
 
 def _counter_clockwise(cfg: ObjectCfg) -> tuple[tuple[float, float], ...]:
-    """Return an object's outline counter-clockwise; raise ConfigError if it is not convex."""
+    """Return an object's outline counter-clockwise. Raise ConfigError unless it is convex."""
     outline = tuple(cfg.outline)
     if not all(_are_within(corner, 2, -_LENGTHS[1], _LENGTHS[1]) for corner in outline):
         raise ConfigError(
@@ -298,10 +295,12 @@ def _counter_clockwise(cfg: ObjectCfg) -> tuple[tuple[float, float], ...]:
     return outline if turns.sum() > 0.0 else outline[::-1]
 
 
-def _are_within(values: Sequence[Any], count: int, least: float, most: float) -> bool:
-    """Return whether ``values`` are ``count`` numbers from ``least`` to ``most``."""
+def _are_within(values: Sequence[Any], count: int, smallest: float, largest: float) -> bool:
+    """Return whether ``values`` are ``count`` numbers from ``smallest`` to ``largest``."""
     return len(values) == count and all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and smallest <= value <= largest
         for value in values
     )
 
@@ -330,8 +329,8 @@ class Footprint:
         self.equal_headings = torch.tensor([float(cfg.num_equal_headings)], device=device)
 
     def distance(self, points: Tensor) -> Tensor:
-        """Return the distance (...) [m] from points (..., 2) in the object frame to the true
-        outline; 0 inside.
+        """Return the distance (...) [m] from points (..., 2), object frame, to the true outline; 0
+        inside.
         """
         return reduce(torch.minimum, [part(points) for part in self.parts])
 
@@ -343,11 +342,11 @@ class Footprint:
 
     @cached_property
     def outline_points(self) -> Tensor:
-        """(16, 2) [m] points of the true outline, object frame.
+        """(16, 2) [m] points on the true outline, object frame.
 
-        They are the furthest points of the object on rays from its origin. Bearings are even round
-        a square; a long object stretches them. Point 15 - k is the image of point k in the object's
-        x axis, and point 7 - k (modulo 16) that in its y axis, if it is alike on both sides.
+        They are the furthest points on rays from the origin. Bearings are even round a square and
+        stretched by a long object. In an object with two symmetric sides, point 15 - k mirrors
+        point k in the x axis, and point 7 - k (modulo 16) in the y axis.
         """
         reach = np.array([[abs(x) for x in corner] for corner in self._corners()]).max(axis=0)
         angle = (np.arange(NUM_OUTLINE_POINTS) + 0.5) * (2.0 * math.pi / NUM_OUTLINE_POINTS)
@@ -362,8 +361,8 @@ class Footprint:
         return self.outline_points.unsqueeze(0)
 
     def equal_headings_of(self, num_worlds: int) -> Tensor:
-        """Return the number of headings at which the object looks the same, 0 for every heading,
-        (1,) for all W worlds or (W,).
+        """Return the number of headings with an equal look, 0 for all, (1,) for all W worlds or
+        (W,).
         """
         return self.equal_headings
 
@@ -382,15 +381,15 @@ class Footprint:
 
 
 class Footprints(Footprint):
-    """Outlines of objects of boxes that differ from world to world, as tensors on one device."""
+    """Outlines of box objects, one per world, as tensors on one device."""
 
     def __init__(
         self, cfg: ObjectCfg, shapes: Sequence[ObjectCfg], device: torch.device | str = "cpu"
     ) -> None:
-        """Describe the objects ``shapes`` of N worlds, which share the numbers of ``cfg``."""
+        """Describe the objects ``shapes`` of N worlds, with the other numbers of ``cfg``."""
         super().__init__(cfg, device)
-        most = max(len(shape.geoms) for shape in shapes)
-        padded = [(*s.geoms, *s.geoms[:1] * (most - len(s.geoms))) for s in shapes]
+        most_parts = max(len(shape.geoms) for shape in shapes)
+        padded = [(*s.geoms, *s.geoms[:1] * (most_parts - len(s.geoms))) for s in shapes]
         centers = [[geom.pos[:2] for geom in geoms] for geoms in padded]
         sizes = [[geom.size[:2] for geom in geoms] for geoms in padded]
         corners = torch.tensor([(s.outline[0], s.outline[2]) for s in shapes], device=device)
@@ -404,14 +403,14 @@ class Footprints(Footprint):
         self.equal_headings = torch.tensor(equal_headings, device=device)  # (N,)
 
     def distance(self, points: Tensor) -> Tensor:
-        """Return the distance (N, A) [m] from points (N, A, 2) in the object frame to the world's
-        outline; 0 inside.
+        """Return the distance (N, A) [m] from points (N, A, 2), object frame, to the outline; 0
+        inside.
         """
         return geometry.distance_to_boxes(points, self._centers, self._half_sizes)
 
     def push_direction(self, points: Tensor) -> Tensor:
-        """Return the inward normal (N, A, 2) of the nearest side of the rectangle round the
-        world's object.
+        """Return the inward normal (N, A, 2) of the nearest side of the rectangle round each
+        object.
         """
         offset = points - self._middle
         outside = offset.abs() - self._half_reach
@@ -420,13 +419,11 @@ class Footprints(Footprint):
         return torch.where(is_side, -torch.sign(offset), 0.0)
 
     def points_of(self, num_worlds: int) -> Tensor:
-        """Return the points of the outline (W, 16, 2) of all worlds, one after the other as often
-        as W has room.
-        """
+        """Return the outline's points (W, 16, 2), repeated if W exceeds the number of worlds."""
         return _repeated(self.points, num_worlds)
 
     def equal_headings_of(self, num_worlds: int) -> Tensor:
-        """Return the number of headings at which each world's object looks the same, (W,)."""
+        """Return the number of headings with an equal look in each world, (W,)."""
         return _repeated(self.equal_headings, num_worlds)
 
 
@@ -437,8 +434,10 @@ def _repeated(values: Tensor, num_worlds: int) -> Tensor:
 
 
 def _ray_exits(geom: GeomCfg, rays: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the distances (R,) [m] at which rays (R, 2) from the origin leave a part seen from
-    above; 0 for rays that miss it.
+    """Return the distance (R,) [m] at which each ray (R, 2) from the origin leaves a part from
+    above.
+
+    A ray beside the part has 0.
     """
     center = np.array(geom.pos[:2])
     if geom.type == "box":
@@ -454,16 +453,12 @@ def _ray_exits(geom: GeomCfg, rays: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def object_floor_friction(friction: _Number) -> _Number:
-    """Return the Coulomb coefficient between the floor and an object of this friction; as in PhysX,
-    the mean of both materials.
-    """
+    """Return the Coulomb coefficient between floor and object: the materials' mean, as in PhysX."""
     return 0.5 * (friction + FLOOR_FRICTION)
 
 
 def robot_object_friction(friction: _Number) -> _Number:
-    """Return the Coulomb coefficient between a robot and an object of this friction; the mean of
-    both materials.
-    """
+    """Return the Coulomb coefficient between robot and object: the materials' mean."""
     return 0.5 * (friction + ROBOT_FRICTION)
 
 

@@ -1,7 +1,7 @@
-"""Objects that differ from world to world: up to six boxes, from the seed or from a file.
+"""Objects for single worlds: up to six boxes each, from the seed or from a file.
 
-All worlds share one model with ``NUM_BOXES`` boxes; a world's own object is a matter of model
-fields: sizes, places, masses and friction. Boxes that it lacks are shrunk inside its first one.
+All worlds share one model with ``NUM_BOXES`` boxes. Model fields give each world its sizes,
+positions, masses and friction. Missing boxes are shrunk inside the first one.
 """
 
 from __future__ import annotations
@@ -101,8 +101,9 @@ for _name, _family in (
 
 
 def make_shape(name: str, boxes: Sequence[Box], mass: float, friction: float) -> ObjectCfg:
-    """Return the object of ``boxes`` that do not overlap, of uniform density; ``friction`` is the
-    material's own.
+    """Return an object of uniform density from ``boxes`` without overlap.
+
+    ``friction`` is the material's own.
     """
     areas = [box[2] * box[3] for box in boxes]
     geoms = tuple(
@@ -127,11 +128,11 @@ def draw_shapes(
     force: tuple[float, float] | None = None,
     kinds: Sequence[str] = (),
 ) -> list[ObjectCfg]:
-    """Return an object for each world of ``streams``, with a mass [kg] and a friction in these
-    ranges; each world's depends on seed and world only.
+    """Return an object for each world in ``streams``, from the seed and the world's number.
 
-    With ``force`` masses are such that the objects slide at pushes in that range [N]. ``kinds`` are
-    families, all by default, and objects of boxes; one that is named twice comes twice as often.
+    Masses [kg] and frictions lie in the given ranges, or masses follow from sliding forces in the
+    range ``force`` [N]. ``kinds`` are families and box objects, all families by default. A kind
+    named twice comes twice as often.
     """
     episode = torch.zeros_like(streams.numbers)
     drawn = streams.uniform(purpose, episode, (_NUM_DRAWN,)).cpu().double()
@@ -150,7 +151,7 @@ def draw_shapes(
 
 
 def check_kinds(kinds: Sequence[str], where: str) -> None:
-    """Raise ConfigError, which begins with ``where``, for a kind of shapes that cannot be drawn."""
+    """Raise ConfigError, beginning with ``where``, for an unknown kind of shapes."""
     of_boxes = [name for name, obj in OBJECTS.items() if _is_shape(obj)]
     for kind in kinds:
         if kind not in FAMILIES and kind not in of_boxes:
@@ -161,9 +162,9 @@ def check_kinds(kinds: Sequence[str], where: str) -> None:
 
 
 def read_shapes(where: str) -> list[ObjectCfg]:
-    """Return the objects of a JSON file, or the ``held_out`` ones, which nothing is trained on.
+    """Return the objects in a JSON file, or the ``held_out`` ones, never used for training.
 
-    Raises ConfigError for a file that cannot be read, or that has no such objects.
+    Raise ConfigError for an unreadable file, or one without valid objects.
     """
     path = Path(where)
     if where == HELD_OUT:
@@ -184,10 +185,10 @@ def read_shapes(where: str) -> list[ObjectCfg]:
 
 
 def common_object(shapes: Sequence[ObjectCfg]) -> ObjectCfg:
-    """Return the object that the model of all worlds is compiled with: that of ``shapes`` with the
-    narrowest first box, with an outline round all of them.
+    """Return the object in the model of all worlds: the one with the narrowest first box.
 
-    Inside that box is inside every object (``broken_worlds``).
+    The inside of that box is inside every object (``broken_worlds``). Its outline surrounds all
+    shapes.
     """
     corners = [corner for shape in shapes for corner in shape.outline]
     narrowest = min(shapes, key=lambda shape: min(shape.geoms[0].size))
@@ -197,7 +198,7 @@ def common_object(shapes: Sequence[ObjectCfg]) -> ObjectCfg:
 
 
 def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> dict[str, Tensor]:
-    """Return the model fields (N, ...) that give each world its own of ``shapes``."""
+    """Return the model fields (N, ...) for each world's shape."""
     model = scene.model
     body = model.body("object").id
     fields: dict[str, np.ndarray[Any, Any]] = {}
@@ -235,7 +236,7 @@ def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> dict[str, Tensor]
 
 
 def _boxes_of_kind(kind: str, a: float, b: float, s: float, t: float) -> list[Box]:
-    """Return the boxes of a family with these arms and thicknesses, or those of an object."""
+    """Return an object's boxes, or a family's with these arms and thicknesses."""
     if kind in FAMILIES:
         return FAMILIES[kind](a, b, s, t)
     parts = OBJECTS[kind].geoms
@@ -254,7 +255,7 @@ def _between(bounds: tuple[float, float], number: float) -> float:
 
 
 def _padded(shape: ObjectCfg) -> tuple[GeomCfg, ...]:
-    """Return the parts of a shape, with tiny ones in its middle for those that it lacks."""
+    """Return a shape's parts, with tiny boxes in its middle up to ``NUM_BOXES``."""
     tiny = GeomCfg("box", (2.0 * _SHRUNK, 2.0 * _SHRUNK, 2.0 * _SHRUNK), 0.0)
     return (*shape.geoms, *[tiny] * (NUM_BOXES - len(shape.geoms)))
 
@@ -275,7 +276,7 @@ def _rectangle_round(corners: Sequence[tuple[float, float]]) -> tuple[tuple[floa
 
 
 def _read_shape(entry: Any, where: str, folder: Path) -> ObjectCfg:
-    """Return an object of a file in ``folder``; raise ConfigError, which begins with ``where``."""
+    """Return one object of a file in ``folder``. Raise ConfigError, beginning with ``where``."""
     keys = {"name", "mass", "friction"}
     if not isinstance(entry, Mapping) or set(entry) not in (keys | {"boxes"}, keys | {"mesh"}):
         raise ConfigError(
@@ -305,9 +306,9 @@ def _read_shape(entry: Any, where: str, folder: Path) -> ObjectCfg:
                 f"{where}: boxes {first} and {second} overlap, so that their common part would "
                 "weigh twice; list boxes that touch"
             )
-    for name, (least, most) in (("mass", _MASSES), ("friction", _FRICTIONS)):
-        if not _are_numbers([entry[name]], 1) or not least <= entry[name] <= most:
-            raise ConfigError(f"{where}: {name} must be a number from {least:g} to {most:g}")
+    for name, (smallest, largest) in (("mass", _MASSES), ("friction", _FRICTIONS)):
+        if not _are_numbers([entry[name]], 1) or not smallest <= entry[name] <= largest:
+            raise ConfigError(f"{where}: {name} must be a number from {smallest:g} to {largest:g}")
     name = str(entry["name"])
     if not name.isprintable():
         raise ConfigError(f"{where}: its name {name!a} has characters that cannot be printed")
@@ -316,7 +317,7 @@ def _read_shape(entry: Any, where: str, folder: Path) -> ObjectCfg:
 
 
 def _overlap(first: Box, second: Box) -> float:
-    """Return the shorter side [m] of two boxes' common part; 0 if there is none."""
+    """Return the shorter side [m] of two boxes' intersection, 0 for disjoint boxes."""
     lengths = []
     for k in (0, 1):
         low = max(box[k] - 0.5 * box[2 + k] for box in (first, second))
@@ -326,7 +327,7 @@ def _overlap(first: Box, second: Box) -> float:
 
 
 def _are_numbers(values: Sequence[Any], count: int) -> bool:
-    """Return whether ``values`` are ``count`` numbers that a float can hold."""
+    """Return whether ``values`` are ``count`` numbers within a float's range."""
     return len(values) == count and all(
         isinstance(value, (int, float))
         and not isinstance(value, bool)

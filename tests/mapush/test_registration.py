@@ -183,7 +183,7 @@ def test_a_command_of_an_installed_package_is_a_subcommand(elsewhere, monkeypatc
 
 
 def test_every_subcommand_explains_itself(capsys) -> None:
-    for name in COMMANDS:
+    for name in list(COMMANDS):
         with pytest.raises(SystemExit) as ended:
             cli.main([name, "--help"])
         assert ended.value.code == 0

@@ -1,7 +1,6 @@
-"""The scene and the camera of window and page, which the user may turn and zoom.
+"""Scene and camera of the page, for the user to turn and zoom.
 
-The camera tracks a body of its own, without mass, that moves with what is to be seen. Where it
-looks from is the user's.
+The camera tracks a massless body of its own, which follows robots, object and goal.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ def live_model(
 ) -> mujoco.MjModel:
     """Return the ``shown_model`` of ``scene`` with a last body for the camera to track.
 
-    ``meshes`` are those of ``shown_model``; ``numbers`` are custom numbers by name, which a
-    renderer reads.
+    See ``shown_model`` for ``meshes``. ``numbers`` are custom numbers for the renderer, by name.
     """
     if scene.spec is None:
         return shown_model(scene)
@@ -50,7 +48,7 @@ def live_model(
 
 
 def copy_live_state(model: mujoco.MjModel, data: mujoco.MjData, shown: mujoco.MjData) -> None:
-    """Copy a world's state into the data of its ``live_model``; the camera's body stays."""
+    """Copy a world's state into the data of its ``live_model``, except the camera's body."""
     if model.nbody == len(data.xpos):
         copy_state(model, data, shown)
         return
@@ -63,22 +61,22 @@ def copy_live_state(model: mujoco.MjModel, data: mujoco.MjData, shown: mujoco.Mj
 
 @dataclass
 class _Framed:
-    """The distance that the view chose, and for which episode."""
+    """A distance chosen by the view, and its episode."""
 
     distance: float
     episode: tuple[int, int]  # world and number
 
 
 class LiveView:
-    """A camera that keeps robots, object and goal in the picture, from wherever the user looks."""
+    """A camera with robots, object and goal in the picture from any side."""
 
     def __init__(self, model: mujoco.MjModel, player: Player) -> None:
         self.follows = True
         self._model = model
         self._player = player
         names = {model.body(i).name: i for i in range(model.nbody)}
-        wanted = [*player.robots, "object", "goal"]
-        self._seen = [names[name] for name in wanted if name in names]
+        bodies = [*player.robots, "object", "goal"]
+        self._seen = [names[name] for name in bodies if name in names]
         self._target = names.get(TARGET, self._seen[0])
         self._center: NDArray[np.float64] | None = None
         self._framed: _Framed | None = None
@@ -97,10 +95,10 @@ class LiveView:
     def aim(
         self, data: mujoco.MjData, camera: mujoco.MjvCamera, aspect: float, covered: float = 0.0
     ) -> None:
-        """Move the camera's body and, if something would be out of the picture, the camera back.
+        """Move the camera's body, and the camera back if something would leave the picture.
 
-        ``aspect`` is the picture's width over its height, and ``covered`` the share of its width
-        that a panel at its left takes.
+        ``aspect`` is the picture's width over its height. A panel at the left covers the share
+        ``covered`` of the width.
         """
         if not self.follows:
             camera.type = mujoco.mjtCamera.mjCAMERA_FREE
@@ -122,7 +120,7 @@ class LiveView:
         self._place(data, self._center - shift * axes[0])
 
     def standing(self, data: mujoco.MjData, camera: mujoco.MjvCamera) -> mujoco.MjvCamera:
-        """Return a free camera that sees what ``camera`` does, for finding the body at a point."""
+        """Return a free camera with the view of ``camera``, for finding the body at a point."""
         free = mujoco.MjvCamera()
         free.azimuth = camera.azimuth
         free.elevation = camera.elevation
@@ -133,7 +131,7 @@ class LiveView:
     def _choose_distance(self, camera: mujoco.MjvCamera, needed: float) -> None:
         """Choose the distance at an episode's start, and when something leaves the picture.
 
-        It stays otherwise: a camera that moves by itself could not be moved by the user.
+        It is constant otherwise, so that the user can change it.
         """
         framed = self._framed
         episode = (self._player.world, self._player.episode)

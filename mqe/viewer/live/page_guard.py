@@ -1,10 +1,9 @@
-"""Guard of the viewer's page: only a browser that knows the page's token may read or steer it.
+"""Guard of the viewer's page: a random token keeps out everybody but the user.
 
-Studio's server answers every client that reaches its port. Other users of this machine reach a
-loopback port, and so does every web page in a browser of this machine, also under a name of its own
-that resolves to 127.0.0.1. The guard checks ``Host``, ``Origin`` and a random token. The token is
-in the printed address; the first answer moves it into a cookie, since the page asks for its parts
-without it.
+Studio's server answers every client. Other users of this machine reach a loopback port, and so does
+every web page in a browser of this machine, also under another name for 127.0.0.1. The guard checks
+``Host``, ``Origin`` and the token in the printed address. The first answer moves the token into a
+cookie, since the page requests its parts without it.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class PageGuard:
 
 
 class _Connection(ServerConnection):
-    """A connection that ends if its header is not complete in time."""
+    """A connection with a time limit for its header."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

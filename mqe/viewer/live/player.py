@@ -1,4 +1,4 @@
-"""A player of episodes at a chosen speed, independent of windows and pages; it shows one world."""
+"""Player of episodes at a chosen speed; it shows one world."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRAIL_S = 0.1  # [s] between two points of the object's trail
 
 @dataclass
 class Controls:
-    """The requests of a viewer's user; any thread may write them."""
+    """Requests of the viewer's user, written by any thread."""
 
     is_paused: bool = False
     num_steps: int = 0  # single control steps asked for while paused
@@ -43,7 +43,7 @@ class Controls:
 
 
 class Player(Observer):
-    """Worlds, the policies that can act in them, and the displayed quantities of the episode."""
+    """Worlds, their policies, and the displayed quantities of an episode."""
 
     def __init__(
         self,
@@ -52,11 +52,10 @@ class Player(Observer):
         action_scale: tuple[float, ...] | None = None,
         num_episodes: float = math.inf,
     ) -> None:
-        """Play ``num_episodes`` in the worlds of ``env``, of which one is shown; ``policies`` are
-        factories by name, and the first acts first.
+        """Play ``num_episodes`` in the worlds of ``env`` and show one of them.
 
-        Actions times ``action_scale`` are velocity commands, which can be shown; None: they are
-        not.
+        ``policies`` are factories by name. The first one acts first. Actions times ``action_scale``
+        are the displayed velocity commands, None for no display.
         """
         self.env = env
         self.policies = policies
@@ -108,9 +107,9 @@ class Player(Observer):
 
     @torch.no_grad()
     def run(self, show: Callable[[mujoco.MjData], bool]) -> list[str]:
-        """Play until enough episodes have ended or ``show`` returns False; return their outcomes.
+        """Play until enough episodes have ended or ``show`` returns False. Return their outcomes.
 
-        ``show`` is called with every state, and many times a second while nothing moves.
+        ``show`` gets every state, and the present one many times a second while nothing moves.
         """
         self._show = show
         with self.env.observed_by(self):
@@ -152,7 +151,7 @@ class Player(Observer):
             self._plan()
 
     def _end_episodes(self, step: TimeStep) -> bool:
-        """Note the outcomes of episodes that ended; return whether the shown one did."""
+        """Note the outcomes of ended episodes. Return whether the shown one ended."""
         ended = step.done.nonzero().flatten().tolist()
         for world in ended:
             outcome = outcome_words(self.env, world, bool(step.valid[world]))
@@ -173,7 +172,7 @@ class Player(Observer):
         self._times[world] = 0.0
 
     def _clear(self) -> None:
-        """Forget what is displayed of the last episode, or of another world."""
+        """Forget the displayed quantities of the last episode or world."""
         self.distance = ([], [])
         self.rewards = ([], {})
         self.useful_impulse = [0.0] * self.env.scene.num_robots
@@ -182,17 +181,17 @@ class Player(Observer):
         self.cost_cells = []
 
     def _act(self, obs: Tensor) -> Tensor:
-        wanted = self.controls.policy
-        if wanted != self._name:
+        policy_name = self.controls.policy
+        if policy_name != self._name:
             try:
-                self._policy = self.policies[wanted]()
+                self._policy = self.policies[policy_name]()
             except (
                 ValueError
             ) as error:  # a checkpoint that has gone, or was damaged: the last policy stays
                 if self._policy is None:
                     raise
                 self.note = str(error)
-            self._name = wanted
+            self._name = policy_name
         assert self._policy is not None
         actions = self._policy(obs)
         if self._scale is not None:
@@ -269,10 +268,10 @@ class Player(Observer):
 
     def _look(self) -> None:
         """Show the present state, of another world if the user asks for it."""
-        wanted = min(max(self.controls.world, 0), self.env.num_envs - 1)
-        if wanted != self.world:
-            self.world = wanted
-            self._data = snapshot(self.env.sim, wanted)
+        requested = min(max(self.controls.world, 0), self.env.num_envs - 1)
+        if requested != self.world:
+            self.world = requested
+            self._data = snapshot(self.env.sim, requested)
             self._clear()
             self._plan()
         if not self._show(self._data) or self.controls.is_closed:

@@ -1,4 +1,4 @@
-"""A player in MuJoCo's Studio, as a page that only this machine can open."""
+"""A player in MuJoCo's Studio: a page for browsers on this machine."""
 
 from __future__ import annotations
 
@@ -77,17 +77,17 @@ def show(
     meshes: Meshes = NO_MESHES,
     opens_browser: bool = False,
 ) -> list[str]:
-    """Serve a player until it has played its episodes; return their outcomes.
+    """Serve a player until it has played its episodes. Return their outcomes.
 
-    ``port`` is the page's (0: the first that is free). Raises ConfigError if it is taken.
+    ``port`` is the page's, 0 for the first free one. Raise ConfigError if it is taken.
     """
     panel = Panel(player)
-    own = _listening_socket(port)
-    guard = PageGuard(own.getsockname()[1])
+    listener = _listening_socket(port)
+    guard = PageGuard(listener.getsockname()[1])
     model = live_model(player.env.scene, meshes, _LIGHTS)
     shown = mujoco.MjData(model)
-    with served(own, panel, guard, [_Hands(player)]) as handle, ExitStack() as stack:
-        address = f"http://{HOST}:{own.getsockname()[1]}/?token={guard.token}"
+    with served(listener, panel, guard, [_Hands(player)]) as handle, ExitStack() as stack:
+        address = f"http://{HOST}:{listener.getsockname()[1]}/?token={guard.token}"
         say(f"Open {address} in a browser; Ctrl-C ends it.")
         if opens_browser:
             stack.enter_context(_open_in_browser(address))
@@ -111,10 +111,10 @@ def has_display() -> bool:
 
 @contextmanager
 def _open_in_browser(address: str) -> Iterator[None]:
-    """Open a page in the user's browser.
+    """Open a page in the user's browser by a private file.
 
-    All users of a machine can read the arguments of its programs. The browser gets the name of a
-    private file that leads to the page.
+    All users of a machine can read the arguments of its programs, so the browser's command line
+    must not contain the token.
     """
     with tempfile.TemporaryDirectory(prefix="mapush-") as folder:
         file = Path(folder) / "page.html"
@@ -125,15 +125,15 @@ def _open_in_browser(address: str) -> Iterator[None]:
 
 @contextmanager
 def served(
-    own: socket.socket, panel: Panel, guard: PageGuard, plugins: Sequence[Any] = ()
+    listener: socket.socket, panel: Panel, guard: PageGuard, plugins: Sequence[Any] = ()
 ) -> Iterator[ViewerHandle]:
-    """Serve the page on ``own`` from a thread; it is up when the block begins.
+    """Serve the page on ``listener`` from a thread. The page is up when the block begins.
 
-    Raises ConfigError for the second page of a process: Studio's pages share one connection to
-    Dear ImGui, on which a second one waits for ever or crashes.
+    Raise ConfigError for the second page of a process: Studio's pages share one connection to Dear
+    ImGui, and a second one waits for ever or crashes.
     """
     if _has_served.is_set():
-        own.close()
+        listener.close()
         raise ConfigError(
             "--web: this process has served a page before, and Studio can serve one only; start "
             "another process for another page"
@@ -141,7 +141,7 @@ def served(
     _has_served.set()
     is_up = threading.Event()
     handle = launch_thread.launch_thread(
-        lambda end: _serve(end, own, panel, guard, is_up), sim_plugins=list(plugins)
+        lambda end: _serve(end, listener, panel, guard, is_up), sim_plugins=list(plugins)
     )
     with handle:
         # A page that is closed while it starts crashes the process.
@@ -151,18 +151,18 @@ def served(
 
 
 def _listening_socket(port: int) -> socket.socket:
-    """Bind a port that only this machine can reach; raise ConfigError if it is taken."""
+    """Bind a loopback port; raise ConfigError if it is taken."""
     for candidate in (port,) if port else PORTS:
-        own = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            own.bind((HOST, candidate))
-            own.listen()  # two processes can bind a port at which none listens
+            listener.bind((HOST, candidate))
+            listener.listen()  # two processes can bind a port at which none listens
         except OSError as error:
-            own.close()
+            listener.close()
             problem = error.strerror
         else:
-            return own
+            return listener
     requested = f"port {port}" if port else f"ports {PORTS[0]} to {PORTS[-1]}"
     raise ConfigError(
         f"--web: {requested} cannot be used ({problem}); name another port, or leave it out for a "
@@ -171,18 +171,18 @@ def _listening_socket(port: int) -> socket.socket:
 
 
 def _serve(
-    endpoint: Any, own: socket.socket, panel: Panel, guard: PageGuard, is_up: threading.Event
+    endpoint: Any, listener: socket.socket, panel: Panel, guard: PageGuard, is_up: threading.Event
 ) -> None:
-    """Serve the page on ``own`` until it is over; set ``is_up`` once it can be opened."""
+    """Serve the page on ``listener`` until its end. Set ``is_up`` once it can be opened."""
     from mujoco.studio import web_viewer  # not in every package of Studio
 
     logging.getLogger("WebServer").setLevel(logging.ERROR)
-    with _bound_to(web_viewer, own, guard):
+    with _bound_to(web_viewer, listener, guard):
         viewer = web_viewer.WebViewer(
             viewer_protocol.ViewerConfig(gfx="web"), endpoint, plugins=[panel]
         )
         # A first frame before the server runs can crash or hang.
-        _wait_for_answer(own.getsockname()[1])
+        _wait_for_answer(listener.getsockname()[1])
         is_up.set()
         viewer_protocol.run_viewer_loop(viewer)
 
@@ -203,8 +203,8 @@ def _wait_for_answer(port: int) -> None:
 
 
 @contextmanager
-def _bound_to(web_viewer: Any, own: socket.socket, guard: PageGuard) -> Iterator[None]:
-    """Make Studio's server listen on ``own`` behind ``guard``.
+def _bound_to(web_viewer: Any, listener: socket.socket, guard: PageGuard) -> Iterator[None]:
+    """Make Studio's server listen on ``listener`` behind ``guard``.
 
     Its default socket listens to the whole network. Studio's thread looks these functions up after
     it has started.
@@ -213,7 +213,7 @@ def _bound_to(web_viewer: Any, own: socket.socket, guard: PageGuard) -> Iterator
     bind = server.bind_public_socket
     serve = server.serve
     banner = web_viewer._print_url_banner
-    server.bind_public_socket = lambda *_: own
+    server.bind_public_socket = lambda *_: listener
     server.serve = guard.around(serve)
     web_viewer._print_url_banner = lambda *_: None
     web_viewer.print = lambda *_, **__: None  # Studio prints a line for every model
@@ -252,7 +252,7 @@ class _Hands(plugin.SimPlugin):
 
 
 class Panel(plugin.ViewerPlugin):
-    """Buttons, lists, plots and arrows beside and in the scene; runs in the viewer's thread."""
+    """Buttons, lists, plots and arrows beside and in the scene, in the viewer's thread."""
 
     def __init__(self, player: Player) -> None:
         self.player = player
@@ -313,11 +313,11 @@ class Panel(plugin.ViewerPlugin):
         if is_pressed and io.KeyCtrl and not io.WantCaptureMouse:
             x = io.MousePos.x / width
             y = io.MousePos.y / height
-            found = ux.Pick(
+            picked = ux.Pick(
                 viewer.model, viewer.data, camera, x, y, width / height, viewer.vis_options
             )
-            if found.body > 0:
-                _grip(viewer, camera, found)
+            if picked.body > 0:
+                _grip(viewer, camera, picked)
         if grip.select > 0:
             action = mujoco.mjtMouse.mjMOUSE_MOVE_V
             if imgui.IsMouseDown(left):
@@ -328,7 +328,7 @@ class Panel(plugin.ViewerPlugin):
 
     @messages.handler
     def on_build_gui(self, _: messages.BuildGuiEvent) -> None:
-        """Build the panel of this frame; on a narrow page it begins folded."""
+        """Build the panel of this frame, at first folded on a narrow page."""
         size = imgui.GetIO().DisplaySize
         is_narrow = size.x < _NARROW
         if is_narrow != self._is_narrow:
@@ -354,7 +354,7 @@ class Panel(plugin.ViewerPlugin):
         imgui.End()
 
     def _heading(self) -> None:
-        """Show the button that folds the panel, and the time."""
+        """Show the folding button and the time."""
         direction = imgui.Dir.Right if self.is_folded else imgui.Dir.Down
         if imgui.ArrowButton("fold", direction):
             self.is_folded = not self.is_folded
@@ -439,7 +439,7 @@ class Panel(plugin.ViewerPlugin):
             _, controls.shows_field = self._checkbox("cost field", controls.shows_field)
 
     def _sliders(self) -> None:
-        """Show the sliders that command a gait."""
+        """Show the sliders for a gait's command."""
         controls = self.player.controls
         is_driven = controls.command is not None
         changed, is_driven = self._checkbox("drive it yourself", is_driven)
@@ -486,20 +486,24 @@ class Panel(plugin.ViewerPlugin):
 
 
 def pushing_words(impulses: Sequence[float]) -> str:
-    """Return the line of each robot's share of the push towards the goal; impulses [N s]."""
+    """Return a line with each robot's share of the push towards the goal, from impulses [N s]."""
     total = sum(impulses)
-    shares = ", ".join(f"{100.0 * own / total:.0f} %" for own in impulses) if total > 0.0 else "-"
+    shares = (
+        ", ".join(f"{100.0 * impulse / total:.0f} %" for impulse in impulses)
+        if total > 0.0
+        else "-"
+    )
     return f"push: {shares}"
 
 
-def _grip(viewer: Any, camera: mujoco.MjvCamera, found: Any) -> None:
-    """Take hold of a body at the point that was picked."""
+def _grip(viewer: Any, camera: mujoco.MjvCamera, picked: Any) -> None:
+    """Take hold of a body at the picked point."""
     grip = viewer.perturb
-    grip.select = found.body
-    grip.flexselect = found.flex
-    grip.skinselect = found.skin
-    rotation = np.array(viewer.data.xmat[found.body], dtype=np.float64).reshape(3, 3)
-    grip.localpos = rotation.T @ (np.array(found.point) - viewer.data.xpos[found.body])
+    grip.select = picked.body
+    grip.flexselect = picked.flex
+    grip.skinselect = picked.skin
+    rotation = np.array(viewer.data.xmat[picked.body], dtype=np.float64).reshape(3, 3)
+    grip.localpos = rotation.T @ (np.array(picked.point) - viewer.data.xpos[picked.body])
     active = int(mujoco.mjtPertBit.mjPERT_TRANSLATE)
     ux.InitPerturb(viewer.model, viewer.data, camera, grip, active)
     grip.active = active
