@@ -213,8 +213,7 @@ def share_of_messages(runner: Runner) -> dict[str, Any]:
         runner.update()
 
     ranks.gather(None)
-    with ranks.busy():
-        in_messages, count, took = (_on_cpu if device.type == "cpu" else _on_gpu)(runner, iterate)
+    in_messages, count, took = (_on_cpu if device.type == "cpu" else _on_gpu)(runner, iterate)
     message = torch.zeros(
         max(len(flat) for flat in runner.algorithm.weights.values()), device=device
     )

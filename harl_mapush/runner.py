@@ -57,14 +57,11 @@ class Runner:
         values = monitor.to_host(metrics, self.algorithm.weights)
         self.progress.iteration += 1
         collect_s, update_s = clock.read()
-        with self.ranks.busy():
-            note = self.ranks.join_messages(self.env.grow_buffers())
+        note = self.ranks.join_messages(self.env.grow_buffers())
         note = monitor.note_broken_worlds(values["rollout/num_broken"], note)
 
         monitor.report(values, collect_s, update_s, note, health=())
         monitor.checkpoint()
-        # The slow work of the first iteration, compiling and recording graphs, is done.
-        self.ranks.is_busy = False
 
     def start(self) -> None:
         """Reset the environment, unless the run was resumed from a saved state."""
@@ -92,7 +89,6 @@ class Runner:
             experience.add(t, self._obs, decision, step)
             rewards.add(step)
             self._obs = step.obs
-            self.ranks.tick()
         experience.finish()
         rewards.merge(self.ranks)
         num_broken = self.progress.num_transitions - rewards.num_valid()

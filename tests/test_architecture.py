@@ -19,6 +19,7 @@ from mqe.sim.simulator import Simulator
 from mqe.tasks.task import Task
 from mqe.vec_env import VecEnv
 from mqe.world.robots import ROBOTS
+from tools import structure
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
@@ -120,6 +121,16 @@ def imports(path: Path) -> frozenset[str]:
             assert node.level == 0, f"{path}: relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return frozenset(found)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports for type checkers count as well."""
+    assert structure.circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [{"b", "c"}]
+    assert structure.circles(structure.imports(structure.modules())) == []
+
+
+def test_the_runner_loads_little() -> None:
+    assert len(structure.loaded_by("harl_mapush.runner")) <= 40
 
 
 @of_every(SOURCES)

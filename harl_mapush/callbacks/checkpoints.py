@@ -97,16 +97,15 @@ class CheckpointSaver(Callback):
         """
         reason = None
         lost = None
-        with self._ranks.busy():
-            try:
-                if self._ranks.is_first:
-                    self._record.check_folder()
-                    work()
-            except LostFolderError as error:
-                lost = str(error)
-            except (OSError, RuntimeError) as error:  # torch raises the latter for a full disk
-                unknown = f"{type(error).__name__}; is the disk full?"
-                reason = getattr(error, "strerror", None) or unknown
+        try:
+            if self._ranks.is_first:
+                self._record.check_folder()
+                work()
+        except LostFolderError as error:
+            lost = str(error)
+        except (OSError, RuntimeError) as error:  # torch raises the latter for a full disk
+            unknown = f"{type(error).__name__}; is the disk full?"
+            reason = getattr(error, "strerror", None) or unknown
         reason, lost = self._ranks.first((reason, lost))
         if lost is not None:
             raise FolderTakenError(lost)

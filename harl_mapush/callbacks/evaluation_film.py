@@ -70,8 +70,7 @@ class EvaluationFilm(Callback):
             return
         self._saver.check_folder()
         if self._evaluation is not None:
-            with self._run.ranks.busy():
-                self._film(self._evaluation, report.env_steps)
+            self._film(self._evaluation, report.env_steps)
 
     def _film(self, evaluation: TrainingEvaluation, env_steps: int) -> None:
         path = self._folder / f"{env_steps}.gif"

@@ -162,8 +162,7 @@ class EvaluationCallback(Callback):
         metrics: dict[str, float] = {}
         is_best = False
         if self.evaluation is not None:
-            with self._run.ranks.busy():
-                metrics, is_best = self._evaluate(self.evaluation, report.env_steps)
+            metrics, is_best = self._evaluate(self.evaluation, report.env_steps)
         if self._run.ranks.first(is_best) and not progress.is_checkpoint_due():
             self._saver.save(report.env_steps)
         return report._replace(metrics=report.metrics | metrics)

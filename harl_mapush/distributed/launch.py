@@ -1,17 +1,14 @@
 """The start of ranks under ``torchrun``, their meeting, and the end of all if one dies or hangs.
 
-Once a second every rank publishes a heartbeat and its progress in the store that ``torchrun``
-provides. If a rank stops publishing, or falls behind while the others wait for it, all ranks end.
-With ``--max-restarts``, ``torchrun`` then starts them again, and they resume from the run's newest
+``torchrun`` ends all ranks if one dies. A message to a rank that hangs fails after some time.
+With ``--max-restarts``, ``torchrun`` starts the ranks again, and they resume from the run's newest
 checkpoint.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -26,7 +23,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from harl_mapush import process
-from harl_mapush.distributed.ranks import ALONE, Ranks
+from harl_mapush.distributed.ranks import ALONE, RankLostError, Ranks
 from mqe.config import ConfigError
 from mqe.cores import num_cores
 
@@ -35,24 +32,9 @@ from mqe.cores import num_cores
 RANK_LOST = 5
 MISTAKE = 2
 
-_BEAT_S = 1.0  # between two heartbeats
 _POLL_S = 0.05  # between two looks into the store
-
-# A rank without a heartbeat for so long has died, or its whole process is stopped: usually, while
-# it compiles, evaluates or saves, and after a message to some rank failed.
-_SILENT_S = 15.0
-_SILENT_BUSY_S = 60.0
-_SILENT_ALARMED_S = 5.0
-
-# A rank for which the others have waited so long hangs: usually, and while it compiles, evaluates
-# or saves.
-_BEHIND_S = 20.0
-_BUSY_S = 600.0
-# All ranks wait so long although none is behind.
-_STUCK_S = 300.0
-
-# Longest wait for the other ranks on the host; the watch ends ranks that take too long earlier.
-_PATIENCE = timedelta(hours=2)
+# Longest wait for the other ranks, while one of them compiles, evaluates or saves.
+_PATIENCE = timedelta(minutes=10)
 # Longest wait of a rank with an error; the others may still be importing torch.
 _PATIENCE_AT_AN_END = timedelta(seconds=60)
 _READY = "ready"  # published instead of an error
@@ -170,7 +152,7 @@ def write_error(program: str, line: str) -> None:
 def joined(
     launch: Launch, device: torch.device, how_to_resume: Callable[[], str]
 ) -> Iterator[Ranks]:
-    """Yield this rank among all ranks, which are watched until the end.
+    """Yield this rank among all ranks.
 
     ``how_to_resume`` returns the hint for the user if a rank is lost.
     """
@@ -186,7 +168,6 @@ def joined(
         raise SystemExit(MISTAKE)  # the rank with the mistake reports it
 
     # The store still has the entries of earlier starts, so every start has a prefix of its own.
-    watched = PrefixStore(f"watch/{launch.restarts}", store.clone())
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
         store=PrefixStore(f"learning/{launch.restarts}", store),
@@ -201,24 +182,22 @@ def joined(
     if on_gpu:
         ranks.sum_(torch.zeros(1, device=device))
         torch.cuda.synchronize(device)
-
-    watch = Watch(ranks, watched, how_to_resume)
-    watch.publish()
-    ranks.gather(None)
-    watch.start()
-    ranks.on_failure = watch.wait_for_verdict
-
-    state = "failed"
     try:
         yield ranks
         if ranks.ends_together:
             ranks.gather(None)  # no rank ends while another one is still writing
-            state = "left"
-    except (ConfigError, SystemExit):  # all ranks end with these
-        state = "left"
-        raise
-    finally:
-        watch.leave(state)
+    except RankLostError as error:
+        if _is_first_to_report(store, launch.restarts):
+            sys.stderr.write(f"{error}; all ranks end; {how_to_resume()}\n")
+        raise SystemExit(RANK_LOST) from None
+
+
+def _is_first_to_report(store: Any, restarts: int) -> bool:
+    """Return whether no other rank has reported the loss of a rank."""
+    try:
+        return store.add(f"lost/{restarts}", 1) == 1
+    except RuntimeError:  # the store has ended
+        return True
 
 
 def run_to_exit(main: Callable[[], int]) -> int:
@@ -260,133 +239,6 @@ def run_to_exit(main: Callable[[], int]) -> int:
         sys.stderr.flush()
         os._exit(code)
     return code
-
-
-class Beat(NamedTuple):
-    """The newest heartbeat of a rank."""
-
-    count: int
-    progress: int
-    state: str  # "", "busy", "left" (with all others) or "failed" (alone)
-    where: str  # machine and process
-
-
-class Watch(threading.Thread):
-    """A thread that publishes this rank's heartbeat and ends it if another rank died or hangs."""
-
-    def __init__(self, ranks: Ranks, store: Any, how_to_resume: Callable[[], str]) -> None:
-        """Publish heartbeats in ``store`` once the thread is started."""
-        super().__init__(daemon=True, name="watch")
-        self._ranks = ranks
-        self._store = store
-        self._how_to_resume = how_to_resume
-        self._count = 0
-        self._done = threading.Event()
-        self._last_word = ""
-        self._is_alarmed = False
-        now = time.monotonic()
-        self._heard: dict[int, Beat] = {}
-        # The times of the last changes of count and of progress, by rank.
-        self._changed = {rank: [now, now] for rank in range(ranks.size)}
-
-    def publish(self) -> None:
-        """Publish this rank's heartbeat and its progress."""
-        self._count += 1
-        state = self._last_word or ("busy" if self._ranks.is_busy else "")
-        where = f"{socket.gethostname()}, process {os.getpid()}"
-        self._store.set(
-            str(self._ranks.rank), f"{self._count}|{self._ranks.progress}|{state}|{where}"
-        )
-
-    def run(self) -> None:
-        while not self._done.wait(_BEAT_S):
-            try:
-                self.publish()
-                self._listen()
-            except RuntimeError:  # the store has ended
-                if self._done.wait(_BEAT_S):
-                    return
-                self._end([0], "it, or torchrun on its machine, has ended")
-            problem = find_lost(
-                self._heard, self._changed, time.monotonic(), is_alarmed=self._is_alarmed
-            )
-            if problem is not None:
-                self._end(*problem)
-
-    def leave(self, state: str) -> None:
-        """Publish the last state, "left" (with all others) or "failed" (alone), and stop."""
-        self._last_word = state
-        with suppress(RuntimeError):
-            self.publish()
-        self._done.set()
-
-    def wait_for_verdict(self) -> None:
-        """Wait while the watch finds the cause of a failed message and ends this process."""
-        self._is_alarmed = True
-        if not self._last_word:
-            self.join(timeout=2 * _SILENT_S)
-
-    def _listen(self) -> None:
-        names = [str(rank) for rank in range(self._ranks.size)]
-        now = time.monotonic()
-        for rank, said in enumerate(self._store.multi_get(names)):
-            count, progress, state, where = said.decode().split("|", 3)
-            beat = Beat(int(count), int(progress), state, where)
-            before = self._heard.get(rank)
-            if before is None or before.count != beat.count:
-                self._changed[rank][0] = now
-            if before is None or before.progress != beat.progress or before.state != beat.state:
-                self._changed[rank][1] = now
-            self._heard[rank] = beat
-
-    def _end(self, lost: list[int], problem: str) -> None:
-        """End this process; the first of the remaining ranks writes the reason."""
-        left = [rank for rank in range(self._ranks.size) if rank not in lost]
-        if not left or self._ranks.rank == left[0]:
-            names = []
-            for rank in lost:
-                where = f" ({self._heard[rank].where})" if rank in self._heard else ""
-                names.append(f"rank {rank}{where}")
-            sys.stderr.write(
-                f"{', '.join(names)}: {problem}; the other ranks end; {self._how_to_resume()}\n"
-            )
-            sys.stderr.flush()
-        os._exit(RANK_LOST)
-
-
-def find_lost(
-    heard: dict[int, Beat], changed: dict[int, list[float]], now: float, *, is_alarmed: bool = False
-) -> tuple[list[int], str] | None:
-    """Return the ranks that died or hang, and a description; None if all ranks are well.
-
-    ``changed`` has the times of each rank's last new heartbeat and of its last progress.
-    ``is_alarmed`` tells whether a message to some rank failed.
-    """
-    here = {rank: beat for rank, beat in heard.items() if beat.state != "left"}
-    for rank, beat in here.items():
-        if beat.state == "failed":
-            return [rank], "it has ended by itself"
-        allowed = _SILENT_S
-        if beat.state == "busy":
-            allowed = _SILENT_BUSY_S
-        if is_alarmed:
-            allowed = _SILENT_ALARMED_S
-        if now - changed[rank][0] > allowed:
-            return [rank], f"no sign of life for {allowed:.0f} s, it has died or is stopped"
-    if len(here) < 2:
-        return None
-
-    last = min(beat.progress for beat in here.values())
-    behind = [rank for rank, beat in here.items() if beat.progress == last]
-    waited = min(now - changed[rank][1] for rank in behind)
-    is_busy = any(here[rank].state == "busy" for rank in behind)
-    if len(behind) == len(here):
-        limit = max(_STUCK_S, _BUSY_S) if is_busy else _STUCK_S
-        problem = f"no progress for {limit:.0f} s, they wait for one another"
-    else:
-        limit = _BUSY_S if is_busy else _BEHIND_S
-        problem = f"it hangs: the others have waited for {limit:.0f} s"
-    return (behind, problem) if waited > limit else None
 
 
 def _compare(launch: Launch, line: str, patience: timedelta) -> tuple[Any, list[str | None]]:

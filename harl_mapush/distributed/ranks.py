@@ -21,14 +21,19 @@ from mqe.config import ConfigError
 from mqe.vec_env import Share
 
 _Thing = TypeVar("_Thing")
+_LONGEST_REASON = 120  # characters of a library's message
 
 
 class UnequalRanksError(RuntimeError):
     """Two ranks hold different weights; the message names the tensors."""
 
 
+class RankLostError(Exception):
+    """A message between ranks failed, since a rank has ended or hangs."""
+
+
 class Ranks:
-    """All ranks as seen from one of them; all must call every method but ``tick`` together."""
+    """All ranks as seen from one of them; all must call every method together."""
 
     def __init__(self, rank: int = 0, size: int = 1, host: Any = None) -> None:
         """Represent rank ``rank`` of ``size``.
@@ -39,14 +44,8 @@ class Ranks:
         self.rank = rank
         self.size = size
         self._host = host
-        self.progress = 0  # number of messages; a rank whose number stays the same hangs
         # Whether all ranks end together; False if this rank ends without the others' knowledge.
         self.ends_together = True
-        # Whether the rank does work that may take long: up to the end of the first iteration, and
-        # in ``busy``.
-        self.is_busy = True
-        # Called if a message fails, before the error is raised.
-        self.on_failure: Callable[[], None] = lambda: None
 
     @property
     def is_first(self) -> bool:
@@ -56,10 +55,6 @@ class Ranks:
     def share(self, num_envs: int) -> Share:
         """Return this rank's share of the worlds, ``num_envs`` of them."""
         return Share(self.rank * num_envs, self.size, self.sum_)
-
-    def tick(self) -> None:
-        """Count progress of this rank."""
-        self.progress += 1
 
     # Numbers on the device; these calls can be captured in a graph
 
@@ -189,16 +184,6 @@ class Ranks:
         named = [f"rank {rank}: {each}" if rank else each for rank, each in mistakes.items()]
         raise ConfigError("; ".join(named))
 
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """Mark work of this rank for which the other ranks wait longer than usual."""
-        before = self.is_busy
-        self.is_busy = True
-        try:
-            yield
-        finally:
-            self.is_busy = before
-
     def check_equal(self, facts: Mapping[str, Any]) -> None:
         """Raise ConfigError on rank 0 if settings or versions differ between ranks; others exit."""
         by_rank = self.gather(dict(facts))
@@ -230,12 +215,12 @@ class Ranks:
         self._meet(lambda: dist.all_reduce(tensor, operation))
 
     def _meet(self, meeting: Callable[[], Any]) -> None:
-        self.progress += 1
+        """Send a message of all ranks; raise RankLostError if it fails."""
         try:
             meeting()
-        except RuntimeError:
-            self.on_failure()
-            raise
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:_LONGEST_REASON]
+            raise RankLostError(f"rank {self.rank} lost another rank ({reason})") from error
 
 
 ALONE = Ranks()

@@ -1,4 +1,4 @@
-"""Try what can go wrong with two ranks: one killed, stopped or asked to end, other settings,
+"""Try what can go wrong with two ranks: one killed or asked to end, other settings,
 restarts, resumes.
 
 ``python tools/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for
@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = "harl_mapush.train"
+LOST_LINE = r"^rank \d lost another rank"
 ITERATION = 64 * 4 * 5  # env steps: worlds, decisions, control steps of a decision
 # From checkpoint to checkpoint; graphs are recorded in the third iteration.
 INTERVAL = 6 * ITERATION
@@ -172,22 +173,13 @@ class Cases:
             job.close()
 
     def killed(self) -> Verdict:
-        """One rank is killed: the others end within 30 s, and a line names it."""
-        return self._lost("killed", signal.SIGKILL)
-
-    def stopped(self) -> Verdict:
-        """One rank is stopped: likewise."""
-        return self._lost("stopped", signal.SIGSTOP)
-
-    def _lost(self, name: str, number: int) -> Verdict:
-        job, run = self.new(name, *FOREVER)
+        """One rank is killed: the other ends within 30 s with one line."""
+        job, run = self.new("killed", *FOREVER)
         job.wait_for_checkpoint(run, self.limit_s)
-        os.kill(job.pid(1), number)
+        os.kill(job.pid(1), signal.SIGKILL)
         took = job.wait(lambda: 0 in job.codes(), self.limit_s)
-        if number == signal.SIGSTOP:
-            os.kill(job.pid(1), signal.SIGKILL)  # torchrun would do so after 30 s
         job.wait(job.has_ended, self.limit_s)
-        said = job.said(r"^rank 1 \(", r"^Traceback", r"^python -m harl")
+        said = job.said(LOST_LINE, r"^Traceback", r"^python -m harl")
         is_right = (
             took < WITHIN_S
             and job.codes() == {0: LOST}
@@ -205,7 +197,7 @@ class Cases:
         os.kill(job.pid(1), signal.SIGTERM)
         took = job.wait(lambda: len(job.codes()) == 2 or job.has_ended(), self.limit_s)
         job.wait(job.has_ended, self.limit_s)
-        said = job.said(r"Interrupted", AGAIN, r"^Traceback", r"^rank \d \(")
+        said = job.said(r"Interrupted", AGAIN, r"^Traceback", LOST_LINE)
         is_right = job.codes() == {0: 143, 1: 143} and [line.split()[0] for line in said] == [
             "Interrupted",
             "Restart",
@@ -237,7 +229,7 @@ class Cases:
         end = saved(run)[-1] + INTERVAL
         job = self.start(name, ["--resume", str(run), "--num_env_steps", str(end)], ranks)
         took = job.wait(job.has_ended, self.limit_s)
-        said = job.said(r"resumes at", r"^Done", r"^Traceback", r"^rank \d \(", r"^python -m harl")
+        said = job.said(r"resumes at", r"^Done", r"^Traceback", LOST_LINE, r"^python -m harl")
         is_right = job.codes() == dict.fromkeys(range(ranks), 0) and len(said) == 2
         is_right = (
             is_right
@@ -277,7 +269,7 @@ class Cases:
         """
         job, run = self.new(name, *FOREVER, *settings, ranks=ranks, restarts=restarts)
         took = job.wait(job.has_ended, self.limit_s)
-        said = job.said(r"^python -m harl", r"^Traceback", r"^rank \d \(")
+        said = job.said(r"^python -m harl", r"^Traceback", LOST_LINE)
         is_right = (
             job.codes() == dict.fromkeys(range(ranks), 2) and len(said) == 1 and words in said[0]
         )
@@ -298,7 +290,7 @@ class Cases:
         job.wait_for_checkpoint(run, self.limit_s)
         os.kill(job.pid(0), signal.SIGKILL)
         took = job.wait(job.has_ended, 2 * self.limit_s)
-        said = job.said(r"resumes at", r"^Done", r"^Traceback", r"^rank \d \(")
+        said = job.said(r"resumes at", r"^Done", r"^Traceback", LOST_LINE)
         is_right = job.process.returncode == 0 and saved(run)[-1:] == [end] and is_whole(run)
         is_right = is_right and [line.split()[0] for line in said] == ["rank", "Run", "Done;"]
         return Verdict(is_right, job.codes(), took, said)
@@ -312,7 +304,7 @@ class Cases:
         os.kill(job.pid(0), signal.SIGKILL)
         took = job.wait(lambda: job.codes().get(0) == 3 or job.has_ended(), self.limit_s)
         job.wait(job.has_ended, self.limit_s)
-        said = job.said(r"^Time is up", AGAIN, r"^Traceback", r"^rank \d \(")
+        said = job.said(r"^Time is up", AGAIN, r"^Traceback", LOST_LINE)
         is_right = took < TIME_S and job.codes() == {0: 3, 1: 3} and is_whole(run)
         is_right = is_right and [line.split()[0] for line in said] == ["rank", "Time", "Restart"]
         return Verdict(is_right, job.codes(), took, said)
@@ -320,7 +312,6 @@ class Cases:
 
 CHAINS = (
     ("killed",),
-    ("stopped",),
     ("asked", "fewer"),
     ("more",),
     ("restarted",),

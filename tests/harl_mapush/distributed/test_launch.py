@@ -19,55 +19,12 @@ import torch.distributed as dist
 from harl_mapush import machine, train
 from harl_mapush.callbacks.logger import RunLogger
 from harl_mapush.distributed import launch
-from harl_mapush.distributed.launch import Beat, Launch, find_lost
+from harl_mapush.distributed.launch import Launch
 from mqe.config import ConfigError
 from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
 
 CPU = torch.device("cpu")
-
-
-@pytest.mark.parametrize(
-    ("beats", "ages", "lost"),
-    [
-        (["", ""], [(1, 1), (1, 1)], None),
-        (["", ""], [(1, 1), (16, 16)], [1]),  # silent
-        (["", "busy"], [(1, 1), (16, 16)], None),
-        (["", "busy"], [(1, 1), (61, 61)], [1]),
-        (["", "left"], [(1, 1), (99, 99)], None),
-        (["", "failed"], [(1, 1), (1, 1)], [1]),
-    ],
-)
-def test_a_rank_that_is_silent_is_named(
-    beats: list[str], ages: list[tuple[int, int]], lost: list[int] | None
-) -> None:
-    heard = {rank: Beat(1, 7, state, "here") for rank, state in enumerate(beats)}
-    found = find_lost(
-        heard, {rank: [-float(age) for age in both] for rank, both in enumerate(ages)}, 0.0
-    )
-    assert (None if found is None else found[0]) == lost
-
-
-@pytest.mark.parametrize(
-    ("progress", "state", "seconds", "lost"),
-    [
-        ((9, 5, 9), "", 21, [1]),  # the others wait for it
-        ((9, 5, 9), "", 19, None),
-        ((9, 5, 9), "busy", 21, None),  # it saves
-        ((9, 5, 9), "busy", 601, [1]),
-        ((9, 9, 9), "", 21, None),  # all compute
-        ((9, 9, 9), "", 301, [0, 1, 2]),
-    ],
-)
-def test_a_rank_that_others_wait_for_is_named(
-    progress: tuple[int, ...], state: str, seconds: int, lost: list[int] | None
-) -> None:
-    heard = {
-        rank: Beat(1, each, state if rank == 1 else "", "here")
-        for rank, each in enumerate(progress)
-    }
-    found = find_lost(heard, {rank: [-1.0, -float(seconds)] for rank in heard}, 0.0)
-    assert (None if found is None else found[0]) == lost
 
 
 def test_torchrun_is_recognised_by_its_variables(monkeypatch) -> None:
@@ -113,6 +70,26 @@ def test_a_rank_without_a_mistake_ends_where_another_one_made_one(monkeypatch, c
     with pytest.raises(SystemExit) as ending, launch.joined(Launch(0, 2), CPU, str):
         pass
     assert (ending.value.code, capsys.readouterr().err) == (2, "")
+
+
+def test_one_rank_reports_that_another_is_lost(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
+    monkeypatch.setattr(dist, "new_group", lambda **_: None)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(dist, "all_gather_object", fail)
+    meet(monkeypatch, Launch(0, 2), {1: "ready"})
+    for _ in range(2):  # two ranks of one launch
+        joined = launch.joined(Launch(0, 2), CPU, lambda: "resume with: --resume RUN")
+        with pytest.raises(SystemExit) as ending, joined as ranks:
+            ranks.gather(None)
+        assert ending.value.code == launch.RANK_LOST
+    assert capsys.readouterr().err == (
+        "rank 0 lost another rank (Connection closed by peer); all ranks end; "
+        "resume with: --resume RUN\n"
+    )
 
 
 def ends(code: int) -> int:
@@ -343,7 +320,8 @@ def test_two_ranks_train_from_the_command_line(gait: Path, tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "said"), [(signal.SIGKILL, "rank 1 "), (signal.SIGTERM, "Interrupted (SIGTERM)")]
+    ("number", "said"),
+    [(signal.SIGKILL, "rank 0 lost another rank"), (signal.SIGTERM, "Interrupted (SIGTERM)")],
 )
 def test_a_rank_that_is_killed_or_asked_to_end_ends_the_others(
     gait: Path, tmp_path: Path, number: int, said: str
@@ -381,7 +359,7 @@ def test_a_mistake_of_all_ranks_is_one_line(gait: Path, tmp_path: Path, words: l
 @pytest.mark.slow
 def test_torchrun_restarts_a_run_that_resumes_by_itself(gait: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = torchrun(out, gait, "--num_env_steps", "3200", restarts=1)
+    process = torchrun(out, gait, "--num_env_steps", "32000", restarts=1)
     while not list(out.glob("checkpoints/*/manifest.json")):
         assert process.poll() is None
         time.sleep(0.2)
@@ -389,7 +367,7 @@ def test_torchrun_restarts_a_run_that_resumes_by_itself(gait: Path, tmp_path: Pa
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr
     assert "resumes at" in stdout
-    assert (out / "checkpoints" / "3200").is_dir()
+    assert (out / "checkpoints" / "32k").is_dir()
 
 
 def _pid_of_rank(rank: int, out: Path) -> int:
