@@ -9,6 +9,7 @@ depend on the distribution of worlds.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from mqe.config import ConfigError
 from mqe.vec_env import Share
 
 _Thing = TypeVar("_Thing")
-_LONGEST_REASON = 120  # characters of a library's message
+_PLACE = re.compile(r"\[[^]]*\.\w+:\d+\] ?")  # the source line in a library's message
 
 
 class UnequalRanksError(RuntimeError):
@@ -219,7 +220,7 @@ class Ranks:
         try:
             meeting()
         except RuntimeError as error:
-            reason = " ".join(str(error).split())[:_LONGEST_REASON]
+            reason = _PLACE.sub("", " ".join(str(error).split())).partition(". ")[0]
             raise RankLostError(f"rank {self.rank} lost another rank ({reason})") from error
 
 

@@ -17,6 +17,7 @@ import torch
 from harl_mapush import config
 from harl_mapush.interruption import Signalled
 from harl_mapush.runs import durable, run_folder
+from mapush.extensions.sweep.file_names import SETTINGS
 from mapush.report.tables import markdown_table
 from mqe.config import ConfigError, dump_yaml, parse_yaml, to_dict
 from mqe.cores import num_cores
@@ -27,7 +28,6 @@ if TYPE_CHECKING:  # Optuna is an extra, so its modules are imported later
 
 PROGRAM = "mapush sweep"
 SWEEP = "sweep.yaml"
-SETTINGS = "settings.yaml"
 SUMMARY = "summary.md"
 BEST = "best.yaml"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from harl_mapush.runs import run_folder
 from mapush.extensions.sweep.child import GRACE_S
-from mapush.extensions.sweep.command import SETTINGS
+from mapush.extensions.sweep.file_names import SETTINGS
 from mapush.extensions.sweep.space import assignments
 from mapush.extensions.sweep.study import REASON, Sweep
 from mqe.config import ConfigError

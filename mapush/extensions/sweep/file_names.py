@@ -1,0 +1,3 @@
+"""Names of files in the folder of a sweep."""
+
+SETTINGS = "settings.yaml"  # of every trial
