@@ -9,6 +9,7 @@ every number means. Of a gait, ``mapush export pretrained:go2_velocity gait``, i
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import sys
@@ -304,6 +305,14 @@ def run_episode(world: World, team: Team, start: dict[str, np.ndarray]) -> tuple
     return outcome, step / world.contract["rates"]["control_hz"]
 
 
+def check_files(folder: Path) -> None:
+    """End the program if a file differs from its SHA-256 in ``manifest.json``."""
+    digests = json.loads((folder / "manifest.json").read_text())["files"]
+    for name, digest in digests.items():
+        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
+            raise SystemExit(f"{folder / name} is damaged; export the policy anew")
+
+
 def main() -> int:
     """Run a team's episodes one after the other and print how they ended; or a gait's commands."""
     parser = argparse.ArgumentParser(
@@ -317,6 +326,7 @@ def main() -> int:
     described = arguments.folder / "contract.json"
     if not described.is_file():
         parser.error(f"{arguments.folder} has no contract.json; name a folder of mapush export")
+    check_files(arguments.folder)
     contract = json.loads(described.read_text())
     world = World(arguments.folder, contract)
     if "gait.onnx" in contract["models"]:

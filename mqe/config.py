@@ -75,9 +75,8 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(
-            f"{where}{at}: not valid YAML ({getattr(error, 'problem', None) or error})"
-        ) from None
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise ConfigError(f"{where}{at}: not valid YAML ({reason})") from None
     except RecursionError:
         raise ConfigError(f"{where}: too many values inside one another") from None
     except (

@@ -18,6 +18,7 @@ from mapush.export.team_networks import TeamNetworks
 from mqe.config import ConfigError
 from mqe.controllers.gait import gait_names, load_gait
 from mqe.env.environment import MultiAgentEnv
+from mqe.manifest import renew_manifest
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushCfg, PushTask
 from mqe.tasks.push.terminations import describe_terminations
@@ -80,6 +81,7 @@ def write(request: ExportRequest) -> dict[str, float]:
         difference = gait_networks.largest_difference(gait, robot, out / name)
         worst[name] = max(worst[name], difference)
     onnx_files.check(worst)
+    renew_manifest(out)  # a checksum of every file
     return worst
 
 

@@ -54,6 +54,8 @@ class PolicyDescription:
     )
 
     def __post_init__(self) -> None:
+        if not self.robots:
+            raise ValueError("robots: must name at least one kind")
         if len(self.weights) not in (1, self.num_robots):
             raise ValueError(
                 f"weights: {len(self.weights)} files for {self.num_robots} robots; one, or one each"

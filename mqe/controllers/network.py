@@ -32,6 +32,7 @@ _OBS_VARIANCE_MIN = 1e-4  # so constant observations are scaled by at most 100
 _OBS_CLIP = 10.0  # bound of normalised observations [standard deviations]
 _LARGEST = 100_000  # largest whole number in a declaration
 _MOST_LAYERS = 1000
+_MOST_GRU_LAYERS = 64
 
 
 class InputNorm(nn.Module):
@@ -82,6 +83,12 @@ def _make_sets(reader: str, size: int, width: int, blocks: list[Any]) -> SetRead
     return make_reader(reader, size, sets, width)
 
 
+def _make_gru(input_size: int, hidden_size: int, num_layers: int) -> nn.GRU:
+    if num_layers > _MOST_GRU_LAYERS:
+        raise ValueError(f"a GRU has at most {_MOST_GRU_LAYERS} layers, not {num_layers}")
+    return nn.GRU(input_size, hidden_size, num_layers)
+
+
 def _set_arguments(reader: Any) -> list[Any]:
     names = [name for name, cls in SET_READERS.items() if cls is type(reader)]
     return [names[0], reader.in_size, reader.width, [list(block) for block in reader.blocks]]
@@ -92,7 +99,7 @@ _KINDS: dict[str, _Kind] = {
     "layer_norm": _Kind(nn.LayerNorm, lambda m: list(m.normalized_shape), (int,), nn.LayerNorm),
     "input_norm": _Kind(InputNorm, lambda m: [len(m.mean)], (int,), InputNorm),
     "gru": _Kind(
-        nn.GRU, lambda m: [m.input_size, m.hidden_size, m.num_layers], (int, int, int), nn.GRU
+        nn.GRU, lambda m: [m.input_size, m.hidden_size, m.num_layers], (int, int, int), _make_gru
     ),
     "sets": _Kind(SetReader, _set_arguments, (str, int, int, list), _make_sets),
     "bound": _Kind(Bound, lambda m: [m.limit], (float,), Bound, False),

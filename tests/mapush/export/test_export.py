@@ -5,6 +5,7 @@ environment.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -138,6 +139,19 @@ def follow_the_environment(exported: Path, cfg: config.RunCfg, folder: Path) -> 
     # Something moved.
     assert float((env.sim.data.qpos[1] - torch.as_tensor(starts["qpos"][1])).abs().max()) > 0.1
     env.close()
+
+
+def test_the_example_refuses_a_damaged_file(exported, tmp_path) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(exported, folder)
+    exported_team.check_files(folder)
+    for name in ("team.onnx", "contract.json", "starts.npz", "scene.xml"):
+        shutil.copytree(exported, folder, dirs_exist_ok=True)
+        content = bytearray((folder / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (folder / name).write_bytes(content)
+        with pytest.raises(SystemExit, match=f"{name} is damaged; export the policy anew"):
+            exported_team.check_files(folder)
 
 
 def test_the_example_needs_neither_torch_nor_this_library(exported) -> None:
