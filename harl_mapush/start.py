@@ -16,7 +16,7 @@ from harl_mapush.config import RunCfg
 from harl_mapush.machine import Machine
 from harl_mapush.parts import Parts
 from harl_mapush.run_settings import LoggerCfg
-from harl_mapush.runs import checkpoint, exported, provenance, resume, run_folder
+from harl_mapush.runs import checkpoint, exported, named_files, provenance, resume, run_folder
 from harl_mapush.runs.evaluation_worlds import digest_of_gaits
 from harl_mapush.runs.record import RunRecord
 from harl_mapush.runs.resume import SavedRun
@@ -103,15 +103,19 @@ def make_record(cfg: RunCfg, folder: Path, parts: Parts, device: torch.device) -
     return RunRecord(
         folder,
         to_dict(cfg),
-        provenance.describe(str(device), task.features.reward_weights),
+        provenance.describe(
+            str(device), task.features.reward_weights, named_files.digests(cfg.task)
+        ),
         digest_of_gaits(cfg),
         partial(exported.export, cfg=cfg, actors=actors, task=task),
+        partial(named_files.keep, task=cfg.task),
     )
 
 
 def _with_absolute_paths(task: Any) -> Any:
-    """Return the settings of a task with absolute paths of the frozen policies."""
-    paths: dict[str, Any] = {}
+    """Return the settings of a task with absolute paths of its files and frozen policies."""
+    files = named_files.named_files(task)
+    paths: dict[str, Any] = {key: str(path.absolute()) for key, path in files.items()}
     for key in TASKS[task.name].frozen_policies:
         name = vars(task)[key]
         if isinstance(name, str):

@@ -9,7 +9,7 @@ from typing import Any
 from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.config.suites import default_worlds
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, named_files
 from mqe.config import ConfigError, merge, to_dict
 from mqe.controllers.gait import gait_digest, gait_names
 from mqe.env.environment import MultiAgentEnv
@@ -239,6 +239,10 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
             note = other_gait(folder, trained)
             if note is not None:
                 changed.append(note)
+    for name in named_files.changed(folder, trained.task):
+        key = name.removeprefix("task.")
+        if task[key] == before[key]:
+            changed.append(f"{name}={task[key]} (learned with another one of that name)")
     if changed:
         return f"the team of {folder} did not learn in this world: {', '.join(changed)}"
     return None

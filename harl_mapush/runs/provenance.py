@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
@@ -31,6 +32,7 @@ METRICS = ("success_rate", "return", "episode_time_s")
 # Sections whose settings are all hyper-parameters, and further settings that are.
 _HYPER_PARAMETERS = ("algorithm", "network")
 _START_ID = "start_id"
+_FILES = "named_files"
 _MORE = ("env.num_envs", "task.object", "task.decision_period", "runner.num_steps", "runner.seed")
 
 
@@ -38,10 +40,15 @@ class LostFolderError(Exception):
     """The folder of a run belongs to another run or process now; the message has the reason."""
 
 
-def describe(device: str, reward_weights: Mapping[str, float]) -> dict[str, Any]:
+def describe(
+    device: str,
+    reward_weights: Mapping[str, float],
+    files: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Return the random id, time, command, versions and device of a run's start.
 
     ``reward_weights`` are those of the task's terms, empty for a task without any.
+    ``files`` has the digests of files and frozen policies by setting.
     """
     return {
         _START_ID: secrets.token_hex(8),
@@ -53,6 +60,7 @@ def describe(device: str, reward_weights: Mapping[str, float]) -> dict[str, Any]
         "platform": platform.platform(),
         "device": device,
         "reward_weights": dict(reward_weights),
+        _FILES: dict(files),
     }
 
 
@@ -75,6 +83,13 @@ def write(run: Path, start: Mapping[str, Any]) -> str:
 def run_id(run: Path) -> str | None:
     """Return the id of a run; None for an older one, or if its ``origin.json`` is lost."""
     return _read(run)[0]
+
+
+def named_files(run: Path) -> dict[str, str]:
+    """Return the digests of the files and policies that the latest start of a run named."""
+    _, starts = _read(run)
+    files = starts[-1].get(_FILES) if starts else None
+    return dict(files) if isinstance(files, dict) else {}
 
 
 def preset(run: Path) -> str | None:

@@ -22,11 +22,12 @@ class RunRecord:
         start: Mapping[str, Any],
         gait: str | None,
         export: Callable[[Path], object],
+        keep_files: Callable[[Path], None] = lambda folder: None,
     ) -> None:
         """Record ``start`` of a run with nested ``settings``; nothing is written yet.
 
         ``gait`` is the digest of the frozen gaits, None without any. ``export`` writes the policy
-        into the folder of a checkpoint.
+        into the folder of a checkpoint, ``keep_files`` copies small files into the run folder.
         """
         self.folder = folder
         self.settings = settings
@@ -35,10 +36,12 @@ class RunRecord:
         self.run_id = ""
         self._gait = gait
         self._export = export
+        self._keep_files = keep_files
 
     def begin(self) -> None:
         """Write ``config.yaml`` and ``origin.json``."""
         run_folder.write_config(self.folder, self.text)
+        self._keep_files(self.folder)
         self.run_id = provenance.write(self.folder, self.start)
 
     def save(

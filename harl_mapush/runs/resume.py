@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.runs import checkpoint, provenance, run_folder
+from harl_mapush.runs import checkpoint, named_files, provenance, run_folder
 from harl_mapush.runs.evaluation_worlds import other_gait
 from mqe.config import ConfigError, flatten, load_yaml, to_dict
 from mqe.registry import SIMULATORS, resolve_sim
@@ -235,6 +235,11 @@ def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) 
         gait = other_gait(saved.folder, new)
         if gait is not None:
             notices.append(f"the team walks otherwise than before: {gait}")
+        notices += [
+            f"the file or policy of {name} has changed since the run began; small files as they "
+            f"were are in {saved.folder.parent.parent / named_files.FOLDER}"
+            for name in named_files.changed(saved.folder, new.task)
+        ]
 
     # An algorithm from outside need not have a schedule.
     old_schedule = getattr(old.algorithm, "schedule", "constant")

@@ -158,3 +158,5 @@ class TaskEntry(NamedTuple):
     subject: Callable[[Any], str] = lambda cfg: cfg.name
     # Names of the settings of ``task`` that name frozen policies.
     frozen_policies: tuple[str, ...] = ()
+    # Settings of the task that may name a file.
+    files: tuple[str, ...] = ()

@@ -290,6 +290,7 @@ NAVIGATE = TaskEntry(
     terms=NAVIGATE_TERMS,
     policies={"straight_line": _straight_line, "planner": _without_shift},
     frozen_policies=("team",),
+    files=("map",),
 )
 TASKS.register("go1push_upper", NAVIGATE)
 TASK_ALIASES["navigate"] = "go1push_upper"

@@ -103,4 +103,5 @@ PUSH = TaskEntry(
     policies={"scripted_solo": scripted_solo, "scripted_team": scripted_team},
     subject=lambda cfg: cfg.object,
     frozen_policies=("gait",),
+    files=("shapes",),
 )

@@ -91,19 +91,19 @@ def solve_problem(
     grid = Grid(arena, CELL, device)
     solver = CostToGo(grid, device)
     points = grid.centers.flatten(0, 1)
-    fields = []
+    fields = torch.empty(len(maps.goal), 3, grid.height, grid.width, device=device)
     shortest = []
     # Intermediate values of a map take a hundred times the memory of its fields.
     for index in torch.arange(len(maps.goal), device=device).split(CHUNKS[device.type]):
         part = maps.rows(index)
         clearance = clearance_of(arena, shapes, points, part.obstacle_pos, part.obstacle_yaw)
         clearance = clearance.unflatten(1, (grid.height, grid.width))
-        fields.append(solve_fields(solver, clearance, part.goal, reach, costs))
+        fields[index] = solve_fields(solver, clearance, part.goal, reach, costs)
         is_blocked = clearance < reach + MARGIN
         lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), part.goal)
         row = torch.arange(len(index), device=device)
         shortest.append(grid.look_up(lengths, row, part.start))
-    problem = Problem(arena, reach, maps, shapes, grid, torch.cat(fields), costs)
+    problem = Problem(arena, reach, maps, shapes, grid, fields, costs)
     return problem, torch.cat(shortest)
 
 

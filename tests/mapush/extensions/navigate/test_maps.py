@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import tracemalloc
+import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import imageio.v3 as imageio
 import numpy as np
@@ -16,10 +20,12 @@ from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed, Room, ch
 from mapush.extensions.navigate.maps.families import CUBE, FAMILIES, POST, draw_maps, wall_with_door
 from mapush.extensions.navigate.maps.files import read_maps
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mapush.extensions.navigate.planners import problem
+from mapush.extensions.navigate.planners.problem import solve_fields, solve_problem
 from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
 from mqe.world.objects import OBJECTS
-from mqe.world.obstacles import PARKED_HEIGHT
+from mqe.world.obstacles import PARKED_HEIGHT, ObstacleCfg
 from tests.mapush.extensions.navigate.navigating import navigate_setup
 
 CUBOID = Room(0.85, 1.85)
@@ -259,3 +265,106 @@ def test_a_moving_obstacle_goes_to_the_end_of_its_way_and_back(tmp_path) -> None
     found = table.obstacles_at(torch.zeros(5, dtype=torch.int64), time)
     assert found[:, mover, 1].tolist() == pytest.approx([3.0, 2.0, -1.0, -0.5, 3.0])
     assert bool((found[:, 1 - mover] == tensor([2.0, 3.0, 0.3])).all())
+
+
+def drawn_map() -> np.ndarray:
+    """Return pixels (80, 100, 3) of a map with one wall."""
+    pixels = np.full((80, 100, 3), 255, dtype=np.uint8)
+    pixels[30:50, 48:52] = 0
+    pixels[39:41, 14:16] = (0, 255, 0)
+    pixels[39:41, 84:86] = (255, 0, 0)
+    return pixels
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_transparent_pixels_of_a_picture_are_free(is_whole: bool, tmp_path) -> None:
+    pixels = drawn_map()
+    imageio.imwrite(tmp_path / "opaque.png", pixels)
+    alpha = np.full(pixels.shape[:2], 255, dtype=np.uint8)
+    alpha[:20, :30] = 0
+    if is_whole:  # as drawing programs export it: all but the drawing is transparent
+        alpha[(pixels == 255).all(axis=-1)] = 0
+    pixels[alpha == 0] = 0
+    imageio.imwrite(tmp_path / "transparent.png", np.dstack([pixels, alpha]))
+    maps = [read_maps(tmp_path / f"{name}.png", 0.1) for name in ("opaque", "transparent")]
+    assert maps[0] == maps[1]
+    assert len(maps[0][0].obstacles) == 1
+
+
+def test_a_half_transparent_wall_is_as_dark_as_it_looks_on_white(tmp_path) -> None:
+    pixels = np.dstack([drawn_map(), np.full((80, 100), 255, dtype=np.uint8)])
+    pixels[30:50, 48:52, 3] = 128
+    imageio.imwrite(tmp_path / "pale.png", pixels)
+    assert read_maps(tmp_path / "pale.png", 0.1)[0].obstacles == ()
+
+
+def chunk(name: bytes, content: bytes) -> bytes:
+    checksum = zlib.crc32(name + content).to_bytes(4, "big")
+    return len(content).to_bytes(4, "big") + name + content + checksum
+
+
+def test_a_picture_larger_than_an_arena_is_refused_before_it_is_decoded(tmp_path) -> None:
+    """Its 20 kB would be 30,000 x 30,000 pixels."""
+    side = (30_000).to_bytes(4, "big")
+    header = chunk(b"IHDR", side + side + bytes([8, 2, 0, 0, 0]))
+    rows = chunk(b"IDAT", zlib.compress(bytes(20_000_000)))
+    path = tmp_path / "bomb.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + rows + chunk(b"IEND", b""))
+    tracemalloc.start()
+    with pytest.raises(ConfigError, match="bomb.png: (the picture: the arena is|it is no picture)"):
+        read_maps(path, 0.005)
+    assert tracemalloc.get_traced_memory()[1] < 10e6
+    tracemalloc.stop()
+
+
+def test_a_picture_of_more_walls_than_a_map_may_have_is_refused(tmp_path) -> None:
+    pixels = drawn_map()
+    pixels[::2, ::2] = 0
+    imageio.imwrite(tmp_path / "dots.png", pixels)
+    with pytest.raises(ConfigError, match="its walls are more than 64 rectangles"):
+        read_maps(tmp_path / "dots.png", 0.1)
+
+
+@pytest.mark.parametrize("name", ["http://localhost:1/map.png", "concat:a.png", "pipe:0.png"])
+def test_a_picture_is_a_file_whatever_its_name_says(name: str) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        read_maps(Path(name), 0.1)
+
+
+def test_a_pipe_is_no_map(tmp_path) -> None:
+    for suffix in (".png", ".yaml"):
+        os.mkfifo(tmp_path / f"pipe{suffix}")
+        with pytest.raises(ConfigError, match="no such file|a pipe, socket or device"):
+            read_maps(tmp_path / f"pipe{suffix}", 0.1)
+
+
+def test_maps_of_too_many_sizes_of_obstacles_are_refused() -> None:
+    maps = []
+    for k in range(20):
+        sizes = [ObstacleCfg("box", (0.1 + 0.01 * (20 * k + j), 0.1, 0.6)) for j in range(20)]
+        obstacles = tuple(Placed(size, 0.0, 0.0) for size in sizes)
+        maps.append(ArenaMap((9.0, 9.0), (0.0, 0.0), (1.0, 1.0), obstacles))
+    assert len(slots_of(maps[:12])) == 240
+    with pytest.raises(ConfigError, match="of 400 sizes, .* would need 400 .*; 256 at most"):
+        slots_of(maps)
+
+
+def test_many_maps_are_planned_a_few_at_a_time(monkeypatch) -> None:
+    """Intermediate values of a map take a hundred times the memory of its fields."""
+    sizes = []
+
+    def solve_few(solver, clearance, *rest):
+        sizes.append(len(clearance))
+        return solve_fields(solver, clearance, *rest)
+
+    monkeypatch.setattr(problem, "solve_fields", solve_few)
+    maps = draw_maps("doors", 1, 20, CUBOID)
+    slots = slots_of(maps)
+    table = MapTable.of(maps, slots, "cpu")
+    arena = maps[0].arena
+    all_maps, shortest = solve_problem(table, ObstacleShapes(slots, "cpu"), arena, CUBOID.reach)
+    assert sizes == [8, 8, 4]
+    last = table.rows(tensor([19]))
+    one, length = solve_problem(last, ObstacleShapes(slots, "cpu"), arena, CUBOID.reach)
+    torch.testing.assert_close(one.fields[0], all_maps.fields[19], rtol=2e-3, atol=1e-3)
+    torch.testing.assert_close(length[0], shortest[19], rtol=2e-3, atol=1e-3)

@@ -1,0 +1,51 @@
+"""Files and policies that a run's settings name: digests, and copies in the run folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from harl_mapush.runs import provenance
+from mqe.controllers.frozen_policy import describe_policy
+from mqe.manifest import sha256
+from mqe.registry import TASKS
+
+FOLDER = "named_files"
+_LARGEST = 1 << 20  # bytes of a file that is copied
+
+
+def named_files(task: Any) -> dict[str, Path]:
+    """Return the files in the settings of a task, by the setting's key."""
+    values = {key: vars(task)[key] for key in TASKS[task.name].files}
+    paths = {key: Path(value).expanduser() for key, value in values.items() if value is not None}
+    return {key: path for key, path in paths.items() if path.suffix and path.is_file()}
+
+
+def digests(task: Any) -> dict[str, str]:
+    """Return the SHA-256 of a task's files and frozen policies by setting; gaits have their own."""
+    found = {f"task.{key}": sha256(path) for key, path in named_files(task).items()}
+    for key in TASKS[task.name].frozen_policies:
+        name = f"task.{key}"
+        if key != "gait":
+            found[name] = describe_policy(vars(task)[key], name).digest
+    return found
+
+
+def keep(run: Path, task: Any) -> None:
+    """Copy a task's small files into the folder of a run."""
+    for key, path in named_files(task).items():
+        if path.stat().st_size <= _LARGEST:
+            (run / FOLDER).mkdir(exist_ok=True)
+            shutil.copyfile(path, run / FOLDER / f"{key}{path.suffix}")
+
+
+def changed(folder: Path, task: Any) -> list[str]:
+    """Return the settings of a task whose file or policy has changed since the latest start of the
+    run with the checkpoint ``folder``.
+    """
+    before = provenance.named_files(folder.parent.parent)
+    if not before:
+        return []
+    present = digests(task)
+    return [name for name, digest in before.items() if present.get(name, digest) != digest]
