@@ -1,6 +1,4 @@
-"""harl_mapush.collectors: what crosses between processes, who waits for whom, and what is said of
-it.
-"""
+"""harl_mapush.collectors: blocks, weights, pace and health."""
 
 from __future__ import annotations
 

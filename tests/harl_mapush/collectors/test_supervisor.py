@@ -74,7 +74,7 @@ def make(
     stall_s: float = 30.0,
     problem: str | None = None,
 ) -> tuple[Collectors, list[ScriptedWorker]]:
-    """Prepare collectors; start number k of any of them gets script k."""
+    """Prepare collectors. Start number k gets script k."""
     workers: list[ScriptedWorker] = []
     remaining = list(scripts)
 

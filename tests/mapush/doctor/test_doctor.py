@@ -234,7 +234,7 @@ def test_a_training_that_fails_is_its_last_line(few_worlds, checkup, monkeypatch
 
 
 def test_kernels_one_by_one_reach_the_training(few_worlds, checkup, monkeypatch):
-    """CUDA graphs would hide the kernel that fails."""
+    """CUDA graphs would hide a failing kernel."""
     graphs = []
     watch = training._Watch.follow
 
@@ -445,9 +445,7 @@ def test_a_crash_is_reported_with_its_stage(monkeypatch, capsys):
 def test_what_a_separate_process_reported_is_not_reported_again(
     monkeypatch, capsys, last, returncode, crashed
 ):
-    """It writes its results on our stdout while it runs; one that ends with a code and no result
-    has crashed.
-    """
+    """It writes results to our stdout as it runs. An exit code without a result is a crash."""
 
     def run(command: list[str], stdout: int | None, **_: object) -> subprocess.CompletedProcess:
         Path(command[-1]).write_text(json.dumps(StageResult("versions", last)._asdict()) + "\n")

@@ -1,4 +1,4 @@
-"""mapush doctor on simulators that mean something else by a pose or a velocity."""
+"""mapush doctor on simulators with other conventions for poses and velocities."""
 
 from __future__ import annotations
 

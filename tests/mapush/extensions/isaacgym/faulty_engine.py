@@ -1,6 +1,4 @@
-"""An engine that goes wrong as its scene says; run by a worker's interpreter, so standard library
-and numpy only.
-"""
+"""An engine with faults from its scene, with standard library and numpy alone."""
 
 import contextlib
 import ctypes

@@ -1,6 +1,4 @@
-"""Isaac Gym's engine over a fake of its tensors: names, orders, frames and materials. It is no
-test of Isaac Gym.
-"""
+"""Isaac Gym's engine over fake tensors: names, orders, frames, materials. No test of Isaac Gym."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ N = 3
 
 @pytest.fixture
 def engine(monkeypatch):
-    """The engine with worlds of two robots and a box, in this process; its fake is
-    ``engine._gym``.
-    """
+    """The engine with two robots and a box, in this process. ``engine._gym`` is its fake."""
     return _engine(monkeypatch, MODEL)
 
 
@@ -315,7 +311,7 @@ def test_urdf_describes_the_bodies_of_the_scene(robot: str, name: str) -> None:
 
 
 def _unfused(text: str) -> str:
-    """Have MuJoCo keep a base that hangs on nothing as a body, with its inertia as written."""
+    """Let MuJoCo keep a free base as a body, with its written inertia."""
     root = ElementTree.fromstring(text)
     options = ElementTree.SubElement(root, "mujoco")
     ElementTree.SubElement(

@@ -1,6 +1,4 @@
-"""A simulator in its own process: what the memory holds, and one line for each way in which it can
-be lost.
-"""
+"""A simulator in its own process: shared numbers, and one line for each kind of loss."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ OTHERS = [f"python3.{minor}" for minor in range(8, 15) if minor != sys.version_i
 
 
 def other_python() -> str:
-    """Return an interpreter of another version that has MuJoCo, or skip."""
+    """Return another version of Python with MuJoCo, or skip."""
     for name in (*os.environ.get("MAPUSH_WORKER_PYTHON", "").split(os.pathsep), *OTHERS):
         path = shutil.which(name) if name else None
         if (

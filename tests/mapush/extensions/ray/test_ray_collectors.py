@@ -149,7 +149,7 @@ class Method:
 
 
 class Actor:
-    """All that a worker asks of an actor, around the object that a real one holds."""
+    """A worker's view of an actor, around the object of a real actor."""
 
     def __init__(self, collector) -> None:
         for name in ("build", "collect", "progress", "stack"):
@@ -194,7 +194,7 @@ def test_a_worker_that_ray_gives_no_actor_ends_with_the_reason(tmp_path):
 
 
 def test_an_actor_without_a_place_is_alive_and_one_that_hangs_is_not(monkeypatch, tmp_path):
-    """Signs of life are decisions; the actor's threads answer while it hangs."""
+    """Signs of life are decisions: other threads answer while an actor hangs."""
     monkeypatch.setattr(ray_launcher.ray, "get", lambda found, timeout=None: found)
     monkeypatch.setattr(ray_launcher, "_PROGRESS_S", 0.0)
     pending: list[object] = []

@@ -1,6 +1,4 @@
-"""A sweep from start to end: killed in the midst of two trainings, continued, one setting that
-cannot be trained.
-"""
+"""A sweep from start to end: killed during two trainings, continued, with an impossible setting."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a test has in place of Isaac Gym: its tensors and names, without its physics."""
+"""A stand-in for Isaac Gym: tensors and names, without physics."""

@@ -1,6 +1,4 @@
-"""The part of ``gymapi`` that the worker's engine uses. Joints are in alphabetical order, as Isaac
-Gym has them.
-"""
+"""The engine's part of ``gymapi``. Joints are in alphabetical order, as in Isaac Gym."""
 
 from __future__ import annotations
 
@@ -38,13 +36,13 @@ def Transform() -> SimpleNamespace:  # noqa: N802, as there
 
 
 class World(list):
-    """The actors of one world; their poses and root states are relative to its origin."""
+    """The actors of one world. Poses and root states are relative to its origin."""
 
     origin: Vec3
 
 
 class Gym:
-    """One simulation, in which bodies float and joints of unit inertia follow their torques."""
+    """One simulation. Bodies float, and joints of unit inertia follow their torques."""
 
     def create_sim(self, compute, graphics, kind, params):
         self.params = params
