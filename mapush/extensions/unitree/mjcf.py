@@ -15,6 +15,7 @@ import mujoco
 import numpy as np
 
 from mqe.config import ConfigError
+from mqe.notices import note
 from mqe.world.robots import MODEL_READERS
 from mqe.world.robots.build import make_servo
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
@@ -54,7 +55,11 @@ def robot_of_file(robot: RobotCfg, path: str) -> RobotCfg:
                 "checkout of unitree_mujoco, and with env.robots one of its robots (here: "
                 f"{', '.join(sorted(known)) or 'none'})"
             )
-    _check(_read(file), robot, file)
+    theirs = _read(file)
+    _check(theirs, robot, file)
+    things = _things_in_the_world(theirs)
+    if things:
+        note(f"env.model={path}: only the robot is used; left out: {things}")
     return replace(robot, file=VendorFile(str(file)), motors=None, physical=None)
 
 
@@ -113,6 +118,22 @@ class VendorFile:
                 name=f"{name}/{joint}", target=f"{name}/{joint}", trntype=mujoco.mjtTrn.mjTRN_JOINT
             )
             make_servo(actuator, robot, limits[f"{joint}_joint"])
+
+
+def _things_in_the_world(theirs: mujoco.MjSpec) -> str:
+    """Return the counts of what a file's world has beside the robot and a level floor."""
+    trunk = theirs.body(f"{LEGS[0]}_hip").parent
+    counts = {"height fields": 0, "geoms": 0, "bodies": 0}
+    for geom in theirs.worldbody.geoms:
+        is_drawn_only = geom.contype == 0 and geom.conaffinity == 0
+        is_turned = geom.alt.type != mujoco.mjtOrientation.mjORIENTATION_QUAT
+        is_level = np.allclose(geom.quat[1:3], 0.0) and not is_turned
+        if is_drawn_only or (geom.type == mujoco.mjtGeom.mjGEOM_PLANE and is_level):
+            continue
+        is_field = geom.type == mujoco.mjtGeom.mjGEOM_HFIELD
+        counts["height fields" if is_field else "geoms"] += 1
+    counts["bodies"] = sum(body.name != trunk.name for body in theirs.worldbody.bodies)
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 
 
 def _joints() -> list[str]:
