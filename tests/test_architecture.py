@@ -12,7 +12,6 @@ import pytest
 from harl_mapush import config, test, train
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.callback import Callback
-from harl_mapush.config.other_names import ALWAYS
 from harl_mapush.evaluation import command as evaluation_command
 from mqe.controllers import Controller
 from mqe.sim.simulator import Simulator
@@ -308,7 +307,8 @@ def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     shown = flags(test.make_viewer_parser("mapush play"))
     hidden = {f"--{flag}" for flag in (*evaluation_command.FLAGS, "mode")}
-    of_mapush = {*"--test_mode --algo --train_timesteps --exp_name --config".split(), *ALWAYS}
+    of_mapush = {*"--test_mode --algo --train_timesteps --exp_name --config".split()}
+    of_mapush |= {"--headless", "--use_tensorboard"}
     assert {*flags(test.make_parser())} - {*shown} == hidden | of_mapush
     assert flags(test.make_parser()) == sorted(
         "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device "

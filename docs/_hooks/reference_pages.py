@@ -14,12 +14,13 @@ from typing import Any
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
 from harl_mapush.clients.entries import CLIENTS
-from harl_mapush.config.other_names import ALWAYS, FLAGS, NAMES, NOTHING, dotted
+from harl_mapush.config.other_names import NAMES, NOTHING, TRAIN_FLAGS, dotted
 from harl_mapush.evaluation.watchers import pushing
 from harl_mapush.runs.formats import FORMATS
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from mapush.commands import COMMANDS, load
 from mqe.config import flatten
+from mqe.extensions import load_extensions
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import SIMULATORS, TASKS, SimCfg
 from mqe.tasks.push import episode_report
@@ -35,6 +36,7 @@ WIDTH = "88"  # columns of a command's help
 
 def pages() -> dict[str, str]:
     """Return the text of every page by its path."""
+    load_extensions()
     made: dict[str, Callable[[], str]] = {
         "settings": settings,
         "terms": terms,
@@ -79,8 +81,10 @@ def settings() -> str:
     parts += ["## `algorithm`", table((*_SETTING_HEAD, "algorithms"), rows)]
     names = [(f"`{name}`", f"`{key}`") for name, key in NAMES.items()]
     names += [(f"`{name}`", advice) for name, advice in NOTHING.items()]
-    flags = [(f"`{flag}`", _codes(other.keys)) for flag, other in FLAGS.items()]
-    flags += [(f"`{flag}`", "so it is always") for flag in ALWAYS]
+    flags = [
+        (f"`--{flag}`", _codes(other.keys) if other.keys else "so it is always")
+        for flag, other in TRAIN_FLAGS.items()
+    ]
     parts += [
         "## Names in other libraries",
         "Of HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab. An error suggests ours.",

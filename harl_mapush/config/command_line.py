@@ -20,6 +20,7 @@ from harl_mapush.config.user_modules import import_modules
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
 from harl_mapush.process import write_error
 from mqe.config import ConfigError, assignment, merge, parse_yaml, printable, unknown
+from mqe.extensions import load_extensions
 from mqe.registry import SIMULATORS, TASKS
 from mqe.sim.simulator import SimulatorError
 from mqe.world.objects import OBJECTS
@@ -144,46 +145,31 @@ def add_flags(parser: Arguments, flags: Sequence[str]) -> None:
 
 
 def add_other_flags(parser: Arguments) -> None:
-    """Add the flags of HARL's and MAPush's trainings, which no help shows."""
-    for flag in other_names.FLAGS:
-        parser.add_argument(flag, help=argparse.SUPPRESS)
-    for flag in other_names.ALWAYS:
-        parser.add_argument(flag, nargs="?", help=argparse.SUPPRESS)
-
-
-class _SaidByCheckpoint(argparse.Action):
-    """Keeps a note, which ``flag_values`` writes once all that was given has been understood."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        note = (
-            f"Note: {option_string} {printable(values)} has no effect here: the checkpoint has its "
-            "own settings.\n"
-        )
-        namespace.notes = [*getattr(namespace, "notes", ()), note]
+    """Add the flags of other libraries' trainings."""
+    load_extensions()
+    for name, other in other_names.TRAIN_FLAGS.items():
+        nargs = None if other.keys else "?"
+        parser.add_argument(f"--{name}", nargs=nargs, help=argparse.SUPPRESS)
 
 
 def add_other_test_flags(parser: Arguments) -> None:
-    """Add the flags of MAPush's test, which no help shows."""
-    parser.add_argument(
-        "--test_mode", dest="mode", default=argparse.SUPPRESS, help=argparse.SUPPRESS
-    )
-    for flag in other_names.SAID_BY_CHECKPOINT:
-        parser.add_argument(flag, action=_SaidByCheckpoint, help=argparse.SUPPRESS)
-    for flag in other_names.ALWAYS:
-        parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
+    """Add the flags of other libraries' tests."""
+    load_extensions()
+    for name, keywords in other_names.TEST_FLAGS.items():
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS, **keywords)
 
 
 def _other_flag_values(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the values of other libraries' flags, and name our settings in a line each."""
     layers = []
-    for flag, other in other_names.FLAGS.items():
-        given = getattr(arguments, flag.strip("-"), None)
-        if given is None:
+    for flag, other in other_names.TRAIN_FLAGS.items():
+        text = getattr(arguments, flag, None)
+        if text is None or not other.keys:
             continue
-        texts = [f"{key}={other.value(given)}" for key in other.keys]
+        texts = [f"{key}={other.value(text)}" for key in other.keys]
         layers += [assignment(text) for text in texts]
         said = " ".join(f"--set {text}" for text in texts)
-        sys.stderr.write(f"Note: {flag} {printable(given)} is {printable(said)} here.\n")
+        sys.stderr.write(f"Note: --{flag} {printable(text)} is {printable(said)} here.\n")
     return layers
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple, get_type_hints
+
+from mqe.config import printable
+from mqe.extensions import Registry
 
 # Of HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab.
 NAMES = {
@@ -55,28 +59,27 @@ NOTHING = {
 
 
 class OtherFlag(NamedTuple):
-    """A flag of HARL's or MAPush's training that ours understands under its own name."""
+    """A flag of another library's training that ours understands under its own name."""
 
-    keys: tuple[str, ...]  # the settings that it gives a value
+    keys: tuple[str, ...] = ()  # settings that it sets; none: every run does what it asks for
     value: Callable[[str], str] = str  # of these settings, as --set takes it
 
 
-# HARL counts an interval in rollouts as we do; ``run_duration`` are seconds. MAPush's time steps
-# are control steps of all worlds, as ours.
-FLAGS = {
-    "--lr": OtherFlag(("algorithm.learning_rate", "algorithm.critic_learning_rate")),
-    "--train_timesteps": OtherFlag(("runner.num_env_steps",)),
-    "--episode_length": OtherFlag(("runner.num_steps",)),
-    "--log_interval": OtherFlag(("logger.interval",)),
-    "--num_workers": OtherFlag(("runner.collectors",)),
-    "--run_duration": OtherFlag(
-        ("runner.max_wall_time",), lambda given: f"{given}s" if given.isdigit() else given
-    ),
-}
-# Flags that ask for what every run does.
-ALWAYS = ("--headless", "--use_tensorboard")
-# Flags of MAPush's test that say what the checkpoint says here.
-SAID_BY_CHECKPOINT = ("--algo", "--train_timesteps", "--exp_name", "--config")
+class SaidByCheckpoint(argparse.Action):
+    """Keeps a note, which ``flag_values`` writes once all that was given has been understood."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        """Keep the note."""
+        note = (
+            f"Note: {option_string} {printable(values)} has no effect here: the checkpoint has its "
+            "own settings.\n"
+        )
+        namespace.notes = [*getattr(namespace, "notes", ()), note]
+
+
+# By the flag's name without dashes. No help shows them.
+TRAIN_FLAGS: Registry[OtherFlag] = Registry("flag")
+TEST_FLAGS: Registry[Mapping[str, Any]] = Registry("flag")  # arguments of add_argument
 
 
 def hint(name: str, classes: Mapping[str, type]) -> str | None:

@@ -28,6 +28,7 @@ from harl_mapush.config import (
     RunnerCfg,
     SettingsFile,
 )
+from harl_mapush.config.other_names import TRAIN_FLAGS, OtherFlag
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from mapush.extensions.harl.harl_settings import (
     ALGORITHM_KEYS,
@@ -457,3 +458,9 @@ SETTINGS_FILES.register(
         lambda base, over, path: apply(base, over, read(path)),
     ),
 )
+
+# HARL counts an interval in rollouts, as we do.
+_RATES = ("algorithm.learning_rate", "algorithm.critic_learning_rate")
+TRAIN_FLAGS.register("lr", OtherFlag(_RATES))
+TRAIN_FLAGS.register("episode_length", OtherFlag(("runner.num_steps",)))
+TRAIN_FLAGS.register("log_interval", OtherFlag(("logger.interval",)))

@@ -6,6 +6,7 @@ value is reported as not honoured.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import fnmatch
 import math
@@ -15,6 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harl_mapush.config.other_names import (
+    TEST_FLAGS,
+    TRAIN_FLAGS,
+    OtherFlag,
+    SaidByCheckpoint,
+)
 from harl_mapush.evaluation.tables import TABLES
 from mqe.config import ConfigError, flatten, merge
 from mqe.tasks.drop import TILT
@@ -448,6 +455,10 @@ def _show(value: Any) -> str:
     return " ".join(text.split())[:80]
 
 
+def _with_unit(duration: str) -> str:
+    return f"{duration}s" if duration.isdigit() else duration
+
+
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -471,3 +482,14 @@ _CONVERTED = {
 }
 
 TABLES.register("txt", success_rate_lines)
+
+# MAPush's time steps are control steps of all worlds, as ours, and its duration is in seconds.
+TRAIN_FLAGS.register("train_timesteps", OtherFlag(("runner.num_env_steps",)))
+TRAIN_FLAGS.register("num_workers", OtherFlag(("runner.collectors",)))
+TRAIN_FLAGS.register("run_duration", OtherFlag(("runner.max_wall_time",), _with_unit))
+TEST_FLAGS.register("test_mode", {"dest": "mode", "default": argparse.SUPPRESS})
+for _name in ("headless", "use_tensorboard"):
+    TRAIN_FLAGS.register(_name, OtherFlag())
+    TEST_FLAGS.register(_name, {"action": "store_true"})
+for _name in ("algo", "train_timesteps", "exp_name", "config"):
+    TEST_FLAGS.register(_name, {"action": SaidByCheckpoint})
