@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 
 import torch
@@ -19,7 +18,7 @@ from harl_mapush.interruption import TIME_IS_UP, WallTime
 from harl_mapush.machine import advice, choose_machine
 from harl_mapush.memory_plan import check_run_memory
 from harl_mapush.parts import build
-from harl_mapush.process import limit_threads, seed_everything
+from harl_mapush.process import limit_threads, say, seed_everything
 from harl_mapush.runs import init_from, resume
 from harl_mapush.runs.resume import SavedRun
 from harl_mapush.training import Training
@@ -37,14 +36,14 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
         if saved is not None:
             how = f" Resume with: {resume.command(saved.run, program, cfg.env.imports)}"
         limit = f"max_wall_time {cfg.runner.max_wall_time}, from torchrun's first start"
-        _say(f"Time is up ({limit}).{how}")
+        say(f"Time is up ({limit}).{how}")
         return launched.end_for_good(TIME_IS_UP)
 
     if cfg.runner.collectors:
         cfg = collector_settings.settled(cfg)
     machine = choose_machine(cfg.sim, cfg.runner, launched)
     for note in advice(cfg.sim, cfg.runner.torch_threads):
-        _say(note)
+        say(note)
     is_named = cfg.logger.out_dir is not None
     if saved is None:
         folder = start.planned_folder(cfg.logger, cfg.task, cfg.algorithm.name, cfg.runner.seed)
@@ -75,7 +74,7 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
                 init_from.check(cfg.runner.init_from, cfg.task.name)
             elif saved.folder is not None:
                 state = resume.read(saved)
-            check_run_memory(rank_cfg, machine, ranks.size, launched.local_size, _say)
+            check_run_memory(rank_cfg, machine, ranks.size, launched.local_size, say)
         limit_threads(cfg.runner.torch_threads)
         if ranks.size > 1 and machine.device.type != "cpu":
             compile_first(rank_cfg, ranks, launched)
@@ -88,14 +87,14 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
                 networks = parts.algorithm.networks
                 num_agents = parts.env.num_agents
                 source = cfg.runner.init_from
-                _say(f"{init_from.load(source, networks, num_agents, cfg.algorithm)}.")
+                say(f"{init_from.load(source, networks, num_agents, cfg.algorithm)}.")
             if saved is not None and state is not None:
                 start.load_state(parts.trainer, saved, state)
 
         # Make the folder, or remove the incomplete files of a resumed run.
         with ranks.together():
             if ranks.is_first:
-                folder = start.open_folder(folder, saved, is_named, stack, _say)
+                folder = start.open_folder(folder, saved, is_named, stack, say)
         folder = ranks.first(folder)
         launched.remember(folder)
 
@@ -103,7 +102,3 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
         record = start.make_record(cfg, folder, parts, machine.device)
         training = Training(cfg, record, parts, machine, ranks, wall_time, program)
         return training.train(launched)
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")

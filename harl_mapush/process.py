@@ -72,6 +72,12 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def say(text: str) -> None:
+    """Write lines to standard output, with escape sequences in names as text."""
+    sys.stdout.write("\n".join(map(printable, text.split("\n"))) + "\n")
+    sys.stdout.flush()
+
+
 @contextmanager
 def library_lines(say: Callable[[str], None]) -> Iterator[None]:
     """Pass the library's log messages, such as warnings of broken worlds, to ``say``."""

@@ -15,7 +15,7 @@ from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import command
 from harl_mapush.evaluation.policies import policy_names
 from harl_mapush.memory_plan import check_memory, plan_playing
-from harl_mapush.process import library_lines, limit_threads, seed_everything
+from harl_mapush.process import library_lines, limit_threads, say, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import filming
 from harl_mapush.viewing.watch import TRAINED, watch
@@ -134,18 +134,13 @@ def main(
 
     ``make`` builds the command line of ``program``.
     """
-    with library_lines(_say):
+    with library_lines(say):
         return config.exit_code(lambda: _main(make(program).parse(argv), program), program)
 
 
 def _episodes(outcomes: Sequence[str]) -> str:
     """Format the number of finished episodes."""
     return "1 episode" if len(outcomes) == 1 else f"{len(outcomes)} episodes"
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def _main(arguments: Any, program: str) -> int:
@@ -257,8 +252,8 @@ def _play(
     seed_everything(cfg.runner.seed)
 
     if film is not None:
-        made = filming.make(cfg, folder or arguments.policy, film, _say, arguments.looks)
-        _say(
+        made = filming.make(cfg, folder or arguments.policy, film, say, arguments.looks)
+        say(
             f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: "
             f"{', '.join(made.outcomes)}."
         )
@@ -268,14 +263,14 @@ def _play(
         team = folder or arguments.policy
         agent = arguments.agent or TRAINED
         outcomes = watch(
-            cfg, team, agent, arguments.num_episodes, arguments.web, _say, arguments.looks
+            cfg, team, agent, arguments.num_episodes, arguments.web, say, arguments.looks
         )
-        _say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
+        say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0
 
     suite = command.find_suite(cfg, arguments)
     command.write_head(cfg, suite, folder)
-    return command.calculate(cfg, suite, folder, arguments, _say)
+    return command.calculate(cfg, suite, folder, arguments, say)
 
 
 def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg:

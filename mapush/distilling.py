@@ -25,7 +25,7 @@ from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.config import RunCfg
 from harl_mapush.durations import parse_duration
 from harl_mapush.learning.off_policy.q_networks import DeterministicActor, SquashedActor
-from harl_mapush.process import library_lines
+from harl_mapush.process import library_lines, say
 from harl_mapush.runs import checkpoint, durable, evaluation_worlds, run_folder
 from harl_mapush.runs.policy import load_team
 from mqe.config import ConfigError, dump_yaml, load_yaml, merge
@@ -76,7 +76,7 @@ def make_parser() -> config.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Teach as the command line says; return the exit code."""
-    with library_lines(_say):
+    with library_lines(say):
         return config.exit_code(lambda: _main(make_parser().parse(argv)), PROGRAM)
 
 
@@ -99,12 +99,12 @@ def _main(arguments: Any) -> int:
     lessons = []
     for cfg, teacher in zip(settings, teachers, strict=True):
         lessons.append(Lesson(cfg, student, teacher))
-        _say(f"{cfg.env.num_agents} robots in {cfg.env.num_envs} worlds, taught by {teacher.name}")
+        say(f"{cfg.env.num_agents} robots in {cfg.env.num_envs} worlds, taught by {teacher.name}")
     weights = distil(lessons, seconds)
     for lesson in lessons:
         lesson.env.close()
     write(student, out, weights, [str(entry["teacher"]) for entry in entries])
-    _say(f"Done; the team is {out}.")
+    say(f"Done; the team is {out}.")
     return 0
 
 
@@ -220,7 +220,7 @@ def distil(lessons: Sequence[Lesson], seconds: float) -> list[dict[str, Tensor]]
             _follow(mean, network.state_dict())
         if decisions % INTERVAL == 0:
             differences = "  ".join(f"{loss:.4f}" for loss in losses.detach().tolist())
-            _say(f"{passed:.0f} s, {decisions} decisions, squared differences {differences}")
+            say(f"{passed:.0f} s, {decisions} decisions, squared differences {differences}")
     if decisions < WARMUP:
         raise ConfigError(
             f"--max_wall_time={seconds}s: it ended after {decisions} of the {WARMUP} decisions "
@@ -263,11 +263,6 @@ def _follow(mean: dict[str, Tensor], newest: Mapping[str, Tensor]) -> None:
 def _worlds(entry: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings ``over``, with those of a lesson on top."""
     return merge(over, {section: entry.get(section) or {} for section in ("env", "task")})
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

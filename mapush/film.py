@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from harl_mapush import config
 from harl_mapush.evaluation.policies import policy_names
 from harl_mapush.memory_plan import check_memory, plan_playing
-from harl_mapush.process import library_lines, limit_threads, seed_everything
+from harl_mapush.process import library_lines, limit_threads, say, seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import filming
 from harl_mapush.viewing.filming import Entrant, FilmCfg
@@ -58,7 +57,7 @@ def make_parser() -> config.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Film the teams on the command line; return the exit code."""
-    with library_lines(_say):
+    with library_lines(say):
         return config.exit_code(lambda: _film(make_parser().parse(argv)), PROGRAM)
 
 
@@ -73,12 +72,10 @@ def _film(arguments: Any) -> int:
     entrants = [_entrant(name, arguments, film) for name in arguments.teams]
     seed_everything(entrants[0].cfg.runner.seed)
     if len(entrants) == 1:
-        made = filming.make(entrants[0].cfg, entrants[0].team, film, _say, arguments.looks)
+        made = filming.make(entrants[0].cfg, entrants[0].team, film, say, arguments.looks)
     else:
-        made = filming.make_side_by_side(entrants, film, _say, arguments.looks)
-    _say(
-        f"{made.path}: {made.seconds:.1f} s, {', '.join(made.outcomes) or 'no end of an episode'}."
-    )
+        made = filming.make_side_by_side(entrants, film, say, arguments.looks)
+    say(f"{made.path}: {made.seconds:.1f} s, {', '.join(made.outcomes) or 'no end of an episode'}.")
     return 0
 
 
@@ -110,8 +107,3 @@ def _entrant(name: str, arguments: Any, film: FilmCfg) -> Entrant:
     cfg = evaluation_worlds.shown(folder, over, arguments.suite)
     check_memory(plan_playing(cfg, *resolve_sim(cfg.sim)))
     return Entrant(cfg, team, name.removeprefix("pretrained:"))
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()

@@ -16,7 +16,7 @@ from typing import Any
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.process import seed_everything
+from harl_mapush.process import say, seed_everything
 from harl_mapush.runs import checkpoint, durable, evaluation_worlds
 from mapush.export import onnx_folder, policy_folder  # noqa: F401, register exporters
 from mapush.export.exporter import EXPORTERS, ExportRequest
@@ -80,7 +80,7 @@ def _main(argv: Sequence[str] | None) -> int:
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
     request = ExportRequest(
-        cfg, folder, arguments.checkpoint, out, arguments.looks, arguments.last, _say
+        cfg, folder, arguments.checkpoint, out, arguments.looks, arguments.last, say
     )
     exporter.check(request)
     checkpoint.check_actors(folder)
@@ -89,7 +89,7 @@ def _main(argv: Sequence[str] | None) -> int:
     with durable.new_folder(out) as partial:
         worst = exporter.write(request._replace(out=partial))
     differences = ", ".join(f"{name} {error:.1e}" for name, error in worst.items())
-    _say(f"{out}: largest differences from torch: {differences}." if worst else f"{out}: done.")
+    say(f"{out}: largest differences from torch: {differences}." if worst else f"{out}: done.")
     return 0
 
 
@@ -104,10 +104,6 @@ def _new_folder(arguments: Any) -> Path:
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise ConfigError(f"{out} cannot be made: {existing} is no folder that you may write to")
     return out
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
 
 
 def _settings(folder: Path, arguments: Any) -> RunCfg:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
 from harl_mapush.figures import SUFFIXES, figure_style
-from harl_mapush.process import library_lines
+from harl_mapush.process import library_lines, say
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import filming
 from harl_mapush.viewing.filming import FilmCfg
 from mapush.report.page import DPI, page
 from mapush.report.run_logs import Group, groups, read_run
-from mqe.config import ConfigError, printable
+from mqe.config import ConfigError
 from mqe.viewer.camera import CAMERAS
 
 PROGRAM = "mapush report"
@@ -96,7 +95,7 @@ def _run(work: Callable[[Any], int], argv: Sequence[str] | None, program: str) -
         with figure_style():
             return work(arguments)
 
-    with library_lines(_say):
+    with library_lines(say):
         return config.exit_code(styled, program)
 
 
@@ -121,7 +120,7 @@ def _report(arguments: Any) -> int:
 
         for group in read_groups:
             for log in group.runs:
-                _say(f"{log.folder}: playing {arguments.num_episodes} episodes ...")
+                say(f"{log.folder}: playing {arguments.num_episodes} episodes ...")
                 episodes = play(log.folder, arguments.num_episodes)
                 if episodes is None:
                     continue
@@ -138,7 +137,7 @@ def _report(arguments: Any) -> int:
             pictures[name] = path.read_bytes()
     out.write_text(page(read_groups, pictures, played, films), encoding="utf-8")
     num_runs = sum(len(group.runs) for group in read_groups)
-    _say(
+    say(
         f"{out}: {num_runs} run{'s' if num_runs > 1 else ''}, {len(pictures)} figures, also as "
         f"PNG files beside it, {len(films)} film{'' if len(films) == 1 else 's'}."
     )
@@ -153,7 +152,7 @@ def _plot(arguments: Any) -> int:
     if figure is None:
         raise ConfigError(f"{arguments.runs[0]}: has none of the curves {', '.join(MAIN_TAGS)} yet")
     figure.savefig(out, dpi=300)
-    _say(f"{out}: {', '.join(group.name for group in read_groups)}.")
+    say(f"{out}: {', '.join(group.name for group in read_groups)}.")
     return 0
 
 
@@ -185,12 +184,12 @@ def _films(read_groups: Sequence[Group], out: Path) -> dict[str, bytes]:
         run = group.runs[0].folder
         path = _film_in(run)
         if path is None:
-            _say(f"{run}: filming the last checkpoint ...")
+            say(f"{run}: filming the last checkpoint ...")
             path = out.with_name(f"{out.stem}_film_{k + 1}.mp4")
             try:
                 _film(run, path)
             except ConfigError as error:
-                _say(f"Note: no film of {run}: {error}")
+                say(f"Note: no film of {run}: {error}")
                 continue
         films[group.name] = path.read_bytes()
     return films
@@ -211,9 +210,4 @@ def _film(run: Path, path: Path) -> None:
     folder = checkpoint.resolve(str(run))
     cfg = evaluation_worlds.shown(folder, {}, suite=None)
     film = FilmCfg(path, _FILM_SIZE, (1, 1), CAMERAS["follow"], _FILM_EPISODES, _FILM_SECONDS)
-    filming.make(cfg, folder, film, _say)
-
-
-def _say(line: str) -> None:
-    sys.stdout.write("\n".join(map(printable, line.split("\n"))) + "\n")
-    sys.stdout.flush()
+    filming.make(cfg, folder, film, say)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harl_mapush.process import keep_freed_memory
+from harl_mapush.process import keep_freed_memory, say
 from tests.support.paths import ROOT
 
 # In a process of its own, where nothing else has shaped the heap, nor torch, which is not needed:
@@ -80,3 +80,8 @@ def test_an_older_glibc_takes_a_lower_threshold(silent, monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
     assert keep_freed_memory()
     assert calls == [(-3, 2**30), (-3, 2**25), (-1, 2**30), (-2, 2**26)]
+
+
+def test_lines_for_a_terminal_hold_no_escape_sequences(capsys) -> None:
+    say("\x1b[31mrun\x07: 1.0\nsecond line – 95 %")
+    assert capsys.readouterr().out == "\\x1b[31mrun\\x07: 1.0\nsecond line – 95 %\n"
