@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mapush.extensions.gait_examination.gait_worlds import GaitPolicy, GaitWorlds
+from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
 from mapush.extensions.gait_examination.measures import asymmetry, overshoot, stance
 from mapush.extensions.gait_examination.push_limits import measure_push_limits
 from mapush.extensions.gait_examination.terrain import measure_terrain
@@ -23,9 +23,7 @@ from mapush.extensions.gait_examination.walk_recording import (
     describe_feet,
     describe_motors,
 )
-from mqe.registry import SimCfg
 from mqe.world.objects import OBJECTS
-from mqe.world.robots import DEFAULT_ROBOT
 from mqe.world.scene import PHYSICS_DT, STEP_DT
 
 GRID = (-0.5, -0.25, 0.0, 0.25, 0.5)  # [m/s], [m/s], [rad/s]
@@ -65,18 +63,11 @@ Metric = float | list[float] | None
 
 @torch.no_grad()
 def evaluate_gait(
-    policy: GaitPolicy,
-    sim: SimCfg,
-    seed: int,
-    say: Callable[[str], None] = lambda line: None,
-    actuators: str = "reference",
-    robot: str = DEFAULT_ROBOT,
-    model: str = "reference",
+    walker: Walker, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, Metric]:
-    """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12).
+    """Measure a gait in every part of the examination.
 
-    ``say`` gets the name of each part before it begins. ``actuators``, ``robot`` and ``model`` are
-    arguments of ``build_scene``.
+    ``say`` gets the name of each part before it begins.
     """
     metrics: dict[str, Metric] = {}
     for name, part in (
@@ -88,20 +79,15 @@ def evaluate_gait(
         ("corner commands", walk_corners),
     ):
         say(f"Examining the gait: {name}")
-        metrics |= part(policy, sim, seed, actuators=actuators, robot=robot, model=model)
+        metrics |= part(walker)
     return metrics
 
 
 @torch.no_grad()
 def track(
-    policy: GaitPolicy,
-    sim: SimCfg,
-    seed: int,
+    walker: Walker,
     grid: Sequence[float] = GRID,
     robots_a_cell: int = ROBOTS_A_CELL,
-    actuators: str = "reference",
-    robot: str = DEFAULT_ROBOT,
-    model: str = "reference",
 ) -> dict[str, Metric]:
     """Follow the command grid with and without delay, a larger grid, and slow commands."""
     cells = torch.tensor(list(itertools.product(grid, repeat=3)))
@@ -116,9 +102,7 @@ def track(
     for name, latency in LATENCIES.items():
         late[rows[name]] = round(latency / PHYSICS_DT)
 
-    worlds = GaitWorlds(
-        policy, sim, seed, len(command), latency=late, actuators=actuators, robot=robot, model=model
-    )
+    worlds = GaitWorlds(walker, len(command), latency=late)
     command = command.to(worlds.device)
     cells = cells.to(worlds.device)
     slow = slow.to(worlds.device)
@@ -186,14 +170,9 @@ def track(
 
 @torch.no_grad()
 def wander(
-    policy: GaitPolicy,
-    sim: SimCfg,
-    seed: int,
+    walker: Walker,
     num_robots: int = NUM_ROBOTS,
     duration: float = RANDOM_TIME,
-    actuators: str = "reference",
-    robot: str = DEFAULT_ROBOT,
-    model: str = "reference",
 ) -> dict[str, Metric]:
     """Follow random commands, without kicks and with two kinds of them, and stand still."""
     sizes = {
@@ -203,9 +182,7 @@ def wander(
         "kicked hard": num_robots,
     }
     rows, command = _stack({name: torch.zeros(size, 3) for name, size in sizes.items()})
-    worlds = GaitWorlds(
-        policy, sim, seed, len(command), actuators=actuators, robot=robot, model=model
-    )
+    worlds = GaitWorlds(walker, len(command))
     command = command.to(worlds.device)
     standing = rows["standing"]
     kicks = {"kicked": KICK_SPEED, "kicked hard": HARD_KICK_SPEED}
@@ -248,27 +225,17 @@ def wander(
 
 @torch.no_grad()
 def press(
-    policy: GaitPolicy,
-    sim: SimCfg,
-    seed: int,
+    walker: Walker,
     num_robots: int = NUM_PRESSING,
     duration: float = PRESS_TIME,
-    actuators: str = "reference",
-    robot: str = DEFAULT_ROBOT,
-    model: str = "reference",
 ) -> dict[str, Metric]:
     """Walk into the 4 kg box and keep pushing it."""
     box = OBJECTS["cuboid"]
     worlds = GaitWorlds(
-        policy,
-        sim,
-        seed,
+        walker,
         num_robots,
         obj=box,
         start=(PRESS_START, 0.0),
-        actuators=actuators,
-        robot=robot,
-        model=model,
     )
     command = torch.tensor([PRESS_SPEED, 0.0, 0.0], device=worlds.device).expand(num_robots, 3)
     start = worlds.state.object_pos[:, :2]
@@ -281,20 +248,13 @@ def press(
 
 @torch.no_grad()
 def walk_corners(
-    policy: GaitPolicy,
-    sim: SimCfg,
-    seed: int,
+    walker: Walker,
     robots_a_command: int = ROBOTS_A_CORNER,
     duration: float = CORNER_TIME,
-    actuators: str = "reference",
-    robot: str = DEFAULT_ROBOT,
-    model: str = "reference",
 ) -> dict[str, Metric]:
     """Follow the corner commands from the drop on, and count collapsing robots."""
     command = torch.tensor(CORNERS).repeat_interleave(robots_a_command, dim=0)
-    worlds = GaitWorlds(
-        policy, sim, seed, len(command), actuators=actuators, robot=robot, model=model
-    )
+    worlds = GaitWorlds(walker, len(command))
     command = command.to(worlds.device)
     for _ in range(round(duration / STEP_DT)):
         worlds.advance(command)

@@ -11,6 +11,7 @@ import torch
 from harl_mapush.config import RunCfg, register_suite
 from harl_mapush.evaluation.suite_player import EXAMINATIONS, Examination
 from mapush.extensions.gait_examination.examination import evaluate_gait
+from mapush.extensions.gait_examination.gait_worlds import Walker
 from mqe.controllers.gait import load_gait
 from mqe.world.robots import ROBOTS
 
@@ -21,9 +22,8 @@ def examine(
     """Examine a checkpoint's gait and return its metrics."""
     robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
     gait = load_gait(str(folder), device, ROBOTS[robot])
-    return evaluate_gait(
-        gait, cfg.sim, cfg.runner.seed, say, cfg.env.actuators, robot, cfg.env.model
-    )
+    walker = Walker(gait, cfg.sim, cfg.runner.seed, cfg.env.actuators, robot, cfg.env.model)
+    return evaluate_gait(walker, say)
 
 
 EXAMINATIONS.register("gait", Examination(examine, ("env.model", "env.actuators")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -47,22 +48,32 @@ class PhysicsStep(NamedTuple):
     motor_target: Tensor  # (N, 12) [rad]
 
 
+@dataclass(frozen=True)
+class Walker:
+    """A gait policy, observation (N, 1, 59) to action (N, 1, 12), with its robot and its world.
+
+    ``actuators``, ``robot`` and ``model`` are arguments of ``build_scene``.
+    """
+
+    policy: GaitPolicy
+    sim: SimCfg
+    seed: int
+    actuators: str = "reference"
+    robot: str = DEFAULT_ROBOT
+    model: str = "reference"
+
+
 class GaitWorlds:
     """N worlds with one robot each, driven by a gait policy. Falls and collapses are latched."""
 
     def __init__(
         self,
-        policy: GaitPolicy,
-        sim: SimCfg,
-        seed: int,
+        walker: Walker,
         num_envs: int,
         *,
         latency: Tensor | None = None,
         obj: ObjectCfg | None = None,
         start: tuple[float, float] | None = None,
-        actuators: str = "reference",
-        robot: str = DEFAULT_ROBOT,
-        model: str = "reference",
         block: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         """Drop the robots at the origin with random yaw, or at ``start`` (x [m], yaw [rad]).
@@ -71,20 +82,22 @@ class GaitWorlds:
         delay). ``block`` is the position (N, 3) [m] and the orientation (N, 4) of each world's
         block on the floor (None: no block).
         """
-        self.scene = build_scene(1, obj, actuators=actuators, robots=robot, model=model)
+        self.scene = build_scene(
+            1, obj, actuators=walker.actuators, robots=walker.robot, model=walker.model
+        )
         if block is not None:
             self.scene = with_block(self.scene)
-        self.sim = make_simulator(sim, self.scene.model, num_envs)
+        self.sim = make_simulator(walker.sim, self.scene.model, num_envs)
         self.num_envs = num_envs
         self.device = self.sim.device
-        self.streams = Streams(seed, num_envs, self.device)
+        self.streams = Streams(walker.seed, num_envs, self.device)
         physics = self.scene.model
         self.mass = float(physics.body_subtreemass[self.scene.trunk_bodies[0]])  # [kg] of the robot
         self.torque_limit = torch.tensor(
             physics.actuator_forcerange[:, 1], dtype=torch.float32, device=self.device
         )
         self.robots = Robots(self.scene.robots, self.device)
-        self._controller = GaitController(policy, num_envs, self.robots)
+        self._controller = GaitController(walker.policy, num_envs, self.robots)
         self._delay = TargetDelay(num_envs, physics.nu, self.device)
         lag = self.scene.actuator_lag
         self._latency = lag if latency is None else latency.to(self.device) + lag

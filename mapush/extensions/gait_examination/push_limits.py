@@ -6,10 +6,8 @@ import math
 
 import torch
 
-from mapush.extensions.gait_examination.gait_worlds import GaitPolicy, GaitWorlds, PhysicsStep
-from mqe.registry import SimCfg
+from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, PhysicsStep, Walker
 from mqe.world.objects import CUBOID
-from mqe.world.robots import DEFAULT_ROBOT
 from mqe.world.scene import STEP_DT
 
 NUM_ROBOTS = 8  # for each object and direction
@@ -24,14 +22,9 @@ IN_CONTACT = 1e-3  # [N]
 
 
 def measure_push_limits(
-    policy: GaitPolicy,
-    sim: SimCfg,
-    seed: int,
+    walker: Walker,
     num_robots: int = NUM_ROBOTS,
     duration: float = DURATION,
-    actuators: str = "reference",
-    robot: str = DEFAULT_ROBOT,
-    model: str = "reference",
 ) -> dict[str, int | float]:
     """Walk into a wall and into a 12 kg box, ahead and backwards, and measure force and speed."""
     metrics: dict[str, int | float] = {}
@@ -40,15 +33,10 @@ def measure_push_limits(
         for name, mass in (("wall", WALL_MASS), ("box", BOX_MASS)):
             run = _Pushing(
                 GaitWorlds(
-                    policy,
-                    sim,
-                    seed,
+                    walker,
                     num_robots,
                     obj=CUBOID.with_mass(mass),
                     start=(-START_DISTANCE, 0.0 if direction > 0.0 else math.pi),
-                    actuators=actuators,
-                    robot=robot,
-                    model=model,
                 ),
                 direction,
             )

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mapush.extensions.gait_examination.gait_worlds import GaitPolicy, GaitWorlds
-from mqe.registry import SimCfg
+from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
 from mqe.world.geometry import quat_from_rpy
-from mqe.world.robots import DEFAULT_ROBOT
 from mqe.world.scene import BLOCK_SIZE, STEP_DT
 
 NUM_ROBOTS = 8  # for each kerb and slope
@@ -26,27 +24,17 @@ PASSING_SHARE = 0.9  # of the robots at a kerb or slope, for it to count as pass
 
 @torch.no_grad()
 def measure_terrain(
-    policy: GaitPolicy,
-    sim: SimCfg,
-    seed: int,
+    walker: Walker,
     num_robots: int = NUM_ROBOTS,
     duration: float = DURATION,
-    actuators: str = "reference",
-    robot: str = DEFAULT_ROBOT,
-    model: str = "reference",
 ) -> dict[str, float]:
     """Walk up kerbs and slopes, and return the highest and the steepest within reach."""
     num_places = len(KERBS) + len(SLOPES)
     pos, quat = blocks(KERBS, SLOPES)
     worlds = GaitWorlds(
-        policy,
-        sim,
-        seed,
+        walker,
         num_places * num_robots,
         start=(-START_DISTANCE, 0.0),
-        actuators=actuators,
-        robot=robot,
-        model=model,
         block=(
             pos.repeat_interleave(num_robots, dim=0),
             quat.repeat_interleave(num_robots, dim=0),

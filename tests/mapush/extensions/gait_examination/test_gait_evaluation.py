@@ -15,7 +15,7 @@ from mapush.extensions.gait_examination.examination import (
     walk_corners,
     wander,
 )
-from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, PhysicsStep
+from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, PhysicsStep, Walker
 from mqe.controllers import trot
 from mqe.controllers.trot import GAIT_OBS_SIZE
 from mqe.registry import SimCfg
@@ -48,7 +48,7 @@ def fold(obs: Tensor) -> Tensor:
 
 
 def test_robots_are_dropped_as_the_push_task_drops_them():
-    worlds = GaitWorlds(stand, SIM, 0, 200)
+    worlds = GaitWorlds(Walker(stand, SIM, 0), 200)
     state = worlds.state
     assert state.robot_pos[:, 0, 2].unique().tolist() == pytest.approx([SPAWN_HEIGHT])
     scatter = state.joint_pos[:, 0] / torch.tensor(DEFAULT_JOINT_POS)
@@ -68,7 +68,7 @@ def test_late_targets_reach_the_motors_late():
     def count(obs: Tensor) -> Tensor:
         return torch.full((len(obs), 1, 12), 0.1 * next(numbers))
 
-    worlds = GaitWorlds(count, SIM, 0, 3, latency=torch.tensor([0, 4, 8]))
+    worlds = GaitWorlds(Walker(count, SIM, 0), 3, latency=torch.tensor([0, 4, 8]))
     steps: list[PhysicsStep] = []
     for _ in range(4):
         worlds.advance(torch.zeros(3, 3), steps.append)
@@ -86,7 +86,7 @@ def test_watched_steps_are_the_same_steps(sim: str):
         pytest.importorskip("mujoco_warp")
     ends = []
     for watch in (None, lambda step: None):
-        worlds = GaitWorlds(stand, SimCfg(name=sim, device="cpu"), 3, 2)
+        worlds = GaitWorlds(Walker(stand, SimCfg(name=sim, device="cpu"), 3), 2)
         for _ in range(5):
             worlds.advance(torch.tensor([0.3, 0.0, 0.0]).expand(2, 3), watch)
         ends.append(worlds.state.rows)
@@ -96,7 +96,7 @@ def test_watched_steps_are_the_same_steps(sim: str):
 
 def test_who_does_not_get_up_after_the_drop_has_collapsed_and_who_does_has_not():
     for down, expected in ((0.9, False), (1.2, True)):  # [s] a trunk held low from the start
-        worlds = GaitWorlds(stand, SIM, 0, 1)
+        worlds = GaitWorlds(Walker(stand, SIM, 0), 1)
         for step in range(100):
             if step * 0.02 < down:
                 worlds.sim.data.qpos[0, 2] = 0.2
@@ -109,7 +109,7 @@ def test_who_does_not_get_up_after_the_drop_has_collapsed_and_who_does_has_not()
 
 
 def test_a_world_that_breaks_is_a_fall_and_a_collapse(caplog):
-    worlds = GaitWorlds(stand, SIM, 0, 2)
+    worlds = GaitWorlds(Walker(stand, SIM, 0), 2)
     worlds.advance(torch.zeros(2, 3))
     worlds.sim.data.qvel[1, 3] = math.nan
     for _ in range(60):
@@ -123,7 +123,7 @@ def test_a_world_that_breaks_is_a_fall_and_a_collapse(caplog):
 def test_a_robot_that_only_stands(monkeypatch):
     # Else even a policy that does nothing trots on the spot.
     monkeypatch.setattr(trot, "STANDING_COMMAND", 10.0)
-    figures = track(stand, SIM, 0, grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
+    figures = track(Walker(stand, SIM, 0), grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
     assert figures["falls_on_grid"] == figures["falls_beyond_grid"] == figures["falls_20ms"] == 0
     for key in ("velocity_error_x", "velocity_error_y", "yaw_rate_error", "velocity_error_40ms"):
         assert figures[key] == pytest.approx(0.5, abs=0.02)
@@ -143,7 +143,7 @@ def test_a_robot_that_only_stands(monkeypatch):
 def test_a_trot_in_place_lifts_its_feet(monkeypatch):
     monkeypatch.setattr("mapush.extensions.gait_examination.examination.LATENCIES", {})
     # Which leaves the trot as it is.
-    figures = track(stand, SIM, 0, grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
+    figures = track(Walker(stand, SIM, 0), grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
     assert all(0.005 < clearance < 0.1 for clearance in figures["foot_clearance_m"])
     assert 0.0 < figures["foot_clearance_min_m"] <= min(figures["foot_clearance_m"])
     assert 0.0 < figures["target_power_above_8hz"] < 0.05  # harmonics of a clipped sine
@@ -151,14 +151,14 @@ def test_a_trot_in_place_lifts_its_feet(monkeypatch):
 
 
 def test_standing_robots_neither_drift_nor_fall():
-    figures = wander(stand, SIM, 0, num_robots=4, duration=8.0)
+    figures = wander(Walker(stand, SIM, 0), num_robots=4, duration=8.0)
     assert figures["standing_drift_m"] < 0.02
     assert figures["standing_falls"] == figures["falls"] == 0
     assert figures["num_robots"] == 4
 
 
 def test_robots_that_do_not_walk_push_nothing():
-    assert press(stand, SIM, 0, num_robots=2, duration=1.0) == {
+    assert press(Walker(stand, SIM, 0), num_robots=2, duration=1.0) == {
         "press_falls": 0,
         "press_distance_min_m": pytest.approx(0.0, abs=1e-3),
     }
@@ -171,7 +171,7 @@ def test_corner_commands_come_with_their_mirror_images():
 
 
 def test_collapses_are_counted_by_command():
-    standing = walk_corners(stand, SIM, 0, robots_a_command=1, duration=2.0)
+    standing = walk_corners(Walker(stand, SIM, 0), robots_a_command=1, duration=2.0)
     assert standing == {
         "collapse_rate": 0.0,
         "collapse_rate_worst_command": 0.0,
@@ -182,7 +182,7 @@ def test_collapses_are_counted_by_command():
         asked = (obs[..., 6:9] / 2.0 - torch.tensor([0.5, -0.3, -0.5])).abs().amax(dim=-1) < 1e-5
         return torch.where(asked.unsqueeze(-1), fold(obs), stand(obs))
 
-    figures = walk_corners(fold_on_one_command, SIM, 0, robots_a_command=2, duration=2.0)
+    figures = walk_corners(Walker(fold_on_one_command, SIM, 0), robots_a_command=2, duration=2.0)
     assert figures["collapse_rate"] == pytest.approx(1 / 32)
     assert figures["collapse_rate_worst_command"] == 1.0
     assert figures["collapse_worst_command"] == [0.5, -0.3, -0.5]
@@ -212,5 +212,5 @@ def test_parts_are_named_while_they_run(monkeypatch):
             lambda *_, name=part, **__: {name: 1.0},
         )
     said: list[str] = []
-    figures = evaluate_gait(stand, SIM, 0, said.append)
+    figures = evaluate_gait(Walker(stand, SIM, 0), said.append)
     assert len(said) == len(figures) == len(parts)

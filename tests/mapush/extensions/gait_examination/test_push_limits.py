@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import torch
 
+from mapush.extensions.gait_examination.gait_worlds import Walker
 from mapush.extensions.gait_examination.push_limits import measure_push_limits
 from mqe.controllers.gait import load_gait
 from mqe.registry import SimCfg
@@ -14,8 +15,8 @@ SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 
 def test_a_robot_leans_on_a_soft_contact_and_does_not_hammer() -> None:
     gait = load_gait("pretrained:go1_velocity", torch.device("cpu"), ROBOTS["go1"])
-    hard = measure_push_limits(gait, SIM, 0, num_robots=1, duration=3.0)
-    soft = measure_push_limits(gait, SIM, 0, num_robots=1, duration=4.0, model="physical")
+    hard = measure_push_limits(Walker(gait, SIM, 0), num_robots=1, duration=3.0)
+    soft = measure_push_limits(Walker(gait, SIM, 0, model="physical"), num_robots=1, duration=4.0)
     assert hard["push_back_contact_share"] < 0.7
     assert soft["push_ahead_contact_share"] > 0.98
     assert soft["push_back_contact_share"] > 0.85

@@ -6,7 +6,7 @@ import mujoco
 import pytest
 import torch
 
-from mapush.extensions.gait_examination.gait_worlds import GaitWorlds
+from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
 from mapush.extensions.gait_examination.measures import motor_torque
 from mqe.controllers.gait import load_gait
 from mqe.registry import SimCfg
@@ -19,7 +19,7 @@ SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 
 
 def test_the_shipped_gait_follows_a_command_and_stands() -> None:
-    worlds = GaitWorlds(load_gait("pretrained:go1_velocity", CPU), SIM, 0, 4)
+    worlds = GaitWorlds(Walker(load_gait("pretrained:go1_velocity", CPU), SIM, 0), 4)
     command = torch.tensor([[0.5, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
     velocity = []
     for _ in range(150):

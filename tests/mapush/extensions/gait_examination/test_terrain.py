@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mapush.extensions.gait_examination import terrain
+from mapush.extensions.gait_examination.gait_worlds import Walker
 from mapush.extensions.gait_examination.terrain import blocks, largest_passed, measure_terrain
 from mqe.controllers.gait import load_gait
 from mqe.registry import SimCfg
@@ -41,7 +42,7 @@ def test_a_gait_walks_over_a_low_kerb_and_not_over_a_high_one(monkeypatch) -> No
     monkeypatch.setattr(terrain, "KERBS", (0.02, 0.12))
     monkeypatch.setattr(terrain, "SLOPES", (5.0, 35.0))
     gait = load_gait("pretrained:go1_velocity", torch.device("cpu"), ROBOTS["go1"])
-    measured = measure_terrain(gait, SIM, 0, num_robots=2, duration=7.0)
+    measured = measure_terrain(Walker(gait, SIM, 0), num_robots=2, duration=7.0)
     assert measured["kerb_max_m"] == 0.02
     assert measured["slope_max_deg"] == 5.0
 
@@ -49,5 +50,5 @@ def test_a_gait_walks_over_a_low_kerb_and_not_over_a_high_one(monkeypatch) -> No
 def test_a_robot_that_stands_passes_nothing(monkeypatch) -> None:
     monkeypatch.setattr(terrain, "SPEED", 0.0)
     gait = load_gait("pretrained:go1_velocity", torch.device("cpu"), ROBOTS["go1"])
-    measured = measure_terrain(gait, SIM, 0, num_robots=1, duration=3.0)
+    measured = measure_terrain(Walker(gait, SIM, 0), num_robots=1, duration=3.0)
     assert measured == {"kerb_max_m": 0.0, "slope_max_deg": 0.0, "terrain_falls": 0}
