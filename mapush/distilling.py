@@ -242,6 +242,8 @@ def write(
         more[checkpoint.SHARED_ACTOR] = True
     out.parent.mkdir(parents=True, exist_ok=True)
     with durable.new_folder(out) as partial:
+        if os.path.lexists(out):
+            raise ConfigError(f"{out} came into being during the learning; nothing was written")
         (partial / run_folder.CONFIG).write_text(dump_yaml(settings), encoding="utf-8")
         for agent, state in enumerate(weights):
             torch.save(
