@@ -40,9 +40,9 @@ CPU = torch.device("cpu")
 
 
 def export(folder: Path, cfg: RunCfg, actors: Sequence[nn.Module], task: Task) -> None:
-    """Describe a team that learned in ``task`` with the settings ``cfg``, beside its weights.
+    """Write ``policy.yaml`` for actors trained in ``task`` with the settings ``cfg``.
 
-    Nothing is written for actors that declare no layers.
+    Actors without declared layers get no file.
     """
     description = _describe(folder, cfg, actors, task)
     if description is not None:
@@ -51,10 +51,10 @@ def export(folder: Path, cfg: RunCfg, actors: Sequence[nn.Module], task: Task) -
 
 
 def policy_of(folder: Path, task: Task | None = None) -> Policy | None:
-    """Return the policy of a checkpoint; None if its actors declare no layers.
+    """Return a checkpoint's policy, or None for actors without declared layers.
 
-    ``task`` is that of an environment with the checkpoint's settings; by default one is built.
-    Raises ConfigError for a damaged checkpoint.
+    ``task`` has the checkpoint's settings. Without it, this function builds one. Raises ConfigError
+    for a damaged checkpoint.
     """
     if (folder / DESCRIPTION).is_file():
         return read_policy(str(folder))
@@ -71,9 +71,9 @@ def policy_of(folder: Path, task: Task | None = None) -> Policy | None:
 
 
 def copy_description(source: Path, folder: Path) -> None:
-    """Describe the policy of the checkpoint ``source`` in ``folder``, which has other weights.
+    """Write the description of the checkpoint ``source`` for the other weights in ``folder``.
 
-    Nothing is written for actors that declare no layers.
+    Actors without declared layers get no file.
     """
     policy = policy_of(source)
     if policy is not None:
@@ -84,7 +84,7 @@ def copy_description(source: Path, folder: Path) -> None:
 def _describe(
     folder: Path, cfg: RunCfg, actors: Sequence[nn.Module], task: Task
 ) -> PolicyDescription | None:
-    """Return the description of a checkpoint; None if its actors declare no layers."""
+    """Return a checkpoint's description, or None for actors without declared layers."""
     declarations = [declare(actor) for actor in actors]
     if any(layers is None for layers in declarations):
         return None
@@ -113,7 +113,7 @@ def _describe(
 
 
 def _build_actors(folder: Path, cfg: RunCfg, task: Task) -> list[nn.Module]:
-    """Build the actors of a checkpoint, one for each robot."""
+    """Build a checkpoint's actors, one a robot."""
     try:
         acting = cfg.algorithm.for_acting()
         algorithm = make_algorithm(acting, cfg.network, task.spec, CPU, cfg.runner.seed)
@@ -133,7 +133,7 @@ def _observations(task: Any) -> dict[str, Any]:
 
 
 def _read_checkpoint(name: str) -> Policy | None:
-    """Read the policy of a run or a checkpoint of any format."""
+    """Read the policy of a run, or of a checkpoint in any format."""
     policy = policy_of(checkpoint.resolve(name))
     return None if policy is None else policy._replace(name=name)
 

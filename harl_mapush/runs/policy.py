@@ -1,4 +1,4 @@
-"""A trained team that acts, for evaluation, video and clients."""
+"""Trained teams for evaluation, films and clients."""
 
 from __future__ import annotations
 
@@ -49,8 +49,10 @@ def make_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
     if foreign is not None:
         return foreign
     learned = checkpoint.read_config(folder)["env"]["num_agents"]
-    has_task = isinstance(env, MultiAgentEnv) and env.num_agents == learned
-    policy = exported.policy_of(folder, env.task if has_task else None)
+    task = None
+    if isinstance(env, MultiAgentEnv) and env.num_agents == learned:
+        task = env.task
+    policy = exported.policy_of(folder, task)
     if policy is None:
         return AlgorithmTeam(cfg, folder, env)
     network = policy.network(env.device, "checkpoint")
@@ -87,13 +89,13 @@ class TeamPolicy:
         return decided[..., :-size]
 
     def reset_memory(self, done: Tensor) -> None:
-        """Reset the memory of the worlds whose episode ended, ``done`` (N,) bool."""
+        """Reset the memory in worlds with a finished episode, ``done`` (N,) bool."""
         if self._memory is not None:
             self._memory = self._memory.masked_fill(done.view(-1, 1, 1), 0.0)
 
 
 class AlgorithmTeam:
-    """The team of an algorithm whose actors declare no layers: the algorithm itself decides."""
+    """A team with undeclared layers: the algorithm itself decides."""
 
     is_recurrent = True  # unknown
 
@@ -115,7 +117,7 @@ class AlgorithmTeam:
         return decision.actions
 
     def reset_memory(self, done: Tensor) -> None:
-        """Reset the hidden states of the worlds whose episode ended, ``done`` (N,) bool."""
+        """Reset the hidden states in worlds with a finished episode, ``done`` (N,) bool."""
         if self._hidden is not None:
             self._hidden = self._hidden.masked_fill(done.view(1, -1, 1, 1), 0.0)
 

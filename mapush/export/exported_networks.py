@@ -34,7 +34,7 @@ class ExportedLimit(nn.Module):
     """The limit of a robot's command by ``task.keep_apart``, computed from its observation."""
 
     places: Tensor  # (2 K,) columns of the other robots' x and y in an observation
-    presence: Tensor  # (K,) columns that say whether they are there; empty: all are
+    presence: Tensor  # (K,) columns of their presence; empty: all are present
 
     def __init__(self, obs_names: Sequence[str], distance: float, decision_period: int) -> None:
         """Keep ``distance`` [m]; ``obs_names`` are those of an observation's numbers."""
@@ -56,7 +56,7 @@ class ExportedLimit(nn.Module):
         )
 
     def forward(self, obs: Tensor, command: Tensor) -> Tensor:
-        """Return the limited command (B, 3) of a robot that observes ``obs`` (B, O)."""
+        """Return the limited command (B, 3) of a robot with the observation ``obs`` (B, O)."""
         others = obs[:, self.places].unflatten(1, (-1, 2))
         is_there = obs[:, self.presence] > 0.0 if len(self.presence) else None
         return keep_apart(command, others, is_there, self.distance, self.rate)
@@ -161,7 +161,7 @@ class ExportedTeam(nn.Module):
         """Return joint targets (B, A, J), commands (B, A, 3) and gait memory (B, A, 25).
 
         ``proprioception`` has up_b, angvel_b, joint_pos, joint_vel and memory, (B, A, ...) each,
-        and for recurrent actors hidden (B, A, M), which is then also returned.
+        and for recurrent actors hidden (B, A, M). Recurrent actors also return their new hidden.
         """
         hidden = proprioception[5] if self.is_recurrent else None
         decided = []

@@ -1,4 +1,4 @@
-"""Forms in which a policy is exported, by the name that ``mapush export --for`` takes."""
+"""Forms of exported policies, by their names for ``mapush export --for``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Exporter(NamedTuple):
     help: str
     # Writes the files; returns the largest difference from torch of each network.
     write: Callable[[ExportRequest], dict[str, float]]
-    # Raises ConfigError for a policy that has no such form.
+    # Raises ConfigError for a policy without this form.
     check: Callable[[ExportRequest], None] = lambda request: None
 
 

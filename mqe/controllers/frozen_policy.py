@@ -1,7 +1,7 @@
-"""A policy as one artefact: ``policy.yaml`` and the files of weights that it names.
+"""A policy as one artefact: ``policy.yaml`` and the weights beside it.
 
-Whoever runs a policy reads these alone: a controller, the calculator, a film, an export. Folders of
-other kinds are read by the members of ``POLICY_READERS``.
+Controllers, the calculator, films and exports read nothing else. The members of ``POLICY_READERS``
+read other folders.
 """
 
 from __future__ import annotations
@@ -31,16 +31,14 @@ class PolicyDescription:
     """The contents of ``policy.yaml``."""
 
     format_version: int = option(FORMAT_VERSION, "version of this format", choices=(1,))
-    command: str = option("", "command that made the policy")
+    command: str = option("", "command of the training")
     weights: dict[str, str] = option(
         dict, "files of weights in the same folder and their SHA-256: one for all robots, or each"
     )
     robots: str | tuple[str, ...] = option("go1", "kind of robot, one for all or one each")
     model: str = option("reference", "env.model of the training")
     num_robots: int = option(1, "robots of a team", min=1, max=100)
-    largest_team: int | None = option(
-        None, "most robots that the policy can act for; null: num_robots alone", min=1, max=100
-    )
+    largest_team: int | None = option(None, "largest team; null: num_robots alone", min=1, max=100)
     decision_period: int = option(1, "control steps (50 Hz) of a decision", min=1, max=1000)
     observations: dict[str, Any] = option(
         dict, "terms of a robot's observation in their order: names, units and meaning"
@@ -87,12 +85,12 @@ class PolicyDescription:
 
     @property
     def task(self) -> Mapping[str, Any]:
-        """The settings of the task of the training."""
+        """Task settings of the training."""
         return self.learned_in.get("task") or {}
 
     @property
     def observation_names(self) -> list[str]:
-        """The names of all numbers of an observation."""
+        """Names of all observed numbers."""
         return [str(name) for term in self.observations.values() for name in term["names"]]
 
     @property
@@ -102,16 +100,16 @@ class PolicyDescription:
 
 
 class Policy(NamedTuple):
-    """A policy as read: its name in settings, its description and the tensors of every file."""
+    """A policy in memory: name in settings, description, tensors by file."""
 
     name: str
     description: PolicyDescription
     tensors: list[dict[str, Tensor]]
 
     def network(self, device: torch.device, where: str = "policy") -> TeamNetwork:
-        """Build the network on a device; raise ConfigError if description and weights differ.
+        """Build the network on a device.
 
-        ``where`` begins the error.
+        Raises ConfigError, with the key ``where``, if description and weights differ.
         """
         try:
             network = build_network(self.description.actors, self.tensors)
@@ -120,14 +118,14 @@ class Policy(NamedTuple):
         return network.to(device)
 
 
-# Each returns the policy of a folder of its kind; None for any other folder.
+# Each returns a policy, or None for a folder of another kind.
 POLICY_READERS: Registry[Callable[[str], Policy | None]] = Registry("reader of policies")
 
 
 def read_policy(name: str, where: str = "policy") -> Policy:
-    """Return the policy of a folder or of ``pretrained:NAME``.
+    """Return the policy in a folder, or ``pretrained:NAME``.
 
-    ``where`` begins the ConfigError for a folder without a policy, or with a damaged one.
+    Raises ConfigError, with the key ``where``, for a missing or damaged policy.
     """
     folder = _folder(name, where)
     if not (folder / DESCRIPTION).is_file():
@@ -158,7 +156,7 @@ def describe_policy(name: str, where: str = "policy") -> PolicyDescription:
 
 
 def write_description(folder: Path, description: PolicyDescription) -> None:
-    """Write ``policy.yaml`` beside the weights that it names."""
+    """Write ``policy.yaml`` into the folder with the weights."""
     text = dump_yaml(to_dict(description))
     (folder / DESCRIPTION).write_text(text, encoding="utf-8")
 

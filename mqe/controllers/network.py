@@ -1,9 +1,9 @@
 """Frozen networks of a policy: layers declared as data, with tensors of any learner.
 
-The declaration of a layer is its kind, the name of its tensors and the sizes of its module, for
-instance ``["linear", "hidden.0", 59, 256]`` with the tensors ``hidden.0.weight`` and
-``hidden.0.bias``. Layers follow one another; a GRU has a memory. Letters: N worlds, A robots,
-B rows, O observation size, U action size, M memory size.
+A declaration lists a layer's kind, its tensors' name and its sizes, for instance
+``["linear", "hidden.0", 59, 256]`` with the tensors ``hidden.0.weight`` and ``hidden.0.bias``.
+Layers follow one another; a GRU has a memory. Letters: N worlds, A robots, B rows, O observation
+size, U action size, M memory size.
 """
 
 from __future__ import annotations
@@ -107,8 +107,7 @@ _KINDS: dict[str, _Kind] = {
 
 
 class Actor(nn.Module):
-    """The network of one robot, from observation and memory (B, O + M) to action and memory
-    (B, U + M).
+    """One robot's network, from observation and memory (B, O + M) to action and memory (B, U + M).
 
     M is 0 without a GRU; rows may then have any leading dimensions.
     """
@@ -159,8 +158,8 @@ class TeamNetwork(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """Return actions and memories (N, A, U + M) for observations and memories (N, A, O + M).
 
-        Smaller observations and actions of a robot are padded with zeros to the largest. Every
-        robot has a product of its own, as in training, so that results have equal bits.
+        Zeros pad smaller observations and actions to the largest. As in training, every robot has
+        its own matrix product, for equal bits.
         """
         num_obs = rows.shape[-1] - self.memory_size
         largest = max(actor.out_size for actor in self.actors)  # type: ignore[type-var]
@@ -184,25 +183,26 @@ class TeamNetwork(nn.Module):
 
 
 def layers_of(actor: nn.Module) -> list[nn.Module] | None:
-    """Return the layers of a learner's actor, None for an actor that declares none.
+    """Return the layers of a learner's actor, or None.
 
-    An actor declares them by a method ``layers``, or is a sequence or a layer itself.
+    Actors declare their layers by a method ``layers``. Sequences and single layers need none.
     """
     if isinstance(actor, nn.Sequential):
         parts = [layers_of(part) for part in actor]
         if any(part is None for part in parts):
             return None
         return [layer for part in parts if part is not None for layer in part]
-    declared = getattr(actor, "layers", None)
+    declared: Any = getattr(actor, "layers", None)
     if callable(declared):
-        return layers_of(nn.Sequential(*declared()))
+        layers: Any = declared()
+        return layers_of(nn.Sequential(*layers))
     if type(actor) in (nn.Identity, SetReader):  # a SetReader returns its input
         return []
     return None if _kind_of(actor) is None else [actor]
 
 
 def declare(actor: nn.Module) -> list[list[Any]] | None:
-    """Return the declarations of a learner's actor, None for an actor that declares no layers."""
+    """Return the declarations of a learner's actor, or None without declared layers."""
     layers = layers_of(actor)
     if layers is None:
         return None
@@ -221,10 +221,10 @@ def declare(actor: nn.Module) -> list[list[Any]] | None:
 def build_network(
     actors: Sequence[Sequence[Sequence[Any]]], tensors: Sequence[Mapping[str, Tensor]]
 ) -> TeamNetwork:
-    """Build the declared ``actors``, one for all ``tensors`` or one for each of them.
+    """Build the declared ``actors``, one for all ``tensors`` or one each.
 
-    Raises ValueError for a declaration that is unknown, and for names, shapes or number types of
-    tensors that differ from it.
+    Raises ValueError for an unknown declaration, and for tensors with other names, shapes or number
+    types.
     """
     built = []
     for k, stored in enumerate(tensors):
@@ -247,7 +247,7 @@ def _build_actor(declarations: Sequence[Sequence[Any]], tensors: Mapping[str, Te
 
 
 def _fill(layer: nn.Module, name: str, tensors: Mapping[str, Tensor]) -> None:
-    """Give a layer the tensors whose names begin with ``name``; raise ValueError for others."""
+    """Give a layer its tensors ``name.*``; raise ValueError for unfit ones."""
     values = {}
     for key, expected in layer.state_dict().items():
         value = tensors.get(f"{name}.{key}")
