@@ -271,6 +271,11 @@ def printable(line: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
+def at_home(text: str) -> str:
+    """Return a text, with the user's home folder in place of a leading ``~/``."""
+    return os.path.expanduser(text) if text.startswith("~/") else text
+
+
 # Types and ranges
 
 
@@ -350,7 +355,7 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
             raise ConfigError(
                 f"{where}: must be text without null bytes or halves of characters, not {value!r}"
             )
-        return value
+        return at_home(value) if isinstance(value, str) else value
     if hint is str and value is not None and not isinstance(value, (list, dict)):
         hint_of_quotes = "; put it in quotes"
     else:

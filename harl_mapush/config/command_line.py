@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config import other_names
-from harl_mapush.config.layers import check_layer
+from harl_mapush.config.layers import allow_program, check_layer
 from harl_mapush.config.sections import DEFAULT_TASK, SECTIONS, all_classes
 from harl_mapush.config.suites import load_suite
 from harl_mapush.config.user_modules import import_modules
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
 from harl_mapush.process import write_error
-from mqe.config import ConfigError, assignment, merge, parse_yaml, printable, unknown
+from mqe.config import ConfigError, assignment, at_home, merge, parse_yaml, printable, unknown
 from mqe.extensions import load_extensions
 from mqe.registry import SIMULATORS, TASKS
 from mqe.sim.simulator import SimulatorError
@@ -96,6 +96,9 @@ class Parser(argparse.ArgumentParser):
         arguments, rest = self.parse_known_args(argv)
         if rest:
             raise ConfigError(_with_hint(rest[0], self.unknown(rest[0])))
+        for name, value in vars(arguments).items():
+            if isinstance(value, str):
+                setattr(arguments, name, at_home(value))
         import_modules(getattr(arguments, "imports", ()))
         return arguments
 
@@ -193,7 +196,9 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
     for layer in layers:  # also values that a later one replaces
         check_layer(layer)
     sys.stderr.writelines(getattr(arguments, "notes", ()))
-    return reduce(merge, layers, {})
+    values = reduce(merge, layers, {})
+    allow_program(values)
+    return values
 
 
 def check_writable(flag: str, name: str | None) -> None:

@@ -39,6 +39,32 @@ _SIM_KEYS_OF_0_3 = {
 }
 
 
+# Programs that the command line of this process names.
+_NAMED_PROGRAMS: set[str] = set()
+
+
+def allow_program(values: Mapping[str, Any]) -> None:
+    """Let ``resolve`` accept the program of these settings, which are no file's."""
+    program = (values.get("sim") or {}).get("python")
+    if program is not None:
+        _NAMED_PROGRAMS.add(program)
+
+
+def _leave_out_program(sim: dict[str, Any], named: Mapping[str, Any]) -> list[str]:
+    """Remove a program from the section ``sim`` of a file; return notices.
+
+    A file of settings, which may be a stranger's, starts no program.
+    """
+    program = sim.get("python")
+    if program is None or "python" in named or program in _NAMED_PROGRAMS:
+        return []
+    sim["python"] = None
+    return [
+        f"sim.python={program} left out: a file of settings starts no program; say --set "
+        f"sim.python={program}"
+    ]
+
+
 def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
     """Return the settings of ``over`` on top of ``base``, checked and complete, and notices.
 
@@ -57,6 +83,7 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     sections |= {name: dict(base[name] or {}) for name in base}
     for section, default in _DEFAULT_NAMES.items():
         notices += _rename(section, default, sections, over)
+    notices += _leave_out_program(sections["sim"], over.get("sim") or {})
     values = merge(sections, {name: over[name] or {} for name in over})
     for section in NAMED_SECTIONS:
         _check_owner(section, values[section])

@@ -95,8 +95,8 @@ def locked(run: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise ConfigError(
-            f"{run}: another process is training in this folder; wait for its end (SIGTERM makes "
-            "it save its state and end), then try again"
+            f"{run}: another process is training in this folder{_holder(run)}; wait for its end "
+            "(SIGTERM makes it save its state and end), then try again"
         ) from None
     except OSError as error:
         raise ConfigError(
@@ -106,6 +106,18 @@ def locked(run: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _holder(run: Path) -> str:
+    """Return words about the process that a lock file names.
+
+    A lock has a text on file systems without ``flock`` alone, where it outlives a killed process.
+    """
+    try:
+        process, host = (run / LOCK).read_text(encoding="utf-8").split()[:2]
+    except (OSError, ValueError):
+        return ""
+    return f" (process {process} on {host}; if it is over, remove {run / LOCK})"
 
 
 def with_checksum(text: str) -> str:

@@ -39,6 +39,7 @@ DEFAULT_TRIALS = 30
 _FORMS = "a list of values, {range: [low, high]} or {log: [low, high]}"
 # Settings that cannot vary, and the reason.
 _FIXED = {
+    "sim.python": "a file of settings starts no program",
     "runner.seed": "list the seeds under seeds: [...]",
     "runner.num_env_steps": "all trials have the same budget; set it under settings",
     "runner.max_wall_time": "trials with a time limit cannot be compared; leave it out",

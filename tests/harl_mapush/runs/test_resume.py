@@ -5,6 +5,7 @@ from is refused.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from filelock import FileLock, Timeout
 
 from harl_mapush import train, training
 from harl_mapush.callbacks import checkpoints
@@ -211,6 +213,17 @@ def test_a_run_keeps_its_folder_to_itself_while_it_trains(
     assert train.main(command(gait, folder) if is_new else ["--resume", str(folder)]) == 0
     assert tried
     with run_folder.locked(folder):  # free again
+        pass
+
+
+def test_a_lock_without_flock_names_its_process_and_host(tmp_path, monkeypatch) -> None:
+    def fail(lock: Any, **_: Any) -> None:
+        raise Timeout(lock.lock_file)
+
+    monkeypatch.setattr(FileLock, "acquire", fail)
+    (tmp_path / ".lock").write_text("4791\nnode07\n1\n")
+    told = f"process 4791 on node07; if it is over, remove {tmp_path / '.lock'}"
+    with pytest.raises(ConfigError, match=re.escape(told)), run_folder.locked(tmp_path):
         pass
 
 
