@@ -13,7 +13,7 @@ from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.config import RunCfg
 from harl_mapush.runs import checkpoint, evaluation_worlds, exported
-from harl_mapush.runs.formats import Team
+from harl_mapush.runs.formats import OURS, Team
 from mqe.config import ConfigError
 from mqe.controllers.network import Actor, TeamNetwork
 from mqe.env.environment import MultiAgentEnv
@@ -55,7 +55,17 @@ def make_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
     policy = exported.policy_of(folder, task)
     if policy is None:
         return AlgorithmTeam(cfg, folder, env)
-    network = policy.network(env.device, "checkpoint")
+    try:
+        network = policy.network(env.device, "checkpoint")
+    except ConfigError as error:
+        kind = checkpoint.format_of(folder)
+        if kind is OURS:
+            raise
+        # The task of ``env`` described the policy.
+        raise ConfigError(
+            f"checkpoint {folder}: does not fit this task, robot count and network ({error}); the "
+            f"settings that it was trained with are in its own {kind.config}"
+        ) from None
     _check_sizes(folder, network, env.spec)
     return TeamPolicy(network)
 

@@ -439,7 +439,7 @@ def test_upstreams_folders_that_cannot_be_used(tmp_path, capsys) -> None:
         return capsys.readouterr().err
 
     models = upstream_folder(tmp_path / "run")
-    assert "its description needs (10,)" in complaint(models, "--set", "task.observation=sincos")
+    assert "does not fit" in complaint(models, "--set", "task.observation=sincos")
     assert "config.json" in complaint(models, "--set", "task.observation=sincos")
     (models / "actor_agent0.pt").rename(tmp_path / "kept.pt")
     assert "lacks actor_agent0.pt" in complaint(models)
