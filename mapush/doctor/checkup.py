@@ -1,4 +1,4 @@
-"""The small worlds of the self-check, and the findings of its stages."""
+"""The self-check's small worlds, and findings for later stages."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def format_result(result: StageResult) -> str:
 
 
 def conclusion(facts: dict[str, Any]) -> str:
-    """Format the outcome of all stages in one line."""
+    """Format the overall outcome in one line."""
     if facts["ok"]:
         return f"Everything works: simulator {facts['simulator']} on {facts['device']}."
     stages = facts["stages"]

@@ -16,7 +16,7 @@ REPORT = "this is a bug: please report it with the output of mapush doctor --jso
 
 
 class StageError(Exception):
-    """The failure of a stage: the problem, and a hint for the user."""
+    """A stage has failed: the problem, and a hint for the user."""
 
     def __init__(self, problem: str, hint: str) -> None:
         super().__init__(problem)

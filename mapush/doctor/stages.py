@@ -123,7 +123,7 @@ def check_gpus(checkup: Checkup) -> str:
 
 
 def check_memory_plan(checkup: Checkup) -> str:
-    """Plan the memory of the run as configured."""
+    """Plan the run's memory as configured."""
     env = checkup.cfg.env
     num_ranks = checkup.num_ranks
     rank_cfg = replace(checkup.cfg, env=replace(env, num_envs=max(1, env.num_envs // num_ranks)))

@@ -28,7 +28,7 @@ _RANKS_S = 600.0  # time limit of a training with several ranks
 
 
 def small_run(checkup: Checkup, folder: Path) -> RunCfg:
-    """Return the settings of one iteration in few worlds, in a run folder."""
+    """Return settings for one iteration in few worlds, in a run folder."""
     cfg = checkup.cfg
     chunk = cfg.network.chunk_length if cfg.network.use_recurrent_policy else 0
     num_steps = chunk or NUM_DECISIONS
@@ -55,7 +55,7 @@ def small_run(checkup: Checkup, folder: Path) -> RunCfg:
 
 
 def with_collectors(checkup: Checkup, folder: Path) -> RunCfg:
-    """Return the settings of an endless training with collectors and a short warm-up."""
+    """Return settings for an endless training with collectors and a short warm-up."""
     cfg = small_run(checkup, folder)
     number = checkup.num_collectors
     whole = checkup.cfg
@@ -75,7 +75,7 @@ def train(
 ) -> IterationReport:
     """Train, for ``limit_s`` after the first iteration at most. Return the last report.
 
-    Raises StageError with the last line of the training if it fails.
+    Raises StageError with the training's last line if it fails.
     """
     watch = _Watch(checkup.is_launched_singly, limit_s)
     printed = io.StringIO()
@@ -117,7 +117,7 @@ class _EnoughError(Exception):
 
 
 class _Watch(Callback):
-    """Keeps the last report of a training, and ends it in time."""
+    """Keeps a training's last report, and ends the training in time."""
 
     def __init__(self, is_launched_singly: bool, limit_s: float | None) -> None:
         self.last: IterationReport | None = None

@@ -42,7 +42,7 @@ def check_room(num_collectors: int, num_cpus: int, nodes: Mapping[str, float]) -
 
 
 def first_sentence(words: str) -> str:
-    """Return the first sentence of a message, in one line."""
+    """Return a message's first sentence, in one line."""
     return " ".join(words.split()).split(". ")[0].rstrip(".")[:300]
 
 
@@ -57,7 +57,7 @@ def name_of(node: Mapping[str, Any]) -> str:
 
 
 def cpus_of(node: Mapping[str, Any]) -> float:
-    """Return the number of a node's CPUs."""
+    """Return a node's number of CPUs."""
     return node["Resources"].get("CPU", 0.0)
 
 
@@ -99,7 +99,7 @@ def leave(session: Path | None) -> None:
 
 
 def check_token(path: Path) -> None:
-    """Raise ConfigError if other users of the machine can read the cluster's token.
+    """Raise ConfigError if other users can read the cluster's token.
 
     Whoever has the token can run programs on the cluster.
     """

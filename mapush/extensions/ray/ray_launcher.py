@@ -63,7 +63,7 @@ class RayCollector:
         identity: Identity,
         make: Callable[[Mapping[str, Any], Identity], Collector],
     ) -> None:
-        """Store the arguments of ``make``, which builds the collector."""
+        """Store the arguments for ``make``. It builds the collector."""
         self._settings = settings
         self._identity = identity
         self._make = make
@@ -98,7 +98,7 @@ class RayCollector:
         return self._num_decisions, lines
 
     def stack(self) -> str:
-        """Return the stack of the collecting thread as one line."""
+        """Return the collecting thread's stack as one line."""
         return stack_of_thread(self._thread)
 
     def _count(self, step: int) -> None:
@@ -141,7 +141,7 @@ class RayLauncher:
             leave(self._session)
 
     def describe(self) -> str:
-        """Return the machines of the collectors, as words."""
+        """Return the collectors' machines, as words."""
         there = ", ".join(f"{name_of(node)} ({cpus_of(node):g} CPUs)" for node in nodes())
         return f"Ray {ray.__version__} at {self._head}: {there}"
 
@@ -249,7 +249,7 @@ class RayWorker:
         return self._where
 
     def stack(self) -> str:
-        """Return the stack of the actor's collecting thread."""
+        """Return the stack where the actor collects."""
         try:
             return ray.get(self._control("stack"), timeout=_STACK_S)
         except RayError:

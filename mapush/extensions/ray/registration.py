@@ -17,7 +17,7 @@ ADDRESS = "RAY_ADDRESS"  # environment variable with the address of a cluster, R
 
 
 def make_launcher(cfg: RunCfg) -> AbstractContextManager[Launcher]:
-    """Return the launcher of a run's collectors. This imports Ray."""
+    """Return a run's launcher. This imports Ray."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # the import of Ray reads it
     return importlib.import_module("mapush.extensions.ray.ray_launcher").RayLauncher(cfg)
 

@@ -1,4 +1,4 @@
-"""The command ``mapush sweep SPACE.yaml``: train over a space of settings, or continue a sweep."""
+"""The command ``mapush sweep SPACE.yaml``: begin a sweep, or continue one."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _finish(sweep: Sweep, command: str) -> int:
 
 
 def summary(sweep: Sweep) -> str:
-    """Return the results of a sweep as Markdown."""
+    """Return a sweep's results as Markdown."""
     from optuna.trial import TrialState
 
     from mapush.extensions.sweep.study import REASON
@@ -227,7 +227,7 @@ def _short(value: Any) -> str:
 def _common_words(
     space: Space, places: Sequence[Mapping[str, str]], imports: Sequence[str]
 ) -> list[str]:
-    """Return the arguments of every trial: imports, and an equal share of the threads."""
+    """Return arguments for every trial: imports, and an equal share of the threads."""
     common = [word for name in imports for word in ("--import", name)]
     if not places[0]:
         threads = max(1, num_cores() // len(places))
@@ -239,7 +239,7 @@ def _common_words(
 
 
 def _places(space: Space, jobs: int | None) -> list[dict[str, str]]:
-    """Return the environment variables of the trials at once: a GPU for each, or none."""
+    """Return environment variables for each simultaneous trial: a GPU, or none."""
     num_gpus = torch.cuda.device_count()
     if num_gpus and space.run.sim.device != "cpu":
         visible = os.environ.get(_VISIBLE)

@@ -1,3 +1,3 @@
-"""Names of files in the folder of a sweep."""
+"""Names of files in a sweep's folder."""
 
 SETTINGS = "settings.yaml"  # of every trial

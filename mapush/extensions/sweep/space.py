@@ -59,7 +59,7 @@ class StoppingCfg:
 
 @dataclass(frozen=True)
 class SweepCfg:
-    """The keys of a SPACE.yaml."""
+    """Keys in a SPACE.yaml."""
 
     space: dict[str, Any] = option(dict, f"settings that vary, section.key: {_FORMS}")
     preset: str | None = option(
@@ -108,18 +108,18 @@ class Space(NamedTuple):
 
     @property
     def num_trials(self) -> int:
-        """Number of trials before any is repeated with other seeds."""
+        """Number of trials, without repetitions with other seeds."""
         if self.cfg.search == "grid":
             return len(self.grid()) * len(self.grid_seeds)
         return self.cfg.num_trials or DEFAULT_TRIALS
 
     @property
     def grid_seeds(self) -> tuple[int, ...]:
-        """Seeds of every point of a grid."""
+        """Seeds for every point in a grid."""
         return self.cfg.seeds or (self.run.runner.seed,)
 
     def grid(self) -> list[dict[str, Any]]:
-        """Return all combinations of the choices. The last setting varies fastest."""
+        """Return all combinations. The last setting varies fastest."""
         choices = [
             getattr(distribution, "choices", ()) for distribution in self.distributions.values()
         ]
@@ -158,7 +158,7 @@ def read_space(
 
 
 def reread_space(sweep: Path, settings: Path, num_trials: int | None = None) -> Space:
-    """Read the space and the base run from the folder of a sweep."""
+    """Read the space and the base run from a sweep's folder."""
     return _check(_build(load_yaml(sweep), num_trials), load_yaml(settings))
 
 
@@ -267,7 +267,7 @@ def _check_start(run: RunCfg) -> None:
 
 
 def _ends(key: str, kind: str, ends: Any) -> tuple[Any, Any]:
-    """Return the ends of an interval."""
+    """Return an interval's ends."""
     is_pair = isinstance(ends, (list, tuple)) and len(ends) == 2
     if not is_pair or any(type(end) not in (int, float) for end in ends):
         raise ConfigError(f"space.{key}: {kind}: must be two numbers, [low, high], not {ends!r}")

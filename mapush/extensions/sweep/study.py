@@ -45,7 +45,7 @@ class Setting(NamedTuple):
 
 
 class Sweep:
-    """The trials of a sweep."""
+    """A sweep's trials."""
 
     def __init__(self, folder: Path, space: Space) -> None:
         """Open the study in ``folder``, or create it. Raise ConfigError for a damaged journal."""
@@ -80,11 +80,11 @@ class Sweep:
                     self.study.enqueue_trial(point, user_attrs={_SEED: run_seed})
 
     def run_folder(self, trial: int) -> Path:
-        """Return the run folder of a trial."""
+        """Return a trial's run folder."""
         return self.folder / "trials" / f"{trial:04d}"
 
     def seed(self, trial: optuna.Trial | FrozenTrial) -> int:
-        """Return the seed of a trial's training."""
+        """Return a trial's seed."""
         return trial.user_attrs.get(_SEED, self.space.run.runner.seed)
 
     def may_stop(self, trial: optuna.Trial) -> bool:
@@ -97,7 +97,7 @@ class Sweep:
         return [optuna.Trial(self.study, trial._trial_id) for trial in running]
 
     def trials(self) -> Iterator[optuna.Trial]:
-        """Yield the trials to be trained: interrupted ones, those of a grid, then new ones."""
+        """Yield the trials to be trained: interrupted, enqueued, then new trials."""
         yield from self.interrupted()
         while self.study.get_trials(states=(TrialState.WAITING,)) or self._num_searched() < (
             self.space.num_trials
@@ -105,7 +105,7 @@ class Sweep:
             yield self.study.ask(self.space.distributions)
 
     def repeat_best(self) -> None:
-        """Enqueue the search's best settings with each of the other seeds."""
+        """Enqueue the search's best settings with other seeds."""
         if self.space.cfg.search == "grid":
             return
         trials = self.study.trials
@@ -144,7 +144,7 @@ class Sweep:
         )
 
     def importance(self) -> dict[str, float]:
-        """Return the share of each setting in good results (PED-ANOVA), {} for few trials."""
+        """Return each setting's share in good results (PED-ANOVA), {} for few trials."""
         if len(self._results()) < 8 or len(self.space.distributions) < 2:
             return {}
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()

@@ -1,4 +1,4 @@
-"""Trainings of trials in separate processes. Optuna follows their curves."""
+"""Trainings in separate processes. Optuna follows their curves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _INTERRUPTED = {
 
 
 class Training:
-    """The process of one trial."""
+    """One trial's process."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class Training:
         common: Sequence[str],
         variables: Mapping[str, str],
     ) -> None:
-        """Start the training of a trial, or resume it if its folder holds some of it.
+        """Start a trial's training, or resume it from its folder.
 
-        ``common`` are arguments of every trial, ``variables`` environment variables of this one.
+        ``common`` are arguments for every trial, ``variables`` environment variables for this one.
         """
         self.trial = trial
         self.outcome = ""  # words on the end; "" while it trains
@@ -106,7 +106,7 @@ class Training:
             self.end()
 
     def _curve(self) -> list[tuple[int, float]]:
-        """Return all points of the metric's curve."""
+        """Return the metric's curve."""
         folder = run_folder.curves_folder(self._folder)
         if not folder.is_dir():  # the run has not created it yet
             return []
@@ -119,7 +119,7 @@ class Training:
         return [(point.step, point.value) for point in self._log.Scalars(metric)]
 
     def _tell(self, code: int, curve: Sequence[tuple[int, float]]) -> None:
-        """Tell Optuna the end of the trial. An interrupted one stays open."""
+        """Tell Optuna how the trial ended. An interrupted trial stays open."""
         study = self._sweep.study
         metric = self._sweep.space.cfg.metric
         reason = ""
@@ -190,7 +190,7 @@ def _wait_until_saved(folder: Path) -> None:
 
 
 def _last_line(path: Path) -> str:
-    """Return the last line of a training's output."""
+    """Return the last line in a training's output."""
     with path.open("rb") as stream:
         stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4000))
         lines = stream.read().decode("utf-8", "replace").split("\n")
