@@ -29,64 +29,64 @@ def nearness(distance: Tensor) -> Tensor:
     return 1.0 / (1.0 + distance)
 
 
-def target(m: Any) -> Tensor:
+def target(scene: Any) -> Tensor:
     """1 / (1 m + distance of the object from the goal)"""
-    return nearness(m.state.goal_distance)
+    return nearness(scene.state.goal_distance)
 
 
-def obstacle_nearness(m: Any) -> Tensor:
+def obstacle_nearness(scene: Any) -> Tensor:
     """Sum over obstacles of 1 / (1 m + distance of the sub-goal from their middle)"""
-    offset = m.state.obstacle_pos[..., :2] - m.plan.subgoal.unsqueeze(1)
-    return (nearness(length(offset)) * m.is_obstacle).sum(dim=1)
+    offset = scene.state.obstacle_pos[..., :2] - scene.plan.subgoal.unsqueeze(1)
+    return (nearness(length(offset)) * scene.is_obstacle).sum(dim=1)
 
 
-def trajectory(m: Any) -> Tensor:
+def trajectory(scene: Any) -> Tensor:
     """1 / (1 m + distance of the sub-goal from the planned one)"""
-    return nearness(length(m.plan.subgoal - m.plan.planned))
+    return nearness(length(scene.plan.subgoal - scene.plan.planned))
 
 
-def _in_arena(m: Any, places: Tensor) -> Tensor:
+def _in_arena(scene: Any, places: Tensor) -> Tensor:
     """Return places (..., 2 or 3) [m] from the middle of the wall at low x."""
     moved = places.clone()
-    moved[..., 0] += m.navigate.problem.arena[0] / 2
+    moved[..., 0] += scene.navigate.problem.arena[0] / 2
     return moved
 
 
-def robots_in_arena(m: Any) -> Tensor:
+def robots_in_arena(scene: Any) -> Tensor:
     """Places of the robots in the arena"""
-    return _in_arena(m, m.state.robot_pos).flatten(1)
+    return _in_arena(scene, scene.state.robot_pos).flatten(1)
 
 
-def robots_rpy(m: Any) -> Tensor:
+def robots_rpy(scene: Any) -> Tensor:
     """roll, pitch and yaw of the robots in [0, 2 pi)"""
-    roll, pitch = roll_pitch_of(m.state.robot_rotation)
-    angles = torch.stack((roll, pitch, m.state.robot_yaw), dim=-1)
+    roll, pitch = roll_pitch_of(scene.state.robot_rotation)
+    angles = torch.stack((roll, pitch, scene.state.robot_yaw), dim=-1)
     return torch.remainder(angles, TWO_PI).flatten(1)
 
 
-def subgoal_in_arena(m: Any) -> Tensor:
+def subgoal_in_arena(scene: Any) -> Tensor:
     """Place of the sub-goal in the arena"""
-    return _in_arena(m, m.plan.subgoal)
+    return _in_arena(scene, scene.plan.subgoal)
 
 
-def object_in_arena(m: Any) -> Tensor:
+def object_in_arena(scene: Any) -> Tensor:
     """Place of the object in the arena"""
-    return _in_arena(m, m.state.object_pos[:, :2])
+    return _in_arena(scene, scene.state.object_pos[:, :2])
 
 
-def object_quat(m: Any) -> Tensor:
+def object_quat(scene: Any) -> Tensor:
     """Quaternion of the object, x, y, z, w"""
-    return m.state.body_quat[:, -1].roll(-1, 1)
+    return scene.state.body_quat[:, -1].roll(-1, 1)
 
 
-def obstacles_in_arena(m: Any) -> Tensor:
+def obstacles_in_arena(scene: Any) -> Tensor:
     """Places of all obstacles in the arena"""
-    return _in_arena(m, m.state.obstacle_pos)[..., :2].flatten(1)
+    return _in_arena(scene, scene.state.obstacle_pos)[..., :2].flatten(1)
 
 
-def planned_in_arena(m: Any) -> Tensor:
+def planned_in_arena(scene: Any) -> Tensor:
     """Place of the planned sub-goal in the arena"""
-    return _in_arena(m, m.plan.planned)
+    return _in_arena(scene, scene.plan.planned)
 
 
 def placed(
@@ -111,8 +111,8 @@ for _function, _unit in _OBSERVED.items():
     mapush.register_state(_name, _function, unit=_unit, task=TASK)
     mapush.register_observation(
         _name,
-        lambda m, f=_function: f(m).unsqueeze(1),
-        help=_function.__doc__,
+        lambda scene, f=_function: f(scene).unsqueeze(1),
+        help=str(_function.__doc__),
         unit=_unit,
         task=TASK,
     )

@@ -115,7 +115,7 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
 
 
 def room_of(obj: ObjectCfg) -> Room:
-    """Return what an object and its team need on a map."""
+    """Return the room for an object and its team."""
     reach = obj.reach
     # Robots on the ring keep clear of the object's sides.
     furthest = max(obj.spawn_ring[1], reach + OBJECT_CLEARANCE)
@@ -123,7 +123,7 @@ def room_of(obj: ObjectCfg) -> Room:
 
 
 def _task_of(cfg: NavigateCfg, team: PolicyDescription) -> PushCfg:
-    """Return the settings of the task that a team learned."""
+    """Return the settings of a team's own task."""
     learned = team.task.get("name", PushCfg.name)
     if learned != PushCfg.name:
         raise ConfigError(
@@ -134,7 +134,7 @@ def _task_of(cfg: NavigateCfg, team: PolicyDescription) -> PushCfg:
 
 
 def _check(cfg: NavigateCfg, env: EnvCfg, team: PolicyDescription, push_cfg: PushCfg) -> None:
-    """Raise ConfigError for settings that do not fit the team."""
+    """Raise ConfigError if the settings do not fit the team."""
     if env.num_agents not in (None, 1):
         raise ConfigError(
             f"env.num_agents: {cfg.name} has one agent, which leads the {team.num_robots} robots "
@@ -181,7 +181,7 @@ def _solved(
 ) -> tuple[Problem, Tensor]:
     """Return the problem of all maps, and the length (L,) [m] of the shortest way on each.
 
-    A program that builds several environments of the same maps solves them once.
+    A program with several environments on equal maps solves them once.
     """
     return solve_problem(
         MapTable.of(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach, costs
@@ -189,10 +189,10 @@ def _solved(
 
 
 def _check_maps(cfg: NavigateCfg, maps: list[ArenaMap], room: Room) -> None:
-    """Raise ConfigError for maps on which the object does not fit, or of different arenas."""
-    for k, each in enumerate(maps):
-        check_map(each, room, f"task.map={cfg.map}: map {k}")
-    arenas = {each.arena for each in maps}
+    """Raise ConfigError for maps without room for the object, or with different arenas."""
+    for k, arena_map in enumerate(maps):
+        check_map(arena_map, room, f"task.map={cfg.map}: map {k}")
+    arenas = {arena_map.arena for arena_map in maps}
     if len(arenas) > 1:
         raise ConfigError(
             f"task.map={cfg.map}: its maps have {len(arenas)} different arenas, and the worlds of "
@@ -238,9 +238,7 @@ def _mid_level(
     obj: ObjectCfg,
     device: torch.device,
 ) -> tuple[Callable[[Tensor], Tensor], int]:
-    """Return the policy that leads the robots to a sub-goal, the frozen team or a script, and how
-    many numbers it remembers of each robot.
-    """
+    """Return the frozen team or a script as a policy, and its memory size for each robot."""
     script = MID_LEVELS[cfg.mid_level]
     if script is None:
         network = policy.network(device, "task.team")
@@ -255,19 +253,20 @@ def _mid_level(
 
 
 def _without_shift(env: Any) -> Callable[[Tensor], Tensor]:
-    """Return the policy that leads the team where the planner says."""
+    """Return the policy without shifts: the planner's sub-goals."""
     return lambda obs: obs.new_zeros(*obs.shape[:2], 2)
 
 
 def _straight_line(env: Any) -> Callable[[Tensor], Tensor]:
-    """Return the policy that leads the team straight to the goal."""
+    """Return the policy with straight ways to the goal."""
     env.task.use_planner("straight_line")
     return _without_shift(env)
 
 
 def _robots_of_team(cfg: NavigateCfg) -> Mapping[str, Any]:
-    """Return the robots that the frozen team learned with; nothing of one that cannot be read,
-    which is an error as soon as it is asked to act.
+    """Return the robots and the model of the frozen team.
+
+    A team without a readable description has none. Acting with it is an error.
     """
     try:
         team = describe_policy(cfg.team, "task.team")

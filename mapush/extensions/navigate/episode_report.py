@@ -66,8 +66,10 @@ def describe(metrics: Metrics) -> str:
         ("collapses", event("collapse")),
         ("time-outs", event("timeout")),
     ]
-    known = set(DEFAULT_METRICS)
-    further = [name for name in metrics if name.partition("_agent")[0] in METRICS.keys() - known]
+    default_names = set(DEFAULT_METRICS)
+    further = [
+        name for name in metrics if name.partition("_agent")[0] in METRICS.keys() - default_names
+    ]
     rows += [(name, number(name)) for name in further]
     if metrics["num_broken"]:
         rows.append(("broken simulations, no successes", str(metrics["num_broken"])))

@@ -1,6 +1,4 @@
-"""Features of the navigation task: the quantities that its terms share, each computed when first
-used.
-"""
+"""Features of the navigation task: shared quantities, each computed at its first use."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ _SLOPE = 0.1  # [m] from a robot's middle to the places whose room is compared
 
 
 class Plan(NamedTuple):
-    """What observations show besides the scene, as views of one tensor."""
+    """The remembered part of observations, as views of one tensor."""
 
     SIZE = 8
 
@@ -51,7 +49,7 @@ class Plan(NamedTuple):
 
 
 class NavigateConstants:
-    """The constants of a navigation task that features are computed with."""
+    """Constants of a navigation task for its features."""
 
     def __init__(self, cfg: NavigateCfg, push_constants: PushConstants, problem: Problem) -> None:
         """Take the settings, the constants of the team's own task, and the maps."""
@@ -149,8 +147,8 @@ class SceneFeatures(push.SceneFeatures):
 
     @cached_property
     def obstacles_in_plan(self) -> Tensor:
-        """(W, M, 7) the nearest obstacles: place [m], heading (sine, cosine), half the length
-        along its own axes [m], and 1; zeros where there are fewer.
+        """(W, M, 7) the nearest obstacles: position [m], heading (sine, cosine), half the lengths
+        [m], and 1. Missing ones are zeros.
         """
         num_shown = self.navigate.cfg.num_observed_obstacles
         state = self.state
@@ -164,10 +162,10 @@ class SceneFeatures(push.SceneFeatures):
         ahead = in_frame(heading_frame(rotation_matrix(state.obstacle_quat))[:, :, 0], frame)
         half_size = self.navigate.half_size.expand(len(pos), -1, -1)
         is_there = self.is_obstacle.unsqueeze(-1).float()
-        each = torch.cat((places, ahead.flip(-1), half_size, is_there), dim=-1) * is_there
+        entries = torch.cat((places, ahead.flip(-1), half_size, is_there), dim=-1) * is_there
         distance = length(places) + 100.0 * (1.0 - is_there[..., 0])
         nearest = distance.topk(num_obstacles, dim=1, largest=False).indices
-        shown[:, :num_obstacles] = each.gather(1, nearest.unsqueeze(-1).expand(-1, -1, 7))
+        shown[:, :num_obstacles] = entries.gather(1, nearest.unsqueeze(-1).expand(-1, -1, 7))
         return shown
 
 
@@ -206,7 +204,7 @@ class StepFeatures(SceneFeatures, push.StepFeatures):
 
     @cached_property
     def path(self) -> Tensor:
-        """(N,) [m] that the object moved."""
+        """(N,) [m] motion of the object."""
         return length(self.state.object_pos[:, :2] - self.prev.object_pos[:, :2])
 
     @cached_property
@@ -232,12 +230,12 @@ class NavigateEpisodes(EpisodeFeatures):
 
     @cached_property
     def spl(self) -> Tensor:
-        """(N,) success weighed by the length of the shortest way over that of the way taken."""
+        """(N,) success, weighed by the shortest way over the object's way."""
         shortest = (self.mean("shortest") - self.success_radius).clamp(min=0.0)
         taken = torch.maximum(self.sum("path"), shortest).clamp(min=1e-6)
         return self.is_success * shortest / taken
 
     @cached_property
     def legs(self) -> Tensor:
-        """(N,) legs begun: those behind the object at the end, and that in which it ended."""
+        """(N,) begun legs: the completed ones and the last."""
         return (self.sum("progress") / self.leg).floor().clamp(min=0.0) + 1.0

@@ -84,11 +84,11 @@ class TeamController:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what is carried from one control step to the next."""
-        own = {"subgoal": self._subgoal.clone(), "age": torch.tensor(self._age)}
+        values = {"subgoal": self._subgoal.clone(), "age": torch.tensor(self._age)}
         if self._memory.shape[-1]:
-            own["memory"] = self._memory.clone()
+            values["memory"] = self._memory.clone()
         gait = {f"gait.{name}": value for name, value in self._gait.state_dict().items()}
-        return own | gait
+        return values | gait
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Resume from ``state_dict``."""

@@ -1,4 +1,4 @@
-"""Checks that rewards pay for arriving, and neither for waiting nor for failing."""
+"""Checks of rewards: arriving pays more than waiting and failing."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ PAID_FOR_WAITING = {
 
 
 def pay_for_waiting(weights: Mapping[str, float], num_steps: int) -> float:
-    """Return the most that a policy which never finishes can collect in ``num_steps`` control
-    steps. Terms of a user's own do not count.
+    """Return the highest reward without finishing in ``num_steps`` control steps. A user's own
+    terms do not count.
     """
-    positive = [most * max(0.0, weights.get(name, 0.0)) for name, most in PAID_FOR_WAITING.items()]
+    positive = [
+        highest * max(0.0, weights.get(name, 0.0)) for name, highest in PAID_FOR_WAITING.items()
+    ]
     return max(num_steps * sum(positive), weights.get("failure", 0.0))
 
 
 def check_failing(weights: Mapping[str, float], num_steps: int) -> None:
-    """Raise ConfigError for weights with which a failure at once can pay more than finishing at
-    the last of ``num_steps`` control steps; progress does not count.
+    """Raise ConfigError if failing at once can pay more than finishing after ``num_steps`` control
+    steps. Progress does not count.
     """
     time = num_steps * weights.get("time", 0.0)
     finishing = weights.get("success", 0.0) + time
@@ -41,7 +43,7 @@ def check_failing(weights: Mapping[str, float], num_steps: int) -> None:
 
 
 def check_waiting(weights: Mapping[str, float], num_steps: int) -> None:
-    """Raise ConfigError for weights with which never finishing can pay more than finishing."""
+    """Raise ConfigError if never finishing can pay more than finishing."""
     progress = weights.get("progress", 0.0)
     if progress < 0.0:
         raise ConfigError(

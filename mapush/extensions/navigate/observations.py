@@ -1,4 +1,4 @@
-"""Observations of the navigation task, of its one agent and of its critic."""
+"""Observations of the navigation task's agent and critic."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ STATE.update(
     {
         "planned_distance": ObservationTerm(
             "distance from the object to the planned sub-goal",
-            lambda m: m.planned_distance.unsqueeze(1),
+            lambda scene: scene.planned_distance.unsqueeze(1),
             "m",
             mirror_signs=(1.0,),
         ),
         "cost_to_go": ObservationTerm(
             "cost-to-go of the object's place",
-            lambda m: m.plan.cost_to_go,
+            lambda scene: scene.plan.cost_to_go,
             mirror_signs=(1.0,),
         ),
         "goal": ObservationTerm(
             "place of the goal in the plan's frame",
-            lambda m: m.goal_in_plan,
+            lambda scene: scene.goal_in_plan,
             "m",
             mirror_signs=_PLACE,
         ),
         "object": ObservationTerm(
             "heading (sine, cosine) and velocity of the object in the plan's frame",
-            lambda m: m.object_in_plan,
+            lambda scene: scene.object_in_plan,
             "1, m/s",
             mirror_signs=(*_HEADING, *_PLACE),
         ),
         "robots": ObservationTerm(
             "places and headings (sine, cosine) of the robots in the plan's frame",
-            lambda m: m.robots_in_plan,
+            lambda scene: scene.robots_in_plan,
             "m, 1",
             numbers=("x", "y", "sin_yaw", "cos_yaw"),
             mirror_signs=(*_PLACE, *_HEADING),
@@ -55,13 +55,13 @@ STATE.update(
         "obstacles": ObservationTerm(
             "nearest obstacles in the plan's frame: place, heading (sine, cosine), half their "
             "lengths, and 1",
-            lambda m: m.obstacles_in_plan.flatten(1),
+            lambda scene: scene.obstacles_in_plan.flatten(1),
             "m, 1",
             mirror_signs=_obstacle_signs,
         ),
         "rays": ObservationTerm(
             "free ways of each robot in 64 directions, from straight ahead to the left and around",
-            lambda m: m.rays,
+            lambda scene: scene.rays,
             "m",
             numbers=tuple(f"ray{k}" for k in range(NUM_RAYS)),
             mirror_signs=(1.0,) * NUM_RAYS,
@@ -70,19 +70,19 @@ STATE.update(
         ),
         "recent_progress": ObservationTerm(
             "decrease of the cost-to-go since its averages over the last 2 s and 8 s",
-            lambda m: m.plan.past_cost - m.plan.cost_to_go,
+            lambda scene: scene.plan.past_cost - scene.plan.cost_to_go,
             mirror_signs=(1.0, 1.0),
         ),
         "subgoal": ObservationTerm(
             "place of the sub-goal in force in the plan's frame",
-            lambda m: m.subgoal_in_plan,
+            lambda scene: scene.subgoal_in_plan,
             "m",
             mirror_signs=_PLACE,
         ),
         "robot_room": ObservationTerm(
             "distance of each robot's middle from the nearest obstacle or wall, and its slope "
             "along the plan's axes",
-            lambda m: m.room_in_plan,
+            lambda scene: scene.room_in_plan,
             "m, 1",
             numbers=("room", "room_slope_x", "room_slope_y"),
             mirror_signs=(1.0, *_PLACE),
@@ -94,7 +94,7 @@ STATE.update(
 
 def _of_one_agent(term: ObservationTerm) -> ObservationTerm:
     """Return a term of the state as one of the only agent's observation."""
-    return replace(term, function=lambda m: term.function(m).unsqueeze(1))
+    return replace(term, function=lambda scene: term.function(scene).unsqueeze(1))
 
 
 OBSERVATIONS = NAVIGATE_TERMS.observations

@@ -1,7 +1,6 @@
-"""What robots see without a map: distances along rays around each of them, up to obstacles and the
-arena's walls. Rays pass through the object and the other robots.
+"""Distances along rays around each robot, up to obstacles and the arena's walls.
 
-W worlds, A robots, K obstacles, R rays a robot.
+Rays pass through the object and the other robots. W worlds, A robots, K obstacles, R rays a robot.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def look_around(
     state: SceneState, directions: Tensor, shapes: ObstacleShapes, arena: tuple[float, float]
 ) -> Tensor:
     """Return the distances (W, A, R) [m] from the robots' middles along ``directions`` (W, A, R,
-    2); ``RANGE`` where a ray meets nothing before.
+    2), at most ``RANGE``.
     """
     num_robots = directions.shape[1]
     origin = state.robot_pos[..., None, :2].expand_as(directions).flatten(1, 2)

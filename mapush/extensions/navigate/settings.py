@@ -40,12 +40,12 @@ MID_LEVELS: Registry[MidLevel | None] = Registry("mid level", {"team": None})
 
 
 def shifted(
-    action: Tensor, planned: Tensor, place: Tensor, cfg: NavigateCfg, arena: tuple[float, float]
+    action: Tensor, planned: Tensor, position: Tensor, cfg: NavigateCfg, arena: tuple[float, float]
 ) -> Tensor:
     """Return the ``planned`` sub-goals (N, 2) [m], shifted along and across the way to them from
-    the objects at ``place`` (N, 2).
+    the objects at ``position`` (N, 2).
     """
-    to_planned = planned - place
+    to_planned = planned - position
     ahead = to_planned / length(to_planned).clamp(min=1e-6).unsqueeze(-1)
     shift = (action.unsqueeze(-1) * axes_along(ahead)).sum(dim=1)
     return planned + cfg.residual_scale * shift
@@ -145,5 +145,5 @@ class NavigateCfg(TermCfg):
         return PRESETS[self.rewards]
 
     def all_weights(self) -> dict[str, float]:
-        """Return the weights of all terms that are not 0."""
+        """Return the weights other than 0."""
         return chosen_weights(NAVIGATE_TERMS.rewards, self)

@@ -83,9 +83,7 @@ class NavigateTask(TermTask):
         constants: NavigateConstants,
         shortest: Tensor,
     ) -> None:
-        """Lead ``team`` of ``robots`` on ``maps``, whose shortest ways have lengths ``shortest``
-        (L,).
-        """
+        """Lead ``team`` of ``robots`` on ``maps`` with shortest ways ``shortest`` (L,) [m]."""
         device = robots.device
         self.cfg = cfg
         self.decision_period = cfg.decision_period
@@ -101,21 +99,23 @@ class NavigateTask(TermTask):
         self._moving = MovingProblem(constants.problem, num_envs) if is_live else None
 
         worlds = Worlds(num_envs, 1, device, cfg)
-        kept = Memory(worlds)
-        self._map_index = kept.remember("map_index", start=None, dtype=torch.int64)
+        memories = Memory(worlds)
+        self._map_index = memories.remember("map_index", start=None, dtype=torch.int64)
         self._collapse = CollapseTimers(
-            kept.remember("collapse", len(robots), CollapseTimers.SIZE), robots
+            memories.remember("collapse", len(robots), CollapseTimers.SIZE), robots
         )
         # Control steps of each episode.
-        self._steps = kept.remember("steps", dtype=torch.int64) if is_live else None
-        # The cost-to-go after the last control step, of goals that move.
-        self._last_cost = kept.remember("last_cost", start=None) if maps.has_moving_goals else None
+        self._steps = memories.remember("steps", dtype=torch.int64) if is_live else None
+        # The cost-to-go after the last control step, for moving goals.
+        self._last_cost = (
+            memories.remember("last_cost", start=None) if maps.has_moving_goals else None
+        )
         self._cost = torch.zeros(num_envs, device=device)  # the same after the present one
         # Decisions of each episode in which the object stood still, but for the robots' approach.
-        self._standstill = kept.remember("standstill", start=-APPROACH, dtype=torch.int64)
+        self._standstill = memories.remember("standstill", start=-APPROACH, dtype=torch.int64)
         # Decisions in a row in which it was slow, but moved.
-        self._slow = kept.remember("slow", dtype=torch.int64)
-        plan = kept.remember("plan", Plan.SIZE, start=None)
+        self._slow = memories.remember("slow", dtype=torch.int64)
+        plan = memories.remember("plan", Plan.SIZE, start=None)
         self._plan = Plan.of(plan)
         self._forgetting = (
             1.0 - (-STEP_DT * cfg.decision_period / torch.tensor(PAST, device=device)).exp()
@@ -130,7 +130,7 @@ class NavigateTask(TermTask):
         empty = SceneState.zeros(1, len(robots), True, device, num_obstacles)
         scene = self.scene_features(empty, plan[:1])
         terms = build_terms(NAVIGATE_TERMS, default_terms(cfg), cfg, worlds, scene)
-        super().__init__(terms, worlds, kept, plan)
+        super().__init__(terms, worlds, memories, plan)
         self._follower: Follower
         self.use_planner(cfg.planner)
         action = Image.of(range(2), (1.0, -1.0), torch.device(device))
@@ -185,11 +185,10 @@ class NavigateTask(TermTask):
         self._update_plan(start, mask)
 
     def _count_standstill(self, progress: Tensor) -> Tensor:
-        """Count a decision of the worlds whose object stands still or is slow; return where it
-        stands still (N,).
+        """Count standing and slow decisions, and return a mask (N,) of standing objects.
 
-        ``progress`` (N, 2) [m] tells how far the cost-to-go is below its averages. As the object
-        moves for the first time, the robots' approach is over.
+        ``progress`` (N, 2) [m] is the averages of the cost-to-go minus the cost-to-go. The first
+        motion of an object ends the robots' approach.
         """
         count = self._standstill
         stands = progress[:, 0] < STANDSTILL
@@ -198,19 +197,19 @@ class NavigateTask(TermTask):
         self._slow.copy_(torch.where(is_slow, self._slow + 1, 0))
         return stands
 
-    def _update_plan(self, place: Tensor, mask: Tensor | None = None) -> None:
-        """Plan from ``place`` (N, 2), in the worlds of ``mask`` alone."""
+    def _update_plan(self, position: Tensor, mask: Tensor | None = None) -> None:
+        """Plan from ``position`` (N, 2), in the worlds of ``mask`` alone."""
         self._update_problems(self._everywhere if mask is None else mask)
-        cost_to_go = self._cost_to_go(place).unsqueeze(1)
+        cost_to_go = self._cost_to_go(position).unsqueeze(1)
         shortest = self._shortest[self._map_index].unsqueeze(1)
         _, rows = self._problem_of(self._followed)
-        planned = self._follower.subgoal(place, rows)
+        planned = self._follower.subgoal(position, rows)
         subgoal = self._plan.subgoal
         past = torch.lerp(self._plan.past_cost, cost_to_go, self._forgetting)
         if self._sways and mask is None:
             stands = self._count_standstill(past - cost_to_go)
-            planned = swayed(planned, place, self._standstill * stands)
-            planned = turned(planned, place, self._slow)
+            planned = swayed(planned, position, self._standstill * stands)
+            planned = turned(planned, position, self._slow)
         if mask is not None:
             subgoal = torch.where(mask.unsqueeze(1), planned, subgoal)
             past = cost_to_go.expand_as(past)
@@ -223,29 +222,29 @@ class NavigateTask(TermTask):
         self.memory.copy_(values)
 
     def _update_problems(self, mask: Tensor) -> None:
-        """Bring the problems that change to the present in the worlds of ``mask``."""
+        """Update the live problems in the worlds of ``mask``."""
         for problem in dict.fromkeys((self._measured, self._followed)):
             if problem is not None:
                 problem.update(self._map_index, self._time, mask)
 
     def _problem_of(self, present: LiveProblem | None) -> tuple[Problem, Tensor]:
-        """Return the ``present`` problem, or that of the maps if it is None, and the row (N,) of
-        each world in it.
+        """Return the ``present`` problem, by default the maps' own, and each world's row (N,) in
+        it.
         """
         if present is None:
             return self.constants.problem, self._map_index
         return present.problem, present.worlds
 
-    def _cost_to_go(self, place: Tensor) -> Tensor:
-        """Return the cost-to-go (N,) of objects at ``place`` (N, 2)."""
+    def _cost_to_go(self, position: Tensor) -> Tensor:
+        """Return the cost-to-go (N,) of objects at ``position`` (N, 2)."""
         problem, rows = self._problem_of(self._measured)
-        return problem.grid.look_up(problem.value, rows, place)
+        return problem.grid.look_up(problem.value, rows, position)
 
     def planned_way(self, world: int) -> Tensor:
         """Return the planned way (P, 2) [m] from the sub-goal to the goal of one world.
 
-        Each point is the sub-goal that the planner has for an object at the point before. It waits
-        for the device, and is meant for pictures.
+        Each point is the planner's sub-goal for an object at the point before. For pictures: it
+        waits for the device.
         """
         _, index = self._problem_of(self._followed)
         goal = self._goal[world : world + 1]
@@ -257,7 +256,7 @@ class NavigateTask(TermTask):
 
     @property
     def features(self) -> TaskFeatures:
-        """Goals in the planner's place, a marker that moves, and frozen networks in blocks."""
+        """The hooks of the planner's goals, the marker and blocks of frozen networks."""
         return super().features._replace(
             set_goal=self.set_goal,
             moved_props=self.moved_props,
@@ -265,10 +264,10 @@ class NavigateTask(TermTask):
         )
 
     def cost_cells(self, world: int) -> Tensor:
-        """Return cells (C, 5) of the cost-to-go of one world where the object fits: x, y and half
-        their lengths [m], and the share of the highest cost.
+        """Return cells (C, 5) of one world's cost-to-go with room for the object: x, y and half
+        their lengths [m], and the cost over the highest cost.
 
-        It waits for the device, and is meant for pictures.
+        For pictures: it waits for the device.
         """
         problem, rows = self._problem_of(self._followed)
         distance, _, value = problem.fields[rows[world]]
@@ -282,14 +281,14 @@ class NavigateTask(TermTask):
         return torch.stack((x, y, *size, share), dim=1)[is_free]
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
-        """Lead the team to ``goal`` (N, 2) in the coming decision, instead of where the planner
-        says.
+        """Lead the team to ``goal`` (N, 2) in the coming decision, in place of the planner's
+        sub-goal.
         """
         self._plan.planned.copy_(torch.where(mask.unsqueeze(1), goal, self._plan.planned))
         return False
 
     def command(self, actions: Tensor) -> None:
-        """Take actions (N, 1, 2) in [-1, 1]; the first of a decision counts."""
+        """Take actions (N, 1, 2) in [-1, 1]. The first in a decision counts."""
         if self._age > 0:
             return
         self._action.copy_(actions[:, 0])
@@ -306,24 +305,24 @@ class NavigateTask(TermTask):
         return self._team.targets(state)
 
     def _chosen_subgoal(self, state: SceneState) -> Tensor:
-        """Return the sub-goals (N, 2) [m] that the last actions mean."""
+        """Return the sub-goals (N, 2) [m] of the last actions."""
         choose = ACTIONS[self.cfg.actions]
-        place = state.object_pos[:, :2]
+        position = state.object_pos[:, :2]
         arena = self.constants.problem.arena
-        return choose(self._action, self._plan.planned, place, self.cfg, arena)
+        return choose(self._action, self._plan.planned, position, self.cfg, arena)
 
     @property
     def _time(self) -> Tensor:
-        """Return the time (N,) [s] of each episode; 0 on maps without movement."""
+        """Return each episode's time (N,) [s], 0 on maps without movement."""
         return torch.zeros_like(self._cost) if self._steps is None else STEP_DT * self._steps
 
     @property
     def _goal(self) -> Tensor:
-        """Return the goals (N, 2) [m] where they are."""
+        """Return the present goals (N, 2) [m]."""
         return self._maps.goal_at(self._map_index, self._time)
 
     def moved_props(self) -> MovedProps | None:
-        """Return obstacles and goals where they are, and the marker of a new sub-goal."""
+        """Return the present obstacles and goals, and the marker of a new sub-goal."""
         if self._age != 1 and self._steps is None:
             return None
         marker = torch.nn.functional.pad(self._plan.subgoal, (0, 1)).unsqueeze(1)
@@ -339,7 +338,7 @@ class NavigateTask(TermTask):
         return MovedProps(torch.cat((obstacles, marker), dim=1), velocity, goal)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
-        """Judge a control step; after the last of a decision, plan the next."""
+        """Judge a control step, and plan at the end of a decision."""
         outcome = super().evaluate(state, prev)
         if self._last_cost is not None:
             self._last_cost.copy_(self._cost)
@@ -351,7 +350,7 @@ class NavigateTask(TermTask):
         return outcome
 
     def scene_features(self, state: SceneState, memory: Tensor) -> SceneFeatures:
-        """Return the features that the agent and the critic observe, of any W worlds."""
+        """Return the observed features of any W worlds."""
         return SceneFeatures(state, memory, self.constants)
 
     def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:

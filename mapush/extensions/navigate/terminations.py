@@ -1,6 +1,4 @@
-"""Terminations of the navigation task: conditions (N,) bool that end an episode before its time is
-up.
-"""
+"""Terminations of the navigation task: conditions (N,) bool for an early end of an episode."""
 
 from __future__ import annotations
 
@@ -16,16 +14,16 @@ from mqe.tasks.terms import TerminationTerm
 
 
 def _failure(help: str, condition: Callable[[StepFeatures], Tensor]) -> TerminationTerm:
-    """Return a failure that ends an episode unless the settings say otherwise."""
+    """Return a failure; it ends an episode by default."""
 
-    def ends(m: StepFeatures) -> Tensor:
-        return condition(m) if m.navigate.cfg.failures_end else m.never
+    def ends(step: StepFeatures) -> Tensor:
+        return condition(step) if step.navigate.cfg.failures_end else step.never
 
     return TerminationTerm(help, ends)
 
 
 def _lost(limit: str) -> Callable[[StepFeatures], Tensor]:
-    return lambda m: m.is_lost[Posture.names.index(limit)]
+    return lambda step: step.is_lost[Posture.names.index(limit)]
 
 
 TERMINATIONS = NAVIGATE_TERMS.terminations
@@ -33,7 +31,7 @@ TERMINATIONS.update(
     {
         "success": TerminationTerm(
             "the object's origin within task.success_radius of the goal",
-            lambda m: m.is_success,
+            lambda step: step.is_success,
             is_failure=False,
         ),
         "roll": _failure("a trunk rolled beyond the team's roll_limit", _lost("roll")),
@@ -43,9 +41,11 @@ TERMINATIONS.update(
         ),
         "collision": _failure(
             "two trunks closer than the object's collision distance",
-            lambda m: collision(m.pair_distance, m.constants.object.collision_distance),
+            lambda step: collision(step.pair_distance, step.constants.object.collision_distance),
         ),
-        "collapse": _failure("a robot that lies or kneels for a while", lambda m: m.is_collapsed),
+        "collapse": _failure(
+            "a robot that lies or kneels for a while", lambda step: step.is_collapsed
+        ),
     },
 )
 # Terminations of every navigation task; ``task.more_terminations`` adds others.

@@ -1,4 +1,4 @@
-"""One map: an arena with obstacles, the place where the object starts, and its goal."""
+"""One map: an arena with obstacles, the object's start and its goal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class ArenaMap:
-    """One map; lengths in metres, the arena's middle is the origin."""
+    """One map. Lengths are in metres, the arena's middle is the origin."""
 
     arena: tuple[float, float]
     start: tuple[float, float]
@@ -47,14 +47,14 @@ class ArenaMap:
 
 
 class Room(NamedTuple):
-    """What an object and its team need on a map."""
+    """Room for an object and its team."""
 
     reach: float  # [m] from the object's origin to its furthest corner
     spawn: float  # [m] from the object's start that its robots take up
 
 
 def check_arena(arena: tuple[float, float], where: str) -> None:
-    """Raise ConfigError for an arena that is too small or too large."""
+    """Raise ConfigError for a too small or too large arena."""
     if max(arena) / 2 > ARENA_HALF_SIZE or min(arena) / 2 < _ARENA_MIN / 2:
         raise ConfigError(
             f"{where}: the arena is {arena[0]:g} x {arena[1]:g} m; each side must be from "
@@ -63,7 +63,7 @@ def check_arena(arena: tuple[float, float], where: str) -> None:
 
 
 def check_map(arena_map: ArenaMap, room: Room, where: str) -> None:
-    """Raise ConfigError for a map on which the object does not fit."""
+    """Raise ConfigError for a map without room for the object."""
     check_arena(arena_map.arena, where)
     half_x, half_y = (length / 2 for length in arena_map.arena)
     if len(arena_map.obstacles) > MOST_OBSTACLES:
@@ -74,27 +74,27 @@ def check_map(arena_map: ArenaMap, room: Room, where: str) -> None:
     is_behind = arena_map.spawn == "behind"
     spawn = room.reach + 0.1 if is_behind else room.spawn
     ends = [("start", arena_map.start, spawn)]
-    ends += [("goal", place, room.reach) for place in goal_way(arena_map)]
+    ends += [("goal", position, room.reach) for position in goal_way(arena_map)]
     if arena_map.goal_to is not None and not SPEEDS[0] <= arena_map.goal_speed <= SPEEDS[1]:
         raise ConfigError(
             f"{where}: the goal has the speed {arena_map.goal_speed:g} m/s; take one from "
             f"{SPEEDS[0]:g} to {SPEEDS[1]:g} m/s"
         )
-    for name, place, needed in ends:
-        to_wall = min(half_x - abs(place[0]), half_y - abs(place[1]))
+    for name, position, needed in ends:
+        to_wall = min(half_x - abs(position[0]), half_y - abs(position[1]))
         if to_wall < needed - _ROUNDING:
             raise ConfigError(
-                f"{where}: the {name} {_point(place)} is {max(to_wall, 0.0):.2f} m from the wall "
-                f"of the arena, and the object needs {needed:.2f} m; move it inwards, or make the "
-                "arena larger"
+                f"{where}: the {name} {_point(position)} is {max(to_wall, 0.0):.2f} m from the "
+                f"wall of the arena, and the object needs {needed:.2f} m; move it inwards, or make "
+                "the arena larger"
             )
         for placed in arena_map.obstacles:
-            gap = min(distance_to(each, place) for each in swept(placed))
+            gap = min(distance_to(obstacle, position) for obstacle in swept(placed))
             if gap < needed - _ROUNDING:
                 meets = "overlaps with" if placed.to is None else "is swept by"
                 needing = "object" if name == "goal" else "object with its robots"
                 raise ConfigError(
-                    f"{where}: the {name} {_point(place)} {meets} the {placed.cfg.shape} at "
+                    f"{where}: the {name} {_point(position)} {meets} the {placed.cfg.shape} at "
                     f"{_point((placed.x, placed.y))}: {gap:.2f} m between them, and the {needing} "
                     f"needs {needed:.2f} m; move one of them"
                 )
@@ -104,7 +104,7 @@ def check_map(arena_map: ArenaMap, room: Room, where: str) -> None:
 
 
 def _check_sweep(arena_map: ArenaMap, mover: Placed, where: str) -> None:
-    """Raise ConfigError for a moving obstacle that leaves robots no room beside its way."""
+    """Raise ConfigError if robots have no room beside a moving obstacle's way."""
     name = f"{where}: the moving {mover.cfg.shape} at {_point((mover.x, mover.y))}"
     if not SPEEDS[0] <= mover.speed <= SPEEDS[1]:
         raise ConfigError(
@@ -114,11 +114,13 @@ def _check_sweep(arena_map: ArenaMap, mover: Placed, where: str) -> None:
     half_size = mover.cfg.half_size
     reach = half_size[0] if mover.cfg.shape == "post" else math.hypot(*half_size)
     half_x, half_y = (length / 2 for length in arena_map.arena)
-    places = [(each.x, each.y) for each in swept(mover)]
+    places = [(obstacle.x, obstacle.y) for obstacle in swept(mover)]
     gaps = [("the wall", min(min(half_x - abs(x), half_y - abs(y)) for x, y in places))]
     for other in arena_map.obstacles:
         if other is not mover:
-            gap = min(distance_to(each, place) for each in swept(other) for place in places)
+            gap = min(
+                distance_to(obstacle, position) for obstacle in swept(other) for position in places
+            )
             gaps.append((f"the {other.cfg.shape} at {_point((other.x, other.y))}", gap))
     for what, gap in gaps:
         if gap - reach < ROBOT_ROOM - _ROUNDING:
@@ -129,7 +131,7 @@ def _check_sweep(arena_map: ArenaMap, mover: Placed, where: str) -> None:
 
 
 def swept(placed: Placed) -> list[Placed]:
-    """Return an obstacle at points of its way, at most 0.1 m apart; a fixed one where it is."""
+    """Return an obstacle at points on its way, at most 0.1 m apart; a fixed one as it is."""
     if placed.to is None:
         return [placed]
     way = _points((placed.x, placed.y), placed.to)
@@ -137,7 +139,7 @@ def swept(placed: Placed) -> list[Placed]:
 
 
 def goal_way(arena_map: ArenaMap) -> list[tuple[float, float]]:
-    """Return the goal at points of its way, at most 0.1 m apart; one that stays where it is."""
+    """Return points on the goal's way, at most 0.1 m apart; one for a goal at rest."""
     if arena_map.goal_to is None:
         return [arena_map.goal]
     return _points(arena_map.goal, arena_map.goal_to)
@@ -154,7 +156,7 @@ def _points(start: tuple[float, float], end: tuple[float, float]) -> list[tuple[
 
 
 def distance_to(placed: Placed, point: tuple[float, float]) -> float:
-    """Return the distance [m] from a point to an obstacle; 0 inside."""
+    """Return the distance [m] from a point to an obstacle, 0 inside."""
     dx = point[0] - placed.x
     dy = point[1] - placed.y
     if placed.cfg.shape == "post":
@@ -167,5 +169,5 @@ def distance_to(placed: Placed, point: tuple[float, float]) -> float:
     return math.hypot(beyond_x, beyond_y)
 
 
-def _point(place: tuple[float, float]) -> str:
-    return f"({place[0]:.2f}, {place[1]:.2f})"
+def _point(position: tuple[float, float]) -> str:
+    return f"({position[0]:.2f}, {position[1]:.2f})"

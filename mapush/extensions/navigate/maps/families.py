@@ -1,6 +1,6 @@
-"""Families of maps: seeded generators, by name.
+"""Families of maps: seeded generators by name.
 
-All maps of a run are known before it starts; every episode takes the next one.
+All maps are known before a run starts. Every episode takes the next one.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def draw_maps(name: str, seed: int, num_maps: int, room: Room) -> list[ArenaMap]
     return [FAMILIES[name](rng, room) for _ in range(num_maps)]
 
 
-def keeps_apart(place: tuple[float, float], others: Sequence[Placed], gap: float) -> bool:
-    return all(distance_to(other, place) >= gap for other in others)
+def keeps_apart(position: tuple[float, float], others: Sequence[Placed], gap: float) -> bool:
+    return all(distance_to(other, position) >= gap for other in others)
 
 
 def first_found(draw: Callable[[], ArenaMap | None], name: str) -> ArenaMap:
-    """Return the first map that ``draw`` finds."""
+    """Return the first map from ``draw``."""
     for _ in range(_TRIES):
-        found = draw()
-        if found is not None:
-            return found
+        drawn_map = draw()
+        if drawn_map is not None:
+            return drawn_map
     raise ConfigError(
         f"task.map={name}: no such map has room for this object; take a smaller object, or another "
         "family"
@@ -63,9 +63,7 @@ def open_arena(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def reference(rng: random.Random, room: Room) -> ArenaMap:
-    """Return the reference's scene: 14 x 15 m and two cubes, which may not overlap with the
-    object's start or goal here.
-    """
+    """Return the reference's scene: 14 x 15 m and two cubes, clear of start and goal."""
     # Further from the wall for objects larger than the reference's box.
     start = (max(1.6, room.reach + 0.75) - 7.0, 0.0)
     side = rng.choice((-1.0, 1.0))
@@ -90,7 +88,7 @@ def reference(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def scattered(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with ten cubes, between any two of which the object has room."""
+    """Return 20 x 14 m with ten cubes and room for the object between any two."""
     least = 2.0 * room.reach + ROBOT_ROOM  # between two cubes
 
     def draw() -> ArenaMap | None:
@@ -101,11 +99,11 @@ def scattered(rng: random.Random, room: Room) -> ArenaMap:
         for _ in range(400):
             if len(cubes) == 10:
                 return ArenaMap((20.0, 14.0), start, goal, tuple(cubes))
-            place = (rng.uniform(-9.0, 9.0), rng.uniform(-6.5, 6.5))
-            cube = Placed(CUBE, *place, rng.uniform(-math.pi, math.pi))
+            position = (rng.uniform(-9.0, 9.0), rng.uniform(-6.5, 6.5))
+            cube = Placed(CUBE, *position, rng.uniform(-math.pi, math.pi))
             is_free = keeps_apart(start, [cube], room.spawn)
             is_free = is_free and keeps_apart(goal, [cube], room.reach + ROBOT_ROOM)
-            apart = all(math.dist(place, other[1:3]) >= least + 1.2 for other in cubes)
+            apart = all(math.dist(position, other[1:3]) >= least + 1.2 for other in cubes)
             if is_free and apart:
                 cubes.append(cube)
         return None
@@ -129,7 +127,7 @@ def door_width(room: Room) -> float:
 
 
 def doors(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with two walls that have a door of 2.4 m each."""
+    """Return 20 x 14 m with two walls and a door of 2.4 m in each."""
     width = door_width(room)
     y = 7.0 - room.spawn
     places = (-4.0, -2.0, 0.0, 2.0, 4.0)
@@ -141,7 +139,7 @@ def doors(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def u_turn(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with a long wall between start and goal that is open at one end."""
+    """Return 20 x 14 m with a long wall, open at one end, between start and goal."""
     length = rng.choice((12.0, 13.0, 14.0))
     wall = Placed(ObstacleCfg("box", (length, THICKNESS, HEIGHT)), length / 2 - 10.0, 0.0)
     side = rng.choice((-1.0, 1.0))
@@ -151,7 +149,7 @@ def u_turn(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def moving(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with three cubes that move across the way, or two for large objects."""
+    """Return 20 x 14 m with three cubes on lines across the way, or two for large objects."""
     num_movers = 3 if room.reach < 1.0 else 2
     y = 7.0 - room.spawn
     start = (room.spawn - 10.0, rng.uniform(-y, y))
@@ -168,7 +166,7 @@ def moving(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def moving_goal(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with a wall of two doors, and a goal behind it that moves past both."""
+    """Return 20 x 14 m with a wall of two doors, and behind it a goal on a line past both."""
     width = door_width(room)
     low = -7.0
     walls = []

@@ -1,7 +1,7 @@
 """Maps from files: lists of boxes and posts, or a picture.
 
-In a picture (.png) dark pixels are walls, green ones are where the object starts and red ones where
-it goes; x is to the right, y up. Transparent pixels are white.
+In a picture (.png) dark pixels are walls, green ones the start and red ones the goal. x points
+right, y up. Transparent pixels are white.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FAR = 1e3  # [m] largest coordinate
 
 @dataclass(frozen=True)
 class _ObstacleEntry:
-    """An obstacle in a file; lengths in metres."""
+    """An obstacle in a file. Lengths are in metres."""
 
     at: tuple[float, float] = option((0.0, 0.0), min=-_FAR, max=_FAR)
     box: tuple[float, float] | None = option(None, min=0.02, max=_FAR)
@@ -47,7 +47,7 @@ class _ObstacleEntry:
 
 @dataclass(frozen=True)
 class _MapEntry:
-    """A map in a file; lengths in metres."""
+    """A map in a file. Lengths are in metres."""
 
     start: tuple[float, float]
     goal: tuple[float, float]
@@ -60,7 +60,7 @@ class _MapEntry:
 
 
 def read_maps(path: Path, meters_per_pixel: float) -> list[ArenaMap]:
-    """Read the maps of a file; raise ConfigError if it has none."""
+    """Read a file's maps. Raise ConfigError if it has none."""
     try:
         if path.suffix == ".png":
             return [_read_picture(path, meters_per_pixel)]
@@ -82,7 +82,7 @@ def _read_list(path: Path) -> list[ArenaMap]:
 
 
 def _read_map(values: Any, shared: Mapping[str, Any], where: str) -> ArenaMap:
-    """Return the map of ``values``, which lie over those that the maps of a file share."""
+    """Return the map of ``values``, laid over the values ``shared`` by a file's maps."""
     entry = build(_MapEntry, {**shared, **values} if isinstance(values, dict) else values, where)
     if (entry.goal_to is None) != (entry.goal_speed is None):
         raise ConfigError(f"{where}: a goal that moves has both goal_to: [x, y] and goal_speed")
@@ -121,7 +121,7 @@ def _read_obstacle(values: Any, where: str) -> Placed:
 
 
 def _read_picture(path: Path, meters_per_pixel: float) -> ArenaMap:
-    """Read the map of a picture; raise ConfigError if it shows none."""
+    """Read a picture's map. Raise ConfigError if it shows none."""
     pixels = _pixels(path, meters_per_pixel)
     red, green, blue = (pixels[..., k] for k in range(3))
     is_wall = pixels.max(axis=-1) < _DARK
@@ -129,7 +129,7 @@ def _read_picture(path: Path, meters_per_pixel: float) -> ArenaMap:
     is_goal = (red > _STRONG) & (green < _DARK) & (blue < _DARK)
     height, width = is_wall.shape
 
-    def place(row: float, column: float) -> tuple[float, float]:
+    def position_of(row: float, column: float) -> tuple[float, float]:
         x = (column - 0.5 * width) * meters_per_pixel
         return x, (0.5 * height - row) * meters_per_pixel
 
@@ -138,10 +138,10 @@ def _read_picture(path: Path, meters_per_pixel: float) -> ArenaMap:
         rows, columns = np.nonzero(mask)
         if not len(rows):
             raise ConfigError(f"no pixel is {color}; draw a spot of this colour")
-        ends.append(place(float(rows.mean()) + 0.5, float(columns.mean()) + 0.5))
+        ends.append(position_of(float(rows.mean()) + 0.5, float(columns.mean()) + 0.5))
     obstacles = []
     for top, left, bottom, right in _rectangles(is_wall):
-        x, y = place(0.5 * (top + bottom), 0.5 * (left + right))
+        x, y = position_of(0.5 * (top + bottom), 0.5 * (left + right))
         size = ((right - left) * meters_per_pixel, (bottom - top) * meters_per_pixel, HEIGHT)
         obstacles.append(Placed(ObstacleCfg("box", size), x, y))
     arena = (width * meters_per_pixel, height * meters_per_pixel)
@@ -149,7 +149,7 @@ def _read_picture(path: Path, meters_per_pixel: float) -> ArenaMap:
 
 
 def _pixels(path: Path, meters_per_pixel: float) -> NDArray[np.uint8]:
-    """Return the pixels (H, W, 3) of a picture; its size is checked before it is decoded."""
+    """Return a picture's pixels (H, W, 3). Its size is checked before it is decoded."""
     if not path.is_file():
         raise ConfigError("there is no such file; name another")
     try:
@@ -166,23 +166,25 @@ def _pixels(path: Path, meters_per_pixel: float) -> NDArray[np.uint8]:
 
 
 def _rectangles(is_wall: NDArray[np.bool_]) -> list[tuple[int, int, int, int]]:
-    """Return rectangles (top, left, bottom, right) that cover a mask (H, W): runs of a row, joined
-    with those below that have the same ends. Raise ConfigError if there are too many.
+    """Return rectangles (top, left, bottom, right) of a mask (H, W): runs of a row, joined with
+    equal runs below.
+
+    Raise ConfigError if there are too many.
     """
     open_runs: dict[tuple[int, int], int] = {}  # first row by (left, right)
-    found = []
+    rectangles = []
     height = len(is_wall)
     for row in range(height + 1):
         line = is_wall[row] if row < height else np.zeros(is_wall.shape[1], dtype=bool)
         edges = np.flatnonzero(np.diff(np.pad(line.astype(int), 1)))
         runs = set(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
         for run in open_runs.keys() - runs:
-            found.append((open_runs.pop(run), run[0], row, run[1]))
+            rectangles.append((open_runs.pop(run), run[0], row, run[1]))
         for run in runs:
             open_runs.setdefault(run, row)
-        if len(found) + len(open_runs) > MOST_OBSTACLES:
+        if len(rectangles) + len(open_runs) > MOST_OBSTACLES:
             raise ConfigError(
                 f"its walls are more than {MOST_OBSTACLES} rectangles; draw straight "
                 "walls along the picture's sides, without soft edges"
             )
-    return sorted(found)
+    return sorted(rectangles)

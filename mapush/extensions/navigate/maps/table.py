@@ -24,16 +24,16 @@ def slots_of(maps: Iterable[ArenaMap]) -> tuple[ObstacleCfg, ...]:
 
     Raise ConfigError for more than ``MOST_SLOTS``: worlds would be slow, and fill the memory.
     """
-    most: Counter[ObstacleCfg] = Counter()
+    slot_counts: Counter[ObstacleCfg] = Counter()
     for arena_map in maps:
-        most |= Counter(placed.cfg for placed in arena_map.obstacles)
-    if most.total() > MOST_SLOTS:
+        slot_counts |= Counter(placed.cfg for placed in arena_map.obstacles)
+    if slot_counts.total() > MOST_SLOTS:
         raise ConfigError(
-            f"task.map: the maps have obstacles of {len(most)} sizes, and a world would need "
-            f"{most.total()} to show any of them; {MOST_SLOTS} at most: repeat sizes, or take "
-            "fewer maps"
+            f"task.map: the maps have obstacles of {len(slot_counts)} sizes, and a world would "
+            f"need {slot_counts.total()} to show any of them; {MOST_SLOTS} at most: repeat sizes, "
+            "or take fewer maps"
         )
-    return tuple(most.elements())
+    return tuple(slot_counts.elements())
 
 
 class MapTable(NamedTuple):
@@ -70,7 +70,7 @@ class MapTable(NamedTuple):
                 pos[row, slot] = (placed.x, placed.y, placed.cfg.height / 2)
                 yaw[row, slot] = placed.yaw
                 if placed.to is not None:
-                    way[row, slot] = np.float32(placed.to) - pos[row, slot, :2]
+                    way[row, slot] = np.array(placed.to, dtype=np.float32) - pos[row, slot, :2]
                     speed[row, slot] = placed.speed
 
         def column(values: Any) -> Tensor:
@@ -78,7 +78,9 @@ class MapTable(NamedTuple):
 
         goal = column([arena_map.goal for arena_map in maps])
         goal_to = column([arena_map.goal_to or arena_map.goal for arena_map in maps])
-        yaws = [math.nan if each.start_yaw is None else each.start_yaw for each in maps]
+        yaws = [
+            math.nan if arena_map.start_yaw is None else arena_map.start_yaw for arena_map in maps
+        ]
         return cls(
             start=column([arena_map.start for arena_map in maps]),
             start_yaw=column(yaws),
@@ -96,8 +98,12 @@ class MapTable(NamedTuple):
 
     def rows(self, index: Tensor) -> MapTable:
         """Return the table of the maps ``index`` (M,)."""
-        *columns, has_movers, has_moving_goals = self
-        return MapTable(*(column[index] for column in columns), has_movers, has_moving_goals)
+        columns = {
+            name: values[index]
+            for name, values in self._asdict().items()
+            if isinstance(values, Tensor)
+        }
+        return self._replace(**columns)
 
     def obstacles_at(self, index: Tensor, time: Tensor) -> Tensor:
         """Return the positions (N, K, 3) [m] of the obstacles of maps ``index`` (N,) at ``time``
@@ -143,8 +149,10 @@ class ObstacleShapes:
         self._posts = is_post.nonzero().flatten().to(device)
 
     def clearance(self, points: Tensor, pos: Tensor, yaw: Tensor) -> Tensor:
-        """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to the nearest of the
-        obstacles at ``pos`` (M, K, 3) and ``yaw`` (M, K); negative inside, 100 without any.
+        """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to the nearest obstacle at
+        ``pos`` (M, K, 3) and ``yaw`` (M, K).
+
+        Inside it is negative, without obstacles 100.
         """
         nearest = points.new_full((len(pos), points.shape[-2]), 100.0)
         for k, is_post in enumerate(self._is_post):
@@ -165,8 +173,10 @@ class ObstacleShapes:
 
     def cast(self, origin: Tensor, ray: Tensor, pos: Tensor, ahead: Tensor) -> Tensor:
         """Return the distance (M, P) [m] from ``origin`` (M, P, 2) along unit vectors ``ray`` (M,
-        P, 2) to the first of the obstacles at ``pos`` (M, K, 3), whose own x axes are ``ahead``
-        (M, K, 2); 0 inside, infinite without any.
+        P, 2) to the first obstacle.
+
+        Obstacles are at ``pos`` (M, K, 3) with x axes ``ahead`` (M, K, 2). Inside one it is 0,
+        without any infinite.
         """
         offset = pos[:, None, :, :2] - origin.unsqueeze(2)  # (M, P, K, 2)
         ray = ray.unsqueeze(2)
@@ -184,8 +194,8 @@ class ObstacleShapes:
 
 
 def _along_box(offset: Tensor, ray: Tensor, ahead: Tensor, half_size: Tensor) -> Tensor:
-    """Return the distance (...) [m] along ``ray`` (..., 2) to boxes whose middles are at ``offset``
-    (..., 2) and whose x axes are ``ahead`` (..., 2).
+    """Return the distance (...) [m] along ``ray`` (..., 2) to boxes with middles at ``offset``
+    (..., 2) and x axes ``ahead`` (..., 2).
     """
     axes = axes_along(ahead)
     to_middle = in_frame(offset, axes)

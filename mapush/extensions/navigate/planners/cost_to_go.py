@@ -1,9 +1,9 @@
-"""Cost-to-go fields on a grid of the arena: the least cost from every cell to a goal, batched.
+"""Cost-to-go fields on a grid of the arena, batched.
 
-The cost of a way is its length, weighed by the cost per metre of the cells that it passes. It is
-found by sweeps: along every straight line of cells, in each of 16 directions, one running minimum
-lets all cells of the line use all others that lie ahead. A few rounds of sweeps find any way that
-turns a few times, and the number of operations does not depend on the number of worlds.
+The cost of a way is its length, weighed by the cost per metre of its cells. Sweeps find it: on
+every straight line of cells, in 16 directions, one running minimum lets each cell use all cells
+ahead. A few rounds of sweeps find ways with a few turns. The number of operations does not depend
+on the number of worlds.
 
 N worlds, H rows of cells along y and W columns along x, P points.
 """
@@ -30,7 +30,7 @@ def can_branch_on(values: Tensor) -> bool:
 
 
 class Grid:
-    """Cells of an arena that is centred on the origin."""
+    """Cells of an arena around the origin."""
 
     def __init__(
         self, arena: tuple[float, float], cell: float, device: torch.device | str = "cpu"
@@ -50,9 +50,9 @@ class Grid:
         self._last = torch.tensor([self.width - 1.0, self.height - 1.0], device=device)
 
     def sample(self, maps: Tensor, points: Tensor) -> Tensor:
-        """Return the values (N, C, P) of maps (N, C, H, W) at points (N, P, 2) [m].
+        """Return maps (N, C, H, W) at points (N, P, 2) [m], (N, C, P).
 
-        Between the middles of cells they are interpolated; outside, those of the border hold.
+        Values between the middles of cells are interpolated. The border's values hold outside.
         """
         places = (points * self._scale).unsqueeze(1)
         values = torch.nn.functional.grid_sample(
@@ -64,10 +64,10 @@ class Grid:
         """Return the values (N,) of rows ``index`` (N,) of ``table`` (L, H, W) at points (N, 2)
         [m], interpolated as ``sample`` does.
         """
-        place = ((points * self._scale + 1.0) * 0.5 * (self._last + 1.0) - 0.5).clamp(min=0.0)
-        place = torch.minimum(place, self._last)
-        low = torch.minimum(place.floor(), self._last - 1.0)
-        x, y = (place - low).unbind(dim=1)
+        position = ((points * self._scale + 1.0) * 0.5 * (self._last + 1.0) - 0.5).clamp(min=0.0)
+        position = torch.minimum(position, self._last)
+        low = torch.minimum(position.floor(), self._last - 1.0)
+        x, y = (position - low).unbind(dim=1)
         column, row = low.to(torch.int64).unbind(dim=1)
         first = (index * self.height + row) * self.width + column
         flat = table.flatten()
@@ -84,7 +84,7 @@ class _Lines(NamedTuple):
     length: float  # [m] of a step
 
     def of(self, values: Tensor) -> Tensor:
-        """Return the values (N, M, L) of the lines' cells, of values (N, H W + 1) of all cells."""
+        """Return ``values`` (N, H W + 1) along the lines, (N, M, L)."""
         return values.index_select(1, self.cells.flatten()).unflatten(1, self.cells.shape)
 
 
@@ -109,7 +109,7 @@ class CostToGo:
     ) -> Tensor:
         """Return the cost-to-go (N, H, W) to ``goal`` (N, 2) [m] at ``cost`` (N, H, W) a metre.
 
-        ``directed`` (N, 16, H, W) is what a metre costs more in each of the ``directions``.
+        ``directed`` (N, 16, H, W) is the extra cost of a metre in each of the ``directions``.
         """
         if directed is None:
             directed = cost.new_zeros(1, 1, 1, 1).expand(
@@ -156,25 +156,25 @@ def _cost_along(lines: _Lines, cost: Tensor) -> Tensor:
 
 
 def _lines(grid: Grid, step: tuple[int, int], device: torch.device | str) -> _Lines:
-    """Return the lines of cells that are ``step`` (columns, rows) apart."""
+    """Return lines of cells in steps of ``step`` (columns, rows)."""
     dx, dy = step
     width = grid.width
     height = grid.height
-    found: list[list[int]] = []
+    lines_found: list[list[int]] = []
     for y in range(height):
         for x in range(width):
             before = (x - dx, y - dy)
             if 0 <= before[0] < width and 0 <= before[1] < height:
                 continue
             line = []
-            place = (x, y)
-            while 0 <= place[0] < width and 0 <= place[1] < height:
-                line.append(place[1] * width + place[0])
-                place = (place[0] + dx, place[1] + dy)
-            found.append(line)
-    longest = max(len(line) for line in found)
-    cells = torch.full((longest, len(found)), width * height, dtype=torch.int64)
-    for k, line in enumerate(found):
+            position = (x, y)
+            while 0 <= position[0] < width and 0 <= position[1] < height:
+                line.append(position[1] * width + position[0])
+                position = (position[0] + dx, position[1] + dy)
+            lines_found.append(line)
+    longest = max(len(line) for line in lines_found)
+    cells = torch.full((longest, len(lines_found)), width * height, dtype=torch.int64)
+    for k, line in enumerate(lines_found):
         cells[: len(line), k] = torch.tensor(line)
     places = torch.empty(width * height, dtype=torch.int64)
     is_cell = cells.flatten() < width * height

@@ -1,7 +1,7 @@
 """Planners by name.
 
-A planner of one's own is a function from ``Problem`` to way-points (M, P, 2), from the start to the
-goal of every map; the team then follows them. The planner ``field`` needs no way-points.
+A planner is a function from ``Problem`` to way-points (M, P, 2), from start to goal on every map.
+The team follows them. The planner ``field`` needs none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Planner(NamedTuple):
 
 
 def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
-    """Return the entry of a planner that returns way-points."""
+    """Return the entry of a planner with way-points."""
 
     def follow(problem: Problem, look_ahead: float) -> Follower:
         return WaypointFollower(function(problem), look_ahead)

@@ -1,7 +1,7 @@
-"""Followers: the next sub-goal of an object, wherever it is.
+"""Followers: the next sub-goal of an object at any position.
 
-That of the field looks for the straight way to a point at most ``look_ahead`` away that is least
-costly up to the point and from there to the goal; the other follows way-points.
+The field's follower compares straight ways to points at most ``look_ahead`` away, by the cost up to
+the point and from there to the goal. The other follows way-points.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _TURN_PERIOD = 16  # decisions from one turn to the next; it lasts what is beyon
 
 
 class Follower(ABC):
-    """What a planner found for every map."""
+    """A planner's sub-goals on every map."""
 
     @abstractmethod
-    def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
-        """Return the sub-goals (N, 2) [m] of objects at ``place`` (N, 2) on maps ``index`` (N,)."""
+    def subgoal(self, position: Tensor, index: Tensor) -> Tensor:
+        """Return sub-goals (N, 2) [m] for objects at ``position`` (N, 2) on maps ``index`` (N,)."""
 
 
 class FieldFollower(Follower):
@@ -56,36 +56,36 @@ class FieldFollower(Follower):
         self._bearings = torch.stack((angles.cos(), angles.sin()), dim=-1)  # (D, 2)
         self._shares = torch.arange(1, NUM_RADII + 1, device=device) / NUM_RADII  # (R,)
 
-    def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
+    def subgoal(self, position: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2)."""
         goal = self._goal[index]
         maps = self._maps[index]
-        to_goal = goal - place
+        to_goal = goal - position
         distance = to_goal.norm(dim=-1, keepdim=True).clamp(min=1e-6)
         to_goal = to_goal / distance
-        bearings = self._bearings.expand(len(place), -1, -1)
+        bearings = self._bearings.expand(len(position), -1, -1)
         bearings = torch.cat((bearings, to_goal.unsqueeze(1)), dim=1)  # (N, D + 1, 2)
         reach = torch.full_like(bearings[..., 0], self._look_ahead)
         reach[:, -1:] = distance.clamp(max=self._look_ahead)
         radius = reach.unsqueeze(-1) * self._shares  # (N, D + 1, R)
-        points = place.view(-1, 1, 1, 2) + radius.unsqueeze(-1) * bearings.unsqueeze(2)
+        points = position.view(-1, 1, 1, 2) + radius.unsqueeze(-1) * bearings.unsqueeze(2)
         sampled = self._grid.sample(maps[:, 1:], points.flatten(1, 2))
         cost, value = sampled.unflatten(2, radius.shape[1:]).unbind(dim=1)
         step = reach.unsqueeze(-1) / len(self._shares)
         lacking = lacking_room(
             self._grid,
             maps[:, 0],
-            place.unsqueeze(1),
+            position.unsqueeze(1),
             bearings,
             self._reach,
         )
         total = (cost * step).cumsum(dim=-1) + value - FAR_BONUS * radius
         best = (total.amin(dim=-1) + self._costs.no_room * lacking[..., 0]).argmin(dim=1)
-        row = torch.arange(len(place), device=place.device)
+        row = torch.arange(len(position), device=position.device)
         # A team pushes on only if the sub-goal is not too near.
         nearest = torch.minimum(distance[:, 0], torch.full_like(distance[:, 0], NEAREST))
         chosen = radius[row, best, total[row, best].argmin(dim=-1)]
-        return place + torch.maximum(chosen, nearest).unsqueeze(-1) * bearings[row, best]
+        return position + torch.maximum(chosen, nearest).unsqueeze(-1) * bearings[row, best]
 
 
 class WaypointFollower(Follower):
@@ -96,37 +96,37 @@ class WaypointFollower(Follower):
         self.path, spacing = evenly_spaced(waypoints)
         self._ahead = (look_ahead / spacing.clamp(min=1e-6)).ceil().to(torch.int64)  # (M,)
 
-    def subgoal(self, place: Tensor, index: Tensor) -> Tensor:
+    def subgoal(self, position: Tensor, index: Tensor) -> Tensor:
         """Return the sub-goals (N, 2)."""
         path = self.path[index]
-        nearest = (path - place.unsqueeze(1)).square().sum(dim=-1).argmin(dim=1)
+        nearest = (path - position.unsqueeze(1)).square().sum(dim=-1).argmin(dim=1)
         ahead = (nearest + self._ahead[index]).clamp(max=path.shape[1] - 1)
-        row = torch.arange(len(place), device=place.device)
+        row = torch.arange(len(position), device=position.device)
         return path[row, ahead]
 
 
-def swayed(subgoal: Tensor, place: Tensor, standstill: Tensor) -> Tensor:
-    """Return ``subgoal`` (N, 2), turned to and fro about the ``place`` (N, 2) of an object.
+def swayed(subgoal: Tensor, position: Tensor, standstill: Tensor) -> Tensor:
+    """Return ``subgoal`` (N, 2), turned to and fro about a standing object at ``position`` (N, 2).
 
-    ``standstill`` (N,) int64 is the number of decisions in which it stood still, and 0 if it moves.
-    A robot that walls hold up comes free when another place becomes better to push from.
+    ``standstill`` (N,) int64 counts its decisions without motion, 0 for a moving object. A robot
+    between walls comes free when it has to push from another side.
     """
     is_left = torch.remainder(standstill, _SWAY_PERIOD) < _SWAY_PERIOD // 2
     angle = torch.where(standstill > 0, torch.where(is_left, _SWAY, -_SWAY), 0.0)
-    return place + rotate_2d(subgoal - place, angle)
+    return position + rotate_2d(subgoal - position, angle)
 
 
-def turned(subgoal: Tensor, place: Tensor, slow: Tensor) -> Tensor:
-    """Return ``subgoal`` (N, 2), turned to a side about the ``place`` (N, 2) of an object that has
-    been slow for long: ``slow`` (N,) int64 decisions.
+def turned(subgoal: Tensor, position: Tensor, slow: Tensor) -> Tensor:
+    """Return ``subgoal`` (N, 2), turned to a side about an object at ``position`` (N, 2) after many
+    slow decisions.
 
-    A robot that pushes with its rear goes on like that, at a third of a team's speed, until it has
-    to walk to another place.
+    ``slow`` (N,) int64 counts them. A robot pushes on with its rear, at a third of a team's speed,
+    until it has to walk round the object.
     """
     is_turned = torch.remainder(slow, _TURN_PERIOD) >= _PATIENCE
     is_left = torch.remainder(slow, 2 * _TURN_PERIOD) < _TURN_PERIOD
     angle = torch.where(is_turned, torch.where(is_left, _TURN, -_TURN), 0.0)
-    return place + rotate_2d(subgoal - place, angle)
+    return position + rotate_2d(subgoal - position, angle)
 
 
 def evenly_spaced(waypoints: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,11 +135,11 @@ def evenly_spaced(waypoints: Tensor) -> tuple[Tensor, Tensor]:
     ends = torch.nn.functional.pad(lengths.cumsum(dim=1), (1, 0))  # (M, P)
     total = ends[:, -1:]
     shares = torch.linspace(0.0, 1.0, NUM_SAMPLES, device=waypoints.device)
-    wanted = total * shares  # (M, S)
-    after = torch.searchsorted(ends, wanted).clamp(1, ends.shape[1] - 1)
+    targets = total * shares  # (M, S)
+    after = torch.searchsorted(ends, targets).clamp(1, ends.shape[1] - 1)
     before = after - 1
     low = ends.gather(1, before)
-    part = ((wanted - low) / (ends.gather(1, after) - low).clamp(min=1e-9)).unsqueeze(-1)
+    part = ((targets - low) / (ends.gather(1, after) - low).clamp(min=1e-9)).unsqueeze(-1)
     first = waypoints.gather(1, before.unsqueeze(-1).expand(-1, -1, 2))
     second = waypoints.gather(1, after.unsqueeze(-1).expand(-1, -1, 2))
     return torch.lerp(first, second, part), total[:, 0] / (NUM_SAMPLES - 1)

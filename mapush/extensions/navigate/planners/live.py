@@ -1,7 +1,6 @@
-"""Problems of worlds that change during an episode: obstacles and goals that move, or obstacles
-that robots discover.
+"""Problems of worlds in motion: obstacles and goals move, or robots discover obstacles.
 
-Each of N worlds has a map of its own. The cost-to-go is solved again at the end of a decision.
+Each of N worlds has its own map. The cost-to-go is solved again at the end of a decision.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _FAR = 100.0  # [m] from a cell without a met place nearby
 
 
 class LiveProblem(ABC):
-    """The problem of N worlds at present; ``problem`` is live."""
+    """The present problem of N worlds. ``problem`` is live."""
 
     def __init__(self, problem: Problem, num_envs: int) -> None:
         """Plan on the maps of ``problem``."""
@@ -43,12 +42,12 @@ class LiveProblem(ABC):
 
     @abstractmethod
     def clearance(self, worlds: Tensor, index: Tensor, time: Tensor) -> Tensor:
-        """Return the distance (M, H, W) [m] to obstacles and walls in ``worlds`` (M,), which are on
-        maps ``index`` (M,) at ``time`` (M,) [s] of their episodes.
+        """Return the distance (M, H, W) [m] to obstacles and walls in ``worlds`` (M,), on maps
+        ``index`` (M,) at ``time`` (M,) [s] of their episodes.
         """
 
     def see(self, state: SceneState) -> None:  # noqa: B027 - most planners know the map
-        """Add the obstacles that robots see at the end of a decision."""
+        """Add the obstacles in sight at the end of a decision."""
 
     def update(self, index: Tensor, time: Tensor, mask: Tensor) -> None:
         """Solve again in the worlds of ``mask`` (N,), on maps ``index`` (N,) at ``time`` (N,) [s]
@@ -90,14 +89,14 @@ class MovingProblem(LiveProblem):
 
 
 class SeenProblem(LiveProblem):
-    """Robots know the goal and the arena, and mark on a grid where their rays ended.
+    """Robots know the goal and the arena, and mark on a grid the ends of their rays.
 
     The grid has half the planner's cell. Places without a mark count as free. Moving obstacles
     leave a trace of marks.
     """
 
     def __init__(self, problem: Problem, num_envs: int, memory: Memory) -> None:
-        """Begin without marks; they live in ``memory``."""
+        """Begin without marks. They live in ``memory``."""
         super().__init__(problem, num_envs)
         grid = problem.grid
         self._lengths = grid.centers.new_tensor(problem.arena)
@@ -109,11 +108,11 @@ class SeenProblem(LiveProblem):
         num_places = self._size[0] * self._size[1]
         self._is_met = memory.remember("is_met", num_places + 1, dtype=torch.bool)
         self._is_stale = memory.remember("is_stale", start=1.0, dtype=torch.bool)
-        known = memory.remember("known", 3, grid.height, grid.width, start=None)
-        self.problem = self.problem._replace(fields=known)
+        seen_fields = memory.remember("known", 3, grid.height, grid.width, start=None)
+        self.problem = self.problem._replace(fields=seen_fields)
 
     def see(self, state: SceneState) -> None:
-        """Mark the places where the robots' rays meet obstacles."""
+        """Mark the ends of the robots' rays on obstacles."""
         problem = self.problem
         directions = ray_directions(state)
         distance = look_around(state, directions, problem.shapes, problem.arena).unsqueeze(-1)
@@ -121,14 +120,14 @@ class SeenProblem(LiveProblem):
         share = ends / self._lengths + 0.5
         is_met = (distance[..., 0] < RANGE) & ((share > 0.0) & (share < 1.0)).all(dim=-1)
         column, row = (share * self._num_cells).long().unbind(dim=-1)
-        place = torch.where(is_met, row * self._size[0] + column, -1).flatten(1)
-        place = torch.remainder(place, self._is_met.shape[1])
-        is_new = is_met.flatten(1) & ~self._is_met.gather(1, place)
-        self._is_met.scatter_(1, place, True)
+        position = torch.where(is_met, row * self._size[0] + column, -1).flatten(1)
+        position = torch.remainder(position, self._is_met.shape[1])
+        is_new = is_met.flatten(1) & ~self._is_met.gather(1, position)
+        self._is_met.scatter_(1, position, True)
         self._is_stale |= is_new.any(dim=1)
 
     def update(self, index: Tensor, time: Tensor, mask: Tensor) -> None:
-        """Solve again where rays met new places or the goal moved, in the worlds of ``mask``."""
+        """Solve again in those worlds of ``mask`` with new marks or a moving goal."""
         is_stale = mask if self._maps.has_moving_goals else mask & self._is_stale
         self._is_stale &= ~mask
         super().update(index, time, is_stale)
@@ -143,8 +142,8 @@ class SeenProblem(LiveProblem):
 
 
 def distance_to_met(is_met: Tensor, grid: Grid, furthest: float) -> Tensor:
-    """Return the distance (M, H, W) [m] from each cell of ``grid`` to the nearest True in
-    ``is_met`` (M, 2 H, 2 W), a grid of half the cell; middles count.
+    """Return the distance (M, H, W) [m] from each cell to the nearest True in ``is_met`` (M, 2 H, 2
+    W), on a grid with half the cell.
 
     It is large without one within ``furthest`` [m] along x and y.
     """

@@ -22,7 +22,7 @@ _ROBOT = 0.35  # [m] from a robot's middle to an obstacle, from which it has roo
 
 
 class EdgeCosts(NamedTuple):
-    """What a metre costs more, beside 1, the cost of a metre in the open."""
+    """Extra costs of a metre; a metre in the open costs 1."""
 
     narrow: float = 3.0  # right beside an obstacle; none where robots have room
     no_room: float = 3.0  # in a direction, for each place where robots push and have no room
@@ -32,7 +32,7 @@ COSTS = EdgeCosts()
 
 
 class Problem(NamedTuple):
-    """M maps to plan on; the arena's middle is the origin."""
+    """M maps to plan on. The arena's middle is the origin."""
 
     arena: tuple[float, float]  # [m] length along x and y
     reach: float  # [m] from the object's origin to its furthest corner
@@ -44,7 +44,9 @@ class Problem(NamedTuple):
 
     @property
     def distance(self) -> Tensor:
-        """Return the distance (M, H, W) [m] to obstacles and walls."""
+        """Return the distance (M, H, W) [m] to obstacles and walls in ``worlds`` (M,), on maps
+        ``index`` (M,) at ``time`` (M,) [s] of their episodes.
+        """
         return self.fields[:, 0]
 
     @property

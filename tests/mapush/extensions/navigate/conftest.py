@@ -1,4 +1,4 @@
-"""Members that benchmarks register for the navigation task."""
+"""Members from benchmarks for the navigation task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.registries import restored_registries
 
 @pytest.fixture
 def benchmarks(monkeypatch) -> Iterator[SimpleNamespace]:
-    """Run the modules of benchmarks that register members, and return their names."""
+    """Run the modules of benchmarks with registrations, and return their names."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     names: dict = {}
     with restored_registries(FAMILIES, PLANNERS, ACTIONS, MID_LEVELS, OBSERVED, PRESETS):

@@ -1,4 +1,4 @@
-"""A navigation task on a map that is alike on both sides of its x axis."""
+"""A navigation task on a symmetric map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members that benchmarks register: planners, mid levels, and the reference's high level."""
+"""Planners and mid levels from benchmarks, and the reference's high level."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ REACH = 0.85
 
 @pytest.fixture(scope="module")
 def problem() -> Problem:
-    """An open arena, and one with a wall that is open at its upper end."""
+    """An open arena, and one with a wall and a gap at its upper end."""
     arena = (12.0, 10.0)
     maps = [
         ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0)),
         ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0), (Placed(WALL, 0.0, -2.0),)),
     ]
     slots = slots_of(maps)
-    found, shortest = solve_problem(
+    solved, shortest = solve_problem(
         MapTable.of(maps, slots, "cpu"), ObstacleShapes(slots, "cpu"), arena, REACH
     )
     # Straight on; and round the corner at (0, 1), as far from it as the object reaches.
     assert shortest[0] == pytest.approx(8.0, abs=0.1)
     assert shortest[1] == pytest.approx(2.0 * math.hypot(4.0, 1.9), abs=0.5)
-    return found
+    return solved
 
 
 def test_the_references_spline_is_a_natural_cubic(problem, benchmarks):
@@ -65,12 +65,12 @@ def test_the_references_tree_keeps_its_nodes_clear_of_middles_only(benchmarks):
     maps = [ArenaMap(arena, (-5.4, 0.0), (4.0, 3.0), (Placed(CUBE, 0.0, 1.0),))]
     slots = slots_of(maps)
     table = MapTable.of(maps, slots, "cpu")
-    found, _ = solve_problem(table, ObstacleShapes(slots, "cpu"), arena, REACH)
-    path = benchmarks.rrt(found)
+    solved, _ = solve_problem(table, ObstacleShapes(slots, "cpu"), arena, REACH)
+    path = benchmarks.rrt(solved)
     assert path.shape == (1, 13, 2)
     torch.testing.assert_close(path[0, 0], table.start[0])
     torch.testing.assert_close(path[0, -1], table.goal[0])
-    assert torch.equal(path, benchmarks.rrt(found))
+    assert torch.equal(path, benchmarks.rrt(solved))
 
 
 def test_ompl_keeps_the_object_clear_of_a_wall_and_finds_the_shortest_way(problem, benchmarks):
@@ -90,8 +90,8 @@ def test_ompl_names_the_extra_that_it_needs(problem, monkeypatch, benchmarks):
 
 
 def test_without_a_high_level_the_sub_goal_is_the_goal(problem, benchmarks):
-    found = PLANNERS["goal"].follow(problem, 2.0).subgoal(torch.zeros(1, 2), tensor([1]))
-    assert torch.equal(found, problem.maps.goal[1:])
+    solved = PLANNERS["goal"].follow(problem, 2.0).subgoal(torch.zeros(1, 2), tensor([1]))
+    assert torch.equal(solved, problem.maps.goal[1:])
 
 
 def test_the_references_scene_observation_actions_and_rewards(benchmarks):
@@ -118,7 +118,7 @@ def test_the_references_scene_observation_actions_and_rewards(benchmarks):
     assert obs[0, 0, 20:24].tolist() == pytest.approx([5.0, 2.0, 9.0, -2.0])
     outcome = task.evaluate(state, state)
     rewards = dict(zip(task.names.rewards, outcome.rewards[:, 0, 0].tolist(), strict=True))
-    to_obstacles = [math.dist(subgoal, place) for place in ((-2.0, 2.0), (2.0, -2.0))]
+    to_obstacles = [math.dist(subgoal, position) for position in ((-2.0, 2.0), (2.0, -2.0))]
     to_planned = float((task.memory[0, :2] - subgoal).norm())
     assert rewards == pytest.approx(
         {

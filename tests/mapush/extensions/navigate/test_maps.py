@@ -59,8 +59,8 @@ def test_a_family_draws_maps_with_room(family, name, benchmarks):
     drawn = draw_maps(family, 3, 10, room)
     assert drawn == draw_maps(family, 3, 10, room)
     assert drawn != draw_maps(family, 4, 10, room)
-    for each in drawn:
-        check_map(each, room, family)
+    for arena_map in drawn:
+        check_map(arena_map, room, family)
 
 
 @pytest.mark.parametrize("family", PUBLISHED)
@@ -76,13 +76,13 @@ def test_maps_that_were_written_are_read_again(family: str, benchmarks, tmp_path
     maps = draw_maps(family, 3, 5, room_of(OBJECTS["cylinder"]))
     path = tmp_path / "maps.json"
     path.write_text(benchmarks.to_json(maps))
-    found = read_maps(path, 0.05)
-    assert benchmarks.to_json(found) == benchmarks.to_json(maps)
-    for each, written in zip(found, maps, strict=True):
-        check_map(each, room_of(OBJECTS["cylinder"]), "map")
-        assert each.goal == pytest.approx(written.goal, abs=1e-6)
-        assert each.spawn == written.spawn
-        assert slots_of([each]) == slots_of([written])
+    values = read_maps(path, 0.05)
+    assert benchmarks.to_json(values) == benchmarks.to_json(maps)
+    for arena_map, written in zip(values, maps, strict=True):
+        check_map(arena_map, room_of(OBJECTS["cylinder"]), "map")
+        assert arena_map.goal == pytest.approx(written.goal, abs=1e-6)
+        assert arena_map.spawn == written.spawn
+        assert slots_of([arena_map]) == slots_of([written])
 
 
 @pytest.mark.parametrize(
@@ -184,13 +184,13 @@ def test_a_picture_is_a_map(tmp_path):
     pixels[39:41, 14:16] = (0, 255, 0)
     pixels[39:41, 84:86] = (255, 0, 0)
     imageio.imwrite(tmp_path / "map.png", pixels)
-    (found,) = read_maps(tmp_path / "map.png", 0.1)
-    assert found.arena == pytest.approx((10.0, 8.0))
-    assert found.start == pytest.approx((-3.5, 0.0))
-    assert found.goal == pytest.approx((3.5, 0.0))
-    sizes = [placed.cfg.size[:2] for placed in found.obstacles]
+    (values,) = read_maps(tmp_path / "map.png", 0.1)
+    assert values.arena == pytest.approx((10.0, 8.0))
+    assert values.start == pytest.approx((-3.5, 0.0))
+    assert values.goal == pytest.approx((3.5, 0.0))
+    sizes = [placed.cfg.size[:2] for placed in values.obstacles]
     assert np.allclose(sizes, [(2.0, 0.4), (0.4, 1.6)])
-    assert np.allclose([placed[1:3] for placed in found.obstacles], [(0.0, 0.8), (-0.8, -0.2)])
+    assert np.allclose([placed[1:3] for placed in values.obstacles], [(0.0, 0.8), (-0.8, -0.2)])
     pixels[39:41, 84:86] = 255
     imageio.imwrite(tmp_path / "map.png", pixels)
     with pytest.raises(ConfigError, match="no pixel is red, the goal"):
@@ -230,10 +230,10 @@ def test_clearance_is_the_distance_to_the_nearest_obstacle():
     pos = tensor([[[0.0, 0.0, 0.3], [5.0, 0.0, 0.3]], [[0.0, 0.0, PARKED_HEIGHT]] * 2])
     yaw = tensor([[torch.pi / 4, 0.0], [0.0, 0.0]])
     points = tensor([[2.0, 0.0], [0.0, 0.0], [4.0, 0.0]])
-    found = shapes.clearance(points, pos, yaw)
+    values = shapes.clearance(points, pos, yaw)
     corner = 2.0 - 0.5**0.5
-    assert found[0].tolist() == pytest.approx([corner, -0.5, 0.85], abs=1e-6)
-    assert found[1].tolist() == [100.0] * 3
+    assert values[0].tolist() == pytest.approx([corner, -0.5, 0.85], abs=1e-6)
+    assert values[1].tolist() == [100.0] * 3
 
 
 def test_a_door_is_a_gap_in_a_wall_across_the_arena() -> None:
@@ -262,9 +262,9 @@ def test_a_moving_obstacle_goes_to_the_end_of_its_way_and_back(tmp_path) -> None
     table = MapTable.of(maps, slots, "cpu")
     mover = [slot.moves for slot in slots].index(True)
     time = tensor([0.0, 2.0, 8.0, 9.0, 16.0])
-    found = table.obstacles_at(torch.zeros(5, dtype=torch.int64), time)
-    assert found[:, mover, 1].tolist() == pytest.approx([3.0, 2.0, -1.0, -0.5, 3.0])
-    assert bool((found[:, 1 - mover] == tensor([2.0, 3.0, 0.3])).all())
+    values = table.obstacles_at(torch.zeros(5, dtype=torch.int64), time)
+    assert values[:, mover, 1].tolist() == pytest.approx([3.0, 2.0, -1.0, -0.5, 3.0])
+    assert bool((values[:, 1 - mover] == tensor([2.0, 3.0, 0.3])).all())
 
 
 def drawn_map() -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A map or a team that changes while a run rests is noticed."""
+"""A map or a team changes between two sessions of a run."""
 
 from __future__ import annotations
 

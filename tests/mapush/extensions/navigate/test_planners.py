@@ -42,51 +42,51 @@ REACH = 0.85
 
 @pytest.fixture(scope="module")
 def problem() -> Problem:
-    """An open arena, and one with a wall that is open at its upper end."""
+    """An open arena, and one with a wall and a gap at its upper end."""
     arena = (12.0, 10.0)
     maps = [
         ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0)),
         ArenaMap(arena, (-4.0, 0.0), (4.0, 0.0), (Placed(WALL, 0.0, -2.0),)),
     ]
     slots = slots_of(maps)
-    found, shortest = solve_problem(
+    subgoals, shortest = solve_problem(
         MapTable.of(maps, slots, "cpu"), ObstacleShapes(slots, "cpu"), arena, REACH
     )
     # Straight on; and round the corner at (0, 1), as far from it as the object reaches.
     assert shortest[0] == pytest.approx(8.0, abs=0.1)
     assert shortest[1] == pytest.approx(2.0 * math.hypot(4.0, 1.9), abs=0.5)
-    return found
+    return subgoals
 
 
 def drive(problem: Problem, index: int, look_ahead: float = 2.0) -> Tensor:
-    """Return the places (T, 2) of an object that goes where the field leads, 0.1 m at a time."""
+    """Return the positions (T, 2) of an object on the field's way, 0.1 m at a time."""
     follower = FieldFollower(problem, look_ahead)
-    place = problem.maps.start[index : index + 1].clone()
-    places = [place]
+    position = problem.maps.start[index : index + 1].clone()
+    positions = [position]
     for _ in range(200):
-        ahead = follower.subgoal(place, tensor([index])) - place
+        ahead = follower.subgoal(position, tensor([index])) - position
         distance = ahead.norm()
-        goal_distance = (problem.maps.goal[index] - place).norm()
+        goal_distance = (problem.maps.goal[index] - position).norm()
         assert min(NEAREST, float(goal_distance)) - 1e-4 <= distance <= look_ahead + 1e-4
-        place = place + 0.1 * ahead / distance
-        places.append(place)
+        position = position + 0.1 * ahead / distance
+        positions.append(position)
         if goal_distance < 0.2:
             break
-    return torch.cat(places)
+    return torch.cat(positions)
 
 
 def test_the_field_leads_straight_where_nothing_is_between(problem):
-    places = drive(problem, 0)
-    assert places[:, 1].abs().max() < 0.1
-    assert len(places) < 83
+    positions = drive(problem, 0)
+    assert positions[:, 1].abs().max() < 0.1
+    assert len(positions) < 83
 
 
 def test_the_field_leads_round_a_wall(problem):
-    places = drive(problem, 1)
-    assert (places[-1] - problem.maps.goal[1]).norm() < 0.2
-    free = problem.clearance(places)[1]
+    positions = drive(problem, 1)
+    assert (positions[-1] - problem.maps.goal[1]).norm() < 0.2
+    free = problem.clearance(positions)[1]
     assert free.min() > REACH
-    assert len(places) < 110
+    assert len(positions) < 110
 
 
 def test_robots_need_room_where_they_push(problem):
@@ -130,8 +130,8 @@ def test_a_narrow_place_costs_what_is_set() -> None:
 
 
 def test_sub_goals_sway_about_an_object_that_stands_still():
-    place = tensor([1.0, 2.0]).expand(7, 2)
-    turned = swayed(place + tensor([2.0, 0.0]), place, torch.arange(-1, 6)) - place
+    position = tensor([1.0, 2.0]).expand(7, 2)
+    turned = swayed(position + tensor([2.0, 0.0]), position, torch.arange(-1, 6)) - position
     angles = torch.atan2(turned[:, 1], turned[:, 0])
     torch.testing.assert_close(angles, tensor([0.0, 0.0, 0.4, -0.4, -0.4, 0.4, 0.4]))
     torch.testing.assert_close(turned.norm(dim=1), torch.full((7,), 2.0))
@@ -139,8 +139,8 @@ def test_sub_goals_sway_about_an_object_that_stands_still():
 
 def test_the_sub_goal_of_a_slow_object_turns_for_two_seconds_in_eight():
     slow = torch.tensor([0, 11, 12, 15, 16, 27, 28, 31, 32, 44])
-    place = tensor([1.0, 2.0]).expand(len(slow), 2)
-    ahead = turned(place + tensor([2.0, 0.0]), place, slow) - place
+    position = tensor([1.0, 2.0]).expand(len(slow), 2)
+    ahead = turned(position + tensor([2.0, 0.0]), position, slow) - position
     angles = torch.atan2(ahead[:, 1], ahead[:, 0])
     expected = tensor([0.0, 0.0, 0.8, 0.8, 0.0, 0.0, -0.8, -0.8, 0.0, 0.8])
     torch.testing.assert_close(angles, expected)
@@ -151,15 +151,15 @@ def test_the_field_turns_the_sub_goal_of_an_object_that_goes_on_slowly(
     speed: float, num_turned: int
 ) -> None:
     task = navigate_setup(1).task
-    place = task.layout(torch.zeros(1, dtype=torch.int64)).object_pos[:, :2]
+    position = task.layout(torch.zeros(1, dtype=torch.int64)).object_pos[:, :2]
     task.begin(torch.ones(1, dtype=torch.bool))
     angles = []
     for _ in range(24):  # of which the first are the robots' approach
-        ahead = task._follower.subgoal(place, task._map_index) - place
-        place = place + 0.5 * speed * ahead / ahead.norm()
-        task._update_plan(place)
-        now = task._plan.planned - place
-        straight = task._follower.subgoal(place, task._map_index) - place
+        ahead = task._follower.subgoal(position, task._map_index) - position
+        position = position + 0.5 * speed * ahead / ahead.norm()
+        task._update_plan(position)
+        now = task._plan.planned - position
+        straight = task._follower.subgoal(position, task._map_index) - position
         angles.append(float((now[0, 0] * straight[0, 1] - now[0, 1] * straight[0, 0]).abs()))
     assert sum(angle > 0.5 for angle in angles) == num_turned
 
@@ -168,28 +168,28 @@ def test_the_field_sways_after_the_robots_approach_until_the_object_moves_on():
     assert {name for name in PLANNERS if PLANNERS[name].sways} == {"field", "explore"}
     everywhere = torch.ones(1, dtype=torch.bool)
     tasks = [navigate_setup(1, planner=name).task for name in ("field", "straight_line")]
-    place = tasks[0].layout(torch.zeros(1, dtype=torch.int64)).object_pos[:, :2]
+    position = tasks[0].layout(torch.zeros(1, dtype=torch.int64)).object_pos[:, :2]
 
-    def bearing(task, place):
-        task._update_plan(place)
-        ahead = task._plan.planned - place
+    def bearing(task, position):
+        task._update_plan(position)
+        ahead = task._plan.planned - position
         return float(torch.atan2(ahead[:, 1], ahead[:, 0]))
 
     for task in tasks:
         task.layout(torch.zeros(1, dtype=torch.int64))
         task.begin(everywhere)
     swaying, steady = tasks
-    first = bearing(swaying, place)
-    assert [bearing(swaying, place) for _ in range(15)] == [first] * 15
-    turns = [bearing(swaying, place) - first for _ in range(4)]
+    first = bearing(swaying, position)
+    assert [bearing(swaying, position) for _ in range(15)] == [first] * 15
+    turns = [bearing(swaying, position) - first for _ in range(4)]
     assert turns == pytest.approx([0.4, -0.4, -0.4, 0.4], abs=1e-5)
-    assert len({bearing(steady, place) for _ in range(20)}) == 1
+    assert len({bearing(steady, position) for _ in range(20)}) == 1
     # It moves on: no turn, and the next standstill is no approach.
-    onward = place + 0.25 * (tasks[0]._goal - place) / (tasks[0]._goal - place).norm()
+    onward = position + 0.25 * (tasks[0]._goal - position) / (tasks[0]._goal - position).norm()
     swaying._update_plan(onward)
     assert int(swaying._standstill) == 4
     swaying.begin(everywhere)
-    assert bearing(swaying, place) == first
+    assert bearing(swaying, position) == first
     swaying._update_plan(onward)  # it moves before the robots' time to come is over
     assert int(swaying._standstill) == 0
 
@@ -198,19 +198,19 @@ def test_a_path_is_followed_from_the_nearest_point_on():
     corner = tensor([[[0.0, 0.0], [4.0, 0.0], [4.0, 4.0]]])
     follower = WaypointFollower(corner, 1.0)
     index = torch.zeros(3, dtype=torch.int64)
-    places = tensor([[1.0, 0.5], [4.5, 1.0], [4.0, 3.9]])
-    found = follower.subgoal(places, index)
+    positions = tensor([[1.0, 0.5], [4.5, 1.0], [4.0, 3.9]])
+    subgoals = follower.subgoal(positions, index)
     expected = tensor([[2.0, 0.0], [4.0, 2.0], [4.0, 4.0]])
-    torch.testing.assert_close(found, expected, rtol=0.0, atol=0.1)
+    torch.testing.assert_close(subgoals, expected, rtol=0.0, atol=0.1)
 
 
 @pytest.mark.parametrize("name", PLANNERS)
 def test_every_planner_leads_from_anywhere(name, problem):
     follower = PLANNERS[name].follow(problem, 2.0)
-    places = problem.maps.start.repeat(3, 1) + torch.rand(6, 2)
-    found = follower.subgoal(places, tensor([0, 1]).repeat(3))
-    assert found.shape == (6, 2)
-    assert bool(found.isfinite().all())
+    positions = problem.maps.start.repeat(3, 1) + torch.rand(6, 2)
+    subgoals = follower.subgoal(positions, tensor([0, 1]).repeat(3))
+    assert subgoals.shape == (6, 2)
+    assert bool(subgoals.isfinite().all())
 
 
 def test_a_planner_of_ones_own_is_a_function_and_a_line():
@@ -243,15 +243,15 @@ def test_the_field_plans_anew_as_an_obstacle_moves() -> None:
     planner = MovingProblem(problem, 2)
     follower = PLANNERS["field"].follow(planner.problem, 2.0)
     index = torch.zeros(2, dtype=torch.int64)
-    place = tensor([[-2.0, 0.0], [-2.0, 0.0]])
+    position = tensor([[-2.0, 0.0], [-2.0, 0.0]])
     everywhere = torch.ones(2, dtype=torch.bool)
     planner.update(index, tensor([0.0, 4.0]), everywhere)
-    above, below = follower.subgoal(place, planner.worlds)
+    above, below = follower.subgoal(position, planner.worlds)
     assert above[1] > 0.5  # the obstacle's middle is at y = -1, and at 1 in the other world
     assert below[1] < -0.5
     planner.update(index, tensor([4.0, 4.0]), tensor([True, False]))
-    found = follower.subgoal(place, planner.worlds)
-    torch.testing.assert_close(found[0], found[1])
+    subgoals = follower.subgoal(position, planner.worlds)
+    torch.testing.assert_close(subgoals[0], subgoals[1])
 
 
 def test_the_field_leads_to_where_the_goal_is_now() -> None:
@@ -265,11 +265,11 @@ def test_the_field_leads_to_where_the_goal_is_now() -> None:
     assert table.goal_at(index, times).tolist() == goals
     problem, _ = solve_problem(table, ObstacleShapes((), "cpu"), arena, REACH)
     planner = MovingProblem(problem, 4)
-    place = tensor([[2.9, 0.0]]).expand(4, -1)
+    position = tensor([[2.9, 0.0]]).expand(4, -1)
     planner.update(index, times, torch.ones(4, dtype=torch.bool))
     follower = PLANNERS["field"].follow(planner.problem, 2.0)
-    subgoal = torch.nn.functional.normalize(follower.subgoal(place, planner.worlds) - place)
-    to_goal = torch.nn.functional.normalize(tensor(goals) - place)
+    subgoal = torch.nn.functional.normalize(follower.subgoal(position, planner.worlds) - position)
+    to_goal = torch.nn.functional.normalize(tensor(goals) - position)
     assert float((subgoal * to_goal).sum(dim=1).min()) > math.cos(0.2)
 
 

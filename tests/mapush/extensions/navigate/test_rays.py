@@ -1,4 +1,4 @@
-"""Rays of the robots, and the planner that knows what they have met."""
+"""Rays of the robots, and a planner without a map."""
 
 from __future__ import annotations
 
