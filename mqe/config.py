@@ -27,6 +27,8 @@ _LARGEST = 2**63 - 1  # whole number that libraries take
 _LARGEST_FLOAT = 3.4e38
 _SMALLEST_FLOAT = 1.2e-38
 _LEAST_LIKENESS = 0.6  # of two words, in [0, 1], for one to be a misspelling of the other
+_LARGEST_YAML = 2**20  # characters
+_MOST_VALUES = 100_000  # of a file of settings
 _LARGEST_TEXT = 16 * 2**20  # bytes of a file of settings; those of runs have some KiB
 _LONGEST = 2000  # characters of a message, of which a value may be any part
 
@@ -70,8 +72,10 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
     """Parse YAML text; ``5e-4`` is a number, ``on`` and ``12:30`` are strings, a duplicate key is
     an error.
     """
+    if len(text) > _LARGEST_YAML:
+        raise ConfigError(f"{where}: larger than {_LARGEST_YAML >> 20} MiB, so no file of settings")
     try:
-        return yaml.load(text, Loader=_Loader)  # a SafeLoader: builds plain values only
+        values = yaml.load(text, Loader=_Loader)  # a SafeLoader: builds plain values only
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}" if mark else ""
@@ -87,6 +91,23 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
     ) as error:  # of constructors: !!bool maybe, !!map [1]
         reason = error if isinstance(error, ValueError) else "a value is not what its tag says"
         raise ConfigError(f"{where}: not valid YAML ({reason})") from None
+    _check_number(values, where)
+    return values
+
+
+def _check_number(values: Any, where: str) -> None:
+    """Raise ConfigError for too many values, each counted wherever an alias repeats it."""
+    number = 0
+    ahead = [values]
+    while ahead:
+        value = ahead.pop()
+        number += 1
+        if number > _MOST_VALUES:
+            raise ConfigError(f"{where}: more than {_MOST_VALUES:,} values, so no file of settings")
+        if isinstance(value, dict):
+            ahead += value.values()
+        elif isinstance(value, list):
+            ahead += value
 
 
 def read_text(path: Path) -> str:

@@ -220,3 +220,15 @@ def test_merge_leaves_its_arguments() -> None:
 def test_a_file_that_is_not_there_is_called_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file or directory"):
         load_yaml(tmp_path / "nowhere.yaml")
+
+
+def test_huge_settings_are_refused_in_one_line() -> None:
+    with pytest.raises(ConfigError, match="larger than 1 MiB"):
+        parse_yaml("a: 1 # " + "x" * 2**20)
+    lines = ["a0: &a0 [0, 0, 0, 0, 0, 0, 0, 0, 0, 0]"]
+    for level in range(1, 9):
+        aliases = ", ".join([f"*a{level - 1}"] * 10)
+        lines.append(f"a{level}: &a{level} [{aliases}]")
+    with pytest.raises(ConfigError, match="^YAML: more than 100,000 values"):
+        parse_yaml("\n".join(lines))
+    assert parse_yaml("a: &a [1]\nb: [*a, *a]") == {"a": [1], "b": [[1], [1]]}
