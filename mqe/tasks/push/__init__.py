@@ -9,7 +9,7 @@ import torch
 from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.tasks.entry import EnvCfg, PushedObjects, TaskEntry, TaskSetup
 from mqe.tasks.push.episode_report import REPORT
-from mqe.tasks.push.scripted import scripted_solo, scripted_team
+from mqe.tasks.push.scripted import scripted_solo, scripted_team, scripted_walk
 from mqe.tasks.push.settings import PUSH_TERMS, PushCfg
 from mqe.tasks.push.task import PushTask
 from mqe.world.objects import ObjectCfg, object_floor_friction
@@ -100,7 +100,11 @@ PUSH = TaskEntry(
     largest_team=lambda cfg: cfg.max_robots if cfg.observation == "sets" else None,
     objects=_objects,
     actions=_actions,
-    policies={"scripted_solo": scripted_solo, "scripted_team": scripted_team},
+    policies={
+        "scripted_solo": scripted_solo,
+        "scripted_team": scripted_team,
+        "scripted_walk": scripted_walk,
+    },
     subject=lambda cfg: cfg.object,
     frozen_policies=("gait",),
     files=("shapes",),

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mqe.tasks.push.pivoting import PivotingTeam
+
 if TYPE_CHECKING:
     from mqe.env.environment import MultiAgentEnv
     from mqe.tasks.push.task import PushTask
@@ -106,6 +108,24 @@ def scripted_team(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
 def scripted_solo(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
     """Return a script in which the first robot pushes and the others step aside."""
     return _scripted(env, 1)
+
+
+def scripted_walk(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
+    """Return a script in which all robots walk the object, side by side at one end of a side.
+
+    A round object gains nothing from it and is pushed straight.
+    """
+    task: PushTask = env.task  # pyright: ignore[reportAssignmentType]
+    if any(geom.type == "cylinder" for geom in task.constants.object.geoms):
+        return scripted_team(env)
+    return PivotingTeam(
+        task.obs_names(0),
+        task.constants.object,
+        env.num_agents,
+        task.cfg.action_scale,
+        env.decision_period,
+        env.device,
+    )
 
 
 def _scripted(env: MultiAgentEnv, num_pushing: int | None) -> ScriptedTeam:

@@ -1,0 +1,95 @@
+"""The least pushes that move each object, as a picture and as JSON lines.
+
+``python benchmarks/least_force.py --figure docs/least_force.webp`` draws the objects with the
+contacts that bear them, the places where one to four robots push best, and the centre about which
+one robot turns the object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from mqe.world.objects import BEAM, CUBOID, CYLINDER, TBLOCK, ObjectCfg
+from mqe.world.push_mechanics import corner_support, least_force_of, uniform_support
+
+TEAMS = (1, 2, 3, 4)
+LEAN = math.atan(0.775)  # [rad] friction between robots and the box
+
+
+def main() -> int:
+    """Print a line for each object, and draw them if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--figure", type=Path)
+    arguments = parser.parse_args()
+    objects = (CUBOID, TBLOCK, CYLINDER, BEAM)
+    for obj in objects:
+        sys.stdout.write(f"{json.dumps(line(obj))}\n")
+    if arguments.figure is not None:
+        draw(objects, arguments.figure)
+    return 0
+
+
+def line(obj: ObjectCfg) -> dict[str, Any]:
+    """Return the least forces of teams, over the force that slides the object straight."""
+    uniform = uniform_support(obj)
+    return {
+        "object": obj.name,
+        "corners": [round(least_force_of(obj, n).force, 3) for n in TEAMS],
+        "uniform": [round(least_force_of(obj, n, uniform).force, 3) for n in TEAMS],
+        "one_that_leans": round(least_force_of(obj, 1, tilt=LEAN).force, 3),
+    }
+
+
+def draw(objects: tuple[ObjectCfg, ...], path: Path) -> None:
+    """Draw one panel an object."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+    from matplotlib.patches import Circle, Rectangle
+
+    figure, panels = pyplot.subplots(1, len(objects), figsize=(13, 4.2))
+    for obj, panel in zip(objects, panels, strict=True):
+        for geom in obj.geoms:
+            x, y, _ = geom.pos
+            if geom.type == "box":
+                corner = (x - 0.5 * geom.size[0], y - 0.5 * geom.size[1])
+                panel.add_patch(Rectangle(corner, *geom.size[:2], fc="0.88", ec="0.4"))
+            else:
+                panel.add_patch(Circle((x, y), geom.size[0], fc="0.88", ec="0.4"))
+        contacts = corner_support(obj)
+        panel.scatter(*contacts.points.T, s=400 * contacts.shares, c="0.5", label="bears the load")
+        push = least_force_of(obj, 1)
+        (place,), (direction,) = push.pushes
+        panel.annotate(
+            "",
+            xy=place,
+            xytext=place - 0.6 * direction,
+            arrowprops={"arrowstyle": "-|>", "lw": 2.5, "color": "tab:red"},
+        )
+        if push.center is not None:
+            panel.plot(*push.center, "x", c="tab:blue", ms=9, mew=2.5, label="turns about")
+        forces = [least_force_of(obj, n).force for n in TEAMS]
+        panel.set_title(f"{obj.name}\n" + ", ".join(f"{force:.2f}" for force in forces))
+        panel.set_aspect("equal")
+        panel.autoscale_view()
+        panel.margins(0.15)
+        panel.set_xticks([])
+        panel.set_yticks([])
+    panels[0].legend(fontsize=8, loc="lower left")
+    figure.suptitle(
+        "Least push of 1, 2, 3, 4 robots over the force that slides the object straight; red: the "
+        "place of one robot",
+        fontsize=10,
+    )
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

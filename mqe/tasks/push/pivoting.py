@@ -1,0 +1,326 @@
+"""A scripted team that walks an object to the goal: it presses abreast at one end of a side, turns
+the object, changes ends, and rams where the object does not move.
+
+Robots use their own observations only. Each robot follows the plan of ``push_plan`` by itself. All
+observe the same scene, so they agree on the stand, and their order round the object gives each
+robot its place. The plan knows the shape and the size of the team, but not the mass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mqe.tasks.push.keep_apart import keep_apart, rate_of
+from mqe.tasks.push.push_plan import BINS, make_plan
+from mqe.tasks.terms import PRESENT
+from mqe.world.geometry import rotate_2d, wrap_to_pi
+from mqe.world.objects import NUM_OUTLINE_POINTS, Footprint, ObjectCfg
+from mqe.world.scene import STEP_DT
+
+CLEARANCE = 0.42  # [m] of a robot that walks round the object from its hull
+BEHIND = 0.48  # [m] from the hull to the point where a robot lines up
+TURN_AHEAD = 0.45  # [rad] round the object to the next point that a robot aims at
+IN_LANE = 0.15  # [m] from its line, at which a robot begins to press
+LOOSE = 0.35  # [m] from its line, at which a robot that presses gives up
+TOUCH = 0.42  # [m] of a trunk's middle from a side that it touches
+RUN_OUT = 1.3  # [m] behind the hull, the length of a lane
+LANE_GAIN = 2.5  # [1/s]
+NOSE = 0.25  # [m] from a trunk's middle to the point that presses
+TURN_GAIN = 4.0
+FACING = 0.5  # [rad] off its heading, up to which a robot presses
+REST_DISTANCE = 0.08  # [m] of the object from the goal, at which the team stops
+APART = 0.30  # [m] that robots keep between their trunks
+MEMORY_TIME = 0.7  # [s] over which the object's place is averaged
+STILL = 0.02  # [m] from that average, below which the object is stuck
+PATIENCE = 1.0  # [s] of pressing before a robot rams
+RUN_UP = 0.7  # [s] of walking back before a robot rams
+JUMP = 0.4  # [m] between two observations, above which a new episode has begun
+
+
+class PivotingTeam:
+    """Robots that walk an object to the goal; observations (N, A, O) to actions (N, A, 3)."""
+
+    def __init__(
+        self,
+        obs_names: Sequence[str],
+        obj: ObjectCfg,
+        num_agents: int,
+        action_scale: Sequence[float],
+        decision_period: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """Plan for the object; ``obs_names`` are the names of the numbers that a robot observes."""
+        self._scene = ObservedScene(obs_names, obj, device)
+        self._time_step = decision_period * STEP_DT
+        self._rate = rate_of(decision_period)
+        self._scale = torch.tensor(action_scale, device=device)
+        self._speed = float(min(action_scale[:2]))
+        plan = make_plan(obj, num_agents)
+        self._middles = torch.tensor(plan.middles, dtype=torch.float32, device=device)
+        self._normals = torch.tensor(plan.normals, dtype=torch.float32, device=device)
+        self._directions = torch.tensor(plan.directions, dtype=torch.float32, device=device)
+        self._spacing = torch.tensor(plan.spacing, dtype=torch.float32, device=device)
+        self._choice = torch.tensor(plan.choice, device=device)
+        self._hull = Hull(obj, device)
+        self._memory: Memory | None = None
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Return the actions of every robot."""
+        scene = self._scene(obs)
+        stand = self._next_stand(scene)
+        middle = self._middles[stand]
+        normal = self._normals[stand]
+        along_side = torch.stack((-normal[..., 1], normal[..., 0]), dim=-1)
+
+        # Every robot's lane at the stand, by the robots' order round the object.
+        bearings = torch.atan2(
+            (scene.robots * along_side.unsqueeze(-2)).sum(-1),
+            -(scene.robots * normal.unsqueeze(-2)).sum(-1),
+        )
+        is_before = bearings.unsqueeze(-2) < bearings.unsqueeze(-1)
+        order = (is_before & scene.is_there.unsqueeze(-2)).sum(-1)
+        lanes = order - 0.5 * (scene.is_there.sum(-1, keepdim=True) - 1)
+        shift = (lanes * self._spacing[stand].unsqueeze(-1)).unsqueeze(-1)
+        places = middle.unsqueeze(-2) + shift * along_side.unsqueeze(-2)
+        normal = self._directions[stand]
+        across = torch.stack((-normal[..., 1], normal[..., 0]), dim=-1)
+        to_hull = (places * normal.unsqueeze(-2)).sum(-1) + self._hull.reach(-normal)
+        is_ready = self._is_ready(scene.robots - places, normal, across, to_hull, LOOSE)
+        touches = self._is_ready(scene.robots - places, normal, across, TOUCH - RUN_OUT, LOOSE)
+        is_team_ready = (touches | ~scene.is_there).all(dim=-1)
+
+        # The way to the lane's start, then ahead.
+        own = scene.robots[..., 0, :]
+        place = places[..., 0, :]
+        to_hull = to_hull[..., :1]
+        off_lane = ((own - place) * across).sum(-1, keepdim=True)
+        behind_hull = -(own * normal).sum(-1, keepdim=True) - self._hull.reach(-normal)
+        start = place - (to_hull + BEHIND) * normal
+        turn = wrap_to_pi(torch.atan2(normal[..., 1], normal[..., 0]) - scene.heading)
+        turn = turn.unsqueeze(-1)
+        was_pressing = self._memory_of_press()
+        enters = self._is_ready((own - place).unsqueeze(-2), normal, across, to_hull, IN_LANE)
+        is_pressing = (enters & (turn.abs() < FACING)) | (
+            was_pressing & is_ready[..., :1] & (turn.abs() < 2.0 * FACING)
+        )
+        self._remember_press(is_pressing)
+        way = self._hull.way(own, start, behind_hull > 0.5 * CLEARANCE)
+        speed = (2.0 * way.norm(dim=-1, keepdim=True)).clamp(max=self._speed)
+        velocity = way / way.norm(dim=-1, keepdim=True).clamp(min=1e-6) * speed
+        ahead = torch.stack((scene.heading.cos(), scene.heading.sin()), dim=-1)
+        nose = own + NOSE * ahead
+        nose_off = ((nose - place) * across).sum(-1, keepdim=True)
+        straight = self._speed * normal - LANE_GAIN * nose_off * across
+        velocity = torch.where(is_pressing, straight, velocity)
+
+        # A team that presses in vain walks back and rams.
+        back = self._rams(scene, is_team_ready).unsqueeze(-1) & is_pressing
+        velocity = torch.where(
+            back, -self._speed * normal - LANE_GAIN * off_lane * across, velocity
+        )
+
+        velocity_b = rotate_2d(velocity, -scene.heading)
+        yaw_rate = (TURN_GAIN * turn).clamp(-self._scale[2], self._scale[2])
+        command = torch.cat((velocity_b, yaw_rate), dim=-1)
+        if scene.others_b.shape[-2]:
+            command = keep_apart(
+                command, scene.others_b, scene.is_there[..., 1:], APART, self._rate
+            )
+        action = (command / self._scale).clamp(-1.0, 1.0)
+        is_done = scene.goal.norm(dim=-1, keepdim=True) < REST_DISTANCE
+        return action.masked_fill(is_done, 0.0)
+
+    @staticmethod
+    def _is_ready(
+        offset: Tensor, normal: Tensor, across: Tensor, to_hull: Tensor | float, width: float
+    ) -> Tensor:
+        """Return a mask (N, A, R) of the robots in their lanes, from offsets (N, A, R, 2)."""
+        off_lane = (offset * across.unsqueeze(-2)).sum(-1)
+        behind = -(offset * normal.unsqueeze(-2)).sum(-1)
+        return (off_lane.abs() < width) & (behind > 0.0) & (behind < to_hull + RUN_OUT)
+
+    def _memory_of_press(self) -> Tensor:
+        assert self._memory is not None
+        return self._memory.is_pressing
+
+    def _remember_press(self, is_pressing: Tensor) -> None:
+        assert self._memory is not None
+        self._memory.is_pressing.copy_(is_pressing)
+
+    def _next_stand(self, scene: Seen) -> Tensor:
+        """Return the stand (N, A) where each robot presses, and remember it."""
+        angle = torch.atan2(scene.goal[..., 1], scene.goal[..., 0])
+        bins = torch.round(angle / (2.0 * math.pi / BINS)).long() % BINS
+        memory = self._memory
+        if memory is None or memory.stand.shape != bins.shape:
+            memory = self._memory = Memory(scene.goal)
+        moved = (scene.goal - memory.last_goal).norm(dim=-1)
+        walked = (scene.robots[..., 0, :] - memory.last_place).norm(dim=-1)
+        is_new = (moved > JUMP) | (walked > JUMP)
+        memory.last_goal.copy_(scene.goal)
+        memory.last_place.copy_(scene.robots[..., 0, :])
+        memory.forget(is_new, scene.goal)
+
+        is_there = scene.is_there.unsqueeze(-1)
+        mean = (scene.robots * is_there).sum(-2) / is_there.sum(-2).clamp(min=1)
+        stood = self._middles - 0.4 * self._normals
+        nearest = (mean.unsqueeze(-2) - stood).norm(dim=-1).argmin(dim=-1)
+        stand = torch.where(is_new, nearest, memory.stand)
+        stand = self._choice[bins, stand]
+        is_other = stand != memory.stand
+        memory.pressed.masked_fill_(is_other, 0.0)
+        memory.back.masked_fill_(is_other, 0.0)
+        memory.is_pressing.masked_fill_(is_other.unsqueeze(-1), False)
+        memory.stand.copy_(stand)
+        return stand
+
+    def _rams(self, scene: Seen, is_ready: Tensor) -> Tensor:
+        """Return which robots (N, A) walk back, to ram an object that is stuck."""
+        memory = self._memory
+        assert memory is not None
+        memory.goal.lerp_(scene.goal, self._time_step / MEMORY_TIME)
+        is_still = (scene.goal - memory.goal).norm(dim=-1) < STILL
+        memory.pressed.add_(self._time_step).mul_(is_ready)
+        memory.back.sub_(self._time_step).clamp_(min=0.0)
+        is_stuck = is_still & (memory.pressed > PATIENCE)
+        memory.back.masked_fill_(is_stuck, RUN_UP)
+        memory.pressed.masked_fill_(is_stuck, 0.0)
+        return memory.back > 0.0
+
+
+class Memory:
+    """What each robot of a pivoting team remembers, (N, A)."""
+
+    def __init__(self, goal: Tensor) -> None:
+        self.stand = torch.zeros(goal.shape[:2], dtype=torch.int64, device=goal.device)
+        self.last_goal = torch.full_like(goal, torch.inf)
+        self.last_place = torch.full_like(goal, torch.inf)
+        self.goal = goal.clone()
+        self.pressed = torch.zeros_like(goal[..., 0])
+        self.back = torch.zeros_like(goal[..., 0])
+        self.is_pressing = torch.zeros_like(goal[..., :1], dtype=torch.bool)
+
+    def forget(self, is_new: Tensor, goal: Tensor) -> None:
+        """Begin new episodes of ``is_new`` (N, A)."""
+        self.goal.copy_(torch.where(is_new.unsqueeze(-1), goal, self.goal))
+        self.pressed.masked_fill_(is_new, 0.0)
+        self.back.masked_fill_(is_new, 0.0)
+
+
+class Seen:
+    """The scene in the object frame, as each robot observes it."""
+
+    def __init__(
+        self, goal: Tensor, heading: Tensor, robots: Tensor, is_there: Tensor, others_b: Tensor
+    ) -> None:
+        self.goal = goal  # (N, A, 2) [m] from the object's origin
+        self.heading = heading  # (N, A) [rad] of the robot
+        self.robots = robots  # (N, A, 1 + K, 2) [m] the robot itself, then the others
+        self.is_there = is_there  # (N, A, 1 + K) bool
+        self.others_b = others_b  # (N, A, K, 2) [m] in the robot's heading frame
+
+
+class ObservedScene:
+    """Reads the scene off observations of any form that contains the object's heading."""
+
+    def __init__(
+        self, obs_names: Sequence[str], obj: ObjectCfg, device: torch.device | str
+    ) -> None:
+        names = list(obs_names)
+
+        def columns(*wanted: str) -> Tensor:
+            return torch.tensor(
+                [names.index(name) for name in wanted], dtype=torch.int64, device=device
+            )
+
+        self._places = columns("goal_x", "goal_y", "object_x", "object_y")
+        others = [name[:-2] for name in names if name.endswith("_x")]
+        others = [name for name in others if name.startswith(("robot", "teammates"))]
+        self._others = columns(*(f"{name}_{axis}" for name in others for axis in "xy"))
+        self._presence: Tensor | None = None
+        if others and f"{others[0]}_{PRESENT}" in names:
+            self._presence = columns(*(f"{name}_{PRESENT}" for name in others))
+        self._yaw: Tensor | None = None
+        self._sine: Tensor | None = None
+        self._points: Tensor | None = None
+        if "object_yaw" in names:
+            self._yaw = columns("object_yaw")
+        elif "object_sin_yaw" in names:
+            self._sine = columns("object_sin_yaw", "object_cos_yaw")
+        else:
+            points = range(NUM_OUTLINE_POINTS)
+            self._points = columns(*(f"outline{k}_{axis}" for k in points for axis in "xy"))
+            self._outline = Footprint(obj, device).outline_points
+
+    def __call__(self, obs: Tensor) -> Seen:
+        """Return the scene of observations (N, A, O)."""
+        goal, place = obs[..., self._places].split(2, dim=-1)
+        yaw = self._object_yaw(obs, place)
+        others = obs[..., self._others].unflatten(-1, (-1, 2))
+        if self._presence is None:
+            is_there = torch.ones_like(others[..., 0], dtype=torch.bool)
+        else:
+            is_there = obs[..., self._presence] > 0.0
+        robots_b = torch.cat((torch.zeros_like(place).unsqueeze(-2), others), dim=-2)
+        robots = rotate_2d(robots_b - place.unsqueeze(-2), -yaw.unsqueeze(-1))
+        is_there = torch.cat((torch.ones_like(place[..., :1], dtype=torch.bool), is_there), dim=-1)
+        return Seen(rotate_2d(goal - place, -yaw), -yaw, robots, is_there, others)
+
+    def _object_yaw(self, obs: Tensor, place: Tensor) -> Tensor:
+        """Return the object's heading (N, A) [rad] in the robot's frame."""
+        if self._yaw is not None:
+            return obs[..., self._yaw].squeeze(-1)
+        if self._sine is not None:
+            sine, cosine = obs[..., self._sine].unbind(-1)
+            return torch.atan2(sine, cosine)
+        assert self._points is not None
+        seen = obs[..., self._points].unflatten(-1, (-1, 2)) - place.unsqueeze(-2)
+        model = self._outline
+        cosine = (seen * model).sum(dim=(-1, -2))
+        sine = (seen[..., 1] * model[:, 0] - seen[..., 0] * model[:, 1]).sum(-1)
+        return torch.atan2(sine, cosine)
+
+
+class Hull:
+    """The convex hull of an object's outline, as distances of its tangents from the origin."""
+
+    NUM_TANGENTS = 64
+
+    def __init__(self, obj: ObjectCfg, device: torch.device | str) -> None:
+        angle = 2.0 * math.pi / self.NUM_TANGENTS * torch.arange(self.NUM_TANGENTS)
+        self._outward = torch.stack((angle.cos(), angle.sin()), dim=-1).to(device)
+        self._corners = torch.tensor(_corners(obj), dtype=torch.float32, device=device)
+        self._distances = self.reach(self._outward).squeeze(-1)
+
+    def reach(self, direction: Tensor) -> Tensor:
+        """Return how far (..., 1) [m] the object extends in a direction (..., 2)."""
+        return (direction @ self._corners.T).amax(dim=-1, keepdim=True)
+
+    def way(self, own: Tensor, target: Tensor, is_clear: Tensor) -> Tensor:
+        """Return the way (..., 2) [m] to a point outside, round the hull unless it is clear."""
+        bearing = torch.atan2(own[..., 1], own[..., 0])
+        rest = wrap_to_pi(torch.atan2(target[..., 1], target[..., 0]) - bearing)
+        ahead = bearing + rest.clamp(-TURN_AHEAD, TURN_AHEAD)
+        ray = torch.stack((ahead.cos(), ahead.sin()), dim=-1)
+        slopes = ray @ self._outward.T
+        bounds = (self._distances + CLEARANCE) / slopes.clamp(min=1e-3)
+        radius = torch.where(slopes > 1e-3, bounds, torch.inf).amin(dim=-1, keepdim=True)
+        return torch.where(is_clear, target, radius * ray) - own
+
+
+def _corners(obj: ObjectCfg) -> list[tuple[float, float]]:
+    corners = []
+    for geom in obj.geoms:
+        x, y, _ = geom.pos
+        if geom.type == "box":
+            half_x, half_y = 0.5 * geom.size[0], 0.5 * geom.size[1]
+            corners += [(x + a * half_x, y + b * half_y) for a in (-1, 1) for b in (-1, 1)]
+        else:
+            angles = [2.0 * math.pi / 64 * k for k in range(64)]
+            radius = geom.size[0]
+            corners += [(x + radius * math.cos(a), y + radius * math.sin(a)) for a in angles]
+    return corners

@@ -1,0 +1,260 @@
+"""Mechanics of slow pushes: the least force that moves an object on the floor.
+
+Friction with the floor resists a motion with a power of ``friction * weight * mean speed`` of the
+points that bear the object. A push moves the object as soon as its power exceeds this in some
+motion of the plane, that is a translation or a turn about some centre. So the least force is a
+minimum over all motions (the upper-bound theorem of plasticity), and the motion at the minimum is
+the one in which the object begins to move.
+
+Forces are given over the force that slides the object straight, ``friction * weight``. A push at
+the end of a side turns the object about a centre beyond its other end, and takes less than that.
+
+References: Mason, "Mechanics and Planning of Manipulator Pushing Operations", 1986; Peshkin and
+Sanderson, "The Motion of a Pushed, Sliding Object", 1985; Goyal, Ruina and Papadopoulos, "Planar
+Sliding with Dry Friction", 1991.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqe.world.objects import GeomCfg, ObjectCfg
+
+Array = NDArray[np.float64]
+
+SPACING = 0.36  # [m] between the middles of two robots that press abreast
+MARGIN = 0.05  # [m] from the end of a side to the nearest push
+_STEP = 0.02  # [m] between points of an outline
+_CELLS = 24  # of a part along x and along y, for uniform pressure
+_TURNS = 31  # motions of the coarse search from one turning sense to the other
+_HEADINGS = 60  # headings of the coarse search
+_ROUNDS = 7  # refinements, each on a grid of a third of the size
+
+
+class Support(NamedTuple):
+    """Points that bear an object, object frame."""
+
+    points: Array  # (K, 2) [m]
+    shares: Array  # (K,) of the weight, 1 in all
+
+
+class Pushes(NamedTuple):
+    """Places and directions of pushes, object frame."""
+
+    points: Array  # (P, 2) [m]
+    directions: Array  # (P, 2) unit vectors
+
+
+class LeastPush(NamedTuple):
+    """The least total push and the motion that it begins."""
+
+    force: float  # over the force that slides the object straight
+    velocity: Array  # (2,) of the object's origin; the motion's scale is arbitrary
+    turn_rate: float
+    pushes: Pushes  # where the robots push
+
+    @property
+    def center(self) -> Array | None:
+        """Return the centre of rotation (2,) [m], object frame; None for a translation."""
+        if abs(self.turn_rate) < 1e-6 * float(np.linalg.norm(self.velocity)):
+            return None
+        return np.array([-self.velocity[1], self.velocity[0]]) / self.turn_rate
+
+
+def corner_support(obj: ObjectCfg) -> Support:
+    """Return the contacts that MuJoCo makes: the corners of each box, or of the square inscribed in
+    a cylinder's base.
+
+    All contacts are equally stiff, so the loads are the smallest ones that balance the weight.
+    """
+    corners = []
+    for geom in obj.geoms:
+        half_x, half_y = _half_size(geom)
+        if geom.type == "cylinder":
+            half_x = half_y = geom.size[0] / math.sqrt(2.0)
+        for x in (-half_x, half_x):
+            corners += [(geom.pos[0] + x, geom.pos[1] + y) for y in (-half_y, half_y)]
+    points = np.array(corners)
+    _, center, _ = obj.inertia()
+    balance = np.vstack((np.ones(len(points)), (points - center[:2]).T))
+    shares = np.linalg.pinv(balance) @ np.array([1.0, 0.0, 0.0])
+    return Support(points, shares)
+
+
+def uniform_support(obj: ObjectCfg) -> Support:
+    """Return the weight of each part spread evenly over its base."""
+    points = []
+    shares = []
+    for geom in obj.geoms:
+        half_x, half_y = _half_size(geom)
+        cells = (np.arange(_CELLS) + 0.5) / _CELLS * 2.0 - 1.0
+        grid = np.stack(np.meshgrid(half_x * cells, half_y * cells), axis=-1).reshape(-1, 2)
+        if geom.type == "cylinder":
+            grid = grid[np.linalg.norm(grid, axis=1) <= half_x]
+        points.append(grid + geom.pos[:2])
+        shares.append(np.full(len(grid), geom.mass / obj.mass / len(grid)))
+    return Support(np.concatenate(points), np.concatenate(shares))
+
+
+def sides(obj: ObjectCfg, margin: float = MARGIN, step: float = _STEP) -> Pushes:
+    """Return pushes perpendicular to the outline, ``step`` [m] apart, from ``margin`` [m] beside
+    each corner on.
+    """
+    points = []
+    directions = []
+    for geom in obj.geoms:
+        middle = np.array(geom.pos[:2])
+        if geom.type == "cylinder":
+            angle = np.arange(0.0, 2.0 * math.pi, step / geom.size[0])
+            outward = np.stack((np.cos(angle), np.sin(angle)), axis=1)
+            points.append(middle + geom.size[0] * outward)
+            directions.append(-outward)
+            continue
+        half_size = np.array(_half_size(geom))
+        for axis in (0, 1):
+            length = half_size[1 - axis] - margin
+            along = np.linspace(-length, length, 1 + max(1, round(2.0 * length / step)))
+            for sign in (-1.0, 1.0):
+                side = np.empty((len(along), 2))
+                side[:, axis] = sign * half_size[axis]
+                side[:, 1 - axis] = along
+                points.append(middle + side)
+                directions.append(np.tile(-sign * np.eye(2)[axis], (len(along), 1)))
+    pushes = Pushes(np.concatenate(points), np.concatenate(directions))
+    is_free = ~_is_inside(obj, pushes.points - 0.5 * step * pushes.directions)
+    return Pushes(pushes.points[is_free], pushes.directions[is_free])
+
+
+def least_force(
+    obj: ObjectCfg, pushes: Pushes, support: Support | None = None, tilt: float = 0.0
+) -> LeastPush:
+    """Return the least total push by robots at these places that moves the object.
+
+    Each robot can exert an equal part of it. ``tilt`` [rad] is the largest angle between a push
+    and its direction, which friction between robot and object allows. ``support`` defaults to
+    MuJoCo's contacts.
+    """
+
+    def chosen(powers: Array) -> Array:
+        return np.tile(np.arange(powers.shape[1]), (len(powers), 1))
+
+    return _least(obj, pushes, support, tilt, chosen)
+
+
+def least_force_of(
+    obj: ObjectCfg,
+    num_robots: int,
+    support: Support | None = None,
+    tilt: float = 0.0,
+    spacing: float = SPACING,
+) -> LeastPush:
+    """Return the least total push by ``num_robots`` robots at their best places, ``spacing`` [m]
+    apart.
+    """
+    pushes = sides(obj)
+    gap = np.linalg.norm(pushes.points[:, None] - pushes.points[None], axis=2)
+    is_near = gap < spacing - 1e-9
+
+    def chosen(powers: Array) -> Array:
+        """Take the strongest push of those left, again and again."""
+        left = powers.copy()
+        numbers = np.empty((len(powers), num_robots), dtype=np.int64)
+        for k in range(num_robots):
+            numbers[:, k] = left.argmax(axis=1)
+            left[is_near[numbers[:, k]]] = -np.inf
+        return numbers
+
+    return _least(obj, pushes, support, tilt, chosen)
+
+
+def _least(
+    obj: ObjectCfg,
+    pushes: Pushes,
+    support: Support | None,
+    tilt: float,
+    chosen: Callable[[Array], Array],
+) -> LeastPush:
+    """Minimize the force over all motions, on grids that shrink round the best motion."""
+    support = support or corner_support(obj)
+    _, com, _ = obj.inertia()
+    center = com[:2]
+    scale = obj.reach
+
+    def forces(heading: Array, turn: Array) -> tuple[Array, Array]:
+        """Return the force (M,) and the numbers of the chosen pushes (M, R) in each motion."""
+        velocity, rate = _motion(heading, turn, scale)
+        resistance = _speeds(support.points - center, velocity, rate)
+        moved = _velocities(pushes.points - center, velocity, rate)
+        powers = _powers(moved, pushes.directions, tilt)
+        numbers = chosen(powers)
+        power = np.take_along_axis(powers, numbers, axis=1).clip(min=0.0).mean(axis=1)
+        with np.errstate(divide="ignore"):
+            return resistance @ support.shares / power, numbers
+
+    heading_step = 2.0 * math.pi / _HEADINGS
+    turn_step = math.pi / (_TURNS - 1)
+    headings = heading_step * np.arange(_HEADINGS)
+    turns = -0.5 * math.pi + turn_step * np.arange(_TURNS)
+    for _ in range(_ROUNDS):
+        heading, turn = (grid.ravel() for grid in np.meshgrid(headings, turns))
+        found, numbers = forces(heading, turn)
+        best = int(found.argmin())
+        headings = heading[best] + heading_step * np.linspace(-1.0, 1.0, 13)
+        turns = (turn[best] + turn_step * np.linspace(-1.0, 1.0, 13)).clip(
+            -0.5 * math.pi, 0.5 * math.pi
+        )
+        heading_step /= 6.0
+        turn_step /= 6.0
+    velocity, rate = _motion(heading[best : best + 1], turn[best : best + 1], scale)
+    of_origin = _velocities(-center[None], velocity, rate)[0, 0]
+    places = Pushes(pushes.points[numbers[best]], pushes.directions[numbers[best]])
+    return LeastPush(float(found[best]), of_origin, float(rate[0]), places)
+
+
+def _motion(heading: Array, turn: Array, scale: float) -> tuple[Array, Array]:
+    """Return velocities (M, 2) of the centre of mass and turn rates (M,)."""
+    velocity = np.stack((np.cos(heading), np.sin(heading)), axis=1) * np.cos(turn)[:, None]
+    return velocity, np.sin(turn) / scale
+
+
+def _velocities(arms: Array, velocity: Array, rate: Array) -> Array:
+    """Return the velocities (M, K, 2) of points at ``arms`` (K, 2) from the centre of mass."""
+    across = np.stack((-arms[:, 1], arms[:, 0]), axis=1)
+    return velocity[:, None] + rate[:, None, None] * across
+
+
+def _speeds(arms: Array, velocity: Array, rate: Array) -> Array:
+    return np.linalg.norm(_velocities(arms, velocity, rate), axis=2)
+
+
+def _powers(moved: Array, directions: Array, tilt: float) -> Array:
+    """Return the largest power (M, P) of unit pushes within ``tilt`` of their directions."""
+    along = (moved * directions).sum(axis=2)
+    if tilt == 0.0:
+        return along
+    across = np.abs(moved[..., 0] * directions[:, 1] - moved[..., 1] * directions[:, 0])
+    angle = np.arctan2(across, along)
+    return np.hypot(along, across) * np.cos((angle - tilt).clip(min=0.0))
+
+
+def _half_size(geom: GeomCfg) -> tuple[float, float]:
+    if geom.type == "box":
+        return 0.5 * geom.size[0], 0.5 * geom.size[1]
+    return geom.size[0], geom.size[0]
+
+
+def _is_inside(obj: ObjectCfg, points: Array) -> NDArray[np.bool_]:
+    """Return which points (P, 2) lie inside a part of the object."""
+    inside = np.zeros(len(points), dtype=bool)
+    for geom in obj.geoms:
+        offset = np.abs(points - geom.pos[:2])
+        if geom.type == "box":
+            inside |= (offset < _half_size(geom)).all(axis=1)
+        else:
+            inside |= np.linalg.norm(offset, axis=1) < geom.size[0]
+    return inside

@@ -1,0 +1,126 @@
+"""mqe.world.push_mechanics: exact least forces, and pushes of MuJoCo's own objects beside them."""
+
+from __future__ import annotations
+
+import math
+
+import mujoco
+import numpy as np
+import pytest
+
+from mqe.world.objects import BEAM, CUBOID, CYLINDER, TBLOCK, ObjectCfg
+from mqe.world.push_mechanics import (
+    Pushes,
+    corner_support,
+    least_force,
+    least_force_of,
+    sides,
+    uniform_support,
+)
+from mqe.world.scene import build_scene, sliding_force
+
+
+def push_at(x: float, y: float, dx: float = 1.0, dy: float = 0.0) -> Pushes:
+    return Pushes(np.array([[x, y]]), np.array([[dx, dy]]))
+
+
+def test_push_through_the_center_takes_the_force_of_a_slide():
+    push = least_force(CUBOID, push_at(-0.6, 0.0))
+    assert push.force == pytest.approx(1.0, abs=1e-6)
+    assert push.center is None
+    assert push.velocity[0] > 0.99
+
+
+def test_couple_on_a_square_turns_it_about_its_middle():
+    """Four corners at half the diagonal resist two forces at the ends of opposite sides."""
+    couple = Pushes(np.array([[-0.6, 0.6], [0.6, -0.6]]), np.array([[1.0, 0.0], [-1.0, 0.0]]))
+    assert least_force(CUBOID, couple).force == pytest.approx(math.sqrt(2.0), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("obj", "corner", "on_corners", "uniform"),
+    [(CUBOID, (-0.6, 0.58), 0.77, 0.58), (BEAM, (-0.2, 1.18), 0.55, 0.43)],
+)
+def test_push_at_the_end_of_a_side_takes_less(
+    obj: ObjectCfg, corner: tuple[float, float], on_corners: float, uniform: float
+):
+    push = least_force(obj, push_at(*corner))
+    assert push.force == pytest.approx(on_corners, abs=0.01)
+    assert push.center is not None
+    assert push.center[1] < -0.5
+    spread = least_force(obj, push_at(*corner), uniform_support(obj))
+    assert spread.force == pytest.approx(uniform, abs=0.01)
+
+
+def test_closed_form_of_a_square_on_its_corners():
+    """The centre of rotation lies on the middle line, at a depth that minimizes the force."""
+    depth = np.linspace(0.0, 3.0, 30_001)
+    near = np.hypot(0.6, 0.6 - depth)
+    far = np.hypot(0.6, 0.6 + depth)
+    force = (0.5 * (near + far) / (0.6 + depth)).min()
+    assert least_force(CUBOID, push_at(-0.6, 0.6)).force == pytest.approx(force, abs=1e-5)
+
+
+def test_round_object_gains_nothing_unless_robots_lean():
+    for support in (corner_support(CYLINDER), uniform_support(CYLINDER)):
+        assert least_force_of(CYLINDER, 1, support).force == pytest.approx(1.0, abs=1e-3)
+    assert least_force_of(CYLINDER, 1, tilt=0.6).force < 0.85
+
+
+def test_more_robots_gain_less():
+    forces = [least_force_of(CUBOID, num_robots).force for num_robots in (1, 2, 3, 4)]
+    assert forces == sorted(forces)
+    assert forces == pytest.approx([0.783, 0.872, 0.957, 1.0], abs=2e-3)
+
+
+def test_loads_balance_the_weight():
+    support = corner_support(TBLOCK)
+    assert support.shares.sum() == pytest.approx(1.0)
+    _, center, _ = TBLOCK.inertia()
+    assert support.shares @ support.points == pytest.approx(center[:2])
+
+
+def test_sides_leave_out_what_another_part_covers():
+    points = sides(TBLOCK).points
+    inner = (np.abs(points[:, 0]) < 0.2) & (np.abs(points[:, 1] - 0.25) < 1e-6)
+    assert not inner.any()
+
+
+@pytest.mark.parametrize("obj", [CUBOID, BEAM, TBLOCK, CYLINDER], ids=lambda obj: obj.name)
+def test_simulated_pushes_move_what_they_should(obj: ObjectCfg):
+    """A push of 5 % more than the least force moves the object, one of 5 % less does not."""
+    places = sides(obj)
+    best = least_force_of(obj, 1).pushes
+    for place in (best, Pushes(places.points[:1], places.directions[:1])):
+        least = least_force(obj, place).force
+        assert moved(obj, place, 1.05 * least) > 10.0 * moved(obj, place, 0.95 * least)
+
+
+def moved(obj: ObjectCfg, place: Pushes, force: float) -> float:
+    """Return how far the place moves in half a second of a push near the floor [m]."""
+    scene = build_scene(1, obj)
+    model = scene.model
+    data = mujoco.MjData(model)
+    body = model.body("object").id
+    robot = scene.robots[0]
+    assert robot is not None
+    data.qpos[0] = 8.0
+    start = model.nq - 7
+    lowest = min(geom.pos[2] - 0.5 * geom.size[-1] for geom in obj.geoms)
+    data.qpos[start : start + 7] = (0.0, 0.0, -lowest, 1.0, 0.0, 0.0, 0.0)
+    push = np.append(force * sliding_force(obj) * place.directions[0], 0.0)
+    local = np.append(place.points[0], lowest + 0.02)
+    path = []
+    for step in range(500):
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        turn = data.xmat[body].reshape(3, 3)
+        point = data.xpos[body] + turn @ local
+        path.append(point[:2].copy())
+        data.qfrc_applied[:] = 0.0
+        if step > 250:
+            mujoco.mj_applyFT(model, data, turn @ push, np.zeros(3), point, body, data.qfrc_applied)
+        mujoco.mj_step(model, data)
+        data.qpos[:3] = (8.0, 0.0, 0.5)  # the robot floats far away
+        data.qvel[: model.nv - 6] = 0.0
+    return float(np.linalg.norm(path[-1] - path[250]))
