@@ -15,6 +15,7 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config.other_names import dotted
 from harl_mapush.runs import run_folder
+from mapush import object_table
 from mapush.report.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, printable, suggestion
 from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
@@ -23,6 +24,7 @@ from mqe.tasks.term_settings import merged_weights
 
 PRESETS = "presets"  # words in place of a folder
 SUITES = "suites"
+OBJECTS = "objects"
 
 # The inner groups of a section are counted apart from the rest of it.
 SETTING_GROUPS = {
@@ -47,7 +49,7 @@ def _list(argv: Sequence[str] | None) -> int:
     parser = config.Parser(
         prog="mapush list",
         description="Runs with their checkpoints, and the policies that ship with mapush; or "
-        "the presets, or the suites.",
+        "the presets, the suites, or the objects.",
         example="mapush list presets",
     )
     parser.add_argument(
@@ -55,13 +57,16 @@ def _list(argv: Sequence[str] | None) -> int:
         metavar="FOLDER",
         nargs="?",
         default="results",
-        help="folder of runs (default: results), or the word presets or suites",
+        help="folder of runs (default: results), or the word presets, suites or objects",
     )
     arguments = parser.parse(argv)
     if arguments.folder == SUITES:
         return _list_words(config.suite_summaries())
     if arguments.folder == PRESETS:
         return _list_words(config.preset_summaries())
+    if arguments.folder == OBJECTS:
+        sys.stdout.writelines(f"{wrapped(line)}\n" for line in object_table.lines())
+        return 0
     root = Path(arguments.folder)
     if not root.is_dir() and arguments.folder != "results":
         meant = suggestion(arguments.folder, (PRESETS, SUITES))

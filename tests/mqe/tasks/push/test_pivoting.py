@@ -1,0 +1,82 @@
+"""mqe.tasks.push.pivoting: plans, observations of every form, and objects that are walked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from harl_mapush import config
+from harl_mapush.evaluation.calculator import first_episodes
+from mqe.env.environment import MultiAgentEnv
+from mqe.registry import TASKS, make_env
+from mqe.tasks.push.pivoting import ObservedScene
+from mqe.tasks.push.push_plan import BINS, make_plan
+from mqe.world.objects import BEAM, CUBOID, TBLOCK
+
+
+def worlds(num_envs: int, num_agents: int, **task: Any) -> MultiAgentEnv:
+    over = {
+        "env": {"num_envs": num_envs, "num_agents": num_agents, "model": "physical"},
+        "sim": {"name": "mujoco", "device": "cpu"},
+        "task": {"spawn": "separated", "decision_period": 5, "action_scale": [1.0] * 3} | task,
+    }
+    cfg, _ = config.resolve({}, over)
+    return make_env(cfg.env, cfg.sim, cfg.task, 7)
+
+
+@pytest.mark.parametrize("obj", [CUBOID, TBLOCK, BEAM], ids=lambda obj: obj.name)
+def test_plan_keeps_a_stand_until_another_is_better(obj: Any):
+    plan = make_plan(obj, 2)
+    assert plan.choice.shape == (BINS, len(plan.middles))
+    settled = plan.choice[torch.arange(BINS).unsqueeze(1).numpy(), plan.choice]
+    assert (settled == plan.choice).mean() > 0.95
+    assert plan.forces.min() < 0.9
+
+
+def test_beam_is_pushed_at_its_ends():
+    """With the goal straight ahead the team stands at one end of the long side behind the beam."""
+    plan = make_plan(BEAM, 1)
+    stand = plan.choice[0, 0]
+    assert plan.normals[stand][0] == pytest.approx(1.0)
+    assert abs(plan.middles[stand][1]) > 1.0
+
+
+def test_all_forms_of_observation_say_the_same():
+    scenes = []
+    for observation in ("sincos", "reference", "sets"):
+        env = worlds(3, 2, observation=observation)
+        obs, _ = env.reset()
+        read = ObservedScene(env.task.obs_names(0), CUBOID, "cpu")
+        scenes.append(read(obs))
+        env.close()
+    first = scenes[0]
+    for scene in scenes[1:]:
+        assert torch.allclose(scene.goal, first.goal, atol=1e-4)
+        assert torch.allclose(scene.heading.cos(), first.heading.cos(), atol=1e-4)
+        there = scene.is_there.sum(-1)
+        assert (there == 2).all()
+        assert torch.allclose(scene.robots[..., :2, :], first.robots, atol=1e-4)
+
+
+def test_one_robot_walks_a_beam_that_it_cannot_slide():
+    """A robot that presses 59 N moves a beam that slides at 70 N; straight on it does not."""
+    task = {"object": "beam", "object_mass": "70 N", "goal_distance": [1.5, 1.6]}
+    shares = {}
+    for name in ("scripted_walk", "scripted_team"):
+        env = worlds(8, 1, **task)
+        episodes = first_episodes(env, TASKS["go1push_mid"].policies[name](env))
+        shares[name] = float((episodes["success"] > 0.5).float().mean())
+        env.close()
+    assert shares["scripted_walk"] >= 0.75
+    assert shares["scripted_team"] <= 0.25
+
+
+def test_round_object_is_pushed_straight():
+    env = worlds(2, 2, object="cylinder")
+    obs, _ = env.reset()
+    walk = TASKS["go1push_mid"].policies["scripted_walk"](env)
+    team = TASKS["go1push_mid"].policies["scripted_team"](env)
+    assert torch.equal(walk(obs), team(obs))
+    env.close()
