@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mqe.config import ConfigError
 from mqe.tasks.push.pivoting import PivotingTeam
 
 if TYPE_CHECKING:
@@ -116,6 +117,11 @@ def scripted_walk(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
     A round object gains nothing from it and is pushed straight.
     """
     task: PushTask = env.task  # pyright: ignore[reportAssignmentType]
+    if task.cfg.shapes is not None:
+        raise ConfigError(
+            f"scripted_walk plans for one object, and task.shapes={task.cfg.shapes} differs from "
+            "world to world; say --object NAME, or take scripted_team"
+        )
     if any(geom.type == "cylinder" for geom in task.constants.object.geoms):
         return scripted_team(env)
     return PivotingTeam(

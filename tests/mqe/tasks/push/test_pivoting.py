@@ -9,6 +9,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.evaluation.calculator import first_episodes
+from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push.pivoting import ObservedScene
@@ -79,4 +80,11 @@ def test_round_object_is_pushed_straight():
     walk = TASKS["go1push_mid"].policies["scripted_walk"](env)
     team = TASKS["go1push_mid"].policies["scripted_team"](env)
     assert torch.equal(walk(obs), team(obs))
+    env.close()
+
+
+def test_shapes_that_differ_have_no_plan():
+    env = worlds(2, 2, shapes="held_out", observation="sets")
+    with pytest.raises(ConfigError, match="scripted_walk plans for one object"):
+        TASKS["go1push_mid"].policies["scripted_walk"](env)
     env.close()
