@@ -233,9 +233,7 @@ class MultiAgentEnv:
         """
         self.check_open()
         if self._set_goal is None:
-            raise ConfigError(
-                "set_goal: this task has no goal; go1push_mid and go1push_upper have one"
-            )
+            raise ConfigError("set_goal: this task has no goal; go1push_mid has one")
         shapes = ((self.num_envs, 2), (self.num_envs, 3))
         if not isinstance(goal, Tensor) or goal.shape not in shapes:
             given = tuple(goal.shape) if isinstance(goal, Tensor) else repr(goal)
