@@ -1,4 +1,4 @@
-"""Worlds as a task of BenchMARL, which builds TorchRL environments of them."""
+"""A task of BenchMARL, played in TorchRL environments."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mqe.config import to_dict
 class BenchMARLTask(TaskClass):
     """A task for ``benchmarl.experiment.Experiment(task=...)``.
 
-    BenchMARL says how many worlds there are, with which seed; all other settings are those of
-    ``mapush.make``. With ``state_type`` FP the critic has no state of its own.
+    BenchMARL chooses the number of worlds and the seed, ``mapush.make`` all other settings.
+    With ``state_type`` FP the critic has no state of its own.
     """
 
     def __init__(self, worlds: Worlds) -> None:
@@ -56,7 +56,7 @@ class BenchMARLTask(TaskClass):
         return env.group_map
 
     def observation_spec(self, env: Any) -> Composite:
-        """Return the spec of what agents observe."""
+        """Return the spec of the agents' observations."""
         spec = env.full_observation_spec_unbatched.clone()
         for key in [key for key in spec.keys(True, True) if key[-1] != "observation"]:
             del spec[key]

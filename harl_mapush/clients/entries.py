@@ -89,7 +89,7 @@ def load_team(
 
 
 def _checked(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return settings; raise ConfigError for anything but a dictionary or None."""
+    """Return settings. Raise ConfigError for anything but a dictionary or None."""
     if settings is None:
         return {}
     if not isinstance(settings, Mapping):
@@ -101,7 +101,7 @@ def _checked(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _build(build: Client, name: str, worlds: Worlds, options: Mapping[str, Any]) -> Any:
-    """Return the environment of a client; raise ConfigError for an option that it does not have."""
+    """Return a client's environment. Raise ConfigError for an unknown option."""
     function = build.__init__ if isinstance(build, type) else build
     parameters = inspect.signature(function).parameters
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
@@ -125,7 +125,7 @@ def _harl(worlds: Worlds, team_reward: str | None = None) -> MAPushEnv:
 
 @dataclass(frozen=True)
 class _ClientOfExtra:
-    """A client whose module, ``<name>_env``, needs a library that is not always installed."""
+    """A client with a module ``<name>_env`` and a library of its own."""
 
     name: str
     member: str

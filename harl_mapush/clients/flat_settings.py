@@ -1,6 +1,6 @@
-"""The flat dictionary of settings that HARL's runners pass to an environment.
+"""Flat dictionaries of settings, as HARL's runners pass them to an environment.
 
-Sections and their dotted names (``env.num_envs``) are ours; HARL has one level of keys
+Our settings have sections and dotted names (``env.num_envs``). HARL has one level of keys
 (``n_threads``, ``object``).
 """
 
@@ -39,21 +39,18 @@ _NEVER = {
 
 
 def long_key(key: str) -> str:
-    """Return the setting that a key of HARL's flat dictionary means: ``sim.device`` for
-    ``device``.
-    """
+    """Return our name for a key of HARL's flat dictionary: ``sim.device`` for ``device``."""
     if not isinstance(key, str):
         raise ConfigError(f"key {key!r}: must be a string, for instance n_threads or env.num_envs")
     return KEYS.get(key, key if "." in key else f"task.{key}")
 
 
 def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn HARL's flat environment settings into sections; raise ConfigError for a key that has no
-    place there.
+    """Turn HARL's flat environment settings into sections. Raise ConfigError for an unknown key.
 
-    A key of ``KEYS`` means what stands there, a dotted one (``sim.num_threads``) is taken as it is,
-    any other belongs to the task (``object``, ``state_type``, ``observation``, ...). None leaves a
-    default alone. Two keys that mean one setting are an error.
+    Keys of ``KEYS`` have our name there. A dotted key (``sim.num_threads``) is taken as it is. Any
+    other belongs to the task (``object``, ``state_type``, ``observation``, ...). None leaves a
+    default alone. Two keys for one setting are an error.
     """
     sections: dict[str, Any] = {}
     spellings = keys_of_settings(settings)
@@ -74,8 +71,8 @@ def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve_settings(settings: Mapping[str, Any]) -> RunCfg:
-    """Return the settings of a run that a flat dictionary stands for; raise ConfigError, which
-    spells keys as the dictionary does.
+    """Return a flat dictionary as the settings of a run. Errors spell keys as the dictionary
+    does.
     """
     sections = parse_settings(settings)
     with spelled(keys_of_settings(settings)):
@@ -96,10 +93,10 @@ def plain_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def team_reward_of(settings: Mapping[str, Any], state_type: str) -> str:
-    """Return which reward HARL's flat settings give each agent: ``own``, ``mean`` or ``sum``.
+    """Return each agent's reward in HARL's flat settings: ``own``, ``mean`` or ``sum``.
 
-    Where they are silent it is the mean with EP states, of which HARL's critic learns agent 0's
-    reward alone, and each agent's own with FP states.
+    The default is the mean with EP states, since HARL's critic learns agent 0's reward alone, and
+    each agent's own with FP states.
     """
     choice = settings.get(TEAM_REWARD)
     if choice is not None:
@@ -108,9 +105,7 @@ def team_reward_of(settings: Mapping[str, Any], state_type: str) -> str:
 
 
 def keys_of_settings(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the key in ``settings`` of every setting that is given; raise ConfigError where it
-    has two.
-    """
+    """Return the key of every given setting; two keys of one setting are a ConfigError."""
     if not isinstance(settings, Mapping):
         raise ConfigError(
             f"settings: must be a dictionary of keys, not {settings!r}; say {{}} for the defaults"
@@ -133,9 +128,7 @@ def keys_of_settings(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def plain_keys(task: Any) -> list[str]:
-    """Return the keys without a dot that a task's settings may have; those of all tasks if there
-    is no such task.
-    """
+    """Return the keys without a dot in a task's settings, or in all tasks' for an unknown task."""
     cfgs = [entry.cfg for name, entry in TASKS.items() if name == task] or [
         entry.cfg for entry in TASKS.values()
     ]
@@ -144,13 +137,13 @@ def plain_keys(task: Any) -> list[str]:
 
 
 def as_python(value: Any) -> Any:
-    """Return NumPy's whole numbers, which random seeds often are, as Python's."""
+    """Return NumPy's whole numbers, such as random seeds, as Python's."""
     return value.item() if isinstance(value, np.integer) else value
 
 
 @contextmanager
 def spelled(spellings: Mapping[str, str]) -> Iterator[None]:
-    """Have errors name every setting by the key that the user wrote for it."""
+    """Make errors name every setting by the user's own key."""
     try:
         yield
     except ConfigError as error:

@@ -25,12 +25,11 @@ RENDER_MODES = ("rgb_array",)
 
 
 class GymnasiumEnv(VectorEnv):
-    """N worlds of one agent each, for instance those in which a gait is trained.
+    """N worlds of one agent each, such as a gait's.
 
-    ``infos`` have the reward terms (N,), and ``broken`` (N,) where the simulation broke, which
-    counts as a truncation. With ``same_step``, ended worlds begin their next episode in the same
-    step, and ``infos["final_obs"]`` has the last observations where ``infos["_final_obs"]`` is
-    True. With ``next_step``, observations of ended worlds are their last, and the next step ignores
+    ``infos`` have the reward terms (N,), and ``broken`` (N,). A broken world counts as truncated. With ``same_step``, ended worlds begin their next episode in the same
+    step, and ``infos["final_obs"]`` has the last observations under the mask
+    ``infos["_final_obs"]``. With ``next_step``, observations of ended worlds are their last, and the next step ignores
     their actions and returns their first observations with a reward of 0. With ``disabled``, the
     caller resets ended worlds by ``reset(options={"reset_mask": mask})``.
     """
@@ -85,8 +84,8 @@ class GymnasiumEnv(VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start episodes in all worlds, or in those of ``options["reset_mask"]`` (N,); return the
-        observations of all. A ``seed`` begins another sequence of episodes in all worlds.
+        """Start episodes in all worlds, or in those of ``options["reset_mask"]`` (N,). Return all
+        observations. A ``seed`` begins another sequence of episodes in all worlds.
         """
         others = dict(options or {})
         given = others.pop("reset_mask", None)
@@ -125,7 +124,7 @@ class GymnasiumEnv(VectorEnv):
         )
 
     def _with_late_resets(self, step: TimeStep) -> TimeStep:
-        """Return a step in which waiting worlds begin an episode, instead of the decision taken."""
+        """Return a step with the first observations of new episodes in the waiting worlds."""
         waiting = self._waiting
         first_obs, _ = self.client.env.restart(waiting)
         self._waiting = step.done & ~waiting

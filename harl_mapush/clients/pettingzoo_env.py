@@ -23,11 +23,11 @@ RENDER_MODES = ("rgb_array",)
 
 
 class PettingZooEnv(ParallelEnv[str, Array, Array]):
-    """One world whose agents are named ``agent_0``, ``agent_1``, ...
+    """One world with the agents ``agent_0``, ``agent_1``, ...
 
-    An agent leaves ``agents`` when it terminates; all leave when the episode ends. The last
-    observation is that of the episode that ended. ``infos`` have the agent's reward terms, and
-    ``broken`` if the simulation broke, which counts as a truncation.
+    An agent leaves ``agents`` when it terminates, and all leave when the episode ends. The last
+    observation belongs to the finished episode. ``infos`` have the agent's reward terms, and
+    ``broken`` in a broken world, a truncation.
     """
 
     def __init__(self, worlds: Worlds, render_mode: str | None = None) -> None:
@@ -65,7 +65,7 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Array], dict[str, dict[str, Any]]]:
-        """Start an episode; a ``seed`` begins another sequence of them. ``options`` are ignored."""
+        """Start an episode. A ``seed`` begins another sequence of them. ``options`` are ignored."""
         obs, state = self.client.reset(seed)
         self.agents = list(self.possible_agents)
         self._state = numpy_of(state[0]).reshape(-1)
@@ -95,7 +95,7 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
         )
 
     def state(self) -> Array:
-        """Return the critic's state, one after the other where each agent has its own."""
+        """Return the critic's state, or the agents' own states in one vector."""
         return self._state
 
     def render(self) -> NDArray[np.uint8] | None:

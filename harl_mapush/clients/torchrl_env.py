@@ -15,14 +15,14 @@ from mqe.config import ConfigError
 
 
 class TorchRLEnv(EnvBase):
-    """N worlds, batch size (N,), whose agents form one group.
+    """N worlds, batch size (N,), with one group of agents.
 
     The group has ``observation`` (N, A, O), ``action`` (N, A, U) and ``reward`` (N, A, 1). At the
     root are the critic's ``state``, (N, S), or (N, A, S) within the group if each agent has its
-    own, ``done``, ``terminated`` and ``truncated`` (N, 1), and ``broken`` (N, 1) where the
-    simulation broke, which counts as a truncation. Observations of an agent with fewer numbers than
-    others end in zeros. ``next`` has the last observation of an episode, and ``reset`` with
-    ``_reset`` begins the next one where it is True.
+    own, ``done``, ``terminated`` and ``truncated`` (N, 1), and ``broken`` (N, 1). A broken
+    world counts as truncated. Observations of an agent with fewer numbers than
+    others end in zeros. ``next`` has the last observation of an episode, and ``reset`` begins
+    the next one under the mask ``_reset``.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class TorchRLEnv(EnvBase):
         device: torch.device | str | None = None,
         group: str = "agents",
     ) -> None:
-        """Build the worlds; ``device`` is that of the simulator, or an error."""
+        """Build the worlds. Any ``device`` but the simulator's is an error."""
         client = ClientEnv(worlds)
         if device is not None and not _is_device(device, client.device):
             client.close()
@@ -61,7 +61,7 @@ class TorchRLEnv(EnvBase):
         super().close(raise_if_closed=raise_if_closed)
 
     def _make_specs(self) -> None:
-        """Set the specs of one world; TorchRL repeats them for the batch."""
+        """Set the specs of one world. TorchRL repeats them for the batch."""
         spec = self.client.env.spec
         team = torch.Size((spec.num_agents,))
         flag = Categorical(2, shape=torch.Size((1,)), dtype=torch.bool, device=self.device)
@@ -126,7 +126,7 @@ class TorchRLEnv(EnvBase):
 
 
 def _is_device(asked: torch.device | str, device: torch.device) -> bool:
-    """Return whether ``asked`` is ``device``; without a number it is the current one."""
+    """Return whether ``asked`` is ``device``. Without a number it is the current one."""
     try:
         named = torch.device(asked)
     except RuntimeError:

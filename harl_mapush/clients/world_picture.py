@@ -1,4 +1,4 @@
-"""Pictures of an environment's first world, for clients that render."""
+"""Pictures of an environment's first world, for rendering clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEIGHT = 540  # [pixels]
 
 
 class WorldPicture:
-    """Draws the first world of an environment as it is now; it needs no display."""
+    """Draws the first world of an environment as it is now, without a display."""
 
     def __init__(self, env: MultiAgentEnv) -> None:
         """Open a renderer of the scene of ``env``."""

@@ -1,4 +1,4 @@
-"""The worlds of a client: their settings, and the environment that is built of them."""
+"""The worlds of a client: settings and environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Worlds:
     has_num_envs: bool = True  # whether the caller set the number of worlds
 
     def build(self, seed: int | None = None) -> MultiAgentEnv:
-        """Build the worlds; ``seed`` replaces that of the settings."""
+        """Build the worlds. ``seed`` replaces the settings' seed."""
         if seed is None:
             seed = self.cfg.runner.seed
         return make_env(self.cfg.env, self.cfg.sim, self.cfg.task, seed)
@@ -43,7 +43,7 @@ class Worlds:
         return replace(self, cfg=replace(self.cfg, runner=runner))
 
     def single(self, contract: str) -> Worlds:
-        """Return the settings of one world; raise ConfigError if the caller asked for several."""
+        """Return the settings of one world. Raise ConfigError if the caller asked for several."""
         num_envs = self.cfg.env.num_envs
         if self.has_num_envs and num_envs != 1:
             raise ConfigError(
@@ -54,10 +54,10 @@ class Worlds:
 
 
 class ClientEnv:
-    """An environment for contracts in which the caller resets worlds, and gives seeds.
+    """An environment for contracts with resets and seeds by the caller.
 
     Worlds that ended hold the first state of their next episode already. A reset of such a world
-    returns that state, so that every client goes through the same sequence of episodes. A reset
+    returns this state, so every client plays the same sequence of episodes. A reset
     after a reset draws another episode. A copy or pickle is built anew with the present seed, and
     begins with a reset.
     """
@@ -106,7 +106,7 @@ class ClientEnv:
         return torch.ones(self.env.num_envs, dtype=torch.bool, device=self.device)
 
     def use_seed(self, seed: int) -> None:
-        """Begin another sequence of episodes at the next reset; raise ConfigError if the seed
+        """Begin another sequence of episodes at the next reset. Raise ConfigError if the seed
         cannot be.
 
         The worlds are built anew, unless they have this seed and have not begun.
@@ -127,8 +127,8 @@ class ClientEnv:
         return self.env.step(actions)
 
     def join(self, actions: Mapping[str, Any], present: Sequence[str]) -> Tensor:
-        """Return actions (N, A, U) from those (N, U) of each agent of ``present`` by name; others
-        have zeros. Those of a single world may be (U,).
+        """Return actions (N, A, U) from actions (N, U) by the names of ``present`` agents. Others
+        have zeros. A single world's may be (U,).
         """
         spec = self.env.spec
         num_envs = self.env.num_envs
@@ -166,5 +166,5 @@ class ClientEnv:
 
 
 def numpy_of(tensor: Tensor) -> NDArray[Any]:
-    """Copy a tensor to the host; the next step may overwrite the environment's."""
+    """Copy a tensor to the host. The next step may overwrite the environment's."""
     return np.array(tensor.detach().cpu().numpy(), order="C")

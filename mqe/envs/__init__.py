@@ -1,1 +1,1 @@
-"""MQE's own import paths, for scripts that were written for it; everything else is elsewhere."""
+"""MQE's own import paths, for its scripts."""

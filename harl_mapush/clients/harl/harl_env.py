@@ -26,11 +26,11 @@ Infos = list[dict[int, dict[str, Any]]]
 
 
 class HarlEnv:
-    """N environments of A agents as HARL's runners see them; ``infos[i][a]`` is agent a's
+    """N environments of A agents as HARL's runners see them. ``infos[i][a]`` is agent a's
     dictionary in environment i.
 
     If an environment is done, its dictionaries hold ``original_obs`` (A, O) and ``original_state``
-    (A, S), the last ones of the episode that ended. ``bad_transition`` is True if the clock ended
+    (A, S), the last ones of the episode. ``bad_transition`` is True if the clock ended
     it, or if the simulation broke (then ``broken`` is True as well). With proper time limits HARL
     drops the last reward in both cases.
     """
@@ -41,7 +41,7 @@ class HarlEnv:
         """Wrap ``env``. ``team_reward`` sets the reward of each agent: its own, or the team's mean
         or sum.
 
-        ``headline`` are the labels and statistics of the line that runners show.
+        ``headline`` has the labels and statistics of the runners' line.
         """
         if team_reward not in TEAM_REWARDS:
             raise ConfigError(f"team_reward: {unknown('value', team_reward, TEAM_REWARDS)}")
@@ -60,7 +60,7 @@ class HarlEnv:
         self.arrived: dict[str, Array] = {}  # ``more_results`` of the last decision, on the host
 
     def reset(self) -> tuple[Array, Array, Any]:
-        """Start new episodes; return obs (N, A, O), states (N, A, S) and no available actions."""
+        """Start new episodes. Return obs (N, A, O), states (N, A, S) and no available actions."""
         obs, state = self.env.reset()
         return *to_host(obs, self._states(state)), None  # type: ignore[return-value]
 
@@ -71,8 +71,8 @@ class HarlEnv:
         decision.
 
         Give obs (N, A, O), states (N, A, S), rewards (N, A, 1), dones (N, A), infos and no
-        available actions. Environments that are done start their next episode at once: their obs
-        and states are its first.
+        available actions. Finished environments start their next episode at once, and return its
+        first obs and states.
         """
         step = self.env.step(self._actions(actions))
         self._terms.add(step)
@@ -96,9 +96,7 @@ class HarlEnv:
         return obs, states, rewards[..., np.newaxis], dones > 0.0, infos, None
 
     def more_results(self) -> Mapping[str, Tensor]:
-        """Return further results of a decision, by name, that the transfer to the host includes;
-        a subclass may name some.
-        """
+        """Return further results of a decision by name, for the same transfer to the host."""
         return {}
 
     def get_statistics(self) -> dict[str, float]:
@@ -179,7 +177,7 @@ class HarlEnv:
 
 
 def box(size: int, limit: float = float("inf")) -> Any:
-    """Return a space of ``size`` numbers between -limit and limit; raise ConfigError without
+    """Return a space of ``size`` numbers between -limit and limit. Raise ConfigError without
     gymnasium.
     """
     try:

@@ -1,6 +1,4 @@
-"""What upstream HARL's runners log besides their own metrics: a task's statistics and reward
-terms.
-"""
+"""A task's statistics and reward terms in the logs of upstream HARL's runners."""
 
 from __future__ import annotations
 
@@ -32,9 +30,8 @@ def log_task(env: HarlEnv, writer: Any, env_steps: int) -> None:
 def make_logger(base: type) -> type:
     """Derive the logger of on-policy runners from HARL's own ``base``.
 
-    It reports on the environment that ``set_envs`` names; before that, as ``base`` does.
-    ``progress.txt`` gets one line ``env steps,mean return`` an evaluation, or a log interval where
-    there is no evaluation.
+    It reports on the environment of ``set_envs``, and before that as ``base`` does.
+    ``progress.txt`` gets one line ``env steps,mean return`` an evaluation, or else a log interval.
     """
 
     class MAPushLogger(base):  # type: ignore[misc, valid-type]
@@ -64,10 +61,10 @@ def make_logger(base: type) -> type:
 
 
 def bound_logger(logger: type, training_env: Callable[[], HarlEnv]) -> type:
-    """Derive a logger that reports, from its beginning, on the environment then trained in."""
+    """Derive a logger with the present training environment."""
 
     class BoundLogger(logger):  # type: ignore[misc, valid-type]
-        """The logger class that upstream's runners instantiate."""
+        """The logger class for upstream's runners."""
 
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
@@ -77,7 +74,7 @@ def bound_logger(logger: type, training_env: Callable[[], HarlEnv]) -> type:
 
 
 def attach_logger(runner: Any) -> None:
-    """Have an off-policy runner, which has no logger, log the task's metrics at every save."""
+    """Make an off-policy runner log the task's metrics at every save; it has no logger."""
     save = runner.save
     env = runner.envs
     logged = [0]

@@ -1,7 +1,7 @@
 """Upstream HARL as a client: its own runners train in this project's environments, its checkout
 unmodified.
 
-HARL chooses environments by name inside its modules and has no way in for others;
+HARL chooses environments by name inside its modules and has no way in for others.
 ``register_with_harl`` puts the name ``mapush`` into those modules as they lie in memory. Every
 other name is passed to HARL's own functions.
 """
@@ -53,7 +53,7 @@ class UpstreamEnv(MAPushEnv):
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Build the environment; raise ConfigError for a setting that cannot be."""
+        """Build the environment. Raise ConfigError for an impossible setting."""
         super().__init__(settings)
         asked = settings.get("state_type") or "EP"
         if self.state_type != asked:  # upstream reads the plain key
@@ -65,12 +65,12 @@ class UpstreamEnv(MAPushEnv):
         self.action_space = [box(self.env.spec.action_size, 1.0) for _ in range(self.n_agents)]
 
     def reset(self) -> tuple[Array, Array, Any]:
-        """Start new episodes; see ``HarlEnv.reset``."""
+        """Start new episodes. See ``HarlEnv.reset``."""
         obs, states, _ = super().reset()
         return obs, states, [None] * self.n_threads
 
     def step(self, actions: Any) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
-        """Apply actions for one decision; see ``HarlEnv.step``."""
+        """Apply actions for one decision. See ``HarlEnv.step``."""
         *rest, _ = super().step(actions)
         return *rest, [None] * self.n_threads  # type: ignore[return-value]
 
@@ -78,10 +78,10 @@ class UpstreamEnv(MAPushEnv):
 def register_with_harl(path: str | Path | None = None) -> None:
     """Make upstream HARL know the environment ``mapush``.
 
-    ``path`` is a checkout; without it the variable HARL_PATH names one, or ``harl`` is installed.
+    ``path`` is a checkout. Without it the variable HARL_PATH names one, or ``harl`` is installed.
     Afterwards ``harl.runners.RUNNER_REGISTRY[algo](args, algo_args, env_args)`` works with
     ``args["env"] = "mapush"`` and the keys of ``MAPushEnv`` as ``env_args``. Raises ConfigError
-    where HARL, or what it imports, is missing.
+    if HARL or one of its packages is missing.
     """
     _find(path)
     registry = _import("harl.envs").LOGGER_REGISTRY
@@ -122,9 +122,7 @@ def register_with_harl(path: str | Path | None = None) -> None:
 
 
 def import_logger(path: str | Path | None = None) -> type:
-    """Return ``MAPushLogger``, derived from upstream's logger; raise ConfigError where HARL is
-    missing.
-    """
+    """Return ``MAPushLogger``, derived from upstream's logger. Raise ConfigError without HARL."""
     _find(path)
     return _logger_of(_import("harl.common.base_logger").BaseLogger)
 
@@ -162,7 +160,7 @@ def task_name(env_args: Mapping[str, Any]) -> str:
 
 
 def _defaults_or(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a ``get_defaults_yaml_args`` that knows environment ``mapush`` as well."""
+    """Extend ``get_defaults_yaml_args`` by the environment ``mapush``."""
 
     def get_defaults_yaml_args(algo: str, env: str) -> tuple[dict[str, Any], dict[str, Any]]:
         if env != ENV_NAME:
@@ -188,9 +186,7 @@ def _make(env_args: Mapping[str, Any], n_threads: int, seed: int) -> UpstreamEnv
 
 
 def _by_name(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that hands environment ``mapush`` to ``ours``, without the name, and
-    others to ``theirs``.
-    """
+    """Hand environment ``mapush`` to ``ours``, without the name, and others to ``theirs``."""
 
     def choose(env: str, *arguments: Any, **keywords: Any) -> Any:
         if env == ENV_NAME:
@@ -233,9 +229,7 @@ def _import(name: str) -> Any:
 
 
 def _stand_in_for_uu() -> None:
-    """HARL imports an exception that it never uses from ``uu``, which left the standard library
-    with Python 3.13.
-    """
+    """Replace the module ``uu``, gone with Python 3.13: HARL imports an unused exception."""
     if sys.version_info >= (3, 13) and "uu" not in sys.modules:
         module = types.ModuleType("uu")
         module.Error = type("Error", (Exception,), {})  # type: ignore[attr-defined]

@@ -34,15 +34,15 @@ _REMEMBERED = 1000  # episodes of each deque
 class MAPushEnv(HarlEnv):
     """The push task, or any other of the registry, for HARL's runners.
 
-    Further keys of the dictionary reach every setting of the task; see ``parse_settings``.
-    ``team_reward`` is what each agent is given; see ``team_reward_of``.
+    Further keys of the dictionary reach every setting of the task, as in ``parse_settings``.
+    ``team_reward`` is each agent's reward, as in ``team_reward_of``.
     """
 
     env: MultiAgentEnv
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Build ``settings["n_threads"]`` worlds; raise ConfigError for a setting that cannot
-        be.
+        """Build ``settings["n_threads"]`` worlds; raise ConfigError for an impossible
+        setting.
         """
         self._cfg = resolve_settings(settings)
         with spelled(keys_of_settings(settings)):
@@ -63,7 +63,7 @@ class MAPushEnv(HarlEnv):
         super().__init__(env, team_reward, env.report.headline)
 
     def step(self, actions: Any) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
-        """Apply actions for one decision; see ``HarlEnv.step``."""
+        """Apply actions for one decision. See ``HarlEnv.step``."""
         result = super().step(actions)
         is_done = np.atleast_1d(result[3].all(axis=1))
         if is_done.any():
@@ -88,10 +88,9 @@ class MAPushEnv(HarlEnv):
         return self.env.device
 
     def seed(self, seed: int) -> None:
-        """Rebuild the worlds with another sequence of episodes; call ``reset`` next.
+        """Rebuild the worlds with another sequence of episodes. Call ``reset`` next.
 
-        A seed that cannot be is a ConfigError, as in the constructor, and leaves the worlds as they
-        are.
+        An impossible seed is a ConfigError, as in the constructor, and changes nothing.
         """
         with spelled({KEYS["seed"]: "seed"}):
             checked = build(RunnerCfg, {"seed": as_python(seed)}, "runner").seed
@@ -99,7 +98,7 @@ class MAPushEnv(HarlEnv):
         self.env = self._make(checked)
 
     def render(self) -> NDArray[np.uint8]:
-        """Return a picture (height, width, 3) of the first world as it is now; it needs no
+        """Return a picture (height, width, 3) of the first world, without a
         display.
         """
         if self._picture is None:
@@ -114,12 +113,12 @@ class MAPushEnv(HarlEnv):
         return make_env(self._cfg.env, self._cfg.sim, self._cfg.task, seed)
 
     def more_results(self) -> dict[str, Tensor]:
-        """Return the metrics (N,) of the episodes that ended, as far as the task has them."""
+        """Return the task's metrics (N,) of finished episodes."""
         metrics = self.env.episode_metrics
         return {name: metrics[name] for name in self._remembered if name in metrics}
 
     def _remember(self, is_done: NDArray[np.bool_], infos: Infos) -> None:
-        """Append the metrics of the episodes that ended."""
+        """Append the metrics of finished episodes."""
         ended = [i for i in np.flatnonzero(is_done) if "broken" not in infos[i][0]]
         for name, metric in self.arrived.items():
             # A metric that does not count for an episode is NaN.

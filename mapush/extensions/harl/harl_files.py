@@ -162,7 +162,7 @@ class HarlFile(NamedTuple):
 
 
 def read(path: str | Path) -> HarlFile:
-    """Read a ``config.json`` of HARL, or YAML with its sections; raise ConfigError for others."""
+    """Read a ``config.json`` of HARL, or YAML with its sections. Raise ConfigError for others."""
     path = Path(path)
     try:
         text = read_text(path)
@@ -207,7 +207,7 @@ def read(path: str | Path) -> HarlFile:
 def apply(
     base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile
 ) -> tuple[dict[str, Any], list[str]]:
-    """Merge the settings of a file of HARL's into ``base``; return the result and notices.
+    """Merge the settings of a file of HARL's into ``base``. Return the result and notices.
 
     ``over`` holds the settings of the command line. They choose the algorithm, and the control
     steps of a decision, since HARL counts decisions. All settings of networks and algorithm are
@@ -260,7 +260,7 @@ def _apply(
 
 
 def _check_algorithm(algo: Any) -> None:
-    """Raise ConfigError for an algorithm whose settings are not read from HARL's files."""
+    """Raise ConfigError for an algorithm without settings in HARL's files."""
     if algo in DISCRETE_ONLY:
         raise ConfigError(
             f"{algo} needs discrete actions, and the robots' actions are continuous; choose "
@@ -335,7 +335,7 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
 
 
 def _evaluation(harl: Mapping[str, Any], interval: int) -> dict[str, Any]:
-    """Return the runner's settings for evaluation during training; {} if it is off."""
+    """Return the runner's settings for evaluation during training. {} if it is off."""
     if not as_switch(harl["use_eval"], "eval.use_eval"):
         return {}
     keys = {"n_eval_rollout_threads": "evaluation_envs", "eval_episodes": "evaluation_episodes"}
@@ -347,7 +347,7 @@ def _evaluation(harl: Mapping[str, Any], interval: int) -> dict[str, Any]:
 
 
 def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the sections that ``env_args`` correspond to, and its ignored keys with reasons."""
+    """Return ``env_args`` as sections, and its ignored keys with reasons."""
     given = {key: value for key, value in file.env_args.items() if value is not None}
     if file.env != ENV_NAME:
         known = {"state_type"} & set(given)
@@ -373,7 +373,7 @@ def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _environment_classes(settings: Mapping[str, Any]) -> dict[str, type]:
-    """Return the settings classes of a mapush environment; raise ConfigError for unknown tasks."""
+    """Return the settings classes of a mapush environment. Raise ConfigError for unknown tasks."""
     key = "task.name" if "task.name" in settings else "task"
     task = settings.get(key, DEFAULT_TASK)
     if task not in list(TASKS):
@@ -397,7 +397,7 @@ def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) ->
 
 
 def _ignored(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
-    """Return the keys of a file that have no effect, with the reason of each."""
+    """Return the keys of a file without effect, each with its reason."""
     ignored = {}
     for section, content in file.algo_args.items():
         for name, value in content.items():
@@ -426,7 +426,7 @@ def _has_effect(section: str, name: str, value: Any, values: Mapping[str, Any], 
 
 
 def config_beside(models: Path) -> Path | None:
-    """Return the ``config.json`` in a ``models/`` folder or beside it; None if there is none."""
+    """Return the ``config.json`` in a ``models/`` folder or beside it. None if there is none."""
     places = (models / CONFIG, models.absolute().parent / CONFIG)
     return next((path for path in places if path.is_file()), None)
 

@@ -76,7 +76,7 @@ _T = TypeVar("_T")
 
 
 def network_cfg(harl: Mapping[str, Any]) -> NetworkCfg:
-    """Convert HARL's settings to the network section; raise ConfigError for unsupported values."""
+    """Convert HARL's settings to the network section. Raise ConfigError for unsupported values."""
     values = _translate(harl, NETWORK_KEYS, NetworkCfg)
     is_naive = _switch(harl, "use_naive_recurrent_policy", False)
     is_in_chunks = _switch(harl, "use_recurrent_policy", False)
@@ -103,7 +103,7 @@ def algorithm_cfg(name: str, harl: Mapping[str, Any]) -> OnPolicyCfg:
 
 
 def learning_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge HARL's sections train, model and algo, each reduced to the keys that belong to it."""
+    """Merge HARL's sections train, model and algo, each reduced to its own keys."""
     return {
         name: value
         for section in ("train", "model", "algo")
@@ -136,14 +136,14 @@ def build_from_harl(
 
 
 def as_switch(value: Any, key: str) -> bool:
-    """Return a boolean of HARL's; raise ConfigError, with its ``key``, for any other value."""
+    """Return a boolean of HARL's. Raise ConfigError, with its ``key``, for any other value."""
     if not isinstance(value, bool):
         raise ConfigError(f"{key}: must be true or false, not {value!r}")
     return value
 
 
 def as_count(value: Any, key: str) -> int:
-    """Return a count of HARL's as an int; raise ConfigError, with its ``key``, for other values."""
+    """Return a count of HARL's as an int. Raise ConfigError, with its ``key``, for other values."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or value != value // 1 or value < 1:
         raise ConfigError(f"{key}: must be a whole number, at least 1, not {value!r}")
@@ -151,7 +151,7 @@ def as_count(value: Any, key: str) -> int:
 
 
 def check_length(train: Mapping[str, Any], num_decisions: int) -> None:
-    """Raise ConfigError for a run shorter than one iteration, which would train nothing."""
+    """Raise ConfigError for a run shorter than one iteration, since it would train nothing."""
     if train["num_env_steps"] // train["n_rollout_threads"] < num_decisions:
         or_length = "train.episode_length or " if num_decisions > 1 else ""
         raise ConfigError(

@@ -19,7 +19,7 @@ _TARGET_ENTROPY = -1.0  # per action dimension [nat]
 
 
 class HarlOffPolicyFormulas(OffPolicyFormulas):
-    """HARL's formulas where they differ from ``OffPolicyFormulas``."""
+    """HARL's variants of ``OffPolicyFormulas``."""
 
     takes_first_reward = True
     has_atoms = False

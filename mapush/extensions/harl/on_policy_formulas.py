@@ -26,7 +26,7 @@ _BETA = 0.99999  # decay of the value normaliser's statistics per minibatch
 
 
 class HarlFormulas(Formulas):
-    """HARL's formulas where they differ from ``Formulas``."""
+    """HARL's variants of ``Formulas``."""
 
     keeps_final_state = False
 
@@ -88,7 +88,7 @@ class HarlFormulas(Formulas):
         return list(self.normalize_advantages(advantages, weights))
 
     def normalize_advantages(self, advantages: Tensor, weights: Tensor) -> Tensor:
-        """Return advantages whose entries of weight 1 have mean 0 and standard deviation 1."""
+        """Return advantages with mean 0 and standard deviation 1 over the entries of weight 1."""
         return normalize_advantages(advantages, weights, self.ranks)
 
     def minibatches(
@@ -132,7 +132,7 @@ class RoundedHarlFormulas(HarlFormulas):
 
 
 def make_harl_formulas(device_type: str, ranks: Ranks = ALONE) -> HarlFormulas:
-    """Build HARL's formulas; those of a single process on a CPU round as HARL does."""
+    """Build HARL's formulas. On a CPU, a single process rounds as HARL does."""
     if device_type == "cpu" and ranks.size == 1:
         return RoundedHarlFormulas(ranks)
     return HarlFormulas(ranks)
@@ -188,7 +188,7 @@ def compute_harl_gae(
     """Compute returns (T, N, V) by GAE, as HARL's buffer does.
 
     ``values`` (T+1, N, V) are in reward units. ``masks`` (T+1, N, 1) are 0 if the environment was
-    done, ``bad_masks`` 0 if it was truncated; index t+1 belongs to the step from t to t+1. With
+    done, ``bad_masks`` 0 if it was truncated. Index t+1 belongs to the step from t to t+1. With
     ``bad_masks`` (proper time limits) a truncated step's advantage is 0: its reward is dropped, and
     the value of its last state is not used.
     """

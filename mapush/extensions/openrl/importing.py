@@ -44,7 +44,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Import files as the command line says; return the exit code."""
+    """Import files as the command line says. Return the exit code."""
     return config.exit_code(lambda: _main(argv), PROGRAM)
 
 
@@ -121,7 +121,7 @@ def _policies(source: Path) -> list[Path]:
 
 
 def _import_config(source: Path, out: str | None) -> None:
-    """Write a run file, and print the settings of the task file that are not honoured."""
+    """Write a run file, and print the ignored settings of the task file."""
     task_file = mapush_tasks.convert(source)
     _settings(task_file.sections)  # raises for invalid values
     path = Path(f"{task_file.sections['task']['object']}.yaml" if out is None else out)
@@ -137,5 +137,5 @@ def _import_config(source: Path, out: str | None) -> None:
 
 
 def _settings(sections: dict[str, Any]) -> str:
-    """Return the text of a run's settings; raise ConfigError for invalid values."""
+    """Return the text of a run's settings. Raise ConfigError for invalid values."""
     return dump_yaml(to_dict(config.resolve(sections, {})[0]))

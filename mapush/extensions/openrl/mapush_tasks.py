@@ -1,7 +1,7 @@
-"""A reader of MAPush's task configurations (``task/*/config.py``) that executes no code.
+"""A reader of MAPush's task configurations (``task/*/config.py``), without executing them.
 
-It supports literals, ``+ - * /``, ``dict(...)``, ``np.pi`` and names of the same class; every other
-value is reported as not honoured.
+It supports literals, ``+ - * /``, ``dict(...)``, ``np.pi``, names of the same class and derived
+classes. Every other value is reported as not honoured.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ _TERMINATIONS = {"roll", "pitch", "z_wave", "collision"}
 
 
 class Unread(NamedTuple):
-    """The source text of an expression that the reader does not support."""
+    """The source text of an unsupported expression."""
 
     text: str
 
@@ -175,7 +175,7 @@ def success_rate_lines(task_name: str, rows: Sequence[Mapping[str, Any]]) -> str
 
 
 def values_beside(module: Path) -> dict[str, Any]:
-    """Return the values of the task file near a policy; {} without one that can be read."""
+    """Return the values of the task file near a policy. {} without a readable one."""
     for folder in list(module.absolute().parents)[:3]:
         if (folder / TASK_FILE).is_file():
             with suppress(ConfigError):
@@ -184,7 +184,7 @@ def values_beside(module: Path) -> dict[str, Any]:
 
 
 def convert(path: Path) -> TaskFile:
-    """Convert a task file to sections; raise ConfigError for any task other than go1push_mid."""
+    """Convert a task file to sections. Raise ConfigError for any task other than go1push_mid."""
     values = read_values(path)
     name = object_of(values)
     if name is None or values.get("env.num_npcs", NUM_NPCS) != NUM_NPCS:
@@ -276,7 +276,7 @@ def _rewards(values: Mapping[str, Any], name: str, ignored: dict[str, str]) -> d
 
 
 def _terminations(values: Mapping[str, Any], ignored: dict[str, str]) -> dict[str, float]:
-    """Return the limits of the terminations; record terminations that cannot be chosen here."""
+    """Return the limits of the terminations. Record impossible terminations as ignored."""
     key = "termination.termination_terms"
     terms = values.get(key, sorted(_TERMINATIONS))
     if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
@@ -311,13 +311,13 @@ def _of_object(obj: ObjectCfg) -> dict[str, Any]:
 
 
 def object_of(values: Mapping[str, Any]) -> str | None:
-    """Return the pushed object of a task file's values; None without one of ours."""
+    """Return the pushed object of a task file's values. None without one of ours."""
     name = values.get("asset.file_npc")
     return _FILES.get(Path(name).stem) if isinstance(name, str) else None
 
 
 def _task_class(tree: ast.Module, path: Path) -> dict[str, Any]:
-    """Return the values of the file's first class from which no other class of it derives.
+    """Return the values of the first class without a derived class in the file.
 
     Raise ConfigError if it derives from a class of another task file.
     """
@@ -367,7 +367,7 @@ def _class(node: ast.ClassDef, scope: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_size(values: Any) -> None:
-    """Raise ValueError for nested values of more than ``MAX_VALUES``, which names can multiply."""
+    """Raise ValueError for more than ``MAX_VALUES`` nested values, since names can multiply."""
     ahead = [values]
     for count, value in enumerate(ahead):
         if count > MAX_VALUES:

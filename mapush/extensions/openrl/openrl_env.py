@@ -26,10 +26,9 @@ from mqe.vec_env import TimeStep, VecEnv
 class OpenRLEnv:
     """E environments of A agents as OpenRL's drivers step them.
 
-    As MAPush's trainer does, actions count half: what a policy trained here says means the same as
-    there, and is read back the same way. Worlds that the clock ended, or that broke, are
-    ``bad_transition``s; OpenRL heeds them under ``use_proper_time_limits``. Infos of worlds that
-    ended have ``final_obs`` (A, O), the last of the episode, which OpenRL itself never reads.
+    Actions count half, as in MAPush's trainer, so policies mean the same here and there. Time-outs
+    and broken worlds are ``bad_transition``s. OpenRL heeds them under ``use_proper_time_limits``.
+    Infos of finished worlds have ``final_obs`` (A, O), the episode's last. OpenRL never reads it.
     """
 
     use_monitor = False
@@ -41,7 +40,7 @@ class OpenRLEnv:
         staggered: bool = True,
         settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """Wrap ``env``, whose sections ``env`` and ``task`` are ``settings``.
+        """Wrap ``env`` with the sections ``env`` and ``task`` in ``settings``.
 
         ``staggered``: the first episodes begin at ages spread over the time limit.
         """
@@ -59,7 +58,7 @@ class OpenRLEnv:
         self._num_decisions = 0
 
     def reset(self, seed: Any = None, options: Any = None) -> Array:
-        """Start new episodes; ``seed`` is ignored, since the settings have one.
+        """Start new episodes. ``seed`` is ignored, since the settings have one.
 
         OpenRL resets once for its network and once for its driver: only the last counts.
         """
@@ -69,7 +68,7 @@ class OpenRLEnv:
     def step(
         self, actions: Any, extra_data: Any = None
     ) -> tuple[Array, Array, NDArray[np.bool_], list[dict[str, Any]]]:
-        """Apply actions (E, A, U); return obs (E, A, O), rewards (E, A, 1), dones (E, A) and E
+        """Apply actions (E, A, U). Return obs (E, A, O), rewards (E, A, 1), dones (E, A) and E
         infos.
         """
         given = torch.as_tensor(np.asarray(actions), dtype=torch.float32).to(self.env.device)
@@ -110,7 +109,7 @@ class OpenRLEnv:
         return metrics
 
     def save_settings(self, run: Path) -> None:
-        """Write the worlds' settings into the folder of a run, where its import reads them."""
+        """Write the worlds' settings into the folder of a run, for its import."""
         run.mkdir(parents=True, exist_ok=True)
         (run / WORLDS).write_text(dump_yaml(self._settings), encoding="utf-8")
 

@@ -1,7 +1,7 @@
-"""A reader of OpenRL's ``module.pt``, a pickled ``PPOModule``, that executes no code of the file.
+"""A reader of OpenRL's ``module.pt``, a pickled ``PPOModule``, without executing its code.
 
 The reader lists the pickle's instructions first, and refuses an unknown instruction or name before
-it follows any. Classes become placeholders that only keep their state, and the functions below read
+it follows any. Classes become placeholders with their state alone, and the functions below read
 tensors from the archive's storages. Sizes are limited. So a malicious file can neither run code nor
 fill the memory.
 """
@@ -84,7 +84,7 @@ _INERT_PACKAGES = (
 
 
 class Placeholder:
-    """An instance of a class that is not loaded: the class's name and the instance's state."""
+    """The state of a pickled instance, and its class's name in the place of the class."""
 
     state: Any
     kind: str
@@ -111,7 +111,7 @@ class OpenRLModule(NamedTuple):
 
 
 def read(path: Path) -> OpenRLModule:
-    """Read a file; raise a one-line ConfigError if it is damaged, too large or not allowed."""
+    """Read a file. Raise a one-line ConfigError if it is damaged, too large or not allowed."""
     try:
         return _module(path, _unpickle(path))
     except ConfigError as error:
@@ -147,7 +147,7 @@ def _unpickle(path: Path) -> Any:
 
 
 def _check(text: bytes) -> None:
-    """Raise ConfigError for a pickle with an unknown instruction or name; execute nothing."""
+    """Raise ConfigError for a pickle with an unknown instruction or name. Execute nothing."""
     for count, (instruction, argument, _) in enumerate(pickletools.genops(text)):
         if count >= MAX_INSTRUCTIONS:
             raise ConfigError(
@@ -165,7 +165,7 @@ def _check(text: bytes) -> None:
 
 
 def _find(name: str) -> Any:
-    """Return the substitute for a global ``module name``; raise ConfigError for an unknown one."""
+    """Return the substitute for a global ``module name``. Raise ConfigError for an unknown one."""
     if name in _INERT or name.startswith(_INERT_PACKAGES):
         return type("Inert", (Placeholder,), {"kind": name})
     found = _STORAGES.get(name, _KNOWN.get(name))
@@ -275,7 +275,7 @@ def _module(path: Path, top: Any) -> OpenRLModule:
 
 
 def _critic_tensors(critic: Any) -> dict[str, Tensor]:
-    """Return a critic's parameters by dotted names; {} for one that cannot be used."""
+    """Return a critic's parameters by dotted names. {} for an unusable critic."""
     try:
         tensors, _ = _tensors(critic)
     except (ConfigError, AttributeError, KeyError, TypeError):
@@ -288,7 +288,7 @@ def _critic_tensors(critic: Any) -> dict[str, Tensor]:
 
 
 def _value_statistics(critic: Placeholder) -> dict[str, Tensor]:
-    """Return the statistics of the critic's value normalizer; {} if it has none."""
+    """Return the statistics of the critic's value normalizer. {} if it has none."""
     state = critic.state if isinstance(critic, Placeholder) else {}
     normalizer = state.get("_modules", {}).get("value_normalizer") or state.get("value_normalizer")
     if not isinstance(normalizer, Placeholder):
@@ -304,7 +304,7 @@ def _value_statistics(critic: Placeholder) -> dict[str, Tensor]:
 
 
 def _settings(top: Placeholder) -> dict[str, Any]:
-    """Return the plain values of OpenRL's configuration; {} if there is none."""
+    """Return the plain values of OpenRL's configuration. {} if there is none."""
     cfg = top.state.get("cfg")
     if not isinstance(cfg, Placeholder) or not isinstance(cfg.state, dict):
         return {}

@@ -4,11 +4,11 @@ An import of this module registers the format.
 
 OpenRL's networks have no activation after their last layer, ours have one after each. Adding a
 number to all inputs of a LayerNorm does not change its output. So a large enough bias keeps the
-last layer's output positive, where ReLU is the identity, and the function is the same up to
-rounding. The head includes the trainer's factor of 0.5 on actions; the environment clips them.
+last layer's output positive. There ReLU is the identity, and the function is the same up to
+rounding. The head includes the trainer's factor of 0.5 on actions. The environment clips them.
 
 A run of OpenRL in worlds of this project has a file of their settings, ``worlds.yaml``. A policy
-without one was trained by MAPush, whose task and observations it has.
+without the file comes from MAPush, and has its task and observations.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class Imported(NamedTuple):
 
 
 def convert(path: Path, object_name: str | None = None) -> Imported:
-    """Convert a ``module.pt`` to a checkpoint; raise ConfigError if it is no team of MAPush's.
+    """Convert a ``module.pt`` to a checkpoint. Raise ConfigError if it is no team of MAPush's.
 
-    Whatever a measurement does not use, such as the critic or a learning rate, is left out with a
-    notice if this project cannot have it.
+    A measurement uses neither critic nor learning settings. Impossible ones are left out with a
+    notice.
     """
     module = read(path)
     worlds = _worlds(path)
@@ -149,7 +149,7 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
 def _log_std(module: OpenRLModule, notices: list[str]) -> tuple[Tensor, float]:
     """Return the actor's ``log_std`` and the setting ``std_y_coef`` for OpenRL's deviations.
 
-    OpenRL has no bound of them; a deviation beyond the largest ``std_y_coef`` is that one.
+    OpenRL has no bound. Here the largest ``std_y_coef`` is one.
     """
     std = ACTION_FACTOR * module.policy[LOG_STD].view(-1).nan_to_num().double().exp()
     widest = min(2.0 * float(std.max()), _STD_BOUNDS["max"])
@@ -164,7 +164,7 @@ def _log_std(module: OpenRLModule, notices: list[str]) -> tuple[Tensor, float]:
 def _critic(
     module: OpenRLModule, network: NetworkCfg, obs_size: int, notices: list[str]
 ) -> dict[str, nn.Module]:
-    """Return critic and value normaliser by file name; new ones in the place of unusable ones."""
+    """Return critic and value normaliser by file name. New ones in the place of unusable ones."""
     critic = Critic(network, obs_size)
     normalizer = ValueNorm()
     try:
@@ -184,7 +184,7 @@ class OpenRLTeam:
     """A deterministic policy shared by all agents, obs (N, A, O) to actions (N, A, U)."""
 
     def __init__(self, path: Path, env: VecEnv) -> None:
-        """Load the policy; raise ConfigError if it does not fit ``env``."""
+        """Load the policy. Raise ConfigError if it does not fit ``env``."""
         actor = convert(path).networks["actor_agent0"]
         assert isinstance(actor, Actor)
         if set(env.spec.obs_sizes) != {actor.obs_size} or set(env.spec.action_sizes) != {
@@ -212,7 +212,7 @@ def env_steps_of(path: Path) -> int:
 
 
 def _worlds(path: Path) -> dict[str, Any] | None:
-    """Return the sections of the run's worlds; None for a run of MAPush, which has no file."""
+    """Return the sections of the run's worlds. None for a run of MAPush."""
     file = path.absolute().parent / "../.." / WORLDS  # of RUN/checkpoints/rl_model_N_steps
     if not file.is_file():
         return None
@@ -228,7 +228,7 @@ def _worlds(path: Path) -> dict[str, Any] | None:
 
 
 def _num_layers(module: OpenRLModule) -> int:
-    """Return the number of layers; raise ConfigError for an unknown architecture."""
+    """Return the number of layers. Raise ConfigError for an unknown architecture."""
     num_middle = sum(
         re.fullmatch(r"base\.mlp\.fc2\.\d+\.0\.weight", name) is not None for name in module.policy
     )
@@ -250,7 +250,7 @@ def _num_layers(module: OpenRLModule) -> int:
 
 
 def _team_size(module: OpenRLModule, obs_size: int, task_file: Mapping[str, Any]) -> int:
-    """Return the number of robots; raise ConfigError for a policy of no task of MAPush's.
+    """Return the number of robots. Raise ConfigError for a policy of no task of MAPush's.
 
     ``task_file`` has the values of the task file beside the policy.
     """
@@ -289,7 +289,7 @@ def _layers(num_layers: int) -> dict[str, str]:
 
 
 def _trunk(weights: Mapping[str, Tensor], num_layers: int) -> dict[str, Tensor]:
-    """Return the trunk under our names, with a last bias that makes ReLU the identity.
+    """Return the trunk under our names. Its last bias makes ReLU the identity.
 
     The output of a LayerNorm is scale * n + bias with sum(n) = 0 and |n|^2 <= H. Row by row, W
     times this output is at least W bias - sqrt(H) |W scale, less its mean|.
@@ -343,7 +343,7 @@ def _count(settings: Mapping[str, Any], theirs: str, ours: str) -> dict[str, int
 
 
 def _object(name: object) -> str | None:
-    """Return the object that a file or an experiment is named after; None without one."""
+    """Return the object in the name of a file or an experiment, or None."""
     lower = str(name).lower()
     return lower if lower in OBJECTS else None
 
