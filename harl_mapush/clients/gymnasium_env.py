@@ -27,11 +27,12 @@ RENDER_MODES = ("rgb_array",)
 class GymnasiumEnv(VectorEnv):
     """N worlds of one agent each, such as a gait's.
 
-    ``infos`` have the reward terms (N,), and ``broken`` (N,). A broken world counts as truncated. With ``same_step``, ended worlds begin their next episode in the same
-    step, and ``infos["final_obs"]`` has the last observations under the mask
-    ``infos["_final_obs"]``. With ``next_step``, observations of ended worlds are their last, and the next step ignores
-    their actions and returns their first observations with a reward of 0. With ``disabled``, the
-    caller resets ended worlds by ``reset(options={"reset_mask": mask})``.
+    ``infos`` have the reward terms (N,), and ``broken`` (N,). A broken world counts as truncated.
+    With ``same_step``, ended worlds begin their next episode in the same step, and
+    ``infos["final_obs"]`` has the last observations under the mask ``infos["_final_obs"]``. With
+    ``next_step``, observations of ended worlds are their last, and the next step ignores their
+    actions and returns their first observations with a reward of 0. With ``disabled``, the caller
+    resets ended worlds by ``reset(options={"reset_mask": mask})``.
     """
 
     def __init__(
