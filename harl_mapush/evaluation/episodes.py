@@ -143,7 +143,8 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
                 [number >= job.num_episodes for _, number in places], device=env.device
             )
             goal = _goal(cfg, env)
-            watchers = {name: kind(env, goal) for name, kind in kinds.items() if kind.supports(env)}
+            supported = {name: kind for name, kind in kinds.items() if kind.supports(env)}
+            watchers = {name: kind.build(env, goal) for name, kind in supported.items()}
             episodes = first_episodes(env, policy, unused=unused, watchers=list(watchers.values()))
             for name, watcher in watchers.items():
                 for measurement, values in watcher.episodes().items():

@@ -24,10 +24,7 @@ class Goal(NamedTuple):
 
 
 class EpisodeWatcher(Observer, ABC):
-    """An observer that measures episodes, sums the measurements up and formats them.
-
-    A registered watcher is built from an environment and a ``Goal``.
-    """
+    """An observer that measures episodes, sums the measurements up and formats them."""
 
     senses_parts = False  # needs the forces of the robots' parts
     metric = ""  # one of its metrics, in every summary of it
@@ -40,6 +37,11 @@ class EpisodeWatcher(Observer, ABC):
     def supports(cls, env: MultiAgentEnv) -> bool:
         """Return whether worlds of this kind have something to measure."""
         return True
+
+    @classmethod
+    def build(cls, env: MultiAgentEnv, goal: Goal) -> EpisodeWatcher:
+        """Build a registered watcher, whose class takes these two."""
+        return cls(env, goal)  # type: ignore[arg-type]
 
     def finish(self, is_finished: Tensor) -> None:
         """Exclude the worlds of ``is_finished`` (N,) from further measurements."""
