@@ -1,5 +1,5 @@
-"""The command lines: what wins over what, and what bad input gets: one line, exit code 2, nothing
-simulated.
+"""The command lines: precedence of settings, and bad input: one line, exit code 2, no
+simulation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What ends a command before its time: signals at any moment, the clock, and places that cannot be
-written any more.
-"""
+"""Early ends: signals at any moment, the clock, and unwritable folders."""
 
 from __future__ import annotations
 
@@ -124,7 +122,7 @@ def test_what_is_no_duration(text: str) -> None:
 
 
 class SlowTrainer:
-    """Progress of 1,000 iterations of 100 env steps each on a clock that the test moves."""
+    """Progress over 1,000 iterations, 100 env steps each, on the test's own clock."""
 
     def __init__(self, monkeypatch) -> None:
         self.progress = Progress(100, 100, 1_000, checkpoint_interval=100_000)
@@ -138,7 +136,7 @@ class SlowTrainer:
     def flush(self) -> None: ...
 
     def run(self, limit: str, *, compile_s=0.0, evaluation_s=0.0, save_s=0.0, interval=None):
-        """Return the seconds after which a run of 2 s iterations ended; the first one compiles."""
+        """Return a run's duration in seconds, with 2 s iterations. The first iteration compiles."""
         start = self.now_s
         wall_time = WallTime(limit, start)
         pauses = () if interval is None else (interval,)

@@ -1,6 +1,4 @@
-"""harl_mapush.memory_plan: the sum of its parts, numbers that fit, and a simulator's bytes as they
-really are.
-"""
+"""harl_mapush.memory_plan: the total, fitted numbers, and a simulator's actual bytes."""
 
 from __future__ import annotations
 
@@ -125,7 +123,9 @@ def test_the_parts_grow_as_they_should_and_no_random_number_is_drawn():
 
 
 def floats_kept(network: NetworkCfg, obs_size: int = 10) -> float:
-    """What autograd keeps of an actor's pass over 64 chunks of 8 decisions, a row."""
+    """Return autograd's saved floats per row, for an actor's pass over 64 chunks with 8
+    decisions.
+    """
     actor = Actor(network, obs_size, 3)
     rows = 8 * 64
     weights = {weight.untyped_storage().data_ptr() for weight in actor.parameters()}
@@ -164,7 +164,7 @@ def test_the_update_holds_what_autograd_keeps(more, gradients):
 
 
 def update_of(num_envs: int = 16, num_steps: int = 8, **sections) -> float:
-    """Floats of an update of two robots and the box."""
+    """Floats in an update with two robots and the box."""
     sizes = {"env": {"num_envs": num_envs, "num_agents": 2}, "runner": {"num_steps": num_steps}}
     return plan_memory(config.resolve({}, sizes | sections)[0], "mujoco", CPU).update / 1.05 / 4
 

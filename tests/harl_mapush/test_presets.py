@@ -1,4 +1,4 @@
-"""A preset for GPUs runs on a CPU only where that is asked for."""
+"""A GPU preset runs on a CPU only on request."""
 
 from __future__ import annotations
 

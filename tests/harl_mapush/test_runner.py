@@ -202,7 +202,7 @@ def test_what_the_environment_repaired_is_reported():
 
 
 def breaking(*counts: int) -> Runner:
-    """A runner in whose iterations of 8 worlds x 10 decisions the simulation breaks so often."""
+    """A runner with ``counts`` broken transitions in each rollout (8 worlds x 10 decisions)."""
     runner = make(160 * len(counts))
     step = runner.env.step
     valid = iter(torch.cat([torch.arange(80) >= count for count in counts]).split(8))

@@ -41,7 +41,9 @@ def test_a_machine_that_does_not_tell_is_one_line(monkeypatch, capsys) -> None:
 
 
 def test_a_replay_buffer_takes_the_same_for_any_number_of_worlds(monkeypatch, capsys) -> None:
-    """As many worlds fit, whatever the number in the settings; and as many transitions."""
+    """The fitting number of worlds does not depend on the number in the settings. Neither do the
+    transitions.
+    """
     free = (round(2.0 * GIB), 64 * GIB)
     monkeypatch.setattr(memory_plan, "device_memory", lambda device: free)
     line = ["capacity", "--preset", "laptop_hasac", "--device", "cpu"]

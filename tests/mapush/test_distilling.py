@@ -1,4 +1,4 @@
-"""``mapush distil``: one team learns what others do, and is a checkpoint like any other."""
+"""``mapush distil``: one team learns from other teams, into an ordinary checkpoint."""
 
 from __future__ import annotations
 

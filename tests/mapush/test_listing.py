@@ -1,5 +1,5 @@
-"""What there is and what can be set: lists, names of other libraries, and runs that start from
-what exists.
+"""Lists of members and settings, names from other libraries, and runs started from existing
+ones.
 """
 
 from __future__ import annotations
@@ -360,7 +360,7 @@ def test_the_terms_of_the_rewards_are_settings_too(capsys) -> None:
 
 
 def complete(script: str, *words: str) -> list[str]:
-    """Return what bash offers for the last of ``words``."""
+    """Return bash's completions for the last of ``words``."""
     line = (
         f"COMP_WORDS=({shlex.join(words)} ''); COMP_CWORD={len(words) - 1}; _mapush; echo "
         f"${{COMPREPLY[@]}}"

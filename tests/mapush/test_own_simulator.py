@@ -1,4 +1,4 @@
-"""A simulator that one file registers is listed, planned, run and measured like ours."""
+"""A simulator registered in one file is listed, planned, run and measured like ours."""
 
 from __future__ import annotations
 

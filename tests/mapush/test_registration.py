@@ -1,5 +1,5 @@
-"""What a user adds from a module of the user's own: objects, rewards, tasks and robots, and each
-example by itself.
+"""Registrations from a user's module: objects, rewards, tasks and robots, and each example
+alone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def terms_of(task: str) -> tuple[dict, ...]:
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch) -> Path:
-    """A folder that holds the examples alone; what they register is forgotten afterwards."""
+    """A folder with the examples alone. Their registrations are undone afterwards."""
     for path in (ROOT / "examples").glob("*.py"):
         shutil.copy(path, tmp_path)
     monkeypatch.chdir(tmp_path)

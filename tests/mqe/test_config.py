@@ -1,4 +1,4 @@
-"""mqe.config: what a value may be, and what is said when it may not."""
+"""mqe.config: allowed values, and the errors for others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""mqe.cores: the cores that a process may use, by affinity and by the limits of its control
-groups.
-"""
+"""mqe.cores: usable cores by affinity and by control-group limits."""
 
 from __future__ import annotations
 
@@ -20,13 +18,15 @@ V1 = "12:memory:/docker/7\n4:cpu,cpuacct:/docker/7\n1:name=systemd:/docker/7\n0:
 
 
 def old(group: str, quota: int) -> dict[str, str]:
-    """Return the files of a limit of v1."""
+    """Return a v1 limit's files."""
     return {f"{group}/cpu.cfs_quota_us": f"{quota}\n", f"{group}/cpu.cfs_period_us": "100000\n"}
 
 
 @pytest.fixture
 def on(tmp_path: Path, monkeypatch):
-    """Return what puts this process on 64 cores, in groups ``own`` of a tree of ``files``."""
+    """Return a function to put this process on 64 cores, in groups ``own`` from a tree with
+    ``files``.
+    """
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
 
     def put(own: str | bytes, files: dict[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""Registries, and packages that add to them."""
+"""Registries and their extension packages."""
 
 from __future__ import annotations
 

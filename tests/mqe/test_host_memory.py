@@ -1,4 +1,4 @@
-"""mqe.host_memory: free memory of the machine, within the limits of control groups."""
+"""mqe.host_memory: the machine's free memory, within control-group limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNLIMITED = 9223372036854771712  # as v1 writes no limit
 
 @pytest.fixture
 def on(tmp_path: Path, monkeypatch):
-    """Return a function that puts this process on a machine, in a group of a tree of files."""
+    """Return a function to put this process on a machine, in a group from a file tree."""
 
     def put(own: str, files: dict[str, str], meminfo: str = MEMINFO) -> tuple[int | None, ...]:
         for name, text in files.items():
@@ -41,7 +41,7 @@ def on(tmp_path: Path, monkeypatch):
 
 
 def v2(group: str, limit: object, usage: int, cached: int = 0) -> dict[str, str]:
-    """Return the files of a group of v2."""
+    """Return a v2 group's files."""
     stat = f"anon {usage - cached}\ninactive_file {cached - cached // 4}\n"
     return {
         f"{group}/memory.max": f"{limit}\n",
@@ -51,7 +51,7 @@ def v2(group: str, limit: object, usage: int, cached: int = 0) -> dict[str, str]
 
 
 def v1(group: str, limit: int, usage: int, cached: int = 0) -> dict[str, str]:
-    """Return the files of a group of v1."""
+    """Return a v1 group's files."""
     return {
         f"{group}/memory.limit_in_bytes": f"{limit}\n",
         f"{group}/memory.usage_in_bytes": f"{usage}\n",

@@ -1,4 +1,4 @@
-"""Every object and team size makes an environment that runs with the gait that ships."""
+"""Every object and team size makes an environment for the shipped gait."""
 
 import pytest
 import torch

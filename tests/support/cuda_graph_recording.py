@@ -1,8 +1,7 @@
-"""CUDA graphs on a CPU: what torch is told while one is recorded is told again, on the same
-tensors, at every replay.
+"""CUDA graphs on a CPU: a recording lists torch calls, and every replay repeats them on the
+original tensors.
 
-As on a GPU, recording changes nothing: what was written is put back. A value that the host asks for
-is an error.
+As on a GPU, recording changes nothing: it restores all written tensors. A host read raises.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class RecordedGraph:
 
     @torch.no_grad()
     def replay(self) -> None:
-        """Do everything again; results go where they went."""
+        """Repeat all calls, into the original result tensors."""
         for function, args, kwargs, results in self.calls:
             for old, new in zip(
                 _tensors(results), _tensors(function(*args, **kwargs)), strict=True
@@ -89,7 +88,7 @@ class _Recorder(TorchDispatchMode):
             self._before[storage.data_ptr()] = (whole, whole.clone())
 
     def undo(self) -> None:
-        """Put everything back that was there before."""
+        """Restore all tensors to their earlier values."""
         for whole, copy in self._before.values():
             whole.copy_(copy)
 
@@ -99,7 +98,7 @@ def _tensors(values: Any) -> list[Tensor]:
 
 
 class LaunchedSim:
-    """A simulator on the CPU that passes for one on a GPU: a step that is being recorded is taken
+    """A CPU simulator in the role of a GPU simulator: it skips steps under recording and takes them
     at replays only.
     """
 
@@ -131,6 +130,6 @@ def launched(env: MultiAgentEnv) -> MultiAgentEnv:
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make graphs that are recorded from now on those of this module."""
+    """Replace graphs in later recordings with this module's."""
     monkeypatch.setattr("mqe.cuda_graphs.capturing", capturing)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", RecordedGraph)

@@ -1,5 +1,5 @@
-"""Jobs for workers: some of them end the process that does them. Imports little, for each process
-imports it anew.
+"""Worker jobs, some fatal to their process. Few imports, since each process imports the module
+anew.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MARK = Path(os.environ.get("TMPDIR", "/tmp")) / f"mapush-unlucky-{os.getppid()}
 
 
 def square(job: tuple[int, str | None], worker: int) -> int:
-    """Return a number's square; where a file is named, the first to try dies."""
+    """Return a number's square. With a file name, the first process to try dies."""
     number, mark = job
     if mark is not None and not Path(mark).exists():
         Path(mark).touch()
@@ -36,7 +36,7 @@ def fail(job: str, worker: int) -> None:
 
 
 def unlucky(job: Any, worker: int) -> Any:
-    """Play episodes; worker 0 is killed in the middle of its first part."""
+    """Play episodes. Worker 0 is killed in the middle of its first part."""
     from threading import Timer
 
     from harl_mapush.evaluation.episodes import play

@@ -1,10 +1,10 @@
-"""The line on stderr that a command ends with after a mistake of the user's."""
+"""The final stderr line of a command after a user's mistake."""
 
 from __future__ import annotations
 
 
 def error_line(capsys) -> str:
-    """Return the one line that a command has written to stderr."""
+    """Return a command's single line on stderr."""
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert captured.err.endswith("\n")

@@ -11,7 +11,7 @@ FAULTS = Path(__file__).parents[2] / "tools" / "faults"
 
 
 def script(name: str, *words: str) -> str:
-    """Run a script, whose exit code must be 0, and return its output."""
+    """Run a script, assert exit code 0 and return its output."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(FAULTS.parent.parent), *sys.path])
     }

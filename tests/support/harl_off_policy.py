@@ -1,8 +1,8 @@
-"""Replay off-policy updates recorded from upstream HARL through this project's own algorithms and
-compare the outcome.
+"""Replay off-policy updates recorded from upstream HARL with this project's own algorithms, and
+compare the results.
 
-A file holds upstream's buffer and two stages of several updates each. A stage has the learner
-before and after, and what every update drew: rows of the buffer, noise, the order of the agents.
+A file holds upstream's buffer and two stages with several updates each. A stage has the learner
+before and after, and every update's draws: buffer rows, noise, agent order.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def build(record: Mapping[str, Any]) -> Hasac | Hatd3:
-    """Build the algorithm that a recording's configuration asks for."""
+    """Build the algorithm from a recording's configuration."""
     env = record["env"]
     name = record["meta"]["algo"]
     harl = {**record["config"]["train"], **record["config"]["model"], **record["config"]["algo"]}
@@ -90,7 +90,7 @@ def build(record: Mapping[str, Any]) -> Hasac | Hatd3:
 
 
 def replay(record: Mapping[str, Any], stage: int) -> dict[str, float]:
-    """Run the updates of one stage; return the largest difference of every quantity."""
+    """Run one stage's updates and return the largest difference in every quantity."""
     algorithm = build(record)
     recorded = record["stages"][stage]
     ring = load_ring(algorithm, record)

@@ -1,11 +1,11 @@
-"""Replay updates recorded from upstream HARL through this project's own algorithms and compare the
-outcome.
+"""Replay updates recorded from upstream HARL with this project's own algorithms, and compare the
+results.
 
 ``python -m tests.support.harl_parity FILE [FILE ...]`` compares returns, advantages, factors,
-weights, Adam moments and value normaliser in every stage. Exit code 0: all agree; 1: some do not;
-2: a file is not such a recording, and the others are compared nevertheless. On a GPU (``--device
-cuda``) every stage is learned three times from the same start. The third time, a replay of captured
-graphs, is compared.
+weights, Adam moments and value normaliser in every stage. Exit code 0: all agree. 1: some differ.
+2: a file is not a recording in this layout (the command still compares the others). On a GPU
+(``--device cuda``) every stage is learned three times from one start. The command compares the
+third time, a replay of captured graphs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ JUDGED = (
 
 
 class Difference(NamedTuple):
-    """The largest difference of one quantity in one stage of one file; NaN counts as infinite."""
+    """The largest difference of one quantity in one stage of one file. NaN counts as infinite."""
 
     file: str
     stage: int
@@ -68,10 +68,10 @@ class Difference(NamedTuple):
 def replay(
     path: str | Path, device: torch.device | str = "cpu", num_passes: int | None = None
 ) -> list[Difference]:
-    """Replay both stages of a recording on ``device``; raise LayoutError where it is none.
+    """Replay both stages of a recording on ``device``. Raise LayoutError for other files.
 
-    Every stage is learned ``num_passes`` times from the same start, and the last time is compared;
-    None: as often as it takes until the device replays captured graphs.
+    Every stage is learned ``num_passes`` times from one start, and the last pass is compared. None:
+    as many passes as the device needs to replay captured graphs.
     """
     device = torch.device(device)
     num_passes = num_passes or (1 if device.type == "cpu" else EAGER_CALLS + 1)
@@ -93,7 +93,7 @@ def replay(
 
 
 def build_algorithm(record: Mapping[str, Any], device: torch.device) -> OnPolicy:
-    """Build the algorithm that a recording's configuration asks for."""
+    """Build the algorithm from a recording's configuration."""
     sections = record["config"]
     env = record["env"]
     harl = {**sections["train"], **sections["model"], **sections["algo"]}
@@ -113,7 +113,7 @@ def build_algorithm(record: Mapping[str, Any], device: torch.device) -> OnPolicy
 def prepare(
     record: Mapping[str, Any], index: int, device: torch.device
 ) -> tuple[OnPolicy, Storage]:
-    """Build the algorithm and the storage that stage ``index`` is learned with."""
+    """Build the algorithm and the storage for stage ``index``."""
     env = record["env"]
     algorithm = build_algorithm(record, device)
     check_stage(record, index, algorithm)
@@ -123,8 +123,8 @@ def prepare(
 def learn_and_compare(
     algorithm: OnPolicy, storage: Storage, record: Mapping[str, Any], index: int
 ) -> dict[str, float]:
-    """Run the algorithm's own update from where a stage begins; return the largest difference of
-    every quantity.
+    """Run the algorithm's own update from a stage's start. Return the largest difference in every
+    quantity.
     """
     stage = record["stages"][index]
     env = record["env"]
@@ -162,9 +162,7 @@ def learn_and_compare(
 
 
 class RecordedShuffle(Shuffle):
-    """Yields the permutations that upstream drew, in its order, even where order changes only
-    rounding.
-    """
+    """Yields upstream's permutations in upstream's order, even if order affects only rounding."""
 
     def __init__(
         self, permutations: list[Tensor], agent_order: list[int], device: torch.device | str = "cpu"
@@ -199,10 +197,10 @@ class RecordedShuffle(Shuffle):
 def with_idle_agents(
     permutations: list[Tensor], algorithm: OnPolicy, storage: Storage, agent_order: list[int]
 ) -> list[Tensor]:
-    """Return permutations with some in the place of an agent that was never alive.
+    """Return permutations, with substitutes for agents never alive.
 
-    Upstream draws none for it, nor do we on a CPU; a captured update cannot know, and changes
-    nothing.
+    Upstream draws none for such an agent, nor do we on a CPU. A captured update draws for every
+    agent, without effect.
     """
     is_sequential = isinstance(algorithm, Happo)
     if algorithm.cfg.share_param or (is_sequential and not algorithm.is_capturable):
@@ -293,7 +291,7 @@ def compare_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> dict[str, 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Compare every file named; print the largest difference of each quantity and return the exit
+    """Compare every named file, print the largest difference of each quantity and return the exit
     code.
     """
     parser = argparse.ArgumentParser(
@@ -327,7 +325,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _device(parser: argparse.ArgumentParser, name: str) -> torch.device:
-    """Return the device that is meant; exit with 2 where there is none."""
+    """Return the requested device. Exit with 2 if it is missing."""
     try:
         return torch.zeros((), device=name).device
     except (RuntimeError, AssertionError):

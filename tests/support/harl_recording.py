@@ -1,8 +1,8 @@
-"""Recordings of upstream HARL's updates: the layout ``harl-parity-1``, and how files differ from
-it.
+"""Recordings of upstream HARL's updates: the layout ``harl-parity-1``, and a file's differences
+from it.
 
-A layout is a dictionary of layouts, a list of them, the shape of a tensor of floats, a type, None,
-Any, or a function that returns the layout for a value.
+A layout is a dictionary of layouts, a list of layouts, the shape of a float tensor, a type, None,
+Any, or a function from a value to its layout.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class LayoutError(ValueError):
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Load a recording, plain or ``.xz``, without executing anything in it; raise LayoutError
-    where it is none.
+    """Load a recording, plain or ``.xz``, without code execution. Raise LayoutError for other
+    files.
     """
     path = Path(path)
     try:
@@ -107,7 +107,7 @@ def _holds(config: Mapping[str, Any], key: str) -> bool:
 
 
 def check_stage(record: Mapping[str, Any], index: int, algorithm: OnPolicy) -> None:
-    """Raise LayoutError where a stage lacks what replaying it by ``algorithm`` needs."""
+    """Raise LayoutError if a stage lacks data for a replay by ``algorithm``."""
     stage = record["stages"][index]
     for fault in faults(stage, _stage_layout(algorithm, record["env"])):
         raise LayoutError(fault)
@@ -118,7 +118,7 @@ def check_stage(record: Mapping[str, Any], index: int, algorithm: OnPolicy) -> N
 
 
 def faults(found: Any, layout: Any, where: str = "") -> Iterator[str]:
-    """Name the parts that differ from the layout."""
+    """Name the parts with differences from the layout."""
     if layout is Any:
         return
     if callable(layout) and not isinstance(layout, type):
@@ -165,8 +165,8 @@ def _dictionary_faults(found: Any, layout: Mapping[str, Any], where: str) -> Ite
 
 
 def _stage_layout(algorithm: OnPolicy, env: Mapping[str, Any]) -> dict[str, Any]:
-    """T decisions, N environments; the critic's arrays have the agents after them where states are
-    FP.
+    """T decisions, N environments. With FP states, the critic's arrays have agents as the next
+    axis.
     """
     steps = env["T"]
     envs = env["N"]

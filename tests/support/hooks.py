@@ -10,7 +10,7 @@ from harl_mapush.progress import IterationReport
 
 
 class Hooks(Callback):
-    """Calls a function at each hook that has one."""
+    """Calls the given functions at their hooks."""
 
     def __init__(
         self,

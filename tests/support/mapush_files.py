@@ -50,7 +50,7 @@ def _importable() -> Iterator[None]:
 
 
 def make(kind: str, **children: Any) -> Any:
-    """Build an object of a class of OpenRL's with these attributes."""
+    """Build an OpenRL class's object with these attributes."""
     made = _MADE[kind]()
     for name, child in children.items():
         setattr(made, name, child)
@@ -58,7 +58,7 @@ def make(kind: str, **children: Any) -> Any:
 
 
 def trunk(obs_size: int, activation: nn.Module | None = None, layer_n: int = 1) -> Any:
-    """Build OpenRL's layers, with weights that a training might have left."""
+    """Build OpenRL's layers, with plausible trained weights."""
     layers = make(
         "MLPLayer",
         fc1=nn.Sequential(nn.Linear(obs_size, 16), activation or nn.ReLU(), nn.LayerNorm(16)),
@@ -83,7 +83,7 @@ def module(
     layer_n: int = 1,
     **settings: Any,
 ) -> Any:
-    """Build a PPOModule of a team; ``on_cpu`` OpenRL's value normaliser has parameters instead of
+    """Build a team's PPOModule. ``on_cpu``: OpenRL's value normaliser has parameters instead of
     plain tensors.
     """
     torch.manual_seed(num_agents)
@@ -122,7 +122,7 @@ def module(
 
 
 def mean(model: Any, obs: Tensor, head: nn.Linear) -> Tensor:
-    """Return what a network of OpenRL's says, by its own layers."""
+    """Return an OpenRL network's output, computed by its own layers."""
     layers = model.base.mlp
     features = layers.fc1(obs)
     for middle in getattr(layers, "fc2", []):

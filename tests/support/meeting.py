@@ -1,5 +1,5 @@
-"""Ranks that are threads of one process, for tests: they meet as processes do, without the seconds
-of a start.
+"""Ranks as threads in one process, for tests: they meet like processes, without seconds of
+startup.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Result = TypeVar("_Result")
 
 
 class ThreadRanks(Ranks):
-    """A rank that meets the others of ``table`` in this process."""
+    """A rank in this process. It meets the others through ``table``."""
 
     def __init__(self, rank: int, table: list[Any], barrier: threading.Barrier) -> None:
         super().__init__(rank, len(table))
@@ -46,9 +46,7 @@ class ThreadRanks(Ranks):
 
 
 def on_ranks(size: int, work: Callable[[Ranks], _Result]) -> list[_Result]:
-    """Return what ``work`` returns on each of ``size`` ranks; raise what the first of them
-    raised.
-    """
+    """Return the results of ``work`` on ``size`` ranks. Raise the first exception."""
     table = [None] * size
     barrier = threading.Barrier(size, timeout=60.0)
     results: list[Any] = [None] * size

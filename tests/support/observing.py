@@ -1,4 +1,4 @@
-"""An observer that calls a function after every control step."""
+"""An observer with a function for every control step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A box that slides into obstacles, on any simulator."""
+"""A box slides into obstacles, on any simulator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def obstacle_scene() -> Scene:
 
 
 def layout() -> Layout:
-    """A box that slides ahead: into nothing, a cube, a wall across the way, and a post."""
+    """A box slides ahead: into free space, a cube, a wall across its path, and a post."""
     away = [9.0, 9.0, PARKED_HEIGHT]
     pos = tensor(
         [
@@ -62,7 +62,7 @@ def layout() -> Layout:
 
 
 def slide(sim: Simulator, scene: Scene) -> tuple[torch.Tensor, torch.Tensor]:
-    """Let the box slide at 3 m/s; return where it was furthest (N,), and if it touched (N,)."""
+    """Let the box slide at 3 m/s. Return its furthest position (N,) and a contact mask (N,)."""
     everywhere = torch.ones(NUM_ENVS, dtype=torch.bool)
     start = layout()
     sim.write(everywhere, *pack_layout(scene, start))
@@ -91,8 +91,9 @@ def moving_scene() -> Scene:
 
 
 def shove(sim: Simulator, scene: Scene) -> tuple[torch.Tensor, torch.Tensor]:
-    """Let an obstacle come from behind the box for 1 s in the first world; in the second, it is
-    parked. Return where box and obstacle end (2, 2, 3), and if they touched (2,).
+    """Let an obstacle approach the first world's box from behind for 1 s. The second world's
+    obstacle is parked. Return final positions of box and obstacle (2, 2, 3) and a contact mask
+    (2,).
     """
     both = torch.ones(2, dtype=torch.bool)
     away = [9.0, 9.0, PARKED_HEIGHT]

@@ -1,4 +1,4 @@
-"""Small off-policy teams that learn a toy."""
+"""Small off-policy teams on a toy task."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make(
 def go(
     team: OffPolicy, experience: ReplayExperience, env: Any, blocks: int
 ) -> tuple[float, dict[str, torch.Tensor]]:
-    """Collect and learn ``blocks`` decisions; return the mean reward and the last metrics."""
+    """Collect and learn from ``blocks`` decisions. Return the mean reward and the last metrics."""
     total = 0.0
     metrics = {}
     for _ in range(blocks):

@@ -10,7 +10,7 @@ from mqe.env.environment import MultiAgentEnv
 
 
 class Operations(TorchDispatchMode):
-    """Counts a GPU's operations; fails at a synchronization or a copy from the host."""
+    """Counts a GPU's operations and fails at a synchronisation or a copy from the host."""
 
     forbidden = (
         "_local_scalar_dense",
@@ -35,7 +35,7 @@ class Operations(TorchDispatchMode):
 
 
 def operations_of_a_decision(env: MultiAgentEnv) -> int:
-    """Return the number of operations of one decision, computed as on a GPU."""
+    """Return the number of operations in one decision, computed as on a GPU."""
     env.is_synchronous = False
     env.use_graphs = False
     actions = torch.zeros(env.num_envs, env.num_agents, env.spec.action_size)

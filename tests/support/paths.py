@@ -1,4 +1,4 @@
-"""Folders of the checkout that tests read from."""
+"""Checkout folders for tests."""
 
 from pathlib import Path
 

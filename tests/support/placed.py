@@ -1,4 +1,4 @@
-"""Worlds whose results lie on another device than the host, and cost nothing to step."""
+"""Worlds with results on a device other than the host, and free steps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mqe.vec_env import TeamSpec, TimeStep
 
 
 class PlacedEnv:
-    """Returns the same results at every step.
+    """Returns constant results at every step.
 
-    On torch's device ``meta`` a tensor has no numbers, so that every copy to the host is an error.
+    On torch's device ``meta`` a tensor has no numbers, so every copy to the host raises.
     """
 
     decision_period = 5

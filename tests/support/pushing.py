@@ -1,4 +1,4 @@
-"""A push task whose robots only stand, and its environment on the CPU simulator."""
+"""A push task with standing robots, and its environment on the CPU simulator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STANCE = tensor(DEFAULT_JOINT_POS)
 
 
 class Stander:
-    """A controller that stands in the nominal pose and remembers what it was told."""
+    """A controller for the nominal pose, with a record of its commands."""
 
     def begin(self, mask: Tensor) -> None:
         self.begun = mask.clone()

@@ -1,8 +1,8 @@
 """Record updates of upstream HARL's off-policy algorithms: ``python
 tests/support/record_off_policy.py FOLDER``.
 
-Upstream's actors, critics, buffers and ``train`` run unmodified over made-up transitions, and what
-they draw is written down.
+Upstream's actors, critics, buffers and ``train`` run unmodified over synthetic transitions, and the
+recording holds their random draws.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def record(case: str, *, small: bool = False) -> dict[str, Any]:
 
 
 def make_runner(algo: str, config: dict[str, Any], state_type: str) -> Any:
-    """Put together what upstream's ``train`` works on, without its environments and folders."""
+    """Build the input for upstream's ``train``, without environments and folders."""
     kind = OffPolicyMARunner if algo.startswith("ma") else OffPolicyHARunner
     runner = object.__new__(kind)
     merged = {**config["train"], **config["model"], **config["algo"]}
@@ -250,7 +250,7 @@ def fill(
 
 @contextmanager
 def watching(runner: Any, drawn: dict[str, list[Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Write down what is drawn meanwhile, and what the buffer gave."""
+    """Record random draws and buffer samples inside the block."""
     distribution = sys.modules["torch.distributions.normal"]
     spots = [
         (distribution, "_standard_normal", "noise"),

@@ -1,4 +1,4 @@
-"""Registries that a test may add to."""
+"""Registries open to a test's own members."""
 
 from __future__ import annotations
 

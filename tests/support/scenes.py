@@ -17,8 +17,8 @@ def team(num_robots: int, name: str = "go1") -> Robots:
 
 
 def make_scene_state(robot_pos: Tensor, **fields: Tensor) -> SceneState:
-    """A state of robots at (N, A, 3) and an object; what ``fields`` do not name is 0, or turned by
-    nothing.
+    """A state with robots at (N, A, 3) and an object. Other ``fields`` default to 0, or to identity
+    rotation.
     """
     n, a = robot_pos.shape[:2]
     state = SceneState.zeros(n, a, has_object=True)

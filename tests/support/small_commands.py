@@ -1,6 +1,6 @@
-"""The commands that pages show, at sizes for a test: few worlds, steps and episodes, on the CPU.
+"""The documentation's commands at test size: few worlds, steps and episodes, on the CPU.
 
-Only sizes and devices are replaced. Everything else is what a page shows.
+Only sizes and devices are replaced. The rest stays as on the page.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LARGE = (
 
 
 def main(words: list[str]) -> int:
-    """Run a command of a page with smaller numbers; return its exit code."""
+    """Run a page's command with smaller numbers and return its exit code."""
     program, *rest = [_smaller(word) for word in words]
     if program == "mapush":
         name, *rest = rest
@@ -56,7 +56,7 @@ def main(words: list[str]) -> int:
 
 
 def _python(words: list[str]) -> int:
-    """Run a script or a module as Python's command line does; return its exit code."""
+    """Run a script or a module like Python's command line and return its exit code."""
     try:
         if words[0] == "-m":
             sys.argv = words[1:]
@@ -70,7 +70,7 @@ def _python(words: list[str]) -> int:
 
 
 def _smaller(word: str) -> str:
-    """Return a word with smaller numbers, the CPU, and a checkpoint that the tiny run has."""
+    """Return a word with smaller numbers, the CPU, and a checkpoint from the tiny run."""
     for large, small in LARGE:
         word = re.sub(large, small, word)
     run, found, _ = word.rpartition("/checkpoints/")
@@ -82,7 +82,7 @@ def _smaller(word: str) -> str:
 
 
 def sizes(name: str, words: list[str]) -> list[str]:
-    """Return the flags that make a subcommand small."""
+    """Return the flags for a small subcommand."""
     if name == "train":
         return _sizes_of_training(words)
     if name in ("test", "play", "film"):

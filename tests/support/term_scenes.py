@@ -1,4 +1,4 @@
-"""Control steps of every task and their mirror images, for the conformance test of terms."""
+"""Control steps of every task and their mirror images, for the term conformance test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TURN = tensor([-1.0, 1.0, -1.0])
 
 
 class Scene(NamedTuple):
-    """A task of N worlds, and a control step of it with what observations show besides."""
+    """A task with N worlds, one control step, and the observations' other inputs."""
 
     task: TermTask
     state: SceneState
@@ -48,7 +48,7 @@ def random_state(num_robots: int, has_object: bool, scale: float = 1.0) -> Scene
 
 
 def mirrored(state: SceneState) -> SceneState:
-    """Return the image in the plane y = 0; the object is alike on both sides of its x axis."""
+    """Return the image in the plane y = 0. The object is symmetric about its x axis."""
     image = state.like(state.rows.clone())
     swap = mirrored_action(CPU)
     image.body_pos[:] = state.body_pos * PLACE

@@ -1,4 +1,4 @@
-"""Flags that make a run small enough for a test."""
+"""Flags for a test-sized run."""
 
 SMALL = ("--num_envs", "4", "--set", "runner.num_steps=4", "--set", "network.hidden_sizes=[8]")
 # Unequal actors show more than a shared one.

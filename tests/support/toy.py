@@ -1,5 +1,5 @@
-"""A toy for learners: points that push a mass to a goal, learnable in seconds, with time-outs,
-deaths and failures.
+"""A toy for learners: points push a mass to a goal, learnable in seconds, with time-outs, deaths
+and failures.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _LENGTH = 20  # decisions an episode
 
 
 class ToyEnv:
-    """Agent a sees its offset from its own corner of a square and is paid for coming near; the
-    team shares a state.
+    """Agent a sees its offset from its own corner of a square and is rewarded near it. The team
+    shares a state.
     """
 
     def __init__(

@@ -1,6 +1,4 @@
-"""A run with collectors on the toy worlds of ``toy.py``, and faults that its collectors can be
-made to have.
-"""
+"""A collector run on the toy worlds in ``toy.py``, with optional collector faults."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ FAULT = "TOY_FAULT"
 
 
 class ToyWorlds(RemoteEnvSpec):
-    """What the learner's process knows of toy worlds."""
+    """The learner process's description of toy worlds."""
 
     def __init__(self, cfg: RunCfg) -> None:
         env = ToyEnv(1)

@@ -1,4 +1,4 @@
-"""Transitions whose numbers tell decision and world apart."""
+"""Transitions with numbers unique to decision and world."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import yaml
 
 
 class UnitreeController:
-    """Terms, histories, clock and actions; messages have motors in the order of Unitree's SDK."""
+    """Terms, histories, clock and actions. Messages list motors in Unitree's SDK order."""
 
     def __init__(self, folder: Path) -> None:
         self.cfg = yaml.safe_load((folder / "params" / "deploy.yaml").read_text())

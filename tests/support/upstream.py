@@ -1,6 +1,4 @@
-"""Upstream HARL for the tests that need it: a checkout that HARL_PATH names, else the one that is
-installed.
-"""
+"""Upstream HARL for tests: the checkout in HARL_PATH, else the installed package."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A robot in the form of a vendor's simulator, with numbers of its own.
+"""A robot in the form of a vendor's simulator, with its own numbers.
 
-Torque motors and sensors are in the order of messages, feet have contact numbers of their own, and
-a mesh whose file is missing is drawn only.
+Torque motors and sensors are in message order, feet have their own contact numbers, and a mesh with
+a missing file is visual only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _JOINTS = {
 
 
 def vendor_xml(side: float = 0.0955, worldbody: str = "") -> str:
-    """Return the MJCF of a robot of a Go2's measures, its thighs ``side`` [m] beside its hips."""
+    """Return the MJCF of a robot with a Go2's dimensions, its thighs ``side`` [m] beside its
+    hips.
+    """
     messages = [f"{leg}_{joint}" for leg in MESSAGE_LEGS for joint in _JOINTS]
     motors = "".join(
         f'<motor name="{name}" joint="{name}_joint" '
@@ -57,7 +59,7 @@ def vendor_xml(side: float = 0.0955, worldbody: str = "") -> str:
 
 
 def write_checkout(folder: Path, **numbers: float) -> Path:
-    """Write a checkout that has this robot as its ``go2``; return its folder."""
+    """Write a checkout with this robot as its ``go2`` and return its folder."""
     robot = folder / "unitree_robots" / "go2"
     robot.mkdir(parents=True)
     (robot / "go2.xml").write_text(vendor_xml(**numbers))

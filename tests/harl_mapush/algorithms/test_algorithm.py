@@ -34,7 +34,9 @@ NAMES = [*ALGORITHMS, OWN, "haspo"]
 
 
 def example() -> AlgorithmEntry:
-    """Return what ``examples/own_algorithm.py`` registers, and forget it."""
+    """Return the names registered by ``examples/own_algorithm.py``, and unregister them
+    afterwards.
+    """
     runpy.run_path(str(ROOT / "examples" / "own_algorithm.py"))
     return ALGORITHMS.pop("haspo")
 
@@ -44,7 +46,7 @@ def members(contract: type) -> list[str]:
 
 
 class Through:
-    """An object of which nothing but a contract's members can be reached."""
+    """A proxy with access to a contract's members only."""
 
     def __init__(self, whole: Any, contract: type) -> None:
         self._whole = whole

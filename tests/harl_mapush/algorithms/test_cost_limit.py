@@ -87,7 +87,7 @@ def test_costs_are_the_agents_mean_and_the_sum_of_all_terms() -> None:
 
 
 def share_on_the_right(limit: float | None) -> float:
-    """Train an agent whose corner is on the right; return how often it is there at the end."""
+    """Train an agent with its corner on the right. Return its final fraction of time there."""
     env = ToyEnv(32, num_agents=1, cost_names=("right",))
     runner = make("happo", env, cost_limit=limit, **_FAST)
     runner.progress.num_iterations = 30

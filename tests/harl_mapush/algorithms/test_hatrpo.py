@@ -1,4 +1,4 @@
-"""harl_mapush.algorithms.hatrpo: the order of its sums, of which conjugate gradient makes much."""
+"""harl_mapush.algorithms.hatrpo: summation order, since conjugate gradient amplifies rounding."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The off-policy algorithms: they learn, in the order and from the transitions that they should."""
+"""The off-policy algorithms learn, with the right order and the right transitions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Off-policy updates behind graphs: the same numbers as without, and nothing that waits for the
-device.
-"""
+"""Off-policy updates in captured graphs: equal numbers, and no synchronisation with the device."""
 
 from __future__ import annotations
 

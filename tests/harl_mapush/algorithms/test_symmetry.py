@@ -1,6 +1,4 @@
-"""Actors that are taught to act alike on mirrored observations: the loss by hand, and what it
-does.
-"""
+"""Mirror loss for actors: hand-computed values and its effect."""
 
 from functools import partial
 

@@ -16,7 +16,7 @@ REPORT = IterationReport(1, 10, 100, 1000, 3.0, 1.0, {"reward/push": 0.01})
 
 
 def driver(init: int = 0, rates: int = 0) -> SimpleNamespace:
-    """Return a library that knows the GPU 1234 alone, and whose calls return these codes."""
+    """Return a library with GPU 1234 only and these return codes."""
 
     def memory_info(handle, memory):
         memory._obj.total = 80 * 2**30

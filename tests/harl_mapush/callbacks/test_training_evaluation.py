@@ -1,6 +1,4 @@
-"""runner.evaluation_interval: what is measured while training, and that the training does not
-notice.
-"""
+"""runner.evaluation_interval: evaluation during training, without effect on the training."""
 
 from __future__ import annotations
 
@@ -33,8 +31,8 @@ SHORT = ("task.episode_length_s=0.2", "task.decision_period=2", "runner.checkpoi
 
 
 def command(gait: Path, out: Path, *settings: str) -> list[str]:
-    """Four iterations of 32 env steps; checkpoints after 64 and 128, evaluations after 64, 96 and
-    128.
+    """Four iterations with 32 env steps each. Checkpoints after 64 and 128, evaluations after 64,
+    96 and 128.
     """
     values = (*SHORT, "runner.torch_threads=1", f"task.gait={gait}", *settings)
     sets = [word for value in values for word in ("--set", value)]

@@ -1,4 +1,4 @@
-"""harl_mapush.callbacks.wandb_logger: an offline run, and settings that are refused."""
+"""harl_mapush.callbacks.wandb_logger: an offline run, and rejected settings."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def make(task: str, num_envs: int, client: str | None = None, **options: Any) ->
 
 @pytest.fixture(scope="module")
 def expected():
-    """Return the results of our own environment, played once for each kind of worlds."""
+    """Return our own environment's results, played once for each kind of worlds."""
     known: dict[Any, tuple[Actions, Played]] = {}
 
     def play(case: Case) -> tuple[Actions, Played]:
@@ -216,7 +216,7 @@ def test_a_client_gives_the_same_decisions_as_our_own_environment(client, case, 
 
 
 def first_obs(client: str, env: Any) -> Any:
-    """Reset all worlds; return their first observations."""
+    """Reset all worlds and return their first observations."""
     start = env.reset()
     if client == "torchrl":
         return start["agents", "observation"].numpy()

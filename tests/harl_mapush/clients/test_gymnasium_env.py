@@ -1,4 +1,4 @@
-"""Worlds of one agent under Gymnasium's contract of vector environments."""
+"""One-agent worlds under Gymnasium's contract for vector environments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def disabled():
 
 
 def to_the_end(env):
-    """Step until the first episode ends; return that step."""
+    """Step until the first episode ends and return its last step."""
     for _ in range(20):
         step = env.step(np.zeros((N, 12), np.float32))
         if np.any(step[2] | step[3]):

@@ -1,6 +1,6 @@
-"""Clients that promise tensors leave them on the simulator's device.
+"""Tensor clients leave their tensors on the simulator's device.
 
-The device is torch's ``meta``, whose tensors have no numbers: a copy to the host raises.
+The test device is torch's ``meta``. Its tensors have no numbers, so a copy to the host raises.
 """
 
 from __future__ import annotations

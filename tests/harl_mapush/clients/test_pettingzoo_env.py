@@ -1,4 +1,4 @@
-"""PettingZoo's own checkers, and what they do not look at."""
+"""PettingZoo's own checkers, and further checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TorchRL's own checker, and what it does not look at; BenchMARL's task where it is installed."""
+"""TorchRL's own checker, further checks, and BenchMARL's task if installed."""
 
 from __future__ import annotations
 

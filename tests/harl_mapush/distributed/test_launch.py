@@ -1,4 +1,6 @@
-"""How ranks meet, which of them reports a mistake, and how they end when one dies or hangs."""
+"""Distributed launch: rendezvous, the rank in charge of error reports, and the end after a dead or
+hung rank.
+"""
 
 from __future__ import annotations
 
@@ -111,8 +113,8 @@ def test_ranks_that_have_met_end_at_once(main: Any, code: int, monkeypatch, caps
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch) -> Callable[[int], Launch]:
-    """Return what makes this process a later start, or the first (0), of the same launch of
-    torchrun's.
+    """Return a function to make this process the first start (0), or a later one, in one torchrun
+    launch.
     """
 
     def start(restarts: int) -> Launch:
@@ -247,8 +249,8 @@ def test_a_run_that_time_or_a_signal_ended_is_not_started_again(
 
 
 def meet(monkeypatch, own: Launch, others: dict[int, str] | None) -> None:
-    """Make this process the rank of ``own``, where ``others`` have said what they have; None:
-    nobody can be asked.
+    """Make this process the rank of launch ``own``, after the other ranks' reports ``others``.
+    None: the other ranks are unreachable.
     """
     store = Shared()
     for rank, line in (others or {}).items():

@@ -131,7 +131,7 @@ def test_streams_and_statistics_go_by_the_number_of_the_world() -> None:
 
 
 def learner(name: str, ranks: Ranks, num_envs: int) -> Runner:
-    """A learner whose networks are the same on every rank, each with worlds of its own."""
+    """A learner with equal networks on every rank and separate worlds per rank."""
     env = ToyEnv(num_envs, death_rate=0.05, failure_rate=0.02, seed=ranks.rank)
     cfg = ALGORITHMS[name].cfg()
     cfg = dataclasses.replace(cfg, num_epochs=2) if isinstance(cfg, OnPolicyCfg) else cfg
@@ -198,7 +198,7 @@ def test_a_number_that_is_not_finite_stops_all_ranks() -> None:
 
 @functools.cache
 def state_of_two_ranks(name: str) -> dict[str, Any]:
-    """Return the training state that two ranks save after two iterations."""
+    """Return the training state from two ranks after two iterations."""
     return on_ranks(2, lambda ranks: learned(learner(name, ranks, 4), 2).state_dict())[0]
 
 
@@ -243,7 +243,7 @@ def test_worlds_are_joined_and_cut_along_the_dimension_that_counts_them() -> Non
 def rollouts(
     cfg: config.RunCfg, ranks: Ranks, num_iterations: int
 ) -> list[dict[str, torch.Tensor]]:
-    """What a learner sees in real worlds, and makes of it, iteration by iteration."""
+    """Return a learner's rollouts in real worlds and its updates, by iteration."""
     with BUILDING:
         torch.manual_seed(1)
         env = make_env(cfg.env, cfg.sim, cfg.task, 5, ranks.share(cfg.env.num_envs))
@@ -265,8 +265,8 @@ def rollouts(
 
 @pytest.mark.parametrize("learning_rate", [1e-30, 1e-3])
 def test_worlds_on_two_ranks_are_those_of_one(gait: Path, learning_rate: float) -> None:
-    """With a policy that stays as it is rollouts are equal to the bit; with one that learns, but
-    for rounding.
+    """With a fixed policy, rollouts are equal bit by bit. With a learning policy, they are equal up
+    to rounding.
     """
 
     def settings(num_envs: int) -> config.RunCfg:

@@ -21,8 +21,8 @@ NAN = math.nan
 
 
 class Scripted:
-    """An environment whose worlds end at given decisions of two control steps; episodes after the
-    first all succeed.
+    """An environment with fixed end times for its worlds, in decisions with two control steps.
+    Every episode after the first succeeds.
     """
 
     num_agents = 2

@@ -1,6 +1,4 @@
-"""Episodes that do not depend on what is played beside them, workers that die, and the metrics of
-both.
-"""
+"""Episodes independent from neighbouring worlds, dead workers, and their metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies without training: every task's, and what one robot with a script can do alone."""
+"""Untrained policies: every task's, and the limits for one scripted robot alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every team that is shipped pushes its object to the goal, together."""
+"""Every shipped team pushes its object to the goal as a team."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_a_shipped_team_pushes(name: str) -> None:
 
 @torch.no_grad()
 def first_episodes(env: MultiAgentEnv, team: Policy, num_ended: int) -> tuple[Tensor, Tensor]:
-    """Play the first episode of every world until so many have ended; return whether those were
-    successes (K,), and the robots' shares of the contacts (K, A).
+    """Play each world's first episode until K have ended. Return their successes (K,) and the
+    robots' fractions of the contacts (K, A).
     """
     names = ["success", *(f"contact_share_agent{agent}" for agent in range(env.num_agents))]
     has_ended = torch.zeros(env.num_envs, dtype=torch.bool)

@@ -36,7 +36,7 @@ SUITE = ("--suite", "robustness")
 
 
 def worlds(condition: str) -> dict:
-    """Return the settings of a condition of the suite ``robustness``."""
+    """Return a condition's settings in the ``robustness`` suite."""
     return merge(ROBUSTNESS.worlds, ROBUSTNESS.conditions[condition])
 
 

@@ -1,5 +1,5 @@
-"""The replay buffer: what goes in comes out, n steps at a time, never across an ending or a broken
-step.
+"""The replay buffer returns stored transitions, n steps at a time, never across an ending or a
+broken step.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def test_splits_are_views_and_gathers_keep_rows_together():
 
 
 def test_batches_are_joined_whole_or_as_harl_joins_them():
-    """Two agents, L = 2, B = 2; rows are numbered in order of time, then sequence."""
+    """Two agents, L = 2, B = 2. Row numbers go by time first, then by sequence."""
 
     def batch(first):
         rows = torch.arange(first, first + 4.0).view(2, 2, 1)

@@ -1,5 +1,5 @@
-"""Under compat=harl an update on a CPU rounds as torch's own distributions and Adam, which
-upstream uses, round.
+"""Under compat=harl, a CPU update rounds like torch's own distributions and Adam, as in
+upstream.
 """
 
 from functools import partial

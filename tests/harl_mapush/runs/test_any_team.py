@@ -1,4 +1,4 @@
-"""A policy that reads sets acts in teams of every size, whatever it was trained in."""
+"""A set-reading policy acts in teams of every size, whatever its size in training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def team_of(folder: Path, num_agents: int) -> tuple[TeamPolicy, torch.Tensor]:
-    """Return the policy in a team of ``num_agents``, and what such a team observes."""
+    """Return the policy in a team with ``num_agents`` robots, and the team's observations."""
     cfg = evaluation_worlds.settings(folder, {"env": {"num_agents": num_agents, "num_envs": 2}})
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
     team = load_team(cfg, folder, env)

@@ -1,4 +1,4 @@
-"""harl_mapush.runs.checkpoint and runs: what is written, what is found again, what is refused."""
+"""harl_mapush.runs.checkpoint and runs: written files, lookups and rejected checkpoints."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a power loss, a flipped bit or a kill leaves of a run: whole files, or a line that names
-the one that is not.
+"""Run files after a power loss, a flipped bit or a kill: whole, or an error with the damaged file's
+name.
 """
 
 from __future__ import annotations

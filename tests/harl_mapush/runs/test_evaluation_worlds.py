@@ -1,4 +1,4 @@
-"""A team in a world that it did not learn in is told so: on the command line, in a film and in
+"""Teams in worlds unlike their training get a warning: on the command line, in a film and in
 Python.
 """
 
@@ -35,7 +35,7 @@ SHORT = ("--num_envs", "2", "--device", "cpu", "--set", "task.episode_length_s=0
 
 @pytest.fixture(scope="module")
 def team(tmp_path_factory) -> Path:
-    """The shipped cuboid team, as if it had learned with the gait that ships now."""
+    """The shipped cuboid team, relabelled as trained with the current gait."""
     folder = tmp_path_factory.mktemp("teams") / "cuboid"
     shutil.copytree(pretrained_folder("cuboid"), folder)
     renew_manifest(folder, {"gait_sha256": gait_digest(["pretrained:go1_velocity"])})

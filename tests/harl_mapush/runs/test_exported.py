@@ -1,4 +1,4 @@
-"""An exported policy of every kind decides as the algorithm that trained it."""
+"""Every kind of exported policy decides like its training algorithm."""
 
 from __future__ import annotations
 

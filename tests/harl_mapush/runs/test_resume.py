@@ -1,5 +1,5 @@
-"""harl_mapush.runs.resume: a resumed run equals one that never stopped; what no run can resume
-from is refused.
+"""harl_mapush.runs.resume: a resumed run equals an uninterrupted one, and unusable training states
+are refused.
 """
 
 from __future__ import annotations

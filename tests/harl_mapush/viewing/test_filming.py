@@ -1,4 +1,4 @@
-"""Films from the command line: what the flags mean, what is refused, and how far it is."""
+"""Films from the command line: flags, rejected input and progress."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""An exported team does in plain MuJoCo, without this library or torch, what it does in the
-environment.
+"""An exported team acts equally in the environment and in plain MuJoCo, without this library or
+torch.
 """
 
 from __future__ import annotations

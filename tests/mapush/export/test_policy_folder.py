@@ -28,7 +28,7 @@ def average(folders: list[Path], out: Path) -> None:
 
 
 class Numbers(nn.Module):
-    """A network of given numbers, and of how many there have been."""
+    """A network with given outputs and a call counter."""
 
     def __init__(self, *numbers: float, count: int = 0) -> None:
         super().__init__()

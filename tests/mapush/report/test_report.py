@@ -1,6 +1,4 @@
-"""Reports about runs: what is read back, which runs belong together, and a page that needs nothing
-else.
-"""
+"""Reports about runs: parsing, groups of runs, and a self-contained page."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ from tests.support.tiny_runs import TINY
 
 
 def make_run(folder: Path, seed: int, clip: float, values: list[float]) -> Path:
-    """Write what a run leaves, one point every 100 env steps."""
+    """Write a run's files, with one point every 100 env steps."""
     (folder / LOGS).mkdir(parents=True)
     # Which change nothing that is learned.
     limits = f"max_wall_time: {seed}m\n  checkpoint_interval: {100 * seed}"

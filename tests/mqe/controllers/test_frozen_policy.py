@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 def copy_of(name: str, folder: Path) -> Path:
-    """Copy the two files of a policy without the manifest that would notice any change."""
+    """Copy a policy's two files without the manifest, so no check notices a change."""
     folder.mkdir()
     for file in (DESCRIPTION, "actor_agent0.pt"):
         shutil.copy(pretrained_folder(name) / file, folder)

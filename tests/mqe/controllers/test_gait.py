@@ -1,4 +1,4 @@
-"""The gait: what it sees and does, the policy that ships, and a short look at whether it walks."""
+"""The gait: observations, actions, the shipped policy, and a short walk."""
 
 import math
 import re
@@ -85,7 +85,7 @@ def test_the_clock_runs_while_moving_and_stays_at_zero_while_standing():
 
 @pytest.mark.parametrize("mean_bound", [None, 0.7])
 def test_the_frozen_policy_is_the_actor_that_was_trained(tmp_path, mean_bound):
-    """The controller's network gives what the checkpoint's own actor gives."""
+    """The controller's network and the checkpoint's actor give equal actions."""
     folder = tmp_path / "gait"
     shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNDESCRIBED)
     own = checkpoint.read_config(folder)
@@ -174,7 +174,7 @@ def test_a_damaged_gait_of_a_former_release_is_refused(how: str, said: str, tmp_
 
 
 def small_gait(folder, **changed) -> PolicyDescription:
-    """Write a gait of another learner: two layers under names of its own."""
+    """Write another learner's gait: two layers with other parameter names."""
     tensors = {
         "hidden.weight": torch.randn(8, GAIT_OBS_SIZE),
         "hidden.bias": torch.randn(8),
@@ -393,9 +393,7 @@ def test_the_mirror_swaps_left_and_right_and_undoes_itself():
 
 
 def test_mirrored_states_give_mirrored_observations():
-    """Of a scene reflected in the plane y = 0 the gait sees what the mirror makes of the
-    original's observation.
-    """
+    """In a scene reflected in the plane y = 0, the gait's observation is the mirrored original."""
     scene = build_scene(1, None)
     env = make_env(EnvCfg(num_envs=2), SIM, VelocityCfg(), seed=0)
     env.reset()

@@ -1,4 +1,4 @@
-"""Readers of sets: no order, masks, their cost, and every algorithm with each of them."""
+"""Set readers: order, masks, cost, and every algorithm with each reader."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def spec() -> TeamSpec:
 
 
 def vectors(size: int, blocks: Sequence[EntityBlock], num_there: int = 3) -> Tensor:
-    """Return 10 random vectors whose sets have ``num_there`` entities each, and zeros."""
+    """Return 10 random vectors with ``num_there`` present entities in each set, and zeros
+    elsewhere.
+    """
     x = torch.randn(10, size)
     for block in blocks:
         entities = entities_of(x, block)

@@ -55,10 +55,9 @@ def test_without_cuda_functions_just_run():
 
 
 def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
-    """With stand-ins for torch.cuda, whose own stream is that of the first device for ever.
+    """Stand-ins replace torch.cuda, whose capture stream always belongs to the first device.
 
-    What a graph reads of a generator lies on the device that is the current one when it is
-    registered.
+    A graph registers a generator's state on the current device.
     """
     current = [0]
     used = []
@@ -145,11 +144,11 @@ def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
 def learned(
     name: str, use_recurrent_policy: bool, device: torch.device, enabled: bool
 ) -> tuple[Tensor, dict]:
-    """Learn from rollouts of noise, with graphs or without, until they are replayed twice; give
-    weights and moments, and the metrics.
+    """Learn from random rollouts, with or without graphs, until the graphs have replayed twice.
+    Return weights, moments and metrics.
 
-    With CUDA, to wait for the device in the last time is an error, but for HATRPO, whose line
-    search asks the host.
+    With CUDA, a synchronisation in the last iteration is an error. HATRPO is exempt: its line
+    search reads from the device.
     """
     torch.manual_seed(0)
     entry = ALGORITHMS[name]

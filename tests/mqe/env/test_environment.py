@@ -159,9 +159,7 @@ def test_staggered_first_episodes_end_spread_over_the_time_limit_and_statistics_
 
 
 def test_an_ending_inside_a_decision_is_latched_there():
-    """Success at the first of five control steps: its time is 1 step, its reward that of one
-    step.
-    """
+    """The first of five control steps succeeds: the time is 1 step, the reward one step's."""
     env = make_env(2, decision_period=5)
     single = make_env(2)
     env.reset()

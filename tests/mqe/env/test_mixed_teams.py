@@ -1,5 +1,5 @@
-"""Teams of several sizes in one environment: each world as if it were alone, robots that lack are
-padded, and algorithms learn from those that are there.
+"""Mixed team sizes in one environment: worlds stay independent, absent robots are padded, and
+algorithms learn from present robots only.
 """
 
 from __future__ import annotations

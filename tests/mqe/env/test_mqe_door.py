@@ -1,4 +1,4 @@
-"""Scripts that were written for MQE find ``make_mqe_env`` where it was."""
+"""MQE scripts find ``make_mqe_env`` under its old import path."""
 
 from __future__ import annotations
 

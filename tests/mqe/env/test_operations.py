@@ -1,5 +1,5 @@
-"""What a decision asks of a device: nothing of the host, and few operations, for each costs a GPU
-the same.
+"""Device operations in a decision: no host synchronisation, and a small count, since each operation
+has a fixed cost on a GPU.
 """
 
 from __future__ import annotations

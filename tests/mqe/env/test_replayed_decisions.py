@@ -1,5 +1,5 @@
-"""A decision that is replayed is the decision that is taken, and leaves the same behind. On a CPU,
-with stand-ins.
+"""A replayed decision equals an eager decision and leaves equal state behind. Runs on a CPU with
+stand-ins.
 """
 
 from __future__ import annotations

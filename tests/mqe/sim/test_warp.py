@@ -58,8 +58,8 @@ NUM_STEPS = 50
 
 
 class Recording:
-    """A controller that plays joint targets (T, N, A, 12), one a control step, whatever it is
-    told.
+    """A controller with recorded joint targets (T, N, A, 12), one per control step. It ignores
+    commands.
     """
 
     def __init__(self, targets: Tensor) -> None:
@@ -81,7 +81,7 @@ class Recording:
 
 
 def trot(num_robots: int) -> Tensor:
-    """Joint targets (T, N, A, 12) of a trot in place, each robot at its own moment; the last world
+    """Joint targets (T, N, A, 12) for a trot on the spot, with a phase per robot. The last world
     soon lies down.
     """
     time = STEP_DT * torch.arange(NUM_STEPS).view(-1, 1, 1, 1)
@@ -96,9 +96,7 @@ def trot(num_robots: int) -> Tensor:
 def worlds_of(
     name: str, num_robots: int | None = None
 ) -> tuple[Scene, Task, dict[str, Tensor], Tensor]:
-    """A task by name, or the object that its team pushes: its scene, itself, its fields, and
-    actions (T, N, A, U).
-    """
+    """Return scene, task, fields and actions (T, N, A, U) for a task name or a pushed object."""
     seed = 14 if name == "cylinder" else 3  # with a fall
     streams = Streams(seed, NUM_ENVS, CPU)
     spread = torch.linspace(0.0, 1.0, NUM_ENVS)
@@ -118,7 +116,7 @@ def worlds_of(
 
 
 class Run(NamedTuple):
-    """What one simulator made of a recording."""
+    """Results from one simulator's run with a recording."""
 
     ctrl: Tensor  # (T, N, nu)
     qpos: Tensor  # (T, N, nq)
@@ -140,7 +138,7 @@ def make_sim(
 
 
 def run(name: str, make: type) -> Run:
-    """Play the recording of ``worlds_of`` on a simulator."""
+    """Play the ``worlds_of`` recording on a simulator."""
     scene, task, fields, actions = worlds_of(name)
     sim = make_sim(make, scene, fields)
     env = MultiAgentEnv(sim, scene, task)
@@ -182,7 +180,7 @@ def test_warp_follows_mujoco(name, monkeypatch):
 
 
 def press(name: str, make: type) -> tuple[Tensor, Tensor]:
-    """Put robots nose to the object, at a speed, and step once; give qpos (N, nq) and contact
+    """Place robots nose to the object, at a speed, and step once. Return qpos (N, nq) and contact
     forces (N, 3 A).
     """
     scene, _, fields, _ = worlds_of(name, 2)

@@ -1,4 +1,4 @@
-"""mqe.sim.warp_kernels: the modules that a step launches, and the lines while they compile."""
+"""mqe.sim.warp_kernels: the modules for a step, and progress lines during compilation."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_module_is_compiled_in_a_process_of_its_own_or_here(monkeypatch, tmp_p
 
 
 class Serial:
-    """A pool that does its work when a result is asked for."""
+    """A pool with lazy work: each job runs in the call for its result."""
 
     def __init__(self, num_threads: int) -> None: ...
 

@@ -1,4 +1,4 @@
-"""A limit of the commands keeps the robots of a team apart."""
+"""A command limit keeps the team's robots apart."""
 
 from __future__ import annotations
 

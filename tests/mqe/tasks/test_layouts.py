@@ -1,6 +1,4 @@
-"""Episode starts: the reference's distribution, and the one in which no robot spawns in
-collision.
-"""
+"""Episode starts: the reference's distribution, and the distribution without spawn collisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads that resist a gait in training as an object ahead does."""
+"""Training loads resist a gait like an object ahead."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_task(num_envs: int = 2, **cfg: object) -> VelocityTask:
 
 
 def walking(num_envs: int, speed: float, yaw: float) -> SceneState:
-    """Return robots that walk ahead at ``speed`` [m/s]."""
+    """Return robots in a walk straight ahead at ``speed`` [m/s]."""
     along = tensor([math.cos(yaw), math.sin(yaw), 0.0])
     return changed(
         SceneState.zeros(num_envs, 1, False, "cpu"),

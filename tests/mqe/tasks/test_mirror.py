@@ -52,8 +52,8 @@ def random_quats(*size: int) -> Tensor:
 
 
 def turned(quat: Tensor, kind: str) -> Tensor:
-    """Return the orientation of an object's mirror image: turned by half a turn where it is alike
-    on its y axis.
+    """Return the orientation for an object's mirror image, with a half turn if its symmetry axis is
+    y.
     """
     if OBJECTS[kind].mirror_signs == (1.0, -1.0):
         return quat
@@ -62,8 +62,8 @@ def turned(quat: Tensor, kind: str) -> Tensor:
 
 
 def scenes(kind: str, num_agents: int) -> tuple[SceneState, SceneState]:
-    """Return 50 random worlds and their images in the plane y = 0; legs, which the task does not
-    look at, hang.
+    """Return 50 random worlds and their images in the plane y = 0. The task ignores legs, so they
+    hang.
     """
     n = 50
     a = num_agents
@@ -114,9 +114,7 @@ def test_agents_and_critic_see_the_mirror_image_of_a_mirrored_scene(kind, state_
 
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_rewards_endings_and_metrics_are_the_same_in_the_mirror(kind):
-    """All rewards but the ocb terms, which look at the nearest edge: at a corner it is the first
-    of two as near.
-    """
+    """All rewards except the ocb terms: these use the nearest edge, and a corner has two."""
     torch.manual_seed(0)
     weights = {name: 1.0 for name in REWARDS if not name.startswith("ocb")}
     outcomes = []
@@ -129,11 +127,11 @@ def test_rewards_endings_and_metrics_are_the_same_in_the_mirror(kind):
 
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_the_simulator_does_in_the_mirror_what_it_does_in_front_of_it(kind):
-    """Two robots run into the object; in the second world all is mirrored. Contacts let rounding
-    grow.
+    """Two robots run into the object, and the second world mirrors the first. Contacts amplify
+    rounding.
 
-    A Go1 is not quite its own mirror image (its trunk's centre of mass is 4 mm to the left), so
-    these are made so.
+    A Go1 is not quite symmetric (its trunk's centre of mass is 4 mm to the left), so the test
+    symmetrises it.
     """
     task = make_task(2, object=kind, decision_period=5)
     scene = build_scene(2, OBJECTS[kind])

@@ -279,7 +279,7 @@ def crouching() -> SceneState:
 def last_ending(
     task: PushTask, state: SceneState, steps: int
 ) -> tuple[list[str], dict[str, float]]:
-    """What ends after ``steps`` control steps in ``state``, and the metrics of the last."""
+    """Return the ending after ``steps`` control steps in ``state``, and the last metrics."""
     outcome = None
     for _ in range(steps):
         outcome = task.evaluate(state, state)

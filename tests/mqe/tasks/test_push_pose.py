@@ -1,4 +1,4 @@
-"""Success by pose and rest: hand-computed headings, and the time for which an object has rested."""
+"""Success by pose and rest: hand-computed headings and rest times."""
 
 from __future__ import annotations
 
@@ -137,13 +137,13 @@ def test_a_heading_without_a_goal_for_it_is_refused() -> None:
 
 
 def pose_env(num_envs: int, **settings):
-    """Return worlds whose T-blocks have a heading at the goal, which robots observe."""
+    """Return worlds with T-blocks and a goal heading in the robots' observations."""
     given = {"object": "tblock", "goal_heading": 0.5, "observes_heading": True}
     return make_env(num_envs, **(given | settings))
 
 
 def observed_error(env, obs):
-    """Return the heading error (N,) that the first robot observes."""
+    """Return the first robot's observed heading error (N,)."""
     names = env.task.obs_names(0)
     start = names.index("heading_error_sin")
     sine = obs[:, 0, start]

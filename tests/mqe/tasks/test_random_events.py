@@ -1,4 +1,4 @@
-"""What a gait's training meets by chance: shares and ranges of commands, kicks, forces and
+"""Random events in gait training: probabilities and ranges for commands, kicks, forces and
 starts.
 """
 

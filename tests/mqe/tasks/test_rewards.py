@@ -41,7 +41,7 @@ def features(
 
 
 def make_teamwork(num_envs: int, num_agents: int) -> tuple[Memory, Teamwork]:
-    """Return a memory and the teamwork that it keeps."""
+    """Return a memory and its teamwork."""
     memory = Memory(Worlds(num_envs, num_agents))
     effort = memory.remember("effort", num_agents)
     nearest = memory.remember("nearest", start=math.inf)

@@ -70,7 +70,9 @@ def test_settings_that_contradict_sets_are_refused(settings, num_agents, message
 
 
 def test_the_numbers_of_two_robots_and_a_cuboid():
-    """Robot 0 at the origin looks along y; robot 1 is 2 m along x; the object 3 m along y."""
+    """Robot 0 is at the origin and faces along y. Robot 1 is 2 m along x, the object 3 m
+    along y.
+    """
     half = math.sqrt(0.5)
     state = make_scene_state(
         tensor([[[0.0, 0.0, 0.3], [2.0, 0.0, 0.3]]]),

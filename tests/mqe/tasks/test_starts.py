@@ -1,4 +1,4 @@
-"""Poses in which a gait's training begins: what touches the floor and the wall, kind by kind."""
+"""Start poses in gait training: contacts with floor and wall for each kind."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Robots in contact with one another: what is felt on both simulators, how long it lasts, and
-starts that begin so.
-"""
+"""Contacts between robots: forces on both simulators, durations, and entangled starts."""
 
 from __future__ import annotations
 
@@ -36,8 +34,8 @@ NOSE = 0.29  # [m] a head's front from the trunk's origin
 
 
 def pressed(simulator: str, gaps: list[float]) -> SceneState:
-    """Two control steps of robots 0 and 2 that press nose to nose, ``gaps`` [m] apart at first,
-    along x; 1 is away.
+    """Run two control steps with robots 0 and 2 nose to nose along x, initially ``gaps`` [m] apart.
+    Robot 1 is away.
     """
     scene = build_scene(3, OBJECTS["cuboid"])
     sim = make_simulator(
@@ -240,9 +238,7 @@ def test_a_close_start_depends_on_its_episode_and_world_only() -> None:
 @pytest.mark.parametrize(("name", "num_agents"), [("cuboid", 2), ("cylinder", 3)])
 @pytest.mark.parametrize("kind", ["close_share", "tangled_share"])
 def test_nothing_explodes_and_no_robot_is_lost(name: str, num_agents: int, kind: str) -> None:
-    """A robot that lands alone reaches 1.6 m/s; limbs that overlap a little part faster now and
-    then.
-    """
+    """A single robot lands at up to 1.6 m/s. Slightly overlapping limbs sometimes part faster."""
     env = make_env(256, num_agents, object=name, **{kind: 1.0})
     env.reset()
     is_touching, has_ended = torch.zeros(2, 256, dtype=torch.bool)

@@ -1,5 +1,5 @@
-"""Every task is complete: built, stepped, trained, resumed, evaluated and filmed by what its entry
-brings alone.
+"""Every task is complete: its entry alone suffices to build, step, train, resume, evaluate and film
+it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class MeetCfg:
 
 
 class MeetTask(TaskDefaults):
-    """Each of two robots sees where the other is and commands a velocity."""
+    """Each of two robots observes the other's position and commands a velocity."""
 
     num_agents = 2
     obs_sizes = (2, 2)
@@ -127,7 +127,7 @@ MEET = TaskEntry(
 
 @pytest.fixture(params=[*TASKS, "meet"])
 def task(request, monkeypatch) -> str:
-    """Every task of the registry, and one of this file."""
+    """Every registered task, and one from this file."""
     monkeypatch.setitem(TASKS, "meet", MEET)
     return request.param
 

@@ -19,7 +19,9 @@ def test_success_is_strictly_inside_the_radius() -> None:
 def lost(
     roll: list, pitch: list, height: list, pitch_limit: float = posture.PITCH_LIMIT
 ) -> dict[str, list[bool]]:
-    """What two robots and a cuboid, the last column, lose; they head in some direction."""
+    """Return the lost bodies among two robots and a cuboid (the last column), with arbitrary
+    headings.
+    """
     limits = posture.Posture(
         2, CUBOID, roll_limit=0.8, pitch_limit=pitch_limit, device=torch.device("cpu")
     )

@@ -86,7 +86,7 @@ SCENES: dict[str, Callable[[], tuple[Scene, Scene]]] = {
 
 
 def terms_of(kind: str) -> list[Any]:
-    """Return parameters for all terms of a kind: the task, the name of the term, the term."""
+    """Return parameters for all terms in a kind: task, term name, term."""
     return [
         pytest.param(task, name, term, id=f"{task}-{name}")
         for task, entry in TASKS.items()
@@ -128,7 +128,7 @@ def check_observation(task: str, name: str, term: ObservationTerm, cls: type) ->
 def check_step_term(
     task: str, name: str, term: RewardTerm | TerminationTerm | MeasureTerm
 ) -> Tensor:
-    """Check a term of control steps; return its values."""
+    """Check a control-step term and return its values."""
     torch.manual_seed(0)
     here, there = SCENES[task]()
     num_agents = here.task.num_agents
@@ -147,7 +147,7 @@ def check_step_term(
 
 
 def check_memory(task: str, name: str, term: RewardTerm | TerminationTerm | MeasureTerm) -> None:
-    """A term that remembers resumes from what was saved, and begins anew with an episode."""
+    """A stateful term resumes from its saved state and restarts with an episode."""
     torch.manual_seed(0)
     scene, _ = SCENES[task]()
     first = term.build(worlds_of(scene))
@@ -229,7 +229,7 @@ class Count(Memory):
 
 
 def own_task(monkeypatch) -> Any:
-    """Return a push task with a reward, an end and a metric that remember."""
+    """Return a push task with a stateful reward, ending and metric."""
     terms = PUSH.terms
     assert terms is not None
     late = TerminationTerm("late", lambda m: m.state.goal_distance > 0.1, is_failure=False)

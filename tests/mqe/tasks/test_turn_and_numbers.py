@@ -1,5 +1,5 @@
-"""The push task's symmetries besides the mirror: an object at another heading at which it looks
-the same, and robots with other numbers.
+"""The push task's symmetries besides the mirror: an object turned to an equivalent heading, and
+renumbered robots.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def symmetry(task: PushTask, name: str) -> TeamImage:
 
 
 def turned(quat: Tensor, kind: str) -> Tensor:
-    """Return orientations (..., 4) times the turn to the next heading that looks the same."""
+    """Return orientations (..., 4) times the turn to the next equivalent heading."""
     half = math.pi / NUM_IMAGES[kind]
     cos = math.cos(half)
     sin = math.sin(half)
@@ -50,7 +50,7 @@ def turned(quat: Tensor, kind: str) -> Tensor:
 
 
 def flat_scenes(kind: str) -> tuple[SceneState, SceneState]:
-    """Return 50 random worlds of three robots, twice, whose objects stand upright."""
+    """Return 50 random three-robot worlds, twice, with upright objects."""
     pair = scenes(kind, 3)[0], scenes(kind, 3)[0]
     for state in pair:
         state.object_quat[:] = quat_from_yaw(4.0 * torch.randn(50))
@@ -58,7 +58,7 @@ def flat_scenes(kind: str) -> tuple[SceneState, SceneState]:
 
 
 def image_of(state: SceneState, name: str, kind: str) -> SceneState:
-    """Return the scene with a turned object, or with robots that have the number before theirs."""
+    """Return the scene with a turned object, or with each robot's number shifted by one."""
     image = state.like(state.rows.clone())
     if name == "turn":
         image.object_quat[:] = turned(state.object_quat, kind)
@@ -100,8 +100,8 @@ def test_agents_and_critic_see_the_image_of_a_scene_like_theirs(kind, how, name)
 @pytest.mark.parametrize("name", ["turn", "numbers"])
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_rewards_and_endings_are_those_of_the_scene(kind, name):
-    """All rewards but, of a turned object, the ocb terms, which look at the nearest edge: at a
-    corner it is the first of two as near.
+    """All rewards. A turned object skips the ocb terms: these use the nearest edge, and a corner
+    has two.
     """
     torch.manual_seed(0)
     is_left_out = {each for each in REWARDS if name == "turn" and each.startswith("ocb")}

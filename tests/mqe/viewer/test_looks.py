@@ -1,4 +1,4 @@
-"""What films and viewers show: shapes of their own around the same physics."""
+"""Visual shapes in films and viewers, separate from the collision shapes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEAMS = [
 
 
 def rolled_out(model: mujoco.MjModel, num_steps: int = 300) -> np.ndarray:
-    """Return the states (T, nq + nv) of robots that fall onto the floor and against the object,
+    """Return states (T, nq + nv) from robots as they fall onto the floor and against the object,
     and kick about.
     """
     data = mujoco.MjData(model)

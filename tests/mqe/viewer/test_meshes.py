@@ -49,7 +49,7 @@ def corners(half: tuple[float, float, float]) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a checkout whose robots are boxes, with an empty cache."""
+    """Return a checkout with box robots and an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     legs = "".join(
         LEG.format(leg=leg, x=x, y=y, side=0.08 if y > 0 else -0.08)

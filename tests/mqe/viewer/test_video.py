@@ -1,4 +1,4 @@
-"""Films: which OpenGL is taken, what the camera sees, and a short film read back from its file."""
+"""Films: the OpenGL backend, the camera's view, and a short film read back from its file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.pushing import make_env
 
 
 class Still:
-    """A policy that stands and counts the episodes that ended."""
+    """A standing policy with a count for finished episodes."""
 
     forgotten = 0
 
@@ -332,7 +332,7 @@ def test_tiles_need_a_world_each(tmp_path) -> None:
 
 @pytest.mark.usefixtures("can_render")
 def test_tiles_show_worlds_side_by_side_until_all_have_ended(tmp_path, monkeypatch) -> None:
-    """The second world's episodes end early; three episodes leave the last tile empty."""
+    """The second world's episodes end early. Three episodes leave the last tile empty."""
     env = make_env(2, episode_length_s=0.4, decision_period=1)
     seen: list[Picture] = []
     draw = Renderer.draw

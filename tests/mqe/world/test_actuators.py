@@ -1,4 +1,6 @@
-"""When joint targets reach the motors, and that motors answer as the reference's actuator net."""
+"""Actuators: delay from joint target to motor, and the reference's actuator net as target
+response.
+"""
 
 import pytest
 import torch
@@ -11,9 +13,7 @@ CPU = torch.device("cpu")
 
 
 def sent(delay: int | torch.Tensor, num_steps: int = 5) -> list[list[float]]:
-    """Send targets 0, 1, 2, ...; return what the motor of the first world follows, physics step by
-    physics step.
-    """
+    """Send targets 0, 1, 2, ... and return the first world's motor target at each physics step."""
     line = TargetDelay(2, 1, CPU)
     return [
         line.send(torch.full((2, 1), float(k)), delay)[:, 0, 0].tolist() for k in range(num_steps)
@@ -62,12 +62,12 @@ def test_going_on_from_a_saved_state_is_as_if_nothing_had_been():
     ],
 )
 def test_motors_answer_as_the_references_actuator_net(error, velocity, torque):
-    """Inputs and outputs of the reference's net: error (measured minus target) and speed, now and 1
-    and 2 steps ago.
+    """Inputs and outputs for the reference's net: error (measured minus target) and speed, now and
+    1 and 2 steps ago.
 
-    The net's rows give errors; a motor here knows its angle now and the target of ``ACTUATOR_LAG``
-    steps ago, so that its error is the old one and what the joint has moved since. Within 15 % of
-    every row (but for the net's answer to nothing at all, -0.004 N m).
+    The net's rows give errors. A motor here combines its present angle with the target from
+    ``ACTUATOR_LAG`` steps ago, so its error is the old error plus the joint's motion since then.
+    The tolerance is 15 % in every row, except for the net's answer to zero input, -0.004 N m.
     """
     moved = 0.5 * (velocity[0] + velocity[1]) * 0.005 * ACTUATOR_LAG
     ours = -GO1.stiffness * (error[ACTUATOR_LAG] + moved) - GO1.damping * velocity[0]

@@ -1,6 +1,4 @@
-"""Finite nonsense is a broken world: its limits, the last states that are kept of it, the cause
-that is named.
-"""
+"""Finite nonsense breaks a world: limits, saved last states, and the reported cause."""
 
 from __future__ import annotations
 
@@ -135,9 +133,7 @@ def test_recording_takes_three_operations_a_control_step() -> None:
 
 
 def broken_run(gait: Path, run: Path, monkeypatch, *words: str) -> int:
-    """Train with the object of world 2 thrown out of the arena at every step, until the run gives
-    up.
-    """
+    """Train until the run aborts. Each step throws world 2's object out of the arena."""
     evaluate = MultiAgentEnv._step
 
     def thrown(env: MultiAgentEnv, actions: torch.Tensor):

@@ -1,4 +1,4 @@
-"""When a robot counts as collapsed: hand-placed poses, and timers that start again."""
+"""Collapsed robots: hand-placed poses, and timer resets."""
 
 import pytest
 import torch

@@ -96,7 +96,9 @@ def test_corners_that_are_no_numbers_are_refused(tmp_path, number):
 
 
 def test_the_cells_of_a_triangle_by_hand(tmp_path):
-    """The middles 0.5, 1.5, ... of 4 by 3 cells: a triangle with corners 0, 0; 4, 0; 0, 3."""
+    """Cell middles 0.5, 1.5, ... on a 4 by 3 grid. The triangle has corners (0, 0), (4, 0) and (0,
+    3).
+    """
     starts = np.zeros((4, 4), dtype=int)
     corners = np.array([[[0.0, 0.0], [4.0, 0.0], [0.0, 3.0]]]) - 0.5
     for order in itertools.permutations(range(3)):

@@ -52,7 +52,7 @@ def at_rest(name: str, sim_name: str) -> tuple[Simulator, Scene]:
 
 
 def center_of_mass(sim: Simulator, scene: Scene) -> torch.Tensor:
-    """Return where every object's centre of mass is, (N, 2)."""
+    """Return every object's centre of mass, (N, 2)."""
     start = scene.robot_qpos
     (x, y, _) = scene.model.body("object").ipos
     pose = sim.data.qpos[:, start : start + 7].double()
@@ -105,7 +105,7 @@ def test_an_object_breaks_away_at_its_friction_in_every_direction(name, share, m
 
 
 def test_sliding_feet_are_held_back_alike_in_every_direction():
-    """Of every foot that slides, friction is mu times the normal force, against its way."""
+    """For every sliding foot, friction is mu times the normal force, opposite to its velocity."""
     model = build_scene(1, None).model
     feet = {model.geom(f"robot0/{leg}_foot").id for leg in LEGS}
     seen = 0
@@ -172,8 +172,8 @@ def friction_between(scene: Scene, qpos: torch.Tensor) -> float:
 def test_a_robot_that_slides_along_something_is_held_back_alike_in_every_direction(
     touched, sim_name
 ):
-    """Friction is mu times the normal force, against the way of a head that slides over an upright
-    face.
+    """A head slides over an upright face: friction is mu times the normal force, opposite to its
+    velocity.
     """
     scene, qpos = pressed(touched)
     sim = make_sim(sim_name, scene, len(ANGLES))

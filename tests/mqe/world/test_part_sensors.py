@@ -20,7 +20,7 @@ HAS_WARP = importlib.util.find_spec("mujoco_warp") is not None
 
 
 def part_of(scene: Scene, geom: int) -> tuple[int, int] | None:
-    """Return the robot and the part that a geom belongs to, or None."""
+    """Return a geom's robot and part, or None."""
     model = scene.model
     body = model.body(int(model.geom_bodyid[geom])).name
     if not body.startswith("robot"):

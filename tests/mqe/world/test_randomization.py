@@ -1,6 +1,4 @@
-"""What differs from world to world: each setting does what it says, on both simulators, and
-nothing by default.
-"""
+"""Differences between worlds: each setting acts on both simulators, and defaults act on none."""
 
 import dataclasses
 import functools
@@ -59,8 +57,8 @@ def env_with(
 
 
 def run(env: MultiAgentEnv, num_steps: int = 40) -> torch.Tensor:
-    """Return what agents see, decision by decision, while they walk to and fro and a force leans
-    on the object.
+    """Return the agents' observations at each decision as they walk to and fro and a force acts on
+    the object.
     """
     obs = [env.reset()[0]]
     ahead = torch.ones(env.num_envs, 2, 3) * torch.tensor([1.0, 0.0, 0.0])

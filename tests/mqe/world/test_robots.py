@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def go2_gait(tmp_path_factory) -> Path:
-    """A run of the velocity task on a Go2 that has learned nothing yet."""
+    """An untrained run of the velocity task on a Go2."""
     out = tmp_path_factory.mktemp("go2") / "run"
     words = [
         "--task",

@@ -1,5 +1,5 @@
-"""The scene is the reference's: masses, joints, actuators, friction pairs, and addresses that mean
-what they say.
+"""The scene equals the reference's: masses, joints, actuators, friction pairs, and correct
+addresses.
 """
 
 import mujoco
@@ -419,7 +419,7 @@ def test_a_robot_stands_on_the_floor(name):
 
 
 def test_mass_of_each_world_is_its_own():
-    """The same push of 40 N for 0.1 s on boxes of 4 and 8 kg in the air."""
+    """A 40 N push for 0.1 s on airborne boxes with 4 and 8 kg."""
     scene = build_scene(1, OBJECTS["cuboid"])
     sim = _simulate(scene, _layout(2, [(-3.0, 0.0)]), 2)
     body = scene.model.body("object").id
@@ -434,7 +434,7 @@ def test_mass_of_each_world_is_its_own():
 
 @pytest.mark.parametrize(("front", "left"), [(1, 1), (1, -1), (-1, 1), (-1, -1)])
 def test_a_legs_inertials_are_those_of_the_references_urdf(front: int, left: int) -> None:
-    """Mass, centre and the tensor as the file has it, xx xy xz yy yz zz; ours are xx yy zz xy xz
+    """Mass, centre and tensor. The file's tensor order is xx xy xz yy yz zz, ours xx yy zz xy xz
     yz.
     """
     hip, thigh, calf = GO1.legs[(1 - front) + (1 - left) // 2].inertials

@@ -1,5 +1,5 @@
-"""Shapes that differ from world to world: drawn from the seed, read from files, and simulated as if
-each were compiled into a model of its own.
+"""Shapes per world: drawn from the seed, read from files, and simulated like separately compiled
+models.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def make(sim: str = "mujoco", num_envs: int = 3, task: PushCfg = TASK) -> MultiA
 
 
 def test_a_corner_of_two_boxes_by_hand():
-    """3 kg: 2 kg of 1.0 by 0.4 m, and 1 kg of 0.4 by 0.5 m on its left end."""
+    """3 kg in all: 2 kg in a 1.0 by 0.4 m box, and 1 kg in a 0.4 by 0.5 m box on its left end."""
     shape = make_shape("L", [(0.0, 0.0, 1.0, 0.4), (-0.3, 0.45, 0.4, 0.5)], 3.0, 0.5)
     mass, center, inertia = shape.inertia()
     assert mass == pytest.approx(3.0)
@@ -77,7 +77,7 @@ def test_drawn_shapes_depend_on_seed_and_world_only():
 
 
 def test_strips_of_a_disc_by_hand():
-    """A radius of 1.2 m: five strips of 0.48 m, as long as the disc is at y = 0, 0.48 and 0.96."""
+    """Radius 1.2 m: five strips, 0.48 m wide, with the disc's length at y = 0, 0.48 and 0.96."""
     strips = FAMILIES["disc"](1.0, 0.7, 0.3, 0.4)
     assert sorted(y for _, y, _, _ in strips) == pytest.approx([-0.96, -0.48, 0.0, 0.48, 0.96])
     lengths = {0.0: 2.4, 0.48: 2.0 * math.sqrt(1.2**2 - 0.48**2), 0.96: 1.44}
@@ -122,7 +122,9 @@ def test_held_out_shapes_are_twenty_of_all_families_and_none_is_drawn():
 
 
 def test_a_world_moves_as_the_model_of_its_own_shape():
-    """The object lies against a robot; so it does where the shape is compiled into the model."""
+    """The object lies against a robot, in the shared model and in the model with the shape compiled
+    in.
+    """
     env = make()
     env.reset()
     put_objects_against_robots(env)
@@ -273,7 +275,9 @@ def test_settings_that_shapes_do_not_go_with_are_refused(settings, message):
 )
 @pytest.mark.parametrize("others", [[], [[0, 0, 1.2, 0.4]]])
 def test_a_narrow_box_has_its_own_inertia_in_every_world(box, others, tmp_path: Path):
-    """MuJoCo compiles a narrow box as a body with its own axes, which others may not leave."""
+    """MuJoCo compiles a narrow box with principal body axes, and other shapes may not
+    inherit them.
+    """
     entries = [
         {"name": "narrow", "boxes": [each], "mass": 6, "friction": 0.5} for each in [box, *others]
     ]

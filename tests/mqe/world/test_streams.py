@@ -50,7 +50,7 @@ def test_draws_are_uniform_independent_and_normal():
 
 
 def split_mix(x: int, folds: int = 3) -> int:
-    """SplitMix64's finaliser in Python's integers; its last fold is left out with ``folds`` 2."""
+    """SplitMix64's finaliser in Python integers. ``folds`` 2 omits the last fold."""
     x &= 2**64 - 1
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))[:folds]:
         x = (x ^ (x >> shift)) * factor % 2**64

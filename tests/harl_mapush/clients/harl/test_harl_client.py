@@ -34,9 +34,7 @@ TINY = {"n_threads": 2, "device": "cpu", "seed": 0}
 
 @pytest.fixture
 def stub(tmp_path, monkeypatch):
-    """A package that has upstream's module names and, in them, functions that only tell they were
-    called.
-    """
+    """A package with upstream's module names. Its functions only record their calls."""
     loaded = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "harl"}
     for name in loaded:
         del sys.modules[name]
@@ -188,7 +186,7 @@ SMALL = {
 
 
 def upstream_run(out: Path, algo: str, *argv: str, task: str = "go1push_mid") -> Path:
-    """Train by the example, with upstream's own runner; return the run's folder."""
+    """Train the example with upstream's own runner and return the run folder."""
     register_with_harl(HARL)
     family = "on_policy" if algo in ("happo", "hatrpo", "mappo") else "off_policy"
     settings = {

@@ -1,4 +1,4 @@
-"""harl_mapush.clients.harl.harl_logger: what upstream's runners log of a push task."""
+"""harl_mapush.clients.harl.harl_logger: push-task metrics in upstream's logs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from harl_mapush.clients.harl import harl_logger
 
 
 class Writer:
-    """A summary writer that remembers."""
+    """A summary writer with a record."""
 
     def __init__(self) -> None:
         self.scalars: dict[str, tuple[float, int]] = {}
@@ -18,7 +18,7 @@ class Writer:
 
 
 class Reporting:
-    """What a logger asks an environment for."""
+    """The environment members needed by a logger."""
 
     n_threads = 4
     num_decisions = 0

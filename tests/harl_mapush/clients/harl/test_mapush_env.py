@@ -22,9 +22,7 @@ from tests.support.pushing import make_env
 
 
 class Scripted:
-    """Four environments of two agents (sizes 3 and 2) that answer every step with the one they
-    were given.
-    """
+    """Four environments with two agents (sizes 3 and 2) and one fixed step result."""
 
     num_envs = 4
     num_agents = 2
@@ -67,7 +65,7 @@ class Scripted:
 
 
 def push(monkeypatch, cls=MAPushEnv, **settings) -> MAPushEnv:
-    """A MAPushEnv whose robots only stand."""
+    """A MAPushEnv with standing robots."""
 
     def standing(env, sim, task, seed):
         cfg = {field.name: getattr(task, field.name) for field in fields(task)}

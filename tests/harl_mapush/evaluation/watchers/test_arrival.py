@@ -1,4 +1,4 @@
-"""Places of objects and energy of robots, against numbers worked out by hand."""
+"""Object positions and robot energy, against hand-computed numbers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.support.pushing import make_env
 
 
 def worlds(num_envs: int) -> Any:
-    """Return the members of an environment that watchers read; robots of 10 and 20 kg."""
+    """Return the environment members for watchers, with robots at 10 and 20 kg."""
     model = SimpleNamespace(body_subtreemass=[0.0, 10.0, 20.0])
     scene = SimpleNamespace(model=model, trunk_bodies=[1, 2], num_robots=2)
     return SimpleNamespace(num_envs=num_envs, device=torch.device("cpu"), scene=scene)
 
 
 def state_of(object_x: list[float], robot_x: float = 0.0, yaw: float = 0.0) -> SceneState:
-    """Objects on the x axis, goals at 3 m; robot 1 at ``robot_x`` [m]."""
+    """Objects on the x axis, goals at 3 m, robot 1 at ``robot_x`` [m]."""
     state = SceneState.zeros(len(object_x), 2, True)
     state.goal_pos[:, 0] = 3.0
     state.object_pos[:, 0] = tensor(object_x)

@@ -1,4 +1,4 @@
-"""The measures of pushing, against forces whose sums are worked out by hand."""
+"""Push measures, against hand-computed force sums."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ Y = (0.0, 1.0)
 def summarized(
     totals: PushTotals, is_broken: tuple[bool, ...] = (False,), **ends: list[float]
 ) -> Metrics:
-    """Return the metrics of ``totals``; objects end at the goal and still unless ``ends`` say."""
+    """Return the metrics for ``totals``. By default, objects end at rest at the goal. ``ends``
+    overrides it.
+    """
     env = make_env(len(is_broken), totals.robots.shape[2], episode_length_s=0.02)
     watcher = PushWatcher(env, Goal(1.0))
     env.close()
@@ -49,7 +51,7 @@ def add(
     parts: list[list[tuple[float, float]]] | None = None,
     velocity: tuple[float, float] = (0.5, 2.0),
 ) -> None:
-    """Add physics steps of one world whose goal is ahead on x; ``forces`` by step and robot."""
+    """Add one world's physics steps, with the goal ahead on x and ``forces`` by step and robot."""
     force = tensor(forces).unsqueeze(1)  # (K, 1, A, 2)
     steps, _, agents, _ = force.shape
     of_parts = torch.zeros(steps, 1, agents, len(PARTS), 2)

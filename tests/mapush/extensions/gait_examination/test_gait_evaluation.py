@@ -1,4 +1,4 @@
-"""The gait's examination in a few worlds, with policies whose figures are known beforehand."""
+"""The gait examination in a few worlds, with known results for each policy."""
 
 import itertools
 import math
@@ -62,7 +62,7 @@ def test_robots_are_dropped_as_the_push_task_drops_them():
 
 
 def test_late_targets_reach_the_motors_late():
-    """The motors' own lag is one physics step; latencies of 4 and 8 more come on top."""
+    """The motors' own lag is one physics step. Latencies of 4 and 8 more are added."""
     numbers = itertools.count()
 
     def count(obs: Tensor) -> Tensor:

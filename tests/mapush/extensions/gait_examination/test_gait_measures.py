@@ -26,7 +26,7 @@ from mqe.world.state import SceneState
 
 @pytest.fixture(scope="module", params=ROBOTS)
 def tumbling(request) -> tuple[mujoco.MjModel, mujoco.MjData, SceneState, Robots]:
-    """A robot in mid-air that turns about everything, the same as a state, and its numbers."""
+    """A robot in mid-air with rotation about every axis, as a scene state and as numbers."""
     robots = Robots([ROBOTS[request.param]], dtype=torch.float64)
     model = build_scene(1, None, robots=request.param).model
     data = mujoco.MjData(model)

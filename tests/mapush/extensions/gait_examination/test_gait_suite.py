@@ -1,4 +1,4 @@
-"""The suite of gaits: the default of their task, in worlds of its own."""
+"""The gait suite: its task's default, with its own worlds."""
 
 from __future__ import annotations
 

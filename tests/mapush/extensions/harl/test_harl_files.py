@@ -481,7 +481,7 @@ def off_policy_folder(path: Path, algo: str, weights: dict) -> Path:
 
 
 class Small:
-    """Two agents that see one number and do one."""
+    """Two agents with one observation and one action each."""
 
     num_envs = 1
     num_agents = 2

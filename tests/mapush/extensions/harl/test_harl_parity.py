@@ -1,6 +1,4 @@
-"""Updates recorded from upstream HARL, replayed; and mistakes on purpose, each of which a
-recording must catch.
-"""
+"""Replayed updates from upstream HARL, and deliberate mistakes for the recordings to catch."""
 
 from __future__ import annotations
 
@@ -157,12 +155,12 @@ def test_recording_agrees(path):
 
 @pytest.mark.parametrize("case", ["happo_2a_gru_rest", "hatrpo_2a_inactive", "mappo_noshare_2a"])
 def test_learning_again_from_the_same_start_ends_alike(case):
-    """As on a GPU, where graphs are captured at the third time."""
+    """Like on a GPU, with graphs captured on the third pass."""
     assert harl_parity.replay(recording(case), num_passes=3) == replayed(recording(case))
 
 
 def test_an_order_stands_in_for_an_agent_that_was_never_alive():
-    """Upstream draws none; a captured update takes one for every agent."""
+    """Upstream draws no permutation for it. A captured update takes one for every agent."""
     record = harl_recording.read(recording("happo_2a_inactive"))
     stage = record["stages"][1]
     algorithm, storage = harl_parity.prepare(record, 1, torch.device("cpu"))
@@ -282,7 +280,7 @@ def run_copy(root: Path, monkeypatch, arguments: list[str]) -> int:
 
 
 def ours() -> list[str]:
-    """Return the names of the loaded modules that the parity command is made of."""
+    """Return the names of the parity command's loaded modules."""
     replay = ("tests.support.harl_parity", "tests.support.harl_recording")
     return [name for name in sys.modules if name.split(".")[0] in COPIED or name in replay]
 
@@ -300,7 +298,7 @@ def test_last_line_names_the_worst(capsys):
 
 
 def without_normalizer(record) -> None:
-    """Say that there was none, which is no less such a recording."""
+    """Mark the recording as one without a normaliser, a valid case."""
     record["config"]["train"]["use_valuenorm"] = False
     for stage in record["stages"]:
         stage["pre"]["value_norm"] = stage["post"]["value_norm"] = None
@@ -308,7 +306,7 @@ def without_normalizer(record) -> None:
 
 @pytest.fixture
 def altered(tmp_path, monkeypatch) -> Callable[[Callable[[dict[str, Any]], object]], str]:
-    """A function that changes a recording and returns the path under which it is read then."""
+    """A function to change a recording and return the changed file's path."""
     path = tmp_path / "altered.pt"
     record = copy.deepcopy(read_once(recording("happo_2a_inactive")))
     read_file = harl_recording.read_file

@@ -1,4 +1,6 @@
-"""mapush.extensions.harl.harl_settings: what HARL's values may be, and what an error calls them."""
+"""mapush.extensions.harl.harl_settings: allowed values in HARL's settings, and their names in
+errors.
+"""
 
 from __future__ import annotations
 

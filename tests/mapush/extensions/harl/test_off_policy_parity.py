@@ -154,7 +154,7 @@ def test_another_setting_is_noticed(name: str, key: str, value: int) -> None:
 
 
 def _with_stale_actions(self, batch, order):
-    """Improve every actor beside what the others did before any turn."""
+    """Update every actor against the others' actions from before any turn."""
     with torch.no_grad():
         before = [self.decide(i, batch.obs)[0] for i in range(self.num_agents)]
     log_probs = [None] * self.num_agents

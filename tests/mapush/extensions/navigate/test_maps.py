@@ -350,7 +350,7 @@ def test_maps_of_too_many_sizes_of_obstacles_are_refused() -> None:
 
 
 def test_many_maps_are_planned_a_few_at_a_time(monkeypatch) -> None:
-    """Intermediate values of a map take a hundred times the memory of its fields."""
+    """A map's intermediate values take a hundred times the memory of its fields."""
     sizes = []
 
     def solve_few(solver, clearance, *rest):

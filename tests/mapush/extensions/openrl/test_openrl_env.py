@@ -1,5 +1,5 @@
-"""Our environments behind OpenRL's contract, and its trainer where ``OPENRL_PYTHON`` names a
-Python that has it.
+"""Our environments under OpenRL's contract, and OpenRL's trainer if ``OPENRL_PYTHON`` names a
+Python with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ A = 2
 
 
 class _Env:
-    """Four worlds whose endings are given: none, by the task, by the clock, broken."""
+    """Four worlds with given endings: none, task, clock, broken."""
 
     num_envs = N
     num_agents = A

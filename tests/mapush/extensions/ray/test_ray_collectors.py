@@ -149,7 +149,7 @@ class Method:
 
 
 class Actor:
-    """A worker's view of an actor, around the object of a real actor."""
+    """A worker's view on an actor, around a real actor's object."""
 
     def __init__(self, collector) -> None:
         for name in ("build", "collect", "progress", "stack"):

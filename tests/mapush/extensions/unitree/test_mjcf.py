@@ -41,8 +41,8 @@ def checkout(tmp_path_factory) -> Path:
 
 
 def _vendors_walk(qpos: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the states after each row of targets [rad], in the order of messages, in the vendor's
-    own scene: its bridge reads the sensors and writes torques.
+    """Return the states in the vendor's own scene after each row of targets [rad], in message
+    order. The vendor's bridge reads the sensors and writes torques.
     """
     spec = mujoco.MjSpec.from_string(vendor_xml(worldbody=FLOOR))
     for geom in spec.geoms:
@@ -67,7 +67,7 @@ def _vendors_walk(qpos: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def test_motors_and_feet_act_as_in_the_vendors_own_scene(checkout: Path) -> None:
-    """Sixty physics steps from a fall to the floor, with targets that saturate motors."""
+    """Sixty physics steps from a fall to the floor, with saturated motors."""
     scene = build_scene(1, None, robots="go2", model=str(checkout))
     assert (scene.substeps, scene.model.opt.timestep) == (2, 0.0025)
     sim = MujocoBatchSimulator(scene.model, 1, 1)

@@ -1,4 +1,4 @@
-"""A gait that is exported for Unitree's controllers does what our own controller does."""
+"""A gait exported for Unitree's controllers acts like our own controller."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def exported(tmp_path_factory) -> Path:
 
 
 def sdk(joints: np.ndarray) -> np.ndarray:
-    """Return the numbers of the joints in the order of Unitree's motors."""
+    """Return the joint numbers in Unitree's motor order."""
     return joints.reshape(4, 3)[SDK_LEGS].reshape(12)
 
 

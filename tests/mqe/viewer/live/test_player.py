@@ -1,6 +1,4 @@
-"""Watching a team: the player does what its controls say, and the page is for this machine
-alone.
-"""
+"""Live viewer: the player obeys its controls, and only this machine can open the page."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The viewer's page in a real browser, clicked through: needs playwright and a Chromium, or what
-CHROMIUM names.
+"""The viewer's page in a real browser, clicked through. Needs playwright and Chromium (or the
+browser in CHROMIUM).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SOFTWARE = (
 
 
 class Page:
-    """A browser's page and the panel that it shows."""
+    """A browser page and its control panel."""
 
     def __init__(self, page, panel: studio.Panel) -> None:
         self.page = page
@@ -40,7 +40,7 @@ class Page:
         return is_done()
 
     def click(self, name: str, is_done: Callable[[], bool]) -> None:
-        """Click what the panel calls ``name``; a page drawn without a GPU may sleep through a
+        """Click the panel's ``name`` control, with retries: a page without a GPU may miss a
         click.
         """
         for _ in range(8):
