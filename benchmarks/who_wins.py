@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from harl_mapush.figures import figure_style, panels
+from harl_mapush.figure_style import figure_style, panels
 from mapush.report.run_logs import Curve, Group, RunLog, band, groups, read_run
 from mqe.config import ConfigError
 

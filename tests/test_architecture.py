@@ -325,7 +325,7 @@ def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
 # Files that rooms of one kind have in common: tasks, commands, families of algorithms, entries.
 SHARED_NAMES = {
     *("task", "observations", "rewards", "terminations", "metrics", "features", "episode_report"),
-    *("settings", "default_terms", "formulas", "entries", "launcher", "command"),
+    *("settings", "default_terms", "formulas", "entries", "entry", "command"),
 }
 
 

@@ -18,7 +18,7 @@ from harl_mapush.evaluation.policies import find_function, policy_names
 from harl_mapush.evaluation.suite_player import EXAMINATIONS, Player, run_of
 from harl_mapush.evaluation.tables import table_for
 from harl_mapush.evaluation.watchers import WATCHERS
-from harl_mapush.figures import check_figure
+from harl_mapush.figure_style import check_figure
 from harl_mapush.runs import evaluation_worlds
 from mqe.config import ConfigError, flatten
 from mqe.registry import resolve_sim

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harl_mapush.figures import figure_style, panels, spans
+from harl_mapush.figure_style import figure_style, panels, spans
 
 _Rows = Sequence[Mapping[str, Any]]
 

@@ -14,7 +14,7 @@ from harl_mapush.evaluation.episodes import (
     play_requests,
 )
 from harl_mapush.evaluation.watchers import WATCHERS
-from harl_mapush.figures import interval_key
+from harl_mapush.figure_style import interval_key
 from harl_mapush.runs import evaluation_worlds
 from mqe.config import ConfigError
 from mqe.registry import TASKS

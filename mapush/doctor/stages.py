@@ -19,7 +19,8 @@ from harl_mapush.durations import format_duration
 from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
 from harl_mapush.runs import resume
 from harl_mapush.runs.run_folder import CONFIG, check_new_run_dir
-from mapush.doctor import frame_checks, training
+from mapush.doctor import frame_checks
+from mapush.doctor import tiny_training as training
 from mapush.doctor.checkup import Checkup
 from mapush.doctor.stage import REPORT, Stage, StageError, StageSkippedError, env_of, finite
 from mqe.config import ConfigError, dump_yaml, to_dict

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
-from harl_mapush.figures import SUFFIXES, figure_style
+from harl_mapush.figure_style import SUFFIXES, figure_style
 from harl_mapush.process import library_lines, say
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import filming

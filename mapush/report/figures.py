@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from harl_mapush.figures import panels
+from harl_mapush.figure_style import panels
 from mapush.report.bootstrap import Array
 from mapush.report.run_logs import Group, band
 from mapush.report.trajectories import Played, Trajectory

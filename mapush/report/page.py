@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harl_mapush.evaluation.measuring import with_interval
-from harl_mapush.figures import interval_key
+from harl_mapush.figure_style import interval_key
+from mapush.report.page_tables import html_table
 from mapush.report.run_logs import Group, RunLog, differences
-from mapush.report.tables import html_table
 from mapush.report.trajectories import Played
 from mqe.config import read_text
 from mqe.tasks.episode_report import wilson_interval

@@ -37,7 +37,7 @@ from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
 from harl_mapush.collectors.supervisor import CollectionError  # noqa: E402
 from harl_mapush.runs import run_folder  # noqa: E402
 from mapush.extensions.ray import ray_launcher  # noqa: E402
-from mapush.extensions.ray.registration import ADDRESS  # noqa: E402
+from mapush.extensions.ray.entry import ADDRESS  # noqa: E402
 from tests.support import toy_collectors  # noqa: E402
 from tests.support.hooks import Hooks  # noqa: E402
 

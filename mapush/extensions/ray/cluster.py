@@ -16,7 +16,7 @@ from typing import Any
 import ray
 
 from harl_mapush.interruption import ENDING_SIGNALS
-from mapush.extensions.ray.registration import ADDRESS
+from mapush.extensions.ray.entry import ADDRESS
 from mqe.config import ConfigError
 
 _REACH_S = 5.0  # longest wait for an answer of the cluster's head

@@ -18,7 +18,7 @@ from harl_mapush import config
 from harl_mapush.interruption import Signalled
 from harl_mapush.runs import durable, run_folder
 from mapush.extensions.sweep.file_names import SETTINGS
-from mapush.report.tables import markdown_table
+from mapush.report.page_tables import markdown_table
 from mqe.config import ConfigError, dump_yaml, parse_yaml, to_dict
 from mqe.cores import num_cores
 
@@ -80,7 +80,7 @@ def _sweep(arguments: Any) -> int:
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError("optuna is missing; pip install 'mapush[sweep]'")
     from mapush.extensions.sweep.study import Sweep
-    from mapush.extensions.sweep.training import train_all
+    from mapush.extensions.sweep.trial_training import train_all
 
     jobs = _number("--jobs", arguments.jobs)
     folder, space = _find(arguments)

@@ -22,7 +22,8 @@ from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.memory_plan import plan_memory
 from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint
-from mapush.doctor import stages, training
+from mapush.doctor import stages
+from mapush.doctor import tiny_training as training
 from mapush.doctor.checkup import Checkup
 from mqe.vec_env import TeamSpec
 from tests.support.paths import ROOT

@@ -20,7 +20,8 @@ from harl_mapush.callbacks.run_context import CALLBACKS, RunContext
 from harl_mapush.runner import Runner
 from harl_mapush.trainer import NonFiniteError
 from mapush import cli
-from mapush.doctor import command, stages, training
+from mapush.doctor import command, stages
+from mapush.doctor import tiny_training as training
 from mapush.doctor.checkup import Checkup
 from mapush.doctor.command import StageResult, examine, format_result, result_of_crash, run_stage
 from mapush.doctor.stage import Stage, StageError

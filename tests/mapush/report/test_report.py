@@ -211,7 +211,7 @@ def test_every_figure_of_a_process_is_drawn_whatever_the_backend(tmp_path) -> No
 import os
 from pathlib import Path
 from harl_mapush.evaluation.drawing import draw
-from harl_mapush.figures import check_figure
+from harl_mapush.figure_style import check_figure
 
 check_figure("a.png")
 row = {{"success_rate": 0.5, "success_ci95": [0.4, 0.6]}}
