@@ -25,7 +25,7 @@ from mqe.tasks.push import PushCfg
 from mqe.viewer.meshes import add_looks
 
 PROGRAM = "mapush export"
-ENV_SETTINGS = ("num_agents", "model")  # that an export takes
+ENV_SETTINGS = ("num_agents", "model")  # allowed in an export
 
 
 def make_parser() -> config.Parser:
@@ -65,7 +65,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Export as the command line says; return the exit code."""
+    """Export a policy. Return the exit code."""
     return config.exit_code(lambda: _main(argv), PROGRAM)
 
 
@@ -94,7 +94,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _new_folder(arguments: Any) -> Path:
-    """Return the folder to make; raise ConfigError, before any work, if it cannot be made."""
+    """Return the folder to make. Raises ConfigError, before any work, if that is impossible."""
     if (arguments.target is None) == (arguments.folder is None):
         raise ConfigError("OUT_DIR: name one folder to make, after the checkpoint or with --out")
     out = Path(arguments.target or arguments.folder)
@@ -107,9 +107,7 @@ def _new_folder(arguments: Any) -> Path:
 
 
 def _settings(folder: Path, arguments: Any) -> RunCfg:
-    """Return the checkpoint's settings in the worlds in which the calculator measures it, changed
-    by ``--set``.
-    """
+    """Return the checkpoint's settings in the calculator's worlds, changed by ``--set``."""
     suite: Mapping[str, Any] = {}
     if arguments.suite is not None:
         suite = config.load_suite(arguments.suite).worlds
@@ -119,30 +117,30 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
             f"--suite {arguments.suite}: its task is {task}, and teams that push are exported; "
             "name a suite of theirs, for example team2"
         )
-    asked = config.flag_values(arguments)
-    _check_asked(asked, suite, arguments.suite)
+    changes = config.flag_values(arguments)
+    _check_changes(changes, suite, arguments.suite)
     return evaluation_worlds.settings(
-        folder, merge({"sim": {"name": "mujoco", "device": "cpu"}}, asked)
+        folder, merge({"sim": {"name": "mujoco", "device": "cpu"}}, changes)
     )
 
 
-def _check_asked(asked: Mapping[str, Any], suite: Mapping[str, Any], name: str | None) -> None:
-    """Raise ConfigError for a setting that an export does not take; ``suite`` has this ``name``."""
-    for section in asked:
+def _check_changes(changes: Mapping[str, Any], suite: Mapping[str, Any], name: str | None) -> None:
+    """Raise ConfigError for a setting without a meaning in an export. ``name`` is the suite's."""
+    for section in changes:
         if section in ("task", "runner"):
             continue
         allowed = ("imports", *ENV_SETTINGS) if section == "env" else ()
-        for key in asked[section]:
+        for key in changes[section]:
             if key in allowed:
                 continue
             if key in suite.get(section, {}):
                 raise ConfigError(
-                    f"--suite {name}: it sets {section}.{key}, which an export does not take; name "
+                    f"--suite {name}: it sets {section}.{key}, but no export takes it; name "
                     "another suite, or leave it out and set task.* with --set"
                 )
             raise ConfigError(
                 f"{section}.{key}: an export has no such setting; leave it out (it takes task, "
-                f"{', '.join(f'env.{each}' for each in ENV_SETTINGS)} and seed)"
+                f"{', '.join(f'env.{setting}' for setting in ENV_SETTINGS)} and seed)"
             )
 
 

@@ -1,4 +1,4 @@
-"""The JSON description of an exported team: inputs, outputs, robots, motors, rates and versions."""
+"""JSON description of an exported team: inputs, outputs, robots, motors, rates and versions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Numbers = dict[str, Any]
 def numbers(
     shape: Sequence[int | str], names: Sequence[str], unit: str, frame: str, meaning: str = ""
 ) -> Numbers:
-    """Describe a tensor by shape, unit and frame, with the names of its last dimension."""
+    """Describe a tensor by shape, unit and frame, with names for its last dimension."""
     described: Numbers = {"shape": list(shape), "names": list(names), "unit": unit, "frame": frame}
     if meaning:
         described["meaning"] = meaning
@@ -55,7 +55,7 @@ def gait_inputs(lead: Sequence[int | str]) -> dict[str, Numbers]:
 
 
 def gait_memory(lead: Sequence[int | str]) -> Numbers:
-    """Describe the memory that a gait passes from one control step to the next."""
+    """Describe a gait's memory between control steps."""
     names = [
         "phase",
         *(f"{which}_action_{joint}" for which in ("last", "older") for joint in JOINTS),
@@ -74,7 +74,7 @@ def command(lead: Sequence[int | str], scale: Sequence[float], rate_hz: float) -
 
 
 def joint_targets(lead: Sequence[int | str]) -> Numbers:
-    """Describe the joint targets of the motors."""
+    """Describe the motors' joint targets."""
     described = numbers(
         [*lead, NUM_JOINTS], JOINTS, "rad", "joint", "position targets; see motors and robots"
     )
@@ -82,7 +82,7 @@ def joint_targets(lead: Sequence[int | str]) -> Numbers:
 
 
 def observation(names: Sequence[str]) -> Numbers:
-    """Describe the observation of one robot of a team."""
+    """Describe one robot's observation."""
     return numbers(
         ["batch", len(names)],
         names,
@@ -97,7 +97,7 @@ def observation(names: Sequence[str]) -> Numbers:
 
 
 def robots(scene: Scene) -> list[dict[str, Any]]:
-    """Describe the robots of a team, and their motors in the scene."""
+    """Describe a team's robots, and their motors in the scene."""
     limits = scene.model.actuator_forcerange[:, 1].reshape(-1, NUM_JOINTS).tolist()
     return [_robot(f"robot{i}", cfg, limits[i]) for i, cfg in enumerate(scene.robots)]
 
@@ -119,7 +119,7 @@ def _robot(name: str, cfg: RobotCfg, torque_limit: list[float]) -> dict[str, Any
 
 
 def motors(scene: Scene) -> dict[str, Any]:
-    """Describe the force law and the delay of the motors."""
+    """Describe the motors' force law and delay."""
     return {
         "law": "torque = stiffness * (target - joint_pos) - damping * joint_vel, within +- "
         "torque_limit",
@@ -144,6 +144,6 @@ def rates(decision_period: int) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that wrote an export."""
+    """Return the versions of the exporting Python and its packages."""
     packages = ("mapush", "torch", "mujoco", "onnx", "onnxruntime", "numpy")
     return {"python": platform.python_version()} | {name: version(name) for name in packages}

@@ -1,4 +1,4 @@
-"""The networks of an exported team, including normalization, clipping and scaling.
+"""Networks of an exported team, including normalization, clipping and scaling.
 
 Shapes: B batch rows, A robots, O observation size, J joints, M memory size.
 """
@@ -31,32 +31,32 @@ _OTHER_ROBOT = re.compile(r"((?:robot|teammates)\d+)_x")  # its place, in the na
 
 
 class ExportedLimit(nn.Module):
-    """The limit of a robot's command by ``task.keep_apart``, computed from its observation."""
+    """Limit on a robot's command by ``task.keep_apart``, computed from its observation."""
 
     places: Tensor  # (2 K,) columns of the other robots' x and y in an observation
-    presence: Tensor  # (K,) columns of their presence; empty: all are present
+    presence: Tensor  # (K,) columns of their presence, none if all are present
 
     def __init__(self, obs_names: Sequence[str], distance: float, decision_period: int) -> None:
-        """Keep ``distance`` [m]; ``obs_names`` are those of an observation's numbers."""
+        """Keep ``distance`` [m]. ``obs_names`` name an observation's numbers."""
         super().__init__()
         self.distance = distance
         self.rate = rate_of(decision_period)
-        found = [match[1] for match in map(_OTHER_ROBOT.fullmatch, obs_names) if match]
-        if not found:
+        robot_names = [match[1] for match in map(_OTHER_ROBOT.fullmatch, obs_names) if match]
+        if not robot_names:
             raise ConfigError(
                 f"task.keep_apart={distance:g}: the robots of this team do not observe each "
                 "other, so that none can keep its distance; export it with task.keep_apart=0"
             )
-        places = [obs_names.index(f"{robot}_{axis}") for robot in found for axis in "xy"]
+        places = [obs_names.index(f"{robot}_{axis}") for robot in robot_names for axis in "xy"]
         self.register_buffer("places", torch.tensor(places))
-        presence = [f"{robot}_present" for robot in found]
+        presence = [f"{robot}_present" for robot in robot_names]
         presence = [name for name in presence if name in obs_names]
         self.register_buffer(
             "presence", torch.tensor([obs_names.index(name) for name in presence]).long()
         )
 
     def forward(self, obs: Tensor, command: Tensor) -> Tensor:
-        """Return the limited command (B, 3) of a robot with the observation ``obs`` (B, O)."""
+        """Return the limited command (B, 3) of a robot with observation ``obs`` (B, O)."""
         others = obs[:, self.places].unflatten(1, (-1, 2))
         is_there = obs[:, self.presence] > 0.0 if len(self.presence) else None
         return keep_apart(command, others, is_there, self.distance, self.rate)
@@ -73,7 +73,9 @@ class ExportedActor(nn.Module):
     def __init__(
         self, actor: Actor, scale: tuple[float, ...], limit: ExportedLimit | None = None
     ) -> None:
-        """Wrap ``actor``; actions in [-1, 1] are multiplied by ``scale`` and kept in ``limit``."""
+        """Wrap ``actor``. Actions in [-1, 1] are multiplied by ``scale``, then limited by
+        ``limit``.
+        """
         super().__init__()
         self.actor = actor
         self.limit = limit
@@ -120,7 +122,7 @@ class ExportedGait(nn.Module):
         joint_vel: Tensor,
         memory: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return joint targets (B, J) [rad], and memory (B, 25) of clock and last two actions."""
+        """Return joint targets (B, J) [rad], and memory (B, 25): clock and last two actions."""
         phase = memory[..., :1]
         actions = memory[..., 1:]
         moving = (command.abs().amax(dim=-1) > STANDING_COMMAND).to(command.dtype).unsqueeze(-1)
@@ -143,10 +145,10 @@ class ExportedGait(nn.Module):
 
 
 class ExportedTeam(nn.Module):
-    """Actors and gaits of a team in one module, from observations to joint targets.
+    """A team's actors and gaits in one module, from observations to joint targets.
 
-    It computes one control step. Rows with ``decide`` (B,) true get a new command from the actors;
-    the others keep ``command``.
+    It computes one control step. Rows with ``decide`` (B,) true get a new command from the actors.
+    Other rows keep ``command``.
     """
 
     def __init__(self, actors: list[ExportedActor], gaits: list[ExportedGait]) -> None:
@@ -170,7 +172,7 @@ class ExportedTeam(nn.Module):
                 decided.append(actor(obs[:, i]))
             else:
                 decided.append(actor(obs[:, i], hidden[:, i]))
-        decisions = torch.stack([each[0] for each in decided], dim=1)
+        decisions = torch.stack([decision[0] for decision in decided], dim=1)
         command = torch.where(decide.view(-1, 1, 1), decisions, command)
 
         walked = []
@@ -180,5 +182,5 @@ class ExportedTeam(nn.Module):
         targets, memory = (torch.stack(parts, dim=1) for parts in zip(*walked, strict=True))
         if hidden is None:
             return targets, command, memory
-        after = torch.stack([each[1] for each in decided], dim=1)
+        after = torch.stack([decision[1] for decision in decided], dim=1)
         return targets, command, memory, torch.where(decide.view(-1, 1, 1), after, hidden)

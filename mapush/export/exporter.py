@@ -1,4 +1,4 @@
-"""Forms of exported policies, by their names for ``mapush export --for``."""
+"""Export forms, by their names for ``mapush export --for``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class ExportRequest(NamedTuple):
     name: str  # of the checkpoint, as the user wrote it
     out: Path  # an empty folder
     looks: str | None  # of robots in a scene: meshes or shapes
-    last: int  # checkpoints of a run that are averaged
+    last: int  # number of a run's last checkpoints to average
     say: Callable[[str], None]  # takes lines for the user
 
 
 class Exporter(NamedTuple):
-    """One form of exported policies."""
+    """One export form."""
 
     help: str
-    # Writes the files; returns the largest difference from torch of each network.
+    # Writes the files. Returns each network's largest difference from torch.
     write: Callable[[ExportRequest], dict[str, float]]
     # Raises ConfigError for a policy without this form.
     check: Callable[[ExportRequest], None] = lambda request: None

@@ -1,5 +1,5 @@
-"""The exported network of a gait: its contract, example inputs, and a comparison with the
-environment's controller.
+"""A gait's exported network: contract, example inputs, and a comparison with the environment's
+controller.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, ROBOTS, RobotCfg, Robots
 from mqe.world.scene import STEP_DT
 from mqe.world.state import ROBOT_QVEL, SceneState
 
-NUM_CHECKED = 16  # robots, and control steps of each, in which outputs are compared
+NUM_CHECKED = 16  # number of compared robots, and of control steps for each
 
 
 def as_file(gait: ExportedGait) -> onnx_files.Exported:
@@ -28,7 +28,7 @@ def as_file(gait: ExportedGait) -> onnx_files.Exported:
 
 
 def contract(scale: Sequence[float], decision_period: int) -> dict[str, Any]:
-    """Describe the inputs and outputs of a gait; ``scale`` is the largest command."""
+    """Describe a gait's inputs and outputs. ``scale`` is the largest command."""
     lead = ["batch"]
     held = description.command(lead, scale, 1.0 / (STEP_DT * decision_period))
     outputs = {
@@ -43,7 +43,7 @@ def contract(scale: Sequence[float], decision_period: int) -> dict[str, Any]:
 
 
 def example(num_robots: int) -> dict[str, Tensor]:
-    """Draw states of robots, one of four of them commanded to stand."""
+    """Draw robots' states, a quarter with a command to stand."""
     generator = torch.Generator().manual_seed(0)
 
     def around(size: int, spread: float) -> Tensor:
@@ -64,8 +64,8 @@ def example(num_robots: int) -> dict[str, Tensor]:
 
 
 def largest_difference(gait: ExportedGait, robot: RobotCfg, path: Path) -> float:
-    """Return the largest difference of joint targets from those of the environment's controller,
-    step by step.
+    """Return the largest difference in joint targets from the environment's controller, step by
+    step.
     """
     run = onnx_files.session(path)
     worst = 0.0

@@ -18,7 +18,7 @@ _OPSET = 17
 
 
 class Exported(NamedTuple):
-    """One network to export, with its example inputs and the names of inputs and outputs."""
+    """One network to export, with example inputs and the names of inputs and outputs."""
 
     network: nn.Module
     inputs: dict[str, Tensor]  # examples, in the order of its arguments
@@ -26,7 +26,7 @@ class Exported(NamedTuple):
 
 
 def import_package(name: str) -> Any:
-    """Import what only an export needs; raise ConfigError where it is not installed."""
+    """Import a package for exports only. Raises ConfigError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -34,11 +34,11 @@ def import_package(name: str) -> Any:
 
 
 def write(exported: Exported, path: Path, is_batch: bool = True) -> None:
-    """Write one network; the number of rows is free, or that of the example."""
+    """Write one network, with a free number of rows or the example's."""
     names = (*exported.inputs, *exported.outputs) if is_batch else ()
     axes = {name: {0: "batch"} for name in names}
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of shapes that tracing fixes: all but the batch are fixed
+        warnings.simplefilter("ignore")  # about fixed shapes: all but the batch are fixed
         torch.onnx.export(
             exported.network,
             tuple(exported.inputs.values()),
@@ -60,7 +60,7 @@ def describe(path: Path, properties: Mapping[str, str]) -> None:
 
 
 def session(path: Path) -> Callable[[Mapping[str, Tensor]], list[Tensor]]:
-    """Return a function from named inputs to outputs that ONNX Runtime computes."""
+    """Return a function from named inputs to outputs, computed by ONNX Runtime."""
     runtime = import_package("onnxruntime")
     opened = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
@@ -73,22 +73,22 @@ def session(path: Path) -> Callable[[Mapping[str, Tensor]], list[Tensor]]:
 
 @torch.no_grad()
 def largest_difference(exported: Exported, path: Path) -> float:
-    """Return the largest difference between a file's outputs and the network's, of all rows and of
-    one alone.
+    """Return the largest difference between a file's outputs and the network's, for all rows and
+    for one alone.
     """
     run = session(path)
     worst = 0.0
     for rows in (slice(None), slice(3, 4)):
         inputs = {name: values[rows].contiguous() for name, values in exported.inputs.items()}
-        wanted = exported.network(*inputs.values())
+        expected = exported.network(*inputs.values())
         worst = max(
-            worst, *(float((a - b).abs().max()) for a, b in zip(wanted, run(inputs), strict=True))
+            worst, *(float((a - b).abs().max()) for a, b in zip(expected, run(inputs), strict=True))
         )
     return worst
 
 
 def check(worst: Mapping[str, float]) -> None:
-    """Raise ConfigError for the first network that differs too much from torch."""
+    """Raise ConfigError for the first network too different from torch."""
     for name, error in worst.items():
         if not error <= TOLERANCE:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""The folder of an export: networks, their contract, the scene and the starts of episodes."""
+"""Folder of an export: networks, their contract, the scene and the episodes' starts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STARTS = "starts.npz"
 
 
 def check(request: ExportRequest) -> None:
-    """Raise ConfigError for a policy that is neither a push team nor a gait, and without ONNX."""
+    """Raise ConfigError without ONNX, and unless the policy is a push team or a gait."""
     task = request.cfg.task
     if not isinstance(task, PushCfg) and not TASKS[task.name].is_gait:
         raise ConfigError(
@@ -46,9 +46,9 @@ def check(request: ExportRequest) -> None:
 
 
 def write(request: ExportRequest) -> dict[str, float]:
-    """Write networks, contract, scene and starts; return the largest differences from torch.
+    """Write networks, contract, scene and starts. Return the largest differences from torch.
 
-    Raises ConfigError for a difference that is too large.
+    Raises ConfigError if a difference is too large.
     """
     cfg = request.cfg
     folder = request.folder
@@ -90,7 +90,9 @@ def _is_team(cfg: RunCfg) -> bool:
 
 
 def _gaits(cfg: RunCfg, folder: Path, env: MultiAgentEnv) -> dict[str, ExportedGait]:
-    """Return every robot's gait by the name of its file; that of a gait's checkpoint is its own."""
+    """Return every robot's gait by its file's name. The gait of a gait's checkpoint is its own
+    actor.
+    """
     robots = env.scene.robots
     if _is_team(cfg):
         names = gait_names(cfg.task.gait, robots)
@@ -105,7 +107,7 @@ def _gaits(cfg: RunCfg, folder: Path, env: MultiAgentEnv) -> dict[str, ExportedG
 
 
 def _contract(cfg: RunCfg, env: MultiAgentEnv, what: str) -> dict[str, Any]:
-    """Describe what an export of a team has in common with that of a gait."""
+    """Describe the common part of exported teams and gaits."""
     return {
         "format_version": description.FORMAT_VERSION,
         "task": cfg.task.name,
@@ -141,8 +143,8 @@ def _write_scene(
 
 
 def _write_starts(cfg: RunCfg, path: Path) -> None:
-    """Write where the first episode of every world starts, the outline of its object, and the
-    model fields that differ between worlds.
+    """Write for every world the first episode's start, the object's outline, and the model fields
+    with different values between worlds.
     """
     device = torch.device("cpu")
     setup = TASKS[cfg.task.name].make(

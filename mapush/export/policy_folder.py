@@ -1,7 +1,7 @@
-"""A policy as a checkpoint folder of its own: the last checkpoint, or the mean of the last ones.
+"""A policy as a checkpoint folder: the last checkpoint, or the mean of the last ones.
 
-With a constant learning rate, the weights keep fluctuating around an optimum, and the mean of
-several checkpoints is nearer to it than most of them (B. T. Polyak and A. B. Juditsky,
+With a constant learning rate, the weights keep fluctuating around an optimum. The mean of several
+checkpoints is then mostly nearer to it than a single one (B. T. Polyak and A. B. Juditsky,
 "Acceleration of Stochastic Approximation by Averaging", 1992).
 """
 
@@ -26,7 +26,7 @@ from mqe.manifest import MANIFEST, check_files, renew_manifest
 
 
 def write(request: ExportRequest) -> dict[str, float]:
-    """Write the mean of the last checkpoints of a run, or a copy of one checkpoint."""
+    """Write the mean of a run's last checkpoints, or a copy of one checkpoint."""
     folders = [request.folder]
     if request.last > 1:
         folders = last_checkpoints(Path(request.name), request.last)
@@ -36,7 +36,7 @@ def write(request: ExportRequest) -> dict[str, float]:
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
-    """Return the last checkpoints of a run, oldest first; raise ConfigError if it has fewer."""
+    """Return a run's last checkpoints, oldest first. Raises ConfigError if it has fewer."""
     stored = [folder for _, folder in checkpoints(run)]
     if len(stored) < count:
         raise ConfigError(
@@ -47,11 +47,11 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
 
 
 def average(folders: Sequence[Path], out: Path) -> None:
-    """Fill the empty folder ``out`` with the mean of the actors of ``folders``.
+    """Fill the empty folder ``out`` with the mean actors of ``folders``.
 
     All other files are copied from the last checkpoint, except for the training state: no run can
-    resume from a mean. Raises ConfigError for checkpoints that are damaged, of different runs,
-    under another's name, or whose actors differ in their shapes.
+    resume from a mean. Raises ConfigError for damaged checkpoints, for several runs, for a
+    checkpoint under another's name, and for actors with different shapes.
     """
     last = folders[-1]
     _check_one_run(folders)
@@ -71,7 +71,7 @@ def average(folders: Sequence[Path], out: Path) -> None:
 
 
 def _check_one_run(folders: Sequence[Path]) -> None:
-    """Raise ConfigError if checkpoints are not those of one run, each under its own name."""
+    """Raise ConfigError unless all checkpoints belong to one run, each under its own name."""
     last = folders[-1]
     hint = "remove it, or average fewer checkpoints (--last)"
     newest = _settings(last)
@@ -98,7 +98,7 @@ def _check_one_run(folders: Sequence[Path]) -> None:
 
 
 def _settings(folder: Path) -> Any:
-    """Return a checkpoint's settings; as they are written if they need a module of the user's."""
+    """Return a checkpoint's settings, as written if they need a module of the user's."""
     values = checkpoint.read_config(folder)
     with suppress(ConfigError):
         values, _ = config.resolve(values, {})
@@ -106,10 +106,10 @@ def _settings(folder: Path) -> Any:
 
 
 def _mean(weights: Sequence[dict[str, Tensor]], label: str) -> dict[str, Tensor]:
-    """Return the mean of state dicts; tensors other than floating-point are the last one's."""
+    """Return the mean of state dicts. Tensors without floating-point numbers are the last one's."""
     last = weights[-1]
     shapes = [{key: value.shape for key, value in state.items()} for state in weights]
-    if any(each != shapes[-1] for each in shapes):
+    if any(state_shapes != shapes[-1] for state_shapes in shapes):
         raise ConfigError(f"{label}: shapes differ; average checkpoints of one run")
     mean = dict(last)
     for key, value in last.items():

@@ -1,4 +1,4 @@
-"""The exported networks of a team, and their contracts."""
+"""Exported networks of a team, and their contracts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DECIDE = (
 
 
 class TeamNetworks:
-    """The actors of a team as separate networks, and together with their gaits as one network."""
+    """A team's actors as separate networks, and together with their gaits as one network."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class TeamNetworks:
         folder: Path,
         gaits: list[ExportedGait],
     ) -> None:
-        """Load the actors of the checkpoint in ``folder``; ``env`` gives example observations."""
+        """Load the actors in checkpoint ``folder``. ``env`` gives example observations."""
         policy = policy_of(folder)
         if policy is None:
             raise ConfigError(f"{folder}: its actors declare no layers, which an export needs")
@@ -74,7 +74,7 @@ class TeamNetworks:
             self._hidden = {"hidden": torch.rand(NUM_CHECKED, self._num_agents, size)}
 
     def files(self) -> dict[str, Exported]:
-        """Return the networks by the names of their files."""
+        """Return the networks by file name."""
         files = {}
         for agent, actor in enumerate(self._actors):
             hidden = self._hidden_of(agent)
@@ -86,7 +86,7 @@ class TeamNetworks:
         return files
 
     def contracts(self) -> dict[str, Any]:
-        """Return descriptions of inputs and outputs by the names of the files."""
+        """Return descriptions of inputs and outputs by file name."""
         contracts = {_actor_file(agent): self._contract(agent) for agent in range(self._num_agents)}
         return contracts | {TEAM: self._team_contract()}
 
@@ -102,7 +102,7 @@ class TeamNetworks:
         return first | body | self._hidden
 
     def _contract(self, agent: int) -> dict[str, Any]:
-        """Describe the file of one robot's actor."""
+        """Describe the file with one robot's actor."""
         hidden = _described(self._hidden_of(agent))
         obs = description.observation(self._names[agent]) | {"rate_hz": self._decision_hz}
         command = description.command(["batch"], self._largest, self._decision_hz)
@@ -112,7 +112,7 @@ class TeamNetworks:
         }
 
     def _team_contract(self) -> dict[str, Any]:
-        """Describe the file of the whole team."""
+        """Describe the file with the whole team."""
         lead = ["batch", self._num_agents]
         hidden = _described(self._hidden)
         obs = {

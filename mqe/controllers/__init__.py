@@ -1,4 +1,4 @@
-"""Controllers: they turn a task's commands into joint targets and keep a memory of their own."""
+"""Controllers: they turn a task's commands into joint targets and keep a memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mqe.world.state import SceneState
 
 
 class Controller(Protocol):
-    """Moves the robots of N worlds for a task; defines the meaning of its commands."""
+    """Moves the robots of N worlds for a task, and defines the meaning of its commands."""
 
     def begin(self, mask: Tensor) -> None:
-        """Reset the memory and the command in the worlds of ``mask`` (N,)."""
+        """Reset memory and command in the worlds of ``mask`` (N,)."""
         ...
 
     def command(self, velocity: Tensor) -> None:
-        """Set the command (N, A, 3) that holds until the next call."""
+        """Set the command (N, A, 3) until the next call."""
         ...
 
     def targets(self, state: SceneState) -> Tensor:
@@ -26,7 +26,7 @@ class Controller(Protocol):
         ...
 
     def use_blocks(self, worlds: ActiveWorlds) -> None:
-        """Evaluate networks, if any, over blocks of the active worlds of ``worlds``."""
+        """Evaluate networks, if any, over blocks of the active ``worlds``."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]: ...

@@ -1,10 +1,10 @@
 """Networks over equal blocks of worlds: a world's result does not depend on the number of other
 worlds.
 
-Libraries multiply matrices of few rows, and the last few numbers of a tensor, in another order than
-the rest, and the results differ in the last bits. So every tensor has a whole number of blocks, and
-every product has the rows of one. A world that keeps its place within a block then has the same
-numbers whatever the other worlds are.
+Libraries multiply matrices with few rows, and a tensor's last few numbers, in another order than
+the rest. The results differ in the last bits. So every tensor has a whole number of blocks, and
+every product has one block's rows. A world then has the same numbers with any other worlds, if it
+stays at its row within a block.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ SIZE = 32  # worlds: whole registers of every processor
 
 
 class ActiveWorlds:
-    """The worlds that are not at rest, packed into as few blocks as possible."""
+    """Worlds not at rest, packed into as few blocks as possible."""
 
     def __init__(self, resting: Tensor, size: int = SIZE) -> None:
-        """Follow ``resting`` (N,) bool, the simulator's own; N is a multiple of ``size``."""
+        """Follow the simulator's tensor ``resting`` (N,) bool. N is a multiple of ``size``."""
         self.size = size
         self._resting = resting
         self._known = torch.zeros_like(resting)
         self._order = torch.arange(len(resting), device=resting.device)
 
     def order(self) -> Tensor:
-        """Return the indices (M,) of the worlds to compute, M a multiple of the block size, each at
-        its own place within a block.
+        """Return the indices (M,) of the worlds to compute, each at its own row within a block.
 
-        At places that fewer active worlds have than others, resting ones fill the blocks.
+        M is a multiple of the block size. Resting worlds fill the blocks at rows with fewer active
+        worlds.
         """
         if not torch.equal(self._known, self._resting):
             self._known = self._resting.clone()
@@ -46,15 +46,15 @@ class ActiveWorlds:
 
 
 class Blocks:
-    """A function of worlds that is evaluated block by block, for active worlds only."""
+    """A function over worlds, evaluated block by block for active worlds only."""
 
     def __init__(self, function: Callable[[Tensor], Tensor], worlds: ActiveWorlds) -> None:
-        """Wrap ``function``, which maps (S, ...) to (S, ...); S is the block size."""
+        """Wrap ``function``, a map from (S, ...) to (S, ...). S is the block size."""
         self._function = function
         self._worlds = worlds
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Return the results (N, ...) for ``rows`` (N, ...); rows of worlds at rest may be zero."""
+        """Return the results (N, ...) for ``rows`` (N, ...). Rows of resting worlds may be zero."""
         order = self._worlds.order()
         if len(order) == len(rows):
             return torch.cat([self._function(block) for block in rows.split(self._worlds.size)])

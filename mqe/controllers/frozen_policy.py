@@ -28,7 +28,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class PolicyDescription:
-    """The contents of ``policy.yaml``."""
+    """Contents of ``policy.yaml``."""
 
     format_version: int = option(FORMAT_VERSION, "version of this format", choices=(1,))
     command: str = option("", "command of the training")
@@ -77,7 +77,7 @@ class PolicyDescription:
 
     @property
     def digest(self) -> str:
-        """A SHA-256 of all weights."""
+        """SHA-256 over all weights."""
         digests = list(self.weights.values())
         if len(digests) == 1:
             return digests[0]
@@ -85,7 +85,7 @@ class PolicyDescription:
 
     @property
     def task(self) -> Mapping[str, Any]:
-        """Task settings of the training."""
+        """Task settings in training."""
         return self.learned_in.get("task") or {}
 
     @property
@@ -95,7 +95,7 @@ class PolicyDescription:
 
     @property
     def robot(self) -> str:
-        """The kind of the first robot."""
+        """Kind of the first robot."""
         return self.robots if isinstance(self.robots, str) else self.robots[0]
 
 
@@ -109,7 +109,7 @@ class Policy(NamedTuple):
     def network(self, device: torch.device, where: str = "policy") -> TeamNetwork:
         """Build the network on a device.
 
-        Raises ConfigError, with the key ``where``, if description and weights differ.
+        Raises ConfigError, with the key in ``where``, if description and weights differ.
         """
         try:
             network = build_network(self.description.actors, self.tensors)
@@ -125,7 +125,7 @@ POLICY_READERS: Registry[Callable[[str], Policy | None]] = Registry("reader of p
 def read_policy(name: str, where: str = "policy") -> Policy:
     """Return the policy in a folder, or ``pretrained:NAME``.
 
-    Raises ConfigError, with the key ``where``, for a missing or damaged policy.
+    Raises ConfigError, with the key in ``where``, for a missing or damaged policy.
     """
     folder = _folder(name, where)
     if not (folder / DESCRIPTION).is_file():
@@ -146,7 +146,7 @@ def read_policy(name: str, where: str = "policy") -> Policy:
 
 
 def describe_policy(name: str, where: str = "policy") -> PolicyDescription:
-    """Return the description of a policy alone."""
+    """Return a policy's description alone."""
     folder = _folder(name, where)
     if not (folder / DESCRIPTION).is_file():
         return _read_other(name, where).description

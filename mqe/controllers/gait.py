@@ -1,4 +1,4 @@
-"""A frozen gait as a controller: joint targets that follow velocity commands."""
+"""Frozen gaits as a controller: from velocity commands to joint targets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mqe.world.state import SceneState
 
 
 class GaitController:
-    """Frozen gaits that turn velocity commands into joint targets, one control step at a time."""
+    """Turns velocity commands into joint targets with frozen gaits, one control step at a time."""
 
     def __init__(self, policy: Callable[[Tensor], Tensor], num_envs: int, robots: Robots) -> None:
         """Move ``robots`` of N worlds with ``policy``, observation (N, A, 59) to action (N, A,
@@ -34,11 +34,11 @@ class GaitController:
         self._command = torch.zeros(num_envs, len(robots), 3, device=robots.device)
 
     def use_blocks(self, worlds: ActiveWorlds) -> None:
-        """Run the policy over blocks of the active ones of ``worlds``."""
+        """Run the policy over blocks of the active ``worlds``."""
         self._policy = Blocks(self._policy, worlds)
 
     def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask`` (N,)."""
+        """Forget the old episodes in ``mask`` (N,)."""
         self._command.masked_fill_(mask.view(-1, 1, 1), 0.0)
         self._memory.begin(mask)
 
@@ -56,7 +56,7 @@ class GaitController:
         return self._trot.act(self._memory, action, moving)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what is carried from one control step to the next."""
+        """Return the memory between control steps."""
         return {"command": self._command.clone(), "memory": self._memory.values.clone()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -66,13 +66,13 @@ class GaitController:
 
 
 def from_anywhere(name: str) -> str:
-    """Return a gait's name with an absolute path, so that it is found from any folder."""
+    """Return a gait's name with an absolute path, valid in any working folder."""
     return name if name.startswith(PRETRAINED) else str(Path(name).absolute())
 
 
 def gait_names(gait: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> list[str]:
-    """Return the name of each robot's gait: ``gait`` is one for all, one each, or None for each
-    robot's own.
+    """Return each robot's gait name. ``gait`` is one name, one for each robot, or None for the
+    robots' default gaits.
     """
     if gait is None:
         return [cfg.gait for cfg in robots]
@@ -82,7 +82,9 @@ def gait_names(gait: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> 
 
 
 def gait_digest(names: Sequence[str]) -> str:
-    """Return a SHA-256 of gaits, which changes if a gait is trained anew under its old name."""
+    """Return a SHA-256 over the weights of gaits. It changes if a gait is retrained under its old
+    name.
+    """
     digests = [describe_policy(name, "task.gait").digest for name in dict.fromkeys(names)]
     if len(digests) == 1:
         return digests[0]
@@ -90,9 +92,10 @@ def gait_digest(names: Sequence[str]) -> str:
 
 
 def load_team_gait(gait: str | Sequence[str] | None, robots: Robots) -> Callable[[Tensor], Tensor]:
-    """Load a team's policy, observations (N, A, 59) to actions (N, A, J); raise ConfigError.
+    """Load a team's gait policy, observations (N, A, 59) to actions (N, A, J).
 
-    ``gait`` is one name for all robots, or one each; None takes each robot's own.
+    ``gait`` is one name for all robots, or one for each. None takes each robot's default gait.
+    Raises ConfigError for an unfit gait.
     """
     names = gait_names(gait, robots.cfgs)
     if len(names) != len(robots):
@@ -111,12 +114,12 @@ class GaitNetwork(nn.Module):
     """A frozen gait, from observations (..., 59) to mean joint actions (..., J)."""
 
     def __init__(self, actor: Actor) -> None:
-        """Take the network of a policy."""
+        """Take a policy's network."""
         super().__init__()
         self._actor = actor
         for layer in actor.layers:
             if isinstance(layer, nn.Linear):
-                # Weights in the order in which the product reads them.
+                # Weights in the product's reading order
                 layer.weight.data = layer.weight.data.t().contiguous().t()
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -127,8 +130,8 @@ class GaitNetwork(nn.Module):
 def load_gait(name: str, device: torch.device, robot: RobotCfg | None = None) -> GaitNetwork:
     """Load a gait from a folder or ``pretrained:NAME``.
 
-    Raises ConfigError for a policy that is no gait, and for the gait of another kind of robot than
-    ``robot``.
+    Raises ConfigError for a policy without a gait's observations, and for a gait of a robot other
+    than ``robot``.
     """
     policy = read_policy(name, "task.gait")
     description = policy.description
@@ -158,16 +161,16 @@ def load_gait(name: str, device: torch.device, robot: RobotCfg | None = None) ->
 
 
 class MixedGait:
-    """Several gaits, each for its own robots of every team."""
+    """Several gaits, each for certain robots in every team."""
 
     def __init__(self, gaits: Sequence[tuple[GaitNetwork, list[int]]]) -> None:
-        """Take gaits with the robots that walk by them."""
+        """Take gaits, each with the indices of its robots."""
         device = next(gaits[0][0].parameters()).device
         self._gaits = [(gait, torch.tensor(robots, device=device)) for gait, robots in gaits]
         self._order = torch.cat([robots for _, robots in self._gaits]).argsort()
 
     def __call__(self, obs: Tensor) -> Tensor:
-        """Return the mean actions (N, A, J) of observations (N, A, 59)."""
+        """Return mean actions (N, A, J) for observations (N, A, 59)."""
         return torch.cat([gait(obs[:, robots]) for gait, robots in self._gaits], dim=1)[
             :, self._order
         ]

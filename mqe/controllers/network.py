@@ -1,9 +1,9 @@
-"""Frozen networks of a policy: layers declared as data, with tensors of any learner.
+"""A policy's frozen networks: layers declared as data, with tensors of any learner.
 
-A declaration lists a layer's kind, its tensors' name and its sizes, for instance
-``["linear", "hidden.0", 59, 256]`` with the tensors ``hidden.0.weight`` and ``hidden.0.bias``.
-Layers follow one another; a GRU has a memory. Letters: N worlds, A robots, B rows, O observation
-size, U action size, M memory size.
+A declaration lists a layer's kind, its tensors' name and its sizes, for instance ``["linear",
+"hidden.0", 59, 256]`` with the tensors ``hidden.0.weight`` and ``hidden.0.bias``. Layers follow one
+another. A GRU has a memory. Letters: N worlds, A robots, B rows, O observation size, U action size,
+M memory size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_GRU_LAYERS = 64
 
 
 class InputNorm(nn.Module):
-    """Normalisation of rows (..., size) by a mean and a variance per feature, and a clip."""
+    """Normalisation by a mean and a variance per feature, and a clip, for rows (..., size)."""
 
     mean: Tensor
     var: Tensor
@@ -95,25 +95,32 @@ def _set_arguments(reader: Any) -> list[Any]:
 
 
 _KINDS: dict[str, _Kind] = {
-    "linear": _Kind(nn.Linear, lambda m: [m.in_features, m.out_features], (int, int), nn.Linear),
-    "layer_norm": _Kind(nn.LayerNorm, lambda m: list(m.normalized_shape), (int,), nn.LayerNorm),
-    "input_norm": _Kind(InputNorm, lambda m: [len(m.mean)], (int,), InputNorm),
+    "linear": _Kind(
+        nn.Linear, lambda module: [module.in_features, module.out_features], (int, int), nn.Linear
+    ),
+    "layer_norm": _Kind(
+        nn.LayerNorm, lambda module: list(module.normalized_shape), (int,), nn.LayerNorm
+    ),
+    "input_norm": _Kind(InputNorm, lambda module: [len(module.mean)], (int,), InputNorm),
     "gru": _Kind(
-        nn.GRU, lambda m: [m.input_size, m.hidden_size, m.num_layers], (int, int, int), _make_gru
+        nn.GRU,
+        lambda module: [module.input_size, module.hidden_size, module.num_layers],
+        (int, int, int),
+        _make_gru,
     ),
     "sets": _Kind(SetReader, _set_arguments, (str, int, int, list), _make_sets),
-    "bound": _Kind(Bound, lambda m: [m.limit], (float,), Bound, False),
-} | {name: _Kind(cls, lambda m: [], (), cls, False) for name, cls in ACTIVATIONS.items()}
+    "bound": _Kind(Bound, lambda module: [module.limit], (float,), Bound, False),
+} | {name: _Kind(cls, lambda module: [], (), cls, False) for name, cls in ACTIVATIONS.items()}
 
 
 class Actor(nn.Module):
     """One robot's network, from observation and memory (B, O + M) to action and memory (B, U + M).
 
-    M is 0 without a GRU; rows may then have any leading dimensions.
+    M is 0 without a GRU. Rows may then have any leading dimensions.
     """
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
-        """Chain ``layers``; raise ValueError if sizes do not fit or a second GRU follows."""
+        """Chain ``layers``. Raises ValueError for sizes without a match, and for a second GRU."""
         super().__init__()
         self.layers = nn.ModuleList(layers)
         grus = [layer for layer in layers if isinstance(layer, nn.GRU)]
@@ -139,7 +146,7 @@ class Actor(nn.Module):
         return torch.cat((x, memory), dim=-1)
 
     def _recur(self, gru: nn.GRU, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the GRU for one decision; return its output (B, H) and the memory (B, M)."""
+        """Run the GRU for one decision. Return its output (B, H) and the memory (B, M)."""
         # The layout of the memory is (layer, hidden unit).
         hidden = memory.reshape(-1, *self._memory_shape).transpose(0, 1).contiguous()
         with torch.backends.cudnn.flags(enabled=False):  # as in training
@@ -148,7 +155,7 @@ class Actor(nn.Module):
 
 
 class TeamNetwork(nn.Module):
-    """The frozen actors of a team, one for all robots or one each."""
+    """A team's frozen actors, one for all robots or one each."""
 
     def __init__(self, actors: Sequence[Actor]) -> None:
         super().__init__()
@@ -166,10 +173,10 @@ class TeamNetwork(nn.Module):
         decided = []
         for robot in range(rows.shape[1]):
             actor = self.actor(robot)
-            own = rows[:, robot, : actor.in_size]
+            robot_rows = rows[:, robot, : actor.in_size]
             if self.memory_size:
-                own = torch.cat((own, rows[:, robot, num_obs:]), dim=-1)
-            action = actor(own)
+                robot_rows = torch.cat((robot_rows, rows[:, robot, num_obs:]), dim=-1)
+            action = actor(robot_rows)
             if actor.out_size < largest:
                 padding = action.new_zeros(len(action), largest - actor.out_size)
                 parts = (action[:, : actor.out_size], padding, action[:, actor.out_size :])
@@ -178,7 +185,7 @@ class TeamNetwork(nn.Module):
         return torch.stack(decided, dim=1)
 
     def actor(self, robot: int) -> Actor:
-        """Return the network of one robot."""
+        """Return one robot's network."""
         return self.actors[robot if len(self.actors) > 1 else 0]  # type: ignore[return-value]
 
 
@@ -202,7 +209,7 @@ def layers_of(actor: nn.Module) -> list[nn.Module] | None:
 
 
 def declare(actor: nn.Module) -> list[list[Any]] | None:
-    """Return the declarations of a learner's actor, or None without declared layers."""
+    """Return declarations for a learner's actor, or None without declared layers."""
     layers = layers_of(actor)
     if layers is None:
         return None
@@ -247,7 +254,7 @@ def _build_actor(declarations: Sequence[Sequence[Any]], tensors: Mapping[str, Te
 
 
 def _fill(layer: nn.Module, name: str, tensors: Mapping[str, Tensor]) -> None:
-    """Give a layer its tensors ``name.*``; raise ValueError for unfit ones."""
+    """Set a layer's tensors ``name.*``. Raises ValueError for missing or unfit ones."""
     values = {}
     for key, expected in layer.state_dict().items():
         value = tensors.get(f"{name}.{key}")
@@ -269,7 +276,7 @@ def _build_layers(layers: Sequence[Sequence[Any]]) -> list[nn.Module]:
 
 
 def _build_layer(layer: Sequence[Any]) -> nn.Module:
-    """Build a module from its declaration; raise ValueError for an invalid one."""
+    """Build a module from its declaration. Raises ValueError for an invalid one."""
     if not isinstance(layer, (list, tuple)) or not layer or layer[0] not in list(_KINDS):
         raise ValueError(f"unknown layer {layer!r:.80}; there are {', '.join(_KINDS)}")
     name, *arguments = layer
@@ -310,7 +317,7 @@ def _kind_of(layer: nn.Module) -> str | None:
 
 
 def _in_size(layers: Sequence[nn.Module]) -> int:
-    """Return the size of a network's input."""
+    """Return a network's input size."""
     for layer in layers:
         if isinstance(layer, nn.Linear):
             return layer.in_features
@@ -326,7 +333,7 @@ def _in_size(layers: Sequence[nn.Module]) -> int:
 
 
 def _out_size(layers: Sequence[nn.Module]) -> int:
-    """Return the size of a network's output, without its memory."""
+    """Return a network's output size, without its memory."""
     for layer in reversed(layers):
         if isinstance(layer, nn.Linear):
             return layer.out_features

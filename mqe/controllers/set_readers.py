@@ -1,8 +1,8 @@
 """Set readers: the first part of a network, from flat vectors with sets to features.
 
 The members of ``SET_READERS`` differ in their view of the other robots. Points on the object's
-outline are always pooled. The order of entities has no effect, and absent entities change nothing,
-so one network reads sets with any number of entities. B rows, E entities, K numbers per entity, W
+outline are always pooled. Neither the order of entities nor absent entities affect the features, so
+one network reads sets with any number of entities. B rows, E entities, K numbers per entity, W
 width.
 """
 
@@ -17,8 +17,8 @@ from torch.nn.functional import pad
 from mqe.extensions import Registry
 from mqe.vec_env import EntityBlock
 
-NUM_NEAREST = 2  # other robots that the reader "nearest" sees
-_FAR = 1e9  # [m] squared: of a robot that is not there
+NUM_NEAREST = 2  # other robots in the reader "nearest"
+_FAR = 1e9  # [m^2] squared distance of an absent robot
 
 
 class SetReader(nn.Module):
@@ -33,12 +33,12 @@ class SetReader(nn.Module):
         self.out_size = size
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return features (..., out_size) of vectors (..., size)."""
+        """Return features (..., out_size) for vectors (..., size)."""
         return x
 
 
 class WithoutRobots(SetReader):
-    """Reads the points of the outline, and no robots."""
+    """Reads the outline's points, and no robots."""
 
     def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
         super().__init__(size, blocks, width)
@@ -98,7 +98,7 @@ class Pool(nn.Module):
         self.encoder = _encoder(size, width)
 
     def forward(self, entities: Tensor) -> Tensor:
-        """Return features (..., 2 W) of entities (..., E, K)."""
+        """Return features (..., 2 W) for entities (..., E, K)."""
         is_there = entities[..., :1]
         encoded = self.encoder(entities) * is_there  # not negative: zeros are the least
         mean = encoded.sum(dim=-2) / is_there.sum(dim=-2).clamp(min=1.0)
@@ -110,7 +110,7 @@ SET_READERS.register("flat", SetReader)
 SET_READERS.register("none", WithoutRobots)
 SET_READERS.register("nearest", NearestRobots)
 SET_READERS.register("deep_set", DeepSet)
-# What critics read sets with: they need all robots, whatever the actors see of them.
+# Set reader of critics: they need all robots, also with other readers in the actors.
 _CRITICS = {"none": "deep_set", "nearest": "deep_set"}
 
 
@@ -132,7 +132,7 @@ def make_critic_reader(
 
 
 def entities_of(x: Tensor, block: EntityBlock) -> Tensor:
-    """Return the entities (..., E, K) of a set in vectors (..., size)."""
+    """Return a set's entities (..., E, K) from vectors (..., size)."""
     numbers = x[..., block.start : block.end]
     # Unlike unflatten, reshape lets an exported network take any number of rows.
     return numbers.reshape(*x.shape[:-1], block.num_entities, block.size)
@@ -143,7 +143,7 @@ def _encoder(size: int, width: int) -> nn.Sequential:
 
 
 def _nearest(robots: Tensor) -> Tensor:
-    """Return the numbers (..., 2 K) of the two nearest robots, from (..., E, K)."""
+    """Return the two nearest robots' numbers (..., 2 K), from (..., E, K)."""
     lacking = NUM_NEAREST - robots.shape[-2]
     if lacking > 0:
         robots = pad(robots, (0, 0, 0, lacking))

@@ -1,4 +1,4 @@
-"""The trot on top of which gaits are learned: observation, action and memory of a gait policy."""
+"""The trot below learned gaits: observation, action and memory of a gait policy."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ STANDING_COMMAND = (
 )
 ACTION_SCALE = (0.35, 0.6, 0.8)  # [rad] hip, thigh, calf at action 1
 SWING_HEIGHT = 0.08  # [m] clearance of a foot in the middle of its swing
-# [rad] added to the targets of a swinging leg at the top of its swing, so that a policy begins with
-# a trot and learns where to go with it. Legs of two equal links fold straight up by an angle and
-# twice it; motors this soft lift the feet by 10 to 60 mm with it.
+# [rad] added to a swinging leg's targets at the top of its swing. Untrained policies already trot.
+# A leg with two equal links folds straight up by an angle at the hip and twice that at the knee.
+# With these soft motors the feet rise by 10 to 60 mm.
 LIFT = (0.0, 0.45, -0.9)
 
 FOOT_OFFSET = (0.0, 0.5, 0.5, 0.0)  # of the trot's cycle, of FL, FR, RL, RR
@@ -34,12 +34,12 @@ _SWAPPED_JOINTS = tuple(leg * 3 + joint for leg in (1, 0, 3, 2) for joint in ran
 
 
 class GaitTerm(NamedTuple):
-    """One term of a gait policy's observation."""
+    """One term in a gait policy's observation."""
 
     name: str
-    mirror_signs: tuple[float, ...]  # in a mirror that swaps left and right; one for each number
+    mirror_signs: tuple[float, ...]  # of each number in a mirror between left and right
     scale: float = 1.0  # to about unit size
-    noise: float = 0.0  # what ``observation_noise`` means to it, after scaling
+    noise: float = 0.0  # factor of ``observation_noise``, after scaling
     has_legs: bool = (
         False  # numbers of joints, leg by leg: a mirror swaps left legs with right ones
     )
@@ -48,7 +48,7 @@ class GaitTerm(NamedTuple):
 GAIT_TERMS = (
     GaitTerm(
         "gravity", (1.0, -1.0, 1.0), scale=-1.0, noise=1.0
-    ),  # seen as the world's up, which points against it
+    ),  # observed as the world's up, against gravity
     GaitTerm("turn_rates", (-1.0, 1.0, -1.0), scale=0.25, noise=1.0),
     GaitTerm("command", (1.0, -1.0, -1.0), scale=2.0),
     GaitTerm("joint_pos", _JOINT_SIGNS, noise=0.3, has_legs=True),  # [rad] from the default pose
@@ -60,18 +60,17 @@ GAIT_TERMS = (
 
 
 def _mirror_index() -> tuple[int, ...]:
-    """Return the number of the observation whose place each number takes in a mirror."""
+    """Return the source index of each number in a mirrored observation."""
     index: list[int] = []
     for term in GAIT_TERMS:
         places = _SWAPPED_JOINTS if term.has_legs else range(len(term.mirror_signs))
         start = len(index)
-        index += [start + place for place in places]
+        index += [start + number for number in places]
     return tuple(index)
 
 
-# Of each number of the observation: its noise (at 0.05: 0.05 of gravity's direction, 0.2 rad/s of
-# turning, 0.015 rad and 1.5 rad/s of every joint), its sign in a mirror, and the number whose place
-# it takes there.
+# Each observed number's noise, sign in a mirror, and source index there. At 0.05 the noise is 0.05
+# of gravity's direction, 0.2 rad/s of turning, and 0.015 rad and 1.5 rad/s of every joint.
 GAIT_NOISE = tuple(term.noise for term in GAIT_TERMS for _ in term.mirror_signs)
 GAIT_MIRROR_SIGNS = tuple(sign for term in GAIT_TERMS for sign in term.mirror_signs)
 GAIT_MIRROR_INDEX = _mirror_index()
@@ -94,7 +93,7 @@ class GaitMemory:
     SIZE = 1 + 2 * NUM_JOINTS  # numbers a robot
 
     def __init__(self, values: Tensor) -> None:
-        """Store the memory in ``values`` (N, A, 25); all zeros are the start of an episode."""
+        """Store the memory in ``values`` (N, A, 25), all zeros at an episode's start."""
         self.values = values
         self.phase = values[..., 0]  # (N, A) of the trot's cycle, in [0, 1)
         # (N, A, 24) the last and the one before it: some may be on their way still.
@@ -131,7 +130,7 @@ class Trot:
         """Apply the policy's action (N, A, J), clipped to [-1, 1], and advance the clock of
         ``moving`` robots.
 
-        Returns joint targets (N, A, J) [rad]; ``moving`` (N, A) is bool.
+        ``moving`` is (N, A) bool. Returns joint targets (N, A, J) [rad].
         """
         memory.older_action.copy_(memory.action)
         torch.clamp(action, -1.0, 1.0, out=memory.action)
@@ -165,7 +164,7 @@ class Trot:
         return torch.addcmul(self._obs_offset, joined, self._obs_scale)
 
     def swing(self, phase: Tensor, moving: Tensor) -> Tensor:
-        """Return each foot's phase in its swing (N, A, 4): 0 on the floor, 1 at the top; FL swings
+        """Return each foot's phase in its swing (N, A, 4): 0 on the floor, 1 at the top. FL swings
         with RR.
         """
         cycle = torch.remainder(phase.unsqueeze(-1) + self._foot_offset, 1.0)
@@ -174,8 +173,8 @@ class Trot:
 
 
 def planar_velocity(state: SceneState) -> Tensor:
-    """Return the robots' velocities in the units of a command (N, A, 3): vx, vy [m/s] in the
-    heading frame, yaw rate [rad/s].
+    """Return the robots' velocities (N, A, 3) in a command's units: vx, vy [m/s] in the heading
+    frame, yaw rate [rad/s].
     """
     planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
     return torch.cat((planar, state.yaw_rate.unsqueeze(-1)), dim=-1)
@@ -187,18 +186,18 @@ def is_moving(command: Tensor) -> Tensor:
 
 
 def gait_obs_scale(device: torch.device) -> Tensor:
-    """Return the scale (59,) of a gait's observation."""
+    """Return the scale (59,) for a gait's observation."""
     scale = [term.scale for term in GAIT_TERMS for _ in term.mirror_signs]
     return torch.tensor(scale, device=device)
 
 
 def mirrored_action(device: torch.device) -> Image:
-    """Return the mirror image of a gait's action, left and right swapped."""
+    """Return a gait action's mirror image, left and right swapped."""
     return Image.of(_SWAPPED_JOINTS, _JOINT_SIGNS, device)
 
 
 def _offset(term: GaitTerm, joint_pos: Sequence[float]) -> Sequence[float]:
-    """Return the offset of a term: joint angles are relative to the default pose [rad]."""
+    """Return a term's offset: joint angles are relative to the default pose [rad]."""
     if term.name == "joint_pos":
         return [-angle for angle in joint_pos]
     return [0.0] * len(term.mirror_signs)

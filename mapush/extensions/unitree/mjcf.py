@@ -1,9 +1,9 @@
-"""Robots from the MJCF files of Unitree's simulator, unitree_mujoco.
+"""Robots from MJCF files in Unitree's simulator, unitree_mujoco.
 
-Bodies, joints, collision shapes, contact numbers, torque limits and options of the physics are the
-file's. Its motors take torques, which the vendor's bridge computes as tau + kp (q* - q) +
-kd (dq* - dq) from a message. Here the actuators compute them, with tau = 0 and dq* = 0: their
-control is q*, and they are in the order of the joints.
+Bodies, joints, collision shapes, contact numbers, torque limits and physics options are the file's.
+Its motors take torques. The vendor's bridge computes them as tau + kp (q* - q) + kd (dq* - dq) from
+a message. Here the actuators compute them, with tau = 0 and dq* = 0. Their control is q*, and their
+order is the joints'.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from mqe.world.robots import MODEL_READERS
 from mqe.world.robots.build import make_servo
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
 
-FOLDER = "unitree_robots"  # of a checkout of unitree_mujoco; holds NAME/NAME.xml
-_TOLERANCE = 1e-3  # [m] by which the legs may differ from the robot's
+FOLDER = "unitree_robots"  # in a checkout of unitree_mujoco, with NAME/NAME.xml
+_TOLERANCE = 1e-3  # [m] allowed difference between the file's legs and the robot's
 _OPTIONS = (
     "timestep",
     "integrator",
@@ -36,7 +36,7 @@ _OPTIONS = (
 
 
 def robot_of_file(robot: RobotCfg, path: str) -> RobotCfg:
-    """Return ``robot`` with the bodies of an MJCF; ``path`` is the file or a checkout that has it.
+    """Return ``robot`` with an MJCF's bodies. ``path`` is the file or a checkout with it.
 
     Stance, stiffness, damping and gait stay. Raises ConfigError if the file has another robot.
     """
@@ -49,11 +49,13 @@ def robot_of_file(robot: RobotCfg, path: str) -> RobotCfg:
         folder = file / FOLDER
         file = folder / robot.name / f"{robot.name}.xml"
         if not file.is_file():
-            known = [one.name for one in folder.glob("*") if (one / f"{one.name}.xml").is_file()]
+            robot_names = [
+                one.name for one in folder.glob("*") if (one / f"{one.name}.xml").is_file()
+            ]
             raise ConfigError(
                 f"env.model={path}: there is no {FOLDER}/{robot.name}/{robot.name}.xml; name a "
                 "checkout of unitree_mujoco, and with env.robots one of its robots (here: "
-                f"{', '.join(sorted(known)) or 'none'})"
+                f"{', '.join(sorted(robot_names)) or 'none'})"
             )
     theirs = _read(file)
     _check(theirs, robot, file)
@@ -65,7 +67,7 @@ def robot_of_file(robot: RobotCfg, path: str) -> RobotCfg:
 
 @dataclass(frozen=True)
 class VendorFile:
-    """The MJCF of one robot, with the vendor's names."""
+    """One robot's MJCF, with the vendor's names."""
 
     path: str
 
@@ -84,10 +86,10 @@ class VendorFile:
         collision: int,
         hits: int,
     ) -> None:
-        """Add the robot under the world, with the names that ``add_robot`` gives.
+        """Add the robot under the world, with names as in ``add_robot``.
 
-        ``collision`` and ``hits`` are the contype and conaffinity of its geoms. The robot collides
-        with itself, as in the vendor's scene.
+        ``collision`` and ``hits`` are its geoms' contype and conaffinity. The robot collides with
+        itself, as in the vendor's scene.
         """
         theirs = _read(Path(self.path))
         limits = {motor.target: motor.ctrlrange.copy() for motor in theirs.actuators}
@@ -121,7 +123,7 @@ class VendorFile:
 
 
 def _things_in_the_world(theirs: mujoco.MjSpec) -> str:
-    """Return the counts of what a file's world has beside the robot and a level floor."""
+    """Count the elements in a file's world beside the robot and a level floor."""
     trunk = theirs.body(f"{LEGS[0]}_hip").parent
     counts = {"height fields": 0, "geoms": 0, "bodies": 0}
     for geom in theirs.worldbody.geoms:
@@ -159,12 +161,12 @@ def _check(theirs: mujoco.MjSpec, robot: RobotCfg, file: Path) -> None:
 
     for leg, cfg in zip(LEGS, robot.legs, strict=True):
         places = ((*cfg.hip_pos, 0.0), (0.0, cfg.side, 0.0), (0.0, 0.0, -robot.link_length))
-        for joint, place in zip(LEG_JOINTS, places, strict=True):
+        for joint, position in zip(LEG_JOINTS, places, strict=True):
             body = theirs.body(f"{leg}_{joint}")
             if body is None:
                 raise refuse(f"it has no body {leg}_{joint}")
-            if np.abs(body.pos - place).max() > _TOLERANCE:
-                raise refuse(f"body {leg}_{joint} is at {body.pos.tolist()} m, not at {place}")
+            if np.abs(body.pos - position).max() > _TOLERANCE:
+                raise refuse(f"body {leg}_{joint} is at {body.pos.tolist()} m, not at {position}")
             if theirs.joint(f"{leg}_{joint}_joint") is None:
                 raise refuse(f"it has no joint {leg}_{joint}_joint")
         if theirs.geom(leg) is None:

@@ -1,8 +1,8 @@
-"""A gait in the form that Unitree's C++ controllers read: a network with one output, and its
-observation and motors in ``params/deploy.yaml`` (unitree_rl_lab at e72a072, deploy/include).
+"""A gait in the form of Unitree's C++ controllers: a network with one output, with its observation
+and motors in ``params/deploy.yaml`` (unitree_rl_lab at e72a072, deploy/include).
 
-Their runner feeds nothing back. The clock is their term ``gait_phase``, and the last two actions
-are found in their history of network outputs, from which the feet's lift is taken off again.
+Their runner feeds nothing back. The clock is their term ``gait_phase``. The last two actions come
+from their history of network outputs, after subtracting the feet's lift.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ TERMS = {
     "gait_phase": (2, 1),
 }
 OBS_SIZE = sum(numbers * history for numbers, history in TERMS.values())
-# [rad] by which Unitree's clock is ahead of the gait's: it advances before it is read, and once
-# more when an episode begins.
+# [rad] lead of Unitree's clock over the gait's: it advances before each reading, and once more at
+# an episode's start.
 _AHEAD = 2.0 * TWO_PI * GAIT_FREQUENCY * STEP_DT
 
 
@@ -66,7 +66,7 @@ class UnitreeGait(nn.Module):
         self.register_buffer("sides", torch.cos(TWO_PI * gait.foot_offset))
 
     def forward(self, obs: Tensor) -> Tensor:
-        """Return the actions; their zeros at the start of an episode count as no action."""
+        """Return the actions. Zero outputs at an episode's start count as no action."""
         sizes = [numbers * history for numbers, history in TERMS.values()]
         angvel_b, down_b, commands, joint_pos, joint_vel, outputs, phase = obs.split(sizes, dim=-1)
         before_last, last, command = commands.split(3, dim=-1)
@@ -94,7 +94,7 @@ class UnitreeGait(nn.Module):
         return (command.abs().amax(dim=-1, keepdim=True) > STANDING_COMMAND).to(command.dtype)
 
     def _lift(self, phase: Tensor, angle: float, moving: Tensor) -> Tensor:
-        """Return the feet's lift (B, J) in units of an action, ``angle`` before ``phase``."""
+        """Return the feet's lift (B, J) in an action's units, ``angle`` before ``phase``."""
         sine = _turned(phase, angle)[..., :1]
         # A foot swings in the second half of its cycle.
         swing = (-sine * self.sides).clamp(min=0.0) * moving
@@ -106,7 +106,7 @@ class UnitreeGait(nn.Module):
 
 
 def _turned(phase: Tensor, angle: float) -> Tensor:
-    """Return the sine and cosine (B, 2) of an angle that is ``angle`` [rad] less."""
+    """Return sine and cosine (B, 2) after a turn back by ``angle`` [rad]."""
     sine, cosine = phase.split(1, dim=-1)
     turned_sine = sine * math.cos(angle) - cosine * math.sin(angle)
     turned_cosine = cosine * math.cos(angle) + sine * math.sin(angle)
@@ -114,7 +114,7 @@ def _turned(phase: Tensor, angle: float) -> Tensor:
 
 
 def sdk_order() -> list[int]:
-    """Return the motor in Unitree's messages of each joint."""
+    """Return each joint's motor index in Unitree's messages."""
     return [
         _SDK_LEGS.index(leg) * len(LEG_JOINTS) + joint
         for leg in LEGS
@@ -123,8 +123,8 @@ def sdk_order() -> list[int]:
 
 
 def settings(robot: RobotCfg, max_command: Sequence[float]) -> dict[str, Any]:
-    """Return the contents of ``deploy.yaml``; stiffness and damping are in the motors' order."""
-    ahead, left, turning = ([-most, most] for most in max_command)
+    """Return the contents of ``deploy.yaml``, with stiffness and damping in motor order."""
+    ahead, left, turning = ([-largest, largest] for largest in max_command)
     observations = {
         name: {
             "params": {"period": 1.0 / GAIT_FREQUENCY} if name == "gait_phase" else {},
@@ -159,7 +159,7 @@ def settings(robot: RobotCfg, max_command: Sequence[float]) -> dict[str, Any]:
 
 
 def metadata(robot: RobotCfg, what: str) -> dict[str, str]:
-    """Return the properties of the network's file, under the keys that mjlab writes and reads."""
+    """Return properties for the network's file, under mjlab's keys."""
     names = list(TERMS)
     histories = [history for _, history in TERMS.values()]
     described: dict[str, Sequence[object]] = {
@@ -188,7 +188,7 @@ def write_settings(robot: RobotCfg, max_command: Sequence[float], folder: Path) 
 
 
 def check(request: ExportRequest) -> None:
-    """Raise ConfigError for a policy that is no gait, and without ONNX."""
+    """Raise ConfigError without ONNX, and for a policy other than a gait."""
     if not TASKS[request.cfg.task.name].is_gait:
         raise ConfigError(
             f"--for unitree: {request.name} is a team, and Unitree's controllers walk only; name a "
@@ -199,9 +199,9 @@ def check(request: ExportRequest) -> None:
 
 
 def write(request: ExportRequest) -> dict[str, float]:
-    """Write the network and its settings; return the largest difference from torch.
+    """Write the network and its settings. Return the largest difference from torch.
 
-    Raises ConfigError for a difference that is too large.
+    Raises ConfigError if the difference is too large.
     """
     description = describe_policy(str(request.folder))
     robot = ROBOTS[description.robot]
@@ -215,7 +215,7 @@ def write(request: ExportRequest) -> dict[str, float]:
     obs = torch.randn(gait_networks.NUM_CHECKED, OBS_SIZE)
     path = request.out / NETWORK
     path.parent.mkdir()
-    # Their runner makes an input of the shape that the file names: one row.
+    # Their runner's input has the file's shape: one row.
     example = {"obs": obs[:1]}
     onnx_files.write(onnx_files.Exported(network, example, ("actions",)), path, is_batch=False)
     onnx_files.describe(path, metadata(robot, request.name))

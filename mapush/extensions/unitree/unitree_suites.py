@@ -1,4 +1,4 @@
-"""Suites of this extension."""
+"""Suites with robots from Unitree's files."""
 
 from pathlib import Path
 
