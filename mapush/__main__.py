@@ -1,4 +1,4 @@
-"""The entry point of ``python -m mapush``, the same as the command ``mapush``."""
+"""Entry point for ``python -m mapush``, equal to the command ``mapush``."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""The extensions in mapush itself: the folders of ``mapush/extensions``.
+"""The extensions in mapush itself: the folders in ``mapush/extensions``.
 
 Each folder has a member ``EXTENSION``. Other packages use the entry point ``mapush.extensions``, as
-``register`` does for all of ours.
+``register`` does here.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Extension(NamedTuple):
 
 
 def extensions() -> Iterator[Extension]:
-    """Yield the extensions in the order of their names."""
+    """Yield the extensions in name order."""
     for module in sorted(pkgutil.iter_modules([str(FOLDER)]), key=lambda module: module.name):
         yield importlib.import_module(f"mapush.extensions.{module.name}").EXTENSION
 
 
 def register() -> None:
-    """Import the modules of all extensions, as this package's entry point."""
+    """Import all extensions' modules, as this package's entry point."""
     for extension in extensions():
         for module in extension.modules:
             importlib.import_module(module)

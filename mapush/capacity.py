@@ -1,4 +1,4 @@
-"""How many worlds of given settings this machine's memory holds: ``mapush capacity``."""
+"""Number of worlds in this machine's memory for given settings: ``mapush capacity``."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def _main(argv: Sequence[str] | None) -> int:
     for notice in notices:
         sys.stdout.write(f"Note: {notice}.\n")
     plan = plan_memory(cfg, *resolve_sim(cfg.sim))
-    most = most_worlds(plan)
-    if most is None:
+    max_worlds = most_worlds(plan)
+    if max_worlds is None:
         raise ConfigError(f"{plan.device}: the system does not tell its free memory")
     per_world = plan.in_worlds / plan.num_envs
     for_all = plan.needed - plan.in_worlds
     sys.stdout.write(
         f"{describe(plan)}\n"
         f"A world takes {per_world / GIB * 1024:.2f} MiB beside {for_all / GIB:.2f} GiB for all. "
-        f"Up to env.num_envs={most} fit; these settings have {plan.num_envs}.\n"
+        f"Up to env.num_envs={max_worlds} fit; these settings have {plan.num_envs}.\n"
     )
     # The largest number is rounded down.
     return 0 if plan.free is None or plan.needed <= plan.free else 1

@@ -1,4 +1,4 @@
-"""The subcommands of ``mapush``, by name."""
+"""Subcommands of ``mapush``, by name."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _WITH_TEAMS = ("test", "play", "film", "export")  # commands that begin with one
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the script; return the exit code."""
+    """Write the script. Return the exit code."""
     return config.exit_code(lambda: _main(argv), "mapush completion")
 
 
@@ -55,7 +55,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def values() -> dict[str, list[str]]:
-    """Return the words after each flag, without names of special characters."""
+    """Return the words after each flag, except names with special characters."""
     words: dict[str, list[str]] = {
         "--set": sorted(
             {f"{line.split()[0]}=" for line in setting_lines()} | {f"{key}=" for key in _known()}
@@ -87,7 +87,7 @@ def _pretrained() -> list[str]:
 
 
 def _first_words() -> dict[str, list[str]]:
-    """Return the first words of each command."""
+    """Return each command's first words."""
     words = {name: _pretrained() for name in _WITH_TEAMS}
     words["list"] = [PRESETS, SUITES]
     words["completion"] = [*SHELLS]
@@ -105,7 +105,7 @@ def _flags(command: str) -> list[str]:
 def _bash(
     flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]], is_zsh: bool
 ) -> str:
-    """Return the script of bash, or of zsh by bash functions, without a space after a setting's
+    """Return the script for bash, or for zsh by bash functions, without a space after a setting's
     ``=``.
     """
     begin = ""

@@ -1,9 +1,9 @@
-"""Teach one team what several teams do: ``mapush distil STUDENT OUT_DIR --lessons FILE``.
+"""Teach one team the skills of several: ``mapush distil STUDENT OUT_DIR --lessons FILE``.
 
-The student acts in the worlds of every lesson and learns the actions that the lesson's teacher
-would have taken there (Ross, Gordon and Bagnell, "A Reduction of Imitation Learning and Structured
-Prediction to No-Regret Online Learning", 2011). No reward is needed, and a few million actions are
-enough. A lesson whose teacher is the student itself keeps what it can do.
+The student acts in every lesson's worlds and learns the lesson teacher's actions there (Ross,
+Gordon and Bagnell, "A Reduction of Imitation Learning and Structured Prediction to No-Regret Online
+Learning", 2011). No reward is needed, and a few million actions are enough. A lesson with the
+student as teacher preserves its present skill.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Teach as the command line says; return the exit code."""
+    """Teach a team. Return the exit code."""
     with library_lines(say):
         return config.exit_code(lambda: _main(make_parser().parse(argv)), PROGRAM)
 
@@ -109,9 +109,7 @@ def _main(arguments: Any) -> int:
 
 
 def read_lessons(path: Path) -> list[dict[str, Any]]:
-    """Return the lessons of a YAML file; raise ConfigError for one that has none, or whose lessons
-    are not what they should be.
-    """
+    """Return the lessons in a YAML file. Raises ConfigError if there are none, or invalid ones."""
     content = load_yaml(path)
     entries = content.get("lessons")
     if set(content) != {"lessons"} or not isinstance(entries, list) or not entries:
@@ -130,12 +128,13 @@ def read_lessons(path: Path) -> list[dict[str, Any]]:
 
 
 class Lesson:
-    """A teacher's worlds, what the student met in them, and what the teacher would have done."""
+    """A teacher's worlds, with the student's observations and the teacher's actions there."""
 
     def __init__(self, cfg: RunCfg, student: Path, teacher: Path) -> None:
-        """Build the worlds ``cfg``; raise ConfigError for teams that do not act in them, and for
-        a student whose actors cannot be taught. Warns by the library's log if the teacher did
-        not learn in them.
+        """Build the worlds ``cfg``.
+
+        Raises ConfigError for teams unable to act in them, and for a student without trainable
+        actors. The library's log warns if the teacher did not learn in them.
         """
         self.env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
         self.teacher = load_team(cfg, teacher, self.env)
@@ -161,11 +160,11 @@ class Lesson:
         self.memory: deque[tuple[Tensor, Tensor]] = deque(maxlen=MEMORY)
 
     def use(self, actors: Sequence[nn.Module]) -> None:
-        """Act with the student's networks ``actors`` of another lesson."""
+        """Act with the student's networks ``actors`` from another lesson."""
         self.actors = [actors[min(agent, len(actors) - 1)] for agent in range(len(self.actors))]
 
     def step(self) -> None:
-        """Let the student decide in every world, and keep what the teacher would have done."""
+        """Let the student decide in every world, and store the teacher's actions."""
         with torch.no_grad():
             teacher_actions = self.teacher(self.obs)
             actions = self._act(self.obs)
@@ -189,8 +188,8 @@ class Lesson:
 
 
 def distil(lessons: Sequence[Lesson], seconds: float) -> list[dict[str, Tensor]]:
-    """Teach the first lesson's student for ``seconds``; return its actors' weights, the mean of
-    those of the last updates.
+    """Teach the first lesson's student for ``seconds``. Return its actors' mean weights over the
+    last updates.
 
     The learning rate falls to zero over the second half. Raises ConfigError if the time ends before
     the first update.
@@ -234,10 +233,10 @@ def write(
 ) -> None:
     """Write a checkpoint folder with the student's settings and the actors' ``weights``."""
     settings = checkpoint.read_config(student)
-    own = read_manifest(student)
+    manifest = read_manifest(student)
     more: dict[str, Any] = {"taught_by": list(teachers)}
-    if "gait_sha256" in own:
-        more["gait_sha256"] = own["gait_sha256"]
+    if "gait_sha256" in manifest:
+        more["gait_sha256"] = manifest["gait_sha256"]
     if len(weights) == 1:
         more[checkpoint.SHARED_ACTOR] = True
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -254,7 +253,7 @@ def write(
 
 
 def _follow(mean: dict[str, Tensor], newest: Mapping[str, Tensor]) -> None:
-    """Move a mean of weights towards the newest ones; counts are theirs."""
+    """Move mean weights towards the newest ones. Update counts are copied."""
     for key, value in newest.items():
         if value.is_floating_point():
             mean[key].lerp_(value, AVERAGING)
@@ -263,7 +262,7 @@ def _follow(mean: dict[str, Tensor], newest: Mapping[str, Tensor]) -> None:
 
 
 def _worlds(entry: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings ``over``, with those of a lesson on top."""
+    """Return settings ``over``, changed by a lesson's."""
     return merge(over, {section: entry.get(section) or {} for section in ("env", "task")})
 
 

@@ -41,7 +41,7 @@ SETTING_GROUPS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """List runs; return the exit code."""
+    """List runs. Return the exit code."""
     return config.exit_code(lambda: _list(argv), "mapush list")
 
 
@@ -148,7 +148,7 @@ def _run_line(run: Path) -> str:
 
 
 def settings(argv: Sequence[str] | None = None) -> int:
-    """List settings; return the exit code."""
+    """List settings. Return the exit code."""
     return config.exit_code(lambda: _settings(argv), "mapush settings")
 
 
@@ -218,7 +218,7 @@ def wrapped(line: str, indent: int = 4) -> str:
 def setting_lines() -> list[str]:
     """Return a line for each setting: its name, default, range and help text.
 
-    The lines of settings of particular tasks, algorithms or simulators end with their names.
+    A setting for particular tasks, algorithms or simulators has their names at the line's end.
     """
     variants: list[tuple[str, dict[str, type]]] = [("", dict(config.SECTION_CLASSES))]
     variants += [(name, {"task": entry.cfg}) for name, entry in TASKS.items()]

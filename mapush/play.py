@@ -8,5 +8,5 @@ from harl_mapush import test
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Show a team; return the exit code."""
+    """Show a team. Return the exit code."""
     return test.main(argv, "mapush play", test.make_viewer_parser)

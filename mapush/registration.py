@@ -1,6 +1,6 @@
 """Functions for user modules: each adds an entry to a registry.
 
-All of them raise ConfigError if the name is taken.
+Every function raises ConfigError if the name is taken.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def register_object(name: str, cfg: ObjectCfg) -> None:
 def register_suite(file: str | Path, task: str | None = None) -> None:
     """Register a YAML file as ``--suite NAME``, its name without the suffix.
 
-    It becomes the default suite of ``task``. Raise ConfigError if the file holds no suite.
+    It becomes the default suite of ``task``. Raises ConfigError if the file holds no suite.
     """
     suites.register_suite(file, task)
 
@@ -65,10 +65,10 @@ def register_reward(
     unit: str = "1",
     task: str | None = None,
 ) -> None:
-    """Register a reward term of a task, (N,) or (N, A), unweighted at every control step.
+    """Register a task's reward term, (N,) or (N, A), unweighted at every control step.
 
     ``function`` takes the task's ``StepFeatures``. A subclass of ``mqe.tasks.terms.Memory`` may
-    remember. ``weight`` is the default of ``task.weights.NAME``.
+    remember. ``weight`` is the default for ``task.weights.NAME``.
     """
     term = RewardTerm(help or _meaning(name, function), function, unit, weight=weight)
     _terms_of(task).rewards.register(name, term)
@@ -120,7 +120,7 @@ def register_termination(
     help: str = "",
     task: str | None = None,
 ) -> None:
-    """Register a termination of a task's episodes, a mask (N,) from ``StepFeatures``.
+    """Register a termination for a task's episodes, a mask (N,) from ``StepFeatures``.
 
     ``task.more_terminations=[NAME]`` adds it, and a metric NAME: the fraction of episodes with this
     end.
@@ -138,7 +138,7 @@ def register_metric(
     per_robot: bool = False,
     task: str | None = None,
 ) -> None:
-    """Register a metric of a task's episodes from numbers or masks of control steps.
+    """Register a metric of a task's episodes from numbers or masks at control steps.
 
     ``function`` returns them from the task's ``StepFeatures``, (N,), or (N, A) with ``per_robot``.
     ``how``: their mean or sum over the episode, or 1 if one was above 0 (``happened``).
@@ -161,10 +161,10 @@ def register_task(name: str, task: TaskEntry | type[WalkingTask]) -> None:
 def register_algorithm(
     name: str, cfg: type[AlgorithmCfg], algorithm: Callable[..., Algorithm]
 ) -> None:
-    """Register an algorithm as ``algorithm.name=NAME`` with settings of the class ``cfg``.
+    """Register an algorithm as ``algorithm.name=NAME`` with settings in the class ``cfg``.
 
-    ``algorithm`` takes the arguments of ``harl_mapush.algorithms.entries.make_algorithm``. Raise
-    ConfigError unless NAME is the default of the settings' field ``name``.
+    ``algorithm`` takes the arguments of ``harl_mapush.algorithms.entries.make_algorithm``. Raises
+    ConfigError unless NAME is the settings' default ``name``.
     """
     if cfg().name != name:
         raise ConfigError(
@@ -227,7 +227,7 @@ def _check_type(kind: str, name: str, cfg: object, expected: type) -> None:
 
 
 def _terms_of(task: str | None) -> TermRegistry:
-    """Return a task's terms; raise ConfigError for an unknown task or one without terms."""
+    """Return a task's terms. Raises ConfigError for an unknown task or one without terms."""
     terms = TASKS.find(task or DEFAULT_TASK, "task").terms
     if terms is None:
         raise ConfigError(f"task {task!r}: its entry has no terms; give TaskEntry some")

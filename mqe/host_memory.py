@@ -21,10 +21,9 @@ _NAMES = (
 
 
 def host_memory() -> tuple[int | None, int | None]:
-    """Return the available bytes and all bytes of the host. None if the system does not tell.
+    """Return the host's available bytes and all its bytes. None if the system does not tell.
 
-    Limits of control groups count. Cached files count as available: the system frees them for
-    whoever needs memory.
+    Control groups' limits count. Cached files count as available: the system frees them on demand.
     """
     available, total = _of_the_machine()
     if available is None or total is None:
@@ -62,7 +61,7 @@ def _number(path: Path) -> int | None:
 
 
 def _table(path: Path) -> dict[str, int]:
-    """Return the numbers of a file by name: lines such as ``MemTotal:  24 kB`` or ``cache 24``."""
+    """Return a file's numbers by name: lines such as ``MemTotal: 24 kB`` or ``cache 24``."""
     counts = {}
     try:
         for line in path.read_text().splitlines():

@@ -1,8 +1,8 @@
-"""A checkpoint's ``manifest.json``: the SHA-256 of every file beside it, and their program.
+"""A checkpoint's ``manifest.json``: a SHA-256 for every file beside it, and the writing program.
 
 Readers check their files against it. A folder without a manifest, from older versions, is read
-without this check, except shipped ones. ``python -m mqe.manifest FOLDER ...`` rewrites the
-manifests of folders, for shipping a policy.
+without this check, except shipped ones. ``python -m mqe.manifest FOLDER ...`` rewrites manifests,
+for shipping a policy.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def write_manifest(
     """Write the manifest for all files in ``folder``. ``device`` is the writer's (``cpu``,
     ``cuda:0``).
 
-    ``gait_sha256`` is the digest of the team's gait (``mqe.controllers.gait.gait_digest``).
-    ``env_steps`` is a checkpoint's age, as in its folder's name. ``run_id`` separates it from other
-    runs with equal settings.
+    ``gait_sha256`` is the team's gait digest (``mqe.controllers.gait.gait_digest``). ``env_steps``
+    is a checkpoint's age, as in its folder's name. ``run_id`` separates it from other runs with
+    equal settings.
     """
     content = describe_files(folder, device, gait_sha256)
     if env_steps is not None:
@@ -56,7 +56,7 @@ def write_manifest(
 
 
 def describe_files(folder: Path, device: str, gait_sha256: str | None = None) -> dict[str, Any]:
-    """Return the contents of a manifest."""
+    """Return a manifest's contents."""
     return {
         **_checksums(folder),
         **({} if gait_sha256 is None else {"gait_sha256": gait_sha256}),
@@ -74,7 +74,7 @@ def packages() -> dict[str, str]:
 
 
 def renew_manifest(folder: Path, more: Mapping[str, Any] | None = None) -> None:
-    """Rewrite the manifest of ``folder`` after deliberate changes to its files.
+    """Rewrite the manifest in ``folder`` after deliberate changes to its files.
 
     The entries on the writing program stay. Without an old manifest only the files are known.
     ``more`` are further entries, by name.
@@ -92,8 +92,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
-    """Return a description of the first damaged file in ``folder``, or None if all named files are
-    whole.
+    """Describe the first damaged file in ``folder``. Return None if all named files are whole.
 
     A folder without a manifest has nothing to compare with. Readers report missing files
     themselves.
@@ -146,7 +145,7 @@ def _write(folder: Path, content: dict[str, Any]) -> None:
 
 @functools.cache
 def git_revision() -> str:
-    """Return the running program's git revision, with ``-dirty`` if files differ from it.
+    """Return the running program's git revision, with ``-dirty`` after changes to its files.
 
     It is the revision of the checkout, or of the installation's source.
     """
@@ -154,7 +153,7 @@ def git_revision() -> str:
 
 
 def revision_of(root: Path) -> str:
-    """Return the revision of the program in ``root``, or ``UNKNOWN_REVISION``."""
+    """Return the program's revision in ``root``, or ``UNKNOWN_REVISION``."""
     if (root / ".git").exists():
         command = ["git", "-C", str(root), "describe", *_DESCRIBE]
         try:
@@ -169,7 +168,7 @@ def revision_of(root: Path) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits."""
+    """Return a file's SHA-256 in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,6 +1,4 @@
-"""What can be built by name: simulators and tasks, and the one function that builds an
-environment.
-"""
+"""Simulators and tasks by name, and the one function to build an environment."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ SIMULATORS: Registry[SimulatorEntry] = Registry("simulator")
 class SimCfg:
     """Section ``sim``: the simulator and its device.
 
-    A simulator with settings of its own has a subclass.
+    A simulator with further settings has a subclass.
     """
 
     name: str = option(
@@ -61,7 +59,7 @@ class SimCfg:
 
 
 class SimulatorEntry(NamedTuple):
-    """One simulator by name: everything that the rest of the program knows about it."""
+    """One simulator by name, with all facts about it for the rest of the program."""
 
     # Builds N worlds of a model on a device. The settings are an instance of ``cfg``.
     make: Callable[[mujoco.MjModel, int, Any, torch.device], Simulator]
@@ -119,7 +117,7 @@ SIMULATORS.register("warp", SimulatorEntry(_make_warp, _check_warp, _plan_warp))
 
 
 def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
-    """Return the simulator's name and device that ``cfg`` means on this machine; errors name what
+    """Return the simulator's name and device for ``cfg`` on this machine. Errors name the setting
     to change.
     """
     device = _resolve_device(cfg)
@@ -135,7 +133,7 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
 
 
 def slow_choice(cfg: SimCfg) -> str | None:
-    """Return advice if a GPU stays idle without the extra, or a CPU does a GPU's work; None
+    """Return advice if a GPU stays idle without the extra, or a CPU does a GPU's work. None
     otherwise.
     """
     if cfg.name == "warp" and resolve_sim(cfg)[1].type == "cpu":
@@ -179,8 +177,8 @@ def _resolve_device(cfg: SimCfg) -> torch.device:
 
 
 def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulator:
-    """Build ``num_envs`` worlds of ``model`` on the simulator and device that ``cfg`` means on
-    this machine.
+    """Build ``num_envs`` worlds with ``model`` on the simulator and device for ``cfg`` on this
+    machine.
     """
     name, device = resolve_sim(cfg)
     entry = SIMULATORS[name]
@@ -192,9 +190,9 @@ def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulat
 def make_worlds(
     env: EnvCfg, sim: SimCfg, task: Any, seed: int, share: Share = ALL_WORLDS
 ) -> MultiAgentEnv | MixedTeams:
-    """Build the environment of a training, as ``make_env`` does, with all ``env.team_sizes``.
+    """Build a training's environment, as ``make_env`` does, with all ``env.team_sizes``.
 
-    Raises ConfigError for settings that cannot be.
+    Raises ConfigError for impossible settings.
     """
     sizes = env.team_sizes
     if len(sizes) < 2:
@@ -208,8 +206,8 @@ def make_worlds(
     first = share.first
     for k, size in enumerate(sizes):
         num_envs = (env.num_envs + k) // len(sizes)
-        own = replace(env, num_envs=num_envs, num_agents=size, team_sizes=())
-        parts.append(make_env(own, sim, task, seed, share._replace(first=first)))
+        part_cfg = replace(env, num_envs=num_envs, num_agents=size, team_sizes=())
+        parts.append(make_env(part_cfg, sim, task, seed, share._replace(first=first)))
         first += num_envs
     if parts[0].spec.presence is None:
         for part in parts:
@@ -231,14 +229,14 @@ def make_env(
     first_episode: int = 0,
     senses_parts: bool = False,
 ) -> MultiAgentEnv:
-    """Build the environment of task settings ``task``; one seed gives one sequence of episodes.
+    """Build the environment for task settings ``task``. One seed gives one sequence of episodes.
 
-    Of several ``env.team_sizes`` it has the largest.
-    Of worlds that several processes have, ``env.num_envs`` is the number of this ``share``.
-    ``places`` has the seed and number of each world, where they are not ``seed`` and 0, 1, ...
-    ``first_episode`` is the number of every world's first episode. With ``senses_parts``, observers
-    of physics steps see which parts of the robots touch the object, if there is one and the
-    simulator has the sensors for it. Raises ConfigError for settings that cannot be.
+    The team has the largest size in ``env.team_sizes``. If several processes share the worlds,
+    ``env.num_envs`` is the number in this ``share``. ``places`` holds each world's seed and number,
+    by default ``seed`` and 0, 1, ... ``first_episode`` is the number of every world's first
+    episode. With ``senses_parts``, observers of physics steps also get the robots' parts in contact
+    with the object, if there is an object and the simulator has the sensors. Raises ConfigError for
+    impossible settings.
     """
     env = checked(env, "env")
     sim = checked(sim, "sim")

@@ -48,9 +48,7 @@ class TimeStep(NamedTuple):
 
 
 class Image(NamedTuple):
-    """How a vector looks in a scene like the one it is of: its numbers in another order, some
-    negated.
-    """
+    """A vector's image in a symmetric scene: its numbers in another order, some negated."""
 
     index: Tensor  # (K,) int64
     sign: Tensor  # (K,)
@@ -66,7 +64,7 @@ class Image(NamedTuple):
         return cls.of(range(size), (1.0,) * size, device)
 
     def __call__(self, vector: Tensor) -> Tensor:
-        """Return the images (..., K) of vectors."""
+        """Return the vectors' images (..., K)."""
         return vector[..., self.index] * self.sign
 
 
@@ -94,10 +92,10 @@ ROBOT_SETS = ("teammates", "robots")  # kinds of sets
 
 
 class EntityBlock(NamedTuple):
-    """Numbers of several entities of one kind, one entity after the other, in a flat vector.
+    """Numbers for several entities of one kind, one entity after the other, in a flat vector.
 
-    An entity's first number is 1 if it is present, else 0. The next two are its position. The order
-    of entities has no meaning, except in a state: there robot entity k is agent k.
+    An entity's first number is 1 if it is present, else 0. The next two are its position. Order has
+    no meaning, except in a state: there robot entity k is agent k.
     """
 
     kind: str  # for instance "outline"
@@ -107,7 +105,7 @@ class EntityBlock(NamedTuple):
 
     @property
     def are_robots(self) -> bool:
-        """Whether the entities are robots of the team."""
+        """Whether the entities are robots in the team."""
         return self.kind in ROBOT_SETS
 
     @property
@@ -161,7 +159,7 @@ ALL_WORLDS = Share()
 
 
 class VecEnv(Protocol):
-    """N environments of A agents, stepped together, tensors in and out on one device."""
+    """N environments with A agents, stepped together, tensors in and out on one device."""
 
     num_envs: int
     num_agents: int
@@ -173,8 +171,8 @@ class VecEnv(Protocol):
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
         """Start a new episode everywhere. Return obs (N, A, O) and state.
 
-        Staggered, the first episodes' time limits are spread over a whole one. ``statistics`` begin
-        after that.
+        Staggered, the first episodes' time limits are spread over a whole one. The collection of
+        ``statistics`` then starts.
         """
         ...
 

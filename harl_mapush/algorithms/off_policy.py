@@ -471,9 +471,9 @@ class OffPolicy(ABC):
         log_probs: list[Tensor | None] = [None] * self.num_agents
         for turn, agent in enumerate(order):
             # Value of this agent's actions together with the others'.
-            own, log_probs[agent] = self.decide(agent, batch.obs)
+            agent_actions, log_probs[agent] = self.decide(agent, batch.obs)
             others = newest if cfg.is_sequential else self._own(batch.actions)
-            joint = torch.cat([*others[:agent], own, *others[agent + 1 :]], dim=-1)
+            joint = torch.cat([*others[:agent], agent_actions, *others[agent + 1 :]], dim=-1)
             outputs = self.critic(batch.state, joint, only_first=self.follows_first_critic)
             values = self.values(outputs)
 

@@ -240,8 +240,8 @@ class OnPolicy(ABC):
     def learn(self, storage: Storage) -> dict[str, Tensor]:
         """Update actors, then critic, then the running normalisation of their inputs."""
         metrics = {}
-        for agent, own in sorted(self.update_actors(storage).items()):
-            for name, value in own.items():
+        for agent, agent_metrics in sorted(self.update_actors(storage).items()):
+            for name, value in agent_metrics.items():
                 metrics[f"agent{agent}/{name}"] = value
         for name, value in self.update_critic(storage).items():
             metrics[f"critic/{name}"] = value

@@ -1,7 +1,7 @@
-"""Interquartile means over runs, and their stratified bootstrap intervals.
+"""Interquartile means over runs, with stratified bootstrap intervals.
 
-These are the aggregates of Agarwal et al., *Deep Reinforcement Learning at the Edge of the
-Statistical Precipice* (NeurIPS 2021), as in their package rliable.
+The aggregates are those in Agarwal et al., *Deep Reinforcement Learning at the Edge of the
+Statistical Precipice* (NeurIPS 2021), and in their package rliable.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ Array = NDArray[np.float64]
 def interquartile_mean(values: Array) -> Array:
     """Return the mean of the middle half of ``values`` (..., R) over the last axis.
 
-    A quarter of the values, rounded down, is cut off at each end. Up to three values have the plain
-    mean.
+    A quarter, rounded down, is cut off at each end. Up to three values have the plain mean.
     """
     num_values = values.shape[-1]
     num_cut = int(_TRIMMED * num_values)
@@ -30,10 +29,10 @@ def interquartile_mean(values: Array) -> Array:
 
 
 def bootstrap_interval(strata: Sequence[Array], seed: int = 0) -> tuple[Array, Array]:
-    """Return the bounds (P,) of the 95 % percentile interval of the interquartile mean.
+    """Return the bounds (P,) of the 95 % percentile interval for the interquartile mean.
 
-    Each stratum (P, R) has P points of R runs. A resample draws R runs with replacement from every
-    stratum, and takes the interquartile mean over all of them.
+    Each stratum (P, R) has P points from R runs. A resample draws R runs with replacement from
+    every stratum, and takes the interquartile mean over all draws.
     """
     generator = np.random.default_rng(seed)
     resampled = []

@@ -39,7 +39,7 @@ _LARGEST_FILM = 30 * 2**20  # bytes of a film on the page
 
 
 def make_parser(program: str = PROGRAM) -> config.Parser:
-    """Build the command line of ``mapush report`` or ``mapush plot``."""
+    """Build the command line for ``mapush report`` or ``mapush plot``."""
     is_page = program == PROGRAM
     parser = config.Parser(
         prog=program,
@@ -80,12 +80,12 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write a report; return the exit code."""
+    """Write a report. Return the exit code."""
     return _run(_report, argv, PROGRAM)
 
 
 def plot(argv: Sequence[str] | None = None) -> int:
-    """Draw curves; return the exit code."""
+    """Draw curves. Return the exit code."""
     return _run(_plot, argv, PLOT)
 
 
@@ -174,9 +174,9 @@ def _read(arguments: Any, *suffixes: str) -> tuple[Path, list[Group]]:
 
 
 def _films(read_groups: Sequence[Group], out: Path) -> dict[str, bytes]:
-    """Return a film of each group's first run, by the group's name.
+    """Return a film for each group's first run, by the group's name.
 
-    It is the newest .mp4 file in the run folder, or else a short one of the last checkpoint,
+    It is the newest .mp4 file in the run folder, or else a short one with the last checkpoint,
     written beside ``out``.
     """
     films = {}
@@ -206,7 +206,7 @@ def _film_in(run: Path) -> Path | None:
 
 
 def _film(run: Path, path: Path) -> None:
-    """Film the last checkpoint of ``run``. Raise ConfigError if this machine cannot."""
+    """Film the last checkpoint of ``run``. Raises ConfigError if this machine cannot."""
     folder = checkpoint.resolve(str(run))
     cfg = evaluation_worlds.shown(folder, {}, suite=None)
     film = FilmCfg(path, _FILM_SIZE, (1, 1), CAMERAS["follow"], _FILM_EPISODES, _FILM_SECONDS)

@@ -1,4 +1,4 @@
-"""Figures of runs, drawn within ``figure_style``."""
+"""Figures about runs, drawn within ``figure_style``."""
 
 from __future__ import annotations
 
@@ -69,9 +69,7 @@ def curves(
 
 
 def _x_axis(x: Array, against: str, longest: float) -> tuple[Array, str]:
-    """Return the values and the label of the x-axis, given the last value over all runs,
-    ``longest``.
-    """
+    """Return values and label for the x-axis, given the last value over all runs, ``longest``."""
     if against == "env_steps":
         return x, "env steps"
     if longest > _HOURS_S:
@@ -85,7 +83,7 @@ def reward_tags(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def agent_tags(groups: Sequence[Group]) -> dict[str, str]:
-    """Return the tags of each agent's contributions, with titles."""
+    """Return the tags for each agent's contributions, with titles."""
     tags = _tags(groups, r"agent\d+/(\w*share|\w*distance)")
     return {tag: tag.replace("/", ": ").replace("_", " ") for tag in tags}
 
@@ -143,7 +141,7 @@ def from_above(name: str, played: Played) -> Figure:
 
 
 def outcome_colors() -> dict[str, str]:
-    """Return a colour for every outcome of a registered task."""
+    """Return a colour for every outcome in the registered tasks."""
     colors = {}
     for entry in TASKS.values():
         for k, outcome in enumerate(entry.report.outcomes.values()):

@@ -1,4 +1,4 @@
-"""The page of ``mapush report``: HTML with all pictures and films inside."""
+"""Page for ``mapush report``: HTML with all pictures and films inside."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _measured(logs: Sequence[RunLog]) -> list[str]:
 
 
 def _read_metrics(log: RunLog) -> dict[str, Any]:
-    """Return the calculator's metrics of a run, none without such a file."""
+    """Return a run's calculator metrics, none without such a file."""
     try:
         metrics = json.loads(read_text(log.folder / EVALUATION))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Logs of runs: settings, curves, and groups of runs for one curve."""
+"""Logs of runs: settings, curves, and groups with a common curve."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUM_POINTS = 200  # of a band
 
 @dataclass(frozen=True)
 class Curve:
-    """The values of one tag over a run."""
+    """One tag's values over a run."""
 
     env_steps: Array
     seconds: Array  # since the run's first point
@@ -37,7 +37,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class RunLog:
-    """The settings of a run by dotted name, its curves by tag, and its preset or run file."""
+    """A run's settings by dotted name, its curves by tag, and its preset or run file."""
 
     folder: Path
     settings: dict[str, Any]
@@ -51,7 +51,7 @@ class RunLog:
         return ", ".join(word for word in words if word is not None)
 
     def last(self, tag: str) -> float | None:
-        """Return the last value of a curve, None without such a curve."""
+        """Return a curve's last value, None without such a curve."""
         return float(self.curves[tag].values[-1]) if tag in self.curves else None
 
 
@@ -64,12 +64,12 @@ class Group:
 
     @property
     def runs(self) -> tuple[RunLog, ...]:
-        """The runs of all strata."""
+        """Runs in all strata."""
         return tuple(log for stratum in self.strata for log in stratum)
 
     @property
     def label(self) -> str:
-        """The name, and the number of runs if there are several."""
+        """Name, with the number of runs if there are several."""
         num_runs = len(self.runs)
         return f"{self.name} ({num_runs} runs)" if num_runs > 1 else self.name
 

@@ -1,4 +1,4 @@
-"""Paths of objects in a trained team's first episodes, for a view from above."""
+"""Objects' paths in a trained team's first episodes, for a view from above."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PathWatcher(EpisodeWatcher):
         return {}
 
     def trajectories(self, outcomes: Sequence[str]) -> list[Trajectory]:
-        """Return the first episode of every world, with its outcome from ``outcomes``."""
+        """Return every world's first episode, with its outcome from ``outcomes``."""
         recorded = torch.stack(self._paths).cpu().double().numpy()
         goals = self._goals.cpu().double().numpy()
         period = self._env.decision_period * self._env.step_dt

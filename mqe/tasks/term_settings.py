@@ -75,10 +75,10 @@ class TermCfg:
             "more_terminations": (self.more_terminations, terms.terminations),
             "more_metrics": (self.more_metrics, terms.metrics),
         }
-        for key, (names, known) in chosen.items():
+        for key, (names, registered) in chosen.items():
             for name in names:
-                if name not in known:
-                    message = unknown("value", name, known, is_open=True)
+                if name not in registered:
+                    message = unknown("value", name, registered, is_open=True)
                     raise ConfigError(f"task.{key}: {message}")
 
 
@@ -169,8 +169,8 @@ def _with_replaced(default: Sequence[str], replaced: Mapping[str, str]) -> list[
     """Return the observation terms after replacements in ``default``."""
     for name in replaced:
         if name not in default:
-            known = [f"task.replaced_observations.{known}" for known in default]
-            raise ConfigError(unknown("key", f"task.replaced_observations.{name}", known))
+            keys = [f"task.replaced_observations.{term}" for term in default]
+            raise ConfigError(unknown("key", f"task.replaced_observations.{name}", keys))
     return [replaced.get(name, name) for name in default]
 
 

@@ -73,10 +73,10 @@ class SceneState:
         """Return a state over other rows of the same scene."""
         return SceneState(rows, self.num_robots, self.has_object, self.num_obstacles)
 
-    def with_goal(self, place: Tensor) -> SceneState:
+    def with_goal(self, position: Tensor) -> SceneState:
         """Return the scene without obstacles and with its goal at ``place`` (N, 2) [m]."""
         first_goal = sum(self.sizes(self.num_robots, self.has_object)[:3])
-        goal = torch.nn.functional.pad(place.t(), (0, 0, 0, 1))
+        goal = torch.nn.functional.pad(position.t(), (0, 0, 0, 1))
         rows = torch.cat((self.rows[:first_goal], goal))
         return SceneState(rows, self.num_robots, self.has_object)
 

@@ -92,13 +92,13 @@ class ScriptedTeam:
         rest = torch.remainder(behind - angle + math.pi, 2.0 * math.pi) - math.pi
         next_angle = angle + rest.clamp(-TURN_AHEAD, TURN_AHEAD)
         on_circle = position + self._standoff * (next_angle.cos() * ahead + next_angle.sin() * left)
-        place = position - self._standoff * ahead + self._line * left
-        return torch.where(rest.abs() > NEAR_LINE, on_circle, place)
+        pushing_place = position - self._standoff * ahead + self._line * left
+        return torch.where(rest.abs() > NEAR_LINE, on_circle, pushing_place)
 
 
-def columns_of(obs_names: Sequence[str], wanted: Sequence[str], device: torch.device) -> Tensor:
-    """Return the places of the ``wanted`` numbers in an observation."""
-    return torch.tensor([obs_names.index(name) for name in wanted], device=device)
+def columns_of(obs_names: Sequence[str], names: Sequence[str], device: torch.device) -> Tensor:
+    """Return the columns of the numbers ``names`` in an observation."""
+    return torch.tensor([obs_names.index(name) for name in names], device=device)
 
 
 def scripted_team(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
