@@ -1,11 +1,11 @@
-"""How much each client adds to a decision of our own environment: ``python benchmarks/clients.py``.
+"""Time added by each client to a decision in our own environment: ``python benchmarks/clients.py``.
 
-``added_ms``: a decision of ``--num_envs`` worlds whose results exist already, so that all of the
-time is the client's. ``lost``: a decision of ``--real_envs`` worlds through the client, and one
-through our own environment, in turn; the share by which the first is longer. On a CPU both are CPU
-seconds, which other programs on the machine disturb little; on a GPU (``--device cuda``) they are
-wall clock until the device has finished, and ``synchronizations`` counts the operations of a
-decision for which the host waited. A client whose library is missing is left out, with a line.
+``added_ms``: a decision in ``--num_envs`` worlds with prepared results, so all time is the
+client's. ``lost``: decisions in ``--real_envs`` worlds through the client and through our own
+environment, in turn, as the relative extra time of the client. On a CPU both are CPU seconds,
+nearly independent from other programs on the machine. On a GPU (``--device cuda``) they are wall
+clock until the device has finished, and ``synchronizations`` counts a decision's operations with a
+host wait. A client without its library is skipped, with a line.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Step = Callable[[], object]
 
 
 class _MadeHarl(MAPushEnv):
-    """HARL's environment over worlds that exist already."""
+    """HARL's environment over existing worlds."""
 
     def __init__(self, env: Any) -> None:
         self._made = env
@@ -53,7 +53,7 @@ class _MadeHarl(MAPushEnv):
 
 
 class _MadeWorlds(Worlds):
-    """Settings whose worlds exist already."""
+    """Settings for existing worlds."""
 
     env: Any
 
@@ -62,7 +62,7 @@ class _MadeWorlds(Worlds):
 
 
 def main() -> None:
-    """Measure all clients; write one JSON line each."""
+    """Measure all clients and write one JSON line each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", nargs="+", default=NAMES, choices=NAMES)
     parser.add_argument("--num_envs", type=int, default=4096)
@@ -158,7 +158,7 @@ def client_step(name: str, env: Any) -> Step:
 def pairs(
     first: Step, second: Step, num_rounds: int, device: torch.device
 ) -> list[tuple[float, float]]:
-    """Return the seconds that two functions take in each round; they take turns at being first."""
+    """Return the seconds of two functions in each round. They alternate in order."""
 
     def taken(step: Step) -> float:
         return cpu_seconds(step) if device.type == "cpu" else seconds(device, step)
@@ -179,7 +179,7 @@ def cpu_seconds(step: Step) -> float:
 
 
 def synchronizations(step: Step) -> float:
-    """Return the number of operations of a call for which the host waited for the GPU."""
+    """Return a call's number of operations with a host wait for the GPU."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:

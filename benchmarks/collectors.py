@@ -1,13 +1,12 @@
-"""A learner that collects itself beside one with collectors, in turns; JSON lines.
+"""Training with and without collectors, in turns, as JSON lines.
 
 ``python benchmarks/collectors.py [--preset laptop_hasac] [--collectors 2] [--seconds 60] [--rounds
-3]`` trains both ways for so long after the warm-up, and prints env steps and updates a second, what
-each side waited, and the policy's lag. ``--learner_device cuda`` puts the learner of the run with
-collectors on a GPU; ``--set`` changes settings of both.
+3]`` trains both ways for ``--seconds`` after the warm-up. It prints env steps and updates per
+second, each side's wait, and the policy's lag. ``--learner_device cuda`` puts the learner on a GPU
+in the run with collectors. ``--set`` changes settings for both.
 
-``python benchmarks/collectors.py count --transitions 1000000`` sends so many transitions of toy
-worlds through processes, queue, ingest thread and replay, and prints how many were sent, received
-and stored.
+``python benchmarks/collectors.py count --transitions 1000000`` sends toy transitions through
+processes, queue, ingest thread and replay, and prints the numbers sent, received and stored.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class _EnoughError(Exception):
 
 
 class Timer(Callback):
-    """Counts env steps and updates of a run from the first iteration that learned on, and ends it
-    in time.
+    """Counts a run's env steps and updates from the first learning iteration on, and ends the run
+    at its time limit.
     """
 
     def __init__(self, runner: Runner, seconds: float) -> None:
@@ -80,7 +79,7 @@ _HEALTH = ("collector", "ingest", "learner")
 
 
 def in_the_loop(cfg: RunCfg, seconds: float) -> dict[str, float]:
-    """Train with a learner that collects itself."""
+    """Train without collectors: the learner collects."""
     env, runner = make_run(cfg)
     try:
         return timed(runner, seconds)
@@ -109,7 +108,7 @@ def timed(runner: Runner, seconds: float) -> dict[str, float]:
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    """Print rounds of both, and the medians of their ratios."""
+    """Print rounds of both, and the median ratios."""
     loop = settings(arguments)
     loop = dataclasses.replace(loop, runner=dataclasses.replace(loop.runner, collectors=0))
     runner = dataclasses.replace(

@@ -1,15 +1,13 @@
-"""Time the CPU simulator, the environment on it and training, one JSON line a part.
+"""Time the CPU simulator, its environment and training, one JSON line per part.
 
 ``python benchmarks/cpu.py [--part step training laptop] [--preset laptop] [--num_envs N] [--set
 section.key=value]``
 
-``step``: env-steps/s of ``env.step`` with the gait and of physics alone on the recorded ``ctrl``,
-200 control steps at
-``decision_period`` 1, in turns. ``training``: whole training at ``decision_period`` 1. ``laptop``:
-the preset as it is.
-The last two give the shares of time in physics, gait, task, policy and update; every part gives the
-peak resident
-memory of its own process. Leave the machine alone meanwhile.
+``step``: env-steps/s in ``env.step`` with the gait, and in physics alone on the recorded ``ctrl``,
+over 200 control steps at ``decision_period`` 1, in turns. ``training``: whole training at
+``decision_period`` 1. ``laptop``: the preset without changes. The last two give the time fractions
+for physics, gait, task, policy and update. Every part gives its process's peak resident memory.
+Leave the machine alone meanwhile.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Success of a team over the force that its object takes, by the number of robots.
+"""Team success over the object's required push force, by the number of robots.
 
 ``python benchmarks/force_curve.py pretrained:any --num_agents 1 2 3`` plays boxes (beams for more
-than three robots) whose mass and friction are drawn for each world, and writes a JSON line for each
-fifth of what the robots press together, and for each tenth of the masses and of the frictions of
-those objects that take at most four fifths of it.
+than three robots) with random mass and friction in each world. It writes a JSON line for each fifth
+of the team's joint push force. Objects below four fifths also give a line for each tenth by mass
+and each tenth by friction.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def worlds_of(num_agents: int, num_envs: int) -> dict[str, Any]:
-    """Return settings of worlds with a team and an object of its size."""
+    """Return settings for worlds with a team and an object at the team's size."""
     randomize = {"object_mass": list(MASS), "object_friction": list(FRICTION)}
     return {
         "env": {
@@ -105,13 +105,13 @@ def masses(env: MultiAgentEnv, cfg: RunCfg, seed: int) -> Tensor:
 
 
 def tenths(name: str, values: Tensor, is_success: Tensor) -> Iterator[dict[str, Any]]:
-    """Yield the line of each tenth of the worlds in the order of ``values`` (N,)."""
+    """Yield the line for each tenth of the worlds, ordered by ``values`` (N,)."""
     for part in torch.tensor_split(values.argsort(), 10):
         yield group(name, float(values[part].min()), float(values[part].max()), is_success[part])
 
 
 def group(name: str, low: float, high: float, is_success: Tensor) -> dict[str, Any]:
-    """Return the line of worlds whose ``name`` is between ``low`` and ``high``."""
+    """Return the line for the worlds with ``name`` between ``low`` and ``high``."""
     num_successes = int(is_success.sum())
     return {
         "by": name,

@@ -3,22 +3,21 @@
 ``python benchmarks/gpu.py --part NAME [--preset cuboid_happo] [--num_envs N ...] [--set
 section.key=value]``
 
-- ``throughput``: physics alone (200 control steps of recorded ``ctrl``, no resets), ``env.step``
-with the gait, collect
-  with policies and whole training at every number of worlds: env-steps/s, milliseconds a control
-  step of each layer, memory in use. Teams decide in every control step; with ``--as_it_stands``
-  as often as in the preset.
-- ``three_cylinder``: the same for three robots and the cylinder at 8192 worlds.
-- ``gait``: the same for ``go1_velocity`` with networks [512, 256, 128] and 24 steps an iteration,
-beside mjlab 1.6.
-- ``sync``: one rollout in which every wait for the device is an error, and a whole decision as one
-CUDA graph.
-- ``kernels``: what one rollout and one update spend their time in, kernel by kernel.
-- ``iterations``: physics alone and ``env.step`` with other limits of the solver's iterations, and
-how many of them the worlds took in the last step.
-- ``memory``: the memory plan beside what is measured (``gpu_memory.py``).
+- ``throughput``: physics alone (200 control steps with recorded ``ctrl``, no resets), ``env.step``
+  with the gait, collect with policies and whole training at every number of worlds: env-steps/s,
+  milliseconds per control step in each layer, memory in use. Teams decide in every control step.
+  With ``--as_it_stands`` they decide at the preset's rate.
+- ``three_cylinder``: ``throughput`` for three robots and the cylinder at 8192 worlds.
+- ``gait``: ``throughput`` for ``go1_velocity`` with networks [512, 256, 128] and 24 steps per
+  iteration, beside mjlab 1.6.
+- ``sync``: one rollout with an error at every wait for the device, and a whole decision as one
+  CUDA graph.
+- ``kernels``: one rollout's and one update's time, kernel by kernel.
+- ``iterations``: physics alone and ``env.step`` under other limits on solver iterations, and the
+  worlds' actual iterations in the last step.
+- ``memory``: the memory plan beside measured memory (``gpu_memory.py``).
 
-``--set sim.device=cpu`` with a few worlds tries all of it on a CPU.
+``--set sim.device=cpu`` with a few worlds tries all parts on a CPU.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ CYLINDER = ("task.object=cylinder", "env.num_agents=3")
 
 
 def main() -> int:
-    """Measure one part; every number of worlds in a process of its own."""
+    """Measure one part, with a separate process for every number of worlds."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -104,7 +103,7 @@ def main() -> int:
 
 
 def throughput(arguments: argparse.Namespace, num_envs: int) -> None:
-    """Print the rates of one number of worlds."""
+    """Print the rates for one number of worlds."""
     over: dict[str, dict] = {"env": {"num_envs": num_envs}}
     of_steps: dict[str, dict] = {}
     if arguments.part == "gait":
@@ -182,7 +181,7 @@ def sync(arguments: argparse.Namespace, num_envs: int) -> None:
 
 
 def kernels(arguments: argparse.Namespace, num_envs: int) -> None:
-    """Print which kernels a rollout and an update spend their time in, one line each."""
+    """Print a rollout's and an update's kernels with their times, one line each."""
     env, runner = make_run(
         settings(arguments, env={"num_envs": num_envs}, task={"decision_period": 1})
     )
@@ -193,7 +192,7 @@ def kernels(arguments: argparse.Namespace, num_envs: int) -> None:
 
 
 def iterations(arguments: argparse.Namespace, num_envs: int) -> None:
-    """Print what each limit of the solver's iterations is worth, on Warp."""
+    """Print the effect of each limit on the solver's iterations, on Warp."""
     cfg = settings(arguments, env={"num_envs": num_envs}, task={"decision_period": 1})
     env, _ = make_run(cfg)
     sim: Any = env.sim  # type: ignore[attr-defined]
@@ -215,8 +214,8 @@ def iterations(arguments: argparse.Namespace, num_envs: int) -> None:
 
 
 def _captures_whole_step(runner: Runner) -> bool:
-    """Capture one step of the environment, Warp and torch together, and replay it; whatever waits
-    breaks it.
+    """Capture one environment step, Warp and torch together, and replay it. Any wait breaks the
+    capture.
     """
     env = runner.env
     actions = torch.zeros(env.num_envs, env.num_agents, env.spec.action_size, device=env.device)

@@ -1,10 +1,10 @@
-"""Compare the memory plan with what a run really takes.
+"""Compare the memory plan with a run's actual memory.
 
 ``python benchmarks/gpu_memory.py [--preset cuboid_happo] [--num_envs 256 4096] [--iterations 3]
-[--set ...]`` trains a few iterations at each number of worlds, each in a process of its own, and
-prints one JSON line for each: planned and measured GiB, their ratio, the plan's parts, and the
-memory in use after every stage. ``peak_gib`` is the most that was in use at any moment, sampled 50
-times a second; both count everything on the device (total minus free).
+[--set ...]`` trains a few iterations at each number of worlds, each in its own process, and prints
+one JSON line for each: planned and measured GiB, their ratio, the plan's parts, and the memory in
+use after every stage. ``peak_gib`` is the maximum in use, sampled 50 times a second. Both count
+everything on the device (total minus free).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from harl_mapush.memory_plan import plan_memory
 
 
 def main() -> int:
-    """Measure every size, or the one that a parent process asks for."""
+    """Measure every size, or the parent process's single size."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_settings(parser, "cuboid_happo")
     parser.add_argument("--num_envs", type=int, nargs="+", default=[256, 4096, 8192, 16384, 32768])
@@ -57,7 +57,7 @@ def measure_all(
     num_steps: int | None = None,
     iterations: int = 3,
 ) -> int:
-    """Print one line a size; return the worst exit code."""
+    """Print one line per size and return the worst exit code."""
     own = ["--preset", preset, "--iterations", str(iterations)]
     own += [] if num_steps is None else ["--num_steps", str(num_steps)]
     own += [word for text in changes for word in ("--set", text)]

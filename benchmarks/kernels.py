@@ -1,4 +1,4 @@
-"""Which kernels the device spends a rollout and an update in."""
+"""Device kernels in a rollout and an update, by time."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _OCCUPANCY = "est. achieved occupancy %"
 
 
 def time_kernels(runner: Runner) -> dict[str, dict[str, Any]]:
-    """Profile one rollout and one update of a runner whose graphs exist; the wall clock is that of
-    another one.
+    """Profile one rollout and one update on a runner with existing graphs. The wall clock comes
+    from an unprofiled pass.
     """
     works = {"collect": runner.collect, "update": runner.update}
     return {name: _profiled(work, runner.env.device) for name, work in works.items()}
 
 
 def _profiled(work: Callable[[], object], device: torch.device) -> dict[str, Any]:
-    """Return the wall clock, and of each kernel name, milliseconds, launches, threads of a launch
-    and the share of the device's warps that they fill at most (on a GPU).
+    """Return the wall clock and, for each kernel name, milliseconds, launches, threads per launch
+    and the maximum fraction of the device's warps in use (on a GPU).
     """
     on_cpu = device.type == "cpu"
     took = seconds(device, work)

@@ -1,21 +1,18 @@
-"""Time one training iteration without a simulator, beside upstream HARL's on the same workload.
+"""Time one training iteration without a simulator, beside upstream HARL's on an equal workload.
 
 ``python benchmarks/learner.py [--harl PATH] [--num_envs 500 --num_steps 200 --iterations 6]``
-prints one JSON line of
-medians: seconds an iteration, and in it collecting, returns (with values), actors and critic, the
-system's share of the
-processor time (``system_s``) and page faults. glibc keeps freed memory, for both learners, as it
-does in a training;
-``--allocator default`` leaves it as it is. With ``--harl`` a
-checkout of upstream trains beside, on the same machine with as many threads, iteration by iteration
-in turn; a second
-line gives its times and a third how many times faster the update is and how far the weights are
-apart after the same
-first update: with the rows in upstream's order, as timed, and upstream's from its own with rows in
-another order. On a CPU ``--products`` adds a line about the bound: the matrix products of an update
-are timed alone after every iteration, on the same threads; ``share`` is their processor time
-divided by the update's. With one thread ``operations`` has the shares of single operations in the
-time of all inside an update.
+prints one JSON line with medians: seconds per iteration, and in it collecting, returns (with
+values), actors and critic, the system's fraction of the processor time (``system_s``) and page
+faults. glibc keeps freed memory, for both learners, as in a training. ``--allocator default``
+disables this.
+
+With ``--harl`` a checkout of upstream trains alongside, on this machine with equal threads,
+iteration by iteration in turn. A second line gives its times. A third gives the update's speed-up
+and the weights' difference after an equal first update: with the rows in upstream's order, as
+timed, and upstream's from its own with rows in another order. On a CPU ``--products`` adds a line
+about the bound: the update's matrix products are timed alone after every iteration, on equal
+threads. ``share`` is their processor time divided by the update's. With one thread ``operations``
+has the time fractions of single operations inside an update.
 """
 
 from __future__ import annotations
@@ -313,7 +310,7 @@ def _like(x: Tensor) -> Tensor:
 
 
 def _products_of(runner: Runner) -> Products:
-    """Return the products of an update, which is taken after two others."""
+    """Return the products in an update, taken after two others."""
     for _ in range(2):
         runner.collect()
         runner.update()
@@ -325,7 +322,7 @@ def _products_of(runner: Runner) -> Products:
 
 
 def _bound(products: Products, laps: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
-    """Compare the processor times of updates and of their products alone, pair by pair."""
+    """Compare processor times for updates and for their products alone, pair by pair."""
     pairs = list(zip(laps["products"], laps["mapush"], strict=True))[1:]
     cpu_s = statistics.median(own["update_cpu_s"] for own, _ in pairs)
     shares = [own["update_cpu_s"] / ours["update_cpu_s"] for own, ours in pairs]

@@ -1,8 +1,8 @@
-"""The least pushes that move each object, as a picture and as JSON lines.
+"""The least pushes to move each object, as a picture and as JSON lines.
 
-``python benchmarks/least_force.py --figure docs/least_force.webp`` draws the objects with the
-contacts that bear them, the places where one to four robots push best, and the centre about which
-one robot turns the object.
+``python benchmarks/least_force.py --figure docs/least_force.webp`` draws the objects with their
+floor contacts, the best push points for one to four robots, and the centre of rotation under one
+robot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def line(obj: ObjectCfg) -> dict[str, Any]:
-    """Return the least forces of teams, over the force that slides the object straight."""
+    """Return the least team forces, relative to the straight sliding force."""
     uniform = uniform_support(obj)
     return {
         "object": obj.name,

@@ -1,22 +1,22 @@
-"""Success of teams that push around obstacles, under several planners and a leader that learned:
+"""Team success in pushing around obstacles, under several planners and a learned leader:
 ``long_horizon.py [--suites doors ...] [--policies field ...] [--leader RUN] [--films FOLDER]
 [--figure FILE]``.
 
-Every policy plays every suite, or family of maps, with the same starts, one episode of each map, as
-``mapush test planner --suite NAME`` does; one JSON line each, then a table in Markdown. A policy is
-a planner that the team follows, or one of ``BASELINES``; ``sampled`` tries ``--num_samples``
-sub-goals in the simulator and takes the best, as an upper bound without learning. ``--leader`` is
-a run or checkpoint of the navigation task that acts on the first policy, or on ``field`` if there
-is none. The maps are those of ``--map_seed``: take one that no choice was made with.
+Every policy plays every suite, or family of maps, with equal starts, one episode per map, like
+``mapush test planner --suite NAME``. It prints one JSON line each, then a table in Markdown. A
+policy is a planner for the team, or one from ``BASELINES``. ``sampled`` tries ``--num_samples``
+sub-goals in the simulator and takes the best, as an upper bound without learning. ``--leader`` is a
+run or checkpoint from the navigation task. It acts on the first policy, or on ``field`` without
+one. The maps are those for ``--map_seed``. Choose a seed not used for any choice.
 
-With ``--layouts`` nothing is played: the maps of each suite are written to a folder, as JSON that
-``task.map`` reads.
+With ``--layouts`` nothing is played: each suite's maps are written to a folder, as JSON for
+``task.map``.
 
-With ``--training`` nothing is played: a line for each run of the task tells the successes of a
-world per simulated hour in each eighth of its training.
+With ``--training`` nothing is played: a line for each run of the task gives the successes per world
+and simulated hour in each eighth of its training.
 
-With ``--plans`` nothing is played: each planner plans each map on one thread of a CPU, and a line
-tells the median of its CPU time and how long its ways are beside the shortest.
+With ``--plans`` nothing is played: each planner plans each map on one CPU thread. A line gives its
+median CPU time and its path length relative to the shortest.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def settings(arguments: argparse.Namespace, suite: str, policy: str, folder: Path | None) -> RunCfg:
-    """Return the settings of one row of the table."""
+    """Return the settings for one table row."""
     planner, mid_level = BASELINES.get(policy, (policy, "team"))
     task: dict[str, Any] = {
         "planner": planner,
@@ -134,7 +134,7 @@ def settings(arguments: argparse.Namespace, suite: str, policy: str, folder: Pat
 
 
 def successes_per_hour(run: Path) -> list[float]:
-    """Return the successes of a world per simulated hour, in each part of a training."""
+    """Return the successes per world and simulated hour, in each part of a training."""
     task = config.resolve(run_folder.read_config(run), {})[0].task
     curve = read_run(run).curves["reward/success"]
     ends = np.linspace(0.0, curve.env_steps[-1], NUM_PARTS + 1)
@@ -144,14 +144,14 @@ def successes_per_hour(run: Path) -> list[float]:
 
 
 def drawn(cfg: RunCfg) -> tuple[list[ArenaMap], Room]:
-    """Return the maps of a suite, and the room that the team's object needs."""
+    """Return a suite's maps, and the team object's required clearance."""
     room = room_of(PushCfg(**describe_policy(cfg.task.team).task).pushed_object())
     return draw_maps(cfg.task.map, cfg.task.map_seed, cfg.task.num_maps, room), room
 
 
 def plans(cfg: RunCfg, planner: str) -> dict[str, float]:
-    """Return the median milliseconds in which a map of the suite is planned on a CPU, and the mean
-    length of the planned ways over that of the shortest.
+    """Return the median CPU time per map [ms] and the mean planned path length relative to the
+    shortest.
     """
     maps, room = drawn(cfg)
     slots = slots_of(maps)
@@ -175,9 +175,7 @@ def plans(cfg: RunCfg, planner: str) -> dict[str, float]:
 
 
 def way_length(follower: Follower, table: MapTable) -> Tensor:
-    """Return the length [m] of the way of an object that goes straight to each sub-goal, 0.1 m at
-    a time.
-    """
+    """Return an object's path length [m] along straight lines to each sub-goal, 0.1 m at a time."""
     place = table.start
     index = torch.zeros(1, dtype=torch.int64)
     length = torch.zeros(())
@@ -192,8 +190,8 @@ def way_length(follower: Follower, table: MapTable) -> Tensor:
 
 
 def played(cfg: RunCfg, num_episodes: int, policy: Path | str) -> dict[str, Any]:
-    """Return the calculator's metrics of ``num_episodes`` episodes of a checkpoint, or of the
-    policy of this name.
+    """Return the calculator's metrics over ``num_episodes`` episodes of a checkpoint or a named
+    policy.
     """
     is_named = isinstance(policy, str)
     request = Request(
@@ -255,12 +253,12 @@ def figure(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> int:
-    """Print a line for each suite and policy, and the table; return the exit code."""
+    """Print a line for each suite and policy, and the table. Return the exit code."""
     return config.exit_code(lambda: carry_out(make_parser().parse_args()), "long_horizon.py")
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Do what the command line says."""
+    """Run the command line's request."""
     if arguments.figure is not None:
         config.check_writable("figure", str(arguments.figure))
     for folder in (arguments.layouts, arguments.films):

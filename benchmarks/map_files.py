@@ -1,4 +1,4 @@
-"""Files of maps, so that others can play on the maps of a suite."""
+"""Map files, for play on a suite's maps in other programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DIGITS = 6  # of metres and radians in a file: a micrometre
 
 
 def to_json(maps: Sequence[ArenaMap]) -> str:
-    """Return the text of a .json file of ``maps``, one a line, which ``read_maps`` reads."""
+    """Return ``maps`` as text for a .json file, one per line, in the format of ``read_maps``."""
     lines = ",\n".join(json.dumps(_rounded(_written(each))) for each in maps)
     return f'{{"maps": [\n{lines}\n]}}\n'
 

@@ -1,5 +1,5 @@
-"""Parts that benchmarks share: a configuration, a stopwatch that waits for the device, its memory,
-a JSON line each.
+"""Common parts for benchmarks: a configuration, a synchronising stopwatch, device memory, JSON
+lines.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class OnIteration(Callback):
 
 
 def add_settings(parser: argparse.ArgumentParser, preset: str) -> None:
-    """Add the flags of every benchmark: a preset, and ``--set`` on top of it."""
+    """Add every benchmark's flags: a preset, and ``--set`` on top."""
     parser.add_argument("--preset", default=preset)
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
 
 
 def settings(arguments: argparse.Namespace, **over: dict[str, Any]) -> RunCfg:
-    """Return the preset's configuration under ``over`` and then ``--set``; device and simulator
-    become definite.
+    """Return the preset's configuration under ``over`` and then ``--set``, with a definite device
+    and simulator.
     """
     values: dict[str, Any] = over
     for text in arguments.set:
@@ -82,7 +82,7 @@ def emit(**facts: Any) -> None:
 
 
 def lines_of_simulators() -> Any:
-    """Show what simulators have to say on stderr, as a context."""
+    """Show simulator messages on stderr, as a context."""
     return library_lines(say)
 
 
@@ -102,7 +102,7 @@ def seconds(device: torch.device, work: Callable[[], object]) -> float:
 
 
 def used(device: torch.device) -> int:
-    """Bytes in use: of a GPU total minus free, of this process on a CPU."""
+    """Return bytes in use: total minus free on a GPU, this process's on a CPU."""
     if device.type == "cpu":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     wait(device)
@@ -118,18 +118,14 @@ def name_of(device: torch.device) -> str:
 
 
 def alone(script: str, *arguments: str) -> int:
-    """Run a script of this folder in a process of its own, as memory pools outlive what used
-    them.
-    """
+    """Run a script from this folder in its own process, since memory pools outlive their users."""
     return subprocess.run([sys.executable, script, *arguments], check=False).returncode
 
 
 class Watch:
-    """The most memory of a device in use at any moment (total minus free), asked of the driver's
-    management library.
+    """A device's peak memory in use (total minus free), from the driver's management library.
 
-    That library counts what the driver keeps for itself as well; the difference at the start is
-    taken off.
+    The library also counts the driver's own memory. The initial difference is subtracted.
     """
 
     def __init__(self, device: torch.device, interval_s: float = 0.02) -> None:

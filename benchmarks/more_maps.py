@@ -56,7 +56,9 @@ def beside(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def forest(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 16 x 12 m with sixteen posts, or with four between which a large object has room."""
+    """Return 16 x 12 m with sixteen posts, or with four, with room for a large object
+    between them.
+    """
     least = 2.0 * room.reach + ROBOT_ROOM + 0.3
     num_posts = 16 if room.reach < 1.0 else 4
 

@@ -94,9 +94,7 @@ def _natural_cubic(knots: Tensor) -> Tensor:
 
 
 def rrt(problem: Problem) -> Tensor:
-    """Return 13 points of the path of a random tree on each map; the spline's where it finds
-    none.
-    """
+    """Return 13 points on a random tree's path on each map, or the spline's without such a path."""
     maps = problem.maps
     starts = maps.start.tolist()
     goals = maps.goal.tolist()
@@ -168,8 +166,8 @@ def _resampled(path: list[_Point]) -> Tensor:
 
 
 def ompl(problem: Problem) -> Tensor:
-    """Return way-points (M, 128, 2) of nearly shortest ways of a disc as large as the object; the
-    straight line for a map on which the tree finds none.
+    """Return way-points (M, 128, 2) on nearly shortest paths for a disc at the object's size. A map
+    without a tree path gets the straight line.
 
     Raises ConfigError if OMPL is not installed.
     """
@@ -187,7 +185,7 @@ def ompl(problem: Problem) -> Tensor:
 
 @cache
 def _seed(util: Any) -> None:
-    """Seed OMPL, which takes a seed once in a process, and keep it from talking."""
+    """Seed OMPL (one seed per process) and silence it."""
     util.setLogLevel(util.LogLevel.LOG_ERROR)
     util.RNG.setSeed(1)
 
@@ -247,7 +245,7 @@ def _placed(problem: Problem, index: int) -> list[Placed]:
 
 
 class WalkingTeam:
-    """Robots that walk straight to the sub-goal, through the object."""
+    """Robots on a straight walk to the sub-goal, through the object."""
 
     def __init__(self, obs_names: Sequence[str], device: torch.device) -> None:
         """Take the names of an observation's numbers."""
@@ -270,7 +268,7 @@ def walk(names: Sequence[str], reach: float, num_robots: int, device: torch.devi
 def scripted_team(
     names: Sequence[str], reach: float, num_robots: int, device: torch.device
 ) -> ScriptedTeam:
-    """Return a script in which all robots push."""
+    """Return a script with all robots pushing."""
     _check_observed(names)
     return ScriptedTeam(names, reach, num_robots, device, num_robots)
 
@@ -278,13 +276,13 @@ def scripted_team(
 def scripted_solo(
     names: Sequence[str], reach: float, num_robots: int, device: torch.device
 ) -> ScriptedTeam:
-    """Return a script in which the first robot pushes and the others step aside."""
+    """Return a script with one pushing robot. The others step aside."""
     _check_observed(names)
     return ScriptedTeam(names, reach, num_robots, device, 1)
 
 
 def _check_observed(names: Sequence[str]) -> None:
-    """Raise ConfigError for a team whose observation lacks the numbers that scripts read."""
+    """Raise ConfigError for a team without the scripts' required observations."""
     missing = [name for name in LOOKED_AT if name not in names]
     if missing:
         raise ConfigError(

@@ -39,7 +39,7 @@ COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
 
 
 class ForceTrace(Observer):
-    """Keeps the useful force of each robot of the first world, up to the end of its episode."""
+    """Records each robot's useful force in the first world, up to its episode's end."""
 
     needs_physics_steps = True
 
@@ -55,7 +55,7 @@ class ForceTrace(Observer):
             self.forces.append((force @ state.goal_direction[0]).tolist())
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
-        """End with the first control step that does not count."""
+        """Stop at the first invalid control step."""
         self.is_over |= not bool(live[0])
 
 
@@ -68,7 +68,7 @@ class Push:
     film: Path
 
     def busiest(self) -> int:
-        """Return the first physics step of the second in which the team pushes most."""
+        """Return the first physics step of the second with the team's largest push."""
         pushed = np.concatenate(([0.0], np.cumsum(np.abs(self.forces).sum(axis=1))))
         length = round(CLOSE / PHYSICS_DT)
         return int(np.argmax(pushed[length:] - pushed[:-length]))
@@ -155,7 +155,7 @@ def film_with_forces(push: Push, path: Path) -> None:
 
 
 def main() -> None:
-    """Write what the command line asks for, and print the highest and the mean forces."""
+    """Write the requested files, and print the highest and the mean forces."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("teams", nargs="+", metavar="TEAM")
     parser.add_argument("--suite", default="team2")

@@ -27,8 +27,8 @@ WARM_ITERATIONS = (
 
 
 class CtrlRecorder:
-    """Keeps what every ``Simulator.step`` is given, without waiting for the device, inside
-    captured graphs as well.
+    """Records every ``Simulator.step``'s input without a device wait, also inside captured
+    graphs.
     """
 
     def __init__(self, env: MultiAgentEnv, num_steps: int) -> None:
@@ -51,10 +51,10 @@ class CtrlRecorder:
 def step_rates(
     env: MultiAgentEnv, repeats: int = 3, num_steps: int = NUM_STEPS
 ) -> dict[str, float]:
-    """Return env-steps/s of ``env.step`` with held random commands, and of the physics alone.
+    """Return env-steps/s for ``env.step`` with held random commands, and for the physics alone.
 
-    Physics alone replays, from the same state and without resets, the ``ctrl`` recorded in the
-    ``env.step`` pass. Both take turns; medians over ``repeats``. The environment's
+    Physics alone replays the ``ctrl`` recorded in the ``env.step`` pass, from an equal state and
+    without resets. Both take turns, with medians over ``repeats``. The environment's
     ``decision_period`` must be 1.
     """
     assert env.decision_period == 1
@@ -97,18 +97,18 @@ def step_rates(
 
 
 def warm_up(runner: Runner) -> None:
-    """Train until every graph of an update exists, asking for what the trainer asks for."""
+    """Train until every update graph exists, with the trainer's requests."""
     _learn(runner, WARM_ITERATIONS, [OnIteration(lambda _: runner.statistics())])
 
 
 def run_rates(
     runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4
 ) -> dict[str, float]:
-    """Return env-steps/s of collecting with policies and of whole training, once every graph of an
-    update exists.
+    """Return env-steps/s for collecting with policies and for whole training, once every update
+    graph exists.
 
-    ``replayed`` is ``env.step`` alone with the actions of one rollout, from where that began: what
-    an iteration takes beyond it is inference, storage, returns and update (``beyond_env_share``).
+    ``replayed`` is ``env.step`` alone with one rollout's actions, from the rollout's start. The
+    rest of an iteration is inference, storage, returns and update (``beyond_env_share``).
     """
     env: Any = runner.env
     warm_up(runner)
@@ -142,8 +142,8 @@ def run_rates(
 
 
 def shares(runner: Runner, iterations: int = 3) -> dict[str, float]:
-    """Return the shares of training time in physics, gait, task, policy and update, where the host
-    waits for each.
+    """Return the training time fractions for physics, gait, task, policy and update, with a host
+    wait after each.
     """
     env: Any = runner.env
     spent: dict[str, float] = defaultdict(float)
@@ -161,8 +161,8 @@ def shares(runner: Runner, iterations: int = 3) -> dict[str, float]:
 
 
 def where_time_goes(rates: dict[str, float], num_envs: int) -> dict[str, float]:
-    """Turn rates into milliseconds a control step of all worlds: what each layer adds to the one
-    below.
+    """Convert rates into milliseconds per control step over all worlds, as each layer's
+    extra time.
     """
     took = {
         name: 1e3 * num_envs / rates[name] for name in ("physics", "env", "collect", "training")

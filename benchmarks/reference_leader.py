@@ -30,18 +30,18 @@ def nearness(distance: Tensor) -> Tensor:
 
 
 def target(scene: Any) -> Tensor:
-    """1 / (1 m + distance of the object from the goal)"""
+    """1 / (1 m + distance between object and goal)"""
     return nearness(scene.state.goal_distance)
 
 
 def obstacle_nearness(scene: Any) -> Tensor:
-    """Sum over obstacles of 1 / (1 m + distance of the sub-goal from their middle)"""
+    """Sum over obstacles: 1 / (1 m + distance between sub-goal and obstacle centre)"""
     offset = scene.state.obstacle_pos[..., :2] - scene.plan.subgoal.unsqueeze(1)
     return (nearness(length(offset)) * scene.is_obstacle).sum(dim=1)
 
 
 def trajectory(scene: Any) -> Tensor:
-    """1 / (1 m + distance of the sub-goal from the planned one)"""
+    """1 / (1 m + distance between sub-goal and planned sub-goal)"""
     return nearness(length(scene.plan.subgoal - scene.plan.planned))
 
 
@@ -53,39 +53,39 @@ def _in_arena(scene: Any, places: Tensor) -> Tensor:
 
 
 def robots_in_arena(scene: Any) -> Tensor:
-    """Places of the robots in the arena"""
+    """Robot positions in the arena"""
     return _in_arena(scene, scene.state.robot_pos).flatten(1)
 
 
 def robots_rpy(scene: Any) -> Tensor:
-    """roll, pitch and yaw of the robots in [0, 2 pi)"""
+    """Robot roll, pitch and yaw in [0, 2 pi)"""
     roll, pitch = roll_pitch_of(scene.state.robot_rotation)
     angles = torch.stack((roll, pitch, scene.state.robot_yaw), dim=-1)
     return torch.remainder(angles, TWO_PI).flatten(1)
 
 
 def subgoal_in_arena(scene: Any) -> Tensor:
-    """Place of the sub-goal in the arena"""
+    """Sub-goal position in the arena"""
     return _in_arena(scene, scene.plan.subgoal)
 
 
 def object_in_arena(scene: Any) -> Tensor:
-    """Place of the object in the arena"""
+    """Object position in the arena"""
     return _in_arena(scene, scene.state.object_pos[:, :2])
 
 
 def object_quat(scene: Any) -> Tensor:
-    """Quaternion of the object, x, y, z, w"""
+    """Object quaternion, x, y, z, w"""
     return scene.state.body_quat[:, -1].roll(-1, 1)
 
 
 def obstacles_in_arena(scene: Any) -> Tensor:
-    """Places of all obstacles in the arena"""
+    """Positions of all obstacles in the arena"""
     return _in_arena(scene, scene.state.obstacle_pos)[..., :2].flatten(1)
 
 
 def planned_in_arena(scene: Any) -> Tensor:
-    """Place of the planned sub-goal in the arena"""
+    """Planned sub-goal position in the arena"""
     return _in_arena(scene, scene.plan.planned)
 
 

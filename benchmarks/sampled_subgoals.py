@@ -1,4 +1,4 @@
-"""An upper bound without learning: sub-goals that are sampled and tried in the simulator itself."""
+"""An upper bound without learning: sub-goals sampled and tried in the simulator itself."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _FRICTION = 1  # the stream of the object's friction, as in the task
 
 @torch.no_grad()
 def measure_sampled(cfg: RunCfg, num_maps: int, num_samples: int) -> Metrics:
-    """Return the calculator's metrics of one episode on each map, in which every ``HOLD`` decisions
-    the best of ``num_samples`` shifts of the planned sub-goal is taken.
+    """Return the calculator's metrics for one episode per map, with the best among ``num_samples``
+    shifts of the planned sub-goal every ``HOLD`` decisions.
 
-    Each map has ``num_samples`` worlds in the same state. They try a shift each, one of them none;
-    then all take over the state of the one with the least cost-to-go that has not failed.
+    Each map has ``num_samples`` worlds in one state. Each tries another shift, one tries none. Then
+    all take over the state with the least cost-to-go among worlds without failure.
     """
     num_envs = num_maps * num_samples
     task = replace(cfg.task, residual_scale=SHIFT)
@@ -79,7 +79,7 @@ def measure_sampled(cfg: RunCfg, num_maps: int, num_samples: int) -> Metrics:
 
 
 def _share_friction(env: MultiAgentEnv, seed: int, group: Tensor) -> None:
-    """Set every world's object friction to that of ``group`` (N,), the first world of its group."""
+    """Set every world's object friction to the value in ``group`` (N,), its group's first world."""
     obj = env.scene.object
     assert obj is not None
     streams = Streams(seed, env.num_envs, env.device)
@@ -97,7 +97,7 @@ def _copy_worlds(env: MultiAgentEnv, source: Tensor) -> None:
 
 
 def _indexed(state: dict[str, Any], source: Tensor) -> dict[str, Any]:
-    """Return a nested state with the rows ``source`` (N,) of each of its tensors."""
+    """Return a nested state with rows ``source`` (N,) from each tensor."""
     copied = {}
     for name, value in state.items():
         if isinstance(value, dict):

@@ -1,24 +1,22 @@
-"""Time training on one rank and on several: weak scaling, strong scaling, and what the messages
-between ranks cost.
+"""Time training on one rank and on several: weak scaling, strong scaling, and message costs between
+ranks.
 
 ``python benchmarks/scaling.py --ranks 2 [--preset cuboid_happo] [--num_envs 8192] [--set
-section.key=value]`` starts
-``torchrun`` for one rank and for ``--ranks``, with ``--num_envs`` worlds on each rank (weak) and in
-all (strong), and
-prints a JSON line each, then the efficiencies. One of them by hand:
+section.key=value]`` starts ``torchrun`` for one rank and for ``--ranks``, with ``--num_envs``
+worlds on each rank (weak) and in all (strong), and prints a JSON line each, then the efficiencies.
+A single measurement by hand:
 
-``torchrun --nproc_per_node 2 benchmarks/scaling.py --preset cuboid_happo --num_envs 16384``,
-worlds in all.
+``torchrun --nproc_per_node 2 benchmarks/scaling.py --preset cuboid_happo --num_envs 16384``, worlds
+in all.
 
-- ``env_steps_per_s``: of whole training, once every graph exists, and of its two parts;
-- ``messages_share``: the share of an iteration that kernels of messages take, waiting for the other
-ranks included; on
-  a CPU the share of time inside the calls;
-- ``message_us``: one message as long as the largest gradient, with nobody late, and how many an
-update sends;
+- ``env_steps_per_s``: in whole training, once every graph exists, and in its two parts,
+- ``messages_share``: the fraction of an iteration in message kernels, including the wait for other
+  ranks, or on a CPU the fraction of time inside the calls,
+- ``message_us``: one message at the largest gradient's length, with nobody late, and the number of
+  messages per update,
 - ``weights_are_equal``: to the last bit, on all ranks, at the end.
 
-``--set sim.device=cpu`` tries all of it on a CPU.
+``--set sim.device=cpu`` tries all parts on a CPU.
 """
 
 from __future__ import annotations
@@ -80,7 +78,7 @@ def main() -> int:
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Start one rank, and several in both ways; print what each is worth."""
+    """Start one rank, and several in both ways, and print the efficiencies."""
     ranks = arguments.ranks
     each = arguments.num_envs
     one = start(arguments, 1, each)
@@ -100,7 +98,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def start(arguments: argparse.Namespace, ranks: int, num_envs: int) -> dict[str, Any]:
-    """Measure in processes of their own, and return what the first printed."""
+    """Measure in new processes, and return the first process's output."""
     command = [
         sys.executable,
         "-m",
@@ -126,7 +124,7 @@ def start(arguments: argparse.Namespace, ranks: int, num_envs: int) -> dict[str,
 
 
 def measure(arguments: argparse.Namespace, started: Launch) -> int:
-    """Train on this rank's share of the worlds; rank 0 prints a line."""
+    """Train on this rank's worlds. Rank 0 prints a line."""
     cfg = settings(arguments, env={"num_envs": arguments.num_envs})
     name, device = resolve_sim(cfg.sim)
     device = started.device(device)
@@ -204,7 +202,7 @@ def time_training(runner: Runner, iterations: int) -> dict[str, Any]:
 
 
 def share_of_messages(runner: Runner) -> dict[str, Any]:
-    """Return what messages take of an iteration, and how long one takes while nobody is late."""
+    """Return the messages' fraction of an iteration, and one message's time with nobody late."""
     device = runner.env.device
     ranks = runner.ranks
 
@@ -232,7 +230,7 @@ def share_of_messages(runner: Runner) -> dict[str, Any]:
 
 
 def _on_gpu(runner: Runner, work: Callable[[], None]) -> tuple[float, int, float]:
-    """Return the seconds and the number of all messages' kernels, and the seconds of ``work``."""
+    """Return the time [s] and number of all message kernels, and the duration of ``work`` [s]."""
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
         took = seconds(runner.env.device, work)
     events = [event for event in profiler.key_averages() if "nccl" in event.key.lower()]

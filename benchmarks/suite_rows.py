@@ -1,9 +1,9 @@
 """Write the result of ``mapush test --json`` into the tables of ``docs/results/teams.md``.
 
 ``python benchmarks/suite_rows.py RESULT.json mapush test pretrained:any --suite team2`` names the
-file and the command that wrote it. The row, and one for each script that the result has, goes into
-``benchmarks/results/suites.jsonl``, in place of a row of the same suite, object, number of robots
-and policy. Settings of ``--set`` that change the suite belong to it as well.
+file and its command. The team's row, and one for each script in the result, goes into
+``benchmarks/results/suites.jsonl``. It replaces a row with equal suite, object, number of robots
+and policy. Changes to the suite by ``--set`` belong to the suite as well.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def main() -> int:
 
 
 def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the suite, object, robots, policy and note of a row, which no other row shares."""
+    """Return a row's unique key: suite, object, robots, policy and note."""
     return tuple(row[name] for name in KEY)
 
 
 def rows_of(result: Mapping[str, Any], command: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the row of a command's team, and one for each script that it measured."""
+    """Yield the row for a command's team, and one for each measured script."""
     assert list(command[:2]) == ["mapush", "test"], command
     arguments = test.make_parser().parse(command[2:])
     folder = None
@@ -83,7 +83,7 @@ def rows_of(result: Mapping[str, Any], command: Sequence[str]) -> Iterator[dict[
 def row_of(
     metrics: Mapping[str, Any], where: Mapping[str, Any], policy: str, note: str, command: str
 ) -> dict[str, Any]:
-    """Return a row with what the tables show."""
+    """Return a row with the tables' columns."""
     found = {name: metrics[name] for name in METRICS if metrics.get(name) is not None}
     return {
         **where,

@@ -1,8 +1,8 @@
 """Upstream HARL's on-policy runner on synthetic data, from an unmodified checkout, without its
 environments.
 
-Only what an update needs is built: actors, critic, buffers, value normaliser. Modules that upstream
-imports for its environments and logs are stood in for where they are absent.
+The runner has only the parts for an update: actors, critic, buffers, value normaliser. Stand-ins
+replace absent modules for upstream's environments and logs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Box(NamedTuple):
 
 
 class SyntheticArrays:
-    """An environment in upstream's contract that serves random numbers drawn beforehand."""
+    """An environment in upstream's contract, with random numbers drawn beforehand."""
 
     def __init__(
         self, num_envs: int, sizes: tuple[int, int, int], num_agents: int, seed: int
@@ -126,8 +126,8 @@ def collect(runner: Any) -> None:
 
 
 def train(runner: Any, is_shuffled: bool = True) -> list[Tensor]:
-    """Update upstream's networks; without shuffling, training rows stay in their own order. Give
-    what was drawn.
+    """Update upstream's networks and return the random draws. Without shuffling, training rows stay
+    in their own order.
     """
     runner.prep_training()
     draw = torch.randperm

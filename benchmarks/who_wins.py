@@ -1,17 +1,16 @@
-"""Which algorithm learns from fewer steps, and which in less time: ``who_wins.py RUN [RUN ...]
-[--goals 0.6 0.85] [--table checkpoints.csv] [--figure FILE]``.
+"""Algorithms by steps and by time to success: ``who_wins.py RUN [RUN ...] [--goals 0.6 0.85]
+[--table checkpoints.csv] [--figure FILE]``.
 
-Runs of the push task that differ in nothing but their seed are one row of the table and one line of
-the figure: the interquartile mean over its seeds with its 95 % bootstrap interval. Success is the
-calculator's, of each checkpoint, where the run's folder has a ``checkpoints.csv``, or the file that
-``--table`` names:
+Push-task runs with equal settings except the seed share one table row and one figure line: the
+interquartile mean over their seeds with its 95 % bootstrap interval. Success is the calculator's,
+for each checkpoint, if the run's folder has a ``checkpoints.csv`` or the file named by ``--table``:
 
     python -m harl_mapush.test --checkpoint RUN --mode calculator --all_checkpoints --csv
     RUN/checkpoints.csv
 
-A run without it is drawn by its last 1,000 episodes in training, which lag behind a team that
-learns; its row says so. Between two checkpoints success is interpolated. Seconds count from a run's
-first iteration.
+A run without it is drawn by its last 1,000 training episodes. These lag behind a learning team, and
+the row says so. Between two checkpoints success is interpolated. Seconds count from a run's first
+iteration.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def read(folder: Path, table: str = TABLE) -> RunLog:
 
 
 def measured(path: Path, clock: Curve) -> Curve:
-    """Read the calculator's table of a run; ``clock``, any curve of that run, says when each
-    checkpoint was reached.
+    """Read a run's calculator table. ``clock``, any curve from the run, gives each checkpoint's
+    time.
     """
     with path.open(encoding="utf-8", newline="") as lines:
         # The best is there twice.
@@ -68,8 +67,8 @@ def measured(path: Path, clock: Curve) -> Curve:
 
 
 def reached(log: RunLog, goal: float, against: str) -> float | None:
-    """Return after how many million env steps, or minutes, a run first had a success rate; None if
-    it never had.
+    """Return the million env steps, or minutes, until a run's first success rate at this level.
+    None: never.
     """
     curve = log.curves.get(SUCCESS)
     where = [] if curve is None else np.flatnonzero(curve.values >= goal)
@@ -84,8 +83,8 @@ def reached(log: RunLog, goal: float, against: str) -> float | None:
 
 
 def table(found: Sequence[Group], goals: Sequence[float] = GOALS, source: str = TABLE) -> str:
-    """Return a row for each group, in Markdown; the values of seeds are separated by commas, a
-    dash is never.
+    """Return a Markdown row for each group. Commas separate the seeds' values, and a dash means
+    never.
     """
     heads = [f"{word} to {goal:g}" for word in ("M env steps", "minutes") for goal in goals]
     heads = ["", "seeds", *heads, "last", "measured by", "M env steps in all", "minutes in all"]
@@ -141,7 +140,7 @@ def draw(found: Sequence[Group]) -> Any:
 
 
 def main() -> int:
-    """Print the table, and draw the figure where one is asked for."""
+    """Print the table, and draw the figure on request."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -27,7 +27,7 @@ for _number, _usual in (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Prepare a process that runs tests; the one that hands them out to others needs no torch."""
+    """Prepare a process for tests. The distributing process needs no torch."""
     hands_out = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
     if hands_out:
         return
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, but look at none of what the tests start with, and not so often."""
+    """Restart garbage collection, without the objects from collection, and less often."""
     gc.freeze()
     gc.set_threshold(10_000)
     gc.enable()
@@ -52,7 +52,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Leave torch's threads as they were: a run keeps those that it was asked for."""
+    """Restore torch's thread count: a run keeps its requested count."""
     import torch
 
     yield
@@ -61,7 +61,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def gait(tmp_path_factory) -> Path:
-    """A run of the velocity task that has learned nothing yet."""
+    """An untrained run of the velocity task."""
     from harl_mapush import train
     from tests.support.tiny_runs import TINY
 

@@ -1,4 +1,4 @@
-"""What no single module can promise: who imports whom, and what the command line understands."""
+"""Rules across modules: import directions, and the command line's flags."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def nodes(path: Path) -> tuple[ast.AST, ...]:
 
 @functools.cache
 def imports_of_types(path: Path) -> frozenset[int]:
-    """Return the ids of the nodes that only type checkers see."""
+    """Return the ids of the nodes seen by type checkers only."""
     blocks = [
         node
         for node in nodes(path)
@@ -60,7 +60,7 @@ def imports_of_types(path: Path) -> frozenset[int]:
 
 
 def rooms_that_it_imports(path: Path) -> set[str]:
-    """Return the rooms, folders or single modules of a package, that a file of it imports."""
+    """Return a file's imported rooms within its package: folders or single modules."""
     package, room, *_ = path.relative_to(ROOT).with_suffix("").parts
     seen_by_none = imports_of_types(path)
     modules = set()
@@ -76,7 +76,7 @@ def rooms_that_it_imports(path: Path) -> set[str]:
 
 
 def of_every(paths: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
-    """Make one test of a rule for files, which names all that break it."""
+    """Make one test from a rule for files. It names every violating file."""
     files = list(paths)
 
     def of_all(rule: Callable[[Path], None]) -> Callable[[], None]:
@@ -111,7 +111,7 @@ def test_rooms_import_each_other_in_no_circle(package: str) -> None:
 
 @functools.cache
 def imports(path: Path) -> frozenset[str]:
-    """Return the names that a file imports, with their modules."""
+    """Return a file's imported names, with their modules."""
     found = set()
     for node in nodes(path):
         if isinstance(node, ast.Import):
@@ -154,7 +154,7 @@ def test_the_learner_knows_the_environment_by_contract_only(path: Path) -> None:
 
 @of_every([path for path in SOURCES if name(path).startswith(LEARNER)])
 def test_formulas_are_chosen_where_an_algorithm_is_built(path: Path) -> None:
-    """Settings ask as well: for the networks that HARL always builds."""
+    """Settings read it too, for HARL's unconditional networks."""
     expected = {
         "harl_mapush/algorithms/on_policy.py": 1,
         "harl_mapush/algorithms/off_policy.py": 1,
@@ -196,7 +196,7 @@ def test_nothing_but_the_registry_imports_a_robots_module(path: Path) -> None:
 
 
 def reached_from(module: str) -> set[str]:
-    """Return the modules of this project that an import of ``module`` imports."""
+    """Return the project's modules imported by ``module``, directly or not."""
     known = {
         name(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
         for path in SOURCES
@@ -223,7 +223,7 @@ def test_loading_a_checkpoint_imports_neither_harl_nor_the_film(module: str) -> 
 
 @of_every([path for path in SOURCES if name(path).startswith("mqe/")])
 def test_the_world_knows_no_parameter_of_a_learner(path: Path) -> None:
-    """A controller loads an exported network: weights, and a description that names them."""
+    """A controller loads an exported network: weights, and a description with their names."""
     of_learners = ("actor_agent", "critic_agent", "base.mlp", "act.action_out", "fc_mean")
     strings = [
         node.value
@@ -266,7 +266,7 @@ def test_simulators_know_nothing_of_tasks(path: Path) -> None:
     [(Algorithm, 8), (Callback, 5), (Controller, 6), (Simulator, 11), (Task, 12), (VecEnv, 14)],
 )
 def test_contracts_are_short(contract: type, at_most: int) -> None:
-    """What one feature needs is an object that it asks for once."""
+    """A single feature's needs go into an object, requested once."""
     members = {*vars(contract).get("__annotations__", {}), *vars(contract)}
     public = [member for member in members if not member.startswith("_")]
     assert 4 < len(public) <= at_most, public

@@ -1,5 +1,5 @@
-"""Input that is wrong in unusual ways: one line and exit code 2, or an exception that names it;
-never a traceback.
+"""Unusual bad input: one line and exit code 2, or an exception with the input's name, never a
+traceback.
 """
 
 from __future__ import annotations

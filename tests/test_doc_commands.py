@@ -1,5 +1,5 @@
-"""Every shell block of README, Start and Guides runs line after line, a folder a page, at the sizes
-of ``tests/support/small_commands.py``.
+"""Every shell block in README, Start and Guides runs line by line, in one folder per page, at the
+sizes from ``tests/support/small_commands.py``.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ NAMES = {
 
 
 def lines_of(page: Path) -> list[list[str]]:
-    """Return the lines of each block of a page, continued lines joined."""
+    """Return the lines in each block on a page, with continuation lines joined."""
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     return [
         [" ".join(line.split()) for line in block.replace("\\\n", " ").splitlines() if line.strip()]
@@ -135,7 +135,7 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
 
 
 def prepare(page: str, text: str, folder: Path) -> None:
-    """Make the folder in which a page's blocks are run: the examples, and the page's files."""
+    """Make the folder for a page's blocks, with the examples and the page's files."""
     for name in ("examples", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name)
     shutil.copytree(ROOT / "configs", folder / "configs")
@@ -185,9 +185,7 @@ SMALL_SPACE = {
 
 
 def run(line: str, folder: Path) -> Path:
-    """Run the commands of a line of a shell, each in a process of its own; return the folder in
-    which the next line runs.
-    """
+    """Run a shell line's commands, each in its own process. Return the next line's folder."""
     for words in words_of(line):
         if words[0] == "cd":
             folder = folder / words[1]
@@ -198,13 +196,13 @@ def run(line: str, folder: Path) -> Path:
 
 
 def expanded(word: str, folder: Path) -> list[str]:
-    """Return the paths that a word with a star means, as a shell does, or the word alone."""
+    """Return the paths for a word with a star, as a shell does, or the word alone."""
     found = sorted(folder.glob(word)) if "*" in word else []
     return [str(path.relative_to(folder)) for path in found] or [word]
 
 
 def run_command(words: list[str], folder: Path) -> None:
-    """Run a command in a copy of this process, which has imported torch already."""
+    """Run a command in a fork of this process, with torch already imported."""
     output = folder / "output.txt"
     sys.stdout.flush()
     process = os.fork()

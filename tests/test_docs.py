@@ -1,4 +1,4 @@
-"""The documents show commands and Python that work as they stand."""
+"""Commands and Python in the documents work without changes."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_help_fits_and_ends_with_an_example(name: str, tmp_path, monkeypatch, ca
 
 
 def check_arguments(parser: config.Parser, words: list[str]) -> None:
-    """Parse ``words``; resolve the settings of a training that starts from a preset."""
+    """Parse ``words``, and resolve a training's settings from its preset."""
     arguments, rest = parser.parse_known_args(words)
     assert rest == []
     if getattr(arguments, "imports", ()):
@@ -175,7 +175,7 @@ def check_extras(words: list[str]) -> None:
 
 
 def check_python(words: list[str]) -> None:
-    """Check a program of this repository: that it is there and knows the flags."""
+    """Check a program in this repository: it exists and accepts the flags."""
     path, *rest = words
     if words[:2] == ["-m", "pip"]:
         return

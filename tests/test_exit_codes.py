@@ -1,6 +1,4 @@
-"""What a command line ends with: a line and a code for whatever the system refuses, never a
-traceback.
-"""
+"""Ends after system errors: one line and an exit code, never a traceback."""
 
 from __future__ import annotations
 

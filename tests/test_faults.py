@@ -1,4 +1,4 @@
-"""A quick part of tools/faults, whose scripts try the same for longer by hand."""
+"""Short runs of the scripts in tools/faults."""
 
 from __future__ import annotations
 

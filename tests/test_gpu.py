@@ -1,6 +1,4 @@
-"""What only a GPU shows: nothing waits inside a rollout, a decision is one graph, and the physics
-is MuJoCo's.
-"""
+"""GPU properties: no waits inside a rollout, one graph per decision, and MuJoCo's physics."""
 
 from __future__ import annotations
 
@@ -98,8 +96,8 @@ def test_a_whole_decision_is_one_graph_that_does_what_the_step_does(runner):
 
 
 def test_laps_are_the_devices_own(runner):
-    """A device that is not the process's current one is timed as well: its work, not that of the
-    other.
+    """The timer also works on a device other than the current one, and times this device's work
+    only.
     """
     device = runner.env.device
     clock = _Clock(device)
@@ -183,7 +181,7 @@ def test_an_environment_that_goes_takes_nothing_of_another_ones(runner):
 
 
 def test_steps_follow_torchs_stream(runner):
-    """Also where the stream changes between the steps that are taken, recorded and replayed."""
+    """The stream may change between eager, recorded and replayed steps."""
     env = runner.env
     streams = [torch.cuda.Stream(runner.env.device) for _ in range(2)]
     env.reset()
@@ -258,7 +256,7 @@ def test_results_come_to_the_host_in_one_transfer(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_harls_client_has_one_transfer_each_way(device):
-    """Also where episodes end, whose metrics it remembers."""
+    """Episode ends included, with their saved metrics."""
     settings = {"n_threads": 4, "num_agents": 2, "seed": 1, "episode_length_s": 0.2}
     env = mapush.MAPushEnv(settings | {"device": device})
     env.reset()

@@ -1,5 +1,5 @@
-"""Files and names that an attacker, an accident or a typo leaves behind: one line that names them,
-never a traceback, a hang, or a result of something else.
+"""Files and names from an attacker, an accident or a typo: one line with the name, never a
+traceback, a hang or a wrong result.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_an_origin_of_many_brackets_counts_as_damaged(tmp_path) -> None:
 
 
 def endless(path: Path, kind: str) -> Path:
-    """Make ``path`` a file whose reader never ends."""
+    """Make ``path`` a file without an end."""
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "device":
@@ -67,7 +67,7 @@ def endless(path: Path, kind: str) -> Path:
 
 
 class Malicious:
-    """An object whose unpickling makes a folder."""
+    """An object with a side effect at unpickling: it makes a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

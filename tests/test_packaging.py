@@ -1,6 +1,4 @@
-"""What is installed: version, configurations and assets in a wheel; and files about the project
-that must stay true.
-"""
+"""Installed files: version, configurations and assets in a wheel, and accurate project files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What holds for every input of the parsers: files, settings, command lines and manifests.
+"""Properties for every parser input: files, settings, command lines and manifests.
 
-A test tries 100 inputs; with ``HYPOTHESIS_PROFILE=hour`` 40,000, which takes about an hour for all.
+A test tries 100 inputs. ``HYPOTHESIS_PROFILE=hour`` tries 40,000 (about an hour for all tests).
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ YAML = st.one_of(st.text(), st.lists(YAML_WORDS, max_size=12).map("".join))
 
 
 def keys_of(cls: type) -> Any:
-    """Return a strategy of a class's settings, and of other names now and then."""
+    """Return a strategy for a class's settings, with occasional other names."""
     return st.one_of(st.sampled_from([field.name for field in fields(cls)]), KEYS)
 
 
 def refusal(call: Callable[[], Any]) -> str:
-    """Return the message of the ConfigError that a call raises, empty if it raises none."""
+    """Return the message of a call's ConfigError, empty without one."""
     try:
         call()
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Tables of results: rows that a command adds, and where the pages show them."""
+"""Result tables: rows added by a command, and their pages."""
 
 from __future__ import annotations
 

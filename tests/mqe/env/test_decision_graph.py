@@ -55,7 +55,7 @@ def test_without_cuda_functions_just_run():
 
 
 def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
-    """Stand-ins replace torch.cuda, whose capture stream always belongs to the first device.
+    """Stand-ins replace torch.cuda. Its capture stream always belongs to the first device.
 
     A graph registers a generator's state on the current device.
     """

@@ -198,8 +198,8 @@ def test_worlds_take_a_thread_for_each_core_that_may_be_used_unless_told_otherwi
 
 @pytest.mark.parametrize("name", sorted(SIMULATORS))
 def test_robots_with_their_legs_in_each_others_are_not_torn_apart(name):
-    """Three trained robots at the cylinder, in a state from which MuJoCo's sparse solver gives 930
-    rad/s.
+    """Three trained robots at the cylinder, in a state with 930 rad/s under MuJoCo's sparse
+    solver.
     """
     _skip_without(name)
     state = json.loads((DATA / "entangled.json").read_text())

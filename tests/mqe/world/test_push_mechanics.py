@@ -53,7 +53,7 @@ def test_push_at_the_end_of_a_side_takes_less(
 
 
 def test_closed_form_of_a_square_on_its_corners():
-    """The centre of rotation lies on the middle line, at a depth that minimizes the force."""
+    """The centre of rotation lies on the middle line, at the force-minimising depth."""
     depth = np.linspace(0.0, 3.0, 30_001)
     near = np.hypot(0.6, 0.6 - depth)
     far = np.hypot(0.6, 0.6 + depth)
@@ -88,7 +88,7 @@ def test_sides_leave_out_what_another_part_covers():
 
 @pytest.mark.parametrize("obj", [CUBOID, BEAM, TBLOCK, CYLINDER], ids=lambda obj: obj.name)
 def test_simulated_pushes_move_what_they_should(obj: ObjectCfg):
-    """A push of 5 % more than the least force moves the object, one of 5 % less does not."""
+    """A push 5 % above the least force moves the object. A push 5 % below it does not."""
     places = sides(obj)
     best = least_force_of(obj, 1).pushes
     for place in (best, Pushes(places.points[:1], places.directions[:1])):

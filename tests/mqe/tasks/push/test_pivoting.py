@@ -1,4 +1,4 @@
-"""mqe.tasks.push.pivoting: plans, observations of every form, and objects that are walked."""
+"""mqe.tasks.push.pivoting: plans, observations in every form, and walked objects."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def test_all_forms_of_observation_say_the_same():
 
 
 def test_one_robot_walks_a_beam_that_it_cannot_slide():
-    """A robot that presses 59 N moves a beam that slides at 70 N; straight on it does not."""
+    """A robot with a 59 N push moves a beam with 70 N sliding friction. A straight push does
+    not.
+    """
     task = {"object": "beam", "object_mass": "70 N", "goal_distance": [1.5, 1.6]}
     shares = {}
     for name in ("scripted_walk", "scripted_team"):
