@@ -134,7 +134,7 @@ class ActingOn:
     """A team on one device acting in worlds on another."""
 
     def __init__(self, algorithm: Algorithm, device: torch.device) -> None:
-        """Act on ``device``, where the algorithm is."""
+        """Act on the algorithm's ``device``."""
         self._algorithm = algorithm
         self._device = device
 

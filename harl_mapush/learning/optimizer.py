@@ -69,7 +69,7 @@ class FlatAdam:
         self.grad.add_(torch.cat([gradient.reshape(-1) for gradient in gradients]))
 
     def set_gradient(self, loss: Tensor) -> None:
-        """Set the gradient to that of ``loss``. It must depend on every parameter."""
+        """Set the gradient to the gradient of ``loss``. The loss must depend on every parameter."""
         gradients = torch.autograd.grad(loss, self.parameters)
         torch.cat([gradient.reshape(-1) for gradient in gradients], out=self.grad)
 

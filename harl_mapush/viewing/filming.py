@@ -37,7 +37,7 @@ _INTERVAL_S = 3.0  # between two lines on the progress of a film
 
 @dataclass(frozen=True)
 class FilmCfg:
-    """The file, size, tiles, camera, speed and captions of a film."""
+    """A film's file, size, tiles, camera, speed and captions."""
 
     path: Path
     size: tuple[int, int]
@@ -57,7 +57,7 @@ class FilmCfg:
 
 
 def add_flags(parser: config.Arguments) -> None:
-    """Add the options of a film, except ``--record``."""
+    """Add a film's options, except ``--record``."""
     parser.add_argument(
         "--size", metavar="WxH", help="film size in pixels (default: 960x540, for a .gif 480x270)"
     )
@@ -86,7 +86,7 @@ def add_flags(parser: config.Arguments) -> None:
 
 
 def asked_for(arguments: Any) -> FilmCfg | None:
-    """Return the film of ``--record``, if any. Raise ConfigError if it is invalid."""
+    """Return the film for ``--record``, if any. Raise ConfigError if it is invalid."""
     if arguments.record is not None:
         return read(arguments, arguments.record, "--record")
     for flag in FLAGS:
@@ -179,7 +179,7 @@ def make(
 
 
 class Entrant(NamedTuple):
-    """A team of a film with several: its settings, its checkpoint or policy, and its name."""
+    """One team in a film with several: its settings, its checkpoint or policy, and its name."""
 
     cfg: RunCfg
     team: Path | str
@@ -221,7 +221,7 @@ def make_side_by_side(
 
 
 class _FilmProgress:
-    """Progress of a film, as a bar on a terminal or as lines."""
+    """A film's progress, as a bar on a terminal or as lines."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -248,7 +248,7 @@ class _FilmProgress:
         self._open.close()
 
     def __call__(self, words: str, done: float, total: float | None) -> None:
-        """Show that ``done`` seconds of ``total`` are complete."""
+        """Show ``done`` seconds out of ``total``."""
         now = time.monotonic()
         if words != self._words:
             self._words = words

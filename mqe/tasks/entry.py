@@ -1,4 +1,4 @@
-"""Entries in the registry of tasks: settings, construction of worlds, reports of episodes."""
+"""Entries in the task registry: settings, construction of worlds, reports on episodes."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class TaskSetup(NamedTuple):
 
 
 class PushedObjects(NamedTuple):
-    """The objects of all worlds, each number as the least and the largest."""
+    """All worlds' objects, each number as the least and the largest."""
 
     name: str
     mass: tuple[float, float]  # [kg]
@@ -122,7 +122,7 @@ class PushedObjects(NamedTuple):
 
     @classmethod
     def of(cls, objects: Sequence[ObjectCfg], num_robots: int | None = None) -> PushedObjects:
-        """Return the numbers of one or several objects."""
+        """Return the numbers for one or several objects."""
         name = objects[0].name if len(objects) == 1 else f"{len(objects)} shapes"
         masses = [obj.mass for obj in objects]
         forces = [sliding_force(obj) for obj in objects]

@@ -1,4 +1,4 @@
-"""Reports of a task's episodes: in training, by the calculator, and in films."""
+"""Reports on a task's episodes: in training, by the calculator, and in films."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Metrics = dict[str, float | int | list[float] | None]
 
 
 def mean(values: Tensor) -> float | None:
-    """Return the mean of the numbers among the values, None without any."""
+    """Return the mean over the numbers among the values, None without any."""
     numbers = values[~torch.isnan(values)]
     return float(numbers.mean()) if len(numbers) else None
 
@@ -57,7 +57,7 @@ def rate(name: str, happened: Tensor) -> Metrics:
 
 
 def nothing_at_start(state: SceneState) -> dict[str, Tensor]:
-    """Return no metrics of the start."""
+    """Return no metrics about the start."""
     return {}
 
 
@@ -73,7 +73,7 @@ TEAM_OUTCOMES: Mapping[str, str] = MappingProxyType(
 
 
 class Report(NamedTuple):
-    """Summary and format of a task's metrics, by default their means."""
+    """Summary and format for a task's metrics, by default their means."""
 
     rates: tuple[str, ...] = ()  # metrics that are 0 or 1; the mean of NAME is called NAME_rate
     # Labels and statistics for the progress line of a training.

@@ -92,7 +92,7 @@ class Task(Protocol):
 
     @property
     def spec(self) -> TeamSpec:
-        """Sizes and properties of the team."""
+        """The team's sizes and properties."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class Task(Protocol):
         ...
 
     def layout(self, episode: Tensor) -> Layout:
-        """Propose a start for episode number ``episode`` (N,) int64 of every world."""
+        """Propose a start in every world for episode number ``episode`` (N,) int64."""
         ...
 
     def begin(self, mask: Tensor) -> None:
@@ -158,7 +158,7 @@ class TaskDefaults:
 
     @property
     def spec(self) -> TeamSpec:
-        """Sizes and properties of the team."""
+        """The team's sizes and properties."""
         return TeamSpec(
             tuple(self.obs_sizes),
             tuple(self.action_sizes),
@@ -230,12 +230,12 @@ class TermTask(TaskDefaults, ABC):
 
     @abstractmethod
     def step_features(self, state: SceneState, prev: SceneState) -> Any:
-        """Return the features of the control step from ``prev`` to ``state``."""
+        """Return the features for the control step from ``prev`` to ``state``."""
 
     def episode_features(
         self, sums: Tensor, steps: Tensor, terminated: Terminated
     ) -> EpisodeFeatures:
-        """Return the features of finished episodes."""
+        """Return the features for finished episodes."""
         return EpisodeFeatures(sums, steps, terminated, self.terms.measures)
 
     def begin(self, mask: Tensor) -> None:
@@ -261,7 +261,7 @@ class TermTask(TaskDefaults, ABC):
         return self.terms.observations(features), self.terms.state(features)
 
     def episode_metrics(self, sums: Tensor, steps: Tensor, terminations: Tensor) -> Tensor:
-        """Return the metrics of episodes."""
+        """Return the episodes' metrics."""
         terminated = Terminated(terminations, self.terms.terminations)
         return self.terms.metrics(self.episode_features(sums, steps, terminated))
 

@@ -27,7 +27,7 @@ from mqe.tasks.terms import (
 
 @dataclass(frozen=True)
 class TermCfg:
-    """The settings under ``task`` for the choice and weights of terms."""
+    """Settings under ``task`` for the choice and weights of terms."""
 
     weights: dict[str, float | None] = option(
         dict,
@@ -51,7 +51,7 @@ class TermCfg:
     more_metrics: tuple[str, ...] = option((), "further metrics of an episode, by name")
 
     def preset_weights(self) -> Mapping[str, float]:
-        """Return default reward weights, where they differ from the terms' own."""
+        """Return default reward weights other than the terms' own."""
         return {}
 
     def check_terms(self, terms: TermRegistry) -> None:
@@ -83,7 +83,7 @@ class TermCfg:
 
 
 class DefaultTerms(NamedTuple):
-    """The terms of a task, by name, before the settings choose others."""
+    """A task's terms, by name, before the settings choose others."""
 
     observations: tuple[str, ...]
     state: tuple[str, ...]
@@ -111,7 +111,7 @@ def merged_weights(
 
 
 def chosen_weights(terms: Mapping[str, RewardTerm], cfg: TermCfg) -> dict[str, float]:
-    """Return the non-zero weight of each reward term in ``cfg``. Costs have none."""
+    """Return each reward term's non-zero weight in ``cfg``. Costs have none."""
     weights = merged_weights(terms, cfg.preset_weights(), cfg.weights)
     return {name: weight for name, weight in weights.items() if name not in cfg.costs}
 

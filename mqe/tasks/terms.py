@@ -82,7 +82,7 @@ class Memory:
         return tensor
 
     def reset(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask`` (N,)."""
+        """Forget the old episodes in ``mask`` (N,)."""
         for name, start in self._starts.items():
             tensor = self._tensors[name]
             wide = mask.view(-1, *[1] * (tensor.dim() - 1))
@@ -104,7 +104,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Term:
-    """Declaration of a term: meaning, unit, and a function of the features or a class."""
+    """Declaration of a term: meaning, unit, and a class or a function of the features."""
 
     help: str  # a noun phrase that stands alone
     function: Callable[..., Any]
@@ -153,7 +153,7 @@ class RewardTerm(Term):
 
 @dataclass(frozen=True)
 class TerminationTerm(Term):
-    """A condition (N,) bool for the end of an episode."""
+    """A condition (N,) bool for an episode's end."""
 
     is_failure: bool = True
 
@@ -205,7 +205,7 @@ class TermList(ABC, Generic[_T]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the terms."""
+        """Names of the terms."""
         return tuple(self.terms)
 
     @property
@@ -262,7 +262,7 @@ def _has_shape(value: Tensor, shape: str, num_agents: int) -> bool:
 
 
 class ObservationTerms(TermList[ObservationTerm]):
-    """The terms of an agent's observation."""
+    """Terms in an agent's observation."""
 
     def __init__(
         self, terms: Mapping[str, ObservationTerm], worlds: Worlds, empty_scene: Any
@@ -282,7 +282,7 @@ class ObservationTerms(TermList[ObservationTerm]):
         self.noise_scale = torch.tensor(noise, device=device)  # (O,)
 
     def shapes(self, term: ObservationTerm) -> tuple[str, ...]:
-        """Return the shape of a part of an observation."""
+        """Return the shape for a part of an observation."""
         return ("N, A, ...",)
 
     def __call__(self, features: Any) -> Tensor:
@@ -303,8 +303,8 @@ class ObservationTerms(TermList[ObservationTerm]):
         return tuple(name for part in self._layout for name in part.number_names(entities))
 
     def describe(self, entities: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return names, unit and meaning of the numbers of every term, where ``entities`` are those
-        of terms over robots.
+        """Return names, unit and meaning for every term's numbers. ``entities`` are those in terms
+        over robots.
         """
         return {
             name: {
@@ -360,7 +360,7 @@ class ObservationTerms(TermList[ObservationTerm]):
 
 
 class StateTerms(ObservationTerms):
-    """The terms of the critic's state: one for each environment (EP) or for each agent (FP)."""
+    """Terms in the critic's state: one for each environment (EP) or for each agent (FP)."""
 
     def __init__(
         self,
@@ -375,11 +375,11 @@ class StateTerms(ObservationTerms):
 
     @staticmethod
     def one(value: Tensor) -> Tensor:
-        """Return the numbers of a term in the first world."""
+        """Return a term's numbers in the first world."""
         return value[0]
 
     def shapes(self, term: ObservationTerm) -> tuple[str, ...]:
-        """Return the shape of a part of the state."""
+        """Return the shape for a part of the state."""
         return ("N, ...",)
 
     def with_numbers_of(self, shift: int) -> Image:
@@ -431,14 +431,14 @@ class _Part:
         return EntityBlock(self._term.over, start, self._num_entities, self._size)
 
     def noise(self) -> list[float]:
-        """Return the noise scale of every number."""
+        """Return every number's noise scale."""
         noise = self._term.noise
         if not isinstance(noise, tuple):
             noise = (float(noise),) * self._size
         return list(noise) * self._num_entities
 
     def number_names(self, entities: Sequence[str]) -> list[str]:
-        """Return the names of all numbers."""
+        """Return all numbers' names."""
         numbers = self._term.numbers
         if self._term.over is not None:
             assert numbers is not None
@@ -484,7 +484,7 @@ class _Part:
 
 
 class RewardTerms(TermList[RewardTerm]):
-    """Weighted rewards of a control step."""
+    """Weighted rewards in a control step."""
 
     def __init__(
         self, terms: Mapping[str, RewardTerm], weights: Mapping[str, float], worlds: Worlds
@@ -510,7 +510,7 @@ class RewardTerms(TermList[RewardTerm]):
 
 
 class Terminated:
-    """Conditions for the end of an episode, by name."""
+    """Conditions for an episode's end, by name."""
 
     def __init__(self, rows: Tensor, terms: TerminationTerms) -> None:
         """Name the ``rows`` (E, N) bool of ``terms``."""
@@ -528,7 +528,7 @@ class Terminated:
 
 
 class TerminationTerms(TermList[TerminationTerm]):
-    """Conditions for the end of an episode, failures last."""
+    """Conditions for an episode's end, failures last."""
 
     def __init__(self, terms: Mapping[str, TerminationTerm], worlds: Worlds) -> None:
         """Build ``terms``."""
@@ -538,7 +538,7 @@ class TerminationTerms(TermList[TerminationTerm]):
         self.num_others = len(others)
 
     def shapes(self, term: TerminationTerm) -> tuple[str, ...]:
-        """Return the shape of a condition."""
+        """Return a condition's shape."""
         return ("N,",)
 
     def __call__(self, features: Any) -> Terminated:
@@ -588,7 +588,7 @@ class OfEpisode:
 
 
 class EpisodeFeatures:
-    """Inputs for metrics of finished episodes."""
+    """Inputs for metrics about finished episodes."""
 
     def __init__(
         self, sums: Tensor, steps: Tensor, terminated: Terminated, measures: MeasureTerms
@@ -602,11 +602,11 @@ class EpisodeFeatures:
         self._sums = sums
 
     def sum(self, measure: str) -> Tensor:
-        """Return the sum of a measure, (N,) or (N, A)."""
+        """Return a measure's sum, (N,) or (N, A)."""
         return self.measures.column(measure, self._sums)
 
     def mean(self, measure: str) -> Tensor:
-        """Return the mean of a measure over the control steps."""
+        """Return a measure's mean over the control steps."""
         return self.measures.column(measure, self.means)
 
     def happened(self, measure: str) -> Tensor:
@@ -615,7 +615,7 @@ class EpisodeFeatures:
 
     @cached_property
     def means(self) -> Tensor:
-        """(N, M) means of all measures over the control steps."""
+        """(N, M) all measures' means over the control steps."""
         return self._sums / self.steps.clamp(min=1).unsqueeze(1)
 
     @cached_property
@@ -629,7 +629,7 @@ class EpisodeFeatures:
 
 
 class MetricTerms(TermList[MetricTerm]):
-    """Metrics of finished episodes, one column each."""
+    """Metrics for finished episodes, one column each."""
 
     def __init__(self, terms: Mapping[str, MetricTerm], worlds: Worlds) -> None:
         """Build ``terms``."""

@@ -1,4 +1,4 @@
-"""Base class for tasks of your own: agents command velocities, and gaits move the robots."""
+"""Base class for user tasks: agents command velocities, and gaits move the robots."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class WalkingCfg(TermCfg):
 
 
 class WalkingFeatures:
-    """The state of W worlds, the argument of terms."""
+    """State of W worlds, the argument of terms."""
 
     terminated: Terminated  # the conditions that end the episode, for rewards
 
@@ -58,7 +58,7 @@ class WalkingFeatures:
 
 
 class WalkingTask(TermTask):
-    """Base class: a subclass declares settings, terms and starts.
+    """Base class. A subclass declares settings, terms and starts.
 
     Terms are functions of ``WalkingFeatures``, or of its subclass in ``features_class``. All
     declared terms are in use. ``task.weights`` and the other term settings change them.
@@ -78,7 +78,7 @@ class WalkingTask(TermTask):
     def __init__(
         self, cfg: Any, num_envs: int, robots: Robots, streams: Streams, terms: TermRegistry
     ) -> None:
-        """Build the task of ``robots`` over ``num_envs`` worlds."""
+        """Build the task for ``robots`` in ``num_envs`` worlds."""
         self.cfg = cfg
         self.robots = robots
         self.streams = streams
@@ -100,11 +100,11 @@ class WalkingTask(TermTask):
         super().__init__(build_terms(terms, default, cfg, worlds, scene), worlds)
 
     def starts(self, episode: Tensor) -> Tensor:
-        """Return x, y [m] and heading [rad] of all robots, (N, A, 3), for episodes (N,)."""
+        """Return all robots' x, y [m] and heading [rad], (N, A, 3), for episodes (N,)."""
         raise NotImplementedError(f"{type(self).__name__}.starts: return places (N, A, 3)")
 
     def layout(self, episode: Tensor) -> Layout:
-        """Return the start of new episodes: robots standing still."""
+        """Return new episodes' start: robots standing still."""
         places = self.starts(episode)
         pos = torch.cat((places[..., :2], torch.full_like(places[..., :1], START_HEIGHT)), dim=-1)
         level = torch.zeros_like(places[..., :2])
@@ -123,20 +123,20 @@ class WalkingTask(TermTask):
         self._controller.command(self.cfg.action_scale * actions)
 
     def targets(self, state: SceneState) -> Tensor:
-        """Return the joint targets (N, A, J) [rad] of the gaits."""
+        """Return the gaits' joint targets (N, A, J) [rad]."""
         return self._controller.targets(state)
 
     def scene_features(self, state: SceneState, memory: Tensor) -> WalkingFeatures:
-        """Return the features of one moment."""
+        """Return the features at one moment."""
         return self.features_class(state, state, self)
 
     def step_features(self, state: SceneState, prev: SceneState) -> WalkingFeatures:
-        """Return the features of a control step."""
+        """Return the features for a control step."""
         return self.features_class(state, prev, self)
 
 
 def walking_entry(task: type[WalkingTask]) -> TaskEntry:
-    """Return a walking task's entry for the registry of tasks."""
+    """Return a walking task's entry for the task registry."""
     terms = TermRegistry(
         Registry("observation", task.observations),
         Registry("term of the state", task.state),

@@ -36,7 +36,7 @@ CAMERAS = {  # by name
 
 
 class ShownState(NamedTuple):
-    """The drawn part of a world's state."""
+    """Drawn part of a world's state."""
 
     qpos: NDArray[np.float64]  # (nq,)
     mocap_pos: NDArray[np.float64]  # (nmocap, 3) [m]
@@ -145,7 +145,7 @@ def margins(scene: Scene) -> NDArray[np.float64]:
 
 
 def camera_axes(azimuth: float, elevation: float) -> NDArray[np.float64]:
-    """Return the unit vectors (3, 3) to the right, up and ahead of a camera [deg]."""
+    """Return unit vectors (3, 3) to the right, up and ahead of a camera [deg]."""
     turn = math.radians(azimuth)
     tilt = math.radians(elevation)
     right = np.array([math.sin(turn), -math.cos(turn), 0.0])
@@ -190,7 +190,7 @@ def fit_distance(
 
 
 def bounding_radius(cfg: ObjectCfg) -> float:
-    """Return the radius [m] of the sphere around an object and its origin."""
+    """Return the radius [m] of a sphere around an object and its origin."""
 
     def reach(part: GeomCfg) -> float:
         if part.type == "cylinder":

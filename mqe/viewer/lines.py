@@ -102,7 +102,7 @@ def trail(points: Sequence[np.ndarray]) -> list[Line]:
 
 
 def planned_way(points: Sequence[Sequence[float] | np.ndarray]) -> list[Line]:
-    """Return the planned way of an object through ``points`` (x, y, ...) [m]."""
+    """Return an object's planned way through ``points`` (x, y, ...) [m]."""
     return _on_floor(points, _WAY_COLOR)
 
 

@@ -1,4 +1,4 @@
-"""The scene of films and viewers: other shapes, colours and lights on the same bodies.
+"""The scene in films and viewers: other shapes, colours and lights on the same bodies.
 
 Additions have no mass and no contacts. Training uses another model, so this file changes neither
 its physics nor its speed.
@@ -158,7 +158,7 @@ def _draw_ground(spec: mujoco.MjSpec) -> None:
 
 
 def line_quads(reach: int) -> list[Quad]:
-    """Return the rectangles of the lines, corners anticlockwise [m].
+    """Return the lines' rectangles, corners anticlockwise [m].
 
     They must not overlap, or their common part would be lit twice.
     """
@@ -178,7 +178,7 @@ def line_quads(reach: int) -> list[Quad]:
 
 
 def _flat(quads: list[Quad], height: float) -> dict[str, Any]:
-    """Return the arguments of a flat mesh of quadrangles at ``height`` [m], visible from above."""
+    """Return the arguments for a flat mesh of quadrangles at ``height`` [m], visible from above."""
     corners = [value for quad in quads for x, y in quad for value in (x, y, height)]
     faces = [4 * k + i for k in range(len(quads)) for i in (0, 1, 2, 0, 2, 3)]
     return {
@@ -222,7 +222,7 @@ def with_meshes(scene: Scene, plain: mujoco.MjSpec, meshes: Meshes) -> mujoco.Mj
 
 
 def _draw_meshes(spec: mujoco.MjSpec, robot: RobotCfg, index: int, parts: tuple[Part, ...]) -> None:
-    """Hide a robot's collision shapes and draw its own meshes, the largest of the trunk in the
+    """Hide a robot's collision shapes and draw its own meshes, the trunk's largest mesh in the
     robot's colour.
     """
     for link in {part.link for part in parts}:
@@ -275,7 +275,7 @@ def _draw(spec: mujoco.MjSpec, body: mujoco.MjsBody, look: Look, index: int, nam
 
 
 def _trim_box(body: mujoco.MjsBody, part: GeomCfg) -> None:
-    """Draw the edges of an object's box."""
+    """Draw a box object's edges."""
     half = [length / 2 for length in part.size]
     protrusion = 0.002  # [m] that an edge stands out
     for i in range(3):
@@ -295,8 +295,8 @@ def _trim_box(body: mujoco.MjsBody, part: GeomCfg) -> None:
 def _trim_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, part: GeomCfg, name: str) -> None:
     """Draw the upper and lower edge of an object's cylinder.
 
-    Each is a band without faces above and below: those would flicker through the cylinder's faces.
-    The bands have the corners of MuJoCo's drawn cylinders.
+    Each is a band without faces above and below, because those would flicker through the cylinder's
+    faces. The bands have the corners of MuJoCo's drawn cylinders.
     """
     radius = part.size[0] + 0.003  # [m]
     half_height = part.size[1] / 2
@@ -339,7 +339,7 @@ def _mark_goal(spec: mujoco.MjSpec) -> None:
 
 
 def _draw_ring(spec: mujoco.MjSpec, body: mujoco.MjsBody, radius: float) -> None:
-    """Draw a circle of ``radius`` [m] on the floor around ``body``."""
+    """Draw a circle with ``radius`` [m] on the floor around ``body``."""
     angles = [2.0 * math.pi * k / RING_PARTS for k in range(RING_PARTS + 1)]
     inner, outer = (
         [(r * math.cos(angle), r * math.sin(angle)) for angle in angles]

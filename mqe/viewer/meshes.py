@@ -1,6 +1,6 @@
 """The robots' own meshes for films, viewers and exported scenes, from MuJoCo Menagerie.
 
-None are part of this package. ``prepare`` reads a robot of a Menagerie checkout once, reduces its
+This package contains none. ``prepare`` reads a robot from a Menagerie checkout once, reduces its
 triangles, and keeps them in the user's cache.
 """
 
@@ -31,7 +31,7 @@ _LINKS = (_TRUNK, *(f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS))
 
 
 class Part(NamedTuple):
-    """A mesh of a link in one colour."""
+    """A link's mesh in one colour."""
 
     link: str  # "trunk", "FL_hip", ...
     vertices: NDArray[np.float32]  # (V, 3) [m] in the link's frame
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
     @property
     def area(self) -> float:
-        """Return the area [m^2] of all triangles."""
+        """Return the triangles' total area [m^2]."""
         a, b, c = (self.vertices[self.faces[:, i]] for i in range(3))
         return float(0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1).sum())
 
@@ -51,13 +51,13 @@ NO_MESHES: Meshes = MappingProxyType({})
 
 
 def cache_folder() -> Path:
-    """Return the folder of prepared meshes."""
+    """Return the folder for prepared meshes."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "mapush" / "looks"
 
 
 def cached(robots: Iterable[RobotCfg]) -> dict[str, tuple[Part, ...]]:
-    """Return the cached meshes of the robots, without robots outside the cache."""
+    """Return the robots' cached meshes, without robots outside the cache."""
     parts_of_robots = {}
     for robot in {robot.name: robot for robot in robots}.values():
         path = _cache_file(robot)
@@ -71,7 +71,7 @@ def prepare(
 ) -> dict[str, tuple[Part, ...]]:
     """Put the robots' meshes into the cache and return them.
 
-    ``checkout`` is a folder of Menagerie, None for the download of robot_descriptions. Raise
+    ``checkout`` is a Menagerie folder, None for the download by robot_descriptions. Raise
     ConfigError if a mesh or a package is missing.
     """
     made = {}
@@ -94,7 +94,7 @@ def prepare(
 
 
 def add_looks(parser: Any, default: str) -> None:
-    """Add ``--looks`` to a parser, or to a group of its arguments."""
+    """Add ``--looks`` to a parser, or to a group in it."""
     parser.add_argument(
         "--looks",
         metavar="LOOKS",
@@ -127,7 +127,7 @@ def _cache_file(robot: RobotCfg) -> Path:
 
 
 def _downloaded(menagerie: str) -> Path:
-    """Return a robot's file in the checkout of robot_descriptions, cloned at first use."""
+    """Return a robot's file in the checkout by robot_descriptions, cloned at first use."""
     name = f"{Path(menagerie).stem}_mj_description"
     try:
         description = importlib.import_module(f"robot_descriptions.{name}")
@@ -140,7 +140,7 @@ def _downloaded(menagerie: str) -> Path:
 
 
 def _visual_parts(path: Path) -> list[Part]:
-    """Return the meshes without contacts of a Menagerie robot, each in its link's frame."""
+    """Return a Menagerie robot's meshes without contacts, each in its link's frame."""
     try:
         model = mujoco.MjSpec.from_file(str(path)).compile()
     except ValueError as error:
@@ -174,7 +174,7 @@ def _visual_parts(path: Path) -> list[Part]:
 
 
 def _links(model: mujoco.MjModel) -> list[tuple[str, int] | None]:
-    """Return the link (name and body) of every body: its own, or its parent's."""
+    """Return every body's link (name and body): its own, or its parent's."""
     links: list[tuple[str, int] | None] = [None]
     for body in range(1, model.nbody):
         name = model.body(body).name

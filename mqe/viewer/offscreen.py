@@ -61,7 +61,7 @@ class OffscreenRenderer:
     def __init__(
         self, model: mujoco.MjModel, width: int, height: int, font_scale: int = 150
     ) -> None:
-        """Create an OpenGL context and a scene of ``model``.
+        """Create an OpenGL context and a scene with ``model``.
 
         ``font_scale`` [%] is relative to MuJoCo's smallest font.
         """
@@ -99,7 +99,7 @@ class OffscreenRenderer:
             scene.ngeom += 1
 
     def draw(self, caption: str = "", outcome: str = "") -> NDArray[np.uint8]:
-        """Return the picture (height, width, 3) of the current scene, with text in two corners."""
+        """Return a picture (height, width, 3) of the current scene, with text in two corners."""
         self._gl.make_current()
         mujoco.mjr_render(self._viewport, self._scene, self._context)
         font = mujoco.mjtFont.mjFONT_NORMAL.value

@@ -21,7 +21,7 @@ FilmedPolicy = Callable[[Tensor], Tensor]
 
 @dataclass
 class Episode:
-    """The drawn states of an episode, and a text about its outcome."""
+    """An episode's drawn states, and a text about its outcome."""
 
     number: int  # from 1, of the film
     states: list[ShownState] = field(default_factory=list)
@@ -30,8 +30,9 @@ class Episode:
 
 @dataclass(frozen=True)
 class Round:
-    """Episodes side by side; each keeps its last picture until all have ended, and ``hold_frames``
-    more.
+    """Episodes side by side.
+
+    Each keeps its last picture until all have ended, and then for ``hold_frames`` more.
     """
 
     episodes: Sequence[Episode | None]  # one a tile
@@ -45,7 +46,7 @@ class Round:
 
 
 class Recording(Observer):
-    """Simulates episodes of several worlds, tile by tile, and keeps their drawn states."""
+    """Simulates several worlds' episodes, tile by tile, and keeps their drawn states."""
 
     def __init__(
         self, env: MultiAgentEnv, stride: int, world: int, num_tiles: int, num_episodes: int
@@ -101,7 +102,7 @@ class Recording(Observer):
                 self._keep(tile)
 
     def rounds(self, hold_frames: int) -> list[Round]:
-        """Return the simulated episodes in the order of the film."""
+        """Return the simulated episodes in the film's order."""
         num_rounds = max(len(episodes) for episodes in self._episodes)
         return [
             Round(
@@ -112,7 +113,7 @@ class Recording(Observer):
         ]
 
     def _plan(self) -> None:
-        """Ask a task with a planner for the ways of the coming decision."""
+        """Ask a task with a planner for the coming decision's ways."""
         task = self._env.task
         if hasattr(task, "planned_way"):
             for tile in range(len(self._ways)):
@@ -146,7 +147,7 @@ class Recording(Observer):
 
 
 def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
-    """Return the outcome of the last episode in ``world`` in words."""
+    """Return the last episode's outcome in ``world`` in words."""
     happened = [
         words
         for name, words in env.report.outcomes.items()

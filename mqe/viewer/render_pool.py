@@ -1,8 +1,7 @@
-"""Pictures of films: tiles drawn by MuJoCo, in this process or in one process per core.
+"""Pictures for films: tiles drawn by MuJoCo, in this process or in one process per core.
 
-This module is also the program of these processes, ``python -m mqe.viewer.render_pool``, without
-torch and the simulator. Threads would wait for one another: MuJoCo keeps Python's lock while it
-renders.
+This module is also these processes' program, ``python -m mqe.viewer.render_pool``, without torch
+and the simulator. Threads would wait for one another: MuJoCo keeps Python's lock while it renders.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _ENDED = (
 
 
 class FrameSpec(NamedTuple):
-    """The size of a film's pictures [pixels], and their tiles."""
+    """Size of a film's pictures [pixels], and their tiles."""
 
     width: int
     height: int
@@ -58,14 +57,14 @@ class FrameSpec(NamedTuple):
 
     @property
     def drawn_tile(self) -> tuple[int, int]:
-        """Return the width and height of a drawn tile, both even."""
+        """Return a drawn tile's width and height, both even."""
         width = self.width // self.columns
         height = self.height // self.rows
         return 2 * math.ceil(width * SMOOTHING / 2), 2 * math.ceil(height * SMOOTHING / 2)
 
     @property
     def drawn_size(self) -> tuple[int, int]:
-        """Return the width and height of a drawn picture."""
+        """Return a drawn picture's width and height."""
         width, height = self.drawn_tile
         return self.columns * width, self.rows * height
 
@@ -103,7 +102,7 @@ class Renderer:
         self._drawn: list[Tile | None] = [None] * (frame.columns * frame.rows)
 
     def draw(self, picture: Picture) -> bytes:
-        """Return the pixels of a picture. Unchanged tiles are not drawn again."""
+        """Return a picture's pixels. Unchanged tiles are not drawn again."""
         gap = self._gap
         for i, tile in enumerate(picture):
             if tile == self._drawn[i]:
@@ -128,7 +127,7 @@ class Renderer:
 
 
 class _Painter:
-    """Draws the tiles of one model."""
+    """Draws one model's tiles."""
 
     def __init__(self, model: mujoco.MjModel, frame: FrameSpec) -> None:
         self._model = model
@@ -142,7 +141,7 @@ class _Painter:
         self.renderer = OffscreenRenderer(model, width, height, scale)
 
     def paint(self, tile: Tile) -> np.ndarray[Any, Any]:
-        """Return the picture (height, width, 3) of a tile."""
+        """Return a tile's picture (height, width, 3)."""
         model = self._model
         data = self._data
         camera = self._camera
@@ -247,7 +246,7 @@ def _send(worker: subprocess.Popen[bytes], message: object) -> None:
 
 
 def _take(worker: subprocess.Popen[bytes]) -> Any:
-    """Return the next answer of a process. Raise ConfigError if it has ended."""
+    """Return a process's next answer. Raise ConfigError if it has ended."""
     assert worker.stdout is not None
     try:
         return pickle.load(worker.stdout)

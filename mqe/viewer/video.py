@@ -1,4 +1,4 @@
-"""Films of a team: episodes in real time, drawn off-screen on all cores, one or several side by
+"""Films about a team: episodes in real time, drawn off-screen on all cores, one or several side by
 side.
 
 A film is made in two passes: the episodes are simulated and their states kept, then the states are
@@ -49,7 +49,7 @@ class Film(NamedTuple):
 
 
 class FilmedTeam(NamedTuple):
-    """A team of a film, and its ``num_tiles`` worlds from ``world`` on."""
+    """A filmed team, with its ``num_tiles`` worlds from ``world`` on."""
 
     env: MultiAgentEnv
     policy: FilmedPolicy
@@ -60,7 +60,7 @@ class FilmedTeam(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """Lengths of a film."""
+    """A film's lengths."""
 
     episodes: int
     seconds: float  # of film, at most
@@ -156,7 +156,7 @@ def _film(
     angle: Angle,
     on_progress: Progress,
 ) -> Film:
-    """Simulate the episodes of all teams, then draw them side by side."""
+    """Simulate all teams' episodes, then draw them side by side."""
     step_dt = teams[0].env.step_dt
     stride = max(1, round(cut.speed / (cut.fps * step_dt)))
     rate = cut.speed / (stride * step_dt)
@@ -238,7 +238,9 @@ def film_states(
 
 
 def _shown_state(scene: Scene, qpos: NDArray[np.float32], fixed: NDArray[np.float32]) -> ShownState:
-    """Return the state of ``qpos`` (nq,) with ``fixed``, the goal's place and the obstacles."""
+    """Return the drawn state for ``qpos`` (nq,) and ``fixed``, the goal's place and the
+    obstacles.
+    """
     num_obstacles = scene.num_obstacles
     ends = np.cumsum((3 + 3 * num_obstacles, 4 * num_obstacles))
     places, turns, _ = np.split(fixed.astype(np.float64), ends)
@@ -263,7 +265,7 @@ class _Captioner(NamedTuple):
     frame_time: float  # [s] of the episode between two pictures
 
     def caption(self, episode: Episode, index: int) -> str:
-        """Return the caption of an episode's picture ``index``."""
+        """Return the caption for an episode's picture ``index``."""
         words = [self.title, f"episode {episode.number}", f"{index * self.frame_time:4.1f} s"]
         return "   ".join(word for word in words if word)
 

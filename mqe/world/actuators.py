@@ -44,7 +44,7 @@ class History:
         return self._values[age.clamp(0, len(self) - 1), self._world]
 
     def newest(self, age: int) -> Tensor:
-        """Return the value (N, ...) of one age in all worlds."""
+        """Return the value (N, ...) at one age in all worlds."""
         return self._values[age]
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -58,7 +58,7 @@ class History:
 
 
 class TargetDelay:
-    """The last joint targets of every world, and the target in force in each physics step."""
+    """Every world's last joint targets, and the target in force in each physics step."""
 
     def __init__(self, num_envs: int, num_targets: int, device: torch.device) -> None:
         """Start without targets: an episode's first target stands in for earlier ones."""

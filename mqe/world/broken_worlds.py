@@ -47,7 +47,7 @@ class BrokenWorld(NamedTuple):
 
 
 class Limits:
-    """The ranges of a scene's state in a working simulation."""
+    """Ranges for a scene's state in a working simulation."""
 
     def __init__(self, scene: Scene, device: torch.device) -> None:
         """Derive the limits from the scene's model."""
@@ -113,7 +113,7 @@ class LastStates:
         self._is_recording = torch.ones(num_envs, dtype=torch.bool, device=device)
 
     def record(self, state: SceneState) -> None:
-        """Store a state of every world."""
+        """Store every world's state."""
         slot = self._age.remainder(len(self._slots)).expand(1, *state.rows.shape)
         self._slots.scatter_(0, slot, state.rows.unsqueeze(0))
         self._age.add_(self._is_recording)
@@ -169,7 +169,7 @@ class BrokenWorldRecorder(LastStates):
 
 
 def bytes_of_last_states(num_rows: int) -> int:
-    """Return the bytes per world of ``LastStates``."""
+    """Return the bytes for ``LastStates`` per world."""
     return (NUM_STATES + 1) * num_rows * 4
 
 

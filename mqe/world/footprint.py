@@ -1,4 +1,4 @@
-"""Boxes for the outline of a mesh, seen from above."""
+"""Boxes for a mesh's outline, seen from above."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def largest_rectangle(mask: Mask) -> tuple[int, int, int, int]:
 
 
 def _corners_and_faces(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the corners (V, 3) [m] and faces (F, 3) of a mesh file, as MuJoCo reads it."""
+    """Return a mesh file's corners (V, 3) [m] and faces (F, 3), as MuJoCo reads it."""
     if path.exists() and not path.is_file():
         raise ConfigError(f"task.shapes: {path} is no file but a folder, pipe or device")
     if path.is_file() and path.stat().st_size > _LARGEST_FILE:

@@ -135,7 +135,7 @@ class Polygon:
     def inward_normal(self, points: Tensor) -> Tensor:
         """Return the nearest edge's inward unit normal (..., 2) at each point (..., 2).
 
-        The distance to an edge is that to its nearest point. Behind a corner two edges tie exactly,
+        An edge's distance is that to its nearest point. Behind a corner two edges tie exactly,
         because both take the distance to the shared vertex from one number. Then the first edge
         wins.
         """

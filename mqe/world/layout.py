@@ -1,4 +1,4 @@
-"""A scene's layout: start poses of new episodes."""
+"""A scene's layout: start poses for new episodes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Objects for pushing: shape, mass, friction and outline.
 
-Sizes, masses and friction ranges are those of the reference's URDF files and task configurations.
-Its floor lies at z = 0.02 m, ours at 0. Heights are the reference's minus that slab.
+Sizes, masses and friction ranges come from the reference's URDF files and task configurations. Its
+floor lies at z = 0.02 m, ours at 0. Heights are the reference's minus that slab.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ObjectCfg:
         return max(math.hypot(x, y) for x, y in self.outline)
 
     def with_mass(self, mass: float) -> ObjectCfg:
-        """Return the object with a total mass of ``mass`` [kg], distributed as before."""
+        """Return the object with total mass ``mass`` [kg], distributed as before."""
         factor = mass / self.mass
         geoms = tuple(replace(geom, mass=factor * geom.mass) for geom in self.geoms)
         return replace(self, geoms=geoms)
@@ -329,7 +329,7 @@ class Footprint:
         self.equal_headings = torch.tensor([float(cfg.num_equal_headings)], device=device)
 
     def distance(self, points: Tensor) -> Tensor:
-        """Return the distance (...) [m] from points (..., 2), object frame, to the true outline; 0
+        """Return the distance (...) [m] from points (..., 2), object frame, to the true outline, 0
         inside.
         """
         return reduce(torch.minimum, [part(points) for part in self.parts])
@@ -357,7 +357,7 @@ class Footprint:
         return torch.tensor(points, dtype=torch.float32, device=self.polygon.vertices.device)
 
     def points_of(self, num_worlds: int) -> Tensor:
-        """Return the points of the outline, (1, 16, 2) for all W worlds or (W, 16, 2)."""
+        """Return the outline's points, (1, 16, 2) for all W worlds or (W, 16, 2)."""
         return self.outline_points.unsqueeze(0)
 
     def equal_headings_of(self, num_worlds: int) -> Tensor:
@@ -386,7 +386,7 @@ class Footprints(Footprint):
     def __init__(
         self, cfg: ObjectCfg, shapes: Sequence[ObjectCfg], device: torch.device | str = "cpu"
     ) -> None:
-        """Describe the objects ``shapes`` of N worlds, with the other numbers of ``cfg``."""
+        """Describe the objects ``shapes`` of N worlds, with further numbers from ``cfg``."""
         super().__init__(cfg, device)
         most_parts = max(len(shape.geoms) for shape in shapes)
         padded = [(*s.geoms, *s.geoms[:1] * (most_parts - len(s.geoms))) for s in shapes]
@@ -403,14 +403,14 @@ class Footprints(Footprint):
         self.equal_headings = torch.tensor(equal_headings, device=device)  # (N,)
 
     def distance(self, points: Tensor) -> Tensor:
-        """Return the distance (N, A) [m] from points (N, A, 2), object frame, to the outline; 0
+        """Return the distance (N, A) [m] from points (N, A, 2), object frame, to the outline, 0
         inside.
         """
         return geometry.distance_to_boxes(points, self._centers, self._half_sizes)
 
     def push_direction(self, points: Tensor) -> Tensor:
-        """Return the inward normal (N, A, 2) of the nearest side of the rectangle round each
-        object.
+        """Return the inward normal (N, A, 2) of the nearest side of each object's bounding
+        rectangle.
         """
         offset = points - self._middle
         outside = offset.abs() - self._half_reach
@@ -434,7 +434,7 @@ def _repeated(values: Tensor, num_worlds: int) -> Tensor:
 
 
 def _ray_exits(geom: GeomCfg, rays: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the distance (R,) [m] at which each ray (R, 2) from the origin leaves a part from
+    """Return the distance (R,) [m] from the origin to each ray's (R, 2) exit from a part, seen from
     above.
 
     A ray beside the part has 0.

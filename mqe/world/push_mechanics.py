@@ -87,7 +87,7 @@ def corner_support(obj: ObjectCfg) -> Support:
 
 
 def uniform_support(obj: ObjectCfg) -> Support:
-    """Return the weight of each part spread evenly over its base."""
+    """Return each part's weight, spread evenly over its base."""
     points = []
     shares = []
     for geom in obj.geoms:

@@ -398,7 +398,7 @@ def turn_obstacles(sim: Simulator, scene: Scene, layout: Layout, mask: Tensor) -
 
 
 def sliding_force(obj: ObjectCfg) -> float:
-    """Return the push [N] at which an object slides on the floor, at its mean friction."""
+    """Return an object's sliding force [N] on the floor, at its mean friction."""
     return object_floor_friction(0.5 * sum(obj.friction)) * obj.mass * GRAVITY
 
 
@@ -530,11 +530,11 @@ def _add_arena(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
 
 
 def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None:
-    """Add an obstacle for robots and object, and sensors for its contacts: any, and with the
+    """Add an obstacle for robots and object, with sensors for any contact and for contact with the
     object.
 
-    A moving obstacle has its own body, for true contact velocities. Every obstacle's position is
-    that of its mocap body.
+    A moving obstacle has its own body, for true contact velocities. Its mocap body sets every
+    obstacle's position.
     """
     body = spec.worldbody.add_body(name=name, mocap=True, pos=(0.0, 0.0, PARKED_HEIGHT))
     touched = name
@@ -655,7 +655,7 @@ def _add_contact_sensor(
     other: str,
     kind: mujoco.mjtObj = mujoco.mjtObj.mjOBJ_XBODY,
 ) -> None:
-    """Add a sensor for the net force, world frame, of ``part`` on the subtree ``other``.
+    """Add a sensor for the net force, world frame, from ``part`` on the subtree ``other``.
 
     ``kind`` is the kind of ``part``: a body with its subtree (XBODY), a body alone (BODY) or a geom
     (GEOM).

@@ -185,7 +185,7 @@ def read_shapes(where: str) -> list[ObjectCfg]:
 
 
 def common_object(shapes: Sequence[ObjectCfg]) -> ObjectCfg:
-    """Return the object in the model of all worlds: the one with the narrowest first box.
+    """Return the object for the model of all worlds: the one with the narrowest first box.
 
     The inside of that box is inside every object (``broken_worlds``). Its outline surrounds all
     shapes.
@@ -276,7 +276,7 @@ def _rectangle_round(corners: Sequence[tuple[float, float]]) -> tuple[tuple[floa
 
 
 def _read_shape(entry: Any, where: str, folder: Path) -> ObjectCfg:
-    """Return one object of a file in ``folder``. Raise ConfigError, beginning with ``where``."""
+    """Return one object from a file in ``folder``. Raise ConfigError, beginning with ``where``."""
     keys = {"name", "mass", "friction"}
     if not isinstance(entry, Mapping) or set(entry) not in (keys | {"boxes"}, keys | {"mesh"}):
         raise ConfigError(

@@ -20,11 +20,11 @@ ROBOT_QVEL = VELOCITY + NUM_JOINTS
 
 
 class SceneState:
-    """The state of N worlds for tasks, float32, on the simulator's device.
+    """State of N worlds for tasks, float32, on the simulator's device.
 
     World frame unless the name ends in ``_b``: origin in the middle of the arena floor, x forward,
     y left, z up, quaternions wxyz. Bodies (B) are the A robots and then the object, if the scene
-    has one. Without one, nothing may be asked of it.
+    has one. A scene without an object has no object quantities.
     """
 
     # Of each obstacle: position, quaternion, and how many contacts it has, with anything and with
@@ -82,8 +82,8 @@ class SceneState:
 
     @cached_property
     def _parts(self) -> tuple[Tensor, ...]:
-        """Return the columns of qpos, qvel, forces and goal, and of obstacle positions,
-        quaternions, contacts.
+        """Return the columns of qpos, qvel, forces, goal, and obstacle positions, quaternions and
+        contacts.
         """
         k = self.num_obstacles
         sizes = (*self.sizes(self.num_robots, self.has_object), 3 * k, 4 * k, 2 * k)
@@ -260,7 +260,7 @@ class SceneState:
 
     @cached_property
     def robot_contact_force(self) -> Tensor:
-        """(N, P, 3) [N] net contact force of every pair's first robot on the second.
+        """(N, P, 3) [N] net contact force from every pair's first robot on the second.
 
         Pairs come in the order of ``itertools.combinations``.
         """

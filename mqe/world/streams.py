@@ -19,7 +19,7 @@ class Streams:
     """Random numbers for N worlds, equal on every device and independent of earlier draws.
 
     A draw is about thirty operations on the device at any size: draw all numbers for an episode at
-    once (``UniformRanges``). Column k of a draw does not depend on the number of columns.
+    once (``UniformRanges``). Column k in a draw does not depend on the number of columns.
     """
 
     def __init__(

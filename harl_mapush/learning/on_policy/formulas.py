@@ -159,7 +159,7 @@ class Formulas:
     def entropy(self, std: Tensor, weights: Tensor, total: Tensor, tile: int) -> Tensor | None:
         """Return tile number ``tile``'s part of its minibatch's entropy [nat], None without one.
 
-        The entropy does not depend on the state, so the first tile has all of it.
+        The entropy does not depend on the state, so the first tile has the whole entropy.
         """
         return losses.gaussian_entropy(std) if tile == 0 else None
 

@@ -86,7 +86,7 @@ def sequences(x: Tensor, length: int | None) -> Tensor:
 def sequence_starts(hidden: Tensor, length: int) -> Tensor:
     """Return hidden states (1, B, R, H) at the start of chunks of ``length``, from (T, N, R, H).
 
-    Their order is that of ``sequences``.
+    Their order is as in ``sequences``.
     """
     return hidden[::length].transpose(0, 1).reshape(1, -1, *hidden.shape[2:])
 
@@ -148,7 +148,7 @@ def cut(
 
 
 def split(batch: Batch, size: int, *, number: int | None = None) -> Iterator[Batch]:
-    """Yield views of ``size`` consecutive sequences: the first ``number`` of them, or all.
+    """Yield views of ``size`` consecutive sequences: the first ``number`` views, or all.
 
     If all are yielded, the last view may be shorter.
     """

@@ -38,7 +38,7 @@ def _shapes_of_worlds(cfg: PushCfg, streams: Streams) -> list[ObjectCfg]:
 
 
 def _objects(cfg: PushCfg) -> PushedObjects:
-    """Return the objects of worlds with these settings."""
+    """Return the objects in worlds with these settings."""
     if cfg.shapes == DRAWN:
         least, largest = (GRAVITY * object_floor_friction(x) for x in cfg.shape_friction)
         mass = cfg.shape_mass
@@ -79,7 +79,7 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
 
 
 def _actions(cfg: PushCfg) -> dict[str, Any]:
-    """Describe the commands of the team's robots."""
+    """Describe the robots' commands."""
     return {
         "names": ["forward", "left", "turning_left"],
         "unit": "m/s, m/s, rad/s",

@@ -1,4 +1,4 @@
-"""The terms of a push task before its settings choose others."""
+"""A push task's terms before its settings choose others."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from mqe.world.geometry import axes_along, in_frame
 
 
 def others_b(features: SceneFeatures) -> Tensor:
-    """Return the set (N, A, M - 1, 5) of other robots in each robot's heading frame.
+    """Return the other robots (N, A, M - 1, 5) as a set in each robot's heading frame.
 
     Numbers: presence, x, y [m], sine and cosine of the heading.
     """

@@ -25,30 +25,30 @@ def goal_direction(state: SceneState) -> dict[str, Tensor]:
 
 
 def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Metrics:
-    """Turn the metrics (N,) of N episodes into the calculator's; those without any episode to count
-    are None.
+    """Turn the metrics (N,) of N episodes into the calculator's.
 
-    The keys:
+    Metrics without any episode to count are None. The keys:
 
     - ``num_episodes``, ``num_successes``, ``num_broken``
     - ``goal_direction_chi2``: chi squared of success against the goal's direction
     - ``success_rate``, ``collision_rate``, ``fall_rate``, ``timeout_rate``
-    - ``collapse_rate``, ``tangle_rate``: a robot collapsed, or robots were tangled, whatever ended
-    the episode
+    - ``collapse_rate``, ``tangle_rate``: a robot collapsed, or robots were tangled, with any end of
+      the episode
     - ``lost_at_spawn_rate``: the episode ended by a collision at its first control step
-    - ``success_rate_spawned``, ``success_spawned_ci95``, ``num_spawned``: of the other episodes
-    - ``time_given_success_s``, and ``finished_time_s``, in which a failure counts as the time limit
+    - ``success_rate_spawned``, ``success_spawned_ci95``, ``num_spawned``: over the other episodes
+    - ``time_given_success_s``
+    - ``finished_time_s``: a failure counts as the time limit
     - ``collaboration_degree``, ``collaboration_degree_reference``: means over successes
-    - per agent, over all episodes: its share of the contact impulse on the object (the sum of the
-    force's magnitude at the end of every control step, whatever its direction; its share of the
-    useful impulse is another metric), and its mean distance to it
-    - ``lesser_contact_share``: the mean over episodes of the least share that any agent had
+    - per agent, over all episodes: its share of the contact impulse on the object, and its mean
+      distance to it. The impulse sums the force's magnitude at every control step's end, in any
+      direction. The share of the useful impulse is another metric.
+    - ``lesser_contact_share``: the mean over episodes of the least agent's share
 
-    Every rate ``NAME_rate`` of all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
+    Every rate ``NAME_rate`` over all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
 
     Every episode is a success, a collision, a fall, a collapse (unless ``task.collapse_ends`` is
-    off), a time-out or broken. In rare cases two of the first four happen in the same control step;
-    then both count.
+    off), a time-out or broken. In rare cases two of the first four happen in the same control step.
+    Then both count.
     """
     is_broken = episodes["broken"].cpu()
     columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}

@@ -1,4 +1,4 @@
-"""Features of the push task: quantities shared by its terms, each computed on first use."""
+"""Features of the push task: quantities for its terms, each computed on first use."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Pairs:
 
 
 class PushConstants:
-    """Constants for the features of a push task."""
+    """Constants for a push task's features."""
 
     def __init__(
         self,
@@ -146,11 +146,7 @@ class Teamwork:
         return gained * self.equality(is_out)
 
     def equality(self, is_out: Tensor | None = None) -> Tensor:
-        """Return A times the least robot's share (N,) of all efforts.
-
-        It is 1 for equal pushes, and 0 if one robot does not push. A excludes robots in ``is_out``
-        (N, A).
-        """
+        """Return A times the least robot's share (N,) in all efforts."""
         if is_out is None:
             total = self.effort.sum(dim=1).clamp(min=LEAST_EFFORT)
             return self.effort.amin(dim=1) * self.effort.shape[1] / total
@@ -185,7 +181,7 @@ class TangleTimers:
 
 
 class SceneFeatures:
-    """Quantities of one moment, planar unless said otherwise."""
+    """Quantities at one moment, planar unless said otherwise."""
 
     def __init__(
         self, state: SceneState, constants: PushConstants, memory: Tensor | None = None
@@ -393,7 +389,7 @@ class SceneFeatures:
 
 
 class StepFeatures(SceneFeatures):
-    """Quantities of one control step: at its end, and compared with the past."""
+    """Quantities in one control step: at its end, and compared with the past."""
 
     terminated: Terminated  # what ends the episodes; rewards and measures may use it
 
@@ -427,10 +423,7 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def shared_progress(self) -> Tensor:
-        """(N,) [m] new ground towards the goal, times the equality of pushes.
-
-        The first read counts this control step.
-        """
+        """(N,) [m] new ground towards the goal, times the equality of pushes."""
         return self._teamwork.update(
             self.state.useful_push, self.prev.goal_distance, self.state.goal_distance, self._is_out
         )
@@ -457,7 +450,7 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def prev_heading_error(self) -> Tensor:
-        """(N,) [rad] ``heading_error`` at the start of the control step."""
+        """(N,) [rad] ``heading_error`` at the control step's start."""
         return self.constants.heading_error(self.prev.object_yaw, self.goal_heading)
 
     @cached_property
@@ -509,7 +502,7 @@ class StepFeatures(SceneFeatures):
 
 
 class PushEpisodes(EpisodeFeatures):
-    """Quantities of finished push episodes."""
+    """Quantities for finished push episodes."""
 
     def __init__(
         self,
@@ -543,5 +536,5 @@ class PushEpisodes(EpisodeFeatures):
 
     @cached_property
     def means_of_successes(self) -> Tensor:
-        """(N, M) all measures' means over the control steps of successes, NaN for others."""
+        """(N, M) all measures' means over the control steps in successes, NaN for others."""
         return torch.where(self.is_success.unsqueeze(1), self.means, self._nan)

@@ -28,11 +28,7 @@ _TINY = 1e-6  # [m] or [m/s]
 
 
 def rate_of(decision_period: int) -> float:
-    """Return the rate [1/s] for decisions of ``decision_period`` control steps, at most 5.
-
-    At this rate, two approaching robots close the gap to the distance within one decision, and do
-    not get closer.
-    """
+    """Return the rate [1/s] for decisions with ``decision_period`` control steps, at most 5."""
     return min(_LARGEST_RATE, 0.5 / (decision_period * STEP_DT))
 
 

@@ -1,4 +1,4 @@
-"""Starts of push episodes: object in the middle, robots on a ring around it, goal further out."""
+"""Starts for push episodes: object in the middle, robots on a ring around it, goal further out."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class PushLayouts:
         return [ring, turn, TILT, TILT, TURN] + [VELOCITY] * 6 + joints
 
     def draw(self, streams: Streams, episode: Tensor) -> Layout:
-        """Return the start of episode number ``episode`` (N,) in every world."""
+        """Return every world's start for episode number ``episode`` (N,)."""
         drawn = self.ranges.draw(streams, self.purpose, episode)
         n = len(drawn)
         world, robot, encounter = drawn.tensor_split((self.sizes[0], sum(self.sizes)), dim=1)
@@ -170,7 +170,7 @@ class Encounters:
         close_share: float,
         tangled_share: float,
     ) -> None:
-        """Arrange these shares of all starts of ``robots``. Trunks nearer than a collision are
+        """Arrange the given shares of all starts for ``robots``. Trunks nearer than a collision are
         lost.
         """
         num_agents = len(robots)

@@ -1,4 +1,4 @@
-"""Metrics of push episodes, and their measures per control step."""
+"""Metrics for push episodes, and their measures per control step."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _turned_heading(cfg: PushCfg, size: int) -> tuple[list[int], list[float]]:
 
 
 def _turned_outline(cfg: PushCfg, size: int) -> tuple[list[int], Sequence[float]]:
-    """Return the image of the outline's points. Every quarter turn moves them a quarter on."""
+    """Return the outline points' image. Every quarter turn moves them a quarter on."""
     moved = _quarters(cfg) * size // 4
     return [(k + moved) % size for k in range(size)], (1.0,) * size
 

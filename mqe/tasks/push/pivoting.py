@@ -69,7 +69,7 @@ class PivotingTeam:
         self._memory: Memory | None = None
 
     def __call__(self, obs: Tensor) -> Tensor:
-        """Return the actions of every robot."""
+        """Return every robot's actions."""
         scene = self._scene(obs)
         stand = self._next_stand(scene)
         middle = self._middles[stand]
@@ -138,7 +138,7 @@ class PivotingTeam:
     def _is_ready(
         offset: Tensor, normal: Tensor, across: Tensor, to_hull: Tensor | float, width: float
     ) -> Tensor:
-        """Return a mask (N, A, R) of the robots in their lanes, from offsets (N, A, R, 2)."""
+        """Return a mask (N, A, R) for robots in their lanes, from offsets (N, A, R, 2)."""
         off_lane = (offset * across.unsqueeze(-2)).sum(-1)
         behind = -(offset * normal.unsqueeze(-2)).sum(-1)
         return (off_lane.abs() < width) & (behind > 0.0) & (behind < to_hull + RUN_OUT)
@@ -205,7 +205,7 @@ class Memory:
         self.is_pressing = torch.zeros_like(goal[..., :1], dtype=torch.bool)
 
     def forget(self, is_new: Tensor, goal: Tensor) -> None:
-        """Begin new episodes of ``is_new`` (N, A)."""
+        """Begin new episodes at ``is_new`` (N, A)."""
         self.goal.copy_(torch.where(is_new.unsqueeze(-1), goal, self.goal))
         self.pressed.masked_fill_(is_new, 0.0)
         self.back.masked_fill_(is_new, 0.0)
@@ -257,7 +257,7 @@ class ObservedScene:
             self._outline = Footprint(obj, device).outline_points
 
     def __call__(self, obs: Tensor) -> Seen:
-        """Return the scene of observations (N, A, O)."""
+        """Return the scene from observations (N, A, O)."""
         goal, place = obs[..., self._places].split(2, dim=-1)
         yaw = self._object_yaw(obs, place)
         others = obs[..., self._others].unflatten(-1, (-1, 2))

@@ -1,4 +1,4 @@
-"""Limits of the push task: a robot's posture, and the object's distance from the goal."""
+"""Limits in the push task: a robot's posture, and the object's distance from the goal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def success(goal_distance: Tensor, radius: float) -> Tensor:
 
 
 class Posture:
-    """Limits of a robot's roll, pitch and height. The object may tilt, but not rise or fall."""
+    """Limits on a robot's roll, pitch and height. The object may tilt, but not rise or fall."""
 
     names = ("roll", "pitch", "height")
 

@@ -1,9 +1,4 @@
-"""Reward terms of the push task as pure functions, and their presets.
-
-Terms are unweighted, given at every control step (50 Hz) and not multiplied by its duration. A term
-(N,) goes to every robot in a world, a term (N, A) to each robot its own. Formulas are the
-reference's unless marked "ours". Its fork tried those marked "fork".
-"""
+"""The push task's reward terms as pure functions, and their presets."""
 
 from __future__ import annotations
 
@@ -45,7 +40,7 @@ def approach(offset: Tensor) -> Tensor:
 
 
 def proximity(pair_distance: Tensor) -> Tensor:
-    """Return 1 / (0.02 + d / 3) of every pair, d [m] its distance in space."""
+    """Return 1 / (0.02 + d / 3) for every pair, d [m] its distance in space."""
     return 1.0 / (0.02 + pair_distance / 3.0)
 
 
@@ -105,7 +100,7 @@ def misalignment(ahead: Tensor, center_distance: Tensor) -> Tensor:
 
 
 def crowding(pair_distance: Tensor) -> Tensor:
-    """Return 1 - d / 0.6 m of every pair, 0 beyond 0.6 m, d its distance in space (ours)."""
+    """Return 1 - d / 0.6 m for every pair, 0 beyond 0.6 m, d its distance in space (ours)."""
     return (1.0 - pair_distance / CROWD).clamp(min=0.0)
 
 

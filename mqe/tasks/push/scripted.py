@@ -1,4 +1,4 @@
-"""Scripted teams of the push task, as a yardstick: what no learning achieves is not its merit.
+"""Scripted teams for the push task, as a yardstick for learned teams.
 
 Robots walk round the object to the side away from the goal, line up, push straight on, and stop
 when the object is at the goal. They use their own observations only.
@@ -31,7 +31,7 @@ LOOKED_AT = ("goal_x", "goal_y", "object_x", "object_y")
 
 
 class ScriptedTeam:
-    """Robots that push side by side; observations (N, A, O) to actions (N, A, 3)."""
+    """Robots pushing side by side, from observations (N, A, O) to actions (N, A, 3)."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class ScriptedTeam:
         device: torch.device,
         num_pushing: int | None = None,
     ) -> None:
-        """Let the first ``num_pushing`` robots push (None: all); the others step aside.
+        """Let the first ``num_pushing`` robots push (None: all). The others step aside.
 
-        ``obs_names`` are those of an observation's numbers, and ``reach`` [m] is the distance from
-        the object's origin to its furthest corner.
+        ``obs_names`` name an observation's numbers. ``reach`` [m] is the distance from the object's
+        origin to its furthest corner.
         """
         self._columns = columns_of(obs_names, LOOKED_AT, device)
         self._standoff = CLEARANCE + reach
@@ -53,7 +53,7 @@ class ScriptedTeam:
         self._line = SPACING * places.view(1, -1, 1)  # (1, A, 1) [m] left of the way to the goal
 
     def __call__(self, obs: Tensor) -> Tensor:
-        """Return the actions of every robot."""
+        """Return every robot's actions."""
         goal, position = obs[..., self._columns].split(2, dim=-1)
         to_goal = goal - position
         distance = to_goal.norm(dim=-1, keepdim=True)
@@ -102,12 +102,12 @@ def columns_of(obs_names: Sequence[str], names: Sequence[str], device: torch.dev
 
 
 def scripted_team(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
-    """Return a script in which all robots push."""
+    """Return a script for a team with all robots pushing."""
     return _scripted(env, None)
 
 
 def scripted_solo(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
-    """Return a script in which the first robot pushes and the others step aside."""
+    """Return a script for a team with the first robot pushing and the others aside."""
     return _scripted(env, 1)
 
 

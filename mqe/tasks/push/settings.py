@@ -1,4 +1,4 @@
-"""Settings for the push task, its reward presets and its forms of observations."""
+"""Settings for the push task, its reward presets and its observation forms."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ PRESETS: dict[str, dict[str, dict[str, float]]] = {
 
 
 def preset_weights(preset: str, object_name: str) -> dict[str, float]:
-    """Return the weights of a preset for an object."""
+    """Return a preset's weights for an object."""
     by_object = PRESETS[preset]
     return by_object.get(object_name, by_object["cuboid"])
 
@@ -312,7 +312,7 @@ class PushCfg(TermCfg):
         return (*observed, "heading_error") if self.is_heading_observed else observed
 
     def pushed_object(self) -> ObjectCfg:
-        """Return the object with the mass and the width of these settings."""
+        """Return the object with the settings' mass and width."""
         obj = OBJECTS[self.object]
         if isinstance(self.object_mass, str):
             obj = with_sliding_force(obj, parse_force(self.object_mass))
@@ -321,5 +321,5 @@ class PushCfg(TermCfg):
         return obj if self.object_width == 1.0 else obj.with_width(self.object_width)
 
     def preset_weights(self) -> dict[str, float]:
-        """Return the weights of the reward preset for the object."""
+        """Return the reward preset's weights for the object."""
         return preset_weights(self.rewards, self.object)

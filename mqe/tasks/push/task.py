@@ -227,7 +227,7 @@ class PushTask(TermTask):
         return SceneFeatures(state, self.constants, memory)
 
     def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
-        """Return the features of the control step from ``prev`` to ``state``."""
+        """Return the features for the control step from ``prev`` to ``state``."""
         return StepFeatures(
             state,
             prev,
@@ -254,7 +254,7 @@ class PushTask(TermTask):
         return outcome._replace(rewards=rewards)
 
     def episode_features(self, sums: Tensor, steps: Tensor, terminated: Terminated) -> PushEpisodes:
-        """Return the features of finished episodes."""
+        """Return the features for finished episodes."""
         return PushEpisodes(sums, steps, terminated, self.terms.measures, self.constants.nan)
 
     def obs_names(self, agent: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Terminations of the push task: conditions (N,) bool for an early end of an episode."""
+"""Terminations in the push task: conditions (N,) bool for an episode's early end."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def describe_terminations(cfg: PushCfg) -> dict[str, Any]:
 
 
 def _describe_success(cfg: PushCfg) -> dict[str, Any]:
-    """Describe the conditions of success, each under its own name."""
+    """Describe the conditions for success, each under its own name."""
     success: dict[str, Any] = {
         "object_to_goal_below_m": cfg.success_radius,
         "distance": "horizontal, of the object's origin",

@@ -42,7 +42,7 @@ def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams)
 
 
 def _actions(cfg: VelocityCfg) -> dict[str, Any]:
-    """Describe the joint actions of a gait."""
+    """Describe a gait's joint actions."""
     return {
         "names": [f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS],
         "unit": "rad",

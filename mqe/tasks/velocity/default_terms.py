@@ -1,4 +1,4 @@
-"""The terms of a velocity task before its settings choose others."""
+"""A velocity task's terms before its settings choose others."""
 
 from __future__ import annotations
 

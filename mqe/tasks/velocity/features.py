@@ -1,4 +1,4 @@
-"""Features of the velocity task: quantities shared by its terms, each computed on first use."""
+"""Features of the velocity task: quantities for its terms, each computed on first use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOAD_SPEED = 0.15
 
 
 class VelocityConstants:
-    """Constants for the features of a velocity task."""
+    """Constants for a velocity task's features."""
 
     def __init__(self, cfg: VelocityCfg, robots: Robots) -> None:
         """Compute them for the settings ``task`` and a world's one robot."""
@@ -102,7 +102,7 @@ class Tracking(NamedTuple):
 
 
 class SceneFeatures:
-    """Quantities of one moment."""
+    """Quantities at one moment."""
 
     def __init__(
         self, state: SceneState, memory: VelocityMemory, constants: VelocityConstants
@@ -120,18 +120,18 @@ class SceneFeatures:
 
     @cached_property
     def gait_obs(self) -> Tensor:
-        """(N, 1, 59) the observation of a gait policy."""
+        """(N, 1, 59) a gait policy's observation."""
         memory = self.memory
         return self.constants.trot.observe(self.state, memory.command, self.is_moving, memory.gait)
 
     @cached_property
     def planar_linvel(self) -> Tensor:
-        """(N, 1, 2) [m/s] horizontal velocity of the trunk in its heading frame."""
+        """(N, 1, 2) [m/s] the trunk's horizontal velocity in its heading frame."""
         return in_frame(self.state.robot_linvel[..., :2], self.state.robot_frame)
 
     @cached_property
     def feet_height(self) -> Tensor:
-        """(N, 1, 4) [m] centres of the feet above the floor."""
+        """(N, 1, 4) [m] height of the feet's centres above the floor."""
         return above_floor(self.state, self.robots.feet(self.state.joint_pos))
 
     @cached_property
@@ -149,7 +149,7 @@ class SceneFeatures:
 
 
 class StepFeatures(SceneFeatures):
-    """Quantities of one control step."""
+    """Quantities in one control step."""
 
     terminated: Terminated  # what ends the episodes; rewards and measures may use it
 
@@ -204,12 +204,12 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def missed(self) -> Tensor:
-        """(N, 3) absolute error of the mean velocity: vx, vy [m/s], yaw rate [rad/s]."""
+        """(N, 3) the mean velocity's absolute error: vx, vy [m/s], yaw rate [rad/s]."""
         return self._error[:, 0, 1].abs()
 
     @cached_property
     def _feet_and_rates(self) -> tuple[Tensor, Tensor]:
-        """Places (N, 1, 4, 3) [m] and velocities [m/s] of the feet in the trunk frame."""
+        """The feet's places (N, 1, 4, 3) [m] and velocities [m/s] in the trunk frame."""
         return self.robots.feet_and_rates(self.state.joint_pos, self.state.joint_vel)
 
     @cached_property
@@ -272,13 +272,13 @@ class StepFeatures(SceneFeatures):
 def resistance(speed: Tensor) -> Tensor:
     """Return the resisting share (...) of a load at forward ``speed`` (...) [m/s].
 
-    It is all of the load at walking speeds, as for sliding friction, and zero backwards.
+    It is the whole load at walking speeds, as for sliding friction, and zero backwards.
     """
     return torch.tanh(speed.clamp(min=0.0) / LOAD_SPEED)
 
 
 def pair_offset(feet: Tensor) -> Tensor:
-    """Return the means (..., 2) of the front and rear feet, from four feet's offsets (..., 4).
+    """Return the front and rear feet's means (..., 2), from four feet's offsets (..., 4).
 
     In a trot a pair's feet swing against one another, so their mean stays in place.
     """

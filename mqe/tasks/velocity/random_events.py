@@ -1,4 +1,4 @@
-"""Random events of a gait's training: starts, commands, kicks and forces."""
+"""Random events in a gait's training: starts, commands, kicks and forces."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BOLD_SHARE = (
 
 
 class Event(NamedTuple):
-    """Random events of every world in one control step."""
+    """Every world's random events in one control step."""
 
     is_new_command: Tensor  # (N,) bool
     is_kicked: Tensor  # (N,) bool

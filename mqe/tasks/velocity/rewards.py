@@ -1,4 +1,4 @@
-"""Reward terms of the velocity task, (N, 1) at every control step, with their weights."""
+"""The velocity task's reward terms, (N, 1) at every control step, with their weights."""
 
 from __future__ import annotations
 

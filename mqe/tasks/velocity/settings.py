@@ -1,4 +1,4 @@
-"""Settings of the velocity task."""
+"""Settings for the velocity task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VELOCITY_TERMS = TermRegistry()
 
 @dataclass(frozen=True)
 class VelocityCfg(TermCfg):
-    """Commands, disturbances and rewards of the gait's training."""
+    """Commands, disturbances and rewards in a gait's training."""
 
     name: str = option("go1_velocity", "name of the task", choices=("go1_velocity",))
     episode_length_s: float = option(20.0, "time limit [s]", min=STEP_DT, max=160.0)

@@ -31,7 +31,7 @@ _CLEARANCE = 0.005  # [m] between the lowest point and the floor
 
 
 class Poses(NamedTuple):
-    """P poses of one robot."""
+    """P poses for one robot."""
 
     tilt: Tensor  # (P, 2) [rad] roll and pitch
     yaw: Tensor  # (P, 1) [rad]

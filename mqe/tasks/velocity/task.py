@@ -111,7 +111,7 @@ class VelocityTask(TermTask):
         self._actuation = Actuation(targets, change, jerk)
 
     def targets(self, state: SceneState) -> Tensor:
-        """Return the joint targets of the last action."""
+        """Return the last action's joint targets."""
         return self._actuation.targets
 
     @property
@@ -146,7 +146,7 @@ class VelocityTask(TermTask):
         return SceneFeatures(state, VelocityMemory.of(memory), self.constants)
 
     def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
-        """Return the features of the control step from ``prev`` to ``state``."""
+        """Return the features for the control step from ``prev`` to ``state``."""
         return StepFeatures(
             state, prev, self._shown, self.constants, self._actuation, self._collapse
         )

@@ -1,4 +1,4 @@
-"""Terminations of the velocity task."""
+"""Terminations in the velocity task."""
 
 from __future__ import annotations
 

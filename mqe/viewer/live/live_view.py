@@ -1,6 +1,6 @@
-"""Scene and camera of the page, for the user to turn and zoom.
+"""Scene and camera for the page. The user turns and zooms the view.
 
-The camera tracks a massless body of its own, which follows robots, object and goal.
+The camera tracks a separate massless body. This body follows robots, object and goal.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class LiveView:
     def _choose_distance(self, camera: mujoco.MjvCamera, needed: float) -> None:
         """Choose the distance at an episode's start, and when something leaves the picture.
 
-        It is constant otherwise, so that the user can change it.
+        It is constant otherwise, so the user can change it.
         """
         framed = self._framed
         episode = (self._player.world, self._player.episode)

@@ -31,7 +31,7 @@ _Finish = Callable[[ServerConnection, Request, Response], Response | None]
 
 
 class PageGuard:
-    """Checks of all requests to one page."""
+    """Checks on all requests to one page."""
 
     def __init__(self, port: int) -> None:
         """Draw a token for the page at ``port``."""
@@ -40,9 +40,9 @@ class PageGuard:
         self._cookie = f"mapush_{port}"
 
     def refusal(self, path: str, headers: Headers) -> str | None:
-        """Return the reason to refuse a request, or None.
+        """Return the reason for refusing a request, or None.
 
-        ``Host`` may have the port of a tunnel, for instance of ssh.
+        ``Host`` may have a tunnel's port, for instance with ssh.
         """
         hosts = headers.get_all("Host")
         if len(hosts) != 1 or _OWN_HOST.fullmatch(hosts[0]) is None:

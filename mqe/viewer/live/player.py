@@ -1,4 +1,4 @@
-"""Player of episodes at a chosen speed; it shows one world."""
+"""Player for episodes at a chosen speed. It shows one world."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRAIL_S = 0.1  # [s] between two points of the object's trail
 
 @dataclass
 class Controls:
-    """Requests of the viewer's user, written by any thread."""
+    """Requests by the viewer's user, written by any thread."""
 
     is_paused: bool = False
     num_steps: int = 0  # single control steps asked for while paused
@@ -43,7 +43,7 @@ class Controls:
 
 
 class Player(Observer):
-    """Worlds, their policies, and the displayed quantities of an episode."""
+    """Worlds, their policies, and an episode's displayed quantities."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Player(Observer):
         action_scale: tuple[float, ...] | None = None,
         num_episodes: float = math.inf,
     ) -> None:
-        """Play ``num_episodes`` in the worlds of ``env`` and show one of them.
+        """Play ``num_episodes`` in the worlds of ``env`` and show one world.
 
         ``policies`` are factories by name. The first one acts first. Actions times ``action_scale``
         are the displayed velocity commands, None for no display.
@@ -97,7 +97,7 @@ class Player(Observer):
 
     @property
     def episode(self) -> int:
-        """The number of the shown world's present episode, from 1."""
+        """Number of the shown world's present episode, from 1."""
         return self._episodes[self.world]
 
     @property
@@ -172,7 +172,7 @@ class Player(Observer):
         self._times[world] = 0.0
 
     def _clear(self) -> None:
-        """Forget the displayed quantities of the last episode or world."""
+        """Forget the last episode's or world's displayed quantities."""
         self.distance = ([], [])
         self.rewards = ([], {})
         self.useful_impulse = [0.0] * self.env.scene.num_robots

@@ -113,8 +113,8 @@ def has_display() -> bool:
 def _open_in_browser(address: str) -> Iterator[None]:
     """Open a page in the user's browser by a private file.
 
-    All users of a machine can read the arguments of its programs, so the browser's command line
-    must not contain the token.
+    All users on a machine can read its programs' arguments, so the browser's command line must not
+    contain the token.
     """
     with tempfile.TemporaryDirectory(prefix="mapush-") as folder:
         file = Path(folder) / "page.html"
@@ -151,7 +151,7 @@ def served(
 
 
 def _listening_socket(port: int) -> socket.socket:
-    """Bind a loopback port; raise ConfigError if it is taken."""
+    """Bind a loopback port. Raise ConfigError if it is taken."""
     for candidate in (port,) if port else PORTS:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -226,7 +226,7 @@ def _bound_to(web_viewer: Any, listener: socket.socket, guard: PageGuard) -> Ite
 
 
 class _Hands(plugin.SimPlugin):
-    """Puts the forces of a user who pulls at bodies into the shown world."""
+    """Puts the forces of a user's pulls at bodies into the shown world."""
 
     def __init__(self, player: Player) -> None:
         self._player = player
@@ -328,7 +328,7 @@ class Panel(plugin.ViewerPlugin):
 
     @messages.handler
     def on_build_gui(self, _: messages.BuildGuiEvent) -> None:
-        """Build the panel of this frame, at first folded on a narrow page."""
+        """Build this frame's panel, at first folded on a narrow page."""
         size = imgui.GetIO().DisplaySize
         is_narrow = size.x < _NARROW
         if is_narrow != self._is_narrow:

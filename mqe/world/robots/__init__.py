@@ -35,10 +35,10 @@ MODEL_READERS: Registry[Callable[[RobotCfg, str], RobotCfg]] = Registry("reader 
 def robots_of(
     names: str | Sequence[str], num_agents: int, model: str = "reference"
 ) -> tuple[RobotCfg, ...]:
-    """Return the robots for a team of ``num_agents``, of one kind or one name each.
+    """Return the robots for a team of ``num_agents``, all alike or with one name each.
 
     ``model`` is the maker's present description ("physical"), the reference's URDF ("reference") or
-    the path of a maker's MJCF. Raises ConfigError for an unknown name or a wrong number.
+    a path to a maker's MJCF. Raises ConfigError for an unknown name or a wrong number.
     """
     robot_names = (names,) * num_agents if isinstance(names, str) else tuple(names)
     if not robot_names:
