@@ -1,9 +1,8 @@
-"""Run an exported team or gait in plain MuJoCo and ONNX Runtime; neither this library nor torch is
-needed.
+"""Run an exported team or gait in plain MuJoCo and ONNX Runtime, without this library or torch.
 
 ``mapush export pretrained:cuboid team`` writes the folder, ``python examples/exported_team.py
-team`` runs it, with ``pip install mujoco onnxruntime``. ``contract.json`` in the folder says what
-every number means. Of a gait, ``mapush export pretrained:go2_velocity gait``, it follows commands.
+team`` runs it, with ``pip install mujoco onnxruntime``. ``contract.json`` in the folder explains
+every number. A gait, from ``mapush export pretrained:go2_velocity gait``, follows commands.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Team:
 
 
 class World:
-    """One world of plain MuJoCo, with motors that follow their targets a little late."""
+    """One world in plain MuJoCo, with a short delay from motor target to motor."""
 
     def __init__(self, folder: Path, contract: dict) -> None:
         self.contract = contract
@@ -102,7 +101,7 @@ class World:
         self._shapes = [np.flatnonzero(self.model.geom_bodyid == trunk) for trunk in self.trunks]
 
     def begin(self, start: dict[str, np.ndarray]) -> None:
-        """Put everything where an episode starts."""
+        """Place everything for an episode's start."""
         mujoco.mj_resetData(self.model, self.data)
         for name, values in start.items():
             if name.startswith("model."):  # what differs from world to world, friction for instance
@@ -118,7 +117,7 @@ class World:
         mujoco.mj_kinematics(self.model, self.data)
 
     def step(self, targets: np.ndarray) -> None:
-        """Advance by one control step; the motors follow the targets before for the delay."""
+        """Advance by one control step. During the delay the motors follow the previous targets."""
         before = targets if self._targets is None else self._targets
         for k in range(self._steps):
             self.data.ctrl[:] = (before if k < self._delay else targets).ravel()
@@ -149,7 +148,7 @@ class World:
         )
 
     def observations(self, names: list[list[str]]) -> np.ndarray:
-        """Return what each robot sees (A, O), number by number as the contract names them."""
+        """Return each robot's observation (A, O), number by number in the contract's order."""
         bodies = dict(zip(self.names, self.trunks, strict=True)) | {"object": self.object}
         pos = {name: self.data.xpos[body][:2] for name, body in bodies.items()} | {
             "goal": self.goal[:2]
@@ -172,8 +171,8 @@ class World:
         return np.array(rows)
 
     def outcome(self, step: int) -> str | None:
-        """Return how the episode has ended after control step ``step``, or None; call it after
-        every one.
+        """Return the episode's ending after control step ``step``, or None. Call it after every
+        step.
         """
         ends = self.contract["episode"]
         data = self.data
@@ -273,8 +272,8 @@ def _check_success(conditions: dict) -> None:
 
 
 def follow_commands(world: World, gait: Network) -> list[np.ndarray]:
-    """Return the velocity of a gait's robot for each of ``COMMANDS``: forwards, left [m/s], and the
-    yaw rate [rad/s].
+    """Return a gait robot's velocity for each of ``COMMANDS``: forwards, left [m/s], and the yaw
+    rate [rad/s].
     """
     (robot,) = world.contract["robots"]
     joints = robot["nominal_joint_pos_rad"]
@@ -314,7 +313,7 @@ def check_files(folder: Path) -> None:
 
 
 def main() -> int:
-    """Run a team's episodes one after the other and print how they ended; or a gait's commands."""
+    """Run a team's episodes in turn and print their endings, or a gait's commands."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

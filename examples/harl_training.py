@@ -2,8 +2,8 @@
 
     python examples/harl_training.py --algo happo --n_rollout_threads 64 --num_env_steps 1_000_000
 
-Every key of HARL's YAML is a flag, and every other flag is a setting of ``mapush.MAPushEnv``.
-HARL_PATH names a checkout of HARL; else the installed package is used. Upstream counts decisions
+Every key in HARL's YAML is a flag, and every other flag is a setting of ``mapush.MAPushEnv``.
+HARL_PATH names a HARL checkout, otherwise the installed package is used. Upstream counts decisions
 in ``--num_env_steps``, and puts its results below ``--log_dir``.
 """
 
@@ -55,14 +55,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _set(key: str, value: Any, algo_args: dict[str, Any], env_args: dict[str, Any]) -> None:
-    """Set a key in every section of HARL's that has it, else in the environment's settings."""
+    """Set a key in every HARL section with this key, else in the environment's settings."""
     sections = [section for section in algo_args.values() if key in section]
     for section in sections or [env_args]:
         section[key] = value
 
 
 def _value(text: str) -> Any:
-    """Return the Python literal that a text stands for, else the text."""
+    """Return a text's Python literal, else the text."""
     with suppress(ValueError, SyntaxError):
         return ast.literal_eval(text)
     return text

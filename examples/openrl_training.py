@@ -1,10 +1,10 @@
-"""Train with OpenRL's own PPO, unpatched, as MAPush does.
+"""Train with OpenRL's own PPO, unpatched, as in MAPush.
 
     python examples/openrl_training.py --config examples/openrl_ppo.yaml --out results/openrl
     mapush import openrl results/openrl --out imported
 
-It runs in an environment with OpenRL 0.2.0; docs/guides/migrate.md makes one. Flags are OpenRL's,
-and those below.
+It runs in an environment with OpenRL 0.2.0 (docs/guides/migrate.md shows its setup). It takes
+OpenRL's flags, and those below.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ CHECKPOINT_EVERY = 10_000_000  # env steps
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Train as the command line says; save checkpoints and the settings of the worlds."""
+    """Train with the command line's settings. Save checkpoints and the worlds' settings."""
     parser = create_config_parser()
     parser.add_argument("--object", type=str, default="cuboid", help="pushed object")
     parser.add_argument("--num_envs", type=int, default=500, help="parallel worlds")

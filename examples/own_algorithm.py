@@ -1,4 +1,4 @@
-"""An algorithm of your own: HAPPO with the surrogate of SPO (Xie et al. 2024).
+"""An algorithm of your own: HAPPO with SPO's surrogate (Xie et al. 2024).
 
 mapush train --import own_algorithm --algo haspo
 """
@@ -14,7 +14,7 @@ from mqe.config import option
 
 @dataclass(frozen=True)
 class HaspoCfg(HappoCfg):
-    """HASPO's settings; clip_param is the distance of the best ratio from 1."""
+    """HASPO's settings. clip_param is the best ratio's distance from 1."""
 
     name: str = option("haspo", "name of the learning algorithm")
 

@@ -1,8 +1,8 @@
-"""A high level of your own: it sees the scene and tells a frozen team, decision by decision, where
-to push the object.
+"""A high level of your own: it sees the scene and directs a frozen team's pushes, decision by
+decision.
 
-python own_high_level.py [NUM_DECISIONS] reads goals from the lines of its input, "x y" [m], and
-keeps the last one; without input the goals go around a circle.
+python own_high_level.py [NUM_DECISIONS] reads goals from its input lines, "x y" [m], and keeps the
+last one. Without input the goals go around a circle.
 """
 
 import itertools
@@ -32,7 +32,7 @@ def lines() -> Iterator[tuple[float, float]]:
 
 
 def main(num_decisions: int = 100) -> None:
-    """Lead the team of the shipped box, and print where the object is."""
+    """Lead the shipped box team, and print the object's position."""
     env = mapush.make("go1push_upper", num_envs=1, seed=1, settings={"task.map": "scattered"})
     env.reset()
     goals = circle() if sys.stdin.isatty() else lines()

@@ -11,8 +11,8 @@ import mapush
 
 
 def act(obs: torch.Tensor) -> torch.Tensor:
-    """Walk towards the object, which every agent sees as the second pair of numbers, (N, A, O) to
-    (N, A, 3).
+    """Walk towards the object, the second pair of numbers in every agent's observation, (N, A, O)
+    to (N, A, 3).
     """
     to_object = obs[..., 2:4]
     turn = torch.atan2(to_object[..., 1:], to_object[..., :1])
@@ -22,7 +22,7 @@ def act(obs: torch.Tensor) -> torch.Tensor:
 
 
 def main(num_envs: int = 16, num_decisions: int = 200) -> None:
-    """Run the loop on this machine's fastest simulator, and print what it did."""
+    """Run the loop on this machine's fastest simulator, and print its results."""
     settings = {"task.object": "cuboid", "task.decision_period": 5, "task.episode_length_s": 20.0}
     env = mapush.make("go1push_mid", num_envs=num_envs, seed=0, settings=settings)
     obs, _ = env.reset()

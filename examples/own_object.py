@@ -1,4 +1,4 @@
-"""An object of your own: a crate that is twice as long as it is wide.
+"""An object of your own: a crate twice as long as wide.
 
 mapush train --import own_object --object crate
 """

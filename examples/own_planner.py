@@ -12,7 +12,7 @@ SIDES = (0.0, 2.0, -2.0, 4.0, -4.0)  # [m] of the detours, to the left of the st
 
 
 def detour(problem: mapush.Problem) -> Tensor:
-    """The least of five detours that keeps clear of obstacles."""
+    """The least of five detours clear of obstacles."""
     start = problem.maps.start  # (M, 2)
     goal = problem.maps.goal
     middle = 0.5 * (start + goal)

@@ -62,7 +62,7 @@ class OneByOne:
             view[mask] = 0.0
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Set a field of each world's model, and the fields that MuJoCo derives from it."""
+        """Set a field in each world's model, and MuJoCo's derived fields."""
         for model, value in zip(self._models, values, strict=True):
             getattr(model, name)[:] = value.numpy()
             mujoco.mj_setConst(model, mujoco.MjData(model))

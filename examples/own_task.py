@@ -1,4 +1,4 @@
-"""A task of your own: every robot runs as fast as it can along x, in a lane of its own.
+"""A task of your own: every robot runs at top speed along x, in its own lane.
 
 mapush train --import own_task --task race --num_agents 3
 """

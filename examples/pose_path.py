@@ -1,8 +1,8 @@
-"""A path of poses: a team brings its object to one place and heading after the other.
+"""A path of poses: a team brings its object to one pose after the other.
 
-python pose_path.py [CHECKPOINT [TIME_LIMIT]] leads pretrained:pose, or another team that learned
-with task.goal_heading, for at most 180 s. Its object is a T-block of 4 kg. The script reads poses
-from the lines of its input, "x y heading" [m, m, degrees]; without input they are a quarter turn.
+python pose_path.py [CHECKPOINT [TIME_LIMIT]] leads pretrained:pose, or another team trained with
+task.goal_heading, for at most 180 s. Its object is a T-block at 4 kg. The script reads poses from
+its input lines, "x y heading" [m, m, degrees]. Without input they are a quarter turn.
 """
 
 import math

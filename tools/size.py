@@ -1,7 +1,7 @@
-"""Size and voice of the library by room: ``python tools/size.py [FOLDER...]``.
+"""Library size and voice by room: ``python tools/size.py [FOLDER...]``.
 
-Columns: tokens (without comments and line ends; a docstring is one), lines, and per 1,000 words of
-docstrings relative words, "of" and semicolons, and per 1,000 bindings vague names.
+Columns: tokens (without comments and line ends, with a docstring as one token), lines, relative
+words, "of" and semicolons per 1,000 docstring words, and vague names per 1,000 bindings.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def count_tokens(path: Path) -> int:
-    """Return the number of Python tokens of a file."""
+    """Return a file's number of Python tokens."""
     with path.open("rb") as file:
         return sum(token.type not in SKIPPED for token in tokenize.tokenize(file.readline))
 
 
 def bound_names(tree: ast.AST) -> Iterator[str]:
-    """Yield the names that assignments, loops and arguments bind."""
+    """Yield the names bound by assignments, loops and arguments."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
@@ -64,7 +64,7 @@ def measure(path: Path) -> Counter[str]:
 
 
 def room(path: Path) -> str:
-    """Return the room of a file: a folder or module of a package, or one extension."""
+    """Return a file's room: a package's folder or module, or one extension."""
     parts = path.relative_to(ROOT).parts
     return "/".join(parts[:3] if parts[:2] == ("mapush", "extensions") else parts[:2])
 

@@ -1,7 +1,7 @@
-"""Structure of the library: ``python tools/structure.py [MODULE...]``.
+"""Library structure: ``python tools/structure.py [MODULE...]``.
 
-Prints the circles of imports, the modules with the most imports, the functions with a whole
-``RunCfg``, and the number of modules that an import of each MODULE loads (by default the runner).
+Prints the import circles, the modules with the most imports, the functions with a whole ``RunCfg``,
+and the number of modules loaded by each MODULE's import (by default the runner's).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHOWN = 10
 
 
 def modules() -> dict[str, Path]:
-    """Return the file of each module of the project."""
+    """Return each project module's file."""
     files = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -31,7 +31,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports(files: Mapping[str, Path]) -> dict[str, set[str]]:
-    """Return the modules that each module imports anywhere, for type checkers as well."""
+    """Return each module's imports, including those for type checkers."""
     graph = {}
     for module, path in files.items():
         names = set()
@@ -47,7 +47,7 @@ def imports(files: Mapping[str, Path]) -> dict[str, set[str]]:
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
-    """Return the sets of modules that import each other in a circle."""
+    """Return sets of modules with circular imports."""
     reached = {module: _reached(graph, module) for module in graph}
     found: list[set[str]] = []
     for module in graph:
@@ -58,7 +58,7 @@ def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
 
 
 def _reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
-    """Return the modules that ``start`` imports, directly or through others."""
+    """Return the modules imported by ``start``, directly or through others."""
     reached: set[str] = set()
     ahead = list(graph[start])
     while ahead:
@@ -70,7 +70,7 @@ def _reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
 
 
 def loaded_by(module: str) -> list[str]:
-    """Return the modules of the project that an import of ``module`` loads in a new process."""
+    """Return the project modules loaded by an import of ``module`` in a new process."""
     code = f"import sys, {module}; print(*sys.modules)"
     names = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
@@ -79,7 +79,7 @@ def loaded_by(module: str) -> list[str]:
 
 
 def takers(files: Mapping[str, Path], section: str = "RunCfg") -> list[str]:
-    """Return the functions with a parameter that is annotated as ``section``."""
+    """Return the functions with a parameter annotated as ``section``."""
     functions = []
     for module, path in files.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,9 +1,8 @@
-"""Try the Slurm scripts of docs/guides/cluster.md: stand-ins for Slurm and torchrun, and the
-signals that a cluster sends.
+"""Try the Slurm scripts from docs/guides/cluster.md with stand-ins for Slurm and torchrun, and a
+cluster's signals.
 
-``python tools/faults/cluster.py`` takes two minutes and prints what the scripts did; words choose
-among ``signals``,
-``ranks`` and ``sweep``.
+``python tools/faults/cluster.py`` takes two minutes and prints the scripts' actions. Words choose
+among ``signals``, ``ranks`` and ``sweep``.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ STAND_INS = {
 
 
 def main() -> int:
-    """Try what the command line names, or all of it; return 1 where anything went wrong."""
+    """Try the command line's selection, or everything. Return 1 after any failure."""
     known = {"signals": try_signals, "ranks": try_ranks, "sweep": try_sweep}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -60,14 +59,14 @@ def main() -> int:
 
 
 def scripts() -> dict[str, str]:
-    """Return the scripts of docs/guides/cluster.md by the names of their jobs."""
+    """Return the scripts in docs/guides/cluster.md by job name."""
     text = (ROOT / "docs/guides/cluster.md").read_text(encoding="utf-8")
     found = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
     return {re.findall(r"--job-name=(\S+)", script)[0]: script for script in found}
 
 
 def environment(place: Path, **more: str) -> dict[str, str]:
-    """Return what Slurm sets, with the stand-ins first on the path."""
+    """Return Slurm's environment variables, with the stand-ins first on the path."""
     path = f"{place}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     slurm = {"SLURM_JOB_ID": "77", "SLURM_GPUS_ON_NODE": "4", "SLURM_JOB_NUM_NODES": "2"}
     slurm |= {"SLURM_JOB_NODELIST": "node[1-2]", "SETTINGS": SETTINGS}
@@ -80,9 +79,7 @@ def try_signals(place: Path) -> int:
 
 
 def try_ranks(place: Path) -> int:
-    """Interrupt a run under torchrun by its clock, start it again, and look at what torchrun was
-    told.
-    """
+    """Interrupt a run under torchrun by its clock, restart it, and check torchrun's arguments."""
     failed = 0
     for job, flags in (
         ("push-node", "--standalone --nproc_per_node 4 -m harl_mapush.train"),
@@ -165,9 +162,7 @@ def try_sweep(place: Path) -> int:
 
 
 def try_signal(place: Path, number: signal.Signals) -> int:
-    """Run the job, interrupt it once, and run it again until it is done; return 1 where it is
-    not.
-    """
+    """Run the job, interrupt it once, and rerun it until done. Return 1 if it is unfinished."""
     run = place / f"run-{number.name}"
     requeued = place / "requeued"
     requeued.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""Give runs with collectors the faults that such runs have, and look how they end.
+"""Inject collector faults into runs, and check their ends.
 
-``python tools/faults/collectors.py --tries 10`` prints a table; it exits with 1 where a run did not
-end as it should. Faults of collectors and queue are tried on toy worlds, signals on
-tiny runs of the box task in processes of their own. ``slowest`` is the time from the fault (where
-the run ends by it) or from the start to the end [s].
+``python tools/faults/collectors.py --tries 10`` prints a table. It exits with 1 after an unexpected
+end. Collector and queue faults run on toy worlds, signals on tiny runs of the box task in separate
+processes. ``slowest`` is the time to the end [s], from the fault (if it ends the run) or from the
+start.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SETTINGS = (
 
 
 class Said(logging.Handler):
-    """Keeps what the library says."""
+    """Records the library's messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Said(logging.Handler):
 
 
 def make(folder: Path, **runner: object) -> AsyncRunner:
-    """Build a run of one collector that counts as stuck after three seconds."""
+    """Build a run with one collector and a stall time of three seconds."""
     given = {"stall_time": 3.0} | runner
     return toy_collectors.make_runner(toy_collectors.settings(1, 8, TRANSITIONS, runner=given))
 
@@ -79,9 +79,7 @@ def finish(
     act: Callable[[], None],
     on_wait: Callable[[], object] | None = None,
 ) -> str | None:
-    """Let a run have a fault at a random time, and run to its end; return what is wrong with
-    that.
-    """
+    """Run to the end with a fault at a random time, and return the problem."""
     at = draw.randrange(5, runner.progress.num_iterations // 2)
 
     def on_iteration(report: object) -> None:
@@ -127,7 +125,7 @@ def hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
 
 
 def stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
-    """Stop a collector's process, which cannot even say where it is."""
+    """Stop a collector's process without its last report."""
     runner = make(folder)
     problem = finish(runner, said, draw, lambda: os.kill(pid(runner), signal.SIGSTOP))
     named = [
@@ -139,7 +137,7 @@ def stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
 
 
 def queue_full(folder: Path, said: Said, draw: random.Random) -> str | None:
-    """Make updates so slow that the queue fills up."""
+    """Slow down updates until the queue fills up."""
     runner = make(folder, queue_blocks=1)
     learn_from = runner.algorithm.learn_from
     runner.algorithm.learn_from = lambda replay: (time.sleep(0.2), learn_from(replay))[1]  # type: ignore[method-assign]
@@ -191,7 +189,7 @@ def ends_by(
     act: Callable[[AsyncRunner], object],
     in_s: float = 10.0,
 ) -> str | None:
-    """Give a run a fault that it cannot survive; it must say so, with no process left."""
+    """Inject a fatal fault into a run. It must report the fault and leave no process."""
     runner = make(folder)
     at = [0.0]
 
@@ -212,7 +210,7 @@ def ends_by(
 
 
 def put(thing: object, name: str, error: type[BaseException] = MemoryError) -> None:
-    """Put a function that raises in the place of another."""
+    """Replace a function by a stub with an exception."""
 
     def fail(*_: object) -> None:
         raise error("on purpose")
@@ -252,7 +250,7 @@ def signalled(
 
 
 def start(run: Path, log: Path, *more: str) -> int:
-    """Start or resume a run in a process group of its own; return its id."""
+    """Start or resume a run in its own process group and return the group's id."""
     from harl_mapush import train
 
     process = os.fork()
@@ -295,7 +293,7 @@ def pid(runner: AsyncRunner) -> int:
 
 
 def expect(is_so: bool, otherwise: str) -> str | None:
-    """Return None where all is well."""
+    """Return None on success."""
     return None if is_so else otherwise
 
 
@@ -314,7 +312,7 @@ FAULTS: dict[str, Callable[[Path, Said, random.Random], str | None]] = {
 
 
 def main() -> int:
-    """Print the table; return 1 where a run did not end as it should."""
+    """Print the table and return 1 after an unexpected end."""
     shared_before = sorted(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else []
     is_well = run_faults(FAULTS, __doc__, tries=10)
     shared = sorted(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else []
@@ -323,8 +321,8 @@ def main() -> int:
 
 
 def run_faults(faults: dict[str, Callable[..., str | None]], doc: str | None, tries: int) -> bool:
-    """Inject the faults named on the command line, and print a row each; return whether all ended
-    as they should.
+    """Inject the faults named on the command line, and print a row each. Return whether all ended
+    as expected.
     """
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--tries", type=int, default=tries, help="of each fault")

@@ -1,10 +1,10 @@
-"""Damage every file of a run, and see whether a resume and an evaluation notice.
+"""Damage every file in a run, and check detection by resume and evaluation.
 
-``python tools/faults/damage.py`` prints a table and exits with 1 where damage went unnoticed. A
-truncation or a flipped bit is ``noticed`` where a resume passes over the checkpoint, or over the
-run's settings, with a line that names the file, and ``harmless`` where it resumes from the same
-checkpoint with the same settings: in a log, or in what a manifest says about versions. An
-evaluation ``refuses`` a checkpoint with a line that names the file or its manifest.
+``python tools/faults/damage.py`` prints a table and exits with 1 after unnoticed damage. A
+truncation or a flipped bit is ``noticed`` if a resume skips the checkpoint, or the run's settings,
+with a line with the file's name. It is ``harmless`` if the resume uses the original checkpoint and
+settings: in a log, or in a manifest's versions. An evaluation ``refuses`` a checkpoint with a line
+with the file's or its manifest's name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READ_TO_ACT = ("actor_agent0.pt", "actor_agent1.pt", "config.yaml", MANIFEST)
 
 
 def main() -> int:
-    """Print the table; return 1 where a resume went on from something damaged."""
+    """Print the table and return 1 after a resume from damaged files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--truncations", type=int, default=10, help="of every file")
     parser.add_argument("--flips", type=int, default=20, help="of one bit, of every file")
@@ -44,9 +44,7 @@ def main() -> int:
 
 
 def try_files(run: Path, draw: random.Random, truncations: int, flips: int) -> bool:
-    """Damage each file in each way; print what came of it, and return whether nothing went
-    unnoticed.
-    """
+    """Damage each file in each way and print the results. Return whether all damage was noticed."""
     newest, _ = resume.find(str(run))
     assert newest.folder is not None
     settings = resume.settings(newest, {})[0]
@@ -77,7 +75,7 @@ def try_files(run: Path, draw: random.Random, truncations: int, flips: int) -> b
 
 
 def damages(whole: bytes, draw: random.Random, truncations: int, flips: int) -> list[bytes]:
-    """Return the damaged versions of a file's contents; the first truncation leaves nothing."""
+    """Return damaged versions of a file's contents. The first truncation leaves nothing."""
     lengths = [0, *(draw.randrange(len(whole)) for _ in range(truncations - 1))][:truncations]
     cut = [whole[:length] for length in lengths]
     for _ in range(flips):
@@ -88,7 +86,7 @@ def damages(whole: bytes, draw: random.Random, truncations: int, flips: int) -> 
 
 
 def judge(run: Path, newest: Path, path: Path, settings: object) -> str:
-    """Return whether a resume would notice that a file is damaged."""
+    """Return whether a resume would notice a file's damage."""
     try:
         found, lines = resume.find(str(run))
         now, more = resume.settings(found, {})
@@ -105,8 +103,8 @@ def judge(run: Path, newest: Path, path: Path, settings: object) -> str:
 
 
 def is_refused(folder: Path, name: str) -> bool:
-    """Return whether an evaluation refuses a checkpoint and names the file, or the manifest that
-    has its checksum.
+    """Return whether an evaluation refuses a checkpoint and names the file, or the manifest with
+    its checksum.
     """
     try:
         checkpoint.resolve(str(folder))

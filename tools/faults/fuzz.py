@@ -1,9 +1,9 @@
-"""Seeded nonsense for command lines, files of all kinds, settings and Python calls: what is not one
-line?
+"""Seeded nonsense for command lines, files of all kinds, settings and Python calls: each must end
+in one line.
 
-``python tools/faults/fuzz.py --cases 20000`` prints a table; it exits with 1 where a case ended
-with a traceback, took more than five seconds, had another exit code than 0 or 2, or wrote a file.
-Nothing is trained or simulated.
+``python tools/faults/fuzz.py --cases 20000`` prints a table. It exits with 1 if a case ended with a
+traceback, took more than five seconds, had an exit code other than 0 or 2, or wrote a file. Nothing
+is trained or simulated.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ _WORDS = (
 
 
 def main() -> int:
-    """Print the table; return 1 where a case was not answered properly."""
+    """Print the table and return 1 after an improper answer."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
@@ -163,7 +163,7 @@ def main() -> int:
 
 
 def run_cases(num_cases: int, seed: int) -> bool:
-    """Try that many cases, of all kinds in turn; print what came of them, and return whether all
+    """Try ``num_cases`` cases, from all kinds in turn, and print the results. Return whether all
     were answered.
     """
     draw = random.Random(seed)
@@ -213,7 +213,7 @@ def run_cases(num_cases: int, seed: int) -> bool:
 
 
 def judge(case: Callable[[], int], what: str) -> str:
-    """Return how a case ended; write on stderr what should not have happened."""
+    """Return a case's ending, and write problems to stderr."""
     out = io.StringIO()
     err = io.StringIO()
     begun = time.monotonic()
@@ -272,7 +272,7 @@ def run_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
 
 
 def harl_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
-    """Make a configuration of HARL's with some values that cannot be."""
+    """Make a HARL configuration with some impossible values."""
     content: dict[str, Any] = {
         "main_args": {"algo": "happo", "env": "mapush"},
         "algo_args": {},
@@ -295,7 +295,7 @@ def harl_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]
 
 
 def checkpoint_folder(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
-    """Make a checkpoint of which the settings or an actor are nonsense."""
+    """Make a checkpoint with nonsense in its settings or in an actor."""
     # Else any damage is noticed by it.
     seal = shutil.ignore_patterns("manifest.json") if draw.random() < 0.8 else None
     shutil.copytree(pretrained_folder("cuboid"), files / "saved", ignore=seal)
@@ -321,7 +321,7 @@ def checkpoint_folder(draw: random.Random, files: Path) -> tuple[Callable[[], in
 
 
 def settings(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
-    """Make a section from Python with values that cannot be."""
+    """Make a section from Python with impossible values."""
     classes = [
         entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values(), *SIMULATORS.values())
     ] + [*config.SECTION_CLASSES.values()]
@@ -333,7 +333,7 @@ def settings(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
 
 
 def python_call(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
-    """Make a call from Python with values that cannot be."""
+    """Make a call from Python with impossible values."""
     cls = draw.choice([entry.cfg for entry in TASKS.values()])
     names = [field.name for field in fields(cls)]
     values = {draw.choice(names): value(draw) for _ in range(draw.randrange(1, 3))}
@@ -354,7 +354,7 @@ def python_call(draw: random.Random, files: Path) -> tuple[Callable[[], int], An
 
 
 def broken_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
-    """Make the file of a world that broke, with nonsense in it."""
+    """Make a broken world's file with nonsense inside."""
     path = files / "broken.npz"
     arrays: dict[str, Any] = {
         "qpos": np.zeros((2, 45)),
@@ -383,7 +383,7 @@ def broken_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], An
 
 
 def special_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
-    """Make a checkpoint with something in the place of a file that is none, or has no end."""
+    """Make a checkpoint with a non-file or an endless file in place of one of its files."""
     folder = files / draw.choice(("saved", "\x1b[31mred", "two\nlines"))
     shutil.copytree(pretrained_folder("cuboid"), folder)
     names = [path.name for path in folder.iterdir() if path.is_file()]
@@ -430,7 +430,7 @@ def page_request(draw: random.Random, files: Path) -> tuple[Callable[[], int], A
 
 
 def attempt(call: Callable[[], Any]) -> int:
-    """Return what a command would that makes this call."""
+    """Return the exit code of a command with this call."""
     try:
         call()
     except ConfigError as error:
@@ -440,7 +440,7 @@ def attempt(call: Callable[[], Any]) -> int:
 
 
 def key(draw: random.Random) -> str:
-    """Return a setting's key, or something that looks like one."""
+    """Return a setting's key, or a similar text."""
     section, names = draw.choice(some_keys(draw) or [("x", ["y"])])
     name = draw.choice(names or ["y"])
     return draw.choice(
@@ -514,7 +514,7 @@ def value(draw: random.Random) -> Any:
 
 
 def damaged(draw: random.Random, content: bytes) -> bytes:
-    """Return contents that are cut, or have other bytes somewhere."""
+    """Return truncated contents, or contents with some other bytes."""
     place = draw.randrange(len(content) + 1)
     return (
         content[:place]
@@ -524,7 +524,7 @@ def damaged(draw: random.Random, content: bytes) -> bytes:
 
 
 def strange_tensor(draw: random.Random) -> Any:
-    """Return what a state dict may hold, and should not."""
+    """Return a possible but wrong entry for a state dict."""
     return draw.choice(
         (
             *(

@@ -1,10 +1,9 @@
-"""Kill tiny runs at random times, inside a save and by a power loss, resume them, and compare how
-they end.
+"""Kill tiny runs at random times, inside a save and by a power loss, resume them, and compare their
+ends.
 
-``python tools/faults/kill.py --runs 30`` prints a table; it exits with 1 where a run did not end
-bit-equal to one that never stopped. ``power loss`` is a copy of the run's folder between two system
-calls of a save, in which files that were not synced are empty and names that were not synced may be
-missing.
+``python tools/faults/kill.py --runs 30`` prints a table. It exits with 1 if a run did not end
+bit-equal to an uninterrupted one. ``power loss`` is a copy of the run's folder between two system
+calls in a save. In the copy, unsynced files are empty and unsynced names may be missing.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _EVENTS = (
 
 
 class Tally(NamedTuple):
-    """What became of one run."""
+    """One run's results."""
 
     kills: int
     in_save: int
@@ -48,7 +47,7 @@ class Tally(NamedTuple):
 
 
 def main() -> int:
-    """Print the table; return 1 where a run was lost."""
+    """Print the table and return 1 after a lost run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30, help="of each kind")
     parser.add_argument(
@@ -109,7 +108,7 @@ def kill_at_random(
 def kill_in_save(
     run: Path, length: int, draw: random.Random, num_steps: int, reference: dict
 ) -> Tally:
-    """Kill a run at one step of one of its saves, and let it end."""
+    """Kill a run at one step in one save, and let it end."""
     number = draw.randrange(length)
     step = draw.randrange(num_steps)
 
@@ -126,7 +125,7 @@ def kill_in_save(
 def lose_power(
     run: Path, length: int, draw: random.Random, num_steps: int, reference: dict
 ) -> Tally:
-    """Copy what is on the disk at one step of a save, and resume the copy."""
+    """Copy the disk's contents at one step in a save, and resume the copy."""
     number = draw.randrange(length)
     step = draw.randrange(num_steps)
     copied = run.with_name("copied")
@@ -149,7 +148,7 @@ def lose_power(
 
 
 def ends_equal(run: Path, length: int, reference: dict) -> bool:
-    """Go on with a run to its end; return whether that is the end of the run that never stopped."""
+    """Continue a run to its end. Return whether it equals the uninterrupted run's end."""
     log = run.with_name("log")
     log.unlink(missing_ok=True)
     if (
@@ -164,9 +163,7 @@ def ends_equal(run: Path, length: int, reference: dict) -> bool:
 
 
 class Disk:
-    """Knows which files and names are on the disk: those that were synced since they were
-    changed.
-    """
+    """Tracks the files and names on the disk: those synced since their last change."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
@@ -190,7 +187,7 @@ class Disk:
         os.fsync = note
 
     def copy(self, folder: Path, to: Path) -> None:
-        """Copy what a power loss would leave."""
+        """Copy the disk's contents after a power loss."""
         to.mkdir(exist_ok=True)
         synced = self._names.get(folder.stat().st_ino, set())
         for path in sorted(folder.iterdir()):

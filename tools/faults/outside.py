@@ -1,9 +1,9 @@
-"""Runs on a machine that misbehaves: a clock that jumps by days, and a share that fails while a run
-trains on it. Needs a C compiler.
+"""Runs on a faulty machine: a clock with jumps by days, and a share with failures during training.
+Needs a C compiler.
 
     python tools/faults/outside.py
 
-The clock must not change a weight, nor a time limit. A share that fails ends the run with exit code
+The clock must change neither a weight nor a time limit. A failed share ends the run with exit code
 4 and one line, and the run resumes once the share is back.
 """
 
@@ -27,7 +27,7 @@ PATIENCE_S = 60
 
 
 def train(*arguments: str, log: Path, **environment: str) -> subprocess.Popen[bytes]:
-    """Start a run that writes what it says into ``log``."""
+    """Start a run with its output in ``log``."""
     with log.open("wb") as lines:
         return subprocess.Popen(
             [*TRAIN, *arguments],
@@ -44,7 +44,7 @@ def last_line(log: Path) -> str:
 
 
 def try_clock(folder: Path, library: Path) -> list[str]:
-    """Train with and without a clock that jumps; return what differs."""
+    """Train with and without a jumping clock and return the differences."""
     jumps = {"JUMP": "1", "LD_PRELOAD": str(library)}
     length = ["--num_env_steps", "2048"]
     for name, environment in (("steady", {}), ("jumps", jumps)):
@@ -69,7 +69,7 @@ def try_clock(folder: Path, library: Path) -> list[str]:
 
 
 def try_share(folder: Path, library: Path, error: int) -> list[str]:
-    """Let a share fail under a run; return what went wrong."""
+    """Let a share fail under a run and return the problem."""
     share = folder / f"share{error}"
     share.mkdir()
     run = share / "run"
@@ -100,7 +100,7 @@ def try_share(folder: Path, library: Path, error: int) -> list[str]:
 
 
 def main() -> int:
-    """Try every fault, print what went wrong, and return whether anything did."""
+    """Try every fault, print the problems, and return whether there were any."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         library = folder / "outside.so"

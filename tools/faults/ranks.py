@@ -1,11 +1,9 @@
-"""Try what can go wrong with two ranks: one killed or asked to end, other settings,
-restarts, resumes.
+"""Try faults with two ranks: one killed or interrupted, other settings, restarts, resumes.
 
 ``python tools/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for
-each case: whether it ended as ``docs/guides/gpu.md`` says, the exit codes of the ranks, the
-seconds from the fault to the end of the others, and what they said. It exits with 1 where a case
-went wrong. On two CPU cores it takes two minutes, and one more for ``timed``. Everything has a time
-limit.
+each case: agreement with ``docs/guides/gpu.md``, the ranks' exit codes, the seconds from the fault
+to the others' end, and their messages. It exits with 1 after a failed case. On two CPU cores it
+takes two minutes, and one more for ``timed``. Everything has a time limit.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ class Verdict(NamedTuple):
 
 
 class Job:
-    """One start of ``torchrun`` in a folder of its own, or of one process without it; ``close``
+    """One ``torchrun`` start in its own folder, or one process without torchrun. ``close``
     ends it.
     """
 
@@ -63,7 +61,7 @@ class Job:
     def __init__(
         self, folder: Path, device: str, words: list[str], ranks: int = 2, restarts: int = 0
     ) -> None:
-        """Start ``ranks`` ranks with the words of a training; ``{rank}`` in a word is the rank's
+        """Start ``ranks`` ranks with a training's words. ``{rank}`` in a word is the rank's
         number.
         """
         self.folder = folder
@@ -97,14 +95,14 @@ class Job:
         return int((self.folder / f"{rank}.pid.rank").read_text())
 
     def codes(self) -> dict[int, int | str]:
-        """Return the exit codes of the ranks that ended by themselves."""
+        """Return the exit codes of self-ended ranks."""
         return {
             int(path.name[0]): int(path.read_text())
             for path in sorted(self.folder.glob("*.code.rank"))
         }
 
     def wait(self, what: Callable[[], object], limit_s: float) -> float:
-        """Wait until ``what`` is true; return the seconds, or raise TimeoutError."""
+        """Wait until a condition is true. Return the seconds, or raise TimeoutError."""
         start = time.monotonic()
         end = min(start + limit_s, self.deadline)
         while not what():
@@ -124,7 +122,7 @@ class Job:
         return self.process.poll() is not None
 
     def said(self, *patterns: str) -> list[str]:
-        """Return the lines of the ranks that match one of ``patterns``."""
+        """Return the ranks' lines with a match for one of ``patterns``."""
         text = self.log.read_text(errors="replace")
         if "ChildFailedError" in text:  # torchrun's own traceback, its last word
             text = text.rpartition("Traceback")[0]
@@ -135,7 +133,7 @@ class Job:
         ]
 
     def close(self) -> None:
-        """End what still runs."""
+        """End all remaining processes."""
         for rank in range(4):
             with suppress(OSError, ValueError):
                 if (
@@ -149,7 +147,7 @@ class Job:
 
 
 class Cases:
-    """What is tried, each in a folder of ``place``."""
+    """All cases, each in its own folder below ``place``."""
 
     def __init__(self, place: Path, device: str, limit_s: float) -> None:
         self.place = place
@@ -158,17 +156,17 @@ class Cases:
         self.jobs: list[Job] = []
 
     def start(self, name: str, words: list[str], ranks: int = 2, restarts: int = 0) -> Job:
-        """Start a job that ``close`` ends."""
+        """Start a job for ``close`` to end."""
         self.jobs.append(Job(self.place / name, self.device, words, ranks, restarts))
         return self.jobs[-1]
 
     def new(self, name: str, *more: str, ranks: int = 2, restarts: int = 0) -> tuple[Job, Path]:
-        """Start a new run; return it and its folder."""
+        """Start a new run and return it with its folder."""
         run = self.place / f"run-{name}"
         return self.start(name, [*SETTINGS, "--out", str(run), *more], ranks, restarts), run
 
     def close(self) -> None:
-        """End what still runs."""
+        """End all remaining jobs."""
         for job in self.jobs:
             job.close()
 
@@ -206,11 +204,11 @@ class Cases:
         return Verdict(is_right and is_whole(run), job.codes(), took, said)
 
     def fewer(self) -> Verdict:
-        """One rank resumes a run of two, where ``asked`` left it."""
+        """One rank resumes the two-rank run from the case ``asked``."""
         return self._resume("fewer", self.place / "run-asked", 1)
 
     def first(self) -> Verdict:
-        """A run of one process, which also compiles what must be compiled."""
+        """A one-process run. It also compiles everything for later cases."""
         job, run = self.new("first", "--num_env_steps", str(2 * INTERVAL), ranks=1)
         took = job.wait(job.has_ended, 2 * self.limit_s)
         said = job.said(r"^Done", r"^Traceback", r"^python -m harl")
@@ -250,13 +248,13 @@ class Cases:
         return self._refused("mistake", "algorithm.gamma", "--set", "algorithm.gamma=2", restarts=1)
 
     def alone(self) -> Verdict:
-        """A mistake of one rank only is that rank's line, and ends the others."""
+        """A mistake on one rank only is reported by this rank, and ends the others."""
         return self._refused(
             "alone", "train (rank 1): algorithm.gamma", "--set", "algorithm.gamma={rank}.5"
         )
 
     def crowded(self) -> Verdict:
-        """More ranks than GPUs are refused in one line; on a CPU there is nothing to try."""
+        """More ranks than GPUs are refused in one line. On a CPU there is nothing to try."""
         import torch
 
         return self._refused("crowded", "GPU(s)", ranks=torch.cuda.device_count() + 1)
@@ -264,7 +262,7 @@ class Cases:
     def _refused(
         self, name: str, words: str, *settings: str, ranks: int = 2, restarts: int = 0
     ) -> Verdict:
-        """Start a run that all ranks must refuse, with one line that has ``words`` and without a
+        """Start a run for all ranks to refuse, with one line with ``words`` and without a
         folder.
         """
         job, run = self.new(name, *FOREVER, *settings, ranks=ranks, restarts=restarts)
@@ -282,8 +280,8 @@ class Cases:
         )
 
     def restarted(self) -> Verdict:
-        """With ``--max-restarts`` a run whose rank 0 is killed resumes by itself and reaches its
-        end.
+        """With ``--max-restarts`` a run resumes by itself after rank 0's death and reaches
+        its end.
         """
         end = 8 * INTERVAL
         job, run = self.new("restarted", "--num_env_steps", str(end), restarts=1)
@@ -321,7 +319,7 @@ CHAINS = (
 
 
 def main() -> int:
-    """Try all cases, or those that are named; return 1 where one went wrong."""
+    """Try all cases, or the named ones. Return 1 after a failure."""
     if sys.argv[1:2] == ["--rank-in"]:
         return be_rank(Path(sys.argv[2]), sys.argv[3:])
     parser = argparse.ArgumentParser(
@@ -363,7 +361,7 @@ def main() -> int:
 
 
 def attempt(cases: Cases, name: str) -> bool:
-    """Try a case, print what became of it, and return whether all was right."""
+    """Try a case, print its result, and return whether all was right."""
     start = time.monotonic()
     try:
         found = getattr(cases, name)()
@@ -388,7 +386,7 @@ def attempt(cases: Cases, name: str) -> bool:
 
 
 def be_rank(folder: Path, words: list[str]) -> int:
-    """Train as a rank, with notes of the process and of its exit code."""
+    """Train as a rank, and note its process and exit code."""
     rank = os.environ.get("RANK", "0")
     leave = os._exit
 

@@ -1,9 +1,8 @@
-"""Give runs with collectors on Ray the faults that such runs have, and look how they end.
+"""Inject faults into runs with collectors on Ray, and check their ends.
 
-``python tools/faults/ray_collectors.py --tries 3`` prints a table as ``collectors.py`` does, and
-exits with 1 where a run did not end as it should. A head and a second node with one processor each
-are started on this machine; signals are tried on runs that start a Ray of their own. Every try
-takes up to half a minute.
+``python tools/faults/ray_collectors.py --tries 3`` prints a table like ``collectors.py``, and exits
+with 1 after an unexpected end. A head and a second node start on this machine, with one processor
+each. Signals run on jobs with their own Ray. Every try takes up to half a minute.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ _STORE = 80 * 2**20  # bytes, of a node; the least that Ray takes
 
 
 class Nodes:
-    """A head and a second node, with a processor each, started where they are wanted."""
+    """A head and a second node, with a processor each, started on demand."""
 
     def __init__(self) -> None:
         self.cluster: Cluster | None = None
         self.second = None
 
     def both(self) -> None:
-        """Make sure that both run."""
+        """Start both nodes if they are down."""
         if self.cluster is None:
             self.cluster = Cluster(
                 initialize_head=True,
@@ -69,13 +68,13 @@ class Nodes:
         os.environ[ADDRESS] = self.cluster.address
 
     def lose_second(self) -> None:
-        """Kill the second node with all that runs on it."""
+        """Kill the second node with all its processes."""
         assert self.cluster is not None
         self.cluster.remove_node(self.second, allow_graceful=False)
         self.second = None
 
     def lose_head(self) -> None:
-        """Kill what keeps the cluster together."""
+        """Kill the cluster's central processes."""
         assert self.cluster is not None
         self.cluster.head_node.kill_gcs_server(check_alive=False)
 
@@ -95,7 +94,7 @@ STARTED: list[subprocess.Popen[bytes]] = []
 def run_of(
     folder: Path, transitions: int = TRANSITIONS, num_collectors: int = 2
 ) -> Iterator[AsyncRunner]:
-    """Build a run whose collectors count as stuck after three seconds."""
+    """Build a run with a collector stall time of three seconds."""
     NODES.both()
     FAULT.unlink(missing_ok=True)
     given = {"stall_time": 3.0, "engine": "ray"}
@@ -110,9 +109,7 @@ def finish(
     act: Callable[[], object],
     on_wait: Callable[[], object] | None = None,
 ) -> str | None:
-    """Let a run have a fault some time after both collectors began, and end; return what is wrong
-    with that.
-    """
+    """Run to the end, with a fault some time after both collectors began. Return the problem."""
     wait = draw.randrange(5, 30)
     total = runner.progress.num_iterations * runner.progress.num_transitions
     is_over = [False]
@@ -173,7 +170,7 @@ def actor_hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
 
 
 def actor_stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
-    """Stop an actor's process, which cannot even say where it is."""
+    """Stop an actor's process without its last report."""
     with run_of(folder) as runner:
         problem = finish(runner, draw, lambda: os.kill(pid(runner), signal.SIGSTOP))
         restarts = runner.collectors.num_restarts
@@ -220,11 +217,11 @@ def node_comes_back(folder: Path, said: Said, draw: random.Random) -> str | None
 
 
 class _EnoughError(Exception):
-    """A run has shown what it was to show."""
+    """A run has passed its check."""
 
 
 def head_gone(folder: Path, said: Said, draw: random.Random) -> str | None:
-    """Lose the head of the cluster, without which there is none."""
+    """Lose the cluster's head, and with it the cluster."""
     try:
         return ends_by(folder, draw, "does not answer any more", NODES.lose_head, 60.0)
     finally:
@@ -234,9 +231,7 @@ def head_gone(folder: Path, said: Said, draw: random.Random) -> str | None:
 def ends_by(
     folder: Path, draw: random.Random, words: str, act: Callable[[], object], in_s: float
 ) -> str | None:
-    """Give a run a fault that it cannot survive; it must say so, with its state there to be
-    saved.
-    """
+    """Inject a fatal fault into a run. It must report the fault, with its state ready to save."""
     at = [0.0]
     with run_of(folder, 40 * TRANSITIONS) as runner:
         try:
@@ -253,14 +248,14 @@ def ends_by(
 def signalled_alone(
     number: int, is_group: bool, folder: Path, said: Said, draw: random.Random
 ) -> str | None:
-    """Send a run a signal that has a Ray of its own; nothing of that may stay."""
+    """Signal a run with its own Ray. No Ray process may stay."""
     NODES.end()
     return signalled(number, is_group, folder, said, draw)
 
 
 def learner_killed(is_own: bool, folder: Path, said: Said, draw: random.Random) -> str | None:
-    """Kill a learner's process. Its actors must end at once, a Ray of its own soon; the run must
-    be there to resume.
+    """Kill a learner's process. Its actors must end at once, its own Ray soon. The run must be
+    ready to resume.
     """
     NODES.end() if is_own else NODES.both()
     run = folder / "run"
@@ -304,9 +299,7 @@ def ends_in(process: int, within_s: float) -> float:
 
 
 def start(run: Path, log: Path, *more: str) -> int:
-    """Start or resume a run in a new process: one that is forked from a user of Ray cannot use
-    Ray.
-    """
+    """Start or resume a run in a new process. A fork from a Ray user cannot use Ray."""
     if run.exists():
         words = ["--resume", str(run), *more]
     else:
@@ -336,7 +329,7 @@ FAULTS: dict[str, Callable[[Path, Said, random.Random], str | None]] = {
 
 
 def main() -> int:
-    """Print the table; return 1 where a run did not end as it should."""
+    """Print the table and return 1 after an unexpected end."""
     collectors.SETTINGS += ("--set", "runner.engine=ray")
     collectors.start = start
     try:

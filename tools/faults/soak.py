@@ -1,13 +1,11 @@
-"""A run of many parts, each a process that resumes where the last one was stopped, watched from
-outside.
+"""A run in many parts, each a process resumed from the last stop, watched from outside.
 
 ``python tools/faults/soak.py RUN --minutes 20 --part_minutes 5 [--env_steps N] [-- words for
-train]`` trains in the folder RUN until the time is over or the run has that many env steps, and
-samples memory, GPU memory, open files and threads of the process, and the success rate that it
-logs. ``RUN-soak.csv`` gets the samples, ``RUN-soak.svg`` the figure; called again it resumes. It
-prints how memory, files and threads of the last quarter of a part differ from those of its second,
-and exits with 1 where a part did not end as it was told to, or what it holds grew by more than a
-tenth.
+train]`` trains in the folder RUN until the time is over or the run has N env steps. It samples the
+process's memory, GPU memory, open files and threads, and the logged success rate. ``RUN-soak.csv``
+gets the samples, ``RUN-soak.svg`` the figure. A second call resumes. It prints the change in
+memory, files and threads from a part's second quarter to its last, and exits with 1 if a part ended
+unexpectedly or its resources grew by more than a tenth.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ _SUCCESS = re.compile(r"Success: ([\d.]+|nan)")
 
 
 class Sample(NamedTuple):
-    """What a process held at one moment."""
+    """A process's resources at one moment."""
 
     seconds: float  # since the soak began, without pauses between calls
     part: int
@@ -46,9 +44,7 @@ class Sample(NamedTuple):
 
 
 def main() -> int:
-    """Soak, and print what became of memory, files and threads; return 1 where something was
-    wrong.
-    """
+    """Soak, and print the change in memory, files and threads. Return 1 after a problem."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("--minutes", type=float, default=20.0)
@@ -77,9 +73,7 @@ def main() -> int:
 def train(
     given: argparse.Namespace, part: int, minutes: float, start: float, samples: list[Sample]
 ) -> int:
-    """Train for some minutes in a process of its own, and add samples of it; return its exit
-    code.
-    """
+    """Train for some minutes in a new process, add its samples and return its exit code."""
     settings = [
         "--max_wall_time",
         f"{max(1, round(60 * minutes))}s",
@@ -119,7 +113,7 @@ def train(
 
 
 def look(pid: int, log: Path, offset: int, part: int, seconds: float) -> Sample | None:
-    """Return what a process holds now; None before its first iteration, or where it has ended."""
+    """Return a process's present resources. None before its first iteration, or after its end."""
     with log.open() as stream:
         stream.seek(offset)
         text = stream.read()
@@ -147,10 +141,10 @@ def look(pid: int, log: Path, offset: int, part: int, seconds: float) -> Sample 
 
 
 def gpu_memory(pid: int) -> float:
-    """Return the GPU memory that a process uses [MiB]; 0 without a GPU.
+    """Return a process's GPU memory [MiB], 0 without a GPU.
 
-    In a container the driver cannot list processes. Then return what is used of the first GPU that
-    this process sees, by whomever.
+    In a container the driver cannot list processes. Then return the memory in use on the first
+    visible GPU, by all processes.
     """
     rows = [line.split(",") for line in query("--query-compute-apps=pid,used_memory")]
     if rows:
@@ -160,7 +154,7 @@ def gpu_memory(pid: int) -> float:
 
 
 def query(*words: str) -> list[str]:
-    """Return the lines of ``nvidia-smi``; none where it cannot be run."""
+    """Return the lines from ``nvidia-smi``, none if it cannot run."""
     command = ["nvidia-smi", *words, "--format=csv,noheader,nounits"]
     try:
         return subprocess.run(
@@ -171,8 +165,8 @@ def query(*words: str) -> list[str]:
 
 
 def report(samples: list[Sample], part: int, code: int) -> bool:
-    """Print a part's end, and what its last quarter held beside its second; return whether all is
-    well.
+    """Print a part's end, and its last quarter's resources beside the second's. Return whether all
+    is well.
     """
     own = [sample for sample in samples if sample.part == part]
     is_good = code in (0, TIME_IS_UP)

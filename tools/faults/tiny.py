@@ -1,5 +1,5 @@
-"""A run of seconds that saves after every iteration, made in a forked process, and what its end
-must be equal to.
+"""A run in seconds with a save after every iteration, in a forked process, and its reference
+end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SETTINGS = (
 
 
 def command(run: Path, num_iterations: int) -> list[str]:
-    """Return the command line that starts or resumes a run, as a script on a cluster would."""
+    """Return the command line to start or resume a run, like a cluster script's."""
     if (run / "config.yaml").exists():
         return ["--resume", str(run)]
     return [*SETTINGS, "--num_env_steps", str(num_iterations * ITERATION), "--out", str(run)]
@@ -56,7 +56,7 @@ def start(
     prepare: Callable[[], None] = lambda: None,
     log: Path | None = None,
 ) -> int:
-    """Train in a forked process, which has everything imported already; return its id."""
+    """Train in a forked process, with all imports done, and return its id."""
     process = os.fork()
     if process:
         return process
@@ -78,7 +78,7 @@ def wait(process: int) -> int:
 
 
 def final_state(run: Path) -> dict[str, Any]:
-    """Return everything that the last checkpoint of a run holds, by name."""
+    """Return everything in a run's last checkpoint, by name."""
     folder = run_folder.last_checkpoint(run)
     assert folder is not None
     checkpoint.check_whole(folder)

@@ -1,9 +1,9 @@
-"""Make mutants, one-line mistakes on purpose, with the operators of cosmic-ray: ``pip install
+"""Make mutants, deliberate one-line mistakes, with cosmic-ray's operators: ``pip install
 '.[mutants]'`` first.
 
-``python tools/mutants/make.py --number 500 --seed 1 --out mutants.json`` draws as many from each
-area of ``areas.toml`` as another, each from a place of its own as long as there are any. ``run.py``
-says which of them the tests notice.
+``python tools/mutants/make.py --number 500 --seed 1 --out mutants.json`` draws equally many from
+each area in ``areas.toml``, each from another line position as long as there are any. ``run.py``
+reports the mutants noticed by the tests.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def added_lines(since: str) -> set[tuple[str, int]]:
-    """Return the paths and numbers of the lines that are new or changed since a commit."""
+    """Return the paths and numbers of lines new or changed since a commit."""
     command = ["git", "diff", "--find-renames", "--unified=0", since, "--", "*.py"]
     diff = subprocess.run(command, cwd=TREE, check=True, capture_output=True, text=True).stdout
     added = set()
@@ -100,8 +100,8 @@ def draw(
     chance: random.Random,
     added: set[tuple[str, int]] | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield an area's mutants in random order: one of each place, then another one of each, and so
-    on; only of lines in ``added``, if it is given.
+    """Yield an area's mutants in random order: one per position, then another one per position, and
+    so on. With ``added``, only lines in it count.
     """
     tests = [f"tests/{test}" for test in area["tests"]]
     missing = [path for path in (*area["modules"], *tests) if not (TREE / path).is_file()]
@@ -129,9 +129,7 @@ def draw(
 
 
 def mutations(path: str) -> Iterator[tuple[Place, tuple[str, int]]]:
-    """Yield every place that an operator changes, with the operator and which of its places this
-    is.
-    """
+    """Yield every position for an operator, with the operator and the position's index."""
     source = (TREE / path).read_text(encoding="utf-8")
     tree = get_ast(source)
     untested = list(untested_spans(source))
@@ -151,8 +149,8 @@ def mutations(path: str) -> Iterator[tuple[Place, tuple[str, int]]]:
 
 
 def is_kept(name: str) -> bool:
-    """Return whether an operator of cosmic-ray, where it replaces one in Python, does so by one of
-    the same family.
+    """Return whether a cosmic-ray operator keeps within one operator family. Operators without a
+    family pass.
     """
     if "ReplaceBinaryOperator" not in name and "ReplaceComparisonOperator" not in name:
         return True
@@ -161,8 +159,8 @@ def is_kept(name: str) -> bool:
 
 
 def untested_spans(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield where nothing is computed: annotations, messages of errors, assertions, ``strict`` of
-    zip.
+    """Yield spans without computation: annotations, error messages, assertions, ``strict``
+    in zip.
     """
     for node in ast.walk(ast.parse(source)):
         parts: list[Any] = []

@@ -1,10 +1,9 @@
-"""Run the tests on mutants that ``make.py`` made, and say which of them nothing noticed. Needs
-pytest and no more.
+"""Run the tests on mutants from ``make.py``, and list the unnoticed ones. Needs pytest only.
 
 ``python tools/mutants/run.py mutants.json --out results.jsonl``: each of ``--workers`` mutates a
-copy of the tree, one mutant after another, and runs the tests of its area until the first fails. A
-line of JSON for each; what ``--out`` already has is not run again. At the end a table, and the
-survivors' diffs.
+copy of the tree, one mutant after another, and runs its area's tests until the first failure. Each
+mutant gives a JSON line. Mutants already in ``--out`` do not run again. At the end come a table and
+the survivors' diffs.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ NOTICED = ("killed", "timeout")
 
 
 def main() -> int:
-    """Run what is not known yet and print the report."""
+    """Run the missing mutants and print the report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -68,7 +67,7 @@ def main() -> int:
 
 
 class Bench:
-    """Copies of the tree, one a worker, each on a core of its own."""
+    """Copies of the tree, one per worker, each on its own core."""
 
     def __init__(self, folder: Path, num_workers: int, out: Any, ends: float) -> None:
         self._out = out
@@ -84,8 +83,8 @@ class Bench:
         self._timeouts: dict[tuple[str, ...], float] = {}
 
     def run(self, mutants: list[dict[str, Any]], timeout_s: float | None) -> None:
-        """Run the mutants; first, unless a timeout is given, time the tests on the tree as it is,
-        which must pass.
+        """Run the mutants. Without a timeout, first time the tests on the original tree. They must
+        pass.
         """
         suites = sorted({tuple(mutant["tests"]) for mutant in mutants})
         if timeout_s is not None:
@@ -143,7 +142,7 @@ class Bench:
 def test(
     tree: Path, core: int, suite: tuple[str, ...], timeout_s: float
 ) -> tuple[int | None, str, float]:
-    """Run tests in a tree; return pytest's exit code (None: it took too long), its output and the
+    """Run tests in a tree. Return pytest's exit code (None: time-out), its output and the
     seconds.
     """
     os.sched_setaffinity(0, {core})  # of this thread, and of what it starts
@@ -183,14 +182,14 @@ def test(
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file of JSON lines, none where there is no file."""
+    """Read a JSON-lines file, empty if missing."""
     if path.is_file():
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return []
 
 
 def report(results: list[dict[str, Any]]) -> str:
-    """Return a table of areas, and the diffs of what was not noticed."""
+    """Return a table by area, and the unnoticed mutants' diffs."""
     lines = [
         "| area | mutants | noticed | survived | other | share noticed |",
         "|---|---|---|---|---|---|",
