@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush.config import RunCfg
+from harl_mapush.runs import checkpoint
 from harl_mapush.runs.exported import policy_of
 from mapush.export import description, gait_networks
 from mapush.export.exported_networks import (
@@ -45,6 +46,11 @@ class TeamNetworks:
         gaits: list[ExportedGait],
     ) -> None:
         """Load the actors in checkpoint ``folder``. ``env`` gives example observations."""
+        if checkpoint.format_of(folder).load_team(folder, env) is not None:
+            raise ConfigError(
+                f"{folder}: what its format loads has no actors, one network for each robot; a "
+                "team without them cannot be exported"
+            )
         policy = policy_of(folder)
         if policy is None:
             raise ConfigError(f"{folder}: its actors declare no layers, which an export needs")

@@ -419,10 +419,12 @@ def page_request(draw: random.Random, files: Path) -> tuple[Callable[[], int], A
         host = "".join(draw.choices((*signs, *own), k=3))
     origin = draw.choice(("", f"http://{host}", "null", f"http://{host}.evil.example", "evil"))
     headers = Headers({"Host": host} | ({"Origin": origin} if origin else {}))
+    guard = page_guard.PageGuard(8080)
     path = draw.choice(("/", "/drop", "/drop?x", "/ws", "//drop", "/\0"))
+    path += draw.choice(("", f"?token={guard.token}", "?token=evil"))
 
     def ask() -> None:
-        if page_guard.refusal(path, headers) is None:
+        if guard.refusal(path, headers) is None:
             assert "evil" not in host + origin
             assert origin in ("", f"http://{host}")
 

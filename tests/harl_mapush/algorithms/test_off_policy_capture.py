@@ -36,7 +36,9 @@ def test_replayed_updates_are_those_that_just_run(name, settings, monkeypatch):
         assert team.num_updates == 13
         weights.append(torch.cat([*team.weights.values(), *(target for target, _ in team.targets)]))
         recorded = [
-            key for key, known in team.graphs._known.items() if known.graphed._recorded is not None
+            key
+            for key, known in team.graphs._recorded.items()
+            if known.graphed._recorded is not None
         ]
     assert torch.equal(*weights)
     kinds = {key[0] if isinstance(key, tuple) else key for key in recorded}

@@ -92,7 +92,7 @@ def test_bad_films_are_one_line(argv: str, said: str, capsys, tmp_path, monkeypa
         "--tiles 2x2",
         "--workers 2",
         "--seeds 3",
-        "--protocol strict",
+        "--suite strict",
         "--agent zero",
         "--web",
         "--num_episodes 2",

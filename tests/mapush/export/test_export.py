@@ -247,6 +247,7 @@ def test_a_gait_leaves_alone_and_walks_in_the_example(tmp_path, monkeypatch) -> 
     assert {path.name for path in (tmp_path / "gait").iterdir()} == {
         "gait.onnx",
         "contract.json",
+        "manifest.json",
         "scene.xml",
     }
     commands = ((0.5, 0.0, 0.0), (0.0, 0.3, 0.4))
