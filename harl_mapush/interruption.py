@@ -181,8 +181,8 @@ def _install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
-    asked = [number for number in ENDING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    return {number: signal.signal(number, handler) for number in asked}
+    signals = [number for number in ENDING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in signals}
 
 
 def _restore(before: dict[int, Any]) -> None:

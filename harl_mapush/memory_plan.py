@@ -97,7 +97,7 @@ def plan_memory(
     num_weights = sum(flat.numel() for flat in team.weights.values())
 
     worlds = _plan_worlds(cfg, setup, sim_name, device)
-    kept = bytes_of_last_states(num_rows(setup.scene)) if cfg.logger.broken_worlds else 0
+    recorded = bytes_of_last_states(num_rows(setup.scene)) if cfg.logger.broken_worlds else 0
 
     evaluation = 0
     if cfg.runner.evaluation_interval is not None:
@@ -114,7 +114,7 @@ def plan_memory(
 
     return worlds._replace(
         num_steps=cfg.runner.num_steps,
-        environment=worlds.environment + cfg.env.num_envs * kept,
+        environment=worlds.environment + cfg.env.num_envs * recorded,
         fixed=processes + round(num_weights * _WEIGHT) + evaluation + messages,
         rollout=round(learner.experience * _SLACK),
         update=round(learner.update * _SLACK),
@@ -227,12 +227,12 @@ def check_memory(plan: MemoryPlan) -> None:
     else:
         hint = "end other programs that use it, or use another device"
 
-    each = "" if plan.num_ranks == 1 else f" on each of {plan.num_ranks} ranks"
-    each += "" if workers == 1 else f" in each of {workers} workers"
+    owner = "" if plan.num_ranks == 1 else f" on each of {plan.num_ranks} ranks"
+    owner += "" if workers == 1 else f" in each of {workers} workers"
     steps = f" with runner.num_steps={plan.num_steps}" if plan.num_steps else ""
     raise ConfigError(
         f"env.num_envs={plan.num_envs * plan.num_ranks}{steps} takes {plan.needed / GIB:.1f} "
-        f"GiB{each}, but {plan.device} has {plan.free / GIB:.1f} GiB free; {hint}"
+        f"GiB{owner}, but {plan.device} has {plan.free / GIB:.1f} GiB free; {hint}"
     )
 
 
@@ -244,8 +244,8 @@ def describe(plan: MemoryPlan) -> str:
     room = ""
     if plan.free is not None and plan.total is not None:
         room = f"; {plan.free / GIB:.1f} of {plan.total / GIB:.1f} free"
-    each = "" if plan.num_ranks == 1 else f", each of {plan.num_ranks} ranks"
-    return f"Memory on {plan.device}{each}: {plan.needed / GIB:.2f} GiB planned ({named}){room}."
+    ranks = "" if plan.num_ranks == 1 else f", each of {plan.num_ranks} ranks"
+    return f"Memory on {plan.device}{ranks}: {plan.needed / GIB:.2f} GiB planned ({named}){room}."
 
 
 def device_memory(device: torch.device) -> tuple[int | None, int | None]:

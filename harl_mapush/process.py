@@ -44,8 +44,8 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or another system
         return False
-    kept = mallopt(_MMAP_THRESHOLD, _KEPT) or mallopt(_MMAP_THRESHOLD, _KEPT_BY_OLDER_GLIBC)
-    return bool(kept and mallopt(_TRIM_THRESHOLD, _KEPT) and mallopt(_TOP_PAD, _GROWTH))
+    is_set = mallopt(_MMAP_THRESHOLD, _KEPT) or mallopt(_MMAP_THRESHOLD, _KEPT_BY_OLDER_GLIBC)
+    return bool(is_set and mallopt(_TRIM_THRESHOLD, _KEPT) and mallopt(_TOP_PAD, _GROWTH))
 
 
 def limit_threads(num_threads: int | None = None) -> None:

@@ -103,11 +103,11 @@ class Runner:
 
         With several ranks, only that of rank 0 is complete.
         """
-        own = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
+        state = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
         learned = {"iteration": self.progress.iteration, "algorithm": self.algorithm.state_dict()}
         if self.ranks.size == 1:
-            return learned | own
-        return learned | {"shares": self.ranks.gather_on_first(on_host(own))}
+            return learned | state
+        return learned | {"shares": self.ranks.gather_on_first(on_host(state))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``."""
@@ -115,10 +115,10 @@ class Runner:
         self.algorithm.load_state_dict(state["algorithm"])
         shares = state.get("shares") or [{"storage": state["storage"], "env": state["env"]}]
         if len(shares) != self.ranks.size:
-            # The own state, for its shapes, exists after a reset only.
+            # Only a reset world has a state, and redistribution needs its shapes.
             self.env.reset()
-            own = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
-            shares = redistribute(shares, own, self.ranks.rank, self.ranks.size)
+            current = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
+            shares = redistribute(shares, current, self.ranks.rank, self.ranks.size)
         else:
             shares = shares[self.ranks.rank]
         self.experience.load_state_dict(shares["storage"])

@@ -175,11 +175,11 @@ def assignment(text: str) -> dict[str, Any]:
 
 def nested(name: str, value: object) -> dict[str, Any]:
     """Return a value under its dotted name as nested values."""
-    found = value
+    values = value
     for key in reversed(name.split(".")):
-        found = {key: found}
-    assert isinstance(found, dict)
-    return found
+        values = {key: values}
+    assert isinstance(values, dict)
+    return values
 
 
 def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
@@ -289,7 +289,9 @@ def unknown(kind: str, name: Any, allowed: Collection[Any], *, is_open: bool = F
 
 def printable(line: str) -> str:
     """Return a line for a terminal: names of files may hold escape sequences, shown as text."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in line
+    )
 
 
 def at_home(text: str) -> str:
@@ -556,7 +558,7 @@ _Dumper.add_representer(
         "tag:yaml.org,2002:str",
         data,
         # Readers take these for ends of lines, unless they are escaped.
-        style='"' if any(each in data for each in "\x85\u2028\u2029") else None,
+        style='"' if any(character in data for character in "\x85\u2028\u2029") else None,
     ),
 )
 _Dumper.add_representer(

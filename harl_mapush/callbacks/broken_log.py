@@ -1,4 +1,4 @@
-"""Records of worlds whose simulation broke: files of their last states, and films of them."""
+"""Records of worlds whose simulation broke: files with their last states, and films."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mqe.world.randomization import RandomizationCfg
 from mqe.world.scene import Scene
 
 FOLDER = "broken"  # in a run's folder
-# Parts of a row of SceneState.rows, in order; obstacles follow the goal's place.
+# Parts of a row in SceneState.rows, in order. Obstacles follow the goal.
 _PARTS = ("qpos", "qvel", "contact_forces", "goal_pos")
 
 
@@ -36,23 +36,24 @@ class BrokenLog(Callback):
         recorder: BrokenWorldRecorder,
         run: Path,
         settings: str,
-        most: int,
+        max_files: int,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Write at most ``most`` files of states of ``recorder`` into ``broken`` in ``run``.
+        """Write at most ``max_files`` files with states from ``recorder`` into ``broken`` in
+        ``run``.
 
         Each file has the run's ``settings``.
         """
         self._folder = run / FOLDER
         self._settings = settings
         self._ranks = ranks
-        self._left = most - len(list(self._folder.glob("*.npz")))
+        self._left = max_files - len(list(self._folder.glob("*.npz")))
         self._recorder = recorder
 
     def on_broken_worlds(self, env_steps: int) -> str | None:
-        """Write the worlds that broke in the last iteration; return the commonest cause and a file.
+        """Write the worlds broken in the last iteration. Return the commonest cause and a file.
 
-        With several ranks the first reports the worlds of all, and the others return None.
+        With several ranks the first reports all ranks' worlds, and the others return None.
         """
         by_rank = self._ranks.gather_on_first(self._recorder.take_broken())
         broken = [world for worlds in by_rank for world in worlds]
@@ -90,7 +91,7 @@ class BrokenLog(Callback):
 
 
 def replay(path: Path, film: Path) -> tuple[Film, str]:
-    """Film the last states of a broken world from its file; return the film and the cause."""
+    """Film a broken world's last states from its file. Return the film and the cause."""
     content = _read(path)
     settings = parse_yaml(str(content["settings"]), str(path))
     if not isinstance(settings, dict):
@@ -115,7 +116,7 @@ def replay(path: Path, film: Path) -> tuple[Film, str]:
 
 
 def _sizes(scene: Scene) -> tuple[int, int, int, int]:
-    """Return the sizes of the parts of a state."""
+    """Return the sizes of a state's parts."""
     model = scene.model
     before_goal = (model.nq, model.nv, scene.num_forces)
     return (*before_goal, scene.num_rows - sum(before_goal))

@@ -12,14 +12,14 @@ from harl_mapush.callback import Callback
 from harl_mapush.callbacks.run_context import RunContext
 from harl_mapush.runs.provenance import LostFolderError
 
-_MOST_FAILURES = 3  # failed checkpoints in a row that end the run
+_MOST_FAILURES = 3  # failures in a row before the run ends
 # The last checkpoint of a run has no next interval, so it is tried several times at once.
 _LAST_ATTEMPTS = 3
-_PAUSE_S = 2.0  # between two attempts
+_PAUSE_S = 2.0  # pause between two attempts
 
 
 class UnsavedError(Exception):
-    """Checkpoints cannot be written; the message has the reason."""
+    """Checkpoints cannot be written. The message has the reason."""
 
 
 class FolderTakenError(UnsavedError):
@@ -41,10 +41,10 @@ class Record(Protocol):
 
 
 class CheckpointSaver(Callback):
-    """Saves checkpoints; one that cannot be written is skipped, several in a row end the run."""
+    """Saves checkpoints. A failed write is skipped, several in a row end the run."""
 
     def __init__(self, run: RunContext, record: Record) -> None:
-        """Save the state of all ranks of ``run``; only rank 0 calls ``record``."""
+        """Save all ranks' state into ``run``. Only rank 0 calls ``record``."""
         self._trainer = run.trainer
         self._ranks = run.ranks
         self._say = run.say
@@ -52,14 +52,14 @@ class CheckpointSaver(Callback):
         self._num_failures = 0  # in a row
 
     def on_checkpoint(self, env_steps: int) -> None:
-        """Save the state; at the end of the run in several attempts if necessary."""
+        """Save the state. At the run's end, try several times if necessary."""
         if self._trainer.progress.is_done:
             self.save_last(env_steps)
         else:
             self.save(env_steps)
 
     def save(self, env_steps: int) -> None:
-        """Save the state; raise UnsavedError at the third failure in a row."""
+        """Save the state. Raise UnsavedError at the third failure in a row."""
         reason = self._try(env_steps)
         self._num_failures = 0 if reason is None else self._num_failures + 1
         if reason is None:
@@ -70,7 +70,7 @@ class CheckpointSaver(Callback):
         self._say(f"Note: {problem}; training continues, and the next one is tried at its time.")
 
     def save_last(self, env_steps: int) -> None:
-        """Save the state in several attempts; raise UnsavedError if all of them fail."""
+        """Save the state in several attempts. Raise UnsavedError if all attempts fail."""
         for attempt in range(_LAST_ATTEMPTS):
             if attempt > 0:
                 time.sleep(_PAUSE_S)
@@ -84,16 +84,16 @@ class CheckpointSaver(Callback):
         self._on_first(lambda: None)
 
     def _try(self, env_steps: int) -> str | None:
-        """Save the state; return None, or the reason of the failure."""
+        """Save the state. Return None, or the reason for the failure."""
         self._ranks.check_weights(self._trainer.algorithm.weights)
         state = self._trainer.state_dict()
         networks = self._trainer.algorithm.networks
         return self._on_first(lambda: self._record.save(env_steps, networks, state))
 
     def _on_first(self, work: Callable[[], None]) -> str | None:
-        """Do ``work`` in the run's folder on rank 0; return None, or the reason of its failure.
+        """Do ``work`` in the run's folder on rank 0. Return None, or the reason for its failure.
 
-        Raises FolderTakenError if the folder is another run's or process's by now.
+        Raises FolderTakenError if another run or process has taken the folder.
         """
         reason = None
         lost = None

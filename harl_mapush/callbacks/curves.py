@@ -1,4 +1,4 @@
-"""The TensorBoard file of a run's curves; a full disk or a lost folder does not end the run."""
+"""The TensorBoard file with a run's curves. A full disk or a lost folder does not end the run."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from harl_mapush.runs.run_folder import LOGS
 
 _MOST_BYTES = 64 * 2**20  # limit of points that wait to be written; the oldest are dropped first
-_INTERVAL_S = 10.0  # between two writes
-_PREFIX = "events.out.tfevents."  # of a file's name
+_INTERVAL_S = 10.0  # time between two writes
+_PREFIX = "events.out.tfevents."  # start of a file name
 _numbers = itertools.count()
 
 
 class Curves:
     """Collects points and writes them every few seconds, and on request.
 
-    Points that cannot be written are kept, up to a limit, and written whole once writing works
+    After a failed write the points are kept, up to a limit, and written whole once writing works
     again.
     """
 
     def __init__(
         self, folder: Path, say: Callable[[str], None], purge_step: int | None = None
     ) -> None:
-        """Write into ``folder``; TensorBoard hides older points at ``purge_step`` and beyond."""
+        """Write into ``folder``. TensorBoard hides older points at ``purge_step`` and beyond."""
         self._folder = folder
         self._say = say
         self._purge_step = purge_step
@@ -44,7 +44,7 @@ class Curves:
         self._num_lost = 0
         self._is_failing = False
         self._written_at = time.monotonic()
-        self._clock = time.time() - self._written_at  # of a time on the monotonic clock
+        self._clock = time.time() - self._written_at  # Unix time at the monotonic zero
 
     def add(self, scalars: Mapping[str, float], step: int) -> None:
         """Add one point to each curve."""
@@ -52,7 +52,7 @@ class Curves:
         self.add_summary(Summary(value=values), step)
 
     def add_summary(self, summary: Summary, step: int = 0) -> None:
-        """Add any other summary that TensorBoard can show."""
+        """Add another TensorBoard summary."""
         self._waiting.append(_record(Event(wall_time=self._now(), step=step, summary=summary)))
         self._num_bytes += len(self._waiting[-1])
         while self._num_bytes > _MOST_BYTES:
@@ -62,7 +62,7 @@ class Curves:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffered points; report the first failure, and the first success after it."""
+        """Write the buffered points. Report the first failure, and the first success after it."""
         self._written_at = time.monotonic()
         if not self._waiting:
             return
@@ -96,7 +96,7 @@ class Curves:
         self._close_file()
 
     def _write(self, data: bytes) -> None:
-        """Append all of ``data``; after an error the file is as it was."""
+        """Append all ``data``, or after an error leave the file unchanged."""
         descriptor = self._open()
         size = os.fstat(descriptor).st_size
         header = self._header() if size == 0 else b""
@@ -110,7 +110,7 @@ class Curves:
         self._purge_step = None
 
     def _open(self) -> int:
-        """Return the open file; open a new one if there is none, or if it was moved or deleted."""
+        """Return the open file. Open a new one if there is none, or if it was moved or deleted."""
         if self._descriptor is not None and not (self._path is not None and self._path.exists()):
             self._close_file()
         if self._descriptor is None:
@@ -127,18 +127,18 @@ class Curves:
         return self._descriptor
 
     def _begin(self) -> int:
-        """Return the time in the next file's name [s], later than in all others here.
+        """Return the time in the next file's name [s], later than in all other files in the folder.
 
         TensorBoard reads files in the order of their names. If the clock was set back between two
-        sessions of a run, the points of the later one would count as replaced.
+        sessions, the later session's points would count as replaced.
         """
         names = [path.name for path in self._folder.glob(f"{_PREFIX}*")]
-        found = [name.removeprefix(_PREFIX).partition(".")[0] for name in names]
-        latest = max((int(text) for text in found if text.isdecimal()), default=0)
+        times = [name.removeprefix(_PREFIX).partition(".")[0] for name in names]
+        latest = max((int(text) for text in times if text.isdecimal()), default=0)
         return max(int(self._now()), latest + 1)
 
     def _now(self) -> float:
-        """Return the time [s] by a clock that does not jump while the run trains."""
+        """Return the time [s] by a clock without jumps during the training."""
         return self._clock + time.monotonic()
 
     def _header(self) -> bytes:

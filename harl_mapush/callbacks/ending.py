@@ -15,7 +15,7 @@ from harl_mapush.trainer import Trainer
 
 
 class RunEnded(Exception):  # noqa: N818, not an error
-    """A signal or the time limit ended the run; its state is saved."""
+    """A signal or the time limit ended the run. Its state is saved."""
 
     def __init__(self, number: signal.Signals | None) -> None:
         self.signal = number  # None for the time limit
@@ -34,7 +34,7 @@ class EndOnRequest(Callback):
         ranks: Ranks,
         pauses: Sequence[int] = (),
     ) -> None:
-        """End the run of ``trainer``; ``pauses`` are the intervals [env steps] of slow callbacks.
+        """End the run of ``trainer``. ``pauses`` are the intervals [env steps] of slow callbacks.
 
         To measure checkpoints, this callback must follow ``saver``.
         """
@@ -54,19 +54,19 @@ class EndOnRequest(Callback):
             was_due=any(progress.is_due(interval) for interval in self._pauses),
             will_be_due=any(progress.will_be_due(interval) for interval in self._pauses),
         )
-        own = (self.interruption.signal, is_up)
-        signals, times = zip(*self._ranks.gather(own), strict=True)
+        request = (self.interruption.signal, is_up)
+        signals, times = zip(*self._ranks.gather(request), strict=True)
         self.interruption.signal = next((number for number in signals if number is not None), None)
         is_asked = self.interruption.signal is not None or any(times)
         if is_asked and not progress.is_done:
             self._end(report.env_steps)
 
     def on_checkpoint(self, env_steps: int) -> None:
-        """Measure the checkpoint that was just written."""
+        """Measure the last checkpoint's duration."""
         self._wall_time.note_saved()
 
     def on_wait(self) -> None:
-        """Save and raise RunEnded if the run must end; before the first iteration raise Signalled.
+        """Save and raise RunEnded if the run must end. Before the first iteration raise Signalled.
 
         Without a complete iteration there is no state to save.
         """

@@ -18,7 +18,7 @@ FOLDER = "films"  # in the run folder
 
 
 class FilmLog(Protocol):
-    """A log that can show films."""
+    """A log with a view for films."""
 
     def add_film(self, path: Path, env_steps: int) -> None:
         """Show the film (.gif) of ``path``."""
@@ -54,7 +54,7 @@ class EvaluationFilm(Callback):
     ) -> None:
         """Film in the worlds of ``evaluation``, None on all ranks but the first.
 
-        The films are files in the folder of ``run``, and shown by ``logs``.
+        The films are files in the folder of ``run``. ``logs`` show them.
         """
         self._evaluation = evaluation
         self._interval = interval

@@ -45,7 +45,7 @@ class GpuUsage(Callback):
 
 
 def usage_reader(device: torch.device) -> Callable[[], Usage | None] | None:
-    """Return a function that reads the usage of a CUDA device; None without NVML.
+    """Return a function to read a CUDA device's usage, or None without NVML.
 
     The function returns None if the driver refuses.
     """

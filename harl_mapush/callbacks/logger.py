@@ -29,9 +29,9 @@ from harl_mapush.trainer import Trainer
 _BAR_WIDTH = 10  # with the metrics beside it, a bar fits into 80 columns
 _RGB = 3  # TensorBoard's number of the colour space
 _UNKNOWN = "-"  # a statistic before the end of the first episode
-# Statistics that TensorBoard shows first, in this order.
+# Statistics in the first section of TensorBoard, in this order.
 _OVERVIEW = ("success_rate", "return", "episode_time_s", "contact_share")
-# Tags of HARL's loggers, and those of the same curves here; HARL's other tags are the same.
+# Tags with another name in HARL. All other tags are equal.
 _HARL_TAGS = {
     "train_episode_rewards": "mapush/return",
     "critic/average_step_rewards": "reward/total",
@@ -42,7 +42,7 @@ Headline = Sequence[tuple[str, str]]  # pairs of a label and the name of its sta
 
 
 class RunLogger:
-    """Shows and records the iterations of a run; ``title`` begins HARL's lines."""
+    """Shows and records a run's iterations. ``title`` begins HARL's lines."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class RunLogger:
         env_steps: int = 0,
         headline: Headline = (),
     ) -> None:
-        """Open the log; a run that resumes at ``env_steps`` discards the later points in it.
+        """Open the log. A run resumed at ``env_steps`` discards the log's later points.
 
-        ``headline`` names the statistics that are shown. Errors of writing do not end the run.
+        ``headline`` names the statistics shown. Write errors do not end the run.
         """
         self._cfg = cfg
         self._title = title
@@ -125,9 +125,9 @@ class RunLogger:
             self._curves.add_summary(summary)
 
     def add_film(self, path: Path, env_steps: int) -> None:
-        """Show a film (.gif) among TensorBoard's images, which moves there."""
+        """Show a film (.gif) as an animation among TensorBoard's images."""
         data = path.read_bytes()
-        width, height = struct.unpack("<HH", data[6:10])  # in the header of a GIF file
+        width, height = struct.unpack("<HH", data[6:10])  # from the GIF header
         image = Summary.Image(
             height=height, width=width, colorspace=_RGB, encoded_image_string=data
         )
@@ -135,7 +135,7 @@ class RunLogger:
         self._curves.add_summary(summary, env_steps)
 
     def flush(self) -> None:
-        """Write the curves so far; a run that resumes from here continues them."""
+        """Write the curves so far. A run resumed from this point continues them."""
         self._curves.flush()
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class Logger(Protocol):
         ...
 
     def flush(self) -> None:
-        """Write what was recorded so far."""
+        """Write the buffered records."""
         ...
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ class Logger(Protocol):
 
 
 class NullLogger:
-    """The log of ranks that write nothing."""
+    """A log without output, for all ranks but the first."""
 
     def say(self, line: str) -> None: ...
 
@@ -197,13 +197,13 @@ class ProgressLog(Callback):
         self._trainer = trainer
 
     def on_iteration(self, report: IterationReport) -> None:
-        """Log the iteration; all ranks compute the statistics, which are sums over ranks."""
+        """Log the iteration. All ranks compute the statistics, as sums over ranks."""
         statistics = self._trainer.statistics()
         for logger in self._loggers:
             logger.log(report, statistics)
 
     def on_checkpoint(self, env_steps: int) -> None:
-        """Write the curves before the checkpoint, from which the run may resume."""
+        """Write the curves before the checkpoint, since the run may resume from it."""
         for logger in self._loggers:
             logger.flush()
 
@@ -223,7 +223,7 @@ class _Rate:
         self._begin: tuple[float, int] | None = None  # time [s] and env steps
 
     def measure(self, env_steps: int) -> float:
-        """Return the rate after an iteration; NaN after the first one."""
+        """Return the rate after an iteration, NaN after the first one."""
         now = time.perf_counter()
         if self._begin is None:
             self._begin = now, env_steps
@@ -247,7 +247,7 @@ def progress_line(
 def metrics_text(
     report: IterationReport, statistics: Mapping[str, float], headline: Headline, fps: float
 ) -> str:
-    """Format rate, return, success and time left; rate and time are left out until known."""
+    """Format rate, return, success and time left. Rate and time are left out until known."""
     named = [("return", "return"), *((label.lower(), name) for label, name in headline[:1])]
     metrics = [f"{label} {_metric(statistics, name, '.3g')}" for label, name in named]
     if not math.isnan(fps):
@@ -263,9 +263,9 @@ def harl_lines(
     headline: Headline,
     fps: float,
 ) -> list[str]:
-    """Format the four lines of HARL's runners and of MAPush; ``title`` begins the first one.
+    """Format the four lines of HARL's runners and of MAPush. ``title`` begins the first one.
 
-    Lines of unknown statistics are left out, as in HARL. The rate is 0 until it is known.
+    Lines with unknown statistics are left out, as in HARL. The rate is 0 until it is known.
     """
     known_fps = 0 if math.isnan(fps) else int(fps)
     lines = [
@@ -282,7 +282,7 @@ def harl_lines(
 
 
 def statistics_line(statistics: Mapping[str, float], headline: Headline) -> str:
-    """Format the ``headline`` statistics as MAPush does; ``-`` before the first episode."""
+    """Format the ``headline`` statistics as MAPush does, with ``-`` before the first episode."""
     named = [f"{label}: {_metric(statistics, name, '.3f')}" for label, name in headline]
     episodes = f"Episodes: {int(statistics.get('num_episodes', 0))}"
     return f"[MAPush Stats] {' | '.join([*named, episodes])}"
@@ -299,11 +299,11 @@ def format_count(count: float) -> str:
 def scalars(
     report: IterationReport, statistics: Mapping[str, float], tags: str = "own"
 ) -> dict[str, float]:
-    """Return the TensorBoard scalars of one iteration; NaN, for no measurement, is left out.
+    """Return one iteration's TensorBoard scalars, without the NaN of missing measurements.
 
     The learner's metrics keep their tags. An agent's statistics get the prefix ``agent{i}/``, all
-    others ``mapush/``. The most important ones are also under ``0_overview/``, which TensorBoard
-    shows first. With ``tags`` "harl" those that HARL calls otherwise have HARL's tags as well.
+    others ``mapush/``. The most important ones are also under ``0_overview/``, TensorBoard's first
+    section. ``tags`` "harl" adds copies under HARL's tags wherever HARL has another name.
     """
     tagged = dict(report.metrics)
     for name, value in statistics.items():
@@ -322,7 +322,7 @@ def scalars(
     tagged["perf/collect_s"] = report.collect_s
     tagged["perf/update_s"] = report.update_s
     if tags == "harl":
-        tagged |= {name: tagged[own] for name, own in _HARL_TAGS.items() if own in tagged}
+        tagged |= {name: tagged[tag] for name, tag in _HARL_TAGS.items() if tag in tagged}
     return {tag: value for tag, value in tagged.items() if math.isfinite(value)}
 
 

@@ -28,7 +28,7 @@ from mqe.world.broken_worlds import BrokenWorldRecorder
 
 
 class RunCallbacks(NamedTuple):
-    """The callbacks of a run in the order of their calls, and those that the run's end needs."""
+    """A run's callbacks in the order of their calls, and the callbacks needed at its end."""
 
     all: list[Callback]
     saver: CheckpointSaver
@@ -47,7 +47,7 @@ def make_callbacks(
 ) -> RunCallbacks:
     """Build the callbacks of ``run``.
 
-    ``recorder`` is None where no states of broken worlds are kept, ``learner`` the learner's
+    ``recorder`` is None if no states of broken worlds are kept. ``learner`` is the learner's
     device.
     """
     saver = CheckpointSaver(run, record)
@@ -88,7 +88,7 @@ def _wandb(cfg: RunCfg, run: RunContext, record: RunRecord) -> Sequence[WandbLog
 
 
 def _make_evaluation(cfg: RunCfg, run: RunContext) -> TrainingEvaluation | None:
-    """Build the evaluation on the first rank; the others have None."""
+    """Build the evaluation on the first rank. Return None on the others."""
     if not run.ranks.is_first:
         return None
     env = make_evaluation_env(cfg.env, cfg.sim, cfg.task, cfg.runner)

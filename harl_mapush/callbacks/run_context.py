@@ -1,4 +1,4 @@
-"""The parts of a run that its callbacks see, and the callbacks that users register."""
+"""The parts of a run visible to its callbacks, and the registry of users' callbacks."""
 
 from __future__ import annotations
 

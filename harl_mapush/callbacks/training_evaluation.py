@@ -1,4 +1,4 @@
-"""Evaluation during the training, in environments of its own; HARL's name is ``use_eval``.
+"""Evaluation during the training, in separate environments. HARL's name is ``use_eval``.
 
 It draws no numbers from the training's generators, so the training is the same without it. Every
 evaluation plays the same episodes, also after a resume, so results can be compared.
@@ -49,49 +49,51 @@ class TrainingEvaluation:
     """Measures a team every ``runner.evaluation_interval`` env steps, and names the best one."""
 
     def __init__(self, env: MultiAgentEnv, num_episodes: int, folder: Path, env_steps: int) -> None:
-        """Play ``num_episodes`` in ``env``, for the run in ``folder`` that is at ``env_steps``."""
+        """Play ``num_episodes`` in ``env``, for the run in ``folder`` at ``env_steps``."""
         self._path = folder / EVALUATIONS
         self._num_rounds = math.ceil(num_episodes / env.num_envs)
         self.env = env
         self.env.reset()
         self._start = self.env.state_dict()
-        self.known = [known for known in _read(self._path) if known["env_steps"] <= env_steps]
+        self.history = [
+            metrics for metrics in _read(self._path) if metrics["env_steps"] <= env_steps
+        ]
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The best evaluation so far by ``compared``; None before the first."""
+        """The best evaluation so far by ``compared``, None before the first."""
         return max(
-            self.known,
-            key=lambda known: [known.get(name, -math.inf) for name in self.compared],
+            self.history,
+            key=lambda metrics: [metrics.get(name, -math.inf) for name in self.compared],
             default=None,
         )
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The statistics by which teams of the task are compared, the most important first."""
+        """The statistics for comparing teams in this task, the most important first."""
         return self.env.report.compared
 
     def worth(self, metrics: Mapping[str, float]) -> str:
-        """Format the statistics by which teams are compared."""
+        """Format the statistics for comparing teams."""
         return ", ".join(f"{name} {metrics[name]:.3f}" for name in self.compared if name in metrics)
 
     def measure(self, algorithm: Algorithm | ActingOn, env_steps: int) -> dict[str, float]:
-        """Measure the team without exploration; write and return its metrics, as ``eval/...``.
+        """Measure the team without exploration. Write and return its metrics, as ``eval/...``.
 
         Raises OSError if they cannot be written.
         """
         means = self._play(algorithm)
         metrics = {name: value for name, value in means.items() if math.isfinite(value)}
-        self.known.append({"env_steps": env_steps, **metrics})
-        text = json.dumps({"best": self.best, "all": self.known}, indent=1)
+        self.history.append({"env_steps": env_steps, **metrics})
+        text = json.dumps({"best": self.best, "all": self.history}, indent=1)
         durable.write_text(self._path, f"{text}\n")
         return {f"{PREFIX}{name}": value for name, value in metrics.items()}
 
     @torch.no_grad()
     def film(self, algorithm: Algorithm | ActingOn, path: Path, title: str) -> None:
-        """Film the first episode of the first world, without exploration, into a .gif file.
+        """Film the first world's first episode, without exploration, into a .gif file.
 
-        Raises ConfigError or OSError if that is impossible.
+        Raises ConfigError or OSError if filming is impossible.
         """
         hidden = None
 
@@ -147,7 +149,7 @@ class EvaluationCallback(Callback):
         saver: CheckpointSaver,
         run: RunContext,
     ) -> None:
-        """Evaluate the team of ``run``; ``evaluation`` is None on all ranks but the first."""
+        """Evaluate the team of ``run``. ``evaluation`` is None on all ranks but the first."""
         self.evaluation = evaluation
         self._interval = interval
         self._saver = saver
@@ -183,7 +185,7 @@ class EvaluationCallback(Callback):
                 f"Note: the evaluation cannot be written ({error.strerror}); training continues."
             )
             return {}, False
-        latest = evaluation.known[-1]
+        latest = evaluation.history[-1]
         count = latest["num_episodes"]
         self._run.say(
             f"Evaluated at {env_steps} env steps: {evaluation.worth(latest)}, {count} episodes."
@@ -197,11 +199,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """Return the evaluations of a run; none if the file is missing or damaged."""
+    """Return a run's evaluations, none if the file is missing or damaged."""
     try:
-        known = json.loads(read_text(path))["all"]
+        evaluations = json.loads(read_text(path))["all"]
         return [
-            each for each in known if each["env_steps"] >= 0 and all(map(_is_number, each.values()))
+            metrics
+            for metrics in evaluations
+            if metrics["env_steps"] >= 0 and all(map(_is_number, metrics.values()))
         ]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []

@@ -1,4 +1,4 @@
-"""The log of a run at Weights & Biases, an optional package; its failures do not end the run."""
+"""A run's log at Weights & Biases, an optional package. Its failures do not end the run."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class WandbLogger:
             ) from None
         # A resumed run may log env steps again, which W&B's own steps do not allow.
         self._run.define_metric("*", step_metric=_X_AXIS)
-        place = f"`wandb sync {Path(self._run.dir).parent}` sends it"
-        say(f"W&B run {run_id}: {place if cfg.wandb == 'offline' else self._run.url}.")
+        destination = f"`wandb sync {Path(self._run.dir).parent}` sends it"
+        say(f"W&B run {run_id}: {destination if cfg.wandb == 'offline' else self._run.url}.")
 
     def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None:
         """Log the scalars of one iteration."""
@@ -81,7 +81,7 @@ class WandbLogger:
         self._try({"eval/film": video}, env_steps)
 
     def flush(self) -> None:
-        """Do nothing; W&B writes its data by itself."""
+        """Do nothing, since W&B writes its data by itself."""
 
     def close(self) -> None:
         """Finish the W&B run."""
@@ -89,7 +89,7 @@ class WandbLogger:
             self._run.finish()
 
     def _try(self, values: Mapping[str, Any], env_steps: int) -> None:
-        """Log ``values``; after a failure, stop logging with a note."""
+        """Log ``values``. After a failure, stop logging with a note."""
         if self._run is None:
             return
         try:

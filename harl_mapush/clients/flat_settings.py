@@ -132,8 +132,8 @@ def plain_keys(task: Any) -> list[str]:
     cfgs = [entry.cfg for name, entry in TASKS.items() if name == task] or [
         entry.cfg for entry in TASKS.values()
     ]
-    own = (field.name for cfg in cfgs for field in fields(cfg))
-    return list(dict.fromkeys((*KEYS, TEAM_REWARD, *own)))
+    names = (field.name for cfg in cfgs for field in fields(cfg))
+    return list(dict.fromkeys((*KEYS, TEAM_REWARD, *names)))
 
 
 def as_python(value: Any) -> Any:

@@ -18,14 +18,16 @@ def to_host(*tensors: Tensor) -> list[Array]:
     """
     numbers = [tensor.detach().to(torch.float32) for tensor in tensors]
     if not numbers[0].is_cuda:
-        return [each.cpu().clone(memory_format=torch.contiguous_format).numpy() for each in numbers]
-    joined = torch.cat([each.flatten() for each in numbers])
+        return [
+            tensor.cpu().clone(memory_format=torch.contiguous_format).numpy() for tensor in numbers
+        ]
+    joined = torch.cat([tensor.flatten() for tensor in numbers])
     locked = torch.empty(joined.shape, pin_memory=True)
     locked.copy_(joined, non_blocking=True)
     torch.cuda.current_stream(joined.device).synchronize()
     parts = locked.numpy()
-    ends = np.cumsum([each.numel() for each in numbers])
+    ends = np.cumsum([tensor.numel() for tensor in numbers])
     return [
-        part.reshape(each.shape)
-        for part, each in zip(np.split(parts, ends[:-1]), numbers, strict=True)
+        part.reshape(tensor.shape)
+        for part, tensor in zip(np.split(parts, ends[:-1]), numbers, strict=True)
     ]

@@ -125,10 +125,10 @@ class TorchRLEnv(EnvBase):
         return results
 
 
-def _is_device(asked: torch.device | str, device: torch.device) -> bool:
-    """Return whether ``asked`` is ``device``. Without a number it is the current one."""
+def _is_device(requested: torch.device | str, device: torch.device) -> bool:
+    """Return whether ``requested`` is ``device``. Without a number it is the current one."""
     try:
-        named = torch.device(asked)
+        named = torch.device(requested)
     except RuntimeError:
         return False
     if named.type != device.type:

@@ -140,15 +140,17 @@ class ClientEnv:
                 continue
             if name not in actions:
                 raise ValueError(f"actions: {name} has none; step() takes one of each agent")
-            own = torch.as_tensor(actions[name], dtype=torch.float32, device=self.device).detach()
-            if num_envs == 1 and own.dim() == 1:
-                own = own.unsqueeze(0)
-            if own.shape != (num_envs, size):
+            values = torch.as_tensor(
+                actions[name], dtype=torch.float32, device=self.device
+            ).detach()
+            if num_envs == 1 and values.dim() == 1:
+                values = values.unsqueeze(0)
+            if values.shape != (num_envs, size):
                 raise ValueError(
                     f"actions: those of {name} must have the shape {(num_envs, size)} (worlds, "
-                    f"numbers), not {tuple(own.shape)}"
+                    f"numbers), not {tuple(values.shape)}"
                 )
-            joined[:, i, :size] = own
+            joined[:, i, :size] = values
         return joined
 
     def render(self) -> NDArray[np.uint8]:

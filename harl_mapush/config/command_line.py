@@ -264,8 +264,8 @@ def _with_hint(name: str, message: str) -> str:
 def _check_foreign(key: str) -> None:
     """Raise ConfigError for a key that exists under another name."""
     section, _, name = key.partition(".")
-    known = other_names.dotted(
+    settings = other_names.dotted(
         {"task": TASKS[DEFAULT_TASK].cfg} if section == "task" else all_classes()
     )
-    if section in SECTIONS and key not in known and name in other_names.NAMES:
+    if section in SECTIONS and key not in settings and name in other_names.NAMES:
         raise ConfigError(_with_hint(key, ""))

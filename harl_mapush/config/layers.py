@@ -135,8 +135,8 @@ def _rename(
     notices = []
     if new != old:
         content = {key: value for key, value in sections[section].items() if key != "name"}
-        kept, left_out = _common_keys(content, registry[old].cfg, registry[new].cfg)
-        sections[section] = kept
+        common, left_out = _common_keys(content, registry[old].cfg, registry[new].cfg)
+        sections[section] = common
         if left_out:
             named = ", ".join(f"{section}.{key}" for key in left_out)
             notices.append(f"{named} left out: set for {old}, unknown to {new}")
@@ -214,11 +214,11 @@ def _check_owner(section: str, content: Mapping[str, Any]) -> None:
     """Raise ConfigError for a key that only other members have; it names them."""
     registry = NAMED_SECTIONS[section]
     name = content["name"]
-    known = {
-        other: {field.name for field in fields(entry.cfg)} for other, entry in registry.items()
+    keys_by_member = {
+        member: {field.name for field in fields(entry.cfg)} for member, entry in registry.items()
     }
     for key in content:
-        owners = [other for other, keys in known.items() if key in keys]
+        owners = [member for member, keys in keys_by_member.items() if key in keys]
         if owners and name not in owners:
             raise ConfigError(
                 f"{section}.{key} is a setting of {', '.join(owners)}, not of {name}; "
@@ -239,14 +239,14 @@ def _common_keys(
 
     A setting of another type does not, nor one whose value the new class does not allow.
     """
-    known = {field.name: field.type for field in fields(new)}
+    types = {field.name: field.type for field in fields(new)}
     meant = {field.name: field.type for field in fields(old)}
-    kept = {}
+    common = {}
     for key, value in section.items():
-        if key in known and known[key] == meant.get(key, known[key]):
+        if key in types and types[key] == meant.get(key, types[key]):
             # Keys of a mapping, such as the names of rewards, are known to the whole class only.
             check = build if isinstance(value, Mapping) else check_values
             with suppress(ConfigError):
                 check(new, {key: value}, "")
-                kept[key] = value
-    return kept, [key for key in section if key not in kept]
+                common[key] = value
+    return common, [key for key in section if key not in common]

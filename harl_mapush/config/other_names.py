@@ -98,13 +98,13 @@ def hint(name: str, classes: Mapping[str, type]) -> str | None:
 
 def dotted(classes: Mapping[str, type]) -> dict[str, Any]:
     """Return the dataclass field of every setting, nested ones as well, by dotted name."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for section, cls in classes.items():
         hints = get_type_hints(cls)
         for field in fields(cls):
             name = f"{section}.{field.name}"
             if is_dataclass(hints[field.name]):
-                found |= dotted({name: hints[field.name]})
+                by_name |= dotted({name: hints[field.name]})
             elif field.init:
-                found[name] = field
-    return found
+                by_name[name] = field
+    return by_name

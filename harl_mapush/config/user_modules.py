@@ -25,17 +25,17 @@ def import_modules(names: Sequence[str], flag: str = "--import") -> None:
             raise ConfigError(
                 f"{flag} {name!r}: must be the dotted name of a module, as in my_package.my_module"
             )
-    here = os.getcwd()
+    folder = os.getcwd()
     for name in names:
-        if here not in sys.path:
-            sys.path.insert(0, here)
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise  # something that the module itself needs
             raise ConfigError(
-                f"{flag} {name}: there is no such module in {here} or on PYTHONPATH"
+                f"{flag} {name}: there is no such module in {folder} or on PYTHONPATH"
             ) from None
         except SyntaxError as error:
             raise ConfigError(

@@ -154,9 +154,9 @@ class Ranks:
         if self.size == 1:
             return message
         messages = []
-        for rank, each in enumerate(self.gather(message)):
-            if each is not None:
-                messages.append(f"rank {rank}: {each}")
+        for rank, text in enumerate(self.gather(message)):
+            if text is not None:
+                messages.append(f"rank {rank}: {text}")
         return "; ".join(messages) or None
 
     @contextmanager
@@ -174,7 +174,7 @@ class Ranks:
         except ConfigError as error:
             mistake = str(error)
         mistakes = {
-            rank: each for rank, each in enumerate(self.gather(mistake)) if each is not None
+            rank: text for rank, text in enumerate(self.gather(mistake)) if text is not None
         }
         if not mistakes:
             return
@@ -182,7 +182,7 @@ class Ranks:
             raise SystemExit(2)
         if len(mistakes) == self.size and len(set(mistakes.values())) == 1:
             raise ConfigError(mistakes[0])
-        named = [f"rank {rank}: {each}" if rank else each for rank, each in mistakes.items()]
+        named = [f"rank {rank}: {text}" if rank else text for rank, text in mistakes.items()]
         raise ConfigError("; ".join(named))
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:

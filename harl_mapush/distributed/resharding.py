@@ -1,4 +1,4 @@
-"""The worlds that ranks saved, redistributed over another number of ranks."""
+"""Saved worlds redistributed over another number of ranks."""
 
 from __future__ import annotations
 
@@ -20,26 +20,30 @@ def on_host(state: Any) -> Any:
     return state
 
 
-def redistribute(shares: Sequence[Any], own: Any, rank: int, size: int) -> Any:
-    """Return the share of rank ``rank`` of ``size`` of the states that other ranks saved.
+def redistribute(shares: Sequence[Any], current: Any, rank: int, size: int) -> Any:
+    """Return the share of rank ``rank`` of ``size`` in the states saved by other ranks.
 
-    ``shares`` are the saved states, by rank, and ``own`` is a state of the worlds that the rank has
-    now. A dimension whose length in ``own`` differs by the ratio of the two numbers of ranks counts
-    worlds, or parts of worlds; the shares are joined and cut again along it. All other values, such
-    as counters and sizes of buffers, are those of the first share.
+    ``shares`` are the saved states, by rank. ``current`` is a state of the rank's present worlds. A
+    dimension counts worlds, or parts of worlds, if its length in ``current`` differs from the saved
+    one by the ratio between the two numbers of ranks. The shares are joined and cut again along it.
+    All other values, such as counters and buffer sizes, come from the first share.
     """
     first = shares[0]
     if isinstance(first, dict):
         result = dict(first)
         for key in first:
-            if key in own:
+            if key in current:
                 parts = [share[key] for share in shares]
-                result[key] = redistribute(parts, own[key], rank, size)
+                result[key] = redistribute(parts, current[key], rank, size)
         return result
-    if not isinstance(first, Tensor) or not isinstance(own, Tensor) or first.dim() != own.dim():
+    if (
+        not isinstance(first, Tensor)
+        or not isinstance(current, Tensor)
+        or first.dim() != current.dim()
+    ):
         return first
 
-    for dim, (before, now) in enumerate(zip(first.shape, own.shape, strict=True)):
+    for dim, (before, now) in enumerate(zip(first.shape, current.shape, strict=True)):
         if before and before * len(shares) == now * size:
             return torch.cat(list(shares), dim=dim).chunk(size, dim=dim)[rank].clone()
     return first

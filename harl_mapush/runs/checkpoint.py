@@ -121,8 +121,8 @@ def resolve(name: str | Path) -> Path:
 
 def all_checkpoints(run: Path) -> list[tuple[int, Path]]:
     """Return env steps and path of every checkpoint of a run, oldest first, of any one format."""
-    found = (kind.checkpoints(run) for kind in FORMATS.values())
-    return sorted(next(filter(None, found), []))
+    listings = (kind.checkpoints(run) for kind in FORMATS.values())
+    return sorted(next(filter(None, listings), []))
 
 
 def format_of(folder: Path) -> Format:
@@ -194,8 +194,8 @@ def misnamed(folder: Path) -> str | None:
 
 def run_id(folder: Path) -> str | None:
     """Return the id of the run that wrote a checkpoint; None for an older one."""
-    found = read_manifest(folder).get(RUN_ID)
-    return found if isinstance(found, str) else None
+    identity = read_manifest(folder).get(RUN_ID)
+    return identity if isinstance(identity, str) else None
 
 
 def check_actors(folder: Path) -> None:
@@ -288,10 +288,10 @@ def _locate(name: str) -> Path:
         raise ConfigError(f"checkpoint {name!r} {problem}; {hint}")
 
     if (path / CHECKPOINTS).is_dir():
-        found = all_checkpoints(path)
-        if not found:
+        saved = all_checkpoints(path)
+        if not saved:
             raise ConfigError(f"checkpoint {name!r}: this run has no checkpoint yet; give {kinds}")
-        return found[-1][1]
+        return saved[-1][1]
 
     for kind in foreign():
         if (path / kind.folder).is_dir() and (path / kind.config).is_file():

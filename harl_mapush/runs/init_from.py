@@ -120,13 +120,13 @@ def _own_settings(
     commands, and whether each robot has an actor of its own. Settings in ``over`` are kept. The
     notice names the values that change; it is None if there are none.
     """
-    own = checkpoint.read_config(resolve(what))
+    settings = checkpoint.read_config(resolve(what))
     cfg = config.resolve(base, over)[0]
-    taken: dict[str, Any] = {"network": own.get("network") or {}}
-    source = config.resolve(own, {})[0]
-    here = cfg.task
+    taken: dict[str, Any] = {"network": settings.get("network") or {}}
+    source = config.resolve(settings, {})[0]
+    task = cfg.task
     learned = source.task
-    if learned.name != here.name:  # ``check`` raises for it later
+    if learned.name != task.name:  # ``check`` raises for it later
         return taken, None
 
     given = over.get("task") or {}
@@ -136,7 +136,7 @@ def _own_settings(
         if key in INTERFACE and key not in given
     }
     changed = [
-        f"task.{key}={value}" for key, value in taken["task"].items() if value != to_dict(here)[key]
+        f"task.{key}={value}" for key, value in taken["task"].items() if value != to_dict(task)[key]
     ]
     is_given = "share_param" in (over.get("algorithm") or {})
     if _shares(cfg.algorithm) and not _shares(source.algorithm) and not is_given:
@@ -147,15 +147,17 @@ def _own_settings(
     return taken, f"{', '.join(changed)}, as in the training of {what}; --set changes it"
 
 
-def _check_algorithm(what: str, folder: Path, here: str) -> None:
-    """Raise ConfigError if a checkpoint's actors are of another kind than those of ``here``."""
+def _check_algorithm(what: str, folder: Path, algorithm: str) -> None:
+    """Raise ConfigError if ``algorithm`` has another kind of actor than the checkpoint."""
     learned = str((checkpoint.read_config(folder).get("algorithm") or {}).get("name"))
-    if learned not in ALGORITHMS or _kind_of_actor(learned) is _kind_of_actor(here):
+    if learned not in ALGORITHMS or _kind_of_actor(learned) is _kind_of_actor(algorithm):
         return
-    alike = " or ".join(name for name in ALGORITHMS if _kind_of_actor(name) is _kind_of_actor(here))
+    alike = " or ".join(
+        name for name in ALGORITHMS if _kind_of_actor(name) is _kind_of_actor(algorithm)
+    )
     raise ConfigError(
         f"{KEY}: {what} was trained by {learned}, whose actors are networks of another kind than "
-        f"those of {here}; start from a checkpoint of {alike}, or train with --algo {learned}"
+        f"those of {algorithm}; start from a checkpoint of {alike}, or train with --algo {learned}"
     ) from None
 
 

@@ -24,12 +24,12 @@ def named_files(task: Any) -> dict[str, Path]:
 
 def digests(task: Any) -> dict[str, str]:
     """Return the SHA-256 of a task's files and frozen policies by setting; gaits have their own."""
-    found = {f"task.{key}": sha256(path) for key, path in named_files(task).items()}
+    by_setting = {f"task.{key}": sha256(path) for key, path in named_files(task).items()}
     for key in TASKS[task.name].frozen_policies:
         name = f"task.{key}"
         if key != "gait":
-            found[name] = describe_policy(vars(task)[key], name).digest
-    return found
+            by_setting[name] = describe_policy(vars(task)[key], name).digest
+    return by_setting
 
 
 def keep(run: Path, task: Any) -> None:

@@ -69,15 +69,15 @@ def write(run: Path, start: Mapping[str, Any]) -> str:
 
     An older run, and one whose file is lost, gets that of its last checkpoint, or a new one.
     """
-    found, starts = _read(run)
+    identity, starts = _read(run)
     last = run_folder.last_checkpoint(run)
-    if found is None and last is not None:
-        found = checkpoint.run_id(last)
-    if found is None:
-        found = secrets.token_hex(8)
-    content = {RUN_ID: found, "starts": [*starts, dict(start)]}
+    if identity is None and last is not None:
+        identity = checkpoint.run_id(last)
+    if identity is None:
+        identity = secrets.token_hex(8)
+    content = {RUN_ID: identity, "starts": [*starts, dict(start)]}
     durable.write_text(run / ORIGIN, json.dumps(content, indent=2) + "\n")
-    return found
+    return identity
 
 
 def run_id(run: Path) -> str | None:
@@ -118,10 +118,10 @@ def check_folder(run: Path, own_id: str, start: Mapping[str, Any]) -> None:
     run.stat()  # raises OSError if the folder is gone
     with suppress(FileNotFoundError), (run / ORIGIN).open("rb"):
         pass  # raises the OSError of a share that fails
-    found, starts = _read(run)
+    identity, starts = _read(run)
     if not starts:
         raise OSError(errno.ENOENT, f"its {ORIGIN} is gone or damaged")
-    if found != own_id:
+    if identity != own_id:
         raise LostFolderError(
             f"{run} has become the folder of another run, so this one ends without writing to it; "
             "its checkpoints are wherever its folder was moved, and --resume takes that place"
@@ -141,8 +141,8 @@ def _read(run: Path) -> tuple[str | None, list[dict[str, Any]]]:
         starts = [dict(start) for start in content["starts"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None, []
-    found = content.get(RUN_ID)
-    return (found if isinstance(found, str) else None), starts
+    identity = content.get(RUN_ID)
+    return (identity if isinstance(identity, str) else None), starts
 
 
 def tensorboard_summaries(
@@ -179,10 +179,10 @@ def hyper_parameters(settings: Mapping[str, Any]) -> dict[str, float | bool | st
         for section, content in settings.items()
         for key, value in content.items()
     }
-    found = {}
+    parameters = {}
     for name, value in flat.items():
         section = name.partition(".")[0]
         if section in _HYPER_PARAMETERS or name in _MORE:
             is_plain = isinstance(value, (bool, int, float))
-            found[name] = value if is_plain else str(value)
-    return found
+            parameters[name] = value if is_plain else str(value)
+    return parameters

@@ -212,8 +212,8 @@ def _of_another_run(run: Path, folder: Path) -> str | None:
     difference = fixed_difference(of_run, of_checkpoint)
     if difference is None:
         return "it was written by another run of the same settings" if is_foreign else None
-    key, expected, found = difference
-    return f"it was written by a run with {key}={found}, not {expected}"
+    key, expected, value = difference
+    return f"it was written by a run with {key}={value}, not {expected}"
 
 
 def fixed_difference(first: Any, second: Any) -> tuple[str, Any, Any] | None:

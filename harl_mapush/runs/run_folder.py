@@ -57,18 +57,18 @@ def checkpoints(run: Path) -> list[tuple[int, Path]]:
     folder = run / CHECKPOINTS
     if not folder.is_dir():
         return []
-    found = []
+    saved = []
     for path in folder.iterdir():
         env_steps = parse_step_name(path.name)
         if env_steps is not None:
-            found.append((env_steps, path))
-    return sorted(found, reverse=True)
+            saved.append((env_steps, path))
+    return sorted(saved, reverse=True)
 
 
 def last_checkpoint(run: Path) -> Path | None:
     """Return the checkpoint folder of a run with the most env steps, None if it has none."""
-    found = checkpoints(run)
-    return found[0][1] if found else None
+    saved = checkpoints(run)
+    return saved[0][1] if saved else None
 
 
 def set_aside_after(run: Path, env_steps: int) -> list[Path]:
@@ -160,9 +160,9 @@ def check_settings(path: str | Path) -> list[str]:
     unchanged = path.read_bytes().partition(b"\n")[2]
     line = _line_of_flipped_bit(unchanged, digest)
     if line is not None:
-        number, found, written = line
+        number, damaged, written = line
         raise ConfigError(
-            f"{path}, line {number + 1}: damaged, it says {found!r} and was written as "
+            f"{path}, line {number + 1}: damaged, it says {damaged!r} and was written as "
             f"{written!r}; mend that line, or remove the first line if that is what you want"
         )
     return [
@@ -177,19 +177,19 @@ def _line_of_flipped_bit(text: bytes, digest: str) -> tuple[int, str, str] | Non
     """
     if len(text) > _LARGEST_MENDED:
         return None
-    wanted = digest.encode()
+    expected = digest.encode()
     before = hashlib.sha256()
     for i, byte in enumerate(text):
         rest = text[i + 1 :]
         for bit in range(8):
             trial = before.copy()
             trial.update(bytes([byte ^ 1 << bit]) + rest)
-            if trial.hexdigest().encode() == wanted:
+            if trial.hexdigest().encode() == expected:
                 whole = text[:i] + bytes([byte ^ 1 << bit]) + rest
                 number = whole[:i].count(b"\n")
                 start = whole.rfind(b"\n", 0, i) + 1
-                found = text[start:].partition(b"\n")[0].decode(errors="replace")
-                return number + 1, found, whole[start:].partition(b"\n")[0].decode()
+                damaged = text[start:].partition(b"\n")[0].decode(errors="replace")
+                return number + 1, damaged, whole[start:].partition(b"\n")[0].decode()
         before.update(text[i : i + 1])
     return None
 

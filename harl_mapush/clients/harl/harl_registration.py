@@ -55,10 +55,10 @@ class UpstreamEnv(MAPushEnv):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """Build the environment. Raise ConfigError for an impossible setting."""
         super().__init__(settings)
-        asked = settings.get("state_type") or "EP"
-        if self.state_type != asked:  # upstream reads the plain key
+        state_type = settings.get("state_type") or "EP"
+        if self.state_type != state_type:  # upstream reads the plain key
             raise ConfigError(
-                f"state_type: upstream goes by state_type={asked!r}; set it instead of "
+                f"state_type: upstream goes by state_type={state_type!r}; set it instead of "
                 "task.state_type"
             )
         self.observation_space = [box(self.env.spec.obs_size) for _ in range(self.n_agents)]
@@ -114,8 +114,8 @@ def register_with_harl(path: str | Path | None = None) -> None:
     _import("harl.runners")
     for name, places, function in ours:
         theirs = getattr(_import(places[-1]), name)
-        for place in places:
-            setattr(_import(place), name, _by_name(function, theirs))
+        for owner in places:
+            setattr(_import(owner), name, _by_name(function, theirs))
     configs = _import(_CONFIGS)
     configs.get_defaults_yaml_args = _defaults_or(configs.get_defaults_yaml_args)
     registry[ENV_NAME] = bound_logger(import_logger(path), lambda: training[0])
@@ -175,11 +175,11 @@ def _defaults_or(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _make(env_args: Mapping[str, Any], n_threads: int, seed: int) -> UpstreamEnv:
     decided = {KEYS[key] for key in ("n_threads", "seed")}
-    known = plain_keys(env_args.get("task"))
+    task_keys = plain_keys(env_args.get("task"))
     rest = {}
     for key, value in env_args.items():
         # The defaults name an object, and other tasks than the push task have none.
-        is_unused = key not in known and value == DEFAULT_SETTINGS.get(key)
+        is_unused = key not in task_keys and value == DEFAULT_SETTINGS.get(key)
         if long_key(key) not in decided and not is_unused:
             rest[key] = value
     return UpstreamEnv({**rest, "n_threads": n_threads, "seed": seed})
