@@ -1,4 +1,4 @@
-"""The settings of a run: sections, layers, presets, and the command line that changes them.
+"""A run's settings: sections, layers, presets, and the command line.
 
 Later layers win: defaults, a run file or preset, HARL's file, flags, ``--set``.
 """

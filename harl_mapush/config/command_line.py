@@ -1,4 +1,4 @@
-"""The command line of every program: its parser, flags and exit codes."""
+"""The command line of every program: parser, flags and exit codes."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises ConfigError and knows no abbreviations of flags.
+    """An argument parser with ConfigError for mistakes and without abbreviated flags.
 
-    ``example`` is a whole command, which ends the help and every line about missing arguments.
+    ``example`` is a whole command, for the end of the help and for lines about missing arguments.
     """
 
     def __init__(self, example: str | None = None, **kwargs: Any) -> None:
@@ -92,7 +92,7 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}{self.hint}")
 
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """Parse ``argv``; raise ConfigError with the nearest known flag for an unknown one."""
+        """Parse ``argv``. Raise ConfigError with the nearest known flag for an unknown one."""
         arguments, rest = self.parse_known_args(argv)
         if rest:
             raise ConfigError(_with_hint(rest[0], self.unknown(rest[0])))
@@ -112,7 +112,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_import(parser: Arguments) -> None:
-    """Add ``--import``, whose modules are imported as soon as the command line is parsed."""
+    """Add ``--import``. The parser imports its modules as soon as it has read the command line."""
     parser.add_argument(
         "--import",
         dest="imports",
@@ -125,7 +125,7 @@ def add_import(parser: Arguments) -> None:
 
 
 def add_flags(parser: Arguments, flags: Sequence[str]) -> None:
-    """Add flags of ``FLAGS``, and ``--set``, to a parser."""
+    """Add flags from ``FLAGS``, and ``--set``, to a parser."""
     for flag in flags:
         names = (flag, *_ALIASES.get(flag, ()))
         metavar = _METAVARS.get(flag, flag.strip("-").rpartition("_")[2].upper())
@@ -148,7 +148,7 @@ def add_flags(parser: Arguments, flags: Sequence[str]) -> None:
 
 
 def add_other_flags(parser: Arguments) -> None:
-    """Add the flags of other libraries' trainings."""
+    """Add other libraries' training flags."""
     load_extensions()
     for name, other in other_names.TRAIN_FLAGS.items():
         nargs = None if other.keys else "?"
@@ -156,7 +156,7 @@ def add_other_flags(parser: Arguments) -> None:
 
 
 def add_other_test_flags(parser: Arguments) -> None:
-    """Add the flags of other libraries' tests."""
+    """Add other libraries' test flags."""
     load_extensions()
     for name, keywords in other_names.TEST_FLAGS.items():
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS, **keywords)
@@ -177,7 +177,7 @@ def _other_flag_values(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the nested values of the suite, the flags and every ``--set``; later ones win."""
+    """Return the nested values of the suite, the flags and every ``--set``. Later ones win."""
     layers: list[dict[str, Any]] = []
     suite = getattr(arguments, "suite", None)
     if suite is not None:
@@ -193,7 +193,7 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
         _check_foreign(text.partition("=")[0].strip())
     if getattr(arguments, "imports", ()):
         layers.append({"env": {"imports": list(arguments.imports)}})
-    for layer in layers:  # also values that a later one replaces
+    for layer in layers:  # including values replaced by a later layer
         check_layer(layer)
     sys.stderr.writelines(getattr(arguments, "notes", ()))
     values = reduce(merge, layers, {})
@@ -202,7 +202,7 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_writable(flag: str, name: str | None) -> None:
-    """Raise ConfigError if the file of ``--flag`` cannot be written; leave none behind."""
+    """Raise ConfigError if the file of ``--flag`` cannot be written. Leave no file behind."""
     if name is None:
         return
     path = Path(name)
@@ -221,11 +221,11 @@ def check_writable(flag: str, name: str | None) -> None:
 def exit_code(
     main: Callable[[], int], program: str, write: Callable[[str, str], None] = write_error
 ) -> int:
-    """Run ``main`` and return its exit code, or that of the error or signal that ended it.
+    """Run ``main`` and return its exit code, or the code for the error or signal at its end.
 
-    Mistakes of the user and refusals of the system are one line on stderr and exit code 2;
-    ``write`` writes that line, given the program's name. Signals give 128 and their number, as in a
-    shell: Ctrl-C 130, SIGTERM 143, and 141 for output that nobody reads any more (``| head``).
+    A user's mistake or a system's refusal gives one line on stderr and exit code 2. ``write`` takes
+    the program's name and the line. Signals give 128 and their number, as in a shell: Ctrl-C 130,
+    SIGTERM 143, and 141 for output without a reader (``| head``).
     """
     try:
         with as_exceptions():
@@ -237,7 +237,7 @@ def exit_code(
         write(program, " ".join(str(error).split()))
         return 1
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes unflushed output
         return SIGNALLED + signal.SIGPIPE
     except KeyboardInterrupt:
         sys.stderr.write(f"{program}: interrupted\n")

@@ -1,4 +1,4 @@
-"""Layers of settings: each is checked, and the later one wins."""
+"""Layers of settings: every layer is checked, and later layers win."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ _SIM_KEYS_OF_0_3 = {
 }
 
 
-# Programs that the command line of this process names.
+# Programs named on the command line of this process.
 _NAMED_PROGRAMS: set[str] = set()
 
 
 def allow_program(values: Mapping[str, Any]) -> None:
-    """Let ``resolve`` accept the program of these settings, which are no file's."""
+    """Let ``resolve`` accept the program in these settings, given on the command line."""
     program = (values.get("sim") or {}).get("python")
     if program is not None:
         _NAMED_PROGRAMS.add(program)
 
 
 def _leave_out_program(sim: dict[str, Any], named: Mapping[str, Any]) -> list[str]:
-    """Remove a program from the section ``sim`` of a file; return notices.
+    """Remove a program from a file's section ``sim``. Return notices.
 
-    A file of settings, which may be a stranger's, starts no program.
+    A file of settings may be a stranger's, so it starts no program.
     """
     program = sim.get("python")
     if program is None or "python" in named or program in _NAMED_PROGRAMS:
@@ -68,15 +68,15 @@ def _leave_out_program(sim: dict[str, Any], named: Mapping[str, Any]) -> list[st
 def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
     """Return the settings of ``over`` on top of ``base``, checked and complete, and notices.
 
-    Where ``over`` names another task, algorithm or simulator than ``base`` does, the keys of
-    ``base`` that only the old one understands are left out, and a notice says so.
+    ``over`` may name another task, algorithm or simulator than ``base``. Keys of ``base`` unknown
+    to the new one are left out, with a notice.
     """
     notices: list[str] = []
     base = with_own_names(base)
     over = with_own_names(over)
-    for layer in (base, over):  # before names that only those modules know
+    for layer in (base, over):  # before names registered by these modules
         check_imports(layer.get("env"))
-    check_layer(base)  # also the values that ``over`` replaces
+    check_layer(base)  # including values replaced by ``over``
     check_layer(over)
 
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
@@ -124,9 +124,7 @@ def with_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
 def _rename(
     section: str, default: str, sections: dict[str, dict[str, Any]], over: Mapping[str, Any]
 ) -> list[str]:
-    """Set the name of ``section`` to the one in ``over``; return notices of the keys that are
-    left out.
-    """
+    """Set the name in ``section`` to the one in ``over``. Return notices about omitted keys."""
     registry = NAMED_SECTIONS[section]
     old = sections[section].get("name", default)
     new = (over.get(section) or {}).get("name", old)
@@ -149,7 +147,7 @@ def _rename(
 
 
 def _ignored_keys(given: NetworkCfg, built: NetworkCfg) -> list[str]:
-    """Return the keys that the user has set and that the built network does not have."""
+    """Return the keys set by the user but absent from the built network."""
     usual = NetworkCfg()
     keys = [field.name for field in fields(given)]
     changed = [key for key in keys if getattr(given, key) != getattr(usual, key)]
@@ -157,10 +155,10 @@ def _ignored_keys(given: NetworkCfg, built: NetworkCfg) -> list[str]:
 
 
 def check_layer(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an impossible value, also where a later layer would replace it.
+    """Raise ConfigError for an impossible value, even if a later layer replaces it.
 
-    The keys of ``task``, ``algorithm`` and ``sim`` depend on a name that another layer may have.
-    There, a value must be one that any member with such a key takes.
+    The keys of ``task``, ``algorithm`` and ``sim`` depend on a name, perhaps in another layer.
+    Their values must be valid for at least one member with such a key.
     """
     for section, content in with_own_names(values).items():
         if section not in SECTIONS:
@@ -201,7 +199,9 @@ def _check_named_section(section: str, content: Mapping[str, Any]) -> None:
 def _replace(
     replaces: Mapping[str, str], content: dict[str, Any], named: Mapping[str, Any]
 ) -> list[str]:
-    """Remove the settings of ``content`` that a named one takes the place of; return notices."""
+    """Remove settings from ``content`` if ``named`` has a setting in their place. Return
+    notices.
+    """
     notices = []
     for key, replaced in replaces.items():
         if key in named and replaced not in named and content.get(replaced) is not None:
@@ -211,7 +211,7 @@ def _replace(
 
 
 def _check_owner(section: str, content: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a key that only other members have; it names them."""
+    """Raise ConfigError for a key known to other members only. The error names them."""
     registry = NAMED_SECTIONS[section]
     name = content["name"]
     keys_by_member = {
@@ -235,9 +235,9 @@ def _check_name(section: str, name: Any) -> None:
 def _common_keys(
     section: Mapping[str, Any], old: type, new: type
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings that mean the same to both classes, and the keys of the others.
+    """Return the settings with equal meaning in both classes, and the keys of all others.
 
-    A setting of another type does not, nor one whose value the new class does not allow.
+    A setting's meaning differs if its type differs, or if the new class does not allow its value.
     """
     types = {field.name: field.type for field in fields(new)}
     meant = {field.name: field.type for field in fields(old)}

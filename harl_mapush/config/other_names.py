@@ -1,4 +1,4 @@
-"""The names that other libraries have for our settings, for hints to users who type them."""
+"""Other libraries' names for our settings, as hints to users."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_type_hints
 from mqe.config import printable
 from mqe.extensions import Registry
 
-# Of HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab.
+# Names in HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab.
 NAMES = {
     "lr": "algorithm.learning_rate",
     "actor_lr": "algorithm.learning_rate",
@@ -59,14 +59,14 @@ NOTHING = {
 
 
 class OtherFlag(NamedTuple):
-    """A flag of another library's training that ours understands under its own name."""
+    """A flag from another library's training, also valid here under its original name."""
 
-    keys: tuple[str, ...] = ()  # settings that it sets; none: every run does what it asks for
-    value: Callable[[str], str] = str  # of these settings, as --set takes it
+    keys: tuple[str, ...] = ()  # settings set by the flag, none if every run complies anyway
+    value: Callable[[str], str] = str  # the value of these settings, as --set takes it
 
 
 class SaidByCheckpoint(argparse.Action):
-    """Keeps a note, which ``flag_values`` writes once all that was given has been understood."""
+    """Keeps a note until ``flag_values`` has understood the whole command line and writes it."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         """Keep the note."""
@@ -77,15 +77,15 @@ class SaidByCheckpoint(argparse.Action):
         namespace.notes = [*getattr(namespace, "notes", ()), note]
 
 
-# By the flag's name without dashes. No help shows them.
+# Flags by name without dashes. No help shows them.
 TRAIN_FLAGS: Registry[OtherFlag] = Registry("flag")
 TEST_FLAGS: Registry[Mapping[str, Any]] = Registry("flag")  # arguments of add_argument
 
 
 def hint(name: str, classes: Mapping[str, type]) -> str | None:
-    """Return a hint for ``name``, an unknown flag or dotted key; None if no library has it.
+    """Return a hint for ``name``, an unknown flag or dotted key, or None if no library has it.
 
-    ``classes`` are the sections' classes, where a key of that very name may be.
+    ``classes`` are the sections' classes, for a key with exactly this name.
     """
     word = name.lstrip("-").partition("=")[0].replace("-", "_").rpartition(".")[2]
     if word in NOTHING:
@@ -97,7 +97,7 @@ def hint(name: str, classes: Mapping[str, type]) -> str | None:
 
 
 def dotted(classes: Mapping[str, type]) -> dict[str, Any]:
-    """Return the dataclass field of every setting, nested ones as well, by dotted name."""
+    """Return every setting's dataclass field, nested ones as well, by dotted name."""
     by_name: dict[str, Any] = {}
     for section, cls in classes.items():
         hints = get_type_hints(cls)

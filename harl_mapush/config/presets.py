@@ -17,7 +17,7 @@ from mqe.cores import num_cores
 from mqe.registry import resolve_sim
 
 DEFAULT_PRESET = "laptop"
-GPU_WORLDS = 1024  # least number of a preset for GPUs
+GPU_WORLDS = 1024  # least number of worlds in a preset for GPUs
 # Presets of release 0.3 under other names
 _RENAMED = {
     "any_hasac": "any",
@@ -77,9 +77,9 @@ def load_file(path: str | Path) -> dict[str, Any]:
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """Return the settings of a preset. Raise ConfigError for an unknown name."""
+    """Return a preset's settings. Raise ConfigError for an unknown name."""
     if name not in presets():
-        if os.path.isfile(name):  # False for a name that no file can have
+        if os.path.isfile(name):  # False for an impossible file name
             raise ConfigError(f"--preset: {name} is a file; say --config {name}")
         if name in _RENAMED:
             raise ConfigError(f"--preset {name}: is now --preset {_RENAMED[name]}")

@@ -18,7 +18,7 @@ DEFAULT_ALGORITHM = "happo"
 
 @dataclass(frozen=True)
 class RunCfg:
-    """The settings of a run, section by section."""
+    """A run's settings, section by section."""
 
     env: EnvCfg
     sim: SimCfg
@@ -36,7 +36,7 @@ SECTION_CLASSES: dict[str, type] = {
     "runner": RunnerCfg,
     "logger": LoggerCfg,
 }
-# Sections whose class follows from the name in them.
+# Sections with a class by the name in them.
 NAMED_SECTIONS: dict[str, Mapping[str, Any]] = {
     "task": TASKS,
     "algorithm": ALGORITHMS,
@@ -46,7 +46,7 @@ NAMED_SECTIONS: dict[str, Mapping[str, Any]] = {
 
 
 def all_classes() -> dict[str, type]:
-    """Return the classes of all sections, for the default task, algorithm and simulator."""
+    """Return all sections' classes, for the default task, algorithm and simulator."""
     return SECTION_CLASSES | {
         "sim": SimCfg,
         "task": TASKS[DEFAULT_TASK].cfg,

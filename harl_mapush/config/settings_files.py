@@ -1,4 +1,4 @@
-"""Other libraries' files of settings, each read by a flag of the training."""
+"""Other libraries' settings files. The training has a flag for every kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mqe.extensions import Registry
 
 
 class SettingsFile(NamedTuple):
-    """A kind of file that changes the settings of a run."""
+    """A kind of settings file as a layer of a run."""
 
     help: str
     # Takes the settings of the run file, those of the command line, and the path. Returns the

@@ -1,4 +1,4 @@
-"""Suites: tests as data, in files of worlds, watchers, policies, episodes and seeds."""
+"""Suites: tests as data, in files with worlds, watchers, policies, episodes and seeds."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _FORMER_NAMES: dict[str, str] = {}  # present names of registered suites by thei
 
 @dataclass(frozen=True)
 class Suite:
-    """A test: the worlds, the measurements, and the policies to compare with.
+    """A test: the worlds, the measurements, and the policies for comparison.
 
-    The fields are keys in a suite's file; ``worlds`` are its sections ``env``, ``task``, ``sim``.
+    The fields are keys in a suite's file. ``worlds`` are its sections ``env``, ``task``, ``sim``.
     """
 
     name: str | None = None
     help: str = ""
     worlds: Mapping[str, Any] = field(default_factory=dict)  # sections of settings
     watchers: tuple[str, ...] = ("pushing",)  # measurements beside the task's own metrics
-    # Policies that play the same starts: names, ``SCRIPTS`` or ``ONE_FEWER``.
+    # Policies measured from equal starts: names, ``SCRIPTS`` or ``ONE_FEWER``.
     policies: tuple[str, ...] = (SCRIPTS,)
-    episodes: int = 300  # of each seed
+    episodes: int = 300  # per seed
     seeds: tuple[int, ...] = (0,)
-    # Changes of the worlds by name, each measured on its own. Empty: the worlds as they are.
+    # Changed worlds by name, measured separately. Empty: only the unchanged worlds.
     conditions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     examination: str | None = None  # a registered measurement in worlds of its own
 
@@ -62,7 +62,7 @@ def suites() -> list[str]:
 
 
 def suite_summaries() -> dict[str, str]:
-    """Return the help of each suite by name."""
+    """Return every suite's help by name."""
     return {name: _read(path)["help"] for name, path in sorted(_files().items())}
 
 

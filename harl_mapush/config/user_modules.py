@@ -1,4 +1,4 @@
-"""Modules of the user's own, which ``--import`` names."""
+"""The user's modules, named by ``--import``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMPORTED: list[str] = []  # names, in this process
 def import_modules(names: Sequence[str], flag: str = "--import") -> None:
     """Load installed extensions, and import a user's modules, also from the current folder.
 
-    Raises ConfigError for a module that is not there; ``flag`` is the one that named it.
+    Raises ConfigError for a missing module. ``flag`` is the flag with its name.
     """
     load_extensions()
     for name in names:
@@ -33,7 +33,7 @@ def import_modules(names: Sequence[str], flag: str = "--import") -> None:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise  # something that the module itself needs
+                raise  # a missing dependency of the module
             raise ConfigError(
                 f"{flag} {name}: there is no such module in {folder} or on PYTHONPATH"
             ) from None
@@ -46,9 +46,9 @@ def import_modules(names: Sequence[str], flag: str = "--import") -> None:
 
 
 def check_imports(env: Any) -> None:
-    """Raise ConfigError if settings need a module that was not imported.
+    """Raise ConfigError if settings need a module without an import so far.
 
-    Settings in files never import a module.
+    Files of settings never import a module.
     """
     names = env.get("imports") if isinstance(env, Mapping) else None
     if not isinstance(names, (list, tuple)):

@@ -27,12 +27,12 @@ from harl_mapush.distributed.ranks import ALONE, RankLostError, Ranks
 from mqe.config import ConfigError
 from mqe.cores import num_cores
 
-# Exit codes: of the ranks that end because another one died or hangs, and of a mistake in the
-# settings or a refusal of the system.
+# Exit codes: a rank ends after another rank died or hung, or after a mistake in the settings or a
+# refusal of the system.
 RANK_LOST = 5
 MISTAKE = 2
 
-_POLL_S = 0.05  # between two looks into the store
+_POLL_S = 0.05  # time between two reads of the store
 # Longest wait for the other ranks, while one of them compiles, evaluates or saves.
 _PATIENCE = timedelta(minutes=10)
 # Longest wait of a rank with an error; the others may still be importing torch.
@@ -42,11 +42,11 @@ _READY = "ready"  # published instead of an error
 # Files in torchrun's folder of this launch, for its later starts.
 _RUN = "mapush-run"  # the run's folder
 _START = "mapush-start"  # the time of the first start [s, monotonic clock]
-_END = "mapush-end"  # the exit code of an end that a restart would not change
+_END = "mapush-end"  # the exit code, if a restart would end alike
 
 
 class Launch(NamedTuple):
-    """The numbers of this process under ``torchrun``; the defaults are a process without it."""
+    """This process's numbers under ``torchrun``. The defaults are a process without it."""
 
     rank: int = 0
     size: int = 1
@@ -70,7 +70,7 @@ class Launch(NamedTuple):
         return cls(*map(int, values))
 
     def device(self, device: torch.device) -> torch.device:
-        """Return the device of this rank, given the device of a single process.
+        """Return this rank's device, given the device for a single process.
 
         Raises ConfigError if the machine has fewer GPUs than ranks.
         """
@@ -85,21 +85,23 @@ class Launch(NamedTuple):
         return torch.device("cuda", self.local_rank)
 
     def threads(self) -> int:
-        """Return the number of cores that a rank may keep busy."""
+        """Return the number of cores for one rank."""
         return max(1, num_cores() // self.local_size)
 
     def remember(self, run: Path) -> None:
-        """Write down the run's folder for the next start of these processes."""
+        """Write down the run's folder for these processes' next start."""
         if self.local_rank == 0:
             _write_note(_RUN, str(run.resolve()))
 
     def remembered(self) -> Path | None:
-        """Return the run of an earlier start of these processes, None if there is none."""
+        """Return the run of these processes' earlier start, or None without one."""
         run = self._read_note(_RUN)
         return None if run is None else Path(run)
 
     def first_start(self) -> float:
-        """Return the time of these processes' first start [s, monotonic clock]; now if unknown."""
+        """Return the time of these processes' first start [s, monotonic clock], or now if
+        unknown.
+        """
         start = self._read_note(_START)
         if start is not None:
             return float(start)
@@ -109,17 +111,17 @@ class Launch(NamedTuple):
         return now
 
     def end_for_good(self, code: int) -> int:
-        """Make all later starts of this launch end at once with ``code``; return it."""
+        """Make all later starts in this launch end at once with ``code``. Return ``code``."""
         _write_note(_END, str(code))
         return code
 
     def ended_for_good(self) -> int | None:
-        """Return the exit code of this launch if an earlier start ended for good, else None."""
+        """Return this launch's exit code if an earlier start ended for good, else None."""
         code = self._read_note(_END)
         return None if code is None else int(code)
 
     def _read_note(self, name: str) -> str | None:
-        """Return the note of an earlier start of these processes, None if there is none."""
+        """Return the note from these processes' earlier start, or None without one."""
         note = _note(name)
         if self.restarts == 0 or note is None or not note.is_file():
             return None
@@ -141,7 +143,7 @@ def write_error(program: str, line: str) -> None:
     """
     launch = Launch.of_environment()
     if launch.size > 1 and not dist.is_initialized():
-        with suppress(RuntimeError):  # raised if the store has ended, and so all other ranks
+        with suppress(RuntimeError):  # the store and all other ranks have ended
             _, lines = _compare(launch, line, _PATIENCE_AT_AN_END)
             if line in lines[: launch.rank]:
                 return
@@ -178,7 +180,7 @@ def joined(
     )
     ranks = Ranks(launch.rank, launch.size, dist.new_group(backend="gloo", timeout=_PATIENCE))
 
-    # The first message sets up resources that recorded graphs need.
+    # Recorded graphs need resources set up by the first message.
     if on_gpu:
         ranks.sum_(torch.zeros(1, device=device))
         torch.cuda.synchronize(device)
@@ -193,7 +195,7 @@ def joined(
 
 
 def _is_first_to_report(store: Any, restarts: int) -> bool:
-    """Return whether no other rank has reported the loss of a rank."""
+    """Return whether no other rank has reported a lost rank."""
     try:
         return store.add(f"lost/{restarts}", 1) == 1
     except RuntimeError:  # the store has ended
@@ -201,11 +203,11 @@ def _is_first_to_report(store: Any, restarts: int) -> bool:
 
 
 def run_to_exit(main: Callable[[], int]) -> int:
-    """Run ``main`` and return its exit code; several ranks exit here instead of returning.
+    """Run ``main`` and return its exit code. With several ranks, exit instead of returning.
 
-    They exit at once because NCCL would wait for graphs that still exist. If torchrun starts the
-    processes again although the run has ended for good, the result is its old exit code. Exit code
-    2 before the run has a folder is such an end, since the same settings would fail again. Later it
+    Ranks exit at once because NCCL would wait for recorded graphs. torchrun may start the processes
+    again although the run has ended for good. Then the result is the earlier exit code. Exit code 2
+    before the run has a folder is such an end, since the settings would fail again. Later the cause
     may be a passing problem, such as a full disk, and the next start tries once more.
     """
     launch = Launch.of_environment()
@@ -242,9 +244,9 @@ def run_to_exit(main: Callable[[], int]) -> int:
 
 
 def _compare(launch: Launch, line: str, patience: timedelta) -> tuple[Any, list[str | None]]:
-    """Publish ``line``, this rank's error or ``_READY``; return the store and all ranks' lines.
+    """Publish ``line``, this rank's error or ``_READY``. Return the store and all ranks' lines.
 
-    The line of a rank that published none within ``patience`` is None.
+    A rank's line is None if it published none within ``patience``.
     """
     store: Any = next(rendezvous("env://", timeout=patience))[0]
     said = PrefixStore(f"before/{launch.restarts}", store.clone())
@@ -266,7 +268,7 @@ def _write_note(name: str, text: str) -> None:
 
 
 def _note(name: str) -> Path | None:
-    """Return the path of a launch's note, beside the folders that ``torchrun`` makes per start."""
+    """Return the path of a launch's note, beside torchrun's folders for single starts."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     attempt = None if path is None else Path(path).parent.parent
     if attempt is not None and attempt.name.startswith("attempt"):

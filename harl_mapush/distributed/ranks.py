@@ -1,9 +1,9 @@
-"""The ranks of one training: processes that share the worlds and hold the same weights.
+"""The ranks of one training: processes with equal weights and a share of the worlds.
 
 A single process (``ALONE``) sends, copies and draws nothing here. With several ranks, sums over
-worlds become sums over all ranks' worlds. Every rank draws the random numbers of all worlds and
-takes its own rows of them. So generators are in the same state on all ranks, and results do not
-depend on the distribution of worlds.
+worlds become sums over all ranks' worlds. Every rank draws the random numbers for all worlds and
+takes its own rows. So generators are in the same state on all ranks, and results do not depend on
+the worlds' distribution.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLACE = re.compile(r"\[[^]]*\.\w+:\d+\] ?")  # the source line in a library's m
 
 
 class UnequalRanksError(RuntimeError):
-    """Two ranks hold different weights; the message names the tensors."""
+    """Two ranks hold different weights. The message names the tensors."""
 
 
 class RankLostError(Exception):
@@ -34,13 +34,13 @@ class RankLostError(Exception):
 
 
 class Ranks:
-    """All ranks as seen from one of them; all must call every method together."""
+    """All ranks as seen from one rank. All ranks must call every method together."""
 
     def __init__(self, rank: int = 0, size: int = 1, host: Any = None) -> None:
         """Represent rank ``rank`` of ``size``.
 
-        ``host`` is the process group for objects on the host; without messages, as in a plan, it is
-        not needed.
+        ``host`` is the process group for objects on the host. A plan sends no messages and needs
+        none.
         """
         self.rank = rank
         self.size = size
@@ -54,7 +54,7 @@ class Ranks:
         return self.rank == 0
 
     def share(self, num_envs: int) -> Share:
-        """Return this rank's share of the worlds, ``num_envs`` of them."""
+        """Return this rank's share of ``num_envs`` worlds."""
         return Share(self.rank * num_envs, self.size, self.sum_)
 
     # Numbers on the device; these calls can be captured in a graph
@@ -84,11 +84,11 @@ class Ranks:
     def average_(
         self, gradient: Tensor, weight: Tensor | None, *numbers: Tensor
     ) -> tuple[Tensor, ...]:
-        """Average a gradient (P,) over all ranks in place; return ``numbers`` (0-dim), averaged.
+        """Average a gradient (P,) over all ranks in place. Return ``numbers`` (0-dim), averaged.
 
-        One message carries both. A rank's gradient is weighted by ``weight`` (0-dim), the sum of
-        the weights of the rows whose mean it is. With None, and for ``numbers``, all ranks have
-        equal weight.
+        One message carries both. A rank's gradient is a mean over rows, and ``weight`` (0-dim) is
+        the sum of these rows' weights. The average weights ranks by it. With None, and for
+        ``numbers``, all ranks have equal weight.
         """
         if self.size == 1:
             return numbers
@@ -104,18 +104,20 @@ class Ranks:
     # Random numbers
 
     def draw(self, sampler: Callable[..., Tensor], shape: tuple[int, ...], **how: Any) -> Tensor:
-        """Return this rank's rows, of ``shape``, of random numbers drawn by ``sampler`` for all."""
+        """Return this rank's rows, of ``shape``, from random numbers drawn by ``sampler``
+        for all.
+        """
         return self.part(sampler((shape[0] * self.size, *shape[1:]), **how))
 
     def part(self, rows: Tensor) -> Tensor:
-        """Return this rank's rows of the rows of all ranks."""
+        """Return this rank's rows from the rows of all ranks."""
         if self.size == 1:
             return rows
         count = len(rows) // self.size
         return rows.narrow(0, self.rank * count, count)
 
     def order(self, num_rows: int, generator: torch.Generator) -> Tensor:
-        """Draw an order of this rank's ``num_rows`` rows, a part of one order of all rows."""
+        """Draw an order for this rank's ``num_rows`` rows, a part of one order over all rows."""
         order = torch.randperm(num_rows * self.size, generator=generator, device=generator.device)
         if self.size == 1:
             return order
@@ -126,7 +128,7 @@ class Ranks:
     # Objects on the host
 
     def gather(self, thing: _Thing) -> list[_Thing]:
-        """Return the objects of all ranks, in order of rank."""
+        """Return all ranks' objects, in rank order."""
         if self.size == 1:
             return [thing]
         things: list[Any] = [None] * self.size
@@ -134,7 +136,7 @@ class Ranks:
         return things
 
     def gather_on_first(self, thing: _Thing) -> list[_Thing]:
-        """Return the objects of all ranks on rank 0, and an empty list on the others."""
+        """Return all ranks' objects on rank 0, and an empty list on the others."""
         if self.size == 1:
             return [thing]
         things: list[Any] | None = [None] * self.size if self.is_first else None
@@ -150,7 +152,7 @@ class Ranks:
         return things[0]
 
     def join_messages(self, message: str | None) -> str | None:
-        """Join the messages of all ranks, with the rank if there are several; None without any."""
+        """Join all ranks' messages, with the rank if there are several. Return None without any."""
         if self.size == 1:
             return message
         messages = []
@@ -161,7 +163,7 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Share a ConfigError of any rank: rank 0 raises it, naming the rank; the others exit.
+        """Share any rank's ConfigError: rank 0 raises it with the rank's name, the others exit.
 
         No code inside may wait for another rank.
         """
@@ -186,7 +188,7 @@ class Ranks:
         raise ConfigError("; ".join(named))
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:
-        """Raise ConfigError on rank 0 if settings or versions differ between ranks; others exit."""
+        """Raise ConfigError on rank 0 if settings or versions differ between ranks. Others exit."""
         by_rank = self.gather(dict(facts))
         with self.together():
             for rank, theirs in enumerate(by_rank if self.is_first else []):
@@ -216,7 +218,7 @@ class Ranks:
         self._meet(lambda: dist.all_reduce(tensor, operation))
 
     def _meet(self, meeting: Callable[[], Any]) -> None:
-        """Send a message of all ranks; raise RankLostError if it fails."""
+        """Send a message between all ranks. Raise RankLostError if it fails."""
         try:
             meeting()
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""One rank's part of a run: its settings, the comparison of ranks, and compilation."""
+"""One rank's part in a run: its settings, the comparison between ranks, and compilation."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from harl_mapush.config import RunCfg
     from harl_mapush.runs.resume import SavedRun
 
-_NUM_COMPILED = 64  # number of worlds with which the kernels are compiled
+_NUM_COMPILED = 64  # number of worlds for the compilation
 
 
 def facts(cfg: RunCfg, saved: SavedRun | None) -> dict[str, Any]:
-    """Return the settings and versions that must be equal on all ranks, by name."""
+    """Return the settings and versions to be equal on all ranks, by name."""
     versions = {package: installed(package) for package in PACKAGES}
     versions["python"] = platform.python_version()
     start = None if saved is None else str(saved.folder)
@@ -32,7 +32,7 @@ def facts(cfg: RunCfg, saved: SavedRun | None) -> dict[str, Any]:
 
 
 def own_settings(cfg: RunCfg, ranks: Ranks, started: Launch, device: torch.device) -> RunCfg:
-    """Return the settings of this rank's part of a run; raise ConfigError if none is possible."""
+    """Return this rank's settings. Raise ConfigError if no equal division is possible."""
     if ranks.size == 1:
         return cfg
     if cfg.runner.collectors:
@@ -56,7 +56,9 @@ def own_settings(cfg: RunCfg, ranks: Ranks, started: Launch, device: torch.devic
 
 
 def compile_first(cfg: RunCfg, ranks: Ranks, started: Launch) -> None:
-    """Compile the simulator's kernels on one rank of each machine, for the cache of the others."""
+    """Compile the simulator's kernels on one rank per machine, and leave them in the others'
+    cache.
+    """
     if started.local_rank == 0:
         few = dataclasses.replace(cfg.env, num_envs=min(_NUM_COMPILED, cfg.env.num_envs))
         with library_lines(_say):
