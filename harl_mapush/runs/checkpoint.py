@@ -1,10 +1,9 @@
-"""Checkpoints: folders of flat tensor files beside the run's ``config.yaml``, each usable alone.
+"""Checkpoints: folders with flat tensor files beside the run's ``config.yaml``, each usable alone.
 
 ``actor_agent{i}.pt`` for each agent, ``critic_agent.pt`` and ``value_normalizer.pt`` are plain
-state dicts on the CPU. ``training_state.pt`` is optional; ``--resume`` reads it. ``manifest.json``
-has a checksum of each file; where it says ``shared_actor``, all agents have the first one's actor.
-No code is unpickled here. Checkpoints of other kinds in the registry ``FORMATS`` can be evaluated
-as well.
+state dicts on the CPU. ``training_state.pt`` is optional, for ``--resume``. ``manifest.json`` has
+each file's checksum. With ``shared_actor`` in it, all agents have the first one's actor. No code is
+unpickled here. Other kinds of checkpoint from the registry ``FORMATS`` can be evaluated as well.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
 from mqe.tensor_files import is_plain, read_file, read_tensors, reason
 
 TRAINING_STATE = "training_state.pt"
-SHARED_ACTOR = "shared_actor"  # of the manifest: all agents have the first one's actor
-# Limit of the training states of a run in all; the newest is kept even if it is larger.
+SHARED_ACTOR = "shared_actor"  # key in the manifest: all agents have the first one's actor
+# Limit for all training states in a run together. The newest is kept even if it is larger.
 TRAINING_STATES_BYTES = 256 * 2**20
 
 
 def actor_file(agent: int) -> str:
-    """Return the name of the file of one agent's actor."""
+    """Return the file name for one agent's actor."""
     return f"actor_agent{agent}.pt"
 
 
 def stored_file(folder: Path, name: str) -> str:
-    """Return the name of the file in which a checkpoint stores the network file ``name``.
+    """Return the name under which a checkpoint stores the network file ``name``.
 
-    It is the first actor's for every actor of a checkpoint that stores a shared actor once.
+    A checkpoint with a shared actor stores only the first actor's file.
     """
     is_missing_actor = name.startswith("actor_agent") and not (folder / name).is_file()
     if is_missing_actor and read_manifest(folder).get(SHARED_ACTOR):
@@ -70,14 +69,14 @@ def save(
     run_id: str | None = None,
     export: Callable[[Path], object] | None = None,
 ) -> Path:
-    """Write ``checkpoints/<env steps>/`` of a run by a rename, so that it is never incomplete.
+    """Write a run's ``checkpoints/<env steps>/``. A final rename makes incomplete ones impossible.
 
     ``networks`` are the algorithm's. ``settings`` is the text of the checkpoint's ``config.yaml``,
-    by default that of the run. ``gait_sha256`` and ``run_id`` are stored in its manifest.
-    ``export`` writes further files into the folder, before the manifest.
+    by default the run's. ``gait_sha256`` and ``run_id`` are stored in its manifest. ``export``
+    writes further files into the folder, before the manifest.
     """
     folder = run / CHECKPOINTS / step_name(env_steps)
-    # The run's folder itself is not made: it may have been moved.
+    # The run's folder is not made again, since it may have been moved.
     folder.parent.mkdir(exist_ok=True)
     with durable.new_folder(folder) as partial:
         for name, network in networks.items():
@@ -95,10 +94,10 @@ def save(
 
 
 def resolve(name: str | Path) -> Path:
-    """Return the checkpoint folder of a checkpoint, a run (its last one) or ``pretrained:NAME``.
+    """Return the folder of a checkpoint, of a run's last checkpoint, or of ``pretrained:NAME``.
 
-    A policy in a file of its own, of a format that has such, is returned as it is. The folder
-    needs its settings and actors only. Raises ConfigError if it is absent, unknown or incomplete.
+    A policy in a single file, if its format has any, is returned unchanged. The folder needs its
+    settings and actors only. Raises ConfigError if it is absent, unknown or incomplete.
     """
     folder = _locate(str(name))
     kind = format_of(folder)
@@ -120,13 +119,13 @@ def resolve(name: str | Path) -> Path:
 
 
 def all_checkpoints(run: Path) -> list[tuple[int, Path]]:
-    """Return env steps and path of every checkpoint of a run, oldest first, of any one format."""
+    """Return a run's checkpoints as env steps and path, oldest first, all in one format."""
     listings = (kind.checkpoints(run) for kind in FORMATS.values())
     return sorted(next(filter(None, listings), []))
 
 
 def format_of(folder: Path) -> Format:
-    """Return the kind of a checkpoint folder; raise ConfigError if its settings are missing."""
+    """Return a checkpoint folder's kind. Raise ConfigError if its settings are missing."""
     for kind in FORMATS.values():
         if kind.is_format_of(folder):
             return kind
@@ -139,7 +138,7 @@ def format_of(folder: Path) -> Format:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the plain values of a checkpoint's settings, as sections of one of our runs."""
+    """Return a checkpoint's settings as plain values, in the sections of our runs."""
     return format_of(folder).read_config(folder)
 
 
@@ -160,14 +159,14 @@ def read_training_state(folder: Path) -> dict[str, Any]:
 
 
 def damaged_state(folder: Path, detail: str) -> ConfigError:
-    """Format the error for a training state from which no run can resume."""
+    """Format the error for a damaged training state."""
     return ConfigError(
         f"{folder / TRAINING_STATE}: damaged ({detail}); --resume an earlier checkpoint of the run"
     )
 
 
 def check_whole(folder: Path) -> None:
-    """Raise ConfigError if a file that a resumed run needs is missing or damaged."""
+    """Raise ConfigError if a file for resuming the run is missing or damaged."""
     # Every file is compared with the manifest before any is read.
     problem = damage(folder)
     if problem is not None:
@@ -181,9 +180,9 @@ def check_whole(folder: Path) -> None:
 
 
 def misnamed(folder: Path) -> str | None:
-    """Return a description of a checkpoint whose folder was renamed; None if its name is its own.
+    """Return a description of a checkpoint in a renamed folder, None for the original name.
 
-    Older checkpoints do not know their env steps.
+    Older checkpoints do not record their env steps.
     """
     written = read_manifest(folder).get(ENV_STEPS)
     named = parse_step_name(folder.resolve().name)
@@ -193,27 +192,24 @@ def misnamed(folder: Path) -> str | None:
 
 
 def run_id(folder: Path) -> str | None:
-    """Return the id of the run that wrote a checkpoint; None for an older one."""
+    """Return the id of a checkpoint's run, None for an older checkpoint."""
     identity = read_manifest(folder).get(RUN_ID)
     return identity if isinstance(identity, str) else None
 
 
 def check_actors(folder: Path) -> None:
-    """Read a checkpoint's actors once; raise ConfigError for a damaged file."""
+    """Read a checkpoint's actors once. Raise ConfigError for a damaged file."""
     for path in sorted(folder.glob("actor_agent*.pt")):
         read_tensors(path)
 
 
 def load(folder: Path, networks: Mapping[str, nn.Module]) -> None:
-    """Load a checkpoint into networks of the same shape; raise ConfigError if it does not fit."""
+    """Load a checkpoint into networks with equal shapes. Raise ConfigError if it does not fit."""
     _load(folder, {f"{name}.pt": network for name, network in networks.items()})
 
 
 def load_actors(folder: Path, networks: Mapping[str, nn.Module]) -> None:
-    """Load a checkpoint's actors, ours or upstream's, into networks of the same shape.
-
-    Raises ConfigError if they do not fit.
-    """
+    """Load a checkpoint's actors, ours or upstream's, into networks with equal shapes."""
     load(folder, {name: net for name, net in networks.items() if name.startswith("actor_agent")})
 
 
@@ -228,7 +224,7 @@ def read_actors(folder: Path) -> dict[str, dict[str, Tensor]]:
 
 
 def remove_partial(run: Path) -> None:
-    """Remove the incomplete checkpoints of a process that was killed while it saved."""
+    """Remove the incomplete checkpoints left by a killed process."""
     for path in (run / CHECKPOINTS).glob(".*-*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -242,7 +238,7 @@ def _load(folder: Path, modules: Mapping[str, nn.Module]) -> None:
 
 
 def _fill(path: Path, module: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Load a checkpoint file's values into a network; raise ConfigError if they do not fit."""
+    """Load a checkpoint file's values into a network. Raise ConfigError if they do not fit."""
     try:
         module.load_state_dict(values)
     except (RuntimeError, KeyError) as error:
@@ -255,7 +251,7 @@ def _fill(path: Path, module: nn.Module, values: Mapping[str, Tensor]) -> None:
 
 
 def _drop_old_training_states(run: Path) -> None:
-    """Remove the oldest training states of a run beyond the size limit; the newest stays."""
+    """Remove a run's oldest training states beyond the size limit. The newest stays."""
     taken = 0
     for i, (_, folder) in enumerate(checkpoints(run)):
         path = folder / TRAINING_STATE
@@ -278,7 +274,7 @@ def _locate(name: str) -> Path:
     if os.path.isfile(name) and any(kind.is_format_of(path) for kind in foreign()):
         return path
     kinds = "a checkpoint folder, a run folder or pretrained:NAME"
-    # Unlike Path, os.path accepts names that no file can have.
+    # Unlike Path, os.path accepts impossible file names.
     if not os.path.isdir(name):
         problem = "is not a folder" if os.path.exists(name) else "does not exist"
         meant = nearest(name, pretrained_names())

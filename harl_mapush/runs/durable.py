@@ -1,4 +1,4 @@
-"""Files that survive a power loss: flushed to the disk before and after they get their name."""
+"""Files safe from a power loss: flushed to the disk before and after they get their name."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that becomes ``folder`` once it is filled; an error removes it.
+    """Yield an empty folder and rename it to ``folder`` once it is filled. An error removes it.
 
-    Its files are flushed to the disk before it gets that name, and a folder of that name is
-    replaced. The parent folder must exist.
+    Its files are flushed to the disk before the rename. An existing folder is replaced. The parent
+    folder must exist.
     """
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
@@ -47,7 +47,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def _publish(partial: Path, folder: Path) -> None:
-    """Flush a folder's files to the disk, then rename it to ``folder``, which it replaces."""
+    """Flush a folder's files to the disk, then replace ``folder`` by it."""
     for path in partial.iterdir():
         sync(path)
     sync(partial)
@@ -71,7 +71,7 @@ def make_folder(path: Path, exist_ok: bool = True) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to the disk."""
+    """Flush a file, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

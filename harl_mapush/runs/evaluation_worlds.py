@@ -18,13 +18,13 @@ from mqe.registry import TASKS
 from mqe.world.randomization import RandomizationCfg, Span, bounds
 from mqe.world.robots import robots_of
 
-# Settings that an evaluation may change; all others belong to the policy or have no effect on it.
+# Settings for an evaluation to change. All others belong to the policy or have no effect on it.
 CHANGEABLE = ("task", "env", "sim", "runner.seed")
 NUM_ENVS = 300
-# Task settings that define a team's observations, actions and object: a team that was trained with
-# other values does not know this world. All others only make a world harder or easier.
+# Task settings for a team's observations, actions and object. A team trained with other values does
+# not know this world. All others only make a world harder or easier.
 FAMILIAR = ("object", "decision_period", "observation", "action_scale", "keep_apart", "inertia")
-# Settings that were added later: a run without them was trained with their defaults.
+# Settings of later releases. A run without them was trained with their defaults.
 ADDED_LATER = ("keep_apart",)
 
 
@@ -108,7 +108,7 @@ def acts_in_teams_of(trained: RunCfg, num_agents: Any) -> bool:
 
 
 def _largest_team(trained: RunCfg) -> int | None:
-    """Return the largest team in which such a policy can act. None: only its own."""
+    """Return the largest team for such a policy. None: only its own."""
     if not getattr(trained.algorithm, "share_param", False):
         return None
     return TASKS[trained.task.name].largest_team(trained.task)
@@ -167,7 +167,7 @@ def _span_words(span: float | list[float], digits: str) -> str:
 def differences(folder: Path, cfg: RunCfg) -> str:
     """Return a table of the settings in ``cfg`` with other values than in training, or "".
 
-    Settings of the policy are left out: ``load_team`` reports them.
+    The policy's settings are left out, since ``load_team`` reports them.
     """
     trained, _ = config.resolve(checkpoint.read_config(folder), {})
     before = to_dict(trained)
@@ -254,7 +254,7 @@ def _other_object(trained: RunCfg, task: Mapping[str, Any]) -> list[str]:
     """
     entry = TASKS[trained.task.name]
     before = to_dict(trained.task)
-    shapes = entry.replaces.get("object")  # the setting of objects that differ between worlds
+    shapes = entry.replaces.get("object")  # the setting for different objects in different worlds
     has_learned_shapes = shapes is not None and before[shapes] is not None
     if shapes is not None and task[shapes] is not None:
         if has_learned_shapes:

@@ -123,7 +123,7 @@ def _build_actors(folder: Path, cfg: RunCfg, task: Task) -> list[nn.Module]:
 
 
 def _observations(task: Any) -> dict[str, Any]:
-    """Describe the observation of the first robot."""
+    """Describe the first robot's observation."""
     terms = getattr(task, "terms", None)
     if terms is None:  # numbers without names
         names = [f"obs_{k}" for k in range(task.spec.obs_sizes[0])]
@@ -133,7 +133,7 @@ def _observations(task: Any) -> dict[str, Any]:
 
 
 def _read_checkpoint(name: str) -> Policy | None:
-    """Read the policy of a run, or of a checkpoint in any format."""
+    """Read the policy from a run, or from a checkpoint in any format."""
     policy = policy_of(checkpoint.resolve(name))
     return None if policy is None else policy._replace(name=name)
 

@@ -1,4 +1,4 @@
-"""Formats of checkpoints: this project's own, and those of other libraries.
+"""Checkpoint formats: this project's own, and other libraries'.
 
 Extensions and users' modules register theirs with ``mapush.register_format``.
 """
@@ -27,27 +27,27 @@ class Team(Protocol):
         ...
 
     def reset_memory(self, done: Tensor) -> None:
-        """Reset the memory of the worlds whose episode ended, ``done`` (N,) bool."""
+        """Reset the memory in worlds with an ended episode, ``done`` (N,) bool."""
         ...
 
 
 class Format(NamedTuple):
     """A kind of checkpoint: a folder with settings and actors, one per agent or one for all."""
 
-    owner: str  # in messages, for instance "HARL's"
+    owner: str  # owner in messages, for instance "HARL's"
     config: str  # name of the file of settings
     folder: str  # name of a checkpoint's folder, beside or around that file
-    # Whether a checkpoint folder is of this kind, or a file that is one policy. All functions below
-    # get such a file in the place of the folder.
+    # Whether a checkpoint folder, or a single policy file, is of this kind. All functions below get
+    # such a file in place of the folder.
     is_format_of: Callable[[Path], bool]
     num_agents: Callable[[Path], int]
     # The settings, as sections of one of our runs.
     read_config: Callable[[Path], dict[str, Any]]
-    # The team; None if its actors are those of the settings' algorithm.
+    # The team. None: its actors are those of the settings' algorithm.
     load_team: Callable[[Path, VecEnv], Team | None]
     # The name of an agent's file in the folder.
     actor_file: Callable[[int], str] = "actor_agent{}.pt".format
-    # Env steps and path of every checkpoint in the folder of a run.
+    # Env steps and path of every checkpoint in a run folder.
     checkpoints: Callable[[Path], list[tuple[int, Path]]] = lambda run: []
 
 
@@ -67,7 +67,7 @@ def _num_agents(folder: Path) -> int:
     return num_agents
 
 
-# Ours comes first: a folder is of the first format whose ``is_format_of`` accepts it.
+# Ours comes first, since the first format to accept a folder by ``is_format_of`` gets it.
 FORMATS: Registry[Format] = Registry("checkpoint format")
 OURS = FORMATS.register(
     "mapush",

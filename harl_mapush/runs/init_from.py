@@ -1,4 +1,4 @@
-"""Initial networks and settings that a new run takes from a checkpoint (``runner.init_from``)."""
+"""A new run's initial networks and settings from a checkpoint (``runner.init_from``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mqe.registry import TASKS
 from mqe.tensor_files import read_tensors
 
 KEY = "runner.init_from (--init_from)"
-# Settings of the policy's observations and commands, which its networks expect.
+# Settings of the policy's observations and commands. Its networks depend on them.
 INTERFACE = (
     "decision_period",
     "observation",
@@ -30,12 +30,12 @@ INTERFACE = (
     "action_scale",
     "keep_apart",
 )
-# Updates of new critics before the first one of actors that are trained already.
+# Updates of new critics before the first update of trained actors.
 CRITIC_WARMUP = 3000
 
 
 def resolve(what: str) -> Path:
-    """Return the folder of a checkpoint, run or ``pretrained:NAME``; else raise ConfigError."""
+    """Return the folder of a checkpoint, run or ``pretrained:NAME``, else raise ConfigError."""
     try:
         return checkpoint.resolve(what)
     except ConfigError as error:
@@ -43,9 +43,9 @@ def resolve(what: str) -> Path:
 
 
 def apply(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return ``base`` with the settings of the checkpoint that the run starts from, and notices.
+    """Return ``base`` with the settings from the run's initial checkpoint, and notices.
 
-    The checkpoint is named in ``over`` or ``base``; without one ``base`` is returned as it is.
+    ``over`` or ``base`` names the checkpoint. Without one ``base`` is returned unchanged.
     """
     in_base = (base.get("runner") or {}).get("init_from")
     source = (over.get("runner") or {}).get("init_from", in_base)
@@ -64,7 +64,7 @@ def apply(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, A
 
 
 def check(what: str | None, task: str) -> None:
-    """Raise ConfigError if the networks ``what``, with which a run starts, learned another task."""
+    """Raise ConfigError if the run's initial networks ``what`` learned another task."""
     if what is None:
         return
     learned = config.resolve(checkpoint.read_config(resolve(what)), {})[0].task
@@ -79,7 +79,7 @@ def check(what: str | None, task: str) -> None:
 
 
 def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any) -> str:
-    """Load a checkpoint's networks into a new run; return a line for the user about it.
+    """Load a checkpoint's networks into a new run. Return a line for the user about it.
 
     ``cfg`` is the run's section ``algorithm``. Raises ConfigError if the networks do not fit.
     """
@@ -114,11 +114,11 @@ def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any
 def _own_settings(
     what: str, base: Mapping[str, Any], over: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
-    """Return the settings of a checkpoint that replace those of ``base``, and a notice.
+    """Return the checkpoint's settings for this run in place of those in ``base``, and a notice.
 
     They are its networks' sizes and, if it learned the same task, its policy's observations and
-    commands, and whether each robot has an actor of its own. Settings in ``over`` are kept. The
-    notice names the values that change; it is None if there are none.
+    commands, and whether each robot has a separate actor. Settings in ``over`` are kept. The notice
+    names the changed values. It is None without changes.
     """
     settings = checkpoint.read_config(resolve(what))
     cfg = config.resolve(base, over)[0]
@@ -170,7 +170,7 @@ def _hint(folder: Path, cfg: Any) -> str:
 
 
 def _kind_of_actor(name: str) -> Any:
-    """Return a class or function that stands for all algorithms with the same kind of actor."""
+    """Return a class or function as the label for all algorithms with one kind of actor."""
     algorithm = ALGORITHMS[name].cls
     if isinstance(algorithm, type) and issubclass(algorithm, OnPolicy):
         return OnPolicy
@@ -194,14 +194,14 @@ def _shares(algorithm: Any) -> bool:
 
 
 def _acts_in_teams_of(folder: Path, num_agents: int) -> bool:
-    """Return whether the team of a checkpoint can act in teams of ``num_agents`` robots."""
+    """Return whether a checkpoint's team can act in teams of ``num_agents`` robots."""
     trained = config.resolve(checkpoint.read_config(folder), {})[0]
     return evaluation_worlds.acts_in_teams_of(trained, num_agents)
 
 
 def _stored(networks: Mapping[str, nn.Module], num_agents: int) -> dict[str, nn.Module]:
-    """Return the networks that a checkpoint of ``num_agents`` robots stores; a larger team shares
-    the first robot's actor.
+    """Return the networks stored in a checkpoint for ``num_agents`` robots. In a larger team all
+    robots share the first one's actor.
     """
     actors = {f"actor_agent{agent}" for agent in range(num_agents)}
     return {
@@ -212,7 +212,7 @@ def _stored(networks: Mapping[str, nn.Module], num_agents: int) -> dict[str, nn.
 
 
 def _actors_are_equal(folder: Path, num_agents: int) -> bool:
-    """Return whether all actors of a checkpoint have the same weights."""
+    """Return whether a checkpoint's actors all have equal weights."""
     names = map(checkpoint.format_of(folder).actor_file, range(num_agents))
     files = dict.fromkeys(checkpoint.stored_file(folder, name) for name in names)
     if len(files) == 1:  # one actor for all
@@ -225,7 +225,7 @@ def _actors_are_equal(folder: Path, num_agents: int) -> bool:
 
 
 def _has_critic(folder: Path, networks: Mapping[str, nn.Module]) -> bool:
-    """Return whether a checkpoint has all networks besides the actors, of the same shapes."""
+    """Return whether a checkpoint has all networks besides the actors, in equal shapes."""
     if checkpoint.format_of(folder) is not OURS:
         return False
     for name, network in networks.items():

@@ -1,4 +1,4 @@
-"""Files and policies that a run's settings name: digests, and copies in the run folder."""
+"""Files and policies named in a run's settings: digests, and copies in the run folder."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mqe.manifest import sha256
 from mqe.registry import TASKS
 
 FOLDER = "named_files"
-_LARGEST = 1 << 20  # bytes of a file that is copied
+_LARGEST = 1 << 20  # largest copied file [bytes]
 
 
 def named_files(task: Any) -> dict[str, Path]:
-    """Return the files in the settings of a task, by the setting's key."""
+    """Return the files in a task's settings, by key."""
     values = {key: vars(task)[key] for key in TASKS[task.name].files}
     paths = {key: Path(value).expanduser() for key, value in values.items() if value is not None}
     return {key: path for key, path in paths.items() if path.suffix and path.is_file()}
 
 
 def digests(task: Any) -> dict[str, str]:
-    """Return the SHA-256 of a task's files and frozen policies by setting; gaits have their own."""
+    """Return the SHA-256 of a task's files and frozen policies by setting, without the gaits."""
     by_setting = {f"task.{key}": sha256(path) for key, path in named_files(task).items()}
     for key in TASKS[task.name].frozen_policies:
         name = f"task.{key}"
@@ -33,7 +33,7 @@ def digests(task: Any) -> dict[str, str]:
 
 
 def keep(run: Path, task: Any) -> None:
-    """Copy a task's small files into the folder of a run."""
+    """Copy a task's small files into a run's folder."""
     for key, path in named_files(task).items():
         if path.stat().st_size <= _LARGEST:
             (run / FOLDER).mkdir(exist_ok=True)
@@ -41,8 +41,9 @@ def keep(run: Path, task: Any) -> None:
 
 
 def changed(folder: Path, task: Any) -> list[str]:
-    """Return the settings of a task whose file or policy has changed since the latest start of the
-    run with the checkpoint ``folder``.
+    """Return a task's settings with another file or policy than at the run's latest start.
+
+    ``folder`` is a checkpoint in the run.
     """
     before = provenance.named_files(folder.parent.parent)
     if not before:

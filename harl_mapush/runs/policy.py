@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
-    """Load the team of a checkpoint of any known kind; raise ConfigError if it does not fit.
+    """Load a checkpoint's team, in any known format. Raise ConfigError if it does not fit.
 
     Warns by the library's log if ``env`` differs from the worlds of the training.
     """
@@ -44,7 +44,7 @@ def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
 
 
 def make_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
-    """Build the team of a checkpoint for any ``env``."""
+    """Build a checkpoint's team for any ``env``."""
     foreign = checkpoint.format_of(folder).load_team(folder, env)
     if foreign is not None:
         return foreign
@@ -107,10 +107,10 @@ class TeamPolicy:
 class AlgorithmTeam:
     """A team with undeclared layers: the algorithm itself decides."""
 
-    is_recurrent = True  # unknown
+    is_recurrent = True  # assumed, since it is unknown
 
     def __init__(self, cfg: RunCfg, folder: Path, env: VecEnv) -> None:
-        """Load the checkpoint in ``folder``; raise ConfigError if ``env`` does not fit."""
+        """Load the checkpoint in ``folder``. Raise ConfigError if ``env`` does not fit."""
         try:
             acting = cfg.algorithm.for_acting()
             algorithm = make_algorithm(acting, cfg.network, env.spec, env.device, cfg.runner.seed)
@@ -133,7 +133,7 @@ class AlgorithmTeam:
 
 
 def _check_sizes(folder: Path, network: TeamNetwork, spec: TeamSpec) -> None:
-    """Raise ConfigError if the networks' inputs and outputs differ from those of the task."""
+    """Raise ConfigError if the networks' inputs and outputs differ from the task's."""
     if len(network.actors) not in (1, spec.num_agents):
         raise ConfigError(
             f"checkpoint {folder}: has {len(network.actors)} actors for a team of "

@@ -1,8 +1,8 @@
-"""The origin of a run, ``origin.json`` in its folder, and its summaries for TensorBoard.
+"""A run's origin, ``origin.json`` in its folder, and its summaries for TensorBoard.
 
-The file has the run's id, which its checkpoints have as well, and every start. A process that
-trains compares the latest start with its own before it writes, so it notices if its folder became
-another run's, or if another process resumed the run.
+The file has every start and the run's id, also found in its checkpoints. A training process
+compares the latest start with its own before it writes. So it notices if another run has taken its
+folder, or if another process has resumed the run.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from mqe.config import dump_yaml, read_text
 from mqe.manifest import RUN_ID, git_revision, packages
 
 ORIGIN = "origin.json"
-# Metrics of a run that TensorBoard shows beside its hyper-parameters.
+# Metrics beside the hyper-parameters in TensorBoard.
 METRICS = ("success_rate", "return", "episode_time_s")
-# Sections whose settings are all hyper-parameters, and further settings that are.
+# Sections of hyper-parameters, and further hyper-parameters.
 _HYPER_PARAMETERS = ("algorithm", "network")
 _START_ID = "start_id"
 _FILES = "named_files"
@@ -37,7 +37,7 @@ _MORE = ("env.num_envs", "task.object", "task.decision_period", "runner.num_step
 
 
 class LostFolderError(Exception):
-    """The folder of a run belongs to another run or process now; the message has the reason."""
+    """A run's folder belongs to another run or process now. The message has the reason."""
 
 
 def describe(
@@ -45,10 +45,10 @@ def describe(
     reward_weights: Mapping[str, float],
     files: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the random id, time, command, versions and device of a run's start.
+    """Return the random id, time, command, versions and device for a run's start.
 
-    ``reward_weights`` are those of the task's terms, empty for a task without any.
-    ``files`` has the digests of files and frozen policies by setting.
+    ``reward_weights`` are the weights of the task's terms, empty for a task without any. ``files``
+    has the digests of files and frozen policies by setting.
     """
     return {
         _START_ID: secrets.token_hex(8),
@@ -65,9 +65,9 @@ def describe(
 
 
 def write(run: Path, start: Mapping[str, Any]) -> str:
-    """Add a start to those in a run's ``origin.json``; return the id of the run.
+    """Add a start to a run's ``origin.json``. Return the run's id.
 
-    An older run, and one whose file is lost, gets that of its last checkpoint, or a new one.
+    An older run, or a run with a lost file, gets the id in its last checkpoint, or a new one.
     """
     identity, starts = _read(run)
     last = run_folder.last_checkpoint(run)
@@ -81,19 +81,19 @@ def write(run: Path, start: Mapping[str, Any]) -> str:
 
 
 def run_id(run: Path) -> str | None:
-    """Return the id of a run; None for an older one, or if its ``origin.json`` is lost."""
+    """Return a run's id. None: the run is older, or its ``origin.json`` is lost."""
     return _read(run)[0]
 
 
 def named_files(run: Path) -> dict[str, str]:
-    """Return the digests of the files and policies that the latest start of a run named."""
+    """Return the digests of the files and policies named at a run's latest start."""
     _, starts = _read(run)
     files = starts[-1].get(_FILES) if starts else None
     return dict(files) if isinstance(files, dict) else {}
 
 
 def preset(run: Path) -> str | None:
-    """Return the preset that a run began with, or the name of its run file; None if unknown."""
+    """Return the preset at a run's first start, or the name of its run file. None if unknown."""
     _, starts = _read(run)
     if not starts:
         return None
@@ -112,12 +112,14 @@ def preset(run: Path) -> str | None:
 
 
 def check_folder(run: Path, own_id: str, start: Mapping[str, Any]) -> None:
-    """Raise LostFolderError if ``run`` became the folder of another run than ``own_id``, or if
-    another process than that of ``start`` resumed the run; OSError if its ``origin.json`` is lost.
+    """Raise LostFolderError if ``run`` has another id than ``own_id`` or a later start than
+    ``start``.
+
+    Raises OSError if its ``origin.json`` is lost.
     """
     run.stat()  # raises OSError if the folder is gone
     with suppress(FileNotFoundError), (run / ORIGIN).open("rb"):
-        pass  # raises the OSError of a share that fails
+        pass  # raises the OSError of a failing network share
     identity, starts = _read(run)
     if not starts:
         raise OSError(errno.ENOENT, f"its {ORIGIN} is gone or damaged")
@@ -135,7 +137,7 @@ def check_folder(run: Path, own_id: str, start: Mapping[str, Any]) -> None:
 
 
 def _read(run: Path) -> tuple[str | None, list[dict[str, Any]]]:
-    """Return the id and the starts in a run's ``origin.json``; neither if it is lost."""
+    """Return the id and the starts in a run's ``origin.json``, neither if it is lost."""
     try:
         content = json.loads(read_text(run / ORIGIN))
         starts = [dict(start) for start in content["starts"]]
@@ -151,7 +153,7 @@ def tensorboard_summaries(
     """Return a run's TensorBoard summaries besides its curves.
 
     They show its layout, hyper-parameters, settings and origin. ``settings`` are nested plain
-    values; ``statistics`` are the names of the environment's statistics.
+    values. ``statistics`` are the names of the environment's statistics.
     """
     # Slow to import, and needed once in a run.
     from torch.utils.tensorboard.summary import custom_scalars, hparams, text
@@ -173,7 +175,7 @@ def tensorboard_summaries(
 
 
 def hyper_parameters(settings: Mapping[str, Any]) -> dict[str, float | bool | str]:
-    """Return the settings by which runs are compared, by dotted name."""
+    """Return the settings for comparing runs, by dotted name."""
     flat = {
         f"{section}.{key}": value
         for section, content in settings.items()

@@ -1,4 +1,4 @@
-"""The record of a run in its folder: settings, origin and checkpoints."""
+"""A run's record in its folder: settings, origin and checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mqe.config import dump_yaml
 
 
 class RunRecord:
-    """Writes the settings, the origin and the checkpoints of a run on its first rank."""
+    """Writes a run's settings, origin and checkpoints on its first rank."""
 
     def __init__(
         self,
@@ -24,10 +24,10 @@ class RunRecord:
         export: Callable[[Path], object],
         keep_files: Callable[[Path], None] = lambda folder: None,
     ) -> None:
-        """Record ``start`` of a run with nested ``settings``; nothing is written yet.
+        """Record ``start`` of a run with nested ``settings``. Nothing is written yet.
 
-        ``gait`` is the digest of the frozen gaits, None without any. ``export`` writes the policy
-        into the folder of a checkpoint, ``keep_files`` copies small files into the run folder.
+        ``gait`` is the frozen gaits' digest, None without any. ``export`` writes the policy into a
+        checkpoint's folder, ``keep_files`` copies small files into the run folder.
         """
         self.folder = folder
         self.settings = settings
@@ -47,7 +47,7 @@ class RunRecord:
     def save(
         self, env_steps: int, networks: Mapping[str, nn.Module], state: Mapping[str, Any]
     ) -> None:
-        """Write the checkpoint of ``env_steps``."""
+        """Write the checkpoint at ``env_steps``."""
         checkpoint.save(
             self.folder,
             env_steps,

@@ -1,6 +1,6 @@
-"""Resume a run: find its checkpoint, check which settings changed, and restore its state.
+"""Resume a run: find its checkpoint, check for changed settings, and restore its state.
 
-The state is ``training_state.pt`` of a checkpoint; the settings are the run's ``config.yaml``.
+The state is ``training_state.pt`` in a checkpoint. The settings are the run's ``config.yaml``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mqe.registry import SIMULATORS, resolve_sim
 PROGRAM = "python -m harl_mapush.train"
 KINDS = "a run folder or one of its checkpoint folders"
 ACTOR_RATES = ("algorithm.learning_rate", "algorithm.agent_learning_rates")
-# Settings that may change when a run is resumed; the saved state depends on all others.
+# Settings for a resumed run to change. The saved state depends on all others.
 CHANGEABLE_ON_RESUME = (
     "runner.num_env_steps",
     "runner.checkpoint_interval",
@@ -54,7 +54,7 @@ CHANGEABLE_ON_RESUME = (
 
 
 class SavedRun(NamedTuple):
-    """A run and the checkpoint it resumes from; None for a run that starts from the beginning."""
+    """A run and the checkpoint it resumes from, None for a start from the beginning."""
 
     run: Path
     folder: Path | None
@@ -62,9 +62,9 @@ class SavedRun(NamedTuple):
 
 
 def find(name: str) -> tuple[SavedRun, list[str]]:
-    """Return the run that ``--resume`` names, with its newest whole checkpoint, and notices.
+    """Return the run named by ``--resume``, with its newest whole checkpoint, and notices.
 
-    If a checkpoint is named, the run resumes from that one. Raises ConfigError if there is nothing
+    If the name is a checkpoint's, the run resumes from it. Raises ConfigError if there is nothing
     to resume from.
     """
     path = Path(name)
@@ -107,7 +107,7 @@ def find(name: str) -> tuple[SavedRun, list[str]]:
 def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
     """Return the run's settings changed by ``over``, and notices about the changes.
 
-    Raises ConfigError for a change that is impossible with the saved state.
+    Raises ConfigError for a change in conflict with the saved state.
     """
     values, notices = _run_values(saved)
     old_values = values
@@ -187,7 +187,7 @@ def _run_values(saved: SavedRun) -> tuple[dict[str, Any], list[str]]:
 
 
 def _problem(folder: Path) -> str | None:
-    """Return a description of a checkpoint's missing or damaged file; None if it is whole."""
+    """Return a description of a checkpoint's missing or damaged file, or None."""
     try:
         checkpoint.check_whole(folder)
     except ConfigError as error:
@@ -196,9 +196,9 @@ def _problem(folder: Path) -> str | None:
 
 
 def _of_another_run(run: Path, folder: Path) -> str | None:
-    """Return a description of a checkpoint in ``run`` that another run has written, else None.
+    """Return a description of a checkpoint in ``run`` from another run, else None.
 
-    Older runs and checkpoints have no id; their settings are compared.
+    Older runs and checkpoints have no id, so their settings are compared.
     """
     own_id = provenance.run_id(run)
     other_id = checkpoint.run_id(folder)
@@ -207,7 +207,7 @@ def _of_another_run(run: Path, folder: Path) -> str | None:
         of_run, _ = config.resolve(run_folder.read_config(run), {})
         of_checkpoint, _ = config.resolve(load_yaml(folder / run_folder.CONFIG), {})
     except ConfigError:
-        # The settings are lost, or need a module: ``settings`` says so.
+        # The settings are lost, or need a module. ``settings`` reports it.
         return "it was written by another run" if is_foreign else None
     difference = fixed_difference(of_run, of_checkpoint)
     if difference is None:
@@ -217,8 +217,9 @@ def _of_another_run(run: Path, folder: Path) -> str | None:
 
 
 def fixed_difference(first: Any, second: Any) -> tuple[str, Any, Any] | None:
-    """Return a setting that no resume can have changed between two checkpoints of one run, and
-    its two values; None if there is none.
+    """Return a setting with unequal values, though fixed for a whole run, and both values.
+
+    None: there is no such setting.
     """
     before = flatten(to_dict(first))
     after = flatten(to_dict(second))
@@ -229,7 +230,7 @@ def fixed_difference(first: Any, second: Any) -> tuple[str, Any, Any] | None:
 
 
 def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) -> list[str]:
-    """Return notices about the gait and the learning rates of a resumed run."""
+    """Return notices about a resumed run's gait and learning rates."""
     notices = []
     if saved.folder is not None:
         gait = other_gait(saved.folder, new)
@@ -269,7 +270,7 @@ def _kind(device: str) -> str:
 
 
 def damaged(saved: SavedRun, detail: str) -> ConfigError:
-    """Format the error for a saved state that does not fit."""
+    """Format the error for a mismatched saved state."""
     assert saved.folder is not None
     return checkpoint.damaged_state(saved.folder, detail)
 
@@ -277,9 +278,9 @@ def damaged(saved: SavedRun, detail: str) -> ConfigError:
 def how_to_resume(
     folder: Path, program: str = PROGRAM, imports: Sequence[str] = (), more: str = ""
 ) -> str:
-    """Return the hint how to resume a run that ended early.
+    """Return the hint for resuming a run after an early end.
 
-    ``imports`` are the user's modules that the run needs; ``more`` is added to the command line.
+    ``imports`` are the user's modules for the run. ``more`` is added to the command line.
     """
     if not folder.is_dir():
         return "the folder is gone; if it was moved, --resume takes its new place"
@@ -290,6 +291,6 @@ def how_to_resume(
 
 
 def command(folder: Path, program: str = PROGRAM, imports: Sequence[str] = ()) -> str:
-    """Return the command line that resumes a run, with ``--import`` of the modules it needs."""
+    """Return the command line for resuming a run, with ``--import`` of its modules."""
     words = "".join(f"--import {shlex.quote(name)} " for name in imports)
     return f"{program} {words}--resume {shlex.quote(str(folder))}"

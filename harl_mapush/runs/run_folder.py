@@ -28,8 +28,8 @@ COLLECTORS = "collectors"  # logs of the collectors' processes
 LOCK = ".lock"  # locked by the process that trains
 
 _CHECKSUM = "# sha256 of the lines below: "
-_LARGEST_MENDED = 32_768  # bytes of a file in which a flipped bit is looked for
-_MOST_DAMAGED = 4  # characters of a line that still counts as a checksum's
+_LARGEST_MENDED = 32_768  # largest file searched for a flipped bit [bytes]
+_MOST_DAMAGED = 4  # limit of damaged characters in a checksum's line
 _UNITS = {"M": 1_000_000, "k": 1_000}
 
 
@@ -48,12 +48,12 @@ def parse_step_name(name: str) -> int | None:
 
 
 def curves_folder(run: Path) -> Path:
-    """Return the folder with TensorBoard's files; in the run folder they have the run's name."""
+    """Return the folder for TensorBoard's files. Within the run folder it has the run's name."""
     return run / LOGS if (run / LOGS).is_dir() else run
 
 
 def checkpoints(run: Path) -> list[tuple[int, Path]]:
-    """Return the env steps and folder of every checkpoint of a run, newest first."""
+    """Return every checkpoint in a run as env steps and folder, newest first."""
     folder = run / CHECKPOINTS
     if not folder.is_dir():
         return []
@@ -66,13 +66,13 @@ def checkpoints(run: Path) -> list[tuple[int, Path]]:
 
 
 def last_checkpoint(run: Path) -> Path | None:
-    """Return the checkpoint folder of a run with the most env steps, None if it has none."""
+    """Return a run's checkpoint folder with the most env steps, None if it has none."""
     saved = checkpoints(run)
     return saved[0][1] if saved else None
 
 
 def set_aside_after(run: Path, env_steps: int) -> list[Path]:
-    """Rename a run's checkpoints beyond ``env_steps``, which no longer count; return them.
+    """Rename a run's obsolete checkpoints, those beyond ``env_steps``. Return them.
 
     They keep their contents: ``10M`` becomes ``10M.set-aside``, ``10M.set-aside-2`` and so on.
     """
@@ -109,9 +109,9 @@ def locked(run: Path) -> Iterator[None]:
 
 
 def _holder(run: Path) -> str:
-    """Return words about the process that a lock file names.
+    """Describe the process named in a lock file.
 
-    A lock has a text on file systems without ``flock`` alone, where it outlives a killed process.
+    Only locks on file systems without ``flock`` have a text. There it outlives a killed process.
     """
     try:
         process, host = (run / LOCK).read_text(encoding="utf-8").split()[:2]
@@ -121,7 +121,7 @@ def _holder(run: Path) -> str:
 
 
 def with_checksum(text: str) -> str:
-    """Return the text of a ``config.yaml`` with its checksum as its first line."""
+    """Return a ``config.yaml``'s text with its checksum as its first line."""
     return f"{_CHECKSUM}{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
 
 
@@ -131,7 +131,7 @@ def write_config(run: Path, text: str) -> None:
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Return the plain values of a run's ``config.yaml``; raise ConfigError if it was changed."""
+    """Return a run's ``config.yaml`` as plain values. Raise ConfigError if it was changed."""
     path = run / CONFIG
     values = load_yaml(path)
     first, _, text = read_text(path).partition("\n")
@@ -146,13 +146,13 @@ def read_config(run: Path) -> dict[str, Any]:
 def check_settings(path: str | Path) -> list[str]:
     """Return a notice if a file of settings carries a checksum and was changed since.
 
-    Raises ConfigError if a single bit of it was flipped, which no editor does.
+    Raises ConfigError for a single flipped bit, since no editor flips one.
     """
     path = Path(path)
     try:
         first, _, text = read_text(path).partition("\n")
     except (OSError, ValueError):
-        return []  # ``load_yaml`` says so
+        return []  # ``load_yaml`` reports it
     digest = first[len(_CHECKSUM) :].strip()
     if not _looks_like_checksum(first) or hashlib.sha256(text.encode()).hexdigest() == digest:
         return []
@@ -172,8 +172,9 @@ def check_settings(path: str | Path) -> list[str]:
 
 
 def _line_of_flipped_bit(text: bytes, digest: str) -> tuple[int, str, str] | None:
-    """Return the number, text and former text of the line in which flipping one bit gives text of
-    this SHA-256; None if no bit does.
+    """Find the flipped bit between ``text`` and the text with this SHA-256.
+
+    Return its line's number, text and former text, or None if no single bit explains the change.
     """
     if len(text) > _LARGEST_MENDED:
         return None
@@ -195,28 +196,24 @@ def _line_of_flipped_bit(text: bytes, digest: str) -> tuple[int, str, str] | Non
 
 
 def _looks_like_checksum(line: str) -> bool:
-    """Return whether a line is a checksum's, also if some of its characters are damaged."""
+    """Return whether a line is a checksum's, also with some damaged characters."""
     words = line[: len(_CHECKSUM)]
     same = sum(a == b for a, b in zip(words, _CHECKSUM, strict=False))
     return same >= len(_CHECKSUM) - _MOST_DAMAGED
 
 
 def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: datetime) -> Path:
-    """Return the default folder of a new run.
-
-    It is ``results/mapush/<object or task>/<algo>/<exp_name>/seed-00001-<date and time>``. If
-    another run began within the same second, ``new_run_dir`` appends ``-2`` and so on.
-    """
+    """Return a new run's default folder."""
     return Path(
         "results", "mapush", subject, algo, exp_name, f"seed-{seed:05d}-{now:%Y-%m-%d-%H-%M-%S}"
     )
 
 
 def check_new_run_dir(path: Path) -> None:
-    """Raise ConfigError if ``path`` cannot be the folder of a new run.
+    """Raise ConfigError if ``path`` cannot be a new run's folder.
 
-    It must be no file, writable, and hold no run; a run that was killed before it wrote anything
-    does not count.
+    It must be no file, writable, and hold no run. A run killed before its first file does not
+    count.
     """
     begun = [path / LOGS, path / CHECKPOINTS]
     try:
@@ -253,14 +250,14 @@ def check_new_run_dir(path: Path) -> None:
 
 @contextmanager
 def new_run_dir(path: Path, is_named: bool = True) -> Iterator[Path]:
-    """Make the folder of a new run, with a folder for checkpoints, and lock it for this process.
+    """Make a new run's folder, with a folder for checkpoints, and lock it for this process.
 
-    If it ``is_named`` by the user, it is that folder; otherwise the first of ``path``, ``path-2``,
-    ``path-3``, ... that does not exist. Of two processes that ask at once, each gets a folder of
-    its own, or one a ConfigError.
+    A folder named by the user (``is_named``) is used itself, otherwise the first unused name among
+    ``path``, ``path-2``, ``path-3``, ... If two processes ask at once, each gets a separate folder,
+    or one gets a ConfigError.
     """
     with ExitStack() as stack:
-        # A folder named by default may exist: then a number is appended to its name.
+        # If the default folder exists, a number is appended to its name.
         check_new_run_dir(path if is_named else path.parent)
         try:
             if is_named:
@@ -277,7 +274,7 @@ def new_run_dir(path: Path, is_named: bool = True) -> Iterator[Path]:
 
 
 def _make_next(path: Path) -> Path:
-    """Make and return the first of ``path``, ``path-2``, ``path-3``, ... that does not exist."""
+    """Make and return the first unused folder among ``path``, ``path-2``, ``path-3``, ..."""
     for candidate in _numbered(path):
         try:
             durable.make_folder(candidate, exist_ok=False)
@@ -288,7 +285,7 @@ def _make_next(path: Path) -> Path:
 
 
 def _unused(path: Path) -> Path:
-    """Return the first of ``path``, ``path-2``, ``path-3``, ... that does not exist."""
+    """Return the first unused name among ``path``, ``path-2``, ``path-3``, ..."""
     return next(candidate for candidate in _numbered(path) if not candidate.exists())
 
 
