@@ -9,7 +9,7 @@ __all__ = ["HarlEnv", "MAPushEnv"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the members that need upstream HARL only when they are asked for."""
+    """Import members with a need for upstream HARL at their first use."""
     if name == "register_with_harl":
         from harl_mapush.clients.harl.harl_registration import register_with_harl
 

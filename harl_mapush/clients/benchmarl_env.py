@@ -1,4 +1,4 @@
-"""A task of BenchMARL, played in TorchRL environments."""
+"""A BenchMARL task, played in TorchRL environments."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from mqe.config import to_dict
 class BenchMARLTask(TaskClass):
     """A task for ``benchmarl.experiment.Experiment(task=...)``.
 
-    BenchMARL chooses the number of worlds and the seed, ``mapush.make`` all other settings.
-    With ``state_type`` FP the critic has no state of its own.
+    BenchMARL chooses the number of worlds and the seed, ``mapush.make`` all other settings. With
+    ``state_type`` FP the critic has no separate state.
     """
 
     def __init__(self, worlds: Worlds) -> None:
-        """Keep the settings; BenchMARL builds the worlds when it needs them."""
+        """Keep the settings until BenchMARL builds the worlds."""
         super().__init__(worlds.cfg.task.name, to_dict(worlds.cfg.task))
         self._worlds = worlds
 
     def get_env_fun(
         self, num_envs: int, continuous_actions: bool, seed: int | None, device: Any
     ) -> Callable[[], EnvBase]:
-        """Return a function that builds ``num_envs`` worlds on ``device``."""
+        """Return a function to build ``num_envs`` worlds on ``device``."""
         worlds = self._worlds.with_num_envs(num_envs)
         if seed is not None:
             worlds = worlds.with_seed(seed)
@@ -44,7 +44,7 @@ class BenchMARLTask(TaskClass):
         return False
 
     def max_steps(self, env: Any) -> int:
-        """Return the time limit of an episode in decisions."""
+        """Return an episode's time limit in decisions."""
         return env.max_decisions
 
     def has_render(self, env: Any) -> bool:
@@ -81,5 +81,5 @@ class BenchMARLTask(TaskClass):
 
     @staticmethod
     def env_name() -> str:
-        """Return the name of the environment."""
+        """Return the environment's name."""
         return "mapush"

@@ -1,7 +1,7 @@
-"""Environments under the contracts of other libraries, by name, and the one door to them and to
-trained teams.
+"""Environments under other libraries' contracts, by name, and the one door to them and to trained
+teams.
 
-To add a client here, write its file and a line below; to add one from outside, see
+To add a client here, write its file and a line below. To add one from outside, see
 ``mapush.register_client``.
 """
 
@@ -29,7 +29,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry, load_extensions
 from mqe.registry import make_env
 
-# Takes ``Worlds``, and options of its own by keyword; returns an environment.
+# Takes ``Worlds``, and further options by keyword. Returns an environment.
 Client = Callable[..., Any]
 CLIENTS: Registry[Client] = Registry("client")
 
@@ -43,7 +43,7 @@ def make(
     settings: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Build the worlds of a task under the contract of a client, or as our own ``VecEnv``.
+    """Build a task's worlds under a client's contract, or as our own ``VecEnv``.
 
     ``settings`` has further settings by their dotted names, for instance ``{"task.object":
     "tblock"}``. ``options`` are the client's own. Raises ConfigError for an unknown name or value.
@@ -75,10 +75,10 @@ def load_team(
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> tuple[MultiAgentEnv, Team]:
-    """Build the worlds in which ``mapush test`` measures a checkpoint, and load its team.
+    """Build the worlds for measuring a checkpoint, as ``mapush test`` does, and load its team.
 
     ``name`` is a checkpoint folder, a run folder or pretrained:NAME. The team maps obs (N, A, O) to
-    actions (N, A, U), without noise. ``settings`` are as those of ``make``.
+    actions (N, A, U), without noise. ``settings`` are as for ``make``.
     """
     load_extensions()
     folder = checkpoint.resolve(name)
@@ -116,7 +116,7 @@ def _build(build: Client, name: str, worlds: Worlds, options: Mapping[str, Any])
 
 
 def _harl(worlds: Worlds, team_reward: str | None = None) -> MAPushEnv:
-    """Return the worlds under HARL's contract; ``team_reward`` is that of ``MAPushEnv``."""
+    """Return the worlds under HARL's contract, with ``team_reward`` as in ``MAPushEnv``."""
     cfg = worlds.cfg
     sections = {"env": to_dict(cfg.env), "sim": to_dict(cfg.sim), "task": to_dict(cfg.task)}
     settings = plain_settings({**sections, "runner": {"seed": cfg.runner.seed}})

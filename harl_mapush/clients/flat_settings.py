@@ -1,4 +1,4 @@
-"""Flat dictionaries of settings, as HARL's runners pass them to an environment.
+"""Flat settings dictionaries, as HARL's runners pass them to an environment.
 
 Our settings have sections and dotted names (``env.num_envs``). HARL has one level of keys
 (``n_threads``, ``object``).
@@ -21,16 +21,16 @@ from mqe.registry import TASKS
 
 KEYS = {
     "num_envs": "env.num_envs",
-    "n_threads": "env.num_envs",  # HARL's word
+    "n_threads": "env.num_envs",  # HARL's name
     "num_agents": "env.num_agents",
     "device": "sim.device",
     "sim": "sim.name",
     "seed": "runner.seed",
     "task": "task.name",
 }
-SECTIONS = ("env", "sim", "task")  # what a dotted key may begin with
+SECTIONS = ("env", "sim", "task")  # possible starts of a dotted key
 TEAM_REWARD = "team_reward"
-# Keys of MAPush's fork for HARL that ask for what is always so; the other values cannot be had.
+# Keys of MAPush's fork for HARL with one possible value, always in effect here.
 ALWAYS = {"headless": True, "record_video": False}
 _NEVER = {
     "headless": "headless: no window is ever opened here; to watch a team say mapush play",
@@ -71,9 +71,7 @@ def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve_settings(settings: Mapping[str, Any]) -> RunCfg:
-    """Return a flat dictionary as the settings of a run. Errors spell keys as the dictionary
-    does.
-    """
+    """Return a flat dictionary as a run's settings. Errors spell keys as the dictionary does."""
     sections = parse_settings(settings)
     with spelled(keys_of_settings(settings)):
         return config.resolve({}, sections)[0]
@@ -105,7 +103,7 @@ def team_reward_of(settings: Mapping[str, Any], state_type: str) -> str:
 
 
 def keys_of_settings(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the key of every given setting; two keys of one setting are a ConfigError."""
+    """Return the key for every given setting. Raise ConfigError for two keys with one setting."""
     if not isinstance(settings, Mapping):
         raise ConfigError(
             f"settings: must be a dictionary of keys, not {settings!r}; say {{}} for the defaults"

@@ -1,4 +1,4 @@
-"""Worlds of one agent under Gymnasium's contract of vector environments."""
+"""Worlds with one agent under Gymnasium's contract for vector environments."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ class GymnasiumEnv(VectorEnv):
         self._resets_at_once = autoreset_mode == "same_step"
         self._resets_next = autoreset_mode == "next_step"
         self._is_numpy = output == "numpy"
-        # Worlds that the caller has to reset; unknown where nothing is read from the device.
+        # Worlds to be reset by the caller, unknown if nothing is read from the device.
         self._has_ended = np.zeros(self.num_envs, dtype=bool)
-        # Worlds that the next step resets
+        # Worlds to be reset by the next step
         self._waiting = torch.zeros(self.num_envs, dtype=torch.bool, device=self.client.device)
 
     def reset(

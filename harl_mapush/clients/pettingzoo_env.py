@@ -31,7 +31,7 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
     """
 
     def __init__(self, worlds: Worlds, render_mode: str | None = None) -> None:
-        """Build the world; ``render_mode`` is ``rgb_array`` or None."""
+        """Build the world. ``render_mode`` is ``rgb_array`` or None."""
         if render_mode not in (None, *RENDER_MODES):
             raise ConfigError(f"render_mode: {unknown('mode', render_mode, RENDER_MODES)}")
         self.client = ClientEnv(worlds.single("PettingZoo's contract"))

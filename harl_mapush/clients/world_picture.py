@@ -18,10 +18,10 @@ HEIGHT = 540  # [pixels]
 
 
 class WorldPicture:
-    """Draws the first world of an environment as it is now, without a display."""
+    """Draws an environment's first world in its present state, without a display."""
 
     def __init__(self, env: MultiAgentEnv) -> None:
-        """Open a renderer of the scene of ``env``."""
+        """Open a renderer for the scene in ``env``."""
         env.check_open()
         self._env = env
         self._model = shown_model(env.scene)

@@ -1,4 +1,4 @@
-"""The worlds of a client: settings and environment."""
+"""A client's worlds: settings and environment."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ClientEnv:
         self._picture: WorldPicture | None = None
         self.env = worlds.build()
         self.agents = [f"agent_{i}" for i in range(self.env.num_agents)]
-        # Worlds whose first state a reset has returned, without a step since
+        # Worlds without a step since a reset returned their first state
         self._was_reset = self._everywhere()
 
     def __reduce__(self) -> tuple[type[ClientEnv], tuple[Worlds]]:
@@ -83,8 +83,8 @@ class ClientEnv:
         return self.env.device
 
     def reset(self, seed: int | None = None, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return obs (N, A, O) and critic state after a reset of the worlds of ``mask`` (N,), or of
-        all.
+        """Return obs (N, A, O) and critic state after a reset of all worlds, or those in ``mask``
+        (N,).
 
         A ``seed`` begins another sequence of episodes in all worlds.
         """

@@ -20,7 +20,7 @@ from mqe.vec_env import VecEnv
 
 _LOG = logging.getLogger(__name__)
 TEAM_REWARDS = ("own", "mean", "sum")
-_MAINTENANCE = 100  # decisions between two calls of grow_buffers: HARL has no pause for it
+_MAINTENANCE = 100  # decisions between two calls of grow_buffers, since HARL has no pause for it
 
 Infos = list[dict[int, dict[str, Any]]]
 
@@ -38,10 +38,10 @@ class HarlEnv:
     def __init__(
         self, env: VecEnv, team_reward: str = "own", headline: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Wrap ``env``. ``team_reward`` sets the reward of each agent: its own, or the team's mean
-        or sum.
+        """Wrap ``env``. ``team_reward`` sets each agent's reward: its own, or the team's mean or
+        sum.
 
-        ``headline`` has the labels and statistics of the runners' line.
+        ``headline`` has the labels and statistics for the runners' line.
         """
         if team_reward not in TEAM_REWARDS:
             raise ConfigError(f"team_reward: {unknown('value', team_reward, TEAM_REWARDS)}")
@@ -56,7 +56,7 @@ class HarlEnv:
         self.action_space = [box(size, 1.0) for size in env.spec.action_sizes]
         self._terms = RewardSums(env)
         self._num_counted = 0  # decisions since the sums began
-        self.num_decisions = 0  # ever
+        self.num_decisions = 0  # decisions in all
         self.arrived: dict[str, Array] = {}  # ``more_results`` of the last decision, on the host
 
     def reset(self) -> tuple[Array, Array, Any]:
@@ -100,9 +100,7 @@ class HarlEnv:
         return {}
 
     def get_statistics(self) -> dict[str, float]:
-        """Return the metrics of at most the last 1,000 finished episodes; NaN if no episode has
-        one.
-        """
+        """Return the metrics of at most the last 1,000 finished episodes, NaN if none has one."""
         metrics = self.env.statistics()
         return {name: float(value) for name, value in metrics.items()} | {
             "num_episodes": int(metrics["num_episodes"])
@@ -157,7 +155,7 @@ class HarlEnv:
         return state.unsqueeze(1).expand(-1, self.n_agents, -1)
 
     def _infos(self, final_obs: Array, final_state: Array, flags: Array) -> Infos:
-        # One for all environments that continue: thousands of dictionaries take milliseconds.
+        # One for all continuing environments, since thousands of dictionaries take milliseconds.
         infos: Infos = [{agent: {} for agent in range(self.n_agents)}] * self.n_threads
         ended = np.flatnonzero(flags[:, 0])
         final_obs = final_obs[ended]

@@ -1,4 +1,4 @@
-"""A task's statistics and reward terms in the logs of upstream HARL's runners."""
+"""A task's statistics and reward terms in upstream HARL's logs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def log_task(env: HarlEnv, writer: Any, env_steps: int) -> None:
 
 
 def make_logger(base: type) -> type:
-    """Derive the logger of on-policy runners from HARL's own ``base``.
+    """Derive the logger for on-policy runners from HARL's own ``base``.
 
-    It reports on the environment of ``set_envs``, and before that as ``base`` does.
-    ``progress.txt`` gets one line ``env steps,mean return`` an evaluation, or else a log interval.
+    It reports on the environment in ``set_envs``, and before that as ``base`` does.
+    ``progress.txt`` gets one line ``env steps,mean return`` per evaluation, or else per log
+    interval.
     """
 
     class MAPushLogger(base):  # type: ignore[misc, valid-type]
@@ -74,7 +75,7 @@ def bound_logger(logger: type, training_env: Callable[[], HarlEnv]) -> type:
 
 
 def attach_logger(runner: Any) -> None:
-    """Make an off-policy runner log the task's metrics at every save; it has no logger."""
+    """Make an off-policy runner, which has no logger, log the task's metrics at every save."""
     save = runner.save
     env = runner.envs
     logged = [0]

@@ -28,7 +28,7 @@ from harl_mapush.clients.harl.mapush_env import MAPushEnv
 from mqe.config import ConfigError, load_yaml
 
 ENV_NAME = "mapush"
-PATH_VARIABLE = "HARL_PATH"  # names a checkout where no argument does
+PATH_VARIABLE = "HARL_PATH"  # names a checkout if no argument does
 DEFAULT_SETTINGS: dict[str, Any] = {
     "task": "go1push_mid",
     "object": "cuboid",
@@ -37,7 +37,7 @@ DEFAULT_SETTINGS: dict[str, Any] = {
     "device": "auto",
     "team_reward": None,
 }
-# HARL's factors: seeds that training does not meet
+# HARL's factors, for seeds outside the training
 _EVAL_SEED = 50_000
 _RENDER_SEED = 60_000
 _RENDER_THREADS = 1
@@ -87,7 +87,7 @@ def register_with_harl(path: str | Path | None = None) -> None:
     registry = _import("harl.envs").LOGGER_REGISTRY
     if ENV_NAME in registry:
         return
-    training: list[UpstreamEnv] = []  # the environment that the next logger reports on
+    training: list[UpstreamEnv] = []  # the environment for the next logger
 
     def make_train_env(seed: int, n_threads: int, env_args: Mapping[str, Any]) -> UpstreamEnv:
         training[:] = [_make(env_args, n_threads, seed)]
@@ -128,9 +128,9 @@ def import_logger(path: str | Path | None = None) -> type:
 
 
 def import_runner(path: str | Path | None = None) -> type:
-    """Return ``MAPushHAPPORunner``, upstream's runner of HAPPO in the environment ``mapush``.
+    """Return ``MAPushHAPPORunner``, upstream's HAPPO runner in the environment ``mapush``.
 
-    It takes the three dictionaries of HARL's runners. Raises ConfigError where HARL is missing.
+    It takes the three dictionaries for HARL's runners. Raises ConfigError without HARL.
     """
     register_with_harl(path)
     return _runner_of(_import("harl.runners").RUNNER_REGISTRY["happo"])
@@ -139,7 +139,7 @@ def import_runner(path: str | Path | None = None) -> type:
 @functools.cache
 def _runner_of(base: type) -> type:
     class MAPushHAPPORunner(base):  # type: ignore[misc, valid-type]
-        """Upstream's runner of HAPPO, whatever name of an environment its arguments have."""
+        """Upstream's HAPPO runner. It ignores the environment's name in its arguments."""
 
         def __init__(
             self, args: Mapping[str, Any], algo_args: dict[str, Any], env_args: dict[str, Any]
@@ -155,7 +155,7 @@ def _logger_of(base: type) -> type:
 
 
 def task_name(env_args: Mapping[str, Any]) -> str:
-    """Return the name of the task in HARL's lines, and of a folder of its results."""
+    """Return the task's name for HARL's lines and for its results folder."""
     return str(env_args.get("task") or DEFAULT_SETTINGS["task"])
 
 

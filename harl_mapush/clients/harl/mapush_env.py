@@ -28,33 +28,31 @@ from mqe.config import build
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
 
-_REMEMBERED = 1000  # episodes of each deque
+_REMEMBERED = 1000  # episodes in a deque
 
 
 class MAPushEnv(HarlEnv):
-    """The push task, or any other of the registry, for HARL's runners.
+    """The push task, or another registered task, for HARL's runners.
 
-    Further keys of the dictionary reach every setting of the task, as in ``parse_settings``.
+    Further keys in the dictionary reach every setting of the task, as in ``parse_settings``.
     ``team_reward`` is each agent's reward, as in ``team_reward_of``.
     """
 
     env: MultiAgentEnv
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Build ``settings["n_threads"]`` worlds; raise ConfigError for an impossible
-        setting.
-        """
+        """Build ``settings["n_threads"]`` worlds. Raise ConfigError for an impossible setting."""
         self._cfg = resolve_settings(settings)
         with spelled(keys_of_settings(settings)):
             env = self._make(self._cfg.runner.seed)
         team_reward = team_reward_of(settings, getattr(self._cfg.task, "state_type", "EP"))
         self._picture: WorldPicture | None = None
-        # Of the last episodes, as in MAPush's fork; a broken one is none.
+        # Figures of the last unbroken episodes, as in MAPush's fork.
         self.episode_success: deque[float] = deque(maxlen=_REMEMBERED)
         self.episode_collision: deque[float] = deque(maxlen=_REMEMBERED)
         self.episode_lengths: deque[float] = deque(maxlen=_REMEMBERED)  # [s]
         self.episode_collaboration: deque[float] = deque(maxlen=_REMEMBERED)
-        self._remembered = {  # by the names of the metrics
+        self._remembered = {  # by metric
             "success": self.episode_success,
             "collision": self.episode_collision,
             "episode_time_s": self.episode_lengths,
@@ -121,7 +119,7 @@ class MAPushEnv(HarlEnv):
         """Append the metrics of finished episodes."""
         ended = [i for i in np.flatnonzero(is_done) if "broken" not in infos[i][0]]
         for name, metric in self.arrived.items():
-            # A metric that does not count for an episode is NaN.
+            # An episode without this metric has NaN.
             self._remembered[name].extend(float(metric[i]) for i in ended if np.isfinite(metric[i]))
 
     def _release(self) -> None:
