@@ -19,7 +19,7 @@ _ARGUMENTS = {
 
 
 class MqeCfg(NamedTuple):
-    """The settings of an environment."""
+    """An environment's settings."""
 
     env: EnvCfg
     sim: SimCfg

@@ -59,7 +59,7 @@ def boxes_of_mesh(path: Path, max_boxes: int) -> list[list[float]]:
 
 
 def largest_rectangle(mask: Mask) -> tuple[int, int, int, int]:
-    """Return the bounds of the largest rectangle of True in ``mask`` (X, Y).
+    """Return the bounds of the largest rectangle with only True in ``mask`` (X, Y).
 
     They are first and end row, first and end column, all 0 without a rectangle.
     """

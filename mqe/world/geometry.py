@@ -190,12 +190,11 @@ def _rpy_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor
 def _rotation_table(
     device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Entry = constant + scale * product + scale * product, of quaternion components numbered from
-    0; row by row.
+    """Entry = constant + scale * product + scale * product, row by row. Quaternion components are
+    numbered from 0.
 
-    1 - 2 (yy + zz)    2 (xy - wz)        2 (xz + wy)
-    2 (xy + wz)        1 - 2 (xx + zz)    2 (yz - wx)
-    2 (xz - wy)        2 (yz + wx)        1 - 2 (xx + yy)
+    1 - 2 (yy + zz) 2 (xy - wz) 2 (xz + wy) 2 (xy + wz) 1 - 2 (xx + zz) 2 (yz - wx) 2 (xz - wy) 2
+    (yz + wx) 1 - 2 (xx + yy)
     """
     left = [2, 1, 1, 1, 1, 2, 1, 2, 1] + [3, 0, 0, 0, 3, 0, 0, 0, 2]
     right = [2, 2, 3, 2, 1, 3, 3, 3, 1] + [3, 3, 2, 3, 3, 1, 2, 1, 2]

@@ -190,7 +190,7 @@ class ObjectCfg:
         frame.
 
         ``physical``: every part has uniform density. ``reference``: parts have their URDF files'
-        placeholders; raise ConfigError for a part without one. Parts add up by the parallel axis
+        placeholders. Raise ConfigError for a part without one. Parts add up by the parallel axis
         theorem.
         """
         if kind == "reference" and any(geom.reference_inertia is None for geom in self.geoms):

@@ -1,13 +1,12 @@
-"""Mechanics of slow pushes: the least force that moves an object on the floor.
+"""Mechanics of slow pushes: the least force for moving an object on the floor.
 
-Friction with the floor resists a motion with a power of ``friction * weight * mean speed`` of the
-points that bear the object. A push moves the object as soon as its power exceeds this in some
-motion of the plane, that is a translation or a turn about some centre. So the least force is a
-minimum over all motions (the upper-bound theorem of plasticity), and the motion at the minimum is
-the one in which the object begins to move.
+Floor friction resists a motion with a power ``friction * weight * mean speed``, averaged over the
+supporting points. A push moves the object as soon as its power exceeds this in some planar motion:
+a translation, or a turn about some centre. So the least force is a minimum over all motions (the
+upper-bound theorem in plasticity), and the object begins with the motion at the minimum.
 
-Forces are given over the force that slides the object straight, ``friction * weight``. A push at
-the end of a side turns the object about a centre beyond its other end, and takes less than that.
+Forces are relative to the force for straight sliding, ``friction * weight``. A push at a side's end
+turns the object about a centre beyond its other end, and takes less.
 
 References: Mason, "Mechanics and Planning of Manipulator Pushing Operations", 1986; Peshkin and
 Sanderson, "The Motion of a Pushed, Sliding Object", 1985; Goyal, Ruina and Papadopoulos, "Planar
@@ -37,7 +36,7 @@ _ROUNDS = 7  # refinements, each on a grid of a third of the size
 
 
 class Support(NamedTuple):
-    """Points that bear an object, object frame."""
+    """Supporting points below an object, object frame."""
 
     points: Array  # (K, 2) [m]
     shares: Array  # (K,) of the weight, 1 in all
@@ -51,7 +50,7 @@ class Pushes(NamedTuple):
 
 
 class LeastPush(NamedTuple):
-    """The least total push and the motion that it begins."""
+    """The least total push and its motion."""
 
     force: float  # over the force that slides the object straight
     velocity: Array  # (2,) of the object's origin; the motion's scale is arbitrary
@@ -60,17 +59,17 @@ class LeastPush(NamedTuple):
 
     @property
     def center(self) -> Array | None:
-        """Return the centre of rotation (2,) [m], object frame; None for a translation."""
+        """Return the centre of rotation (2,) [m], object frame. None for a translation."""
         if abs(self.turn_rate) < 1e-6 * float(np.linalg.norm(self.velocity)):
             return None
         return np.array([-self.velocity[1], self.velocity[0]]) / self.turn_rate
 
 
 def corner_support(obj: ObjectCfg) -> Support:
-    """Return the contacts that MuJoCo makes: the corners of each box, or of the square inscribed in
-    a cylinder's base.
+    """Return MuJoCo's contacts: each box's corners, or the corners of the square inscribed in a
+    cylinder's base.
 
-    All contacts are equally stiff, so the loads are the smallest ones that balance the weight.
+    All contacts are equally stiff, so the loads are the smallest ones in balance with the weight.
     """
     corners = []
     for geom in obj.geoms:
@@ -133,11 +132,11 @@ def sides(obj: ObjectCfg, margin: float = MARGIN, step: float = _STEP) -> Pushes
 def least_force(
     obj: ObjectCfg, pushes: Pushes, support: Support | None = None, tilt: float = 0.0
 ) -> LeastPush:
-    """Return the least total push by robots at these places that moves the object.
+    """Return the least total push by robots at given places for moving the object.
 
-    Each robot can exert an equal part of it. ``tilt`` [rad] is the largest angle between a push
-    and its direction, which friction between robot and object allows. ``support`` defaults to
-    MuJoCo's contacts.
+    Each robot can exert an equal part. ``tilt`` [rad] is the largest angle between a push and its
+    direction, as allowed by friction between robot and object. ``support`` defaults to MuJoCo's
+    contacts.
     """
 
     def chosen(powers: Array) -> Array:
@@ -179,7 +178,7 @@ def _least(
     tilt: float,
     chosen: Callable[[Array], Array],
 ) -> LeastPush:
-    """Minimize the force over all motions, on grids that shrink round the best motion."""
+    """Minimize the force over all motions, on grids shrinking round the best motion."""
     support = support or corner_support(obj)
     _, com, _ = obj.inertia()
     center = com[:2]
@@ -202,8 +201,8 @@ def _least(
     turns = -0.5 * math.pi + turn_step * np.arange(_TURNS)
     for _ in range(_ROUNDS):
         heading, turn = (grid.ravel() for grid in np.meshgrid(headings, turns))
-        found, numbers = forces(heading, turn)
-        best = int(found.argmin())
+        least_forces, numbers = forces(heading, turn)
+        best = int(least_forces.argmin())
         headings = heading[best] + heading_step * np.linspace(-1.0, 1.0, 13)
         turns = (turn[best] + turn_step * np.linspace(-1.0, 1.0, 13)).clip(
             -0.5 * math.pi, 0.5 * math.pi
@@ -213,7 +212,7 @@ def _least(
     velocity, rate = _motion(heading[best : best + 1], turn[best : best + 1], scale)
     of_origin = _velocities(-center[None], velocity, rate)[0, 0]
     places = Pushes(pushes.points[numbers[best]], pushes.directions[numbers[best]])
-    return LeastPush(float(found[best]), of_origin, float(rate[0]), places)
+    return LeastPush(float(least_forces[best]), of_origin, float(rate[0]), places)
 
 
 def _motion(heading: Array, turn: Array, scale: float) -> tuple[Array, Array]:
@@ -249,7 +248,7 @@ def _half_size(geom: GeomCfg) -> tuple[float, float]:
 
 
 def _is_inside(obj: ObjectCfg, points: Array) -> NDArray[np.bool_]:
-    """Return which points (P, 2) lie inside a part of the object."""
+    """Return a mask (P,) of the points (P, 2) inside a part of the object."""
     inside = np.zeros(len(points), dtype=bool)
     for geom in obj.geoms:
         offset = np.abs(points - geom.pos[:2])

@@ -1,6 +1,6 @@
-"""Actors of upstream HARL's off-policy trainings (HASAC, HADDPG, HATD3), for evaluation.
+"""Actors from upstream HARL's off-policy trainings (HASAC, HADDPG, HATD3), for evaluation.
 
-The networks are rebuilt from the shapes of their weights. Actions lie between -1 and 1, as in this
+The networks are rebuilt from their weights' shapes. Actions lie between -1 and 1, as in this
 project's environments.
 """
 
@@ -20,7 +20,7 @@ from mqe.vec_env import VecEnv
 
 
 class OffPolicyTeam:
-    """The deterministic policy of a ``models/`` folder, obs (N, A, O) to actions (N, A, U)."""
+    """The deterministic policy in a ``models/`` folder, obs (N, A, O) to actions (N, A, U)."""
 
     def __init__(self, folder: Path, env: VecEnv) -> None:
         """Load the actors in ``folder``. Raise ConfigError if they do not fit ``env``."""
@@ -58,7 +58,7 @@ class OffPolicyTeam:
 def _actor(
     weights: dict[str, Tensor], activation: str, final_activation: str
 ) -> nn.Sequential | None:
-    """Rebuild an actor from its weights. Return None for weights of another network."""
+    """Rebuild an actor from its weights. Return None for another network's weights."""
     names = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
     trunk = [name for name in names if name.startswith(("pi.mlp.", "net.mlp."))]
     if not trunk:

@@ -1,4 +1,4 @@
-"""Upstream HARL's configurations as run settings, and the settings of its ``models/`` folders.
+"""Upstream HARL's configurations as run settings, and the settings for its ``models/`` folders.
 
 No file can execute code: JSON, YAML by the safe loader, tensors without pickled objects.
 """
@@ -152,7 +152,7 @@ _OUR_SECTIONS = {*SECTIONS, "base"} - set(DEFAULTS)
 
 
 class HarlFile(NamedTuple):
-    """A configuration of HARL: its algorithm and environment, and their settings."""
+    """A HARL configuration: its algorithm and environment, and their settings."""
 
     path: Path
     algo: str | None
@@ -162,7 +162,7 @@ class HarlFile(NamedTuple):
 
 
 def read(path: str | Path) -> HarlFile:
-    """Read a ``config.json`` of HARL, or YAML with its sections. Raise ConfigError for others."""
+    """Read a HARL ``config.json``, or YAML with its sections. Raise ConfigError for others."""
     path = Path(path)
     try:
         text = read_text(path)
@@ -207,11 +207,11 @@ def read(path: str | Path) -> HarlFile:
 def apply(
     base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile
 ) -> tuple[dict[str, Any], list[str]]:
-    """Merge the settings of a file of HARL's into ``base``. Return the result and notices.
+    """Merge the settings from a HARL file into ``base``. Return the result and notices.
 
-    ``over`` holds the settings of the command line. They choose the algorithm, and the control
-    steps of a decision, since HARL counts decisions. All settings of networks and algorithm are
-    HARL's, with ``algorithm.compat=harl``.
+    ``over`` holds the command line's settings. They choose the algorithm, and a decision's control
+    steps, since HARL counts decisions. All network and algorithm settings are HARL's, with
+    ``algorithm.compat=harl``.
     """
     with _named(file):
         base, notices = _apply(base, over, file)
@@ -350,19 +350,19 @@ def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
     """Return ``env_args`` as sections, and its ignored keys with reasons."""
     given = {key: value for key, value in file.env_args.items() if value is not None}
     if file.env != ENV_NAME:
-        known = {"state_type"} & set(given)
+        used_keys = {"state_type"} & set(given)
         reason = f"of environment {file.env or 'unknown'}"
     else:
         classes = _environment_classes(given)
         names = {
             f"{section}.{field.name}" for section, cls in classes.items() for field in fields(cls)
         }
-        known = {key for key in given if long_key(key) in {*names, *_OVERRULED}}
+        used_keys = {key for key in given if long_key(key) in {*names, *_OVERRULED}}
         reason = "unknown here"
         given.pop(TEAM_REWARD, None)  # a setting of the algorithm here
-    reasons = {f"env_args.{key}": reason for key in given if key not in known}
+    reasons = {f"env_args.{key}": reason for key in given if key not in used_keys}
 
-    settings = {key: value for key, value in given.items() if key in known}
+    settings = {key: value for key, value in given.items() if key in used_keys}
     for key in [key for key in settings if long_key(key) in _OVERRULED]:
         section, name = _OVERRULED[long_key(key)].split(".")
         if settings.pop(key) != merge(DEFAULTS, file.algo_args)[section][name]:
@@ -397,7 +397,7 @@ def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) ->
 
 
 def _ignored(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
-    """Return the keys of a file without effect, each with its reason."""
+    """Return a file's keys without effect, each with its reason."""
     ignored = {}
     for section, content in file.algo_args.items():
         for name, value in content.items():

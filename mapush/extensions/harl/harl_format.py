@@ -1,4 +1,4 @@
-"""Upstream HARL's ``models/`` folders as a checkpoint format; an import registers it."""
+"""Upstream HARL's ``models/`` folders as a checkpoint format. An import registers it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def _is_format_of(folder: Path) -> bool:
 
 
 def _num_agents(folder: Path) -> int:
-    found = [re.fullmatch(r"actor_agent(\d+)\.pt", path.name) for path in folder.iterdir()]
-    return max((int(match[1]) + 1 for match in found if match), default=1)
+    matches = [re.fullmatch(r"actor_agent(\d+)\.pt", path.name) for path in folder.iterdir()]
+    return max((int(match[1]) + 1 for match in matches if match), default=1)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def is_read(name: str, key: str) -> bool:
 def build_from_harl(
     cls: type[_T], values: Mapping[str, Any], where: str, names: Mapping[str, str]
 ) -> _T:
-    """Build a section from HARL's values; error messages name HARL's key and ours.
+    """Build a section from HARL's values. Error messages name HARL's key and ours.
 
     ``names`` maps HARL's keys, with their section as in ``model.lr``, to ours.
     """
@@ -136,14 +136,14 @@ def build_from_harl(
 
 
 def as_switch(value: Any, key: str) -> bool:
-    """Return a boolean of HARL's. Raise ConfigError, with its ``key``, for any other value."""
+    """Return a HARL boolean. Raise ConfigError, with its ``key``, for any other value."""
     if not isinstance(value, bool):
         raise ConfigError(f"{key}: must be true or false, not {value!r}")
     return value
 
 
 def as_count(value: Any, key: str) -> int:
-    """Return a count of HARL's as an int. Raise ConfigError, with its ``key``, for other values."""
+    """Return a HARL count as an int. Raise ConfigError, with its ``key``, for other values."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or value != value // 1 or value < 1:
         raise ConfigError(f"{key}: must be a whole number, at least 1, not {value!r}")
@@ -170,7 +170,7 @@ def _given(harl: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
 
 
 def dotted(name: str) -> str:
-    """Return HARL's key with its section in front; upstream ignores it in other sections."""
+    """Return HARL's key with its section in front. Upstream ignores it in other sections."""
     if name in TRAIN_KEYS:
         return f"train.{name}"
     if name in MODEL_KEYS:
@@ -179,7 +179,9 @@ def dotted(name: str) -> str:
 
 
 def _translate(harl: Mapping[str, Any], names: Mapping[str, str], cls: type) -> dict[str, Any]:
-    known = cls.__dataclass_fields__
+    cfg_fields = cls.__dataclass_fields__
     return {
-        ours: harl[theirs] for theirs, ours in names.items() if theirs in harl and ours in known
+        ours: harl[theirs]
+        for theirs, ours in names.items()
+        if theirs in harl and ours in cfg_fields
     }

@@ -1,4 +1,4 @@
-"""Upstream HARL's formulas of off-policy learning, for ``algorithm.compat=harl``."""
+"""Upstream HARL's off-policy formulas, for ``algorithm.compat=harl``."""
 
 from __future__ import annotations
 
@@ -84,9 +84,11 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
     def temperature_gradients(
         self, log_probs: list[Tensor], targets: Sequence[float], active: Tensor
     ) -> Tensor:
-        own = [td.temperature_gradient(*pair) for pair in zip(log_probs, targets, strict=True)]
+        gradients = [
+            td.temperature_gradient(*pair) for pair in zip(log_probs, targets, strict=True)
+        ]
         joint = td.temperature_gradient(torch.stack(log_probs).sum(0), sum(targets))
-        return torch.stack([*own, joint])
+        return torch.stack([*gradients, joint])
 
 
 # Upstream's networks have no normalisation.

@@ -71,7 +71,7 @@ class HarlFormulas(Formulas):
         return num_values > 1
 
     def advantages(self, storage: Storage, *, are_joint: bool) -> list[Tensor]:
-        """Return the normalised advantages (T, N) of every agent.
+        """Return every agent's normalised advantages (T, N).
 
         Sums run over (T, N, A) if values are the agents' own, else over (A, T, N).
         """
@@ -79,8 +79,8 @@ class HarlFormulas(Formulas):
         advantages = storage.advantages.permute(2, 0, 1).expand_as(weights)
         if not are_joint:
             return [
-                self.normalize_advantages(own, active)
-                for own, active in zip(advantages, weights, strict=True)
+                self.normalize_advantages(agent_advantages, active)
+                for agent_advantages, active in zip(advantages, weights, strict=True)
             ]
         if storage.advantages.shape[-1] > 1:
             advantages, weights = (x.permute(1, 2, 0).contiguous() for x in (advantages, weights))
@@ -163,7 +163,7 @@ class RoundedAdam(FlatAdam):
 def join_rows(batches: list[Batch]) -> Batch:
     """Join batches row by row: flattened to (L B, ...), joined, and cut into (L, B, ...) again.
 
-    A sequence of several batches' rows starts from the hidden state of one of them, as in HARL.
+    A sequence with several batches' rows starts from the hidden state in one batch, as in HARL.
     """
 
     def join(name: str, columns: tuple[Tensor, ...]) -> Tensor:

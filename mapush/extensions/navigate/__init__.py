@@ -1,4 +1,4 @@
-"""Push around obstacles: maps, planners, leaders that learn."""
+"""Push around obstacles: maps, planners, learning leaders."""
 
 from mapush.built_in import Extension
 

@@ -1,4 +1,4 @@
-"""The terms of a navigation task before its settings choose others."""
+"""A navigation task's terms before its settings choose others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mqe.tasks.term_settings import DefaultTerms
 
 
 def default_terms(cfg: NavigateCfg) -> DefaultTerms:
-    """Return the terms of the chosen form of observations."""
+    """Return the terms for the chosen observation form."""
     observations, state = OBSERVED[cfg.observation]
     return DefaultTerms(
         observations,

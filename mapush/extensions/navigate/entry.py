@@ -123,7 +123,7 @@ def room_of(obj: ObjectCfg) -> Room:
 
 
 def _task_of(cfg: NavigateCfg, team: PolicyDescription) -> PushCfg:
-    """Return the settings of a team's own task."""
+    """Return the task settings of a team."""
     learned = team.task.get("name", PushCfg.name)
     if learned != PushCfg.name:
         raise ConfigError(
@@ -179,7 +179,7 @@ def _solved(
     costs: EdgeCosts,
     device: torch.device,
 ) -> tuple[Problem, Tensor]:
-    """Return the problem of all maps, and the length (L,) [m] of the shortest way on each.
+    """Return the problem on all maps, and each map's shortest way (L,) [m].
 
     A program with several environments on equal maps solves them once.
     """
@@ -213,7 +213,7 @@ def _check_reachable(cfg: NavigateCfg, shortest: Tensor) -> None:
 def _observations(
     cfg: PushCfg, constants: PushConstants, num_robots: int, device: torch.device
 ) -> ObservationTerms:
-    """Return the terms of the team's own observation."""
+    """Return the observation terms of the team."""
     worlds = Worlds(1, num_robots, device, cfg)
     empty = SceneFeatures(SceneState.zeros(1, num_robots, True, device), constants)
     names = observed_names(cfg.default_observations, cfg)
@@ -223,7 +223,7 @@ def _observations(
 def _observer(
     terms: ObservationTerms, constants: PushConstants
 ) -> Callable[[SceneState, Tensor], Tensor]:
-    """Return the team's own observation, with a sub-goal in the place of the goal."""
+    """Return the team's observation, with a sub-goal in place of the goal."""
 
     def observe(state: SceneState, subgoal: Tensor) -> Tensor:
         return terms(SceneFeatures(state.with_goal(subgoal), constants))
@@ -264,7 +264,7 @@ def _straight_line(env: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _robots_of_team(cfg: NavigateCfg) -> Mapping[str, Any]:
-    """Return the robots and the model of the frozen team.
+    """Return the frozen team's robots and model.
 
     A team without a readable description has none. Acting with it is an error.
     """

@@ -1,4 +1,4 @@
-"""The report of navigation episodes: the calculator's metrics and a film's words for an ending."""
+"""Report on navigation episodes: the calculator's metrics, and a film's words for an ending."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ RATES = ("success", "collision", "fall", "collapse")
 def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Metrics:
     """Turn the metrics (N,) of N episodes into the calculator's.
 
-    Every rate ``NAME_rate`` of all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
-    In ``finished_time_s`` a failure counts as the time limit. ``success_per_leg`` is the share of
-    all legs begun at whose end the object came. The other metrics are means over the episodes that
-    did not break.
+    Every rate ``NAME_rate`` over all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
+    In ``finished_time_s`` a failure counts as the time limit. ``success_per_leg`` is the fraction
+    of started legs with the object at their end. The other metrics are means over unbroken
+    episodes.
     """
     is_broken = episodes["broken"].cpu()
     columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}

@@ -1,4 +1,4 @@
-"""Features of the navigation task: shared quantities, each computed at its first use."""
+"""Features for the navigation task: shared quantities, each computed at its first use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SLOPE = 0.1  # [m] from a robot's middle to the places whose room is compared
 
 
 class Plan(NamedTuple):
-    """The remembered part of observations, as views of one tensor."""
+    """The remembered part of observations, as views into one tensor."""
 
     SIZE = 8
 
@@ -49,10 +49,10 @@ class Plan(NamedTuple):
 
 
 class NavigateConstants:
-    """Constants of a navigation task for its features."""
+    """A navigation task's constants for its features."""
 
     def __init__(self, cfg: NavigateCfg, push_constants: PushConstants, problem: Problem) -> None:
-        """Take the settings, the constants of the team's own task, and the maps."""
+        """Take the settings, the team task's constants, and the maps."""
         self.cfg = cfg
         self.push = push_constants
         self.problem = problem
@@ -60,8 +60,8 @@ class NavigateConstants:
 
 
 class SceneFeatures(push.SceneFeatures):
-    """Quantities of one moment. The plan's frame is at the object, its x axis points to the
-    planned sub-goal.
+    """Quantities at one moment. The plan's frame is at the object, its x axis points to the planned
+    sub-goal.
     """
 
     def __init__(self, state: SceneState, memory: Tensor, navigate: NavigateConstants) -> None:
@@ -82,7 +82,7 @@ class SceneFeatures(push.SceneFeatures):
 
     @cached_property
     def plan_frame(self) -> Tensor:
-        """(W, 2, 2) axes of the plan's frame."""
+        """(W, 2, 2) axes for the plan's frame."""
         ahead = self.to_planned / self.planned_distance.clamp(min=1e-6).unsqueeze(-1)
         return axes_along(ahead)
 
@@ -102,7 +102,7 @@ class SceneFeatures(push.SceneFeatures):
 
     @cached_property
     def robots_in_plan(self) -> Tensor:
-        """(W, A, 4) places [m] and headings (sine, cosine) of the robots."""
+        """(W, A, 4) the robots' places [m] and headings (sine, cosine)."""
         frame = self.plan_frame.unsqueeze(1)
         places = in_frame(self.offset[..., :2], frame)
         ahead = in_frame(self.state.robot_frame[..., 0, :], frame)
@@ -115,8 +115,8 @@ class SceneFeatures(push.SceneFeatures):
 
     @cached_property
     def room_in_plan(self) -> Tensor:
-        """(W, A, 3) distance of each robot's middle from the nearest obstacle or wall [m], and by
-        how much it grows per metre along the plan's axes.
+        """(W, A, 3) distance [m] from each robot's middle to the nearest obstacle or wall, and its
+        growth per metre along the plan's axes.
         """
         state = self.state
         problem = self.navigate.problem
@@ -136,7 +136,7 @@ class SceneFeatures(push.SceneFeatures):
 
     @cached_property
     def rays(self) -> Tensor:
-        """(W, A, 64) [m] free ways of the robots, from straight ahead to the left and around."""
+        """(W, A, 64) [m] the robots' free ways, from straight ahead to the left and around."""
         problem = self.navigate.problem
         return look_around(self.state, ray_directions(self.state), problem.shapes, problem.arena)
 
@@ -170,7 +170,7 @@ class SceneFeatures(push.SceneFeatures):
 
 
 class StepFeatures(SceneFeatures, push.StepFeatures):
-    """Quantities of one control step."""
+    """Quantities in one control step."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class StepFeatures(SceneFeatures, push.StepFeatures):
 
     @cached_property
     def path(self) -> Tensor:
-        """(N,) [m] motion of the object."""
+        """(N,) [m] the object's motion."""
         return length(self.state.object_pos[:, :2] - self.prev.object_pos[:, :2])
 
     @cached_property
@@ -218,7 +218,7 @@ class StepFeatures(SceneFeatures, push.StepFeatures):
 
 
 class NavigateEpisodes(EpisodeFeatures):
-    """Quantities of finished episodes."""
+    """Quantities for finished episodes."""
 
     success_radius: float
     leg: float  # by how much the cost-to-go falls in one

@@ -13,7 +13,7 @@ from mqe.world.state import SceneState
 
 
 class TeamController:
-    """A frozen team that pushes an object from one sub-goal to the next."""
+    """A frozen team for pushing an object from one sub-goal to the next."""
 
     def __init__(
         self,
@@ -26,13 +26,13 @@ class TeamController:
         memory_shape: tuple[int, int] = (1, 0),
         limit: Callable[[Tensor, SceneState], Tensor] | None = None,
     ) -> None:
-        """Move the robots of N worlds.
+        """Move the robots in N worlds.
 
         ``policy`` maps observations (N, A, O) to actions (N, A, 3), every ``decision_period``
-        control steps; a policy with a memory of ``memory_shape`` (A, M) has it behind the
-        observations and behind the actions. ``observe`` makes observations of the scene with a
-        sub-goal (N, 2) in the place of the goal. ``gait`` walks at the velocities that the actions
-        mean, ``action_scale`` (3,) at action 1, which ``limit`` changes for the state they meet.
+        control steps. Its memory, with ``memory_shape`` (A, M), follows the observations and the
+        actions. ``observe`` makes observations from the scene with a sub-goal (N, 2) in place of
+        the goal. An action times ``action_scale`` (3,) is a velocity command. ``limit`` changes it
+        for the present state, and ``gait`` walks by it.
         """
         self._policy = policy
         self._observe = observe
@@ -47,17 +47,17 @@ class TeamController:
         self._age = 0
 
     def use_blocks(self, worlds: ActiveWorlds) -> None:
-        """Run the networks over blocks of the active ones of ``worlds``."""
+        """Run the networks over blocks of the active ``worlds``."""
         self._policy = Blocks(self._policy, worlds)
         self._gait.use_blocks(worlds)
 
     def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask`` (N,)."""
+        """Forget the old episodes in ``mask`` (N,)."""
         self._gait.begin(mask)
         self._memory.masked_fill_(mask.view(-1, 1, 1), 0.0)
 
     def command(self, subgoal: Tensor) -> None:
-        """Hold a sub-goal (N, 2) [m], world frame, from now on; the team decides at once."""
+        """Hold a sub-goal (N, 2) [m], world frame, from now on. The team decides at once."""
         self._subgoal.copy_(subgoal)
         self._age = 0
 
@@ -83,7 +83,7 @@ class TeamController:
         return decided[..., :-size].clamp(-1.0, 1.0)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what is carried from one control step to the next."""
+        """Return the memory between control steps."""
         values = {"subgoal": self._subgoal.clone(), "age": torch.tensor(self._age)}
         if self._memory.shape[-1]:
             values["memory"] = self._memory.clone()

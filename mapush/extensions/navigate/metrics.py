@@ -1,4 +1,4 @@
-"""Metrics of navigation episodes, and their measures at control steps."""
+"""Metrics for navigation episodes, and their measures at control steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observations of the navigation task's agent and critic."""
+"""Observations for the navigation task's agent and critic."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ STATE.update(
 
 
 def _of_one_agent(term: ObservationTerm) -> ObservationTerm:
-    """Return a term of the state as one of the only agent's observation."""
+    """Return a state term as an observation term for the only agent."""
     return replace(term, function=lambda scene: term.function(scene).unsqueeze(1))
 
 

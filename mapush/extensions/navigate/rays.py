@@ -19,7 +19,7 @@ RANGE = 10.0  # [m]
 
 
 def ray_directions(state: SceneState) -> Tensor:
-    """Return unit vectors (W, A, R, 2) of all rays in the world frame."""
+    """Return all rays' unit vectors (W, A, R, 2) in the world frame."""
     device = state.robot_pos.device
     angles = torch.arange(NUM_RAYS, device=device) * (2.0 * math.pi / NUM_RAYS)
     around = torch.stack((angles.cos(), angles.sin()), dim=-1)

@@ -1,4 +1,4 @@
-"""Rewards of the navigation task."""
+"""Rewards for the navigation task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the navigation task, its reward presets and its forms of observations."""
+"""Settings for the navigation task, its reward presets and its observation forms."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ACTIONS: Registry[Callable[..., Tensor]] = Registry("meaning of actions", {"shif
 
 @dataclass(frozen=True)
 class NavigateCfg(TermCfg):
-    """The navigation task: the team, its maps, the planner, rewards and the end of episodes."""
+    """The navigation task: the team, its maps, the planner, rewards and the episodes' end."""
 
     name: str = option("go1push_upper", "name of the task", choices=("go1push_upper",))
     team: str = option(
@@ -141,7 +141,7 @@ class NavigateCfg(TermCfg):
                 check_failing(self.all_weights(), steps)
 
     def preset_weights(self) -> Mapping[str, float]:
-        """Return the weights of the reward preset."""
+        """Return the reward preset's weights."""
         return PRESETS[self.rewards]
 
     def all_weights(self) -> dict[str, float]:

@@ -51,7 +51,7 @@ _SPACING = 0.9  # [m] between the robots of a row
 
 
 def row_behind(count: int, reach: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return places (1, A, 2) and quaternions (1, A, 4) of robots in a row behind an object,
+    """Return places (1, A, 2) and quaternions (1, A, 4) for robots in a row behind an object,
     looking along x.
 
     ``reach`` [m] is the distance from the object's origin to its furthest corner.
@@ -151,7 +151,7 @@ class NavigateTask(TermTask):
         self._sways = planner.sways
 
     def layout(self, episode: Tensor) -> Layout:
-        """Return the start of episode number ``episode`` (N,) on its map."""
+        """Return the start for episode number ``episode`` (N,) on its map."""
         maps = self._maps
         index = torch.remainder(self._streams.numbers + episode, len(maps.goal))
         start = maps.start[index]
@@ -177,7 +177,7 @@ class NavigateTask(TermTask):
         )
 
     def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask``, and plan from the new starts."""
+        """Forget the old episodes in ``mask``, and plan from the new starts."""
         self._team.begin(mask)
         super().begin(mask)
         index, start = self._proposed
@@ -187,8 +187,8 @@ class NavigateTask(TermTask):
     def _count_standstill(self, progress: Tensor) -> Tensor:
         """Count standing and slow decisions, and return a mask (N,) of standing objects.
 
-        ``progress`` (N, 2) [m] is the averages of the cost-to-go minus the cost-to-go. The first
-        motion of an object ends the robots' approach.
+        ``progress`` (N, 2) [m] is the cost-to-go's averages minus the cost-to-go. An object's first
+        motion ends the robots' approach.
         """
         count = self._standstill
         stands = progress[:, 0] < STANDSTILL
@@ -236,12 +236,12 @@ class NavigateTask(TermTask):
         return present.problem, present.worlds
 
     def _cost_to_go(self, position: Tensor) -> Tensor:
-        """Return the cost-to-go (N,) of objects at ``position`` (N, 2)."""
+        """Return the cost-to-go (N,) for objects at ``position`` (N, 2)."""
         problem, rows = self._problem_of(self._measured)
         return problem.grid.look_up(problem.value, rows, position)
 
     def planned_way(self, world: int) -> Tensor:
-        """Return the planned way (P, 2) [m] from the sub-goal to the goal of one world.
+        """Return one world's planned way (P, 2) [m] from the sub-goal to the goal.
 
         Each point is the planner's sub-goal for an object at the point before. For pictures: it
         waits for the device.
@@ -256,7 +256,7 @@ class NavigateTask(TermTask):
 
     @property
     def features(self) -> TaskFeatures:
-        """The hooks of the planner's goals, the marker and blocks of frozen networks."""
+        """Hooks for the planner's goals, the marker and blocks for frozen networks."""
         return super().features._replace(
             set_goal=self.set_goal,
             moved_props=self.moved_props,
@@ -294,7 +294,7 @@ class NavigateTask(TermTask):
         self._action.copy_(actions[:, 0])
 
     def targets(self, state: SceneState) -> Tensor:
-        """Return joint targets (N, A, J) [rad] of the team on its way to the sub-goal."""
+        """Return joint targets (N, A, J) [rad] for the team on its way to the sub-goal."""
         if self._age == 0:
             subgoal = self._plan.subgoal
             subgoal.copy_(self._chosen_subgoal(state))
@@ -305,7 +305,7 @@ class NavigateTask(TermTask):
         return self._team.targets(state)
 
     def _chosen_subgoal(self, state: SceneState) -> Tensor:
-        """Return the sub-goals (N, 2) [m] of the last actions."""
+        """Return the last actions' sub-goals (N, 2) [m]."""
         choose = ACTIONS[self.cfg.actions]
         position = state.object_pos[:, :2]
         arena = self.constants.problem.arena
@@ -322,7 +322,7 @@ class NavigateTask(TermTask):
         return self._maps.goal_at(self._map_index, self._time)
 
     def moved_props(self) -> MovedProps | None:
-        """Return the present obstacles and goals, and the marker of a new sub-goal."""
+        """Return the present obstacles and goals, and the marker at a new sub-goal."""
         if self._age != 1 and self._steps is None:
             return None
         marker = torch.nn.functional.pad(self._plan.subgoal, (0, 1)).unsqueeze(1)
@@ -338,7 +338,7 @@ class NavigateTask(TermTask):
         return MovedProps(torch.cat((obstacles, marker), dim=1), velocity, goal)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
-        """Judge a control step, and plan at the end of a decision."""
+        """Judge a control step, and plan at a decision's end."""
         outcome = super().evaluate(state, prev)
         if self._last_cost is not None:
             self._last_cost.copy_(self._cost)
@@ -350,11 +350,11 @@ class NavigateTask(TermTask):
         return outcome
 
     def scene_features(self, state: SceneState, memory: Tensor) -> SceneFeatures:
-        """Return the observed features of any W worlds."""
+        """Return the observed features in any W worlds."""
         return SceneFeatures(state, memory, self.constants)
 
     def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
-        """Return the features of the control step from ``prev`` to ``state``."""
+        """Return the features for the control step from ``prev`` to ``state``."""
         features = StepFeatures(
             state, prev, self.memory, self.constants, self._map_index, self._collapse
         )
@@ -367,7 +367,7 @@ class NavigateTask(TermTask):
     def episode_features(
         self, sums: Tensor, steps: Tensor, terminated: Terminated
     ) -> NavigateEpisodes:
-        """Return the features of finished episodes."""
+        """Return the features for finished episodes."""
         features = NavigateEpisodes(sums, steps, terminated, self.terms.measures)
         features.success_radius = self.cfg.success_radius
         features.leg = self.cfg.look_ahead

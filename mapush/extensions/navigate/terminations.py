@@ -1,4 +1,4 @@
-"""Terminations of the navigation task: conditions (N,) bool for an early end of an episode."""
+"""Terminations in the navigation task: conditions (N,) bool for an episode's early end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mqe.tasks.terms import TerminationTerm
 
 
 def _failure(help: str, condition: Callable[[StepFeatures], Tensor]) -> TerminationTerm:
-    """Return a failure; it ends an episode by default."""
+    """Return a failure. It ends an episode by default."""
 
     def ends(step: StepFeatures) -> Tensor:
         return condition(step) if step.navigate.cfg.failures_end else step.never

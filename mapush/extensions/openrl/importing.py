@@ -65,7 +65,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _import_policies(source: Path, out: str | None, object_name: str | None) -> None:
-    """Write a run folder with a checkpoint of every policy."""
+    """Write a run folder with a checkpoint for every policy."""
     files = {openrl_format.env_steps_of(path): path for path in _policies(source)}
     imported = {
         steps: openrl_format.convert(path, object_name) for steps, path in sorted(files.items())
@@ -100,16 +100,16 @@ def _import_policies(source: Path, out: str | None, object_name: str | None) -> 
 
 
 def _policies(source: Path) -> list[Path]:
-    """Return the files of policies, one for each number of env steps."""
+    """Return the policies' files, one for each number of env steps."""
     if source.is_file():
         return [source]
-    found = sorted(source.rglob(MODULE))
-    if not found:
+    policy_files = sorted(source.rglob(MODULE))
+    if not policy_files:
         raise ConfigError(
             f"{str(source)!r} contains no {MODULE}; name a file or folder of OpenRL's"
         )
     taken: dict[int, Path] = {}
-    for path in found:
+    for path in policy_files:
         steps = openrl_format.env_steps_of(path)
         if steps in taken:
             raise ConfigError(
@@ -117,11 +117,11 @@ def _policies(source: Path) -> list[Path]:
                 "import one run"
             )
         taken[steps] = path
-    return found
+    return policy_files
 
 
 def _import_config(source: Path, out: str | None) -> None:
-    """Write a run file, and print the ignored settings of the task file."""
+    """Write a run file, and print the task file's ignored settings."""
     task_file = mapush_tasks.convert(source)
     _settings(task_file.sections)  # raises for invalid values
     path = Path(f"{task_file.sections['task']['object']}.yaml" if out is None else out)
@@ -137,5 +137,5 @@ def _import_config(source: Path, out: str | None) -> None:
 
 
 def _settings(sections: dict[str, Any]) -> str:
-    """Return the text of a run's settings. Raise ConfigError for invalid values."""
+    """Return a run's settings as text. Raise ConfigError for invalid values."""
     return dump_yaml(to_dict(config.resolve(sections, {})[0]))

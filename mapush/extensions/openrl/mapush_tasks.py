@@ -1,6 +1,6 @@
-"""A reader of MAPush's task configurations (``task/*/config.py``), without executing them.
+"""A reader for MAPush's task configurations (``task/*/config.py``), without executing them.
 
-It supports literals, ``+ - * /``, ``dict(...)``, ``np.pi``, names of the same class and derived
+It supports literals, ``+ - * /``, ``dict(...)``, ``np.pi``, names in the same class and derived
 classes. Every other value is reported as not honoured.
 """
 
@@ -119,13 +119,13 @@ _TERMINATIONS = {"roll", "pitch", "z_wave", "collision"}
 
 
 class Unread(NamedTuple):
-    """The source text of an unsupported expression."""
+    """Source text of an unsupported expression."""
 
     text: str
 
 
 class TaskFile(NamedTuple):
-    """A task configuration of MAPush, converted to sections of a run file."""
+    """A MAPush task configuration, converted to sections for a run file."""
 
     sections: dict[str, Any]
     ignored: dict[str, str]  # keys that are not honoured, with the reason of each
@@ -175,7 +175,7 @@ def success_rate_lines(task_name: str, rows: Sequence[Mapping[str, Any]]) -> str
 
 
 def values_beside(module: Path) -> dict[str, Any]:
-    """Return the values of the task file near a policy. {} without a readable one."""
+    """Return the values in the task file near a policy. {} without a readable one."""
     for folder in list(module.absolute().parents)[:3]:
         if (folder / TASK_FILE).is_file():
             with suppress(ConfigError):
@@ -276,7 +276,7 @@ def _rewards(values: Mapping[str, Any], name: str, ignored: dict[str, str]) -> d
 
 
 def _terminations(values: Mapping[str, Any], ignored: dict[str, str]) -> dict[str, float]:
-    """Return the limits of the terminations. Record impossible terminations as ignored."""
+    """Return the terminations' limits. Record impossible terminations as ignored."""
     key = "termination.termination_terms"
     terms = values.get(key, sorted(_TERMINATIONS))
     if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
@@ -311,15 +311,15 @@ def _of_object(obj: ObjectCfg) -> dict[str, Any]:
 
 
 def object_of(values: Mapping[str, Any]) -> str | None:
-    """Return the pushed object of a task file's values. None without one of ours."""
+    """Return the pushed object in a task file's values. None without a known object."""
     name = values.get("asset.file_npc")
     return _FILES.get(Path(name).stem) if isinstance(name, str) else None
 
 
 def _task_class(tree: ast.Module, path: Path) -> dict[str, Any]:
-    """Return the values of the first class without a derived class in the file.
+    """Return the values in the file's first class without a derived class.
 
-    Raise ConfigError if it derives from a class of another task file.
+    Raise ConfigError if it derives from a class in another task file.
     """
     nodes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     bases = {base.id for node in nodes for base in node.bases if isinstance(base, ast.Name)}
@@ -351,7 +351,7 @@ def _task_class(tree: ast.Module, path: Path) -> dict[str, Any]:
 
 
 def _class(node: ast.ClassDef, scope: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a class, of its inner classes and of its bases in ``scope``."""
+    """Return the values in a class, in its inner classes and in its bases from ``scope``."""
     values: dict[str, Any] = {}
     for base in reversed(node.bases):
         inherited = _value(base, scope)

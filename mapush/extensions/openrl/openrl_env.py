@@ -1,5 +1,5 @@
-"""Our environments behind OpenRL's vector-env contract: NumPy arrays, a list of infos. It needs
-nothing of OpenRL.
+"""Our environments behind OpenRL's vector-env contract: NumPy arrays, a list of infos. It does not
+need OpenRL.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from mqe.vec_env import TimeStep, VecEnv
 
 
 class OpenRLEnv:
-    """E environments of A agents as OpenRL's drivers step them.
+    """E environments with A agents for OpenRL's drivers.
 
     Actions count half, as in MAPush's trainer, so policies mean the same here and there. Time-outs
     and broken worlds are ``bad_transition``s. OpenRL heeds them under ``use_proper_time_limits``.
-    Infos of finished worlds have ``final_obs`` (A, O), the episode's last. OpenRL never reads it.
+    Infos for finished worlds have ``final_obs`` (A, O), the episode's last. OpenRL never reads it.
     """
 
     use_monitor = False
@@ -93,8 +93,8 @@ class OpenRLEnv:
         return obs, rewards, dones, infos
 
     def batch_rewards(self, buffer: Any) -> dict[str, float]:
-        """Return the metrics of a rollout for OpenRL's log: the mean reward a decision, each reward
-        term's mean an env step (``reward/<term>``), and the statistics of episodes.
+        """Return a rollout's metrics for OpenRL's log: the mean reward a decision, each reward
+        term's mean an env step (``reward/<term>``), and the episodes' statistics.
         """
         terms = {name: float(value) for name, value in self._terms.means().items()}
         metrics = {
@@ -109,7 +109,7 @@ class OpenRLEnv:
         return metrics
 
     def save_settings(self, run: Path) -> None:
-        """Write the worlds' settings into the folder of a run, for its import."""
+        """Write the worlds' settings into a run's folder, for its import."""
         run.mkdir(parents=True, exist_ok=True)
         (run / WORLDS).write_text(dump_yaml(self._settings), encoding="utf-8")
 
@@ -119,7 +119,7 @@ class OpenRLEnv:
 
 
 def make_openrl_env(worlds: Worlds, staggered: bool = True) -> OpenRLEnv:
-    """Return the worlds under OpenRL's contract; ``staggered`` is an option of ``OpenRLEnv``."""
+    """Return the worlds under OpenRL's contract. ``staggered`` is an option of ``OpenRLEnv``."""
     env = worlds.build()
     settings = {
         "env": to_dict(worlds.cfg.env) | {"num_agents": env.num_agents},

@@ -1,4 +1,4 @@
-"""A reader of OpenRL's ``module.pt``, a pickled ``PPOModule``, without executing its code.
+"""A reader for OpenRL's ``module.pt``, a pickled ``PPOModule``, without executing its code.
 
 The reader lists the pickle's instructions first, and refuses an unknown instruction or name before
 it follows any. Classes become placeholders with their state alone, and the functions below read
@@ -84,13 +84,13 @@ _INERT_PACKAGES = (
 
 
 class Placeholder:
-    """The state of a pickled instance, and its class's name in the place of the class."""
+    """A pickled instance's state, and its class's name in place of the class."""
 
     state: Any
     kind: str
 
     def __new__(cls, *_: Any) -> Placeholder:
-        """Ignore the arguments of the original constructor."""
+        """Ignore the original constructor's arguments."""
         instance = super().__new__(cls)
         instance.state = {}
         return instance
@@ -100,7 +100,7 @@ class Placeholder:
 
 
 class OpenRLModule(NamedTuple):
-    """The tensors of a ``PPOModule``, by OpenRL's names."""
+    """A ``PPOModule``'s tensors, by OpenRL's names."""
 
     path: Path
     policy: dict[str, Tensor]
@@ -168,12 +168,12 @@ def _find(name: str) -> Any:
     """Return the substitute for a global ``module name``. Raise ConfigError for an unknown one."""
     if name in _INERT or name.startswith(_INERT_PACKAGES):
         return type("Inert", (Placeholder,), {"kind": name})
-    found = _STORAGES.get(name, _KNOWN.get(name))
-    if found is None:
+    substitute = _STORAGES.get(name, _KNOWN.get(name))
+    if substitute is None:
         raise ConfigError(
             f"asks for {name.replace(' ', '.')!r:.120}, which is not allowed; nothing was run"
         )
-    return found
+    return substitute
 
 
 class _NewDict:
@@ -186,7 +186,7 @@ class _NewDict:
 
 
 class _View:
-    """Rebuilds a tensor as a view of its storage, within bounds and without repeated elements."""
+    """Rebuilds a tensor as a view into its storage, within bounds and without repeated elements."""
 
     __slots__ = ()
 
@@ -288,7 +288,7 @@ def _critic_tensors(critic: Any) -> dict[str, Tensor]:
 
 
 def _value_statistics(critic: Placeholder) -> dict[str, Tensor]:
-    """Return the statistics of the critic's value normalizer. {} if it has none."""
+    """Return statistics from the critic's value normalizer. {} if it has none."""
     state = critic.state if isinstance(critic, Placeholder) else {}
     normalizer = state.get("_modules", {}).get("value_normalizer") or state.get("value_normalizer")
     if not isinstance(normalizer, Placeholder):
@@ -304,7 +304,7 @@ def _value_statistics(critic: Placeholder) -> dict[str, Tensor]:
 
 
 def _settings(top: Placeholder) -> dict[str, Any]:
-    """Return the plain values of OpenRL's configuration. {} if there is none."""
+    """Return the plain values in OpenRL's configuration. {} if there is none."""
     cfg = top.state.get("cfg")
     if not isinstance(cfg, Placeholder) or not isinstance(cfg.state, dict):
         return {}
@@ -314,12 +314,12 @@ def _settings(top: Placeholder) -> dict[str, Any]:
 
 def _tensors(module: Any) -> tuple[dict[str, Tensor], list[str]]:
     """Return a pickled module's parameters by dotted names, and its activations' class names."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     activations = []
     ahead: list[tuple[str, Any]] = [("", module)]
     for _ in range(MAX_LAYERS):
         if not ahead:
-            return found, activations
+            return tensors, activations
         prefix, layer = ahead.pop(0)
         if layer.kind.startswith("torch.nn.modules.activation "):
             activations.append(layer.kind.rpartition(" ")[2])
@@ -328,7 +328,7 @@ def _tensors(module: Any) -> tuple[dict[str, Tensor], list[str]]:
                 continue
             if not isinstance(value, Tensor):
                 raise ConfigError(f"its {prefix}{name} is no tensor; it is damaged")
-            found[f"{prefix}{name}"] = value
+            tensors[f"{prefix}{name}"] = value
         for name, child in layer.state["_modules"].items():
             if child is not None:
                 ahead.append((f"{prefix}{name}.", child))

@@ -1,13 +1,13 @@
-"""MAPush's policies trained by OpenRL: ``module.pt`` as a checkpoint format, and converted.
+"""MAPush policies trained by OpenRL: ``module.pt`` as a checkpoint format, and converted.
 
 An import of this module registers the format.
 
 OpenRL's networks have no activation after their last layer, ours have one after each. Adding a
-number to all inputs of a LayerNorm does not change its output. So a large enough bias keeps the
-last layer's output positive. There ReLU is the identity, and the function is the same up to
-rounding. The head includes the trainer's factor of 0.5 on actions. The environment clips them.
+number to all LayerNorm inputs does not change the output. So a large enough bias keeps the last
+layer's output positive. There ReLU is the identity, and the function is the same up to rounding.
+The head includes the trainer's factor 0.5 on actions. The environment clips them.
 
-A run of OpenRL in worlds of this project has a file of their settings, ``worlds.yaml``. A policy
+An OpenRL run in worlds of this project has a file with their settings, ``worlds.yaml``. A policy
 without the file comes from MAPush, and has its task and observations.
 """
 
@@ -72,7 +72,7 @@ _LEARNING = {  # OpenRL's settings to ours
 
 
 class Imported(NamedTuple):
-    """A policy of MAPush, converted to a checkpoint of this project."""
+    """A MAPush policy, converted to a checkpoint."""
 
     sections: dict[str, Any]  # of the settings
     networks: dict[str, nn.Module]  # by file name
@@ -81,7 +81,7 @@ class Imported(NamedTuple):
 
 
 def convert(path: Path, object_name: str | None = None) -> Imported:
-    """Convert a ``module.pt`` to a checkpoint. Raise ConfigError if it is no team of MAPush's.
+    """Convert a ``module.pt`` to a checkpoint. Raise ConfigError if it is no MAPush team.
 
     A measurement uses neither critic nor learning settings. Impossible ones are left out with a
     notice.
@@ -136,14 +136,14 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
     if task_name not in _TASKS:
         notices.append(f"it learned in the task {task_name!r:.40}, and plays go1push_mid here")
     exp_name = module.settings.get("exp_name")
-    known = object_name or object_of(task_file) or _object(path.stem) or _object(exp_name)
+    known_object = object_name or object_of(task_file) or _object(path.stem) or _object(exp_name)
     if num_agents == OBJECTS["cylinder"].num_agents:
         guess = "cylinder"
     else:
         guess = "cuboid"
     sections["env"] = {"num_agents": num_agents} | _count(module.settings, "num_envs", "num_envs")
-    sections["task"] = reference_task(known or guess)
-    return Imported(sections, networks, known is not None, notices)
+    sections["task"] = reference_task(known_object or guess)
+    return Imported(sections, networks, known_object is not None, notices)
 
 
 def _log_std(module: OpenRLModule, notices: list[str]) -> tuple[Tensor, float]:
@@ -164,7 +164,7 @@ def _log_std(module: OpenRLModule, notices: list[str]) -> tuple[Tensor, float]:
 def _critic(
     module: OpenRLModule, network: NetworkCfg, obs_size: int, notices: list[str]
 ) -> dict[str, nn.Module]:
-    """Return critic and value normaliser by file name. New ones in the place of unusable ones."""
+    """Return critic and value normaliser by file name. New ones replace unusable ones."""
     critic = Critic(network, obs_size)
     normalizer = ValueNorm()
     try:
@@ -206,13 +206,13 @@ class OpenRLTeam:
 
 
 def env_steps_of(path: Path) -> int:
-    """Return the env steps in a folder name like ``rl_model_100000000_steps``; 0 without them."""
+    """Return the env steps in a folder name like ``rl_model_100000000_steps``, 0 without them."""
     match = re.fullmatch(r"rl_model_(\d{1,15})_steps", path.absolute().parent.name)
     return int(match[1]) if match else 0
 
 
 def _worlds(path: Path) -> dict[str, Any] | None:
-    """Return the sections of the run's worlds. None for a run of MAPush."""
+    """Return the sections for the run's worlds. None for a MAPush run."""
     file = path.absolute().parent / "../.." / WORLDS  # of RUN/checkpoints/rl_model_N_steps
     if not file.is_file():
         return None
@@ -250,9 +250,9 @@ def _num_layers(module: OpenRLModule) -> int:
 
 
 def _team_size(module: OpenRLModule, obs_size: int, task_file: Mapping[str, Any]) -> int:
-    """Return the number of robots. Raise ConfigError for a policy of no task of MAPush's.
+    """Return the number of robots. Raise ConfigError for a policy without a MAPush task.
 
-    ``task_file`` has the values of the task file beside the policy.
+    ``task_file`` has the values from the task file beside the policy.
     """
     num_agents, rest = divmod(obs_size - 2, 3)
     num_actions = len(module.policy[LOG_STD])
@@ -277,7 +277,7 @@ def _team_size(module: OpenRLModule, obs_size: int, task_file: Mapping[str, Any]
 
 
 def _layers(num_layers: int) -> dict[str, str]:
-    """Return OpenRL's names of each linear layer and its norm, with ours, from first to last."""
+    """Return OpenRL's names for each linear layer and its norm, with ours, from first to last."""
     theirs = ["fc1.0", "fc1.2"]
     for i in range(num_layers - 2):
         theirs += [f"fc2.{i}.0", f"fc2.{i}.2"]
@@ -291,8 +291,8 @@ def _layers(num_layers: int) -> dict[str, str]:
 def _trunk(weights: Mapping[str, Tensor], num_layers: int) -> dict[str, Tensor]:
     """Return the trunk under our names. Its last bias makes ReLU the identity.
 
-    The output of a LayerNorm is scale * n + bias with sum(n) = 0 and |n|^2 <= H. Row by row, W
-    times this output is at least W bias - sqrt(H) |W scale, less its mean|.
+    A LayerNorm's output is scale * n + bias with sum(n) = 0 and |n|^2 <= H. Row by row, W times
+    this output is at least W bias - sqrt(H) |W scale, less its mean|.
     """
     names = _layers(num_layers)
     *_, norm, last, _ = names
@@ -343,7 +343,7 @@ def _count(settings: Mapping[str, Any], theirs: str, ours: str) -> dict[str, int
 
 
 def _object(name: object) -> str | None:
-    """Return the object in the name of a file or an experiment, or None."""
+    """Return the object in a file's or an experiment's name, or None."""
     lower = str(name).lower()
     return lower if lower in OBJECTS else None
 
@@ -355,13 +355,13 @@ def _is_format_of(folder: Path) -> bool:
 
 
 def _file(folder: Path) -> Path:
-    """Return the policy's file: that of a checkpoint folder, or the file itself."""
+    """Return the policy's file: the one in a checkpoint folder, or the file itself."""
     return folder if folder.is_file() else folder / MODULE
 
 
 def _checkpoints(run: Path) -> list[tuple[int, Path]]:
-    found = [(env_steps_of(path), path) for path in (run / CHECKPOINTS).glob(f"*/{MODULE}")]
-    return [(env_steps, path.parent) for env_steps, path in found if env_steps > 0]
+    checkpoints = [(env_steps_of(path), path) for path in (run / CHECKPOINTS).glob(f"*/{MODULE}")]
+    return [(env_steps, path.parent) for env_steps, path in checkpoints if env_steps > 0]
 
 
 def _num_agents(folder: Path) -> int:

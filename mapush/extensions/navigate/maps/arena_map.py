@@ -131,7 +131,9 @@ def _check_sweep(arena_map: ArenaMap, mover: Placed, where: str) -> None:
 
 
 def swept(placed: Placed) -> list[Placed]:
-    """Return an obstacle at points on its way, at most 0.1 m apart; a fixed one as it is."""
+    """Return a moving obstacle at points on its way, at most 0.1 m apart. A fixed obstacle stays as
+    it is.
+    """
     if placed.to is None:
         return [placed]
     way = _points((placed.x, placed.y), placed.to)
@@ -139,7 +141,7 @@ def swept(placed: Placed) -> list[Placed]:
 
 
 def goal_way(arena_map: ArenaMap) -> list[tuple[float, float]]:
-    """Return points on the goal's way, at most 0.1 m apart; one for a goal at rest."""
+    """Return points on the goal's way, at most 0.1 m apart. A goal at rest has one point."""
     if arena_map.goal_to is None:
         return [arena_map.goal]
     return _points(arena_map.goal, arena_map.goal_to)

@@ -33,7 +33,7 @@ FAMILIES: Registry[Family] = Registry("family of maps")
 
 
 def draw_maps(name: str, seed: int, num_maps: int, room: Room) -> list[ArenaMap]:
-    """Return the maps of a family, the same for a seed on every machine."""
+    """Return a family's maps, equal for equal seeds on every machine."""
     rng = random.Random(f"{name} {seed}")  # noqa: S311 - no secret
     return [FAMILIES[name](rng, room) for _ in range(num_maps)]
 
@@ -112,7 +112,9 @@ def scattered(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def wall_with_door(x: float, y: float, width: float, height: float) -> list[Placed]:
-    """Return a wall across an arena of ``height`` at ``x`` with a door of ``width`` at ``y``."""
+    """Return a wall across an arena with ``height``, at ``x``, with a door ``width`` wide at
+    ``y``.
+    """
     walls = []
     for side in (1.0, -1.0):
         length = height / 2 - width / 2 - side * y
@@ -127,7 +129,7 @@ def door_width(room: Room) -> float:
 
 
 def doors(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with two walls and a door of 2.4 m in each."""
+    """Return 20 x 14 m with two walls and a 2.4 m door in each."""
     width = door_width(room)
     y = 7.0 - room.spawn
     places = (-4.0, -2.0, 0.0, 2.0, 4.0)
@@ -166,7 +168,7 @@ def moving(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def moving_goal(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with a wall of two doors, and behind it a goal on a line past both."""
+    """Return 20 x 14 m with two doors in a wall, and behind it a goal on a line past both."""
     width = door_width(room)
     low = -7.0
     walls = []

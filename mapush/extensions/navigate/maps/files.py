@@ -82,7 +82,7 @@ def _read_list(path: Path) -> list[ArenaMap]:
 
 
 def _read_map(values: Any, shared: Mapping[str, Any], where: str) -> ArenaMap:
-    """Return the map of ``values``, laid over the values ``shared`` by a file's maps."""
+    """Return the map from ``values``, laid over the file's common values ``shared``."""
     entry = build(_MapEntry, {**shared, **values} if isinstance(values, dict) else values, where)
     if (entry.goal_to is None) != (entry.goal_speed is None):
         raise ConfigError(f"{where}: a goal that moves has both goal_to: [x, y] and goal_speed")
@@ -166,7 +166,7 @@ def _pixels(path: Path, meters_per_pixel: float) -> NDArray[np.uint8]:
 
 
 def _rectangles(is_wall: NDArray[np.bool_]) -> list[tuple[int, int, int, int]]:
-    """Return rectangles (top, left, bottom, right) of a mask (H, W): runs of a row, joined with
+    """Return rectangles (top, left, bottom, right) over a mask (H, W): runs in a row, joined with
     equal runs below.
 
     Raise ConfigError if there are too many.

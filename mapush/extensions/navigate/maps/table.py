@@ -1,4 +1,4 @@
-"""All maps of a run as tensors, and the shapes of their obstacles."""
+"""A run's maps as tensors, and their obstacles' shapes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_SLOTS = 256  # obstacles of a scene
 
 
 def slots_of(maps: Iterable[ArenaMap]) -> tuple[ObstacleCfg, ...]:
-    """Return the slots of a scene with room for the obstacles of every map.
+    """Return a scene's slots, with room for every map's obstacles.
 
     Raise ConfigError for more than ``MOST_SLOTS``: worlds would be slow, and fill the memory.
     """
@@ -37,7 +37,7 @@ def slots_of(maps: Iterable[ArenaMap]) -> tuple[ObstacleCfg, ...]:
 
 
 class MapTable(NamedTuple):
-    """All maps of a run as tensors on one device: L maps, K slots of obstacles."""
+    """All maps in a run as tensors on one device: L maps, K slots for obstacles."""
 
     start: Tensor  # (L, 2) [m]
     start_yaw: Tensor  # (L,) [rad] of the object; NaN: drawn
@@ -56,7 +56,7 @@ class MapTable(NamedTuple):
     def of(
         cls, maps: Sequence[ArenaMap], slots: Sequence[ObstacleCfg], device: torch.device | str
     ) -> MapTable:
-        """Put each map's obstacles into slots of their shapes, and park the other slots."""
+        """Put each map's obstacles into slots with their shapes, and park the other slots."""
         pos = np.zeros((len(maps), len(slots), 3), dtype=np.float32)
         pos[..., 2] = PARKED_HEIGHT
         yaw = np.zeros(pos.shape[:2], dtype=np.float32)
@@ -97,7 +97,7 @@ class MapTable(NamedTuple):
         )
 
     def rows(self, index: Tensor) -> MapTable:
-        """Return the table of the maps ``index`` (M,)."""
+        """Return the table for the maps ``index`` (M,)."""
         columns = {
             name: values[index]
             for name, values in self._asdict().items()
@@ -106,8 +106,8 @@ class MapTable(NamedTuple):
         return self._replace(**columns)
 
     def obstacles_at(self, index: Tensor, time: Tensor) -> Tensor:
-        """Return the positions (N, K, 3) [m] of the obstacles of maps ``index`` (N,) at ``time``
-        (N,) [s] of an episode.
+        """Return the obstacles' positions (N, K, 3) [m] on maps ``index`` (N,) at an episode's
+        ``time`` (N,) [s].
         """
         pos = self.obstacle_pos[index]
         if not self.has_movers:
@@ -118,7 +118,7 @@ class MapTable(NamedTuple):
         )
 
     def goal_at(self, index: Tensor, time: Tensor) -> Tensor:
-        """Return the goals (N, 2) [m] of maps ``index`` (N,) at ``time`` (N,) [s] of an episode."""
+        """Return the goals (N, 2) [m] on maps ``index`` (N,) at an episode's ``time`` (N,) [s]."""
         goal = self.goal[index]
         if not self.has_moving_goals:
             return goal
@@ -136,10 +136,10 @@ def _to_and_fro(way: Tensor, distance: Tensor) -> Tensor:
 
 
 class ObstacleShapes:
-    """The shapes of K slots, and distances to them."""
+    """Shapes in K slots, and distances to them."""
 
     def __init__(self, slots: Sequence[ObstacleCfg], device: torch.device | str) -> None:
-        """Take the slots of a scene."""
+        """Take a scene's slots."""
         self.slots = tuple(slots)
         half_sizes = [slot.half_size for slot in slots]
         self.half_size = torch.tensor(half_sizes, device=device).view(-1, 2)  # (K, 2) [m]

@@ -1,9 +1,9 @@
-"""Cost-to-go fields on a grid of the arena, batched.
+"""Cost-to-go fields on an arena's grid, batched.
 
-The cost of a way is its length, weighed by the cost per metre of its cells. Sweeps find it: on
-every straight line of cells, in 16 directions, one running minimum lets each cell use all cells
-ahead. A few rounds of sweeps find ways with a few turns. The number of operations does not depend
-on the number of worlds.
+A way's cost is its length, weighed by the cost per metre in its cells. Sweeps find it: on every
+straight line of cells, in 16 directions, one running minimum lets each cell use all cells ahead. A
+few rounds of sweeps find ways with a few turns. The number of operations does not depend on the
+number of worlds.
 
 N worlds, H rows of cells along y and W columns along x, P points.
 """
@@ -52,7 +52,7 @@ class Grid:
     def sample(self, maps: Tensor, points: Tensor) -> Tensor:
         """Return maps (N, C, H, W) at points (N, P, 2) [m], (N, C, P).
 
-        Values between the middles of cells are interpolated. The border's values hold outside.
+        Values between cell middles are interpolated. The border's values hold outside.
         """
         places = (points * self._scale).unsqueeze(1)
         values = torch.nn.functional.grid_sample(
@@ -61,8 +61,8 @@ class Grid:
         return values[:, :, 0]
 
     def look_up(self, table: Tensor, index: Tensor, points: Tensor) -> Tensor:
-        """Return the values (N,) of rows ``index`` (N,) of ``table`` (L, H, W) at points (N, 2)
-        [m], interpolated as ``sample`` does.
+        """Return the values (N,) in rows ``index`` (N,) of ``table`` (L, H, W) at points (N, 2)
+        [m], interpolated as in ``sample``.
         """
         position = ((points * self._scale + 1.0) * 0.5 * (self._last + 1.0) - 0.5).clamp(min=0.0)
         position = torch.minimum(position, self._last)
@@ -77,7 +77,7 @@ class Grid:
 
 
 class _Lines(NamedTuple):
-    """The cells of a grid as straight lines of one direction."""
+    """A grid's cells as straight lines in one direction."""
 
     cells: Tensor  # (M, L) int64: cell m of line l; one more than the last where a line is shorter
     places: Tensor  # (H W,) int64 where each cell is among the M L
@@ -89,10 +89,10 @@ class _Lines(NamedTuple):
 
 
 class CostToGo:
-    """Solves for the cost-to-go of every cell."""
+    """Solves for every cell's cost-to-go."""
 
     def __init__(self, grid: Grid, device: torch.device | str = "cpu") -> None:
-        """Prepare the lines of ``grid``."""
+        """Prepare the lines in ``grid``."""
         self.grid = grid
         self._families = [_lines(grid, step, device) for step in _STEPS]
         steps = torch.tensor(_STEPS, device=device) * torch.tensor(grid.cell, device=device)
@@ -109,7 +109,7 @@ class CostToGo:
     ) -> Tensor:
         """Return the cost-to-go (N, H, W) to ``goal`` (N, 2) [m] at ``cost`` (N, H, W) a metre.
 
-        ``directed`` (N, 16, H, W) is the extra cost of a metre in each of the ``directions``.
+        ``directed`` (N, 16, H, W) is the extra cost per metre in each of the ``directions``.
         """
         if directed is None:
             directed = cost.new_zeros(1, 1, 1, 1).expand(

@@ -25,7 +25,7 @@ WaypointPlanner = Callable[[Problem], Tensor]
 
 
 class Planner(NamedTuple):
-    """An entry of ``PLANNERS``."""
+    """An entry in ``PLANNERS``."""
 
     follow: Callable[[Problem, float], Follower]  # for a problem and a look-ahead [m]
     help: str
@@ -35,7 +35,7 @@ class Planner(NamedTuple):
 
 
 def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
-    """Return the entry of a planner with way-points."""
+    """Return the entry for a planner with way-points."""
 
     def follow(problem: Problem, look_ahead: float) -> Follower:
         return WaypointFollower(function(problem), look_ahead)
@@ -47,15 +47,15 @@ PLANNERS: Registry[Planner] = Registry("planner")
 
 
 def straight_line(problem: Problem) -> Tensor:
-    """Return the straight way to the goal of every map, through obstacles."""
+    """Return each map's straight way to the goal, through obstacles."""
     return torch.stack((problem.maps.start, problem.maps.goal), dim=1)
 
 
 def register_planner(name: str, function: WaypointPlanner, help: str = "") -> None:
     """Register a planner as ``task.planner=NAME``, by default with its docstring as help.
 
-    ``function`` returns way-points (M, P, 2) [m] from the start to the goal of each of M maps. The
-    team follows them. Raise ConfigError if the name is taken.
+    ``function`` returns way-points (M, P, 2) [m] from start to goal on each of M maps. The team
+    follows them. Raise ConfigError if the name is taken.
     """
     help = help or (function.__doc__ or name).strip().partition("\n\n")[0]
     PLANNERS.register(name, waypoint_planner(function, " ".join(help.split())))

@@ -1,4 +1,4 @@
-"""Followers: the next sub-goal of an object at any position.
+"""Followers: the next sub-goal for an object at any position.
 
 The field's follower compares straight ways to points at most ``look_ahead`` away, by the cost up to
 the point and from there to the goal. The other follows way-points.
@@ -44,7 +44,7 @@ class FieldFollower(Follower):
     """Descends the cost-to-go by straight looks ahead."""
 
     def __init__(self, problem: Problem, look_ahead: float) -> None:
-        """Look up to ``look_ahead`` [m] ahead on the maps of ``problem``."""
+        """Look up to ``look_ahead`` [m] ahead on the maps in ``problem``."""
         device = problem.maps.goal.device
         self._grid = problem.grid
         self._reach = problem.reach
@@ -92,7 +92,7 @@ class WaypointFollower(Follower):
     """Follows a path: the sub-goal is the point a little further on than the nearest one."""
 
     def __init__(self, waypoints: Tensor, look_ahead: float) -> None:
-        """Follow the polygons ``waypoints`` (M, P, 2) of all maps."""
+        """Follow all maps' polygons ``waypoints`` (M, P, 2)."""
         self.path, spacing = evenly_spaced(waypoints)
         self._ahead = (look_ahead / spacing.clamp(min=1e-6)).ceil().to(torch.int64)  # (M,)
 
@@ -130,7 +130,7 @@ def turned(subgoal: Tensor, position: Tensor, slow: Tensor) -> Tensor:
 
 
 def evenly_spaced(waypoints: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``NUM_SAMPLES`` points (M, S, 2) of each path, and their spacing (M,) [m]."""
+    """Return ``NUM_SAMPLES`` points (M, S, 2) on each path, and their spacing (M,) [m]."""
     lengths = (waypoints[:, 1:] - waypoints[:, :-1]).norm(dim=-1)
     ends = torch.nn.functional.pad(lengths.cumsum(dim=1), (1, 0))  # (M, P)
     total = ends[:, -1:]

@@ -1,6 +1,6 @@
-"""Problems of worlds in motion: obstacles and goals move, or robots discover obstacles.
+"""Problems in moving worlds: obstacles and goals move, or robots discover obstacles.
 
-Each of N worlds has its own map. The cost-to-go is solved again at the end of a decision.
+Each of N worlds has its own map. The cost-to-go is solved again at a decision's end.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _FAR = 100.0  # [m] from a cell without a met place nearby
 
 
 class LiveProblem(ABC):
-    """The present problem of N worlds. ``problem`` is live."""
+    """N worlds' present problem. ``problem`` is live."""
 
     def __init__(self, problem: Problem, num_envs: int) -> None:
-        """Plan on the maps of ``problem``."""
+        """Plan on the maps in ``problem``."""
         device = problem.maps.goal.device
         first = torch.zeros(num_envs, dtype=torch.int64, device=device)
         self._maps = problem.maps
@@ -43,15 +43,15 @@ class LiveProblem(ABC):
     @abstractmethod
     def clearance(self, worlds: Tensor, index: Tensor, time: Tensor) -> Tensor:
         """Return the distance (M, H, W) [m] to obstacles and walls in ``worlds`` (M,), on maps
-        ``index`` (M,) at ``time`` (M,) [s] of their episodes.
+        ``index`` (M,) at their episodes' ``time`` (M,) [s].
         """
 
     def see(self, state: SceneState) -> None:  # noqa: B027 - most planners know the map
-        """Add the obstacles in sight at the end of a decision."""
+        """Add the obstacles in sight at a decision's end."""
 
     def update(self, index: Tensor, time: Tensor, mask: Tensor) -> None:
-        """Solve again in the worlds of ``mask`` (N,), on maps ``index`` (N,) at ``time`` (N,) [s]
-        of their episodes.
+        """Solve again in the worlds of ``mask`` (N,), on maps ``index`` (N,) at their episodes'
+        ``time`` (N,) [s].
         """
         fields = self.problem.fields
         goal = self._maps.goal_at(index, time)
@@ -65,7 +65,7 @@ class LiveProblem(ABC):
             fields[worlds] = self._solve(worlds, index[worlds], time[worlds])
 
     def _solve(self, worlds: Tensor, index: Tensor, time: Tensor) -> Tensor:
-        """Return the fields (M, 3, H, W) of ``worlds`` (M,)."""
+        """Return the fields (M, 3, H, W) for ``worlds`` (M,)."""
         problem = self.problem
         clearance = self.clearance(worlds, index, time)
         goal = problem.maps.goal[worlds]
@@ -89,10 +89,10 @@ class MovingProblem(LiveProblem):
 
 
 class SeenProblem(LiveProblem):
-    """Robots know the goal and the arena, and mark on a grid the ends of their rays.
+    """Robots know the goal and the arena, and mark the ends of their rays on a grid.
 
     The grid has half the planner's cell. Places without a mark count as free. Moving obstacles
-    leave a trace of marks.
+    leave a trace.
     """
 
     def __init__(self, problem: Problem, num_envs: int, memory: Memory) -> None:
@@ -127,7 +127,7 @@ class SeenProblem(LiveProblem):
         self._is_stale |= is_new.any(dim=1)
 
     def update(self, index: Tensor, time: Tensor, mask: Tensor) -> None:
-        """Solve again in those worlds of ``mask`` with new marks or a moving goal."""
+        """Solve again in worlds of ``mask`` with new marks or a moving goal."""
         is_stale = mask if self._maps.has_moving_goals else mask & self._is_stale
         self._is_stale &= ~mask
         super().update(index, time, is_stale)

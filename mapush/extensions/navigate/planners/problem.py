@@ -22,7 +22,7 @@ _ROBOT = 0.35  # [m] from a robot's middle to an obstacle, from which it has roo
 
 
 class EdgeCosts(NamedTuple):
-    """Extra costs of a metre; a metre in the open costs 1."""
+    """Extra costs per metre. A metre in the open costs 1."""
 
     narrow: float = 3.0  # right beside an obstacle; none where robots have room
     no_room: float = 3.0  # in a direction, for each place where robots push and have no room
@@ -45,13 +45,13 @@ class Problem(NamedTuple):
     @property
     def distance(self) -> Tensor:
         """Return the distance (M, H, W) [m] to obstacles and walls in ``worlds`` (M,), on maps
-        ``index`` (M,) at ``time`` (M,) [s] of their episodes.
+        ``index`` (M,) at their episodes' ``time`` (M,) [s].
         """
         return self.fields[:, 0]
 
     @property
     def cost(self) -> Tensor:
-        """Return the cost (M, H, W) of a metre."""
+        """Return the cost per metre (M, H, W)."""
         return self.fields[:, 1]
 
     @property
@@ -88,7 +88,7 @@ def solve_problem(
     reach: float,
     costs: EdgeCosts = COSTS,
 ) -> tuple[Problem, Tensor]:
-    """Return the problem of all maps, and the length (L,) [m] of the shortest way on each."""
+    """Return the problem on all maps, and each map's shortest way (L,) [m]."""
     device = maps.goal.device
     grid = Grid(arena, CELL, device)
     solver = CostToGo(grid, device)
@@ -112,8 +112,8 @@ def solve_problem(
 def solve_fields(
     solver: CostToGo, clearance: Tensor, goal: Tensor, reach: float, costs: EdgeCosts
 ) -> Tensor:
-    """Return clearance, cost of a metre and cost-to-go to ``goal`` (M, 2), (M, 3, H, W), of an
-    object on maps with ``clearance`` (M, H, W) [m].
+    """Return an object's clearance, cost per metre and cost-to-go to ``goal`` (M, 2), (M, 3, H, W),
+    on maps with ``clearance`` (M, H, W) [m].
     """
     grid = solver.grid
     cost = cost_of(clearance, reach, costs)
@@ -125,7 +125,7 @@ def solve_fields(
 
 
 def cost_of(clearance: Tensor, reach: float, costs: EdgeCosts) -> Tensor:
-    """Return the cost of a metre for an object's origin with ``clearance`` (...) [m]."""
+    """Return the cost per metre for an object's origin with ``clearance`` (...) [m]."""
     free = clearance - reach - MARGIN
     narrow = costs.narrow * (1.0 - free / ROBOT_ROOM).clamp(0.0, 1.0).square()
     return 1.0 + narrow + BLOCKED * (-free).clamp(0.0, 1.0)
