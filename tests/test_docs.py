@@ -27,6 +27,7 @@ from tests.support.registries import restored_registries
 from tests.support.tiny_runs import TINY
 
 DOCS = ROOT / "docs"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", DOCS / "index.md", *sorted(DOCS.glob("*/*.md"))]
 OTHERS = (
     "git",
@@ -300,6 +301,50 @@ def test_documents_import_us_by_one_name() -> None:
     assert [path.name for path, text in pages.items() if deep.search(text)] == []
 
 
+def test_every_relative_link_leads_to_a_file_in_the_source() -> None:
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    pages += [*DOCS.rglob("*.md"), *(ROOT / "mapush/extensions").glob("*/README.md")]
+    dead = []
+    for page in pages:
+        text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            path = link.partition("#")[0]
+            if (
+                path
+                and not link.startswith(("http:", "https:"))
+                and not (page.parent / path).exists()
+            ):
+                dead.append(f"{page.relative_to(ROOT)}: {link}")
+    assert dead == []
+
+
+def test_readme_is_read_in_three_minutes() -> None:
+    assert len(README.splitlines()) <= 110
+    assert len(README.split()) <= 900
+    rows = re.findall(r"^\| \d .*`mapush test .*` \|$", README, flags=re.MULTILINE)
+    assert 1 <= len(rows) <= 6
+    assert {row.count(" | ") for row in rows} == {6}
+
+
+RESULT_COMMANDS = re.findall(
+    r"`(mapush test [^`]*)` \|$",
+    (ROOT / "README.md").read_text(encoding="utf-8"),
+    flags=re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("line", RESULT_COMMANDS)
+def test_commands_of_the_results_are_understood(line: str) -> None:
+    check_arguments(test.make_parser(), shlex.split(line)[2:])
+
+
+def test_architecture_names_files_that_exist() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:configs|mqe|harl_mapush|mapush|tests|examples)/[\w./]*)`", text)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_what_a_resume_may_change_is_listed() -> None:
     text = (DOCS / "guides/resume.md").read_text(encoding="utf-8")
     listed = text.partition("A resume may change:")[2].partition("Anything else is refused")[0]
@@ -331,4 +376,5 @@ def test_no_page_is_a_laboratory_notebook() -> None:
         assert not re.search(r"\bcommits? [0-9a-f]{7}\b|\(([0-9a-f]{7}, )*[0-9a-f]{7}\)", text), (
             page
         )
-        assert len(text.split()) <= 2500, page
+        words = re.sub(r"^\|.*\|$", "", text, flags=re.MULTILINE).split()
+        assert len(words) <= 2500, page  # without tables

@@ -91,3 +91,11 @@ def test_objects_are_columns_and_whole_teams_come_first(monkeypatch: pytest.Monk
     assert cells[0][4] == ""
     assert "`team2` | 2 | `scripted_team` | 0.100 " in pages.scripts()
     assert "| box of 4 kg |  |  |  |  |  |  |  | 0.870 |" in pages.sizes()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.stem)
+def test_pages_have_their_tables_as_measured(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = loaded("docs/_hooks/result_pages.py", monkeypatch)
+    text = path.read_text(encoding="utf-8")
+    assert text.count("<!-- table: ") == text.count("<!-- end -->")
+    assert pages.fill(text) == text, "python docs/_hooks/result_pages.py writes the tables anew"

@@ -1,5 +1,7 @@
 """Hooks of mkdocs: pages that are generated from the registries, and links to files of the code.
 
+A generated page replaces a short one in ``docs/``, to which links lead on a host of repositories.
+
 A link to a file outside of ``docs/`` (``../../examples/own_object.py``) works on a host of
 repositories as it is. On the site it leads to a page that shows the file.
 """
@@ -21,7 +23,6 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 import reference_pages  # noqa: E402
-import result_pages  # noqa: E402
 
 TOUR = "start/tour.md"
 _LINK = re.compile(r"\]\((?P<path>(?:\.\./)+[\w./-]+)\)")
@@ -32,6 +33,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, and a page for each file of the code that a document links to."""
     pages = reference_pages.pages() | {TOUR: _notebook()}
     for name, text in pages.items():
+        short = files.get_file_from_path(name)
+        if short is not None:
+            files.remove(short)
         files.append(File.generated(config, name, content=text))
     linked = {
         path
@@ -44,7 +48,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Fill in tables, and point links to files of the code at the pages that show them."""
+    """Point links to files of the code at the pages that show them."""
     uri = page.file.src_uri
 
     def replaced(match: re.Match[str]) -> str:
@@ -53,7 +57,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return match[0]
         return f"]({os.path.relpath(_page_of(path), os.path.dirname(uri) or '.')})"
 
-    return result_pages.fill(_LINK.sub(replaced, markdown))
+    return _LINK.sub(replaced, markdown)
 
 
 def _notebook() -> str:

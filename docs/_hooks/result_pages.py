@@ -1,6 +1,7 @@
 """Tables of results, generated from ``benchmarks/results/``.
 
-A page of results has a line ``<!-- table: NAME -->`` for each of the tables below.
+A page has each table between the lines ``<!-- table: NAME -->`` and ``<!-- end -->``.
+``python docs/_hooks/result_pages.py`` writes all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from reference_pages import table
 from harl_mapush.config import load_suite
 from mqe.tasks.episode_report import wilson_interval
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+DOCS = Path(__file__).parents[1]
+RESULTS = DOCS.parent / "benchmarks" / "results"
 SHIPPED = "pretrained:"
 SHORT = ("separated", "independent", "within 0.5 m", "mass x3", "friction x0.5")
 PUSHING = {  # metrics of how a team pushes, and their heads
@@ -28,19 +30,33 @@ PUSHING = {  # metrics of how a team pushes, and their heads
 }
 TEAM_SUITES = ("team2", "team3", "team4", "heavy", "lost")
 OBJECTS = {"cuboid": "box", "tblock": "T-block", "cylinder": "cylinder", "beam": "beam"}
-FULL_SPEED = "task.action_scale=[1.0,1.0,1.0]"
+SPEEDS = {  # notes of commands of other speeds
+    "task.action_scale=[1.0,1.0,1.0]": "1 m/s",
+    "task.action_scale=[0.65,0.65,0.65]": "0.65 m/s",
+}
 TENTHS = ("mass", "friction with the floor")
 # Marks of rows of a former planner.
 FORMER = {"before swaying": " (1)", "before turning": " (2)"}
 SPACE = "\u00a0"  # a space at which no line breaks
-_MARK = re.compile(r"^<!-- table: (\w+) -->$", flags=re.MULTILINE)
+_MARKED = re.compile(r"^<!-- table: (\w+) -->\n.*?^<!-- end -->$", flags=re.MULTILINE | re.DOTALL)
 
 Row = dict[str, Any]
 
 
 def fill(markdown: str) -> str:
-    """Replace the marks in a page by tables."""
-    return _MARK.sub(lambda match: TABLES[match[1]](), markdown)
+    """Return a page with its tables written anew."""
+    return _MARKED.sub(
+        lambda match: f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}\n\n<!-- end -->",
+        markdown,
+    )
+
+
+def main() -> None:
+    """Write the tables of every page."""
+    for page in sorted(DOCS.rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if (filled := fill(text)) != text:
+            page.write_text(filled, encoding="utf-8")
 
 
 def teams() -> str:
@@ -153,8 +169,8 @@ def _policy(row: Row) -> str:
     suite.
     """
     note = row["note"]
-    if note == FULL_SPEED:
-        return f"`{row['policy']}` at 1 m/s"
+    if note in SPEEDS:
+        return f"`{row['policy']}` at {SPEEDS[note]}"
     return f"`{row['policy']}`" + (f", `{note}`" if note else "")
 
 
@@ -391,3 +407,7 @@ def _number(value: float | Sequence[float] | None) -> str:
     if isinstance(value, Sequence):
         return ", ".join(_number(each) for each in value)
     return f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    main()
