@@ -212,9 +212,11 @@ def _policy(
     if job.folder is None:
         assert job.function is not None
         policy = load_policy(job.function, cfg, env)
-        if worlds is not None:
-            policy = Blocks(policy, worlds)
-        return policy, None
+        if worlds is None:
+            return policy, None
+        if hasattr(policy, "reset_memory"):
+            return _TeamBlocks(policy, len(job.blocks)), None
+        return Blocks(policy, worlds), None
 
     folder = Path(job.folder)
     policy = team = make_team(cfg, folder, env)

@@ -143,6 +143,11 @@ class PivotingTeam:
         behind = -(offset * normal.unsqueeze(-2)).sum(-1)
         return (off_lane.abs() < width) & (behind > 0.0) & (behind < to_hull + RUN_OUT)
 
+    def reset_memory(self, done: Tensor) -> None:
+        """Forget the episodes that ended in worlds ``done`` (N,)."""
+        if self._memory is not None:
+            self._memory.last_goal.masked_fill_(done.view(-1, 1, 1), torch.inf)
+
     def _memory_of_press(self) -> Tensor:
         assert self._memory is not None
         return self._memory.is_pressing
