@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqe.world.objects import GeomCfg, ObjectCfg
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 SPACING = 0.36  # [m] between the middles of two robots that press abreast
 MARGIN = 0.05  # [m] from the end of a side to the nearest push
