@@ -21,7 +21,7 @@ FOLDER = Path(__file__).with_name("extensions")
 class Extension(NamedTuple):
     """Additions of an extension. Importing its package imports neither torch nor MuJoCo."""
 
-    # Modules that register tasks, simulators, formats, clients and more when they are imported.
+    # Modules with registrations: tasks, simulators, formats, clients and more
     modules: tuple[str, ...] = ()
     commands: Mapping[str, Command] = MappingProxyType({})
     # Further names of ``import mapush``, each with its ``MODULE:MEMBER``.

@@ -1,4 +1,4 @@
-"""Number of worlds in this machine's memory for given settings: ``mapush capacity``."""
+"""Largest number of worlds in this machine's memory: ``mapush capacity``."""
 
 from __future__ import annotations
 

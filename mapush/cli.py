@@ -11,7 +11,7 @@ _HELP = "mapush COMMAND --help explains a command, mapush --version prints the v
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Hand the rest of the command line to a subcommand. Return its exit code."""
+    """Hand all further arguments to a subcommand. Return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["--version"]:
         sys.stdout.write(f"mapush {__version__}\n")

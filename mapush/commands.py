@@ -1,4 +1,4 @@
-"""Subcommands of ``mapush``, by name."""
+"""Subcommands for ``mapush``, by name."""
 
 from __future__ import annotations
 

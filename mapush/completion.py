@@ -25,7 +25,7 @@ from mqe.world.objects import OBJECTS
 SHELLS = ("bash", "zsh", "fish")
 # A shell expands the words of a completion, and `$(...)` in one of them would run.
 _PLAIN = re.compile(r"[\w.:=+@/-]+")
-_WITH_TEAMS = ("test", "play", "film", "export")  # commands that begin with one
+_WITH_TEAMS = ("test", "play", "film", "export")  # commands with a team first
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -38,10 +38,10 @@ MAX_WALL_TIME = "2m"
 NUM_UPDATES = 12  # after each decision
 BATCH_SIZE = 1024  # actions of each lesson in an update
 LEARNING_RATE = 3e-4
-MEMORY = 1500  # decisions of each lesson that updates draw from
+MEMORY = 1500  # each lesson's stored decisions, for updates
 NUM_DRAWN = 8  # of them in a batch
-NOISE = 0.1  # standard deviation of what is added to the student's actions
-AVERAGING = 0.01  # weight of the newest weights in the mean that is written
+NOISE = 0.1  # standard deviation of the noise on the student's actions
+AVERAGING = 0.01  # share of the newest weights in the written mean
 WARMUP = 10  # decisions before the first update
 INTERVAL = 50  # decisions between two lines
 _KEYS = ("teacher", "env", "task")
@@ -197,7 +197,7 @@ def distil(lessons: Sequence[Lesson], seconds: float) -> list[dict[str, Tensor]]
     actors = lessons[0].actors
     for lesson in lessons[1:]:
         lesson.use(actors)
-    networks = nn.ModuleList(dict.fromkeys(actors))  # one that robots share is there once
+    networks = nn.ModuleList(dict.fromkeys(actors))  # a shared network occurs once
     means = [{k: v.clone() for k, v in actor.state_dict().items()} for actor in networks]
     optimizer = torch.optim.Adam(networks.parameters(), lr=LEARNING_RATE)
     begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""The command ``mapush play CHECKPOINT``: the viewer of ``mapush test``."""
+"""The command ``mapush play CHECKPOINT``: the viewer from ``mapush test``."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from mqe.config import ConfigError, read_text
 
 MANIFEST = "manifest.json"
 ENV_STEPS = "env_steps"  # of a run, when it wrote the checkpoint
-RUN_ID = "run_id"  # of the run that wrote the checkpoint, a random text
+RUN_ID = "run_id"  # of the writing run, a random text
 FORMAT_VERSION = 1
 PACKAGES = ("mapush", "torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 UNKNOWN_REVISION = "unknown: not a git checkout, nor built from one"

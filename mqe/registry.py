@@ -71,13 +71,13 @@ class SimulatorEntry(NamedTuple):
     runs_on_gpu: bool = True
     has_part_sensors: bool = True  # the touch sensors of ``with_part_sensors`` work
     cfg: type[SimCfg] = SimCfg  # class of the section ``sim``
-    changeable: tuple[str, ...] = ()  # own settings that a resumed run may change
+    changeable: tuple[str, ...] = ()  # settings of its own, changeable in a resumed run
 
 
 TASKS: Registry[TaskEntry] = Registry("task")
 TASKS.register("go1push_mid", PUSH)
 TASKS.register("go1_velocity", VELOCITY)
-# Other names under which settings may name a task.
+# Other names for tasks in settings
 TASK_ALIASES: dict[str, str] = {}
 
 

@@ -22,13 +22,13 @@ class TimeStep(NamedTuple):
     """
 
     obs: Tensor  # (N, A, O)
-    state: Tensor  # (N, S), or (N, A, S) where state_type is "FP"
+    state: Tensor  # (N, S), or (N, A, S) with state_type "FP"
     reward: Tensor  # (N, A), summed over the decision's control steps
     terminated: (
         Tensor  # (N, A) bool, ended by the task; an environment ends when all its agents have
     )
     truncated: Tensor  # (N,) bool, ended by the clock
-    # (N,) bool, False where the simulation broke: reset, counted, and not to be learned from.
+    # (N,) bool, False for broken simulations: reset, counted, and left out of learning
     valid: Tensor
     final_obs: Tensor  # (N, A, O)
     final_state: Tensor  # like state
@@ -84,7 +84,7 @@ class Symmetries(NamedTuple):
     """
 
     mirror: TeamImage | None = None  # left and right swapped
-    turn: TeamImage | None = None  # the object at the next heading at which it looks the same
+    turn: TeamImage | None = None  # the object at its next equal heading
     numbers: TeamImage | None = None  # every robot with the number of the one before it
 
 
@@ -126,7 +126,7 @@ class TeamSpec(NamedTuple):
     # Sets in observations and in states; all other numbers are those of the agent or the world.
     obs_sets: tuple[EntityBlock, ...] = ()
     state_sets: tuple[EntityBlock, ...] = ()
-    # The number of an observation that is 1 if the agent takes part; None: all agents always do.
+    # Index of the observed number for participation, 1 or 0. None: all agents always take part.
     presence: int | None = None
     cost_names: tuple[str, ...] = ()  # of the costs in ``TimeStep.info``
 
@@ -163,7 +163,7 @@ class VecEnv(Protocol):
 
     num_envs: int
     num_agents: int
-    spec: TeamSpec  # sizes and properties that a team is built for
+    spec: TeamSpec  # a team's sizes and properties
     decision_period: int  # control steps a decision
     step_dt: float  # [s] one control step
     device: torch.device

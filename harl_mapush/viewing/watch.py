@@ -15,7 +15,7 @@ from mqe.registry import make_env
 from mqe.viewer.live.player import Player
 from mqe.viewer.meshes import chosen
 
-TRAINED = "trained"  # the policy that the command line names, among the viewer's
+TRAINED = "trained"  # viewer's name for the command line's policy
 
 
 def watch(

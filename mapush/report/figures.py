@@ -20,9 +20,9 @@ from mqe.registry import TASKS
 
 # Colours of a task's outcomes, in their order.
 COLORS = ("#2a9d4a", "#d1495b", "#e08e22", "#7b4fa3", "#2f6db5", "#8c6d46")
-OTHER_COLOR = "#8a8f98"  # the time limit, or a world that broke
+OTHER_COLOR = "#8a8f98"  # the time limit, or a broken world
 SUCCESS = "mapush/success_rate"
-_HOURS_S = 3.0 * 3600.0  # runs that are longer have a time axis in hours
+_HOURS_S = 3.0 * 3600.0  # longer runs have a time axis in hours
 _LINE_WIDTH = 80  # characters of a title
 
 

@@ -187,7 +187,7 @@ def _read_curves(folder: Path) -> dict[str, Curve]:
     for path in folder.glob("*tfevents*"):
         if path.exists() and not path.is_file():  # a pipe or a device would be read for ever
             raise ConfigError(f"{path} is no regular file; remove it")
-    # Size 0 keeps all points, except those that a later run of the same steps replaced.
+    # Size 0 keeps all points, except those replaced by a later run over their steps.
     log = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     log.Reload()
     points = {tag: log.Scalars(tag) for tag in log.Tags()["scalars"]}

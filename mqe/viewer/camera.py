@@ -15,8 +15,8 @@ from mqe.world.objects import GeomCfg, ObjectCfg
 from mqe.world.scene import Scene
 
 FOLLOW_TIME = 0.8  # [s] the camera's time constant
-MARGIN = 1.1  # [m] around the origin of robots and goal, with its ring, that is to be seen
-NEAREST = 3.0  # [m] from what it looks at
+MARGIN = 1.1  # [m] visible around the origins of robots and goal, with the goal's ring
+NEAREST = 3.0  # [m] least distance from the scene
 
 
 class Angle(NamedTuple):

@@ -15,14 +15,14 @@ import numpy as np
 _LENGTH = 1.2  # [m] per m/s
 _WIDTH = 0.02  # [m] of a line
 _HEIGHT = 0.12  # [m] of an arrow's start above the trunk's origin
-_SHORTEST = 0.02  # [m] that is drawn
+_SHORTEST = 0.02  # [m] least drawn length
 _SPEED_COLOR = (0.1, 0.7, 0.2, 1.0)
 _TURN_COLOR = (0.9, 0.2, 0.6, 1.0)
 _TRAIL_COLOR = (0.55, 0.33, 0.10, 1.0)
 _WAY_COLOR = (0.15, 0.35, 0.75, 1.0)
 _TRAIL_HEIGHT = 0.03  # [m] above the floor
 _FIELD_HEIGHT = 0.012  # [m] of the cost-to-go above the floor
-_GAP = 0.97  # share of a cell that is drawn
+_GAP = 0.97  # drawn share of a cell
 _CHEAP_COLOR = np.array((0.15, 0.65, 0.35, 0.40))
 _DEAR_COLOR = np.array((0.90, 0.45, 0.15, 0.40))
 _MOST_SEGMENTS = 200  # of a trail

@@ -18,15 +18,15 @@ from mqe.world.robots.build import team_color
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, Look, RobotCfg
 from mqe.world.scene import ARENA_HALF_SIZE, Scene
 
-HIDDEN = 3  # the group of geoms that is not drawn
-EXTENT = 3.0  # [m] of the scene, from which MuJoCo derives how far things are drawn
-RING_PARTS = 72  # straight parts that the goal's circle is drawn with
+HIDDEN = 3  # group of hidden geoms
+EXTENT = 3.0  # [m] size of the scene, for MuJoCo's drawing distance
+RING_PARTS = 72  # straight parts of the goal's circle
 _RING_WIDTH = 0.05  # [m]
 _RING_HEIGHT = 0.005  # [m]; the goal's fill ends below it
-_MARK = 0.004  # [m] above the floor, of what lies on it
+_MARK = 0.004  # [m] height of floor marks
 _LINE_HALF_WIDTH = 0.011  # [m] of the lines on the floor; every fifth is twice as wide
 _TRIM = 0.012  # [m] half the width of an object's edges
-_SLICES = 24  # sides that a cylinder is drawn with
+_SLICES = 24  # sides of a drawn cylinder
 # [m] from the camera; three times MuJoCo's, so that surfaces a few millimetres apart do not flicker
 _NEAREST = 0.1
 
@@ -277,7 +277,7 @@ def _draw(spec: mujoco.MjSpec, body: mujoco.MjsBody, look: Look, index: int, nam
 def _trim_box(body: mujoco.MjsBody, part: GeomCfg) -> None:
     """Draw a box object's edges."""
     half = [length / 2 for length in part.size]
-    protrusion = 0.002  # [m] that an edge stands out
+    protrusion = 0.002  # [m] of an edge
     for i in range(3):
         j = (i + 1) % 3
         k = (i + 2) % 3

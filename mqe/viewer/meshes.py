@@ -45,7 +45,7 @@ class Part(NamedTuple):
         return float(0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1).sum())
 
 
-# The parts of robots by their names; a robot that is not among them has its simple shapes.
+# Robots' parts by name. Other robots have their simple shapes.
 Meshes = Mapping[str, tuple[Part, ...]]
 NO_MESHES: Meshes = MappingProxyType({})
 
@@ -200,10 +200,10 @@ def _reduced(parts: list[Part]) -> tuple[Part, ...]:
     excess = 1.0 - TRIANGLES / total
     smaller = []
     for part in parts:
-        # Vertices that stand twice, for two normals, would tear.
+        # Duplicate vertices, with two normals, would tear.
         vertices, index = np.unique(part.vertices.round(6), axis=0, return_inverse=True)
         faces = index.reshape(-1)[part.faces].astype(np.int32)
-        # It takes edges off whose errors are below absolute limits, which suit centimetres.
+        # It removes edges with errors below absolute limits, suitable for centimetres.
         vertices, faces = fast_simplification.simplify(100.0 * vertices, faces, excess, agg=5)
         smaller.append(part._replace(vertices=vertices / 100.0, faces=faces))
     return tuple(smaller)

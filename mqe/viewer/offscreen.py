@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mqe.config import ConfigError
 from mqe.viewer.lines import Drawing
 
-# In the order in which they are tried: a GPU's or Mesa's EGL, then software only.
+# In order of trial: a GPU's or Mesa's EGL, then software only.
 BACKENDS = (
     "egl",
     "osmesa",

@@ -36,7 +36,7 @@ class Round:
     """
 
     episodes: Sequence[Episode | None]  # one a tile
-    hold_frames: int  # for which the last picture stays
+    hold_frames: int  # duration of the last picture
 
     def __len__(self) -> int:
         return (

@@ -28,11 +28,11 @@ from mqe.viewer.lines import planned_way
 from mqe.viewer.offscreen import OffscreenRenderer, choose_backend
 
 MOST_WORKERS = 16
-_WORTHWHILE = 64_000_000  # bytes of pictures that take as long to draw as a process to start
+_WORTHWHILE = 64_000_000  # bytes of pictures with a drawing time equal to a process's start
 SMOOTHING = 1.5  # pixels drawn for each one of the film, along either side
-_QUEUE = 2  # pictures that a process gets before the first is taken from it
+_QUEUE = 2  # pictures sent to a process before its first is taken
 _FONT_SCALES = (50, 100, 150, 200, 250, 300)
-_FONT_HEIGHT = 405  # pixels of a tile whose captions have a scale of 100
+_FONT_HEIGHT = 405  # pixels of a tile with captions at scale 100
 _LEAST_SHADOWS = 512  # pixels of a tile's shadows, along either side
 _GAP = 2  # pixels around each of several tiles
 _EMPTY = 250  # the gray of a tile without an episode

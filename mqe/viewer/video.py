@@ -31,11 +31,11 @@ from mqe.viewer.render_pool import FrameSpec, Picture, RenderPool, Tile
 from mqe.world.scene import Scene, mover_places
 
 SUFFIXES = (".mp4", ".gif")
-_FAR = 100.0  # [m, rad] beyond which a state is not drawn
-HOLD_S = 2.0  # [s] that an episode's last picture stays, with its outcome
-_PALETTE_TIME = 2.0  # [s] of film from which a .gif takes its colours
+_FAR = 100.0  # [m, rad] limit for drawn states
+HOLD_S = 2.0  # [s] duration of an episode's last picture, with its outcome
+_PALETTE_TIME = 2.0  # [s] of film for the colours of a .gif
 
-# What is done, how much of it, and of how much where known.
+# Present work, its progress, and its total if known
 Progress = Callable[[str, float, float | None], None]
 
 
@@ -45,7 +45,7 @@ class Film(NamedTuple):
     path: Path
     num_frames: int
     seconds: float
-    outcomes: list[str]  # of the episodes that ended while the camera ran
+    outcomes: list[str]  # of episodes with an end in the film
 
 
 class FilmedTeam(NamedTuple):
@@ -64,7 +64,7 @@ class _Cut(NamedTuple):
 
     episodes: int
     seconds: float  # of film, at most
-    fps: float  # [Hz], rounded to a rate that fits whole control steps
+    fps: float  # [Hz], rounded to a rate of whole control steps
     speed: float  # in multiples of the world's own
     whole_episodes: bool  # the last one is not cut
 
@@ -360,7 +360,7 @@ def _check_written(path: Path, num_frames: int, rate: float) -> None:
     except (RuntimeError, OSError):
         counted = 0
         seconds = 0.0
-    if path.suffix == ".gif":  # which has no two pictures alike one after the other
+    if path.suffix == ".gif":  # a .gif has no two equal pictures in a row
         is_whole = seconds is not None and abs(seconds - num_frames / rate) <= 1.0 / rate
     else:
         is_whole = counted == num_frames

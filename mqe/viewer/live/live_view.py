@@ -22,8 +22,8 @@ from mqe.viewer.meshes import NO_MESHES, Meshes
 from mqe.world.scene import Scene
 
 TARGET = "camera target"
-_SPARE = 1.05  # by which a new distance is more than the least
-# Parts of a state whose sizes do not depend on the camera's body.
+_SPARE = 1.05  # factor of a new distance over the least
+# Parts of a state with sizes independent of the camera's body
 _OWN_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION) & ~int(
     mujoco.mjtState.mjSTATE_MOCAP_POS
     | mujoco.mjtState.mjSTATE_MOCAP_QUAT

@@ -22,8 +22,8 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 _OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
-HEADER_TIMEOUT_S = 10.0  # [s] after which a connection without a complete header ends
-_DROP = "/drop"  # path at which Studio's page uploads models
+HEADER_TIMEOUT_S = 10.0  # [s] limit for a connection's complete header
+_DROP = "/drop"  # path for model uploads by Studio's page
 _TOKEN_BYTES = 24
 
 _Check = Callable[[ServerConnection, Request], Response | None]

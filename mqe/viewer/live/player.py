@@ -19,7 +19,7 @@ from mqe.vec_env import TimeStep
 from mqe.viewer.recording import outcome_words
 from mqe.world.state import SceneState
 
-HOLD_S = 1.0  # [s] that an episode's last picture stays
+HOLD_S = 1.0  # [s] duration of an episode's last picture
 _LATE = 0.25  # [s] behind its own clock the player gives up to catch up
 _NAP = 0.01  # [s] between two looks at the controls
 _TRAIL_S = 0.1  # [s] between two points of the object's trail
@@ -33,8 +33,8 @@ class Controls:
     num_steps: int = 0  # single control steps asked for while paused
     speed: float = 1.0  # times real time
     is_next: bool = False  # leave this episode for the next
-    policy: str = ""  # which of the player's policies acts
-    world: int = 0  # which of the environment's worlds is shown
+    policy: str = ""  # name of the acting policy
+    world: int = 0  # number of the shown world
     command: tuple[float, float, float] | None = (
         None  # a gait's velocity command; None: those of its training
     )
@@ -61,9 +61,9 @@ class Player(Observer):
         self.policies = policies
         self.controls = Controls(policy=next(iter(policies)))
         self.num_episodes = num_episodes
-        self.world = 0  # the one that is shown
-        self.outcomes: list[str] = []  # of all worlds, in the order in which episodes ended
-        self.note = ""  # how the last episode ended, or what went wrong
+        self.world = 0  # number of the shown world
+        self.outcomes: list[str] = []  # of all worlds, in order of the episodes' ends
+        self.note = ""  # the last episode's outcome, or an error
         self.commands: list[list[float]] = []  # of every robot: vx, vy [m/s], yaw rate [rad/s]
         # Times [s] and object to goal [m].
         self.distance: tuple[list[float], list[float]] = (
@@ -79,7 +79,7 @@ class Player(Observer):
         self.useful_impulse: list[float] = []
         # Positions (3,) [m] of the object's origin since the episode began, or the world is shown.
         self.trail: list[np.ndarray] = []
-        # Positions (P, 2) [m] that a task with a planner wants the object to pass next.
+        # The object's next planned positions (P, 2) [m], in a task with a planner
         self.way: list[list[float]] = []
         # (C, 5) cells of the cost-to-go of such a task, see ``lines.cost_field``.
         self.cost_cells: list[list[float]] = []
@@ -185,9 +185,7 @@ class Player(Observer):
         if policy_name != self._name:
             try:
                 self._policy = self.policies[policy_name]()
-            except (
-                ValueError
-            ) as error:  # a checkpoint that has gone, or was damaged: the last policy stays
+            except ValueError as error:  # a missing or damaged checkpoint: the last policy stays
                 if self._policy is None:
                     raise
                 self.note = str(error)

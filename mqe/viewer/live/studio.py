@@ -47,12 +47,12 @@ except ImportError as error:
     ) from None
 
 HOST = "127.0.0.1"
-PORTS = range(8080, 8180)  # tried in turn where none is asked for
-_NAP_S = 0.05  # [s] between two looks at a page that starts
-_END_S = 10.0  # [s] for a server that begins
+PORTS = range(8080, 8180)  # tried in turn by default
+_NAP_S = 0.05  # [s] between two looks at a starting page
+_END_S = 10.0  # [s] for a server's start
 _has_served = threading.Event()  # set by the only page of this process
 _PANEL_WIDTH = 340  # pixels
-_NARROW = 2 * _PANEL_WIDTH  # pixels of a page on which the panel begins folded
+_NARROW = 2 * _PANEL_WIDTH  # pixels of a page with a folded panel at first
 _EDGE = 8  # pixels around the panel
 _FIXED = (
     int(imgui.WindowFlags.NoTitleBar)
@@ -144,7 +144,7 @@ def served(
         lambda end: _serve(end, listener, panel, guard, is_up), sim_plugins=list(plugins)
     )
     with handle:
-        # A page that is closed while it starts crashes the process.
+        # Closing a page during its start crashes the process.
         while handle.is_running() and not is_up.wait(_NAP_S):
             pass
         yield handle
@@ -157,7 +157,7 @@ def _listening_socket(port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, candidate))
-            listener.listen()  # two processes can bind a port at which none listens
+            listener.listen()  # two processes can bind a port without a listener
         except OSError as error:
             listener.close()
             problem = error.strerror
@@ -263,7 +263,7 @@ class Panel(plugin.ViewerPlugin):
         self._shows_trail = True
         self._view: LiveView | None = None  # of the present scene
         self._is_narrow: bool | None = None
-        self._covered = 0.0  # share of the page's width that the panel takes
+        self._covered = 0.0  # panel's share of the page's width
         # Wall clock and episode's time at the last look, and the speed.
         self._measured = (
             time.monotonic(),
@@ -407,7 +407,7 @@ class Panel(plugin.ViewerPlugin):
         controls = self.player.controls
         viewer = self.viewer
         imgui.Text("policy")
-        # Round buttons show the choice in every theme, where a row's colour does not.
+        # Round buttons show the choice in every theme. A row's colour does not.
         num_rows = min(len(self.player.policies), _MOST_ROWS)
         if imgui.BeginListBox(
             "##policies", imgui.Vec2(-1, (num_rows + 0.5) * imgui.GetFrameHeightWithSpacing())
