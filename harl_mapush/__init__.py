@@ -9,7 +9,7 @@ if _program is not None:  # the next seconds go to importing torch and MuJoCo
     exit_on_signals(_program)
 
 try:
-    import mqe as mqe  # before torch: it says how OpenMP's threads wait
+    import mqe as mqe  # before torch, since it sets the waiting of OpenMP's threads
 except ImportError as error:
     if "MUJOCO_GL" not in str(error) or _program is None:
         raise

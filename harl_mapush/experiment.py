@@ -25,9 +25,9 @@ from harl_mapush.training import Training
 
 
 def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
-    """Train a new run, or resume a saved one in its own folder; return the exit code.
+    """Train a new run, or resume a saved one in its own folder. Return the exit code.
 
-    ``program`` is named in error messages and in the command that resumes the run.
+    Error messages and the resuming command name ``program``.
     """
     launched = Launch.of_environment()
     wall_time = WallTime(cfg.runner.max_wall_time, launched.first_start())
@@ -62,7 +62,7 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
         )
         ranks.check_equal(facts(cfg, saved))
 
-        # Check everything that can be checked before the first large allocation.
+        # All possible checks precede the first large allocation.
         with ranks.together():
             rank_cfg = own_settings(cfg, ranks, launched, machine.device)
             check_film(cfg.logger.film_interval, cfg.runner.evaluation_interval)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
+# Okabe and Ito's colours, distinct for colour-blind readers.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _STYLE = {
     "axes.spines.top": False,
@@ -43,7 +43,7 @@ def check_figure(name: str, flag: str = "--figure") -> None:
 
 
 def import_matplotlib() -> Any:
-    """Import Matplotlib; raise ConfigError if it is not installed.
+    """Import Matplotlib. Raise ConfigError if it is not installed.
 
     The import ignores ``MPLBACKEND``: figures need no window, and a notebook's value is unknown to
     Matplotlib in other processes.

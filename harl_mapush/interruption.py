@@ -1,4 +1,4 @@
-"""Early ends of a command: signals and a time limit.
+"""Early ends by a signal or a time limit.
 
 While a command imports its libraries, a signal ends it with one line. While it builds its worlds, a
 signal ends it with one line after freeing them. While it learns, the iteration is completed and its
@@ -20,11 +20,11 @@ from typing import Any
 
 from harl_mapush.durations import parse_duration
 
-# Added to a signal's number this is the exit code, as in shells: 130 for Ctrl-C, 143 for SIGTERM.
+# The exit code is this plus a signal's number, as in shells: 130 for Ctrl-C, 143 for SIGTERM.
 SIGNALLED = 128
-TIME_IS_UP = 3  # the exit code of a run that ``runner.max_wall_time`` ended
+TIME_IS_UP = 3  # the exit code after ``runner.max_wall_time``
 
-# Signals of Ctrl-C, of clusters before the end of a job, and of a terminal that closes.
+# Signals from Ctrl-C, from clusters before a job's end, and from a closing terminal.
 ENDING_SIGNALS = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -33,14 +33,14 @@ ENDING_SIGNALS = (
     signal.SIGUSR2,
     signal.SIGXCPU,
 )
-# Signals that end the process at once if they come a second time.
+# A second signal of this kind ends the process at once.
 _BY_HAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_NUM_RECENT = 10  # iterations whose times tell that of the next one
-_UNKNOWN_SAVE_S = 5.0  # time allowed for the last checkpoint as long as none was written
+_NUM_RECENT = 10  # iterations for the estimate of the next one's time
+_UNKNOWN_SAVE_S = 5.0  # time allowed for the last checkpoint before the first is measured
 
 
 class Signalled(BaseException):
-    """A signal other than Ctrl-C asked for an end; Ctrl-C raises KeyboardInterrupt."""
+    """An ending signal other than Ctrl-C arrived. Ctrl-C raises KeyboardInterrupt."""
 
     def __init__(self, number: int) -> None:
         self.signal = signal.Signals(number)
@@ -48,10 +48,10 @@ class Signalled(BaseException):
 
 
 class Interruption:
-    """Records a signal that asks for an end until the iteration is complete.
+    """Records an ending signal until the iteration is complete.
 
-    A second signal by hand (Ctrl-C, for instance) ends the process at once; clusters repeat theirs,
-    which have no further effect. Ignored signals, such as SIGHUP under ``nohup``, stay ignored.
+    A second signal by hand (Ctrl-C, for instance) ends the process at once. Clusters repeat their
+    signals, without further effect. Ignored signals, such as SIGHUP under ``nohup``, stay ignored.
     """
 
     def __init__(self) -> None:
@@ -73,11 +73,11 @@ class Interruption:
 
 
 class WallTime:
-    """The time limit of a run; tells when there is no time for another iteration.
+    """A run's time limit, and the decision whether another iteration fits.
 
     Training is measured apart from the pauses after it and from checkpoints. Building the run,
-    compiling and warming up happen once, before or in the first iteration, so that one does not
-    count as soon as there is another.
+    compiling and warming up happen once, before or in the first iteration. So the first iteration
+    does not count as soon as there is another.
     """
 
     def __init__(self, limit: str | None, start: float) -> None:
@@ -92,16 +92,16 @@ class WallTime:
         self._save_s: float | None = None  # longest time of a checkpoint
 
     def is_past(self) -> bool:
-        """Return whether the time limit is over; may be called at any time."""
+        """Return whether the time limit is over, at any time."""
         return self._limit_s is not None and time.monotonic() - self._start >= self._limit_s
 
     def is_up(self, training_s: float, was_due: bool, will_be_due: bool) -> bool:
-        """Return whether the next iteration would end too late; must be called once per iteration.
+        """Return whether the next iteration would end too late. Call this once per iteration.
 
-        ``training_s`` is the time of collecting and updating. ``was_due`` and ``will_be_due`` tell
-        whether an evaluation or a film follows this iteration and the next. The next iteration,
-        its pause and the last checkpoint are assumed to take one and a half times as long as the
-        longest so far; of the training times only the last few count.
+        ``training_s`` is the time for collecting and updating. ``was_due`` and ``will_be_due`` tell
+        whether an evaluation or a film follows this iteration and the next. The estimate for the
+        next iteration, its pause and the last checkpoint is one and a half times the longest so
+        far. For training, only the last few times count.
         """
         now = time.monotonic()
         if self._num_iterations == 1:
@@ -119,7 +119,7 @@ class WallTime:
         return now - self._start + 1.5 * next_s >= self._limit_s
 
     def note_saved(self) -> None:
-        """Measure a checkpoint, which was written since the last call of ``is_up``."""
+        """Measure the checkpoint written since the last call to ``is_up``."""
         now = time.monotonic()
         self._save_s = max(self._save_s or 0.0, now - self._last)
         self._last = now
@@ -127,7 +127,7 @@ class WallTime:
 
 @contextmanager
 def as_exceptions() -> Iterator[None]:
-    """Turn signals that ask for an end into KeyboardInterrupt (Ctrl-C) and Signalled (others)."""
+    """Turn ending signals into KeyboardInterrupt (Ctrl-C) and Signalled (others)."""
 
     def raise_signalled(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
@@ -143,7 +143,7 @@ def as_exceptions() -> Iterator[None]:
 
 @contextmanager
 def as_exits(program: str) -> Iterator[None]:
-    """Let signals that ask for an end write one line and exit; for code with nothing to free."""
+    """Let ending signals write one line and exit, for code with nothing to free."""
     before = exit_on_signals(program)
     try:
         yield
@@ -152,19 +152,19 @@ def as_exits(program: str) -> Iterator[None]:
 
 
 def exit_on_signals(program: str) -> dict[int, Any]:
-    """Let signals that ask for an end write one line and exit; return the former handlers."""
+    """Let ending signals write one line and exit. Return the former handlers."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         sys.stderr.write(f"{program}: ended by {signal.Signals(number).name} before it began\n")
         sys.stderr.flush()
-        # An exception could be caught by the library that is being imported.
+        # The library being imported could catch an exception.
         os._exit(SIGNALLED + number)
 
     return _install(leave)
 
 
 def program_of_python_m() -> str | None:
-    """Return the program that ``python -m`` is about to run, None without ``-m``."""
+    """Return the program for ``python -m`` to run, None without ``-m``."""
     # According to Python's documentation argv[0] is "-m" until the module is found.
     if sys.argv[:1] != ["-m"]:
         return None
@@ -175,7 +175,7 @@ def program_of_python_m() -> str | None:
 
 
 def _install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
-    """Set ``handler`` for all ending signals that are not ignored; return the former handlers.
+    """Set ``handler`` for all ending signals except ignored ones. Return the former handlers.
 
     Outside the main thread nothing is set.
     """

@@ -1,4 +1,4 @@
-"""The simulator and the devices of a run, chosen for this machine."""
+"""A run's simulator and devices, chosen for this machine."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mqe.registry import SimCfg, resolve_sim, slow_choice
 
 
 class Machine(NamedTuple):
-    """The simulator and the devices of a run on this machine."""
+    """A run's simulator and devices on this machine."""
 
     simulator: str
-    device: torch.device  # of the worlds
+    device: torch.device  # the worlds' device
     learner: torch.device
 
 
 def choose_machine(sim: SimCfg, runner: RunnerCfg, launched: Launch) -> Machine:
-    """Return the simulator and devices of this rank; raise ConfigError if there are none."""
+    """Return this rank's simulator and devices. Raise ConfigError if there are none."""
     name, device = resolve_sim(sim)
     device = launched.device(device)
     learner = torch.device(runner.learner_device) if runner.collectors else device

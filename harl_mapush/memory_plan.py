@@ -1,4 +1,4 @@
-"""The memory that a run needs on its device, computed before the first allocation."""
+"""A run's memory on its device, computed before the first allocation."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ GIB = 2**30
 _MIB = 2**20
 _FLOAT = 4  # bytes
 _WEIGHT = 4 * _FLOAT  # bytes: a weight, its gradient and the two moments of Adam
-# Bytes per world, and per robot: the state of task and environment, and the tensors of a decision,
-# which exist twice.
+# Bytes per world, and per robot: the state of task and environment, and two copies of a decision's
+# tensors.
 _WORLD = 2048
 _ROBOT = 2560
 _SLACK = 1.05  # factor for rounded and kept blocks of torch
 _MESSAGES = 512 * _MIB  # buffers of NCCL, between ranks on GPUs
-_ROOM = 0.98  # share of the free memory that a suggestion uses
-# Memory on a GPU besides tensors: the driver's context (created as soon as the free memory is asked
-# for), the code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
+_ROOM = 0.98  # share of the free memory in a suggestion
+# Memory on a GPU besides tensors: the driver's context (created by the query for free memory), the
+# code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
 _CONTEXT = 480 * _MIB
 _CODE = 320 * _MIB
 _STACKS = 3 * _MIB
 # Memory on a CPU besides tensors: interpreter, libraries, threads (two cores), and the additional
-# libraries of a torch that is built for CUDA.
+# libraries of a torch built for CUDA.
 _PROCESS = 290 * _MIB + (0 if torch.version.cuda is None else 280 * _MIB)
 
 
 class MemoryPlan(NamedTuple):
-    """Bytes of a run's parts, and those of its device; None if the system does not tell them."""
+    """Bytes for a run's parts and on its device. Device bytes are None if unknown."""
 
     device: str
     num_envs: int
     num_steps: int  # 0 without a learner
-    fixed: int  # context, code of kernels, networks: independent of the two numbers above
+    fixed: int  # context, kernel code, networks: independent of ``num_envs`` and ``num_steps``
     simulator: int
     environment: int
     rollout: int
     update: int
     free: int | None  # available to this process, its own context included
     total: int | None
-    num_ranks: int = 1  # processes that need as much each
-    num_workers: int = 1  # processes of the calculator that need as much each and share ``free``
-    # The setting that ``rollout`` and ``update`` depend on instead of the two numbers above, and
-    # its value.
+    num_ranks: int = 1  # processes with equal needs
+    num_workers: int = 1  # calculator processes with equal needs and one ``free``
+    # A setting and its value, if ``rollout`` and ``update`` depend on it instead of on ``num_envs``
+    # and ``num_steps``.
     buffer: tuple[str, int] | None = None
 
     @property
@@ -69,7 +69,7 @@ class MemoryPlan(NamedTuple):
 
     @property
     def in_worlds(self) -> int:
-        """Sum of the parts that are proportional to the number of worlds."""
+        """Sum of the parts in proportion to the number of worlds."""
         if self.buffer is not None:
             return self.simulator + self.environment
         return self.needed - self.fixed
@@ -78,10 +78,11 @@ class MemoryPlan(NamedTuple):
 def plan_memory(
     cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int = 1, num_local: int = 1
 ) -> MemoryPlan:
-    """Compute the memory of training by ``cfg`` on this simulator and device.
+    """Compute the memory for training by ``cfg`` on this simulator and device.
 
-    With ``num_ranks`` processes, ``num_local`` of them on this machine, ``cfg`` has the share of
-    the worlds of one. Raises ConfigError if algorithm, network and runner do not go together.
+    There are ``num_ranks`` processes, ``num_local`` of them on this machine. ``cfg`` has one
+    process's share of the worlds. Raises ConfigError if algorithm, network and runner do not go
+    together.
     """
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg)
@@ -129,7 +130,7 @@ def plan_memory(
 def check_run_memory(
     cfg: RunCfg, machine: Machine, num_ranks: int, num_local: int, say: Callable[[str], None]
 ) -> None:
-    """Report the planned memory of a run by ``say``; raise ConfigError if it does not fit."""
+    """Report a run's planned memory by ``say``. Raise ConfigError if it does not fit."""
     plan = plan_memory(cfg, machine.simulator, machine.device, num_ranks, num_local)
     if cfg.runner.collectors and LAUNCHERS[cfg.runner.engine].is_elsewhere():
         _, plan = plan_learner(cfg, plan, machine.learner)
@@ -143,10 +144,10 @@ def check_run_memory(
 def plan_learner(
     cfg: RunCfg, plan: MemoryPlan, device: torch.device
 ) -> tuple[MemoryPlan, MemoryPlan]:
-    """Split the plan of a run whose learner has another device than the worlds into two plans.
+    """Split a run's plan in two if worlds and learner have separate devices.
 
-    The first is that of the worlds, the second the learner's. Raises ConfigError if replay buffer
-    and update do not fit on the learner's device.
+    The first plan is for the worlds, the second for the learner. Raises ConfigError if replay
+    buffer and update do not fit on the learner's device.
     """
     free, total = device_memory(device)
     fixed = _CONTEXT + _CODE if device.type != "cpu" else _PROCESS
@@ -163,7 +164,7 @@ def plan_learner(
 
 
 def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
-    """Compute the memory of the worlds of ``cfg`` and of a team's decisions, without a learner."""
+    """Compute the memory for the worlds in ``cfg`` and a team's decisions, without a learner."""
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg)
     worlds = _plan_worlds(cfg, setup, sim_name, device)
@@ -177,7 +178,7 @@ def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan
 
 
 def share_among(plan: MemoryPlan, num_workers: int) -> MemoryPlan:
-    """Return ``plan`` for ``num_workers`` equal processes that share the device with this one."""
+    """Return ``plan`` for ``num_workers`` equal processes beside this one on the device."""
     if plan.free is not None and plan.device != "cpu":
         # This process keeps its own context.
         plan = plan._replace(free=plan.free - _CONTEXT)
@@ -185,9 +186,9 @@ def share_among(plan: MemoryPlan, num_workers: int) -> MemoryPlan:
 
 
 def most_worlds(plan: MemoryPlan) -> int | None:
-    """Return the number of worlds, of all ranks together, that fit with the other settings.
+    """Return the largest number of worlds, over all ranks, for the other settings.
 
-    It is rounded down to two significant binary digits; None if the free memory is unknown.
+    It is rounded down to two significant binary digits. None: the free memory is unknown.
     """
     if plan.free is None:
         return None
@@ -196,14 +197,14 @@ def most_worlds(plan: MemoryPlan) -> int | None:
 
 
 def check_memory(plan: MemoryPlan) -> None:
-    """Raise ConfigError, with numbers that would fit, if a run does not fit on its device.
+    """Raise ConfigError, with fitting numbers, if a run does not fit on its device.
 
     Nothing is raised if the free memory is unknown.
     """
     workers = plan.num_workers
     if plan.free is None or plan.needed * workers <= plan.free:
         return
-    # Of what the other parts leave, the share that rollout and update would have.
+    # Share of rollout and update in the memory left by the other parts.
     in_rows = plan.rollout + plan.update
     room = plan.free / workers * _ROOM - (plan.needed - in_rows)
     share = room / in_rows if in_rows else 0.0
@@ -249,9 +250,9 @@ def describe(plan: MemoryPlan) -> str:
 
 
 def device_memory(device: torch.device) -> tuple[int | None, int | None]:
-    """Return the bytes of a device that this process can use, and all bytes of the device.
+    """Return the device's bytes available to this process, and all its bytes.
 
-    The first number includes this process's context; both are None if they are unknown.
+    The first number includes this process's context. Both are None if they are unknown.
     """
     if device.type != "cpu":
         free, total = torch.cuda.mem_get_info(device)
@@ -260,7 +261,7 @@ def device_memory(device: torch.device) -> tuple[int | None, int | None]:
 
 
 def _one_world_setup(cfg: RunCfg) -> TaskSetup:
-    """Build the task of a single world on the host, from which all sizes follow."""
+    """Build a single world's task on the host, the source for all sizes."""
     host = torch.device("cpu")
     streams = Streams(0, 1, host)
     setup = TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, streams)
@@ -269,7 +270,7 @@ def _one_world_setup(cfg: RunCfg) -> TaskSetup:
 
 
 def _plan_worlds(cfg: RunCfg, setup: TaskSetup, sim_name: str, device: torch.device) -> MemoryPlan:
-    """Compute the memory of the worlds alone."""
+    """Compute the memory for the worlds alone."""
     fixed, per_world = _simulator(setup, cfg, sim_name, device)
     num_envs = cfg.env.num_envs
     free, total = device_memory(device)
@@ -307,7 +308,7 @@ def _simulator(
 
 
 def _rounded(count: float) -> int:
-    """Round down to two significant binary digits; more would not be justified by an estimate."""
+    """Round down to two significant binary digits, since an estimate justifies no more."""
     whole = max(int(count), 0)
     step = 1 << max(0, whole.bit_length() - 2)
     return whole // step * step

@@ -1,4 +1,4 @@
-"""The parts of a run: environment, algorithm and trainer."""
+"""A run's parts: environment, algorithm and trainer."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from mqe.vec_env import TeamSpec
 
 
 class Parts(NamedTuple):
-    """Environment, algorithm and trainer of a run."""
+    """A run's environment, algorithm and trainer."""
 
     env: MultiAgentEnv | MixedTeams | RemoteEnvSpec
     algorithm: Algorithm
     trainer: Trainer
-    team: Algorithm | ActingOn  # the team as it acts in worlds on the simulator's device
+    team: Algorithm | ActingOn  # the team for worlds on the simulator's device
 
 
 def build(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) -> Parts:
-    """Build environment, algorithm and trainer of this rank; ``stack`` closes them.
+    """Build this rank's environment, algorithm and trainer. ``stack`` closes them.
 
     Raises ConfigError if algorithm, network and runner do not go together.
     """

@@ -1,5 +1,5 @@
-"""Settings of the whole process: the memory that it keeps, torch's threads, the seed, and the
-library's messages.
+"""Settings of the whole process: kept memory, torch's threads, the seed, and the library's
+messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOP_PAD = -2
 _MMAP_THRESHOLD = -3
 
 _KEPT = 1024 * _MIB  # freed memory up to this size is kept
-_KEPT_BY_OLDER_GLIBC = 32 * _MIB  # largest value that older versions accept
+_KEPT_BY_OLDER_GLIBC = 32 * _MIB  # largest value in older versions
 _GROWTH = 64 * _MIB  # additional memory with every request to the system
 
 
@@ -51,8 +51,8 @@ def keep_freed_memory() -> bool:
 def limit_threads(num_threads: int | None = None) -> None:
     """Set the number of torch's threads, by default at most the cores available to this process.
 
-    Torch's own default is one for each core of the machine, even if the process is limited to a
-    part of their time.
+    Torch's own default is one for each core in the machine, even if the process may use the cores
+    for only part of the time.
     """
     if num_threads is not None:
         torch.set_num_threads(num_threads)
@@ -61,12 +61,12 @@ def limit_threads(num_threads: int | None = None) -> None:
 
 
 def write_error(program: str, line: str) -> None:
-    """Write the line with which a program ends on stderr, without control characters."""
+    """Write a program's last line on stderr, without control characters."""
     sys.stderr.write(f"{program}: {printable(line)}\n")
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python, NumPy and torch, from whose generator initial weights are drawn."""
+    """Seed Python, NumPy and torch. Torch's generator draws the initial weights."""
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
@@ -80,7 +80,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def library_lines(say: Callable[[str], None]) -> Iterator[None]:
-    """Pass the library's log messages, such as warnings of broken worlds, to ``say``."""
+    """Pass the library's log messages, such as warnings about broken worlds, to ``say``."""
     handler = _Lines(say)
     libraries = [logging.getLogger(name) for name in ("mqe", "harl_mapush")]
     levels = [library.level for library in libraries]

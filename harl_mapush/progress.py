@@ -1,4 +1,4 @@
-"""The progress of a run, and the report of one iteration."""
+"""A run's progress, and one iteration's report."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class IterationReport(NamedTuple):
     collect_s: float
     update_s: float
     metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
-    note: str | None = None  # a message about buffers that grew or worlds that broke
-    # Lines about the processes of a run with collectors.
+    note: str | None = None  # a message about grown buffers or broken worlds
+    # Lines about a run's collecting processes.
     health: tuple[str, ...] = ()
 
 
 @dataclass
 class Progress:
-    """The position of a run: iterations done and planned, and their env steps."""
+    """A run's position: iterations done and planned, and their env steps."""
 
     num_transitions: int  # decisions of all worlds in one iteration
     steps_per_iteration: int  # env steps
@@ -36,7 +36,7 @@ class Progress:
 
     @classmethod
     def of(cls, cfg: RunnerCfg, num_envs: int, decision_period: int) -> Progress:
-        """Return the progress of a new run; ``num_envs`` counts the worlds of all ranks."""
+        """Return a new run's progress. ``num_envs`` counts all ranks' worlds."""
         num_transitions = cfg.num_steps * num_envs
         steps_per_iteration = num_transitions * decision_period
         num_iterations = max(1, math.ceil(cfg.num_env_steps / steps_per_iteration))
@@ -49,12 +49,12 @@ class Progress:
 
     @property
     def num_env_steps(self) -> int:
-        """Control steps of the whole run."""
+        """Control steps in the whole run."""
         return self.num_iterations * self.steps_per_iteration
 
     @property
     def share(self) -> float:
-        """Share of the iterations that are done, in [0, 1]."""
+        """Share of completed iterations, in [0, 1]."""
         return self.iteration / self.num_iterations
 
     @property
@@ -63,18 +63,18 @@ class Progress:
         return self.iteration >= self.num_iterations
 
     def is_checkpoint_due(self) -> bool:
-        """Return whether the iteration that was just done ends with a checkpoint."""
+        """Return whether the last iteration ends with a checkpoint."""
         return self.is_due(self.checkpoint_interval)
 
     def is_due(self, interval: int) -> bool:
-        """Return whether what is done every ``interval`` env steps follows the last iteration.
+        """Return whether a task due every ``interval`` env steps follows the last iteration.
 
-        It does after an iteration that passes a multiple of them, and after the run's last.
+        It does after an iteration past a multiple of ``interval``, and after the run's last.
         """
         return self._is_due_after(self.iteration, interval)
 
     def will_be_due(self, interval: int) -> bool:
-        """Return whether what is done every ``interval`` env steps follows the next iteration."""
+        """Return whether a task due every ``interval`` env steps follows the next iteration."""
         return self._is_due_after(self.iteration + 1, interval)
 
     def _is_due_after(self, iteration: int, interval: int) -> bool:

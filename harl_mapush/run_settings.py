@@ -1,4 +1,4 @@
-"""Settings of a run: its length, its iterations and its log."""
+"""A run's settings: its length, its iterations and its log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mqe.config import option
 
 @dataclass(frozen=True)
 class RunnerCfg:
-    """Section ``runner``: the length of a run, its iterations, and its collectors."""
+    """Section ``runner``: a run's length, its iterations, and its collectors."""
 
     seed: int = option(1, "seed of every random number in the run", min=0, max=2**63 - 1)
     num_env_steps: int = option(
@@ -26,7 +26,7 @@ class RunnerCfg:
     )
     evaluation_interval: int | None = option(
         None,
-        "env steps between two evaluations in worlds of their own; null: none",
+        "env steps between two evaluations in separate worlds; null: none",
         min=1,
         max=10**15,
     )
@@ -50,11 +50,11 @@ class RunnerCfg:
     )
 
     init_from: str | None = option(
-        None, "checkpoint, run or pretrained:NAME whose networks the run starts with"
+        None, "checkpoint, run or pretrained:NAME with the run's initial networks"
     )
     collectors: int = option(
         0,
-        "number of processes that collect beside the learner; 0: the learner collects itself",
+        "number of collecting processes beside the learner; 0: the learner collects itself",
         min=0,
         max=256,
     )
@@ -73,18 +73,18 @@ class RunnerCfg:
         max=1e4,
     )
     queue_blocks: int = option(
-        4, "number of full blocks per collector that may wait to be stored", min=1, max=1000
+        4, "largest number of full blocks per collector in wait for storage", min=1, max=1000
     )
     max_policy_lag: int = option(
         64,
         "largest lag of a collector's policy behind the learner, in versions; the learner waits "
-        "for collectors that would exceed it",
+        "for slower collectors",
         min=1,
         max=1_000_000,
     )
     stall_time: float = option(
         30.0,
-        "time after which an idle collector is reported; after twice the time it is restarted [s]",
+        "idle time of a collector before it is reported, and at twice the time restarted [s]",
         min=0.5,
         max=1e6,
     )
@@ -110,7 +110,7 @@ class RunnerCfg:
 
 @dataclass(frozen=True)
 class LoggerCfg:
-    """Section ``logger``: the run folder and what is written to it."""
+    """Section ``logger``: the run folder and its contents."""
 
     exp_name: str = option("default", "name of the experiment, part of the run folder's name")
     interval: int = option(5, "iterations between two progress lines", min=1, max=10**9)
@@ -139,7 +139,7 @@ class LoggerCfg:
     wandb_project: str = option("mapush", "name of the project at Weights & Biases")
     broken_worlds: int = option(
         5,
-        "number of broken worlds whose last 100 states are kept in broken/; 0: none",
+        "number of broken worlds with their last 100 states in broken/; 0: none",
         min=0,
         max=1000,
     )

@@ -26,9 +26,9 @@ class Runner:
     def __init__(
         self, env: VecEnv, algorithm: Algorithm, cfg: RunnerCfg, ranks: Ranks = ALONE
     ) -> None:
-        """Allocate the storage of collected experience.
+        """Allocate the storage for collected experience.
 
-        ``env`` has this rank's share of the worlds; counts and reports are over all ``ranks``.
+        ``env`` has this rank's share of the worlds. Counts and reports are over all ``ranks``.
         Raises ValueError if the algorithm's settings do not allow blocks of ``num_steps``.
         """
         self.env = env
@@ -40,7 +40,7 @@ class Runner:
         self._obs: Tensor | None = None
 
     def learn(self, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> None:
-        """Train to the end; see ``Trainer.learn``."""
+        """Train to the end, as in ``Trainer.learn``."""
         monitor = Monitor(self.progress, callbacks, self.ranks)
         with matmul_precision(self.cfg.matmul_precision):
             self.start()
@@ -69,14 +69,14 @@ class Runner:
             self._set_inputs(*self.env.reset(staggered=self.cfg.staggered_start))
 
     def statistics(self) -> dict[str, float]:
-        """Return means over the last finished episodes of all ranks."""
+        """Return means over all ranks' last finished episodes."""
         return self.env.statistics()
 
     def collect(self) -> dict[str, Tensor]:
         """Collect ``num_steps`` decisions without waiting for the device.
 
-        Return the means of the reward terms per control step, and the number of broken transitions,
-        as 0-dim tensors.
+        Return each reward term's mean per control step, and the number of broken transitions, as
+        0-dim tensors.
         """
         assert self._obs is not None
         experience = self.experience
@@ -95,13 +95,13 @@ class Runner:
         return rewards.means() | {"rollout/num_broken": num_broken}
 
     def update(self) -> dict[str, Tensor]:
-        """Update the algorithm with the collected experience; return metrics as 0-dim tensors."""
+        """Update the algorithm with the collected experience. Return metrics as 0-dim tensors."""
         return self.algorithm.update(self.experience, self.progress.share)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a resumed run, between iterations.
 
-        With several ranks, only that of rank 0 is complete.
+        With several ranks, only rank 0's state is complete.
         """
         state = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
         learned = {"iteration": self.progress.iteration, "algorithm": self.algorithm.state_dict()}
@@ -130,13 +130,13 @@ class Runner:
 
 
 class RewardSums:
-    """Sums of every reward term, and of the reward, over the valid transitions of a block."""
+    """Sums of every reward term, and of the reward, over a block's valid transitions."""
 
     def __init__(self, env: VecEnv) -> None:
         self._period = env.decision_period
         self._counter = torch.ones(env.num_envs, env.num_agents, device=env.device)
         self._names: list[str] = []
-        # Sums by name, then that of the reward and the number of agents' valid transitions.
+        # Sums by name, then the reward's and the number of agents' valid transitions.
         self._sums: Tensor | None = None
 
     def add(self, step: TimeStep) -> None:
@@ -147,7 +147,7 @@ class RewardSums:
         self._sums = sums if self._sums is None else self._sums + sums
 
     def merge(self, ranks: Ranks) -> None:
-        """Add the sums of all ranks."""
+        """Add all ranks' sums."""
         assert self._sums is not None
         ranks.sum_(self._sums)
 
@@ -158,13 +158,13 @@ class RewardSums:
         return dict(zip([*self._names, "reward/total"], means, strict=True))
 
     def num_valid(self) -> Tensor:
-        """Return the number of transitions in which the simulation did not break."""
+        """Return the number of transitions without a broken simulation."""
         assert self._sums is not None
         return self._sums[-1] / self._counter.shape[1]
 
 
 class _Clock:
-    """Measures lap times on the device's own clock; only ``read`` waits for the device."""
+    """Measures lap times on the device's own clock. Only ``read`` waits for the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_device = device.type != "cpu"

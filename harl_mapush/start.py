@@ -1,4 +1,4 @@
-"""The start of a run: its folder, its saved state, and the settings that the folder keeps."""
+"""A run's start: its folder, its saved state, and the settings kept in the folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mqe.world.robots import MODELS
 
 
 def planned_folder(logger: LoggerCfg, task: Any, algorithm: str, seed: int) -> Path:
-    """Return the folder that the settings name for a new run, or the default one."""
+    """Return a new run's folder from the settings, or the default one."""
     if logger.out_dir is not None:
         return Path(logger.out_dir)
     subject = TASKS[task.name].subject(task)
@@ -36,9 +36,9 @@ def planned_folder(logger: LoggerCfg, task: Any, algorithm: str, seed: int) -> P
 
 
 def check_folder(folder: Path, saved: SavedRun | None, is_named: bool, stack: ExitStack) -> None:
-    """Lock the folder of a saved run, or check that a new one can be made.
+    """Lock a saved run's folder, or check a new one in advance.
 
-    ``is_named`` if the user named the folder. Raises ConfigError if that is impossible.
+    ``is_named``: the user named the folder. Raises ConfigError if the folder is unusable.
     """
     if saved is None:
         run_folder.check_new_run_dir(folder if is_named else folder.parent)
@@ -53,7 +53,7 @@ def open_folder(
     stack: ExitStack,
     say: Callable[[str], None],
 ) -> Path:
-    """Return the run folder: a new one, or that of a saved run without partial files."""
+    """Return a new run folder, or a saved run's without partial files."""
     if saved is None:
         return stack.enter_context(run_folder.new_run_dir(folder, is_named=is_named))
     checkpoint.remove_partial(folder)
@@ -63,7 +63,7 @@ def open_folder(
 
 
 def load_state(trainer: Trainer, saved: SavedRun, state: dict[str, Any]) -> None:
-    """Load a saved state into a trainer; raise ConfigError if it does not fit."""
+    """Load a saved state into a trainer. Raise ConfigError if it does not fit."""
     try:
         trainer.load_state_dict(state)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
@@ -96,7 +96,7 @@ def kept_settings(cfg: RunCfg, machine: Machine, num_ranks: int, num_agents: int
 
 
 def make_record(cfg: RunCfg, folder: Path, parts: Parts, device: torch.device) -> RunRecord:
-    """Return the record of a run with the kept settings ``cfg``."""
+    """Return a run's record with the kept settings ``cfg``."""
     task = parts.env.task
     networks = parts.algorithm.networks
     actors = [networks[f"actor_agent{i}"] for i in range(parts.env.num_agents)]
@@ -113,7 +113,7 @@ def make_record(cfg: RunCfg, folder: Path, parts: Parts, device: torch.device) -
 
 
 def _with_absolute_paths(task: Any) -> Any:
-    """Return the settings of a task with absolute paths of its files and frozen policies."""
+    """Return a task's settings with absolute paths to its files and frozen policies."""
     files = named_files.named_files(task)
     paths: dict[str, Any] = {key: str(path.absolute()) for key, path in files.items()}
     for key in TASKS[task.name].frozen_policies:

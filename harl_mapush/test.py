@@ -30,7 +30,7 @@ VIEWER = ("record", "agent", "web", "looks")  # flags of this mode only
 
 
 def make_parser(program: str = PROGRAM) -> config.Parser:
-    """Build the command line of ``program``."""
+    """Build the command line for ``program``."""
     parser = config.Parser(
         prog=program,
         description="Success rate and other metrics of a trained team.",
@@ -194,7 +194,7 @@ def _names_a_world(arguments: Any) -> bool:
 
 
 def _replay(arguments: Any) -> int:
-    """Film a recording of a broken world."""
+    """Film a broken world's recording."""
     flags = {*VIEWER, *command.FLAGS, *filming.FLAGS, "checkpoint", "num_episodes"} - {"record"}
     others = config.flag_values(arguments) or any(
         getattr(arguments, flag) is not None for flag in flags
@@ -211,7 +211,7 @@ def _replay(arguments: Any) -> int:
 
 
 def _check_mode(arguments: Any) -> None:
-    """Raise ConfigError for flags of the other mode."""
+    """Raise ConfigError for the other mode's flags."""
     flags_of = {"viewer": VIEWER, "calculator": command.FLAGS}
     other = "viewer" if arguments.mode == "calculator" else "calculator"
     for flag in flags_of[other]:

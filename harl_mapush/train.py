@@ -19,7 +19,7 @@ PROGRAM = resume.PROGRAM
 
 
 def make_parser(program: str = PROGRAM) -> config.Parser:
-    """Build the command line of ``program``; extensions may add flags."""
+    """Build the command line for ``program``. Extensions may add flags."""
     load_extensions()
     parser = config.Parser(
         prog=program,
@@ -53,7 +53,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
-    """Train as the command line of ``program`` asks for; return the exit code."""
+    """Train by the command line for ``program``. Return the exit code."""
     name = launch.name_rank(program)
     return launch.run_to_exit(
         lambda: config.exit_code(lambda: _main(argv, program), name, launch.write_error)
@@ -97,7 +97,7 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
 
 
 def _resume(name: str, over: Mapping[str, Any], program: str) -> int:
-    """Resume a run, changed by ``over``; return 0 with a message if it is already finished."""
+    """Resume a run, changed by ``over``. If it is already finished, say so and return 0."""
     saved, notices = resume.find(name)
     cfg, more = resume.settings(saved, over)
     for notice in notices + more:
@@ -112,7 +112,7 @@ def _resume(name: str, over: Mapping[str, Any], program: str) -> int:
 
 
 def _base(arguments: Any, *, has_file: bool) -> dict[str, Any]:
-    """Return the values of the run file or preset; {} if another library's file is alone."""
+    """Return the run file's or preset's values, or {} if another library's file is alone."""
     if arguments.config is not None:
         return config.load_file(arguments.config)
     if has_file and arguments.preset is None:

@@ -1,4 +1,4 @@
-"""The contract of trainers, and the checks and reports that they share."""
+"""The contract for trainers, and their common checks and reports."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ _MOST_BROKEN = 0.1  # largest share of broken transitions in a rollout
 
 
 class NonFiniteError(RuntimeError):
-    """A loss or weight became infinite or not a number; the message has its name."""
+    """A loss or weight became infinite or not a number. The message has its name."""
 
 
 class BrokenWorldsError(RuntimeError):
-    """The simulation breaks in too many transitions; the message has their number."""
+    """The simulation breaks in too many transitions. The message has their number."""
 
 
 class Trainer(Protocol):
-    """Trains an algorithm, with or without processes that collect beside it."""
+    """Trains an algorithm, with or without collecting processes beside it."""
 
     @property
     def algorithm(self) -> Algorithm:
-        """The algorithm that is trained."""
+        """The algorithm in training."""
         ...
 
     @property
     def progress(self) -> Progress:
-        """The position of the run."""
+        """The run's position."""
         ...
 
     def learn(self, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> None:
         """Train to the end and call the hooks of ``callbacks``.
 
-        ``folder`` takes the log files of the trainer's own processes, if it has any; None: a
-        temporary folder. Raises NonFiniteError as soon as a loss or weight is not finite, and
-        BrokenWorldsError if the simulation breaks in more than a tenth of the transitions of two
-        successive iterations; a single one may be due to buffers that are too small.
+        ``folder`` takes the log files of the trainer's own processes, if it has any. None: a
+        temporary folder. Raises NonFiniteError as soon as a loss or weight is not finite. Raises
+        BrokenWorldsError if the simulation breaks in more than a tenth of the transitions in two
+        successive iterations. A single such iteration may be due to buffers of too small a size.
         """
         ...
 
     def statistics(self) -> dict[str, float]:
-        """Return means over the last finished episodes of all ranks."""
+        """Return means over all ranks' last finished episodes."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Trainer(Protocol):
 
 
 class Monitor:
-    """Checks the numbers of each iteration and reports it to the callbacks, for all trainers."""
+    """Checks each iteration's numbers and reports it to the callbacks, for all trainers."""
 
     def __init__(self, progress: Progress, callbacks: Sequence[Callback], ranks: Ranks) -> None:
         self._progress = progress
@@ -73,9 +73,9 @@ class Monitor:
         self._breaks_often = False  # whether too many worlds broke in the last iteration
 
     def to_host(self, metrics: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str, float]:
-        """Copy the iteration's numbers to the host at once; raise NonFiniteError for a bad one.
+        """Copy the iteration's numbers to the host at once. Raise NonFiniteError for a bad one.
 
-        The error names the first bad one; rewards come before the losses that depend on them.
+        The error names the first bad one. Rewards come first, since losses depend on them.
         """
         sizes = {f"{name}/weights": flat.abs().max() for name, flat in weights.items()}
         everything = metrics | sizes
@@ -130,7 +130,7 @@ class Monitor:
         note: str | None,
         health: tuple[str, ...],
     ) -> None:
-        """Report the iteration that was just done to the callbacks."""
+        """Report the last iteration to the callbacks."""
         progress = self._progress
         report = IterationReport(
             progress.iteration,
@@ -160,7 +160,7 @@ class Monitor:
 
 @contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """Compute float32 matrix products with ``precision``; restore the former one afterwards."""
+    """Compute float32 matrix products with ``precision``, and restore the former one afterwards."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:

@@ -22,11 +22,11 @@ from harl_mapush.runs.record import RunRecord
 from harl_mapush.trainer import BrokenWorldsError, NonFiniteError
 from mqe.sim.simulator import SimulatorError
 
-NOTHING_SAVED = 4  # the exit code of a run whose checkpoints cannot be written
+NOTHING_SAVED = 4  # the exit code after failed checkpoints
 
 
 class Training:
-    """The training of a built run in its folder."""
+    """A built run's training in its folder."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Training:
     ) -> None:
         """Write settings and origin into the folder of ``record``, and build the callbacks.
 
-        ``cfg`` are the settings that the folder keeps.
+        ``cfg`` are the settings kept in the folder.
         """
         self._cfg = cfg
         self._folder = record.folder
@@ -60,7 +60,7 @@ class Training:
         )
 
     def train(self, launched: Launch) -> int:
-        """Train to the end; return the exit code."""
+        """Train to the end. Return the exit code."""
         self._introduce()
         logs = self._folder / run_folder.COLLECTORS
         try:
@@ -145,7 +145,7 @@ class Training:
         self._say(f"Best in evaluation: {best} ({evaluation.worth(evaluation.best)}).")
 
     def _end_early(self, number: signal.Signals | None, launched: Launch) -> int:
-        """Report an early end and the last checkpoint; return the exit code."""
+        """Report an early end and the last checkpoint. Return the exit code."""
         if number is None:
             reason = f"Time is up (max_wall_time {self._cfg.runner.max_wall_time})"
             code = TIME_IS_UP
@@ -160,7 +160,7 @@ class Training:
         return launched.end_for_good(code)
 
     def _save_and_end(self, error: CollectionError) -> int:
-        """Save a run that cannot continue, after its first iteration; return the exit code."""
+        """Save a failed run if it has a complete iteration. Return the exit code."""
         progress = self._trainer.progress
         if progress.iteration:
             try:
@@ -171,7 +171,7 @@ class Training:
         return 1
 
     def _write_error(self, line: str, more: str = "") -> None:
-        """Write the error that ended a run on all ranks, and the command that resumes it."""
+        """Write the final error on all ranks, and the command to resume the run."""
         if self._ranks.is_first:
             sys.stderr.write(f"{self._program}: {line}; {self._how_to_resume(more)}\n")
 

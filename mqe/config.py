@@ -1,7 +1,7 @@
 """Checked settings: YAML becomes frozen dataclasses, and code inside trusts them.
 
 A dataclass is the schema. ``option`` declares a field with its range, and ``build`` checks plain
-values against it. Every error is one line with the key, the value, what is allowed and a hint.
+values against it. Every error is one line with the key, the value, the allowed values and a hint.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import yaml
 
 _T = TypeVar("_T")
-_LARGEST = 2**63 - 1  # whole number that libraries take
-# that tensors of 32 bits hold
+_LARGEST = 2**63 - 1  # largest whole number for libraries
+# Bounds of a magnitude in tensors of 32 bits.
 _LARGEST_FLOAT = 3.4e38
 _SMALLEST_FLOAT = 1.2e-38
-_LEAST_LIKENESS = 0.6  # of two words, in [0, 1], for one to be a misspelling of the other
+_LEAST_LIKENESS = 0.6  # least likeness of a word and its misspelling, in [0, 1]
 _LARGEST_YAML = 2**20  # characters
-_MOST_VALUES = 100_000  # of a file of settings
-_LARGEST_TEXT = 16 * 2**20  # bytes of a file of settings; those of runs have some KiB
-_LONGEST = 2000  # characters of a message, of which a value may be any part
+_MOST_VALUES = 100_000  # most values in a file of settings
+_LARGEST_TEXT = 16 * 2**20  # bytes of a file of settings, some KiB for a run's
+_LONGEST = 2000  # longest message, values included [characters]
 
 
 class ConfigError(ValueError):
-    """A user's mistake in one line: key, value, allowed values, hint; long parts are cut."""
+    """A user's mistake in one line: key, value, allowed values, hint. Long parts are cut."""
 
     def __init__(self, message: str) -> None:
         if len(message) > _LONGEST:
@@ -53,10 +53,10 @@ def option(
 ) -> Any:
     """Declare a dataclass field with a default and its allowed values.
 
-    ``min`` and ``max`` are inclusive, ``above`` is an exclusive lower bound; all of them, and
-    ``choices``, hold for every element of a tuple, list or section. Where ``choices`` is a mapping,
-    its keys count at the time a value is checked, since a user's module may add some. A list, dict,
-    set or dataclass type as default is called for each instance.
+    ``min`` and ``max`` are inclusive, ``above`` is an exclusive lower bound. All of them, and
+    ``choices``, hold for every element of a tuple, list or section. If ``choices`` is a mapping,
+    its keys count at the time of the check, since a user's module may add some. A list, dict, set
+    or dataclass type as default is called for each instance.
     """
     allowed = choices if choices is None or isinstance(choices, Mapping) else tuple(choices)
     bounds = {"help": help, "min": min, "above": above, "max": max, "choices": allowed}
@@ -69,7 +69,7 @@ def option(
 
 
 def parse_yaml(text: str, where: str = "YAML") -> Any:
-    """Parse YAML text; ``5e-4`` is a number, ``on`` and ``12:30`` are strings, a duplicate key is
+    """Parse YAML text. ``5e-4`` is a number, ``on`` and ``12:30`` are strings, a duplicate key is
     an error.
     """
     if len(text) > _LARGEST_YAML:
@@ -88,7 +88,7 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
         TypeError,
         KeyError,
         AttributeError,
-    ) as error:  # of constructors: !!bool maybe, !!map [1]
+    ) as error:  # from constructors: !!bool maybe, !!map [1]
         reason = error if isinstance(error, ValueError) else "a value is not what its tag says"
         raise ConfigError(f"{where}: not valid YAML ({reason})") from None
     _check_number(values, where)
@@ -111,7 +111,7 @@ def _check_number(values: Any, where: str) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file of settings; raise OSError for a pipe, a device or a huge file.
+    """Return a settings file's text. Raise OSError for a pipe, a device or a huge file.
 
     Without this check a reader would wait for a pipe's writer, or read a device for ever.
     """
@@ -126,20 +126,20 @@ def read_text(path: Path) -> str:
 def load_yaml(
     path: str | Path, check: Callable[[dict[str, Any]], None] | None = None
 ) -> dict[str, Any]:
-    """Read a YAML file of keys on top of its ``base: other.yaml``, a path relative to the file.
+    """Read a YAML file's keys on top of its ``base: other.yaml``, a path relative to the file.
 
-    ``check`` is called with the values of each file, also of those that another one overrides.
+    ``check`` is called with every file's values, overridden ones included.
     """
     return _load_with_bases(Path(path), (), check)
 
 
 def dump_yaml(values: Mapping[str, Any]) -> str:
-    """Return YAML text that ``parse_yaml``, and any other reader, reads back unchanged."""
+    """Return YAML text for ``parse_yaml``, or any other reader, to read back unchanged."""
     return yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``over`` laid on ``base``, section by section; both stay unchanged."""
+    """Return ``over`` laid on ``base``, section by section. Both stay unchanged."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
@@ -151,7 +151,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of nested values by their dotted names."""
+    """Return nested values' leaves by their dotted names."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
@@ -163,7 +163,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def assignment(text: str) -> dict[str, Any]:
-    """Parse ``section.key=value`` into nested values; the value is read as YAML."""
+    """Parse ``section.key=value`` into nested values. The value is read as YAML."""
     path, equals, value = text.partition("=")
     keys = path.strip().split(".")
     if not equals or len(keys) < 2 or not all(keys):
@@ -183,11 +183,11 @@ def nested(name: str, value: object) -> dict[str, Any]:
 
 
 def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
-    """Build a dataclass from plain values; raise ConfigError for an unknown key, a wrong type or a
+    """Build a dataclass from plain values. Raise ConfigError for an unknown key, a wrong type or a
     value out of range.
 
-    ``where`` is what the errors call this place, for instance ``task``; ints pass for floats and
-    ``1e6`` for an int, lists for tuples, but never a bool for a number.
+    Errors call the dataclass ``where``, for instance ``task``. Ints pass for floats and ``1e6`` for
+    an int, lists for tuples, but never a bool for a number.
     """
     checked = check_values(cls, values, where)
     try:
@@ -206,7 +206,7 @@ def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
 
 
 def check_values(cls: type, values: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
-    """Return the values, each checked by itself; raise ConfigError as ``build`` does."""
+    """Return the values, each checked by itself. Raise ConfigError as ``build`` does."""
     values = {} if values is None else values
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where}: must be a section of keys, not {values!r}")
@@ -224,7 +224,7 @@ def check_values(cls: type, values: Mapping[str, Any] | None, where: str) -> dic
 
 
 def to_dict(instance: Any) -> Any:
-    """Convert a dataclass to plain values that ``build`` takes: sections, lists and scalars."""
+    """Convert a dataclass to plain values for ``build``: sections, lists and scalars."""
     if dataclasses.is_dataclass(instance) and not isinstance(instance, type):
         return {
             f.name: to_dict(getattr(instance, f.name))
@@ -239,15 +239,15 @@ def to_dict(instance: Any) -> Any:
 
 
 def checked(instance: _T, where: str) -> _T:
-    """Check a dataclass that was made in Python; raise ConfigError as ``build`` does."""
+    """Check a dataclass made in Python. Raise ConfigError as ``build`` does."""
     return build(type(instance), to_dict(instance), where)
 
 
 def nearest(word: Any, allowed: Collection[Any]) -> str | None:
     """Return the allowed word most similar to ``word``, None if none is similar.
 
-    The end of a dotted word counts most. Capitals and the dashes of flags do not count. The
-    ``other_names`` of a registry come first.
+    A dotted word's end counts most. Capitals and the dashes of flags do not count. A registry's
+    ``other_names`` come first.
     """
     word = str(word)[:100].lstrip("-").lower()
     other_names: Mapping[str, str] = getattr(allowed, "other_names", {})
@@ -271,7 +271,7 @@ def nearest(word: Any, allowed: Collection[Any]) -> str | None:
 
 
 def suggestion(word: Any, allowed: Collection[Any]) -> str:
-    """Format the question for the allowed word that was meant; empty if none is similar."""
+    """Format a question with the nearest allowed word, empty if none is similar."""
     best = nearest(word, allowed)
     return "" if best is None else f"; did you mean {best}?"
 
@@ -288,7 +288,7 @@ def unknown(kind: str, name: Any, allowed: Collection[Any], *, is_open: bool = F
 
 
 def printable(line: str) -> str:
-    """Return a line for a terminal: names of files may hold escape sequences, shown as text."""
+    """Return a line for a terminal. Escape sequences, for instance in file names, become text."""
     return "".join(
         character if character.isprintable() else ascii(character)[1:-1] for character in line
     )
@@ -392,7 +392,7 @@ def _convert_union(value: Any, members: tuple[Any, ...], where: str) -> Any:
     members = tuple(member for member in members if member is not type(None))
     if len(members) == 1:
         return _convert(value, members[0], where)
-    if type(value) in members:  # 3 stays an int in int | float, and what is wrong with it is said
+    if type(value) in members:  # 3 stays an int in int | float, with errors about the int
         return _convert(value, type(value), where)
     for member in members:
         with suppress(ConfigError):
@@ -497,12 +497,12 @@ def _load_with_bases(
     return merge(_load_with_bases(path.parent / base, (*seen, path), check), values)
 
 
-# libyaml's is ten times as fast, where PyYAML is built with it.
+# libyaml's loader is ten times as fast, if PyYAML is built with it.
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_SafeLoader):
-    """A YAML loader of plain values only, with the scalars of YAML 1.2 and Python's numbers."""
+    """A YAML loader for plain values only, with YAML 1.2's scalars and Python's numbers."""
 
     yaml_implicit_resolvers: dict[Any, Any] = {}
 
@@ -527,7 +527,7 @@ class _Loader(_SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """A YAML dumper that quotes every string that a reader could take for a number or a bool."""
+    """A YAML dumper with quotes around every string similar to a number or a bool."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

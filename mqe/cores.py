@@ -23,7 +23,7 @@ def num_cores() -> int:
 
 
 def cpu_quota() -> float:
-    """Return the CPU quota [cores] of the control groups, infinite without a limit."""
+    """Return the control groups' CPU quota [cores], infinite without a limit."""
     return min(map(_quota, groups("cpu")), default=math.inf)
 
 
@@ -37,5 +37,5 @@ def _quota(group: Path) -> float:
                 (group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
             )
         return int(quota) / int(period) if int(quota) > 0 else math.inf
-    except (OSError, ValueError, ZeroDivisionError):  # "max", and files that are not there
+    except (OSError, ValueError, ZeroDivisionError):  # the value "max", or missing files
         return math.inf
