@@ -83,14 +83,14 @@ def main() -> None:
             say(f"{name} is left out: {error}")
             continue
         both = pairs(own_step(placed), step, arguments.rounds, device)
-        added = [1e3 * (through - own) for own, through in both]
+        added = [1e3 * (through - direct) for direct, through in both]
 
         task = "go1_velocity" if name == "gymnasium" else "go1push_mid"
         if task not in real:
             real[task] = real_worlds(task, arguments)
-        own = own_step(real[task])
+        direct = own_step(real[task])
         step = client_step(name, real[task])
-        both = pairs(own, step, arguments.rounds, device)
+        both = pairs(direct, step, arguments.rounds, device)
         lost = [through / alone - 1.0 for alone, through in both]
         emit(
             client=name,
@@ -105,7 +105,7 @@ def main() -> None:
             lost=statistics.median(lost),
             lost_interval=interval(lost),
             synchronizations=synchronizations(step) if device.type == "cuda" else None,
-            own_synchronizations=synchronizations(own) if device.type == "cuda" else None,
+            own_synchronizations=synchronizations(direct) if device.type == "cuda" else None,
         )
     for env in real.values():
         env.close()

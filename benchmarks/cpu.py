@@ -45,10 +45,10 @@ def main() -> int:
     if arguments.here:
         measure(arguments, arguments.part[0])
         return 0
-    own = ["--preset", arguments.preset]
-    own += [] if arguments.num_envs is None else ["--num_envs", str(arguments.num_envs)]
-    own += [word for text in arguments.set for word in ("--set", text)]
-    return max(alone(__file__, *own, "--here", "--part", part) for part in arguments.part)
+    words = ["--preset", arguments.preset]
+    words += [] if arguments.num_envs is None else ["--num_envs", str(arguments.num_envs)]
+    words += [word for text in arguments.set for word in ("--set", text)]
+    return max(alone(__file__, *words, "--here", "--part", part) for part in arguments.part)
 
 
 def measure(arguments: argparse.Namespace, part: str) -> None:

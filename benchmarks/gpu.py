@@ -97,8 +97,8 @@ def main() -> int:
             alone(__file__, *sys.argv[1:], "--here", "--num_envs", str(num_envs))
             for num_envs in sizes
         )
-    here = {"sync": sync, "kernels": kernels, "iterations": iterations}
-    here.get(part, throughput)(arguments, sizes[0])
+    parts = {"sync": sync, "kernels": kernels, "iterations": iterations}
+    parts.get(part, throughput)(arguments, sizes[0])
     return 0
 
 

@@ -58,10 +58,10 @@ def measure_all(
     iterations: int = 3,
 ) -> int:
     """Print one line per size and return the worst exit code."""
-    own = ["--preset", preset, "--iterations", str(iterations)]
-    own += [] if num_steps is None else ["--num_steps", str(num_steps)]
-    own += [word for text in changes for word in ("--set", text)]
-    return max(alone(__file__, *own, "--here", "--num_envs", str(num_envs)) for num_envs in sizes)
+    words = ["--preset", preset, "--iterations", str(iterations)]
+    words += [] if num_steps is None else ["--num_steps", str(num_steps)]
+    words += [word for text in changes for word in ("--set", text)]
+    return max(alone(__file__, *words, "--here", "--num_envs", str(num_envs)) for num_envs in sizes)
 
 
 def measure(arguments: argparse.Namespace, num_envs: int) -> None:

@@ -65,7 +65,7 @@ def _kernels(profiler: profile) -> list[list[Any]]:
     for event in events:
         if event.get("cat") in ("kernel", "gpu_memset", "gpu_memcpy"):
             by_name[event["name"][:_NAME]].append(event)
-    return [_summary(name, found) for name, found in by_name.items()]
+    return [_summary(name, records) for name, records in by_name.items()]
 
 
 def _summary(name: str, events: list[dict[str, Any]]) -> list[Any]:

@@ -324,8 +324,8 @@ def _products_of(runner: Runner) -> Products:
 def _bound(products: Products, laps: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     """Compare processor times for updates and for their products alone, pair by pair."""
     pairs = list(zip(laps["products"], laps["mapush"], strict=True))[1:]
-    cpu_s = statistics.median(own["update_cpu_s"] for own, _ in pairs)
-    shares = [own["update_cpu_s"] / ours["update_cpu_s"] for own, ours in pairs]
+    cpu_s = statistics.median(upstream["update_cpu_s"] for upstream, _ in pairs)
+    shares = [upstream["update_cpu_s"] / ours["update_cpu_s"] for upstream, ours in pairs]
     all_s = sum(products.seconds.values())
     longest = sorted(products.seconds.items(), key=lambda part: -part[1])[:6]
     return {

@@ -65,11 +65,11 @@ def draw(objects: tuple[ObjectCfg, ...], path: Path) -> None:
         contacts = corner_support(obj)
         panel.scatter(*contacts.points.T, s=400 * contacts.shares, c="0.5", label="bears the load")
         push = least_force_of(obj, 1)
-        (place,), (direction,) = push.pushes
+        (point,), (direction,) = push.pushes
         panel.annotate(
             "",
-            xy=place,
-            xytext=place - 0.6 * direction,
+            xy=point,
+            xytext=point - 0.6 * direction,
             arrowprops={"arrowstyle": "-|>", "lw": 2.5, "color": "tab:red"},
         )
         if push.center is not None:

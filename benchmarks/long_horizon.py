@@ -158,10 +158,10 @@ def plans(cfg: RunCfg, planner: str) -> dict[str, float]:
     shapes = ObstacleShapes(slots, "cpu")
     times = []
     lengths = []
-    for each in maps:
-        table = MapTable.of([each], slots, "cpu")
+    for arena_map in maps:
+        table = MapTable.of([arena_map], slots, "cpu")
         begun = time.thread_time()
-        problem, shortest = solve_problem(table, shapes, each.arena, room.reach)
+        problem, shortest = solve_problem(table, shapes, arena_map.arena, room.reach)
         solved = time.thread_time()
         follower = PLANNERS[planner].follow(problem, cfg.task.look_ahead)
         planned = time.thread_time()
@@ -176,15 +176,15 @@ def plans(cfg: RunCfg, planner: str) -> dict[str, float]:
 
 def way_length(follower: Follower, table: MapTable) -> Tensor:
     """Return an object's path length [m] along straight lines to each sub-goal, 0.1 m at a time."""
-    place = table.start
+    position = table.start
     index = torch.zeros(1, dtype=torch.int64)
     length = torch.zeros(())
     for _ in range(1000):
-        rest = table.goal - place
+        rest = table.goal - position
         if rest.norm() < 0.1:
             break
-        ahead = follower.subgoal(place, index) - place
-        place = place + 0.1 * ahead / ahead.norm().clamp(min=1e-6)
+        ahead = follower.subgoal(position, index) - position
+        position = position + 0.1 * ahead / ahead.norm().clamp(min=1e-6)
         length += 0.1
     return length + rest.norm()
 
@@ -239,10 +239,13 @@ def figure(rows: list[dict[str, Any]], path: Path) -> None:
     drawing = Figure(figsize=(8.0, 3.0), layout="constrained")
     axes = drawing.subplots()
     for k, policy in enumerate(policies):
-        own = [row for row in rows if row["policy"] == policy]
-        x = [suites.index(row["suite"]) + 0.8 * ((k + 0.5) / len(policies) - 0.5) for row in own]
-        rate = np.array([row["success_rate"] for row in own])
-        low, high = np.array([row["success_ci95"] for row in own]).T
+        policy_rows = [row for row in rows if row["policy"] == policy]
+        x = [
+            suites.index(row["suite"]) + 0.8 * ((k + 0.5) / len(policies) - 0.5)
+            for row in policy_rows
+        ]
+        rate = np.array([row["success_rate"] for row in policy_rows])
+        low, high = np.array([row["success_ci95"] for row in policy_rows]).T
         error = np.clip((rate - low, high - rate), 0.0, None)  # rounding at 0 and 1
         axes.errorbar(x, rate, error, fmt="o", capsize=2, label=policy)
     axes.set_xticks(range(len(suites)), suites)

@@ -13,20 +13,24 @@ _DIGITS = 6  # of metres and radians in a file: a micrometre
 
 def to_json(maps: Sequence[ArenaMap]) -> str:
     """Return ``maps`` as text for a .json file, one per line, in the format of ``read_maps``."""
-    lines = ",\n".join(json.dumps(_rounded(_written(each))) for each in maps)
+    lines = ",\n".join(json.dumps(_rounded(_written(arena_map))) for arena_map in maps)
     return f'{{"maps": [\n{lines}\n]}}\n'
 
 
-def _written(each: ArenaMap) -> dict[str, Any]:
-    values: dict[str, Any] = {"arena": each.arena, "start": each.start, "goal": each.goal}
-    if each.start_yaw is not None:
-        values["start_yaw"] = each.start_yaw
-    if each.spawn != "ring":
-        values["spawn"] = each.spawn
-    if each.goal_to is not None:
-        values |= {"goal_to": each.goal_to, "goal_speed": each.goal_speed}
+def _written(arena_map: ArenaMap) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "arena": arena_map.arena,
+        "start": arena_map.start,
+        "goal": arena_map.goal,
+    }
+    if arena_map.start_yaw is not None:
+        values["start_yaw"] = arena_map.start_yaw
+    if arena_map.spawn != "ring":
+        values["spawn"] = arena_map.spawn
+    if arena_map.goal_to is not None:
+        values |= {"goal_to": arena_map.goal_to, "goal_speed": arena_map.goal_speed}
     obstacles = []
-    for placed in each.obstacles:
+    for placed in arena_map.obstacles:
         *size, height = placed.cfg.size
         length = size[0] if placed.cfg.shape == "post" else size
         obstacle = {placed.cfg.shape: length, "at": (placed.x, placed.y), "yaw": placed.yaw}

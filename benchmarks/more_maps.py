@@ -70,11 +70,11 @@ def forest(rng: random.Random, room: Room) -> ArenaMap:
         for _ in range(600):
             if len(posts) == num_posts:
                 return ArenaMap((16.0, 12.0), start, goal, tuple(posts))
-            place = (rng.uniform(-7.5, 7.5), rng.uniform(-5.5, 5.5))
-            post = Placed(POST, *place)
+            position = (rng.uniform(-7.5, 7.5), rng.uniform(-5.5, 5.5))
+            post = Placed(POST, *position)
             is_free = keeps_apart(start, [post], room.spawn)
             is_free = is_free and keeps_apart(goal, [post], room.reach + 0.3)
-            if is_free and all(math.dist(place, other[1:3]) >= least for other in posts):
+            if is_free and all(math.dist(position, other[1:3]) >= least for other in posts):
                 posts.append(post)
         return None
 

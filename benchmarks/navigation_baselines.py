@@ -131,9 +131,12 @@ def _tree_path(
                 rng.uniform(-arena[1] / 2, arena[1] / 2),
             )
         nearest = min(range(len(nodes)), key=lambda i: math.dist(nodes[i], target))
-        here = nodes[nearest]
-        share = _STEP / (math.dist(here, target) + 0.01)
-        node = (here[0] + share * (target[0] - here[0]), here[1] + share * (target[1] - here[1]))
+        parent = nodes[nearest]
+        share = _STEP / (math.dist(parent, target) + 0.01)
+        node = (
+            parent[0] + share * (target[0] - parent[0]),
+            parent[1] + share * (target[1] - parent[1]),
+        )
         if any(math.dist(node, middle) <= _NODE_CLEARANCE for middle in obstacles):
             continue
         nodes.append(node)
@@ -159,9 +162,9 @@ def _resampled(path: list[_Point]) -> Tensor:
         return torch.lerp(points[low], points[low + 1], (at - low).unsqueeze(-1))
     lengths = (points[1:] - points[:-1]).norm(dim=-1)
     ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
-    wanted = torch.linspace(0.0, float(ends[-1]), _NUM_WAYPOINTS, dtype=torch.float64)
-    high = torch.searchsorted(ends, wanted).clamp(1, len(points) - 1)
-    share = (wanted - ends[high - 1]) / lengths[high - 1]
+    stations = torch.linspace(0.0, float(ends[-1]), _NUM_WAYPOINTS, dtype=torch.float64)
+    high = torch.searchsorted(ends, stations).clamp(1, len(points) - 1)
+    share = (stations - ends[high - 1]) / lengths[high - 1]
     return torch.lerp(points[high - 1], points[high], share.unsqueeze(-1))
 
 
@@ -199,13 +202,13 @@ def _path(problem: Problem, index: int, base: Any, geometric: Any) -> Tensor:
     needed = problem.reach + MARGIN
 
     def is_free(state: Any) -> bool:
-        place = (state[0], state[1])
-        to_wall = min(half_size[0] - abs(place[0]), half_size[1] - abs(place[1]))
+        point = (state[0], state[1])
+        to_wall = min(half_size[0] - abs(point[0]), half_size[1] - abs(point[1]))
         is_clear = to_wall >= needed and all(
-            distance_to(each, place) >= needed for each in obstacles
+            distance_to(obstacle, point) >= needed for obstacle in obstacles
         )
         # Layouts leave the object room at both ends, but not always the margin.
-        return is_clear or min(math.dist(place, start), math.dist(place, goal)) < MARGIN
+        return is_clear or min(math.dist(point, start), math.dist(point, goal)) < MARGIN
 
     space = base.RealVectorStateSpace(2)
     bounds = base.RealVectorBounds(2)
@@ -216,9 +219,9 @@ def _path(problem: Problem, index: int, base: Any, geometric: Any) -> Tensor:
     setup = geometric.SimpleSetup(space)
     setup.setStateValidityChecker(is_free)
     ends = []
-    for place in (start, goal):
+    for point in (start, goal):
         state = space.allocState()
-        state[0], state[1] = place
+        state[0], state[1] = point
         ends.append(state)
     setup.setStartAndGoalStates(*ends)
     information = setup.getSpaceInformation()

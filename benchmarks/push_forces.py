@@ -108,8 +108,8 @@ def draw(axes: Axes, push: Push, begin: int, end: int) -> None:
 
 def figure(pushes: Sequence[Push]) -> Figure:
     """Draw a row for each team: the whole episode, and its busiest second."""
-    found = Figure(figsize=(9.0, 2.4 * len(pushes)), layout="constrained")
-    rows = found.subplots(len(pushes), 2, squeeze=False, width_ratios=(2, 1))
+    chart = Figure(figsize=(9.0, 2.4 * len(pushes)), layout="constrained")
+    rows = chart.subplots(len(pushes), 2, squeeze=False, width_ratios=(2, 1))
     for (whole, close), push in zip(rows, pushes, strict=True):
         begin = push.busiest()
         draw(whole, push, 0, len(push.forces))
@@ -118,7 +118,7 @@ def figure(pushes: Sequence[Push]) -> Figure:
         whole.set_title(push.team, fontsize=10)
         close.set_title("one second", fontsize=10)
         whole.legend(fontsize=8)
-    return found
+    return chart
 
 
 def film_with_forces(push: Push, path: Path) -> None:
@@ -164,18 +164,18 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         films = [Path(folder) / f"{k}.mp4" for k in range(len(arguments.teams))]
-        found = [
+        recorded = [
             play(team, arguments.suite, film)
             for team, film in zip(arguments.teams, films, strict=True)
         ]
-        for push in found:
+        for push in recorded:
             mean = push.forces.mean(axis=0).round(1).tolist()
             seconds = PHYSICS_DT * len(push.forces)
             sys.stdout.write(f"{push.team}: {seconds:.1f} s, mean force {mean} N\n")
         if arguments.figure is not None:
-            figure(found).savefig(arguments.figure, dpi=80)
+            figure(recorded).savefig(arguments.figure, dpi=80)
         if arguments.film is not None:
-            film_with_forces(found[0], arguments.film)
+            film_with_forces(recorded[0], arguments.film)
 
 
 if __name__ == "__main__":

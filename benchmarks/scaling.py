@@ -80,19 +80,19 @@ def main() -> int:
 def compare(arguments: argparse.Namespace) -> int:
     """Start one rank, and several in both ways, and print the efficiencies."""
     ranks = arguments.ranks
-    each = arguments.num_envs
-    one = start(arguments, 1, each)
-    weak = start(arguments, ranks, ranks * each)
-    strong = start(arguments, ranks, each)
-    for name, found in (("weak", weak), ("strong", strong)):
+    envs_per_rank = arguments.num_envs
+    one = start(arguments, 1, envs_per_rank)
+    weak = start(arguments, ranks, ranks * envs_per_rank)
+    strong = start(arguments, ranks, envs_per_rank)
+    for name, result in (("weak", weak), ("strong", strong)):
         efficiency = (
-            found["env_steps_per_s"]["training"] / one["env_steps_per_s"]["training"] / ranks
+            result["env_steps_per_s"]["training"] / one["env_steps_per_s"]["training"] / ranks
         )
         emit(
             scaling=name,
             ranks=ranks,
             efficiency=efficiency,
-            weights_are_equal=found["weights_are_equal"],
+            weights_are_equal=result["weights_are_equal"],
         )
     return 0
 
@@ -133,16 +133,22 @@ def measure(arguments: argparse.Namespace, started: Launch) -> int:
         launch.joined(started, device, lambda: "start again") as ranks,
         lines_of_simulators(),
     ):
-        own = own_settings(cfg, ranks, started, device)
-        plan = plan_memory(own, name, device, ranks.size, started.local_size)
+        rank_cfg = own_settings(cfg, ranks, started, device)
+        plan = plan_memory(rank_cfg, name, device, ranks.size, started.local_size)
         if ranks.size > 1 and device.type != "cpu":
-            compile_first(own, ranks, started)
+            compile_first(rank_cfg, ranks, started)
         seed_everything(cfg.runner.seed)
-        env = make_env(own.env, own.sim, own.task, cfg.runner.seed, ranks.share(own.env.num_envs))
-        algorithm = make_algorithm(
-            own.algorithm, own.network, env.spec, device, cfg.runner.seed, ranks
+        env = make_env(
+            rank_cfg.env,
+            rank_cfg.sim,
+            rank_cfg.task,
+            cfg.runner.seed,
+            ranks.share(rank_cfg.env.num_envs),
         )
-        runner = Runner(env, algorithm, own.runner, ranks=ranks)
+        algorithm = make_algorithm(
+            rank_cfg.algorithm, rank_cfg.network, env.spec, device, cfg.runner.seed, ranks
+        )
+        runner = Runner(env, algorithm, rank_cfg.runner, ranks=ranks)
         facts = time_training(runner, arguments.iterations)
         facts |= share_of_messages(runner) if ranks.size > 1 else {}
         is_equal = are_equal(ranks, algorithm.weights)

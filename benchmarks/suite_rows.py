@@ -72,19 +72,21 @@ def rows_of(result: Mapping[str, Any], command: Sequence[str]) -> Iterator[dict[
     }
     yield row_of(result, where, arguments.team, " ".join(note), " ".join(command))
     for name, metrics in (result.get("baselines") or {}).items():
-        place = where
+        row_key = where
         policy = name
         if name == ONE_FEWER:
-            place = {**where, "robots": where["robots"] - 1}
+            row_key = {**where, "robots": where["robots"] - 1}
             policy = arguments.team
-        yield row_of(metrics, place, policy, " ".join(note), f"{' '.join(command)}; its baselines")
+        yield row_of(
+            metrics, row_key, policy, " ".join(note), f"{' '.join(command)}; its baselines"
+        )
 
 
 def row_of(
     metrics: Mapping[str, Any], where: Mapping[str, Any], policy: str, note: str, command: str
 ) -> dict[str, Any]:
     """Return a row with the tables' columns."""
-    found = {name: metrics[name] for name in METRICS if metrics.get(name) is not None}
+    columns = {name: metrics[name] for name in METRICS if metrics.get(name) is not None}
     return {
         **where,
         "policy": policy,
@@ -92,7 +94,7 @@ def row_of(
         "command": command,
         "num_episodes": metrics["num_episodes"],
         "num_successes": round(metrics["success_rate"] * metrics["num_episodes"]),
-        **{name: round(value, DIGITS) for name, value in found.items()},
+        **{name: round(value, DIGITS) for name, value in columns.items()},
     }
 
 

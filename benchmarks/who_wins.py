@@ -40,9 +40,9 @@ def read(folder: Path, table: str = TABLE) -> RunLog:
     log = read_run(folder)
     lagging = log.curves.get("mapush/success_rate")
     path = folder / table
-    found = measured(path, log.curves["mapush/num_episodes"]) if path.is_file() else lagging
+    success = measured(path, log.curves["mapush/num_episodes"]) if path.is_file() else lagging
     return dataclasses.replace(
-        log, curves=log.curves | ({SUCCESS: found} if found is not None else {})
+        log, curves=log.curves | ({SUCCESS: success} if success is not None else {})
     )
 
 
@@ -82,14 +82,14 @@ def reached(log: RunLog, goal: float, against: str) -> float | None:
     )
 
 
-def table(found: Sequence[Group], goals: Sequence[float] = GOALS, source: str = TABLE) -> str:
+def table(run_groups: Sequence[Group], goals: Sequence[float] = GOALS, source: str = TABLE) -> str:
     """Return a Markdown row for each group. Commas separate the seeds' values, and a dash means
     never.
     """
     heads = [f"{word} to {goal:g}" for word in ("M env steps", "minutes") for goal in goals]
     heads = ["", "seeds", *heads, "last", "measured by", "M env steps in all", "minutes in all"]
     lines = [heads, ["---"] * len(heads)]
-    for group in found:
+    for group in run_groups:
         digits = {"env_steps": 2, "seconds": 2}
         curves = [log.curves.get(SUCCESS) for log in group.runs]
         lasts = [None if curve is None else float(curve.values[-1]) for curve in curves]
@@ -122,11 +122,11 @@ def each(values: Sequence[float | None], digits: int) -> str:
     return ", ".join("–" if value is None else f"{value:.{digits}f}" for value in values)
 
 
-def draw(found: Sequence[Group]) -> Any:
+def draw(run_groups: Sequence[Group]) -> Any:
     """Draw success against env steps and against the wall clock, within ``figure_style``."""
     figure, axes = panels(2, 2, 4.5, 3.4)
     for panel, (against, (words, scale)) in zip(axes, UNITS.items(), strict=True):
-        for k, group in enumerate(found):
+        for k, group in enumerate(run_groups):
             drawn = band(group, SUCCESS, against)
             if drawn is None:
                 continue
@@ -150,13 +150,13 @@ def main() -> int:
     parser.add_argument("--figure", type=Path, help="where to draw it (.png, .svg, .webp)")
     given = parser.parse_args()
     try:
-        found = groups([read(run, given.table) for run in given.runs])
+        run_groups = groups([read(run, given.table) for run in given.runs])
     except ConfigError as error:
         parser.exit(2, f"who_wins.py: {error}\n")
-    sys.stdout.write(table(found, given.goals, given.table))
+    sys.stdout.write(table(run_groups, given.goals, given.table))
     if given.figure is not None:
         with figure_style():
-            draw(found).savefig(given.figure)
+            draw(run_groups).savefig(given.figure)
     return 0
 
 

@@ -31,8 +31,10 @@ class Network:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # networks this small gain nothing from more
         self._session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
-        self._shapes = {each.name: [1, *each.shape[1:]] for each in self._session.get_inputs()}
-        self._outputs = [each.name for each in self._session.get_outputs()]
+        self._shapes = {
+            tensor.name: [1, *tensor.shape[1:]] for tensor in self._session.get_inputs()
+        }
+        self._outputs = [tensor.name for tensor in self._session.get_outputs()]
         self.begin()
 
     def begin(self) -> None:
@@ -280,15 +282,15 @@ def follow_commands(world: World, gait: Network) -> list[np.ndarray]:
     qpos = np.concatenate((world.model.qpos0[:7], joints))
     world.begin({"qpos": qpos, "qvel": np.zeros(world.model.nv), "goal": np.zeros(3)})
     hz = world.contract["rates"]["control_hz"]
-    found = []
+    measured = []
     for command in COMMANDS:
         velocities = []
         for _ in range(round(HOLD_TIME * hz)):
             targets = gait.run({"command": np.array([command]), **world.robots()})
             world.step(targets)
             velocities.append(world.velocity())
-        found.append(np.mean(velocities[round(SETTLE_TIME * hz) :], axis=0))
-    return found
+        measured.append(np.mean(velocities[round(SETTLE_TIME * hz) :], axis=0))
+    return measured
 
 
 def run_episode(world: World, team: Team, start: dict[str, np.ndarray]) -> tuple[str, float]:
@@ -329,8 +331,8 @@ def main() -> int:
     contract = json.loads(described.read_text())
     world = World(arguments.folder, contract)
     if "gait.onnx" in contract["models"]:
-        found = follow_commands(world, Network(arguments.folder / "gait.onnx"))
-        for command, velocity in zip(COMMANDS, found, strict=True):
+        velocities = follow_commands(world, Network(arguments.folder / "gait.onnx"))
+        for command, velocity in zip(COMMANDS, velocities, strict=True):
             x, y, turning = velocity
             sys.stdout.write(
                 f"command {command}: {x:.2f} m/s forwards, {y:.2f} m/s left, {turning:.2f} rad/s\n"

@@ -35,8 +35,8 @@ def object_velocity(features: SceneFeatures) -> Tensor:
 
 def near_goal(features: SceneFeatures) -> Tensor:
     """Place (N, A, 2) of the goal in the robot's heading frame, at most 1 m away."""
-    place = features.places_b[:, :, 0]
-    return place / length(place).clamp(min=1.0).unsqueeze(-1)
+    object_place = features.places_b[:, :, 0]
+    return object_place / length(object_place).clamp(min=1.0).unsqueeze(-1)
 
 
 def astray(features: StepFeatures) -> Tensor:

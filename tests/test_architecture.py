@@ -112,14 +112,14 @@ def test_rooms_import_each_other_in_no_circle(package: str) -> None:
 @functools.cache
 def imports(path: Path) -> frozenset[str]:
     """Return a file's imported names, with their modules."""
-    found = set()
+    modules = set()
     for node in nodes(path):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return frozenset(found)
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(modules)
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -160,8 +160,8 @@ def test_formulas_are_chosen_where_an_algorithm_is_built(path: Path) -> None:
         "harl_mapush/algorithms/off_policy.py": 1,
         "harl_mapush/learning/settings.py": 2,
     }
-    asked = [node for node in nodes(path) if getattr(node, "attr", None) == "compat"]
-    assert len(asked) == expected.get(name(path), 0)
+    reads = [node for node in nodes(path) if getattr(node, "attr", None) == "compat"]
+    assert len(reads) == expected.get(name(path), 0)
 
 
 @of_every(
@@ -169,7 +169,7 @@ def test_formulas_are_chosen_where_an_algorithm_is_built(path: Path) -> None:
 )
 def test_no_module_but_algorithms_asks_which_class_an_off_policy_one_is(path: Path) -> None:
     assert not [
-        found for found in imports(path) if found.startswith("harl_mapush.algorithms.off_policy")
+        module for module in imports(path) if module.startswith("harl_mapush.algorithms.off_policy")
     ]
 
 
@@ -191,26 +191,26 @@ def test_nobody_imports_an_extension(path: Path) -> None:
 
 @of_every([path for path in SOURCES if name(path) != "mqe/world/robots/__init__.py"])
 def test_nothing_but_the_registry_imports_a_robots_module(path: Path) -> None:
-    modules = {found.rpartition(".")[0] for found in imports(path)}
+    modules = {imported.rpartition(".")[0] for imported in imports(path)}
     assert not modules & {f"mqe.world.robots.{robot}" for robot in ROBOTS}
 
 
 def reached_from(module: str) -> set[str]:
     """Return the project's modules imported by ``module``, directly or not."""
-    known = {
+    project_modules = {
         name(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
         for path in SOURCES
     }
     reached = set()
     ahead = [module]
     while ahead:
-        here = ahead.pop()
-        if here in reached or here not in known:
+        current = ahead.pop()
+        if current in reached or current not in project_modules:
             continue
-        reached.add(here)
-        names = imports(known[here])
-        ahead += [part for found in names for part in (found, found.rpartition(".")[0])]
-        ahead.append(here.rpartition(".")[0])
+        reached.add(current)
+        names = imports(project_modules[current])
+        ahead += [part for imported in names for part in (imported, imported.rpartition(".")[0])]
+        ahead.append(current.rpartition(".")[0])
     return reached
 
 
@@ -218,7 +218,9 @@ def reached_from(module: str) -> set[str]:
 def test_loading_a_checkpoint_imports_neither_harl_nor_the_film(module: str) -> None:
     reached = reached_from(module)
     assert len(reached) > 20
-    assert not [found for found in reached if found.startswith(("mapush.extensions", "mqe.viewer"))]
+    assert not [
+        imported for imported in reached if imported.startswith(("mapush.extensions", "mqe.viewer"))
+    ]
 
 
 @of_every([path for path in SOURCES if name(path).startswith("mqe/")])

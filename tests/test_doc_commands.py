@@ -128,8 +128,8 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     for block in [PREPARED.get(page.stem, []), *blocks]:
         folder = tmp_path
         for line in block:
-            for name, here in NAMES.get(page.stem, ()):
-                line = line.replace(name, here)
+            for name, folder_name in NAMES.get(page.stem, ()):
+                line = line.replace(name, folder_name)
             folder = run(line, folder)
 
 
@@ -189,15 +189,15 @@ def run(line: str, folder: Path) -> Path:
         if words[0] == "cd":
             folder = folder / words[1]
         elif words[0] != "wait":
-            words = [found for word in words for found in expanded(word, folder)]
+            words = [argument for word in words for argument in expanded(word, folder)]
             run_command(words, folder)
     return folder
 
 
 def expanded(word: str, folder: Path) -> list[str]:
     """Return the paths for a word with a star, as a shell does, or the word alone."""
-    found = sorted(folder.glob(word)) if "*" in word else []
-    return [str(path.relative_to(folder)) for path in found] or [word]
+    paths = sorted(folder.glob(word)) if "*" in word else []
+    return [str(path.relative_to(folder)) for path in paths] or [word]
 
 
 def run_command(words: list[str], folder: Path) -> None:

@@ -64,12 +64,12 @@ QUICK = ("list", "settings")  # run as they stand
 def commands_of(page: Path) -> list[str]:
     """Return the commands of a page's shell blocks, without scripts for clusters."""
     text = page.read_text(encoding="utf-8")
-    found = []
+    commands = []
     for block in re.findall(r"^```bash\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
         if not block.startswith("#!"):
             lines = block.replace("\\\n", " ").splitlines()
-            found += [line for line in lines if line.strip()]
-    return found
+            commands += [line for line in lines if line.strip()]
+    return commands
 
 
 def words_of(line: str) -> list[list[str]]:
@@ -169,10 +169,10 @@ def check_arguments(parser: config.Parser, words: list[str]) -> None:
 
 def check_extras(words: list[str]) -> None:
     """Check the extras of this package."""
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for word in words:
         for extra in re.findall(r"^\.\[([\w,]+)\]$", word):
-            assert set(extra.split(",")) <= set(known["optional-dependencies"])
+            assert set(extra.split(",")) <= set(project["optional-dependencies"])
 
 
 def check_python(words: list[str]) -> None:
@@ -349,8 +349,8 @@ def test_what_a_resume_may_change_is_listed() -> None:
     text = (DOCS / "guides/resume.md").read_text(encoding="utf-8")
     listed = text.partition("A resume may change:")[2].partition("Anything else is refused")[0]
     names = set(re.findall(r"`(?:\w+\.)?(\w+)`", listed))
-    own = {key for entry in SIMULATORS.values() for key in entry.changeable}
-    assert names == own | {key.rpartition(".")[2] for key in CHANGEABLE_ON_RESUME} | {
+    changeable = {key for entry in SIMULATORS.values() for key in entry.changeable}
+    assert names == changeable | {key.rpartition(".")[2] for key in CHANGEABLE_ON_RESUME} | {
         "runner",
         "algorithm",
         "sim",

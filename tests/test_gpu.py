@@ -81,7 +81,7 @@ def test_a_whole_decision_is_one_graph_that_does_what_the_step_does(runner):
     for _ in range(3):
         env.step(actions_of(env))
     state = env.state_dict()
-    wanted = env.step(actions_of(env))
+    expected = env.step(actions_of(env))
     qpos = env.sim.data.qpos.clone()
 
     graph = torch.cuda.CUDAGraph()
@@ -91,8 +91,8 @@ def test_a_whole_decision_is_one_graph_that_does_what_the_step_does(runner):
     env.load_state_dict(state)
     graph.replay()
     torch.testing.assert_close(env.sim.data.qpos, qpos, rtol=0, atol=1e-4)
-    torch.testing.assert_close(step.reward, wanted.reward, rtol=0, atol=1e-3)
-    torch.testing.assert_close(step.obs, wanted.obs, rtol=0, atol=1e-3)
+    torch.testing.assert_close(step.reward, expected.reward, rtol=0, atol=1e-3)
+    torch.testing.assert_close(step.obs, expected.obs, rtol=0, atol=1e-3)
 
 
 def test_laps_are_the_devices_own(runner):
@@ -168,12 +168,12 @@ def test_who_watches_sees_every_control_step_of_decisions_that_are_replayed(runn
 def test_an_environment_that_goes_takes_nothing_of_another_ones(runner):
     env = runner.env
     other = make_env(EnvCfg(num_envs=NUM_ENVS), SimCfg(device=str(env.device)), env.task.cfg, 1)
-    for each in (env, other):
-        each.reset()
+    for environment in (env, other):
+        environment.reset()
         for _ in range(4):
-            each.step(actions_of(each))
+            environment.step(actions_of(environment))
     other.close()
-    del other, each
+    del other, environment
     friction = torch.tensor(env.sim.model.geom_friction, device=env.device).expand(NUM_ENVS, -1, -1)
     env.sim.set_field("geom_friction", friction)
     for _ in range(4):
@@ -187,7 +187,7 @@ def test_steps_follow_torchs_stream(runner):
     env.reset()
     start = env.state_dict()
     actions = actions_of(env)
-    wanted = [env.step(actions).obs.clone() for _ in range(2)][-1]
+    expected = [env.step(actions).obs.clone() for _ in range(2)][-1]
     torch.cuda.synchronize(env.device)
     for _ in range(2):
         with torch.cuda.stream(streams[0]):
@@ -197,20 +197,20 @@ def test_steps_follow_torchs_stream(runner):
         with torch.cuda.stream(streams[1]):
             obs = env.step(actions).obs
         torch.cuda.synchronize(env.device)
-        torch.testing.assert_close(obs, wanted, rtol=0, atol=1e-2)
+        torch.testing.assert_close(obs, expected, rtol=0, atol=1e-2)
 
 
 def test_buffers_grow_on_any_stream_and_nothing_is_lost(runner):
     sim = runner.env.sim
     runner.env.reset()
-    wanted = {name: values.clone() for name, values in sim.state_dict().items() if name != "size"}
+    expected = {name: values.clone() for name, values in sim.state_dict().items() if name != "size"}
     with torch.cuda.device(sim.device):
         torch.cuda.synchronize()
         torch.cuda._sleep(1_000_000_000)  # cycles
         with torch.cuda.stream(torch.cuda.Stream()):
             sim._resize(Capacity(sim.size.contacts + 10, sim.size.rows + 10))
         torch.cuda.synchronize()
-    for name, values in wanted.items():
+    for name, values in expected.items():
         assert torch.equal(sim.state_dict()[name], values), name
 
 
@@ -240,18 +240,18 @@ def test_results_come_to_the_host_in_one_transfer(device):
         torch.rand(5, device=device) > 0.5,
         torch.rand(4, 5, device=device).t(),
     )
-    wanted = [tensor.float().cpu().numpy() for tensor in given]
+    expected = [tensor.float().cpu().numpy() for tensor in given]
     to_host(*given)
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            found = to_host(*given)
+            arrays = to_host(*given)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert len(caught) <= 1
     to_host(*(tensor.float() + 1.0 for tensor in given))
-    assert all(np.array_equal(array, want) for array, want in zip(found, wanted, strict=True))
+    assert all(np.array_equal(array, want) for array, want in zip(arrays, expected, strict=True))
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -86,10 +86,10 @@ def test_what_is_installed_holds_configurations_assets_and_types(tmp_path: Path)
         for path in (ROOT / name).rglob("*")
         if path.is_file()
     ]
-    wanted = {
+    expected = {
         path.relative_to(ROOT).as_posix() for path in packages if "__pycache__" not in path.parts
     }
-    assert wanted <= installed
+    assert expected <= installed
     assert {
         "harl_mapush/configs/laptop.yaml",
         "mqe/py.typed",
@@ -129,7 +129,7 @@ def test_examples_run_elsewhere_with_nothing_but_the_wheel(tmp_path: Path) -> No
     )
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path / "installed")
-    own = shutil.copytree(ROOT / "examples", tmp_path / "own")
+    examples = shutil.copytree(ROOT / "examples", tmp_path / "own")
     environment = os.environ | {
         "PYTHONPATH": str(tmp_path / "installed"),
         "CUDA_VISIBLE_DEVICES": "",
@@ -138,7 +138,7 @@ def test_examples_run_elsewhere_with_nothing_but_the_wheel(tmp_path: Path) -> No
     def run(*words: str) -> None:
         done = subprocess.run(
             [sys.executable, *words],
-            cwd=own,
+            cwd=examples,
             env=environment,
             capture_output=True,
             text=True,

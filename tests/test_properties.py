@@ -166,8 +166,8 @@ def test_a_number_within_bounds_is_kept_and_one_beyond_is_refused(data: Any, num
     message = refusal(lambda: check_values(cls, {field.name: number}, "section"))
     assert is_within == (not message), message
     if is_within:
-        kept = check_values(cls, {field.name: number}, "section")
-        assert kept == {field.name: number}
+        checked = check_values(cls, {field.name: number}, "section")
+        assert checked == {field.name: number}
 
 
 @SETTINGS
@@ -227,12 +227,12 @@ def test_a_flipped_bit_of_settings_is_noticed(tmp_path: Path, values: Any, data:
     write_config(tmp_path, dump_yaml(values))
     assert check_settings(path) == []
     whole = path.read_bytes()
-    place = data.draw(st.integers(whole.index(b"\n") + 1, len(whole) - 1))
+    offset = data.draw(st.integers(whole.index(b"\n") + 1, len(whole) - 1))
     bit = 1 << data.draw(st.integers(0, 7))
-    path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+    path.write_bytes(whole[:offset] + bytes([whole[offset] ^ bit]) + whole[offset + 1 :])
     # A byte that is no text is found by whoever reads the settings.
-    found = refusal(lambda: check_settings(path)) or refusal(lambda: load_yaml(path))
-    assert "damaged, it says" in found or "not text" in found
+    message = refusal(lambda: check_settings(path)) or refusal(lambda: load_yaml(path))
+    assert "damaged, it says" in message or "not text" in message
 
 
 @SETTINGS
@@ -255,7 +255,7 @@ def test_another_byte_of_a_listed_file_is_damage(tmp_path: Path, content: bytes,
     path.write_bytes(content)
     renew_manifest(tmp_path)
     assert damage(tmp_path) is None
-    place = data.draw(st.integers(0, len(content) - 1))
+    offset = data.draw(st.integers(0, len(content) - 1))
     other = data.draw(st.integers(1, 255))
-    path.write_bytes(content[:place] + bytes([content[place] ^ other]) + content[place + 1 :])
+    path.write_bytes(content[:offset] + bytes([content[offset] ^ other]) + content[offset + 1 :])
     assert damage(tmp_path) == f"actor.pt: damaged (its SHA-256 is not the one in {MANIFEST})"

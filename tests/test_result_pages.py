@@ -66,8 +66,8 @@ def test_a_command_and_its_result_become_rows(monkeypatch: pytest.MonkeyPatch) -
     )
     assert suite_rows.key(script)[:3] == suite_rows.key(team)[:3]
     lost = [*words.split(), "--set", "env.randomize.lost_robots=[dead]", "--num_agents", "3"]
-    found = next(suite_rows.rows_of(result, lost))
-    assert (found["robots"], found["note"]) == (3, "env.randomize.lost_robots=[dead]")
+    row = next(suite_rows.rows_of(result, lost))
+    assert (row["robots"], row["note"]) == (3, "env.randomize.lost_robots=[dead]")
 
 
 def test_objects_are_columns_and_whole_teams_come_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,5 +28,5 @@ def test_site_builds_and_needs_no_other_server(
 
     loaded = re.compile(r"<(?:script|link|img)\b[^>]*(?:src|href)=\"?https?://[^\"> ]+")
     for page in (tmp_path / "site").rglob("*.html"):
-        found = loaded.findall(page.read_text(encoding="utf-8"))
-        assert found == [], page.name
+        links = loaded.findall(page.read_text(encoding="utf-8"))
+        assert links == [], page.name

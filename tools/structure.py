@@ -49,12 +49,12 @@ def imports(files: Mapping[str, Path]) -> dict[str, set[str]]:
 def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
     """Return sets of modules with circular imports."""
     reached = {module: _reached(graph, module) for module in graph}
-    found: list[set[str]] = []
+    groups: list[set[str]] = []
     for module in graph:
         circle = {other for other in reached[module] if module in reached[other]}
-        if circle and circle not in found:
-            found.append(circle)
-    return found
+        if circle and circle not in groups:
+            groups.append(circle)
+    return groups
 
 
 def _reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
@@ -86,7 +86,11 @@ def takers(files: Mapping[str, Path], section: str = "RunCfg") -> list[str]:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 annotations = [argument.annotation for argument in arguments]
-                if any(section in ast.unparse(each) for each in annotations if each is not None):
+                if any(
+                    section in ast.unparse(annotation)
+                    for annotation in annotations
+                    if annotation is not None
+                ):
                     functions.append(f"{module}.{node.name}")
     return functions
 
@@ -97,9 +101,9 @@ def main(names: list[str]) -> None:
     graph = imports(files)
     out = [f"{len(files)} modules"]
 
-    found = circles(graph)
-    out.append(f"{len(found)} circles of imports, those for types included")
-    out += [f"  {', '.join(sorted(circle))}" for circle in found]
+    groups = circles(graph)
+    out.append(f"{len(groups)} circles of imports, those for types included")
+    out += [f"  {', '.join(sorted(circle))}" for circle in groups]
 
     many = sorted(graph, key=lambda module: len(graph[module]), reverse=True)
     above = [module for module in many if len(graph[module]) > MOST_IMPORTS]

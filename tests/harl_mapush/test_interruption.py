@@ -279,8 +279,8 @@ def test_logs_that_go_away_do_not_end_the_run(
         assert out.count("cannot be written") == 1
         assert out.endswith("Note: 2 points of each curve could not be written.\n")
     else:
-        found = EventAccumulator(str(logs)).Reload().Scalars("critic/value_loss")
-        assert [event.step for event in found] == [64, 96]
+        scalars = EventAccumulator(str(logs)).Reload().Scalars("critic/value_loss")
+        assert [event.step for event in scalars] == [64, 96]
 
 
 def test_a_checkpoint_that_fails_is_tried_again_at_the_next_interval(

@@ -129,17 +129,17 @@ def floats_kept(network: NetworkCfg, obs_size: int = 10) -> float:
     actor = Actor(network, obs_size, 3)
     rows = 8 * 64
     weights = {weight.untyped_storage().data_ptr() for weight in actor.parameters()}
-    kept: dict[int, Tensor] = {}
+    saved: dict[int, Tensor] = {}
 
     def keep(value: Tensor) -> Tensor:
         if value.numel() >= rows and value.untyped_storage().data_ptr() not in weights:
-            kept[value.untyped_storage().data_ptr()] = value
+            saved[value.untyped_storage().data_ptr()] = value
         return value
 
     hidden = torch.zeros(64, *actor.hidden_shape) if network.use_recurrent_policy else None
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
         actor.unroll(torch.randn(8, 64, obs_size), hidden, torch.ones(8, 64))
-    return sum(value.untyped_storage().nbytes() for value in kept.values()) / 4 / rows
+    return sum(value.untyped_storage().nbytes() for value in saved.values()) / 4 / rows
 
 
 # Gradients come on top of what is kept: of a dense layer's result, inside it and of its input; or
@@ -173,8 +173,8 @@ def test_a_gru_keeps_nine_floats_a_unit_and_computes_eleven():
     mlp = {"hidden_sizes": [64, 16]}
     gru = {"hidden_sizes": [64, 16], "use_recurrent_policy": True, "chunk_length": 8}
     whole, parts = ({"algorithm": {"num_minibatches": number}} for number in (1, 16))
-    kept = update_of(network=gru, **whole) - update_of(network=mlp, **whole)
-    assert kept == pytest.approx(9 * 16 * 16 * 8, abs=1)
+    num_floats = update_of(network=gru, **whole) - update_of(network=mlp, **whole)
+    assert num_floats == pytest.approx(9 * 16 * 16 * 8, abs=1)
     assert floats_kept(NetworkCfg(**gru)) - floats_kept(NetworkCfg(**mlp)) == pytest.approx(
         9 * 16, rel=0.05
     )
@@ -220,10 +220,10 @@ def test_on_a_cpu_only_a_tile_has_gradients():
 
 
 def test_shared_actors_learn_from_all_rows_at_once():
-    own, shared = (
+    separate, shared = (
         update_of(algorithm={"name": "mappo", "share_param": shares}) for shares in (False, True)
     )
-    assert shared > 1.5 * own
+    assert shared > 1.5 * separate
 
 
 def test_training_that_does_not_fit_ends_before_it_begins(monkeypatch, tmp_path, capsys):
@@ -293,9 +293,9 @@ def test_to_play_takes_what_training_takes_without_learning():
     assert (playing.rollout, playing.update, playing.num_steps) == (0, 0, 0)
     assert playing.simulator == training.simulator
     decision = 1.05 * 2 * max(cfg.network.hidden_sizes)
-    kept = 101 * 40 * 4  # last states, of worlds that may break
+    num_floats = 101 * 40 * 4  # last states, of worlds that may break
     assert playing.environment - training.environment == pytest.approx(
-        64 * (4 * decision - kept), abs=1
+        64 * (4 * decision - num_floats), abs=1
     )
     gru = make_cfg(
         env={"num_envs": 64},
@@ -303,7 +303,7 @@ def test_to_play_takes_what_training_takes_without_learning():
     )
     decision = 1.05 * (2 * 64 + 11 * 32) + 2 * 32
     more = plan_playing(gru, "mujoco", CPU).environment - training.environment
-    assert more == pytest.approx(64 * (4 * decision - kept), abs=1)
+    assert more == pytest.approx(64 * (4 * decision - num_floats), abs=1)
     assert playing.fixed < training.fixed < 1.1 * playing.fixed  # networks
 
 

@@ -41,12 +41,12 @@ def test_a_gpu_preset_reports_what_it_takes_and_asks(preset: str, takes: str, ca
 
 @pytest.mark.parametrize("preset", config.presets())
 def test_what_is_asked_for_is_done(preset: str) -> None:
-    own = config.resolve(config.load_preset(preset), {})[0]
+    resolved = config.resolve(config.load_preset(preset), {})[0]
     check_preset(preset, config.resolve(config.load_preset(preset), {"sim": {"device": "cpu"}})[0])
     check_preset(
         preset, config.resolve(config.load_preset(preset), {"env": {"num_envs": GPU_WORLDS - 1}})[0]
     )
-    assert (own.env.num_envs >= GPU_WORLDS) != preset.startswith(("laptop", "smoke"))
+    assert (resolved.env.num_envs >= GPU_WORLDS) != preset.startswith(("laptop", "smoke"))
 
 
 def test_hasac_and_happo_learn_in_the_same_world_on_a_gpu() -> None:
@@ -66,16 +66,20 @@ def test_hasac_and_happo_learn_in_the_same_world_on_a_gpu() -> None:
     ],
 )
 def test_the_shipped_teams_are_of_their_presets(name: str, preset: str, task: dict) -> None:
-    own = config.resolve(checkpoint.read_config(checkpoint.resolve(f"pretrained:{name}")), {})[0]
-    without_shapes = {} if own.task.shapes else {key: getattr(own.task, key) for key in OF_SHAPES}
+    resolved = config.resolve(checkpoint.read_config(checkpoint.resolve(f"pretrained:{name}")), {})[
+        0
+    ]
+    without_shapes = (
+        {} if resolved.task.shapes else {key: getattr(resolved.task, key) for key in OF_SHAPES}
+    )
     now = config.resolve(config.load_preset(preset), {"task": without_shapes | task})[0]
-    assert (own.env, own.task, own.network, own.algorithm) == (
+    assert (resolved.env, resolved.task, resolved.network, resolved.algorithm) == (
         now.env,
         now.task,
         now.network,
         now.algorithm,
     )
-    assert own.runner.num_steps == now.runner.num_steps
+    assert resolved.runner.num_steps == now.runner.num_steps
 
 
 def test_an_object_that_is_named_takes_the_place_of_a_presets_shapes() -> None:

@@ -49,17 +49,17 @@ def test_env_steps_count_control_steps_and_round_up():
 def test_worlds_start_as_the_settings_say(staggered: bool) -> None:
     runner = make()
     runner.cfg = dataclasses.replace(runner.cfg, staggered_start=staggered)
-    asked = []
+    resets = []
     reset = runner.env.reset
 
     def spy(**how):
-        asked.append(how)
+        resets.append(how)
         return reset(**how)
 
     runner.env.reset = spy  # type: ignore[method-assign]
     runner.start()
     runner.start()  # it has begun
-    assert asked == [{"staggered": staggered}]
+    assert resets == [{"staggered": staggered}]
 
 
 def test_reward_terms_are_means_per_control_step_of_valid_worlds():

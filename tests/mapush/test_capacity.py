@@ -21,17 +21,17 @@ def test_it_names_the_worlds_that_fit(free_gib, code, monkeypatch, capsys) -> No
     assert cli.main(["capacity", "--preset", "laptop", *sizes]) == code
     output = capsys.readouterr().out
     assert "these settings have 4096" in output
-    (most,) = map(int, re.findall(r"Up to env.num_envs=(\d+) fit", output))
+    (largest,) = map(int, re.findall(r"Up to env.num_envs=(\d+) fit", output))
 
     def plan(num_envs: int) -> memory_plan.MemoryPlan:
         over = {"env": {"num_envs": num_envs}, "sim": {"device": "cpu"}}
         cfg, _ = config.resolve(config.load_preset("laptop"), over)
         return plan_memory(cfg, "mujoco", torch.device("cpu"))
 
-    check_memory(plan(most))
+    check_memory(plan(largest))
     with pytest.raises(ConfigError, match="lower env.num_envs"):
-        check_memory(plan(2 * most))
-    assert most_worlds(plan(most)) == most
+        check_memory(plan(2 * largest))
+    assert most_worlds(plan(largest)) == largest
 
 
 def test_a_machine_that_does_not_tell_is_one_line(monkeypatch, capsys) -> None:
@@ -47,11 +47,11 @@ def test_a_replay_buffer_takes_the_same_for_any_number_of_worlds(monkeypatch, ca
     free = (round(2.0 * GIB), 64 * GIB)
     monkeypatch.setattr(memory_plan, "device_memory", lambda device: free)
     line = ["capacity", "--preset", "laptop_hasac", "--device", "cpu"]
-    found = set()
+    limits = set()
     for num_envs in (64, 4096):
         assert cli.main([*line, "--num_envs", str(num_envs)]) == 0
-        found |= set(re.findall(r"Up to env.num_envs=(\d+) fit", capsys.readouterr().out))
-    assert len(found) == 1
+        limits |= set(re.findall(r"Up to env.num_envs=(\d+) fit", capsys.readouterr().out))
+    assert len(limits) == 1
 
     def plan(buffer_size: int) -> memory_plan.MemoryPlan:
         over = {"algorithm": {"buffer_size": buffer_size}, "sim": {"device": "cpu"}}
@@ -72,5 +72,5 @@ def test_settings_that_fit_pass_where_the_largest_number_is_rounded_below_them(
     monkeypatch.setattr(memory_plan, "device_memory", lambda device: (20 * GIB, 64 * GIB))
     line = ["capacity", "--preset", "laptop", "--device", "cpu", "--num_envs"]
     assert cli.main([*line, "64"]) == 0
-    (most,) = map(int, re.findall(r"num_envs=(\d+) fit", capsys.readouterr().out))
-    assert cli.main([*line, str(most + 1)]) == 0
+    (num_envs,) = map(int, re.findall(r"num_envs=(\d+) fit", capsys.readouterr().out))
+    assert cli.main([*line, str(num_envs + 1)]) == 0

@@ -49,8 +49,8 @@ def test_a_student_comes_nearer_to_its_teacher_and_is_a_checkpoint(tmp_path, cap
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].endswith("did not learn in this world: task.keep_apart=0.3 (learned with 0.0).")
     assert lines[2] == "2 robots in 2 worlds, taught by beam"
-    found = [line.partition("differences ")[2] for line in lines if "differences" in line]
-    boxes, beams = zip(*(map(float, numbers.split()) for numbers in found), strict=True)
+    differences = [line.partition("differences ")[2] for line in lines if "differences" in line]
+    boxes, beams = zip(*(map(float, numbers.split()) for numbers in differences), strict=True)
     assert beams[-1] < 0.7 * beams[0]
     assert max(boxes) < min(beams)  # its own teacher
     folder = checkpoint.resolve(tmp_path / "taught")

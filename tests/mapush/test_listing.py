@@ -535,10 +535,10 @@ def test_names_of_other_libraries_are_answered(capsys, argv, words) -> None:
 
 
 def test_what_is_suggested_exists() -> None:
-    known = other_names.dotted(config.all_classes())
-    assert set(other_names.NAMES.values()) <= set(known)
+    settings = other_names.dotted(config.all_classes())
+    assert set(other_names.NAMES.values()) <= set(settings)
     assert not {f"{key.partition('.')[0]}.{name}" for name, key in other_names.NAMES.items()} & set(
-        known
+        settings
     )
 
 

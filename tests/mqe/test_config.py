@@ -58,8 +58,8 @@ class Sample:
     ],
 )
 def test_a_word_is_near_by_its_end(word: str, meant: str | None) -> None:
-    known = ["algorithm.clip_param", "algorithm.gamma", "--seed", "--n_rollout_threads"]
-    assert nearest(word, known) == meant
+    names = ["algorithm.clip_param", "algorithm.gamma", "--seed", "--n_rollout_threads"]
+    assert nearest(word, names) == meant
     assert nearest(word, []) is None
 
 

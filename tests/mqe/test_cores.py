@@ -117,22 +117,22 @@ def test_affinity_and_limit_count_both_whichever_is_smaller(on, monkeypatch) -> 
 def test_a_run_takes_no_more_torch_threads_than_cores_unless_it_is_asked_to(
     before: int, flags: tuple[str, ...], set_to: list[int], gait, tmp_path: Path, monkeypatch
 ) -> None:
-    found: list[int] = []
+    thread_counts: list[int] = []
     monkeypatch.setattr(process, "num_cores", lambda: 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: before)
-    monkeypatch.setattr(torch, "set_num_threads", found.append)
+    monkeypatch.setattr(torch, "set_num_threads", thread_counts.append)
     argv = [*TINY, *flags, "--num_env_steps", "1", "--set", f"task.gait={gait}"]
     assert train.main([*argv, "--out", str(tmp_path / "run")]) == 0
-    assert found == set_to
+    assert thread_counts == set_to
 
 
 @pytest.mark.parametrize("threads_before, set_to", [(64, [2]), (2, []), (1, [])])
 def test_a_test_takes_no_more_torch_threads_than_cores(
     threads_before: int, set_to: list[int], monkeypatch
 ) -> None:
-    found: list[int] = []
+    thread_counts: list[int] = []
     monkeypatch.setattr(process, "num_cores", lambda: 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads_before)
-    monkeypatch.setattr(torch, "set_num_threads", found.append)
+    monkeypatch.setattr(torch, "set_num_threads", thread_counts.append)
     assert test.main([]) == 2  # CHECKPOINT is missing
-    assert found == set_to
+    assert thread_counts == set_to

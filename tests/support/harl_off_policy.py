@@ -68,11 +68,11 @@ def build(record: Mapping[str, Any]) -> Hasac | Hatd3:
     name = record["meta"]["algo"]
     harl = {**record["config"]["train"], **record["config"]["model"], **record["config"]["algo"]}
     entry = ALGORITHMS[name]
-    known = entry.cfg.__dataclass_fields__
+    fields = entry.cfg.__dataclass_fields__
     settings = {
         ours: harl[theirs]
         for theirs, ours in ALGORITHM_KEYS.items()
-        if theirs in harl and ours in known
+        if theirs in harl and ours in fields
     }
     network = {ours: harl[theirs] for theirs, ours in NETWORK_KEYS.items()}
     network["hidden_sizes"] = tuple(network["hidden_sizes"])
@@ -210,7 +210,7 @@ def compare(algorithm: Hasac | Hatd3, state: Mapping[str, Any]) -> dict[str, flo
         ]
     if state["value_norm"] is not None:
         pairs["value normaliser"] = _pairs(algorithm.normalizer, state["value_norm"])
-    return {name: max(_distance(*pair) for pair in found) for name, found in pairs.items()}
+    return {name: max(_distance(*pair) for pair in tensors) for name, tensors in pairs.items()}
 
 
 def _load_twins(critic: Any, saved: list[dict[str, Tensor]]) -> None:

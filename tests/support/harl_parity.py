@@ -146,13 +146,13 @@ def learn_and_compare(
     algorithm.graphs("returns", lambda: algorithm.value.compute_returns(storage), over=storage)
     sizes["returns"] = _relatively_apart(storage.returns, computed["returns"][:-1])
     advantages = zip(algorithm.advantages(storage), computed["advantages_norm"], strict=True)
-    known = [  # of an agent that was never alive upstream records the mean of nothing
+    compared = [  # of an agent that was never alive upstream records the mean of nothing
         (ours, theirs)
         for agent, (ours, theirs) in enumerate(advantages)
         if bool(storage.weights(agent).any()) or not bool(theirs.isnan().all())
     ]
     sizes["advantages"] = max(
-        (_relatively_apart(ours, theirs) for ours, theirs in known), default=0.0
+        (_relatively_apart(ours, theirs) for ours, theirs in compared), default=0.0
     )
     algorithm.learn(storage)
     if computed["factor"] is not None:

@@ -75,14 +75,14 @@ def read(path: str | Path) -> dict[str, Any]:
             "all that is read"
         ) from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        found = record.get("format") if isinstance(record, dict) else type(record).__name__
-        raise LayoutError(f"{path}: layout is {found!r}, not {FORMAT!r}")
+        record_format = record.get("format") if isinstance(record, dict) else type(record).__name__
+        raise LayoutError(f"{path}: layout is {record_format!r}, not {FORMAT!r}")
     for fault in faults(record, HEAD):
         raise LayoutError(f"{path}: {fault}")
-    known = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg, OnPolicyCfg)]
-    if record["meta"]["algo"] not in known:
+    algorithms = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg, OnPolicyCfg)]
+    if record["meta"]["algo"] not in algorithms:
         raise LayoutError(
-            f"{path}: algorithm {record['meta']['algo']!r} is none of {', '.join(known)}"
+            f"{path}: algorithm {record['meta']['algo']!r} is none of {', '.join(algorithms)}"
         )
     absent = [
         key for key in settled_by_harl(record["meta"]["algo"]) if not _holds(record["config"], key)
@@ -94,9 +94,11 @@ def read(path: str | Path) -> dict[str, Any]:
 
 def settled_by_harl(name: str) -> list[str]:
     """Return HARL's dotted keys for the settings of algorithm ``name`` and its networks."""
-    known = ALGORITHMS[name].cfg.__dataclass_fields__
+    fields = ALGORITHMS[name].cfg.__dataclass_fields__
     keys = [
-        theirs for theirs, ours in ALGORITHM_KEYS.items() if ours in known and is_read(name, theirs)
+        theirs
+        for theirs, ours in ALGORITHM_KEYS.items()
+        if ours in fields and is_read(name, theirs)
     ]
     return [dotted(key) for key in (*NETWORK_KEYS, *keys, *_SWITCHES)]
 
@@ -117,49 +119,49 @@ def check_stage(record: Mapping[str, Any], index: int, algorithm: OnPolicy) -> N
         raise LayoutError("randperm must hold permutations, as tensors of whole numbers")
 
 
-def faults(found: Any, layout: Any, where: str = "") -> Iterator[str]:
+def faults(value: Any, layout: Any, where: str = "") -> Iterator[str]:
     """Name the parts with differences from the layout."""
     if layout is Any:
         return
     if callable(layout) and not isinstance(layout, type):
-        layout = layout(found)
+        layout = layout(value)
     if isinstance(layout, dict):
-        yield from _dictionary_faults(found, layout, where)
+        yield from _dictionary_faults(value, layout, where)
     elif isinstance(layout, list):
-        if not isinstance(found, list) or len(found) != len(layout):
-            size = f" of {len(found)}" if isinstance(found, list) else ""
-            yield f"{where} must be a list of {len(layout)}, not {type(found).__name__}{size}"
+        if not isinstance(value, list) or len(value) != len(layout):
+            size = f" of {len(value)}" if isinstance(value, list) else ""
+            yield f"{where} must be a list of {len(layout)}, not {type(value).__name__}{size}"
         else:
-            for index, (item, part) in enumerate(zip(found, layout, strict=True)):
+            for index, (item, part) in enumerate(zip(value, layout, strict=True)):
                 yield from faults(item, part, f"{where}[{index}]")
     elif isinstance(layout, tuple):
         if (
-            not isinstance(found, Tensor)
-            or not found.is_floating_point()
-            or tuple(found.shape) != layout
+            not isinstance(value, Tensor)
+            or not value.is_floating_point()
+            or tuple(value.shape) != layout
         ):
-            if isinstance(found, Tensor):
-                has = f"{found.dtype} {tuple(found.shape)}"
+            if isinstance(value, Tensor):
+                has = f"{value.dtype} {tuple(value.shape)}"
             else:
-                has = type(found).__name__
+                has = type(value).__name__
             yield f"{where} must be a tensor of floats {layout}, not {has}"
     elif layout is None:
-        if found is not None:
-            yield f"{where} must be None, not {type(found).__name__}"
-    elif isinstance(found, bool) or not isinstance(
-        found, (int, float) if layout is float else layout
+        if value is not None:
+            yield f"{where} must be None, not {type(value).__name__}"
+    elif isinstance(value, bool) or not isinstance(
+        value, (int, float) if layout is float else layout
     ):
-        yield f"{where} must be {_KINDS[layout]}, not {type(found).__name__}"
+        yield f"{where} must be {_KINDS[layout]}, not {type(value).__name__}"
 
 
-def _dictionary_faults(found: Any, layout: Mapping[str, Any], where: str) -> Iterator[str]:
-    if not isinstance(found, dict):
-        yield f"{where} must be a dictionary, not {type(found).__name__}"
+def _dictionary_faults(value: Any, layout: Mapping[str, Any], where: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{where} must be a dictionary, not {type(value).__name__}"
         return
     for key, part in layout.items():
         at = f"{where}.{key}" if where else key
-        if key in found:
-            yield from faults(found[key], part, at)
+        if key in value:
+            yield from faults(value[key], part, at)
         else:
             yield f"{at} is missing"
 
@@ -214,12 +216,12 @@ def _learner_layout(algorithm: OnPolicy) -> dict[str, Any]:
     }
 
 
-def _adam_layout(optimizer: FlatAdam, found: Any) -> dict[str, Any]:
+def _adam_layout(optimizer: FlatAdam, value: Any) -> dict[str, Any]:
     """Moments are empty as long as there was no step."""
     shapes = {
         name: tuple(p.shape) for name, p in zip(optimizer.names, optimizer.parameters, strict=True)
     }
-    is_new = isinstance(found, dict) and found.get("step") == 0
+    is_new = isinstance(value, dict) and value.get("step") == 0
     moments = dict if is_new else shapes
     return {"lr": float, "step": int, "exp_avg": moments, "exp_avg_sq": moments}
 

@@ -96,10 +96,10 @@ def module(
     policy = make(
         "PolicyNetwork", base=trunk(size, layer_n=layer_n), act=make("ACTLayer", action_out=head)
     )
-    kept = {"running_mean": torch.tensor([-50.0]), "running_mean_sq": torch.tensor([5e4])}
-    kept["debiasing_term"] = torch.tensor(0.5)
+    statistics = {"running_mean": torch.tensor([-50.0]), "running_mean_sq": torch.tensor([5e4])}
+    statistics["debiasing_term"] = torch.tensor(0.5)
     norm = make("ValueNorm")
-    for name, value in kept.items():
+    for name, value in statistics.items():
         setattr(norm, name, nn.Parameter(value, requires_grad=False) if on_cpu else value)
     critic = make(
         "ValueNetwork",

@@ -68,7 +68,11 @@ def on_ranks(size: int, work: Callable[[Ranks], _Result]) -> list[_Result]:
     torch.set_float32_matmul_precision(precision)
     if problems:
         raise next(
-            (each for each in problems if not isinstance(each, threading.BrokenBarrierError)),
+            (
+                problem
+                for problem in problems
+                if not isinstance(problem, threading.BrokenBarrierError)
+            ),
             problems[0],
         )
     return results

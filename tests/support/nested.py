@@ -10,7 +10,7 @@ def leaves(values: Any, path: str = "") -> dict[str, Any]:
     if not isinstance(values, (dict, list, tuple)):
         return {path: values}
     pairs = values.items() if isinstance(values, dict) else enumerate(values)
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for name, value in pairs:
-        found |= leaves(value, f"{path}/{name}")
-    return found
+        tensors |= leaves(value, f"{path}/{name}")
+    return tensors

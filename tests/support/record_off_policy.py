@@ -272,12 +272,12 @@ def watching(runner: Any, drawn: dict[str, list[Any]]) -> Iterator[list[dict[str
 
     def sample() -> Any:
         data = plain_sample()
-        found = SimpleNamespace(
+        batch = SimpleNamespace(
             reward=data[4], term=data[7], gamma=data[11], next_share_obs=data[8]
         )
         index = drawn["randperm"][-1][: runner.buffer.batch_size]
         batches.append(
-            {name: plain(value) for name, value in vars(found).items()} | {"index": index.clone()}
+            {name: plain(value) for name, value in vars(batch).items()} | {"index": index.clone()}
         )
         return data
 

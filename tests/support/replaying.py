@@ -160,8 +160,8 @@ class Replaying:
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
         replay = vars(Replay(self.cfg, self.spec, num_envs, "meta")).values()
-        kept = sum(value.nbytes for value in replay if isinstance(value, Tensor))
-        return LearnerBytes(kept, 4.0 * 64 * self.cfg.batch_size)
+        num_bytes = sum(value.nbytes for value in replay if isinstance(value, Tensor))
+        return LearnerBytes(num_bytes, 4.0 * 64 * self.cfg.batch_size)
 
     def _means(self, obs: Tensor) -> Tensor:
         means = [actor(obs[:, i, : actor.obs_size]) for i, actor in enumerate(self.actors)]  # type: ignore[operator, misc]

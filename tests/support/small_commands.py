@@ -73,9 +73,9 @@ def _smaller(word: str) -> str:
     """Return a word with smaller numbers, the CPU, and a checkpoint from the tiny run."""
     for large, small in LARGE:
         word = re.sub(large, small, word)
-    run, found, _ = word.rpartition("/checkpoints/")
+    run, separator, _ = word.rpartition("/checkpoints/")
     folder = Path(run.rpartition("=")[2]) / "checkpoints"
-    if found and folder.is_dir() and not Path(word).exists():
+    if separator and folder.is_dir() and not Path(word).exists():
         newest = max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
         return f"{run}/checkpoints/{newest.name}"
     return word

@@ -114,5 +114,5 @@ class ToyEnv:
         state = torch.cat([self.position.flatten(1), time[:, 0]], dim=1)
         if self.spec.state_type == "EP":
             return obs, state
-        own = torch.eye(self.num_agents).expand(self.num_envs, -1, -1)
-        return obs, torch.cat([state.unsqueeze(1).expand(-1, self.num_agents, -1), own], dim=-1)
+        one_hot = torch.eye(self.num_agents).expand(self.num_envs, -1, -1)
+        return obs, torch.cat([state.unsqueeze(1).expand(-1, self.num_agents, -1), one_hot], dim=-1)

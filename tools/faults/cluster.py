@@ -47,38 +47,38 @@ STAND_INS = {
 
 def main() -> int:
     """Try the command line's selection, or everything. Return 1 after any failure."""
-    known = {"signals": try_signals, "ranks": try_ranks, "sweep": try_sweep}
+    trials = {"signals": try_signals, "ranks": try_ranks, "sweep": try_sweep}
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        work_folder = Path(folder)
         for name, script in scripts().items():
-            (place / f"{name}.sh").write_text(script)
+            (work_folder / f"{name}.sh").write_text(script)
         for name, body in STAND_INS.items():
-            (place / name).write_text(f"#!/bin/bash\n{body}\n")
-            (place / name).chmod(0o755)
-        return max(known[name](place) for name in sys.argv[1:] or known)
+            (work_folder / name).write_text(f"#!/bin/bash\n{body}\n")
+            (work_folder / name).chmod(0o755)
+        return max(trials[name](work_folder) for name in sys.argv[1:] or trials)
 
 
 def scripts() -> dict[str, str]:
     """Return the scripts in docs/guides/cluster.md by job name."""
     text = (ROOT / "docs/guides/cluster.md").read_text(encoding="utf-8")
-    found = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
-    return {re.findall(r"--job-name=(\S+)", script)[0]: script for script in found}
+    blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+    return {re.findall(r"--job-name=(\S+)", script)[0]: script for script in blocks}
 
 
-def environment(place: Path, **more: str) -> dict[str, str]:
+def environment(folder: Path, **more: str) -> dict[str, str]:
     """Return Slurm's environment variables, with the stand-ins first on the path."""
-    path = f"{place}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     slurm = {"SLURM_JOB_ID": "77", "SLURM_GPUS_ON_NODE": "4", "SLURM_JOB_NUM_NODES": "2"}
     slurm |= {"SLURM_JOB_NODELIST": "node[1-2]", "SETTINGS": SETTINGS}
     return os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)} | slurm | more
 
 
-def try_signals(place: Path) -> int:
+def try_signals(folder: Path) -> int:
     """Send every signal to a run on one GPU."""
-    return max(try_signal(place, number) for number in SIGNALS)
+    return max(try_signal(folder, number) for number in SIGNALS)
 
 
-def try_ranks(place: Path) -> int:
+def try_ranks(folder: Path) -> int:
     """Interrupt a run under torchrun by its clock, restart it, and check torchrun's arguments."""
     failed = 0
     for job, flags in (
@@ -90,28 +90,34 @@ def try_ranks(place: Path) -> int:
             "-m harl_mapush.train",
         ),
     ):
-        run = place / f"run-{job}"
-        requeued = place / "requeued"
+        run = folder / f"run-{job}"
+        requeued = folder / "requeued"
         requeued.unlink(missing_ok=True)
-        command = ["bash", str(place / f"{job}.sh")]
+        command = ["bash", str(folder / f"{job}.sh")]
         settings = f"{SETTINGS} --set runner.num_env_steps=4_000_000"
-        (place / f"{job}.sh").write_text((place / f"{job}.sh").read_text().replace("3h50m", "30s"))
+        (folder / f"{job}.sh").write_text(
+            (folder / f"{job}.sh").read_text().replace("3h50m", "30s")
+        )
         answers = []
         for _ in range(2):  # the second resumes, and its clock ends it as well
             more = {"RUN": str(run), "SETTINGS": settings}
             done = subprocess.run(
-                command, cwd=place, env=environment(place, **more), capture_output=True, check=False
+                command,
+                cwd=folder,
+                env=environment(folder, **more),
+                capture_output=True,
+                check=False,
             )
             answers.append(
                 (
                     done.returncode,
-                    (place / "torchrun_words").read_text().strip(),
+                    (folder / "torchrun_words").read_text().strip(),
                     done.stdout.decode(),
                 )
             )
         (first, words, _), (second, words_again, said) = answers
-        asked = requeued.read_text().split("\n") if requeued.exists() else []
-        is_right = (first, second, asked) == (
+        requests = requeued.read_text().split("\n") if requeued.exists() else []
+        is_right = (first, second, requests) == (
             0,
             0,
             ["requeue 77"] * 2 + [""],
@@ -122,70 +128,72 @@ def try_ranks(place: Path) -> int:
         (run / "config.yaml").write_text("damaged")
         more = {"RUN": str(run)}
         last = subprocess.run(
-            command, cwd=place, env=environment(place, **more), capture_output=True, check=False
+            command, cwd=folder, env=environment(folder, **more), capture_output=True, check=False
         )
         is_right &= last.returncode == 1 and requeued.read_text() == "requeue 77\n" * 2
         if is_right:
             verdict = "requeued twice, then ended with its error"
         else:
-            verdict = f"wrong: {answers} {asked} {last}"
+            verdict = f"wrong: {answers} {requests} {last}"
         sys.stdout.write(f"{job}: {verdict}\n")
         failed |= not is_right
     return int(failed)
 
 
-def try_sweep(place: Path) -> int:
+def try_sweep(folder: Path) -> int:
     """Send SIGTERM to the script in the midst of a sweep, and start the job again."""
-    out = place / "sweep"
-    requeued = place / "requeued"
+    out = folder / "sweep"
+    requeued = folder / "requeued"
     requeued.unlink(missing_ok=True)
-    (place / "space.yaml").write_text(SPACE)
+    (folder / "space.yaml").write_text(SPACE)
     more = {"OUT": str(out), "PLACES": "--jobs 1"}
-    command = ["bash", str(place / "push-sweep.sh")]
-    variables = environment(place, **more)
+    command = ["bash", str(folder / "push-sweep.sh")]
+    variables = environment(folder, **more)
     with subprocess.Popen(
-        command, cwd=place, env=variables, stdout=subprocess.PIPE, text=True
+        command, cwd=folder, env=variables, stdout=subprocess.PIPE, text=True
     ) as first:
         while not list(out.glob("trials/*/checkpoints/800")) and first.poll() is None:
             time.sleep(0.1)
         first.send_signal(signal.SIGTERM)
         said, _ = first.communicate()
-    asked = requeued.read_text().split() if requeued.exists() else []
+    requests = requeued.read_text().split() if requeued.exists() else []
     again = subprocess.run(
-        command, cwd=place, env=variables, capture_output=True, text=True, check=False
+        command, cwd=folder, env=variables, capture_output=True, text=True, check=False
     )
-    is_right = (first.returncode, asked, again.returncode) == (0, ["requeue", "77"], 0)
+    is_right = (first.returncode, requests, again.returncode) == (0, ["requeue", "77"], 0)
     is_right &= "Interrupted; continue with" in said and "2 finished" in again.stdout
     verdict = "requeued, then done" if is_right else f"wrong: {first.returncode} {said} {again}"
     sys.stdout.write(f"push-sweep: {verdict}\n")
     return 0 if is_right else 1
 
 
-def try_signal(place: Path, number: signal.Signals) -> int:
+def try_signal(folder: Path, number: signal.Signals) -> int:
     """Run the job, interrupt it once, and rerun it until done. Return 1 if it is unfinished."""
-    run = place / f"run-{number.name}"
-    requeued = place / "requeued"
+    run = folder / f"run-{number.name}"
+    requeued = folder / "requeued"
     requeued.unlink(missing_ok=True)
-    (place / "pid").unlink(missing_ok=True)
-    log = place / "log"
-    variables = environment(place, RUN=str(run))
-    job = ["bash", str(place / "push.sh")]
+    (folder / "pid").unlink(missing_ok=True)
+    log = folder / "log"
+    variables = environment(folder, RUN=str(run))
+    job = ["bash", str(folder / "push.sh")]
     with (
         log.open("w") as stream,
-        subprocess.Popen(job, cwd=place, env=variables, stdout=stream, stderr=stream) as first,
+        subprocess.Popen(job, cwd=folder, env=variables, stdout=stream, stderr=stream) as first,
     ):
         while not (run / "checkpoints" / "4k").exists() and first.poll() is None:
             time.sleep(0.05)
-        os.kill(int((place / "pid").read_text()), number)
+        os.kill(int((folder / "pid").read_text()), number)
         code = first.wait()
-    asked = requeued.read_text().split() if requeued.exists() else []
+    requests = requeued.read_text().split() if requeued.exists() else []
     again = subprocess.run(
-        job, cwd=place, env=variables, capture_output=True, text=True, check=False
+        job, cwd=folder, env=variables, capture_output=True, text=True, check=False
     )
     last = again.stdout.splitlines()[-1] if again.stdout else again.stderr
-    expected = code == 137 if number == signal.SIGKILL else (code, asked) == (0, ["requeue", "77"])
+    expected = (
+        code == 137 if number == signal.SIGKILL else (code, requests) == (0, ["requeue", "77"])
+    )
     went_on = "resumes at" in again.stdout
-    wish = " ".join(asked) or "nothing"
+    wish = " ".join(requests) or "nothing"
     sys.stdout.write(
         f"{number.name}: job ended with {code}, asked for {wish}; again: {again.returncode}, "
         f"{last}\n"

@@ -201,7 +201,9 @@ def ends_by(
         finish(runner, said, draw, fault)
     except CollectionError as error:
         left_s = time.monotonic() - at[0]
-        is_gone = all(not each.worker.process.is_alive() for each in runner.collectors.supervisors)
+        is_gone = all(
+            not supervisor.worker.process.is_alive() for supervisor in runner.collectors.supervisors
+        )
         state = runner.state_dict()
         return expect(
             words in str(error) and is_gone and left_s < in_s and state["iteration"] > 0, str(error)
@@ -238,8 +240,8 @@ def signalled(
         time.sleep(0.02)
     took_s = time.monotonic() - begun
     last = run_folder.last_checkpoint(run)
-    wanted = -number if number == signal.SIGKILL else 128 + number
-    if code != wanted or took_s > _ENDS_WITHIN_S or last is None or not children:
+    exit_code = -number if number == signal.SIGKILL else 128 + number
+    if code != exit_code or took_s > _ENDS_WITHIN_S or last is None or not children:
         return (
             f"code {code}, {took_s:.1f} s, {last}, children {children}: "
             f"{(folder / 'log').read_text()[-500:]}"
@@ -272,11 +274,11 @@ def start(run: Path, log: Path, *more: str) -> int:
 
 def descendants(process: int) -> list[int]:
     """Return the children of a process, and theirs."""
-    found: list[int] = []
+    children: list[int] = []
     for task in Path(f"/proc/{process}/task").iterdir():
         for child in (task / "children").read_text().split():
-            found += [int(child), *descendants(int(child))]
-    return found
+            children += [int(child), *descendants(int(child))]
+    return children
 
 
 def is_running(process: int) -> bool:

@@ -36,11 +36,13 @@ def main() -> int:
     draw = random.Random(arguments.seed)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        assert tiny.wait(tiny.start(place / "run", 3, log=place / "log")) == 0, (
-            place / "log"
+        work_folder = Path(folder)
+        assert tiny.wait(tiny.start(work_folder / "run", 3, log=work_folder / "log")) == 0, (
+            work_folder / "log"
         ).read_text()
-        return 0 if try_files(place / "run", draw, arguments.truncations, arguments.flips) else 1
+        return (
+            0 if try_files(work_folder / "run", draw, arguments.truncations, arguments.flips) else 1
+        )
 
 
 def try_files(run: Path, draw: random.Random, truncations: int, flips: int) -> bool:
@@ -79,23 +81,23 @@ def damages(whole: bytes, draw: random.Random, truncations: int, flips: int) -> 
     lengths = [0, *(draw.randrange(len(whole)) for _ in range(truncations - 1))][:truncations]
     cut = [whole[:length] for length in lengths]
     for _ in range(flips):
-        place = draw.randrange(len(whole))
+        offset = draw.randrange(len(whole))
         bit = 1 << draw.randrange(8)
-        cut.append(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+        cut.append(whole[:offset] + bytes([whole[offset] ^ bit]) + whole[offset + 1 :])
     return cut
 
 
 def judge(run: Path, newest: Path, path: Path, settings: object) -> str:
     """Return whether a resume would notice a file's damage."""
     try:
-        found, lines = resume.find(str(run))
-        now, more = resume.settings(found, {})
+        resumed, lines = resume.find(str(run))
+        now, more = resume.settings(resumed, {})
     except ConfigError:
         return "unnoticed"  # there are whole checkpoints, and it did not resume from one
     is_named = any(path.name in line for line in lines + more)
     if now != settings:
         return "unnoticed"
-    if found.folder != newest:
+    if resumed.folder != newest:
         return "noticed" if is_named and path.parent == newest else "unnoticed"
     if is_named:
         return "noticed"

@@ -185,10 +185,10 @@ def run_cases(num_cases: int, seed: int) -> bool:
     tallies = {kind.__name__: Counter[str]() for kind in kinds}
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "empty"
+        empty = Path(folder) / "empty"
         files = Path(folder) / "files"
-        place.mkdir()
-        os.chdir(place)
+        empty.mkdir()
+        os.chdir(empty)
         try:
             for i in range(num_cases):
                 shutil.rmtree(files, ignore_errors=True)
@@ -196,12 +196,12 @@ def run_cases(num_cases: int, seed: int) -> bool:
                 kind = kinds[i % len(kinds)]
                 case, what = kind(draw, files)
                 verdict = judge(case, f"case {i}, {kind.__name__}: {what!r:.500}")
-                if any(place.iterdir()):
+                if any(empty.iterdir()):
                     verdict = "wrote a file"
-                    sys.stderr.write(f"case {i} wrote {list(place.iterdir())}: {what!r:.500}\n")
-                    shutil.rmtree(place)
-                    place.mkdir()
-                    os.chdir(place)
+                    sys.stderr.write(f"case {i} wrote {list(empty.iterdir())}: {what!r:.500}\n")
+                    shutil.rmtree(empty)
+                    empty.mkdir()
+                    os.chdir(empty)
                 tallies[kind.__name__][verdict] += 1
         finally:
             os.chdir(before)
@@ -349,8 +349,8 @@ def python_call(draw: random.Random, files: Path) -> tuple[Callable[[], int], An
         lambda: config.resolve({}, parse_settings(flat)),
         lambda: checkpoint.resolve(str(over)),
     )
-    place = draw.randrange(len(calls))
-    return lambda: attempt(calls[place]), (place, cls.__name__, values, over, flat)
+    call = draw.randrange(len(calls))
+    return lambda: attempt(calls[call]), (call, cls.__name__, values, over, flat)
 
 
 def broken_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
@@ -412,11 +412,11 @@ def special_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], A
 
 def page_request(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     """Make a request to the viewer's page, from this machine's own page or another one."""
-    own = ("127.0.0.1", "localhost", "LOCALHOST", "[::1]")
+    hosts = ("127.0.0.1", "localhost", "LOCALHOST", "[::1]")
     signs = ("", ":8080", "@", "#", "?", "/", "\\", ".", ":", "[", "]", "%00", "\t", "evil.example")
-    host = draw.choice(own) + "".join(draw.choices(signs, k=draw.randrange(4)))
+    host = draw.choice(hosts) + "".join(draw.choices(signs, k=draw.randrange(4)))
     if draw.random() < 0.3:
-        host = "".join(draw.choices((*signs, *own), k=3))
+        host = "".join(draw.choices((*signs, *hosts), k=3))
     origin = draw.choice(("", f"http://{host}", "null", f"http://{host}.evil.example", "evil"))
     headers = Headers({"Host": host} | ({"Origin": origin} if origin else {}))
     guard = page_guard.PageGuard(8080)
@@ -517,11 +517,11 @@ def value(draw: random.Random) -> Any:
 
 def damaged(draw: random.Random, content: bytes) -> bytes:
     """Return truncated contents, or contents with some other bytes."""
-    place = draw.randrange(len(content) + 1)
+    offset = draw.randrange(len(content) + 1)
     return (
-        content[:place]
+        content[:offset]
         + draw.randbytes(draw.randrange(4))
-        + (content[place + 1 :] if draw.random() < 0.7 else b"")
+        + (content[offset + 1 :] if draw.random() < 0.7 else b"")
     )
 
 

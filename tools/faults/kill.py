@@ -59,14 +59,14 @@ def main() -> int:
     draw = random.Random(arguments.seed)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        work_folder = Path(folder)
         begun = time.monotonic()
-        assert tiny.wait(tiny.start(place / "through", length, log=place / "log")) == 0, (
-            place / "log"
-        ).read_text()
+        assert (
+            tiny.wait(tiny.start(work_folder / "through", length, log=work_folder / "log")) == 0
+        ), (work_folder / "log").read_text()
         duration_s = time.monotonic() - begun
-        reference = tiny.final_state(place / "through")
-        num_steps = count_steps(place)
+        reference = tiny.final_state(work_folder / "through")
+        num_steps = count_steps(work_folder)
         kinds: dict[str, Callable[[Path], Tally]] = {
             "random time": lambda run: kill_at_random(run, length, draw, duration_s, reference),
             "inside a save": lambda run: kill_in_save(run, length, draw, num_steps, reference),
@@ -77,12 +77,12 @@ def main() -> int:
         for kind, attempt in kinds.items():
             tallies = []
             for i in range(arguments.runs):
-                tallies.append(attempt(place / "run"))
+                tallies.append(attempt(work_folder / "run"))
                 if not tallies[-1].is_equal:
-                    kept = Path(tempfile.mkdtemp(prefix=f"lost-{i}-"))
-                    shutil.copytree(place, kept, dirs_exist_ok=True)
-                    sys.stderr.write(f"{kind}, run {i} is lost; see {kept}\n")
-                shutil.rmtree(place / "run", ignore_errors=True)
+                    lost = Path(tempfile.mkdtemp(prefix=f"lost-{i}-"))
+                    shutil.copytree(work_folder, lost, dirs_exist_ok=True)
+                    sys.stderr.write(f"{kind}, run {i} is lost; see {lost}\n")
+                shutil.rmtree(work_folder / "run", ignore_errors=True)
             sums = [sum(getattr(tally, name) for tally in tallies) for name in Tally._fields]
             print_row(kind, len(tallies), *sums)
             is_whole = is_whole and all(tally.is_equal for tally in tallies)
@@ -231,16 +231,16 @@ def at_step(number: int, step: int, act: Callable[[], None]) -> None:
     sys.addaudithook(note)
 
 
-def count_steps(place: Path) -> int:
+def count_steps(folder: Path) -> int:
     """Return how often one save asks the file system for something."""
-    log = place / "steps"
+    log = folder / "steps"
 
     def prepare() -> None:
         for step in range(200):
             at_step(1, step, lambda: os.write(descriptor, b"x"))
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
-    assert tiny.wait(tiny.start(place / "counted", 3, prepare)) == 0
+    assert tiny.wait(tiny.start(folder / "counted", 3, prepare)) == 0
     os.close(descriptor)
     return log.stat().st_size
 

@@ -51,21 +51,21 @@ def try_clock(folder: Path, library: Path) -> list[str]:
         words = [*TINY, *length, "--out", str(folder / name)]
         if train(*words, log=folder / f"{name}.log", **environment).wait() != 0:
             return [f"{name}: {last_line(folder / f'{name}.log')}"]
-    found = []
+    problems = []
     for path in (folder / "steady" / "checkpoints").rglob("actor_*.pt"):
         other = folder / "jumps" / path.relative_to(folder / "steady")
         before = read_tensors(path)
         after = read_tensors(other)
         if not all(before[name].equal(after[name]) for name in before):
-            found.append(f"{path.name} of checkpoint {path.parent.name} differs")
+            problems.append(f"{path.name} of checkpoint {path.parent.name} differs")
 
     words = [*TINY, "--num_env_steps", "1_000_000_000", "--set", "runner.max_wall_time=10s"]
     begun = time.monotonic()
     log = folder / "limit.log"
     code = train(*words, "--out", str(folder / "limit"), log=log, **jumps).wait()
     if code != 3 or time.monotonic() - begun > PATIENCE_S:
-        found.append(f"the time limit: exit code {code}, {last_line(log)}")
-    return found
+        problems.append(f"the time limit: exit code {code}, {last_line(log)}")
+    return problems
 
 
 def try_share(folder: Path, library: Path, error: int) -> list[str]:
@@ -89,14 +89,14 @@ def try_share(folder: Path, library: Path, error: int) -> list[str]:
         process.kill()
         return [f"{errno.errorcode[error]}: it goes on after {PATIENCE_S} s"]
     fail.unlink()
-    found = []
+    problems = []
     if code != 4 or "Traceback" in log.read_text(encoding="utf-8"):
-        found.append(f"{errno.errorcode[error]}: exit code {code}, {last_line(log)}")
+        problems.append(f"{errno.errorcode[error]}: exit code {code}, {last_line(log)}")
     again = folder / f"again{error}.log"
     words = ["--resume", str(run), "--set", "runner.max_wall_time=5s"]
     if train(*words, log=again).wait() != 3:
-        found.append(f"{errno.errorcode[error]}: {last_line(again)}")
-    return found
+        problems.append(f"{errno.errorcode[error]}: {last_line(again)}")
+    return problems
 
 
 def main() -> int:
@@ -106,13 +106,13 @@ def main() -> int:
         library = folder / "outside.so"
         source = Path(__file__).with_suffix(".c")
         subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-        found = try_clock(folder, library)
+        problems = try_clock(folder, library)
         for error in ERRORS:
-            found += try_share(folder, library, error)
-    for line in found:
+            problems += try_share(folder, library, error)
+    for line in problems:
         sys.stdout.write(f"{line}\n")
-    sys.stdout.write(f"1 clock, {len(ERRORS)} errors of a share, {len(found)} bad\n")
-    return int(bool(found))
+    sys.stdout.write(f"1 clock, {len(ERRORS)} errors of a share, {len(problems)} bad\n")
+    return int(bool(problems))
 
 
 if __name__ == "__main__":

@@ -69,12 +69,12 @@ class Job:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("*.rank"):
             old.unlink()
-        own = [__file__, "--rank-in", str(folder), *words, "--device", device]
+        rank_command = [__file__, "--rank-in", str(folder), *words, "--device", device]
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
         command = [
             sys.executable,
             *(torchrun + ["--max-restarts", str(restarts)] if ranks > 1 else []),
-            *own,
+            *rank_command,
         ]
         variables = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         variables["PYTHONPATH"] = os.pathsep.join(
@@ -346,8 +346,8 @@ def main() -> int:
     if arguments.device == "cpu":
         chains = [[name for name in chain if name != "crowded"] for chain in chains]
     with tempfile.TemporaryDirectory() as folder:
-        place = (arguments.keep or Path(folder)).resolve()
-        cases = Cases(place, arguments.device, arguments.limit)
+        work_folder = (arguments.keep or Path(folder)).resolve()
+        cases = Cases(work_folder, arguments.device, arguments.limit)
         try:
             if arguments.only is None or "more" in arguments.only:
                 is_right = attempt(cases, "first")
@@ -355,7 +355,7 @@ def main() -> int:
                 is_right = True
             with ThreadPoolExecutor(arguments.jobs) as pool:
                 done = pool.map(lambda chain: [attempt(cases, name) for name in chain], chains)
-                return int(not (is_right and all(all(each) for each in done)))
+                return int(not (is_right and all(all(outcomes) for outcomes in done)))
         finally:
             cases.close()
 
@@ -364,25 +364,25 @@ def attempt(cases: Cases, name: str) -> bool:
     """Try a case, print its result, and return whether all was right."""
     start = time.monotonic()
     try:
-        found = getattr(cases, name)()
+        outcome = getattr(cases, name)()
     except (TimeoutError, OSError, ValueError) as error:
         log = cases.place / name / "log"
         last = log.read_text(errors="replace").splitlines()[-3:] if log.is_file() else []
         codes = next((job.codes() for job in cases.jobs if job.folder.name == name), {})
-        found = Verdict(
+        outcome = Verdict(
             False, codes, time.monotonic() - start, [f"{type(error).__name__} {error}", *last]
         )
     finally:
         for job in [job for job in cases.jobs if job.folder.name == name]:
             job.close()
-    codes = ", ".join(f"rank {rank}: {code}" for rank, code in found.codes.items())
-    verdict = "pass" if found.is_right else "FAIL"
-    lines = " | ".join(line[:240] for line in found.said) or "nothing"
+    codes = ", ".join(f"rank {rank}: {code}" for rank, code in outcome.codes.items())
+    verdict = "pass" if outcome.is_right else "FAIL"
+    lines = " | ".join(line[:240] for line in outcome.said) or "nothing"
     sys.stdout.write(
-        f"{name}: {verdict}; exit codes {codes or 'none'}; {found.seconds:.1f} s; said: {lines}\n"
+        f"{name}: {verdict}; exit codes {codes or 'none'}; {outcome.seconds:.1f} s; said: {lines}\n"
     )
     sys.stdout.flush()
-    return found.is_right
+    return outcome.is_right
 
 
 def be_rank(folder: Path, words: list[str]) -> int:

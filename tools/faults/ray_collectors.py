@@ -116,7 +116,7 @@ def finish(
 
     def on_iteration(report: object) -> None:
         nonlocal wait
-        wait -= all(each.is_ready for each in runner.collectors.supervisors)
+        wait -= all(supervisor.is_ready for supervisor in runner.collectors.supervisors)
         if not is_over[0] and wait <= 0:
             is_over[0] = True
             act()
@@ -204,7 +204,8 @@ def node_comes_back(folder: Path, said: Said, draw: random.Random) -> str | None
                 return
             NODES.both()
             if all(
-                each.is_ready and not each.starts_anew for each in runner.collectors.supervisors
+                supervisor.is_ready and not supervisor.starts_anew
+                for supervisor in runner.collectors.supervisors
             ):
                 raise _EnoughError
 

@@ -52,8 +52,8 @@ def main() -> int:
     parser.add_argument("--env_steps", type=int, default=10**12, help="of the whole run")
     parser.add_argument("--interval", type=float, default=2.0, help="between two samples [s]")
     words = sys.argv[1:]
-    own = words.index("--") if "--" in words else len(words)
-    given = parser.parse_args(words[:own], argparse.Namespace(words=words[own + 1 :]))
+    separator = words.index("--") if "--" in words else len(words)
+    given = parser.parse_args(words[:separator], argparse.Namespace(words=words[separator + 1 :]))
     table = given.run.with_name(f"{given.run.name}-soak.csv")
     samples = read(table)
     is_good = True
@@ -168,14 +168,16 @@ def report(samples: list[Sample], part: int, code: int) -> bool:
     """Print a part's end, and its last quarter's resources beside the second's. Return whether all
     is well.
     """
-    own = [sample for sample in samples if sample.part == part]
+    part_samples = [sample for sample in samples if sample.part == part]
     is_good = code in (0, TIME_IS_UP)
-    words = [f"part {part}: exit code {code}, {len(own)} samples"]
-    if len(own) >= 8:
-        quarter = len(own) // 4
-        early = own[quarter : 2 * quarter]
-        late = own[-quarter:]
-        words.append(f"{own[-1].env_steps:,} env steps, success {own[-1].success_rate:.3f}")
+    words = [f"part {part}: exit code {code}, {len(part_samples)} samples"]
+    if len(part_samples) >= 8:
+        quarter = len(part_samples) // 4
+        early = part_samples[quarter : 2 * quarter]
+        late = part_samples[-quarter:]
+        words.append(
+            f"{part_samples[-1].env_steps:,} env steps, success {part_samples[-1].success_rate:.3f}"
+        )
         for name in ("rss_mib", "gpu_mib", "files", "threads"):
             before, after = (
                 median(getattr(sample, name) for sample in some) for some in (early, late)
@@ -227,10 +229,10 @@ def picture(samples: list[Sample]) -> str:
         top = 25 + k * (height + 30)
         values = [(sample.seconds, float(getattr(sample, name))) for sample in samples]
         values = [(seconds, value) for seconds, value in values if value == value]
-        most = max((value for _, value in values), default=1.0) * 1.1 or 1.0
-        number = f"{most:,.0f}" if most >= 10 else f"{most:.2g}"
+        upper = max((value for _, value in values), default=1.0) * 1.1 or 1.0
+        number = f"{upper:,.0f}" if upper >= 10 else f"{upper:.2g}"
         places = " ".join(
-            f"{left + width * s / end:.1f},{top + height * (1 - v / most):.1f}" for s, v in values
+            f"{left + width * s / end:.1f},{top + height * (1 - v / upper):.1f}" for s, v in values
         )
         parts.append(f'<path d="M{left} {top}v{height}h{width}" stroke="#aaa" fill="none"/>')
         parts.append(f'<text x="{left}" y="{top - 6}">{label}</text>')

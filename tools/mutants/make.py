@@ -68,10 +68,10 @@ def main() -> int:
     ]
     mutants: list[dict[str, Any]] = []
     while draws and len(mutants) < arguments.number:
-        for each in list(draws):
-            mutant = next(each, None)
+        for area_draw in list(draws):
+            mutant = next(area_draw, None)
             if mutant is None:
-                draws.remove(each)
+                draws.remove(area_draw)
             elif len(mutants) < arguments.number:
                 mutants.append({"id": len(mutants), **mutant})
     arguments.out.write_text(json.dumps(mutants, indent=1) + "\n", encoding="utf-8")
@@ -109,23 +109,23 @@ def draw(
         sys.exit(f"{AREAS.name}: [{name}] names files that are not there: {', '.join(missing)}")
     places: dict[Place, list[tuple[str, int]]] = {}
     for path in area["modules"]:
-        for place, mutation in mutations(path):
-            if added is not None and (path, place[1][0]) not in added:
+        for position, mutation in mutations(path):
+            if added is not None and (path, position[1][0]) not in added:
                 continue
-            places.setdefault(place, []).append(mutation)
-    for each in places.values():
-        chance.shuffle(each)
+            places.setdefault(position, []).append(mutation)
+    for mutants in places.values():
+        chance.shuffle(mutants)
     order = sorted(places)
     while order:
         chance.shuffle(order)
-        for place in order:
-            operator, occurrence = places[place].pop()
+        for position in order:
+            operator, occurrence = places[position].pop()
             yield {
                 "area": name,
                 "tests": tests,
-                **mutant_of(place[0], place[1][0], operator, occurrence),
+                **mutant_of(position[0], position[1][0], operator, occurrence),
             }
-        order = sorted(place for place in order if places[place])
+        order = sorted(position for position in order if places[position])
 
 
 def mutations(path: str) -> Iterator[tuple[Place, tuple[str, int]]]:

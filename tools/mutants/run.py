@@ -50,8 +50,8 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     mutants = json.loads(arguments.mutants.read_text(encoding="utf-8"))
-    known = {result["id"]: result for result in read_lines(arguments.out)}
-    waiting = [mutant for mutant in mutants if mutant["id"] not in known]
+    finished = {result["id"]: result for result in read_lines(arguments.out)}
+    waiting = [mutant for mutant in mutants if mutant["id"] not in finished]
     ends = time.monotonic() + arguments.limit_s
     if waiting:
         with (

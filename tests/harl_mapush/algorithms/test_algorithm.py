@@ -100,10 +100,10 @@ def test_the_contract_has_at_most_eight_members() -> None:
 def test_every_algorithm_has_the_contracts_members_and_no_other_parameters(name: str) -> None:
     algorithm = make(name).algorithm._whole  # type: ignore[attr-defined]
     for member in members(Algorithm):
-        wanted = inspect.getattr_static(Algorithm, member)
-        if not isinstance(wanted, property):
+        expected = inspect.getattr_static(Algorithm, member)
+        if not isinstance(expected, property):
             ours = inspect.signature(getattr(type(algorithm), member))
-            assert list(ours.parameters) == list(inspect.signature(wanted).parameters), member
+            assert list(ours.parameters) == list(inspect.signature(expected).parameters), member
     assert [key for key in algorithm.networks if key.startswith("actor_agent")] == [
         "actor_agent0",
         "actor_agent1",

@@ -80,8 +80,8 @@ def test_a_shared_actor_decides_for_all_agents_at_once_as_for_one_after_another(
     together = team.decide_all(env.seen)  # type: ignore[attr-defined]
     team.generator.set_state(start)
     for agent, (actions, log_probs) in enumerate(zip(*together, strict=True)):
-        own, own_log_probs = team.decide(agent, env.seen)  # type: ignore[attr-defined]
-        torch.testing.assert_close(actions, own)
+        agent_actions, own_log_probs = team.decide(agent, env.seen)  # type: ignore[attr-defined]
+        torch.testing.assert_close(actions, agent_actions)
         torch.testing.assert_close(log_probs, own_log_probs)
 
 
@@ -197,8 +197,8 @@ def test_a_resumed_run_equals_one_that_never_stopped_where_the_replay_is_saved(
         ), other.num_updates
 
     weights, num_updates = resumed()
-    wanted = torch.cat([*team.weights.values(), *(target for target, _ in team.targets)])
-    assert torch.equal(weights, wanted) == is_saved
+    expected = torch.cat([*team.weights.values(), *(target for target, _ in team.targets)])
+    assert torch.equal(weights, expected) == is_saved
     assert (num_updates == team.num_updates) == is_saved  # else it waits for a new warm-up
     assert num_updates > 10
     assert torch.equal(resumed()[0], weights)

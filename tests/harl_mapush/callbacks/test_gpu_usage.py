@@ -23,8 +23,8 @@ def driver(init: int = 0, rates: int = 0) -> SimpleNamespace:
         memory._obj.free = 79 * 2**30
         return 0
 
-    def utilization_rates(handle, found):
-        found._obj.gpu = 37
+    def utilization_rates(handle, utilization):
+        utilization._obj.gpu = 37
         return rates
 
     return SimpleNamespace(

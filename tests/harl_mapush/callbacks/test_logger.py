@@ -123,8 +123,11 @@ def test_scalars_have_the_agreed_tags_and_leave_out_what_was_not_measured() -> N
 
 def test_the_tags_of_harl_come_beside_our_own() -> None:
     metrics = {"reward/total": 0.25, "eval/return": 3.0}
-    own = report(5)._replace(metrics=metrics)
-    more = scalars(own, STATISTICS, "harl").items() - scalars(own, STATISTICS).items()
+    iteration_report = report(5)._replace(metrics=metrics)
+    more = (
+        scalars(iteration_report, STATISTICS, "harl").items()
+        - scalars(iteration_report, STATISTICS).items()
+    )
     assert dict(more) == {
         "train_episode_rewards": -1.5,
         "critic/average_step_rewards": 0.25,
@@ -237,7 +240,7 @@ def test_what_made_a_run_is_in_its_folder_and_in_tensorboard(tmp_path) -> None:
     for _ in range(2):
         provenance.write(tmp_path, start)
     starts = json.loads((tmp_path / provenance.ORIGIN).read_text())["starts"]
-    assert [each["reward_weights"] for each in starts] == [{"push": 2.0}] * 2
+    assert [record["reward_weights"] for record in starts] == [{"push": 2.0}] * 2
     assert starts[0]["packages"]["torch"].startswith("2.")
     logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, io.StringIO(), headline=HEADLINE)
     logger.add_summaries(provenance.tensorboard_summaries(settings, start, list(STATISTICS)))
@@ -261,7 +264,7 @@ def test_what_made_a_run_is_in_its_folder_and_in_tensorboard(tmp_path) -> None:
         ["mapush/episode_time_s"],
         ["agent0/contact_share"],
     ]
-    assert {tag for each in tags for tag in each} <= set(events.Tags()["scalars"])
+    assert {tag for record in tags for tag in record} <= set(events.Tags()["scalars"])
 
 
 def test_a_file_gets_no_bar(tmp_path) -> None:

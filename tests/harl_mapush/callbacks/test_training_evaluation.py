@@ -69,12 +69,12 @@ def test_the_training_does_not_notice(run, gait, tmp_path):
 
 
 def test_every_interval_and_at_the_end(run):
-    assert [each["env_steps"] for each in known(run)] == [64, 96, 128]
-    for each in known(run):
-        assert each["num_episodes"] == 6  # two rounds of three worlds
-        assert each["episode_time_s"] == pytest.approx(0.2)
-        assert each["success_rate"] == 0.0
-    returns = [each["return"] for each in known(run)]
+    assert [evaluation["env_steps"] for evaluation in known(run)] == [64, 96, 128]
+    for evaluation in known(run):
+        assert evaluation["num_episodes"] == 6  # two rounds of three worlds
+        assert evaluation["episode_time_s"] == pytest.approx(0.2)
+        assert evaluation["success_rate"] == 0.0
+    returns = [evaluation["return"] for evaluation in known(run)]
     assert len(set(returns)) == 3  # the team changes, the episodes do not
     curves = EventAccumulator(str(run))
     curves.Reload()
@@ -111,7 +111,7 @@ def test_films_need_an_evaluation_and_a_machine_that_renders(monkeypatch):
 
 def test_the_best_is_named_and_saved(run):
     best = json.loads((run / EVALUATIONS).read_text())["best"]
-    assert best == max(known(run), key=lambda each: each["return"])  # nobody succeeds
+    assert best == max(known(run), key=lambda evaluation: evaluation["return"])  # nobody succeeds
     saved = {int(path.name) for path in (run / "checkpoints").iterdir()}
     assert saved == {64, 128} | (
         {96} if known(run)[1]["return"] > known(run)[0]["return"] else set()
@@ -156,7 +156,7 @@ def test_success_counts_before_return_and_what_a_resume_plays_again_is_forgotten
 
 def test_intervals_are_crossed_where_env_steps_pass_a_multiple_of_them() -> None:
     steps = (47, 48, 49)
-    due = [Progress(1, own, 2, 10**9, iteration=1).is_due(48) for own in steps]
+    due = [Progress(1, env_steps, 2, 10**9, iteration=1).is_due(48) for env_steps in steps]
     assert due == [False, True, True]
     assert not Progress(1, 32, 9, 10**9, iteration=2).is_due(48 * 2)
     assert Progress(1, 32, 9, 10**9, iteration=3).is_due(48 * 2)

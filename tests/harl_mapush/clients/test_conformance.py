@@ -180,11 +180,11 @@ def make(task: str, num_envs: int, client: str | None = None, **options: Any) ->
 @pytest.fixture(scope="module")
 def expected():
     """Return our own environment's results, played once for each kind of worlds."""
-    known: dict[Any, tuple[Actions, Played]] = {}
+    cached: dict[Any, tuple[Actions, Played]] = {}
 
     def play(case: Case) -> tuple[Actions, Played]:
         key = (case.task, case.num_envs)
-        if key not in known:
+        if key not in cached:
             env = make(case.task, case.num_envs)
             spec = env.spec
             shape = (NUM_STEPS, case.num_envs, spec.num_agents, spec.action_size)
@@ -192,8 +192,8 @@ def expected():
             played = Played(case.num_envs, spec.num_agents, spec.obs_size)
             play_ours(env, actions, played)
             env.close()
-            known[key] = (actions, played)
-        return known[key]
+            cached[key] = (actions, played)
+        return cached[key]
 
     return play
 
@@ -208,11 +208,11 @@ def test_every_client_has_a_case() -> None:
 def test_a_client_gives_the_same_decisions_as_our_own_environment(client, case, expected) -> None:
     if client not in ("harl", "openrl", "toy"):
         pytest.importorskip(client)
-    actions, wanted = expected(case)
+    actions, reference = expected(case)
     env = make(case.task, case.num_envs, client, **dict(case.options))
-    played = Played(*wanted.rewards.shape[1:], wanted.last_obs.shape[-1])
+    played = Played(*reference.rewards.shape[1:], reference.last_obs.shape[-1])
     case.play(env, actions, played)
-    played.assert_equals(wanted)
+    played.assert_equals(reference)
 
 
 def first_obs(client: str, env: Any) -> Any:
@@ -244,6 +244,6 @@ def test_a_reset_of_some_worlds_leaves_the_others() -> None:
 
 
 def test_episodes_of_the_comparison_end_by_the_task_and_by_the_clock(expected) -> None:
-    _, wanted = expected(Case(play_ours))
-    assert wanted.terminated.any()
-    assert wanted.truncated.any()
+    _, reference = expected(Case(play_ours))
+    assert reference.terminated.any()
+    assert reference.truncated.any()

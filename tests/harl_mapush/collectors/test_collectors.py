@@ -321,10 +321,10 @@ def test_every_algorithm_that_takes_collectors_has_what_they_use(name):
     entry = ALGORITHMS[name]
     team = make_algorithm(entry.cfg(), NetworkCfg((8,)), ToyEnv(1).spec, "cpu", 1)
     assert all(hasattr(team, value) for value in ReplayLearner.__annotations__)
-    for handle, wanted in vars(ReplayLearner).items():
-        if inspect.isfunction(wanted) and not handle.startswith("_"):
+    for handle, annotation in vars(ReplayLearner).items():
+        if inspect.isfunction(annotation) and not handle.startswith("_"):
             ours = inspect.signature(getattr(type(team), handle))
-            assert list(ours.parameters) == list(inspect.signature(wanted).parameters), handle
+            assert list(ours.parameters) == list(inspect.signature(annotation).parameters), handle
     assert len(team.unique_actors) == (1 if team.cfg.share_param else 2)
 
 

@@ -248,7 +248,7 @@ def test_a_run_that_time_or_a_signal_ended_is_not_started_again(
     assert err == f"Restart 1 ends at once: the run ended with exit code {code} (see above).\n"
 
 
-def meet(monkeypatch, own: Launch, others: dict[int, str] | None) -> None:
+def meet(monkeypatch, this_launch: Launch, others: dict[int, str] | None) -> None:
     """Make this process the rank of launch ``own``, after the other ranks' reports ``others``.
     None: the other ranks are unreachable.
     """
@@ -259,11 +259,11 @@ def meet(monkeypatch, own: Launch, others: dict[int, str] | None) -> None:
     def rendezvous(url: str, **how: Any) -> Any:
         if others is None:
             raise RuntimeError("no store")
-        yield store, own.rank, own.size
+        yield store, this_launch.rank, this_launch.size
 
     monkeypatch.setattr(launch, "rendezvous", rendezvous)
     monkeypatch.setattr(launch, "_PATIENCE_AT_AN_END", timedelta(seconds=0.1))
-    monkeypatch.setattr(Launch, "of_environment", lambda: own)
+    monkeypatch.setattr(Launch, "of_environment", lambda: this_launch)
 
 
 class Shared(dist.HashStore):

@@ -74,10 +74,10 @@ def test_an_order_of_a_ranks_rows_is_that_of_all_rows_and_leaves_generators_alik
         return ranks.order(5, generator).tolist(), generator.get_state()
 
     whole = torch.randperm(10, generator=torch.Generator().manual_seed(1)).tolist()
-    found = on_ranks(2, draw)
-    for rank, (order, _) in enumerate(found):
+    draws = on_ranks(2, draw)
+    for rank, (order, _) in enumerate(draws):
         assert order == [row - 5 * rank for row in whole if row // 5 == rank]
-    assert torch.equal(found[0][1], found[1][1])
+    assert torch.equal(draws[0][1], draws[1][1])
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_advantages_of_two_ranks_are_normalised_together() -> None:
     advantages = torch.randn(2, 4, 10) + 3.0
     weights = (torch.rand(2, 4, 10) < 0.5).float()
     whole = normalize_advantages(advantages, weights)
-    found = on_ranks(
+    results = on_ranks(
         2, lambda ranks: normalize_advantages(advantages[ranks.rank], weights[ranks.rank], ranks)
     )
-    assert torch.allclose(torch.stack(found), whole, atol=1e-6)
+    assert torch.allclose(torch.stack(results), whole, atol=1e-6)
 
 
 def test_streams_and_statistics_go_by_the_number_of_the_world() -> None:
@@ -233,8 +233,8 @@ def test_worlds_are_joined_and_cut_along_the_dimension_that_counts_them() -> Non
         }
         for k in (0, 1)
     ]
-    own = {"a": torch.zeros(1, 3), "b": torch.zeros(5, 1), "c": torch.tensor(0), "d": 0}
-    third = redistribute(shares, own, 2, 4)
+    rank_state = {"a": torch.zeros(1, 3), "b": torch.zeros(5, 1), "c": torch.tensor(0), "d": 0}
+    third = redistribute(shares, rank_state, 2, 4)
     assert third["a"].tolist() == [[1.0] * 3]
     assert third["b"].tolist() == [[1]] * 5
     assert (int(third["c"]), third["d"]) == (0, 0)
@@ -250,17 +250,17 @@ def rollouts(
         algorithm: Any = make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", 5, ranks)
     runner = Runner(env, algorithm, cfg.runner, ranks=ranks)
     runner.start()
-    found = []
+    iterations = []
     for _ in range(num_iterations):
         runner.collect()
         runner.update()
         storage: Any = runner.experience
         names = ("obs", "actions", "rewards", "state", "returns", "advantages")
         seen = {name: getattr(storage, name).clone() for name in names}
-        found.append(seen | {"normaliser": torch.cat(algorithm.value_normalizer.mean_std())})
+        iterations.append(seen | {"normaliser": torch.cat(algorithm.value_normalizer.mean_std())})
         runner.progress.iteration += 1
     env.close()
-    return found
+    return iterations
 
 
 @pytest.mark.parametrize("learning_rate", [1e-30, 1e-3])
@@ -302,9 +302,9 @@ def test_worlds_on_two_ranks_are_those_of_one(gait: Path, learning_rate: float) 
 
 def test_settings_of_a_rank_are_its_share_of_the_worlds() -> None:
     cfg, _ = config.resolve({}, {"env": {"num_envs": 12}, "sim": {"device": "cpu"}})
-    own = own_settings(cfg, Ranks(1, 3), Launch(1, 3, 1, 3), CPU)
-    assert own.env.num_envs == 4
-    assert own.sim.num_threads == max(1, num_cores() // 3)
+    rank_cfg = own_settings(cfg, Ranks(1, 3), Launch(1, 3, 1, 3), CPU)
+    assert rank_cfg.env.num_envs == 4
+    assert rank_cfg.sim.num_threads == max(1, num_cores() // 3)
     with pytest.raises(ConfigError, match="num_envs=12 .*multiple of the 5 ranks, for instance 10"):
         own_settings(cfg, Ranks(1, 5), Launch(1, 5, 1, 5), CPU)
     cfg, _ = config.resolve({}, {"runner": {"collectors": 2}, "sim": {"device": "cpu"}})

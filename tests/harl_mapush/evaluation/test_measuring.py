@@ -78,8 +78,8 @@ def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) 
     sizes: set[int] = set()
     for cls, name in ((GaitNetwork, "forward"), (TeamPolicy, "__call__")):
         monkeypatch.setattr(cls, name, noting(getattr(cls, name), sizes))
-    wanted = [request_of(1), request_of(SIZE + 2, num_envs=1), request_of(SIZE + 2, (1, 0))]
-    alone, many, others = play_requests(wanted, 0, said.append)
+    request = [request_of(1), request_of(SIZE + 2, num_envs=1), request_of(SIZE + 2, (1, 0))]
+    alone, many, others = play_requests(request, 0, said.append)
     assert [len(columns["broken"]) for columns in (alone[0], many[0], others[0], others[1])] == [
         1,
         34,
@@ -107,14 +107,14 @@ def test_a_script_with_a_memory_has_one_for_each_block() -> None:
 
 @pytest.mark.slow
 def test_workers_and_one_that_is_killed_change_no_digit(capsys) -> None:
-    wanted = request_of(2 * SIZE, watchers=("pushing", "arrival", "energy"))
-    here = measure(wanted, 0, print)
+    request = request_of(2 * SIZE, watchers=("pushing", "arrival", "energy"))
+    in_process = measure(request, 0, print)
     for num_workers in (1, 2, 4):
-        assert measure(wanted, num_workers, print) == here
+        assert measure(request, num_workers, print) == in_process
     with_death = episodes.play
     try:
         episodes.play = unlucky  # type: ignore[assignment]
-        assert measure(wanted, 2, print) == here
+        assert measure(request, 2, print) == in_process
     finally:
         episodes.play = with_death
     assert "ended by SIGKILL in part 1 of 2; its episodes are run again" in capsys.readouterr().out
@@ -178,7 +178,7 @@ def test_seeds_are_pooled_and_shown_each() -> None:
     assert list(pooled["per_seed"]) == ["4", "7"]
     assert pooled["per_seed"]["7"] == measure(request_of(3, (7,)), 0, print)
     assert pooled["finished_time_s"] == pytest.approx(
-        sum(own["finished_time_s"] for own in pooled["per_seed"].values()) / 2
+        sum(seed_metrics["finished_time_s"] for seed_metrics in pooled["per_seed"].values()) / 2
     )
 
 
@@ -283,11 +283,11 @@ def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(tmp_path, monk
     rates = {"100": 0.5, "300": 0.9, "200": 0.7}
     for name in rates:
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
-    asked = []
+    measured_requests = []
 
     def measured(requests, num_workers, say):
         for request in requests:
-            asked.append((request.folder.name, request.seeds))
+            measured_requests.append((request.folder.name, request.seeds))
             share = rates[request.folder.name] - 0.1 * (request.seeds[0] > 1)
             yield {
                 "success_rate": share,
@@ -300,7 +300,7 @@ def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(tmp_path, monk
     said: list[str] = []
     player = Player(Suite(), {}, None, "zero", (0, 1), 10, None, 0, said.append)
     rows = list(player.checkpoints(tmp_path))
-    assert asked == [("100", (0, 1)), ("200", (0, 1)), ("300", (0, 1)), ("300", (2, 3))]
+    assert measured_requests == [("100", (0, 1)), ("200", (0, 1)), ("300", (0, 1)), ("300", (2, 3))]
     assert [(row["env_steps"], row["is_fresh"]) for row in rows] == [
         (100, False),
         (200, False),

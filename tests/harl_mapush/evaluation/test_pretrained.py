@@ -52,11 +52,15 @@ def test_a_shipped_team_pushes(name: str) -> None:
         "close_share": 0,
         "tangled_share": 0,
     }
-    own = WORLDS.get(name, {"env": {}, "task": {}})
+    world_settings = WORLDS.get(name, {"env": {}, "task": {}})
     over = {
-        "env": {"num_envs": NUM_ENVS, "randomize": to_dict(RandomizationCfg()), **own["env"]},
+        "env": {
+            "num_envs": NUM_ENVS,
+            "randomize": to_dict(RandomizationCfg()),
+            **world_settings["env"],
+        },
         "sim": {"name": "mujoco", "device": "cpu"},
-        "task": {**task, **own["task"]},
+        "task": {**task, **world_settings["task"]},
     }
     cfg, _ = config.resolve(checkpoint.read_config(folder), over)
     assert cfg.task.object == OBJECTS.get(name, name)
@@ -75,9 +79,9 @@ def first_episodes(env: MultiAgentEnv, team: Policy, num_ended: int) -> tuple[Te
     """
     names = ["success", *(f"contact_share_agent{agent}" for agent in range(env.num_agents))]
     has_ended = torch.zeros(env.num_envs, dtype=torch.bool)
-    found: list[Tensor] = []
+    ended: list[Tensor] = []
     obs, _ = env.reset()
-    while len(found) < num_ended:
+    while len(ended) < num_ended:
         step = env.step(team(obs))
         obs = step.obs
         ends_now = step.done & ~has_ended
@@ -85,10 +89,10 @@ def first_episodes(env: MultiAgentEnv, team: Policy, num_ended: int) -> tuple[Te
             continue
         assert bool(step.valid[ends_now].all())
         metrics = torch.stack([env.episode_metrics[name] for name in names], dim=1)
-        found += metrics[ends_now]
+        ended += metrics[ends_now]
         has_ended |= ends_now
         env.pause(has_ended)
-    table = torch.stack(found)
+    table = torch.stack(ended)
     return table[:, 0], table[:, 1:]
 
 

@@ -126,12 +126,12 @@ def test_a_suite_of_ones_own_has_conditions_in_every_file(tmp_path, capsys) -> N
     words = ["pretrained:cuboid", "--suite", str(suite), "--device", "cpu"]
     words += ["--json", str(rows), "--csv", str(table), "--figure", str(figure)]
     assert test.main(words) == 0
-    found = json.loads(rows.read_text())
-    assert [(row["condition"], row["num_episodes"], row["seeds"]) for row in found] == [
+    conditions = json.loads(rows.read_text())
+    assert [(row["condition"], row["num_episodes"], row["seeds"]) for row in conditions] == [
         ("apart", 2, [1, 2]),
         ("heavy", 2, [1, 2]),
     ]
-    assert all(set(row) >= {*KNOWN, "mechanical_energy_j"} for row in found)
+    assert all(set(row) >= {*KNOWN, "mechanical_energy_j"} for row in conditions)
     assert len(table.read_text().splitlines()) == 3
     assert "heavy" in figure.read_text()
     out = capsys.readouterr().out

@@ -100,8 +100,8 @@ def test_projection_keeps_probability_and_mean_within_the_support():
 def test_cross_entropy_is_torchs():
     logits = torch.randn(4, 7)
     target = torch.softmax(torch.randn(4, 7), -1)
-    wanted = torch.nn.functional.cross_entropy(logits, target, reduction="none")
-    assert torch.allclose(td.cross_entropy(logits, target), wanted)
+    expected = torch.nn.functional.cross_entropy(logits, target, reduction="none")
+    assert torch.allclose(td.cross_entropy(logits, target), expected)
 
 
 def test_temperatures_rise_where_entropy_is_missing():

@@ -59,6 +59,6 @@ def test_the_calculator_measures_a_larger_team(folder, tmp_path, capsys):
 def test_a_team_that_has_no_room_or_actors_of_its_own_is_refused(folder, tmp_path):
     with pytest.raises(ConfigError, match=r"env.num_agents=9: .* or take 1 to 8"):
         evaluation_worlds.settings(folder, {"env": {"num_agents": 9}})
-    own = trained(tmp_path / "own", *SETS, "--set", "algorithm.share_param=false")
+    separate_actors = trained(tmp_path / "own", *SETS, "--set", "algorithm.share_param=false")
     with pytest.raises(ConfigError, match=r"env.num_agents=3: .*; leave it out$"):
-        evaluation_worlds.settings(own, {"env": {"num_agents": 3}})
+        evaluation_worlds.settings(separate_actors, {"env": {"num_agents": 3}})

@@ -193,8 +193,8 @@ def test_damaged_files(run) -> None:
     (folder / MANIFEST).unlink()  # as older ones are
     path = folder / "actor_agent0.pt"
     whole = path.read_bytes()
-    place = whole.index(read_tensors(path)["weight"].numpy().tobytes())
-    one_bit = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+    offset = whole.index(read_tensors(path)["weight"].numpy().tobytes())
+    one_bit = whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :]
     for contents in (b"", b"not a file of tensors", whole[: len(whole) // 2], one_bit):
         path.write_bytes(contents)
         with pytest.raises(ConfigError, match="damaged"):

@@ -59,9 +59,9 @@ def new_run(tmp_path) -> Path:
     return path
 
 
-def flip(path: Path, place: float = 0.5) -> None:
+def flip(path: Path, fraction: float = 0.5) -> None:
     contents = bytearray(path.read_bytes())
-    contents[int(place * len(contents))] ^= 1
+    contents[int(fraction * len(contents))] ^= 1
     path.write_bytes(contents)
 
 
@@ -92,11 +92,11 @@ def test_files_are_on_the_disk_before_they_get_their_name_and_the_name_after(
     monkeypatch.setattr(Path, "rename", note_rename)
     monkeypatch.setattr(os, "fsync", note_fsync)
     folder = save(new_run)
-    place = events.index(("rename", "1k"))
-    synced = {name for what, name in events[:place] if what == "sync"}
+    renamed = events.index(("rename", "1k"))
+    synced = {name for what, name in events[:renamed] if what == "sync"}
     assert {path.name for path in folder.iterdir()} <= synced
     assert any(name.startswith(".1k-") for name in synced)
-    assert ("sync", "checkpoints") in events[place:]
+    assert ("sync", "checkpoints") in events[renamed:]
 
 
 def test_settings_are_on_the_disk_before_they_replace_the_old(new_run, monkeypatch) -> None:

@@ -67,11 +67,11 @@ def test_an_evaluation_reports_what_is_new_to_a_team(
 ) -> None:
     assert test.main(["--checkpoint", str(team), *SHORT, *words.split()]) == 0
     if said is None:
-        wanted = []
+        expected = []
     else:
-        wanted = [f"Note: the team of {team} did not learn in this world: {said}."]
+        expected = [f"Note: the team of {team} did not learn in this world: {said}."]
     out = capsys.readouterr()
-    assert lines(out.out) == wanted
+    assert lines(out.out) == expected
     assert out.err == ""
 
 
@@ -158,8 +158,8 @@ def test_python_is_warned_and_measures_as_the_command_line_does(
         ConfigError, match="trained with env.num_agents=2, and this environment has 3"
     ):
         load_team(cfg, folder, three)
-    for each in (env, three):
-        each.close()
+    for environment in (env, three):
+        environment.close()
 
 
 def test_another_gait_of_the_same_name_is_noticed(gait, tmp_path, capsys) -> None:
@@ -291,9 +291,9 @@ def test_what_the_worlds_hold_in_numbers() -> None:
         {"env": {"randomize": {"object_friction": 2.0, "ground_friction": [0.5, 1.5]}}},
     )
     cfg = evaluation_worlds.settings(checkpoint.resolve("pretrained:beam"), over)
-    found = evaluation_worlds.contents(cfg)
+    contents = evaluation_worlds.contents(cfg)
     mass = 98.84 / (0.325 * GRAVITY)
-    assert found == {
+    assert contents == {
         "num_robots": 3,
         "object": "beam",
         "object_mass_kg": pytest.approx([0.77 * mass, 1.2 * mass]),

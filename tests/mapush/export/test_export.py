@@ -87,8 +87,8 @@ def test_so_it_does_with_sets_in_a_suite_and_another_number_of_robots(tmp_path) 
     words = ["pretrained:any", str(out), "--suite", "any", "--num_agents", "3", "--seed", "7"]
     assert cli.main(["export", *words, "--set", "task.keep_apart=1.2"]) == 0
     folder = checkpoint.resolve("pretrained:any")
-    own = {**ON_CPU, "env": {"num_envs": 2, "num_agents": 3}, "task": {"keep_apart": 1.2}}
-    over = merge(config.load_suite("any").worlds, own)
+    overrides = {**ON_CPU, "env": {"num_envs": 2, "num_agents": 3}, "task": {"keep_apart": 1.2}}
+    over = merge(config.load_suite("any").worlds, overrides)
     follow_the_environment(out, evaluation_worlds.settings(folder, over, num_envs=2), folder)
 
 
@@ -109,8 +109,8 @@ def test_a_suite_that_cannot_be_exported_is_refused_in_one_line(
 
 def test_the_example_refuses_a_success_that_it_does_not_judge(exported, tmp_path) -> None:
     contract = json.loads((exported / "contract.json").read_text())
-    asked = PushCfg(success_heading=0.1, goal_heading=0.0, success_rest_s=2.0)
-    contract["episode"] = describe_terminations(asked)
+    task_cfg = PushCfg(success_heading=0.1, goal_heading=0.0, success_rest_s=2.0)
+    contract["episode"] = describe_terminations(task_cfg)
     success = contract["episode"]["success"]
     assert (success["heading_error_below_rad"], success["rest_s"]) == (0.1, 2.0)
     with pytest.raises(SystemExit, match="success also asks for heading_error_below_rad"):
@@ -188,8 +188,8 @@ def test_a_command_is_scaled_and_within_its_range(exported) -> None:
     command = session.run(None, {"obs": far})[0]
     assert 0.1 < np.abs(command).max() <= 0.5
     models = json.loads((exported / "contract.json").read_text())["models"]
-    _, most = models["actor_agent0.onnx"]["outputs"]["command"]["range"]
-    assert most == [0.7, 0.7, 0.5]  # a robot may back off by 0.2 m/s more than it asked for
+    _, upper = models["actor_agent0.onnx"]["outputs"]["command"]["range"]
+    assert upper == [0.7, 0.7, 0.5]  # a robot may back off by 0.2 m/s more than it asked for
 
 
 @pytest.mark.parametrize("reader", SET_READERS)
@@ -258,5 +258,5 @@ def test_a_gait_leaves_alone_and_walks_in_the_example(tmp_path, monkeypatch) -> 
     joints = [f"robot0/{joint}" for joint in contract["robots"][0]["joints"]]
     assert [world.model.actuator(k).name for k in range(world.model.nu)] == joints
     gait = exported_team.Network(tmp_path / "gait" / "gait.onnx")
-    found = exported_team.follow_commands(world, gait)
-    np.testing.assert_allclose(found, commands, atol=0.06)
+    velocities = exported_team.follow_commands(world, gait)
+    np.testing.assert_allclose(velocities, commands, atol=0.06)

@@ -299,14 +299,14 @@ def test_a_benchmark_takes_the_calculators_success_of_each_checkpoint(tmp_path) 
         "\n".join(["env_steps,is_fresh,success_rate", *rows]), encoding="utf-8"
     )
     clock = Curve(np.array([0.0, 400.0]), np.array([0.0, 40.0]), np.zeros(2))
-    found = who_wins.measured(tmp_path / "checkpoints.csv", clock)
-    assert found.env_steps.tolist() == [100.0, 200.0, 300.0]
-    assert found.seconds.tolist() == [10.0, 20.0, 30.0]
-    assert found.values.tolist() == [0.3, 0.7, 0.9]
+    curve = who_wins.measured(tmp_path / "checkpoints.csv", clock)
+    assert curve.env_steps.tolist() == [100.0, 200.0, 300.0]
+    assert curve.seconds.tolist() == [10.0, 20.0, 30.0]
+    assert curve.values.tolist() == [0.3, 0.7, 0.9]
     (tmp_path / "empty.csv").write_text("a,b\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="empty.csv has no success rates of checkpoints"):
         who_wins.measured(tmp_path / "empty.csv", clock)
-    log = RunLog(tmp_path, {}, {who_wins.SUCCESS: found})
+    log = RunLog(tmp_path, {}, {who_wins.SUCCESS: curve})
     assert who_wins.reached(log, 0.6, "env_steps") == pytest.approx(175e-6)
     assert who_wins.reached(log, 0.2, "seconds") == pytest.approx(10.0 / 60.0)
     assert who_wins.reached(log, 0.95, "seconds") is None

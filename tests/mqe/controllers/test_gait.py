@@ -88,10 +88,10 @@ def test_the_frozen_policy_is_the_actor_that_was_trained(tmp_path, mean_bound):
     """The controller's network and the checkpoint's actor give equal actions."""
     folder = tmp_path / "gait"
     shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNDESCRIBED)
-    own = checkpoint.read_config(folder)
-    own["network"]["mean_bound"] = mean_bound
-    (folder / "config.yaml").write_text(yaml.safe_dump(own))
-    cfg, _ = config.resolve(own, {})
+    settings = checkpoint.read_config(folder)
+    settings["network"]["mean_bound"] = mean_bound
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    cfg, _ = config.resolve(settings, {})
     env = make_env(EnvCfg(num_envs=5), SIM, VelocityCfg(), seed=0)
     obs = 3.0 * torch.randn(5, 1, GAIT_OBS_SIZE)
     actions = load_gait(str(folder), CPU)(obs)

@@ -100,9 +100,9 @@ def test_the_rungs_see_none_two_and_all_of_the_robots(reader, num_seen, spec):
     assert int(seen.max()) <= num_seen
     assert bool((seen > 0).all()) == (num_seen > 0)
     if reader == "nearest":
-        place = entities_of(x.detach(), block)[..., 1:3].norm(dim=-1)
+        distances = entities_of(x.detach(), block)[..., 1:3].norm(dim=-1)
         is_seen = entities_of(grad, block).abs().sum(dim=-1) > 0.0
-        assert torch.equal(is_seen, place.argsort(dim=1).argsort(dim=1) < 2)
+        assert torch.equal(is_seen, distances.argsort(dim=1).argsort(dim=1) < 2)
 
 
 def test_two_places_are_read_whatever_the_number_of_robots() -> None:

@@ -170,11 +170,11 @@ def learned(
     for k in range(last + 1):
         obs = storage.obs[:, k].transpose(0, 1)
         decision = algorithm.act(obs, storage.hidden(k))
-        for kept, drawn in (
+        for stored, drawn in (
             (storage.actions, decision.actions),
             (storage.log_probs, decision.log_probs),
         ):
-            kept[:, k] = drawn.transpose(0, 1)
+            stored[:, k] = drawn.transpose(0, 1)
         if storage.actor_hidden is not None:
             storage.actor_hidden[:, k + 1] = decision.hidden
         if device.type != "cpu":

@@ -31,14 +31,14 @@ def test_a_broken_world_is_reset_counted_and_masked_while_the_others_continue():
     actions = torch.zeros(4, 2, 3)
     env.sim.data.qpos[2, 0] = torch.nan
     step = env.step(actions)
-    wanted = twin.step(actions)
+    expected = twin.step(actions)
     assert step.valid.tolist() == [True, True, False, True]
     assert step.done.tolist() == [False, False, True, False]
     assert not step.terminated[2].any()
     for mine, theirs in (
-        (step.obs, wanted.obs),
-        (step.reward, wanted.reward),
-        (step.final_obs, wanted.final_obs),
+        (step.obs, expected.obs),
+        (step.reward, expected.reward),
+        (step.final_obs, expected.final_obs),
     ):
         assert torch.isfinite(mine).all()
         assert torch.equal(mine[[0, 1, 3]], theirs[[0, 1, 3]])
@@ -164,8 +164,8 @@ def test_an_ending_inside_a_decision_is_latched_there():
     single = make_env(2)
     env.reset()
     single.reset()
-    for each in (env, single):
-        _push_object_to_goal(each, [0])
+    for environment in (env, single):
+        _push_object_to_goal(environment, [0])
     step = env.step(torch.zeros(2, 2, 3))
     first = single.step(torch.zeros(2, 2, 3))
     assert step.terminated[:, 0].tolist() == [True, False]
@@ -207,8 +207,8 @@ def test_rewards_of_a_decision_add_up_over_its_control_steps():
     single.reset()
     actions = torch.zeros(3, 2, 3)
     step = env.step(actions)
-    wanted = sum(single.step(actions).reward for _ in range(4))
-    torch.testing.assert_close(step.reward, wanted)
+    expected = sum(single.step(actions).reward for _ in range(4))
+    torch.testing.assert_close(step.reward, expected)
     assert torch.equal(env.sim.data.qpos, single.sim.data.qpos)
 
 
@@ -281,11 +281,11 @@ def test_the_environment_resumes_exactly_from_its_state():
     for k in range(6):
         env.step(actions[k])
     state = env.state_dict()
-    wanted = [env.step(actions[k]) for k in range(6, 14)]  # over a time-out
+    expected = [env.step(actions[k]) for k in range(6, 14)]  # over a time-out
     other = make_env(3, episode_length_s=0.4, decision_period=2)
     other.reset()
     obs, critic_state = other.load_state_dict(state)
-    for k, theirs in zip(range(6, 14), wanted, strict=True):
+    for k, theirs in zip(range(6, 14), expected, strict=True):
         mine = other.step(actions[k])
         assert torch.equal(mine.obs, theirs.obs)
         assert torch.equal(mine.reward, theirs.reward)

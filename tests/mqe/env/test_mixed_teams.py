@@ -46,15 +46,15 @@ def test_every_world_is_as_it_would_be_alone():
         assert not obs[1:3, 2].any()
         actions = 2.0 * torch.rand(5, 3, 3) - 1.0
         step = env.step(actions)
-        own = alone.step(actions[1:3, :2])
+        alone_result = alone.step(actions[1:3, :2])
         obs = step.obs
         state = step.state
-        own_obs = own.obs
-        own_state = own.state
-        assert torch.equal(step.final_obs[1:3, :2], own.final_obs)
-        assert torch.equal(step.reward[1:3, :2], own.reward)
-        torch.testing.assert_close(step.reward[1:3, 2], own.reward.mean(dim=1))
-        assert torch.equal(step.done[1:3], own.done)
+        own_obs = alone_result.obs
+        own_state = alone_result.state
+        assert torch.equal(step.final_obs[1:3, :2], alone_result.final_obs)
+        assert torch.equal(step.reward[1:3, :2], alone_result.reward)
+        torch.testing.assert_close(step.reward[1:3, 2], alone_result.reward.mean(dim=1))
+        assert torch.equal(step.done[1:3], alone_result.done)
         has_ended |= step.done
     assert bool(has_ended.all())
     env.close()

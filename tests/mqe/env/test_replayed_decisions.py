@@ -199,11 +199,11 @@ def test_work_over_something_else_is_recorded_anew_and_the_last_forgotten():
     graphs._enabled = True
     first = Rollout(1.0)
     second = Rollout(5.0)
-    for rollout, wanted in ((first, 2.0), (second, 10.0)):
+    for rollout, expected in ((first, 2.0), (second, 10.0)):
         for _ in range(4):
             assert (
                 graphs("double", lambda over=rollout: 2 * over.values, over=rollout).tolist()
-                == [wanted] * 2
+                == [expected] * 2
             )
     gone = weakref.ref(first)
     del first, rollout

@@ -118,11 +118,11 @@ def test_state_dict_continues_exactly(sim):
     sim.step(6)
     state = sim.state_dict()
     sim.step(4)
-    wanted = sim.data.qpos.clone()
+    expected = sim.data.qpos.clone()
     sim.step(4)
     sim.load_state_dict(state)
     sim.step(4)
-    torch.testing.assert_close(sim.data.qpos, wanted, rtol=0, atol=0)
+    torch.testing.assert_close(sim.data.qpos, expected, rtol=0, atol=0)
 
 
 def test_targets_of_a_control_step_act_as_in_single_steps_also_in_broken_and_resting_worlds():
@@ -157,15 +157,15 @@ def test_a_simulator_without_optional_features_runs_an_environment():
             make_simulator(SimCfg(name=name, device="cpu", num_threads=1), scene.model, 3)
             for name in ("one_by_one", "mujoco")
         ]
-    env, own = (MultiAgentEnv(sim, scene, make_task(3)) for sim in sims)
+    env, minimal = (MultiAgentEnv(sim, scene, make_task(3)) for sim in sims)
     actions = torch.zeros(3, 2, 3)
-    for each in (env, own):
-        each.reset()
-        each.step(actions)
-    assert torch.equal(env.sim.data.qpos, own.sim.data.qpos)
+    for environment in (env, minimal):
+        environment.reset()
+        environment.step(actions)
+    assert torch.equal(env.sim.data.qpos, minimal.sim.data.qpos)
     assert env.grow_buffers() is None
     assert not env.use_graphs
-    assert np.array_equal(snapshot(env.sim, 1).xpos, snapshot(own.sim, 1).xpos)
+    assert np.array_equal(snapshot(env.sim, 1).xpos, snapshot(minimal.sim, 1).xpos)
 
     env.pause(torch.tensor([False, True, False]))
     before = env._steps.clone()

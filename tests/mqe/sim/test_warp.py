@@ -398,9 +398,9 @@ def test_buffers_grow_between_rollouts_and_the_run_continues():
     other.load_state_dict(state)  # a run that goes on need not lose the same contacts again
     assert other.sim.size == env.sim.size
     assert torch.equal(other.sim.data.qpos, env.sim.data.qpos)
-    for each in (env, other):
-        each.close()
-        each.close()
+    for environment in (env, other):
+        environment.close()
+        environment.close()
 
 
 def test_lost_contacts_that_no_buffer_prevents_are_reported_and_nothing_is_replaced():
@@ -446,6 +446,6 @@ def test_obstacles_stop_an_object_as_in_mujoco():
 def test_moving_obstacles_push_as_in_mujoco():
     scene = moving_scene()
     expected, _ = shove(MujocoBatchSimulator(scene.model, 2, 1), scene)
-    found, has_touched = shove(MujocoWarpSimulator(scene.model, 2, CPU), scene)
+    positions, has_touched = shove(MujocoWarpSimulator(scene.model, 2, CPU), scene)
     assert has_touched.tolist() == [True, False]
-    torch.testing.assert_close(found, expected, rtol=0.0, atol=5e-3)
+    torch.testing.assert_close(positions, expected, rtol=0.0, atol=5e-3)

@@ -123,14 +123,14 @@ def double(values: wp.array(dtype=float)) -> None:  # type: ignore[valid-type]
 
 @pytest.mark.parametrize("has_process", [True, False])
 def test_a_module_is_compiled_in_a_process_of_its_own_or_here(monkeypatch, tmp_path, has_process):
-    here = []
-    monkeypatch.setattr("warp._src.build.build_cuda", lambda path, *_, **__: here.append(path))
+    compiled = []
+    monkeypatch.setattr("warp._src.build.build_cuda", lambda path, *_, **__: compiled.append(path))
     if not has_process:
         monkeypatch.setattr(warp_kernels, "_COMPILE", "raise SystemExit(1)")
     with compiling_in_processes():
         wp.compile_aot_module(double.module, arch=90, module_dir=tmp_path, use_ptx=False)
     assert len(list(tmp_path.glob("*.cubin"))) == has_process
-    assert len(here) == 1 - has_process
+    assert len(compiled) == 1 - has_process
 
 
 class Serial:

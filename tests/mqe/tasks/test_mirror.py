@@ -77,17 +77,17 @@ def scenes(kind: str, num_agents: int) -> tuple[SceneState, SceneState]:
     goal = 2.0 * torch.randn(n, 3)
     forces = torch.randn(n, a + a * (a - 1) // 2, 3)
 
-    def scene(place: Tensor, quats: Tensor, turn: Tensor, object_quat: Tensor) -> SceneState:
+    def scene(positions: Tensor, quats: Tensor, turn: Tensor, object_quat: Tensor) -> SceneState:
         return make_scene_state(
-            pos * place,
+            pos * positions,
             robot_quat=quat * quats,
-            robot_linvel=linvel * place,
+            robot_linvel=linvel * positions,
             robot_angvel_b=angvel * turn,
-            object_pos=object_pos * place,
+            object_pos=object_pos * positions,
             object_quat=object_quat,
-            object_linvel=object_linvel * place,
-            goal_pos=goal * place,
-            forces=(forces * place).flatten(1),
+            object_linvel=object_linvel * positions,
+            goal_pos=goal * positions,
+            forces=(forces * positions).flatten(1),
         )
 
     one = torch.ones(())
@@ -183,7 +183,7 @@ def test_tasks_whose_mirror_image_is_no_change_of_signs_have_none(monkeypatch):
     assert make_task(object="tblock").symmetries.mirror is not None
     # An angle in [0, 2 pi) is more than a sign away.
     assert make_task(observation="reference").symmetries.mirror is None
-    height = ObservationTerm("height", lambda m: m.state.robot_pos[..., 2:])
+    height = ObservationTerm("height", lambda step: step.state.robot_pos[..., 2:])
     monkeypatch.setitem(OBSERVATIONS, "own_height", height)
     assert make_task(more_observations=("own_height",)).symmetries.mirror is None
     monkeypatch.setitem(

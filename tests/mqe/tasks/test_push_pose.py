@@ -78,11 +78,11 @@ def test_every_shape_has_equal_headings_of_its_own() -> None:
     cfg = PushCfg(observation="sets", shapes="drawn", **POSE)
     constants = PushConstants(cfg, 2, shapes=shapes)
     yaw = tensor([80.0, 170.0, 80.0]) * DEGREE
-    wanted = tensor([-80.0, 10.0, 10.0]) * DEGREE
+    expected = tensor([-80.0, 10.0, 10.0]) * DEGREE
     heading = torch.zeros(3)
-    torch.testing.assert_close(constants.heading_error(yaw, heading), wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(constants.heading_error(yaw, heading), expected, rtol=0, atol=1e-5)
     twice = constants.heading_error(torch.cat((yaw, -yaw)), torch.zeros(6))
-    torch.testing.assert_close(twice, torch.cat((wanted, -wanted)), rtol=0, atol=1e-5)
+    torch.testing.assert_close(twice, torch.cat((expected, -expected)), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -161,20 +161,20 @@ def test_every_world_has_the_heading_that_was_set_last(observation) -> None:
     state = one.like(one.rows.expand(-1, 3, *one.rows.shape[2:]).contiguous())
     heading = tensor([35.0, 190.0, 90.0]) * DEGREE
     task.set_goal_heading(heading, tensor([True, True, False]))
-    wanted = tensor([5.0, -20.0, -30.0]) * DEGREE  # a beam looks the same after half a turn
-    torch.testing.assert_close(task.heading_error(state.object_yaw), wanted, rtol=0, atol=1e-5)
+    expected = tensor([5.0, -20.0, -30.0]) * DEGREE  # a beam looks the same after half a turn
+    torch.testing.assert_close(task.heading_error(state.object_yaw), expected, rtol=0, atol=1e-5)
     for features in (
         task.scene_features(state, task.memory),
         task.step_features(state, state),
     ):
-        torch.testing.assert_close(features.heading_error, wanted, rtol=0, atol=1e-5)
+        torch.testing.assert_close(features.heading_error, expected, rtol=0, atol=1e-5)
     step = task.step_features(state, state)
-    torch.testing.assert_close(step.prev_heading_error, wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(step.prev_heading_error, expected, rtol=0, atol=1e-5)
     assert step.is_at_goal.tolist() == [True, False, False]
 
     task.begin(tensor([False, True, False]))
-    wanted = tensor([5.0, -30.0, -30.0]) * DEGREE
-    torch.testing.assert_close(task.heading_error(state.object_yaw), wanted, rtol=0, atol=1e-5)
+    expected = tensor([5.0, -30.0, -30.0]) * DEGREE
+    torch.testing.assert_close(task.heading_error(state.object_yaw), expected, rtol=0, atol=1e-5)
     task.set_goal_heading(tensor([0.0, 0.0, 30.0]) * DEGREE, tensor([False, False, True]))
     assert task.step_features(state, state).is_at_goal.tolist() == [True, False, True]
 
@@ -199,14 +199,14 @@ def test_a_pose_from_outside_is_that_of_the_settings_with_the_same_heading(obser
             led.set_goal(led.state.object_pos[:, :2])  # the heading stays
             given.set_goal(given.state.object_pos[:, :2])
         actions = 2.0 * torch.rand(6, 2, 3, generator=generator) - 1.0
-        here = led.step(actions)
+        result = led.step(actions)
         there = given.step(actions)
         for name in ("final_obs", "final_state", "reward", "terminated"):
-            assert torch.equal(getattr(here, name), getattr(there, name)), (k, name)
-        if here.done.any():
+            assert torch.equal(getattr(result, name), getattr(there, name)), (k, name)
+        if result.done.any():
             break
     # Some objects have the heading, and others have not.
-    assert 0 < int(here.terminated[:, 0].sum()) < 6
+    assert 0 < int(result.terminated[:, 0].sum()) < 6
     led.close()
     given.close()
 

@@ -30,9 +30,9 @@ def test_some_commands_stand_and_some_go_along_one_axis() -> None:
     for axis in range(3):
         assert share(moves[:, axis] & (moves.sum(dim=1) == 1)) == pytest.approx(0.25 / 3, abs=0.005)
     assert share(moves.all(dim=1)) == pytest.approx(1 - 0.12 - 0.25, abs=0.005)
-    for axis, most in enumerate((0.6, 0.4, 0.2)):
-        assert command[:, 0, axis].max().item() == pytest.approx(most, rel=1e-3)
-        assert command[:, 0, axis].min().item() == pytest.approx(-most, rel=1e-3)
+    for axis, upper in enumerate((0.6, 0.4, 0.2)):
+        assert command[:, 0, axis].max().item() == pytest.approx(upper, rel=1e-3)
+        assert command[:, 0, axis].min().item() == pytest.approx(-upper, rel=1e-3)
     _, command = make_chance(standing_share=1.0).start(EPISODE)
     assert not command.any()
 

@@ -48,8 +48,8 @@ def make_teamwork(num_envs: int, num_agents: int) -> tuple[Memory, Teamwork]:
     return memory, Teamwork(effort, nearest)
 
 
-def term(name: str, m: StepFeatures) -> list[float]:
-    return REWARDS[name].function(m).flatten().tolist()
+def term(name: str, step: StepFeatures) -> list[float]:
+    return REWARDS[name].function(step).flatten().tolist()
 
 
 # The goal lies 2.5 m off along (3, 4) / 5. Robot 0 stands 1 m left (west) of the box, robot 1
@@ -60,11 +60,11 @@ PREV = scene(ROBOTS, [-0.3, -0.4, 0.28], [1.5, 2.0, 0.0])
 
 
 def test_progress_and_target() -> None:
-    m = features(STATE, PREV)
-    assert m.state.goal_distance.item() == pytest.approx(2.5)
-    assert m.prev.goal_distance.item() == pytest.approx(3.0)
-    assert term("progress", m) == pytest.approx([0.5])
-    assert term("target", m) == pytest.approx([100 * (2 * 0.5 - 0.01 * 2.5)])
+    step = features(STATE, PREV)
+    assert step.state.goal_distance.item() == pytest.approx(2.5)
+    assert step.prev.goal_distance.item() == pytest.approx(3.0)
+    assert term("progress", step) == pytest.approx([0.5])
+    assert term("target", step) == pytest.approx([100 * (2 * 0.5 - 0.01 * 2.5)])
 
 
 def test_target_after_a_reset_has_no_progress() -> None:
@@ -131,15 +131,15 @@ def test_ocb_near_fades_out_at_a_metre() -> None:
 
 
 def test_the_forks_terms() -> None:
-    m = features(STATE)
-    assert term("engagement", m) == pytest.approx([1 / 3, 0.0])
-    assert term("cooperation", m) == [0.0]
+    step = features(STATE)
+    assert term("engagement", step) == pytest.approx([1 / 3, 0.0])
+    assert term("cooperation", step) == [0.0]
     # Robot 0 is behind the box: (1, 0) . (0.6, 0.8) > 0; robot 1 is between it and the goal.
-    assert term("blocking", m) == [0.0, 1.0]
-    assert term("same_side", m) == [0.0]
+    assert term("blocking", step) == [0.0, 1.0]
+    assert term("same_side", step) == [0.0]
     # 0.2 m/s along x is 0.12 m/s to the goal; weights 1 - (1 - 0.8) / 0.8 and 0.
-    assert term("goal_push", m) == pytest.approx([0.12 * 0.75, 0.0])
-    assert term("idle", m) == [0.0, 0.0]
+    assert term("goal_push", step) == pytest.approx([0.12 * 0.75, 0.0])
+    assert term("idle", step) == [0.0, 0.0]
     still = features(changed(STATE, object_linvel=torch.zeros(1, 3)))
     assert term("idle", still) == [0.0, 1.0]
 
@@ -153,9 +153,9 @@ def test_impulses_ahead_and_astray_go_by_the_nose() -> None:
     # Noses point along x. Robot 0 pushes along the goal's direction, 53 degrees off its nose;
     # robot 1 pushes along y, 90 degrees off.
     force = tensor([[[3.0, 4.0, 99.0], [0.0, 5.0, 0.0]]])
-    m = features(changed(STATE, contact_force=force))
-    assert term("impulse_ahead", m) == pytest.approx([5.0 * 0.6 * 0.02, 0.0])
-    assert term("impulse_astray", m) == pytest.approx([0.0, 5.0 * 0.02])
+    step = features(changed(STATE, contact_force=force))
+    assert term("impulse_ahead", step) == pytest.approx([5.0 * 0.6 * 0.02, 0.0])
+    assert term("impulse_astray", step) == pytest.approx([0.0, 5.0 * 0.02])
     nothing = features(changed(STATE, contact_force=torch.zeros(1, 2, 3)))
     assert term("impulse_astray", nothing) == [0.0, 0.0]
 
@@ -237,9 +237,9 @@ def test_published_scales_are_the_repositorys_times_20000() -> None:
 )
 def test_published_scales(name: str, target: float, collision: float, ocb: float) -> None:
     """As the reference's runs recorded them."""
-    own = {"target": target, "collision": collision, "ocb_expanded": ocb}
+    scales = {"target": target, "collision": collision, "ocb_expanded": ocb}
     shared = {"approach": 15.0, "push": 30.0, "reach": 200_000.0, "exception": -100_000.0}
-    assert weights_of("published", name, {}) == shared | own
+    assert weights_of("published", name, {}) == shared | scales
 
 
 def test_weights_can_be_replaced_and_switched_off() -> None:
@@ -258,13 +258,15 @@ def test_nothing_depends_on_where_the_arena_is() -> None:
         object_pos=shift(STATE.object_pos),
         goal_pos=shift(STATE.goal_pos),
     )
-    here = features(STATE)
+    original = features(STATE)
     there = features(moved)
     for name, reward in REWARDS.items():
         if name in ("reach", "exception"):
             continue
         function = reward.function
-        torch.testing.assert_close(function(here), function(there), msg=name, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            function(original), function(there), msg=name, atol=1e-4, rtol=1e-4
+        )
 
 
 def test_efforts_are_pushes_towards_the_goal_of_about_the_last_second() -> None:
@@ -319,9 +321,9 @@ def test_teamwork_resumes_where_it_was_saved() -> None:
 
 
 def test_shared_progress_counts_a_control_step_once() -> None:
-    m = features(STATE, PREV)
-    assert torch.equal(m.shared_progress, m.shared_progress)
-    assert term("shared_progress", m) == [0.0]  # nobody pushes
+    step = features(STATE, PREV)
+    assert torch.equal(step.shared_progress, step.shared_progress)
+    assert term("shared_progress", step) == [0.0]  # nobody pushes
 
 
 def test_the_default_rewards_pay_for_sharing() -> None:

@@ -105,10 +105,10 @@ def test_robots_that_change_their_numbers_change_nothing_that_the_others_observe
     for name in ("robot_pos", "robot_quat", "robot_linvel"):
         getattr(swapped, name)[:] = getattr(state, name)[:, order]
     task = make_task(50, 4, observation="sets")
-    here = observed(task, state, "teammates")[:, 0]
+    observed_sets = observed(task, state, "teammates")[:, 0]
     there = observed(task, swapped, "teammates")[:, 0]
-    assert not torch.allclose(here, there)
-    torch.testing.assert_close(sorted_by_place(here), sorted_by_place(there))
+    assert not torch.allclose(observed_sets, there)
+    torch.testing.assert_close(sorted_by_place(observed_sets), sorted_by_place(there))
 
 
 def sorted_by_place(others: Tensor) -> Tensor:

@@ -65,15 +65,15 @@ def velocity_scenes() -> tuple[Scene, Scene]:
     tasks = [VelocityTask(VelocityCfg(), N, team(1), Streams(0, N, "cpu")) for _ in range(2)]
     memory = torch.rand(N, VelocityMemory.SIZE)
     image = memory.clone()
-    here = VelocityMemory.of(memory)
+    velocity_memory = VelocityMemory.of(memory)
     there = VelocityMemory.of(image)
     swap = mirrored_action(CPU)
-    there.gait.phase[:] = torch.remainder(here.gait.phase + 0.5, 1.0)
-    there.gait.action[:] = swap(here.gait.action)
-    there.gait.older_action[:] = swap(here.gait.older_action)
-    there.mean_velocity[:] = here.mean_velocity * tensor([1.0, -1.0, -1.0])
-    there.command[:] = here.command * tensor([1.0, -1.0, -1.0])
-    there.force[:] = here.force * PLACE
+    there.gait.phase[:] = torch.remainder(velocity_memory.gait.phase + 0.5, 1.0)
+    there.gait.action[:] = swap(velocity_memory.gait.action)
+    there.gait.older_action[:] = swap(velocity_memory.gait.older_action)
+    there.mean_velocity[:] = velocity_memory.mean_velocity * tensor([1.0, -1.0, -1.0])
+    there.command[:] = velocity_memory.command * tensor([1.0, -1.0, -1.0])
+    there.force[:] = velocity_memory.force * PLACE
     first = Scene(tasks[0], state, prev, memory)
     return first, Scene(tasks[1], mirrored(state), mirrored(prev), image)
 
@@ -107,14 +107,14 @@ def check_values(value: Tensor, *shapes: tuple[int, ...]) -> None:
 
 def check_observation(task: str, name: str, term: ObservationTerm, cls: type) -> None:
     torch.manual_seed(0)
-    here, there = SCENES[task]()
-    one = here.task.scene_features(here.state.like(here.state.rows[:, :1]), here.memory[:1])
-    terms = cls({name: term}, worlds_of(here), one)
-    values = terms(here.observed())
-    leading = (N, here.task.num_agents) if cls is ObservationTerms else (N,)
+    scene, there = SCENES[task]()
+    one = scene.task.scene_features(scene.state.like(scene.state.rows[:, :1]), scene.memory[:1])
+    terms = cls({name: term}, worlds_of(scene), one)
+    values = terms(scene.observed())
+    leading = (N, scene.task.num_agents) if cls is ObservationTerms else (N,)
     check_values(values, (*leading, terms.size))
     assert terms.noise_scale.shape == (terms.size,)
-    bodies = here.state.num_robots - (term.over == "teammates")
+    bodies = scene.state.num_robots - (term.over == "teammates")
     names = terms.number_names([f"robot{k}" for k in range(bodies)])
     assert len(set(names)) == terms.size
     if terms.mirror is None:
@@ -130,14 +130,14 @@ def check_step_term(
 ) -> Tensor:
     """Check a control-step term and return its values."""
     torch.manual_seed(0)
-    here, there = SCENES[task]()
-    num_agents = here.task.num_agents
+    scene, there = SCENES[task]()
+    num_agents = scene.task.num_agents
     shapes = [(N,), (N, num_agents)]
     if isinstance(term, TerminationTerm):
         shapes = [(N,)]
     if isinstance(term, MeasureTerm):
         shapes = [(N, num_agents)] if term.per_robot else [(N,)]
-    value = term.build(worlds_of(here))(here.step())
+    value = term.build(worlds_of(scene))(scene.step())
     check_values(value, *shapes)
     assert value.dtype == torch.bool or not isinstance(term, TerminationTerm)
     if name not in WITHOUT_MIRROR:
@@ -232,7 +232,7 @@ def own_task(monkeypatch) -> Any:
     """Return a push task with a stateful reward, ending and metric."""
     terms = PUSH.terms
     assert terms is not None
-    late = TerminationTerm("late", lambda m: m.state.goal_distance > 0.1, is_failure=False)
+    late = TerminationTerm("late", lambda step: step.state.goal_distance > 0.1, is_failure=False)
     measure = MeasureTerm("count", Count)
     metric = MetricTerm("count", OfEpisode("count", "sum"), measures={"count": measure})
     monkeypatch.setitem(terms.rewards, "count", RewardTerm("count", Count, weight=2.0))
@@ -250,8 +250,8 @@ def test_a_task_saves_and_restores_the_memory_of_its_terms(monkeypatch):
     column = task.names.measures.index("count")
     task.evaluate(scene.state, scene.prev)
     other.load_state_dict(task.state_dict())
-    for each in (task, other):
-        outcome = each.evaluate(scene.state, scene.prev)
+    for push_task in (task, other):
+        outcome = push_task.evaluate(scene.state, scene.prev)
         assert (outcome.rewards[row] == 2.0 * 3.0).all()
         assert (outcome.measures[:, column] == 3.0).all()
     task.begin(torch.arange(N) < 5)
@@ -260,12 +260,12 @@ def test_a_task_saves_and_restores_the_memory_of_its_terms(monkeypatch):
 
 
 def test_what_an_older_version_did_not_keep_stays_as_it_is_and_is_named(capsys):
-    kept = Memory(Worlds(2, 1))
-    count = kept.remember("count", start=-3.0)
-    kept.remember("age").fill_(5.0)
-    kept.load_state_dict({"age": tensor([1.0, 2.0])})
+    memory = Memory(Worlds(2, 1))
+    count = memory.remember("count", start=-3.0)
+    memory.remember("age").fill_(5.0)
+    memory.load_state_dict({"age": tensor([1.0, 2.0])})
     assert count.tolist() == [-3.0, -3.0]
-    assert kept.state_dict()["age"].tolist() == [1.0, 2.0]
+    assert memory.state_dict()["age"].tolist() == [1.0, 2.0]
     assert "is older and lacks count, which begin anew" in capsys.readouterr().err
 
 

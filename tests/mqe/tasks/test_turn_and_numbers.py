@@ -70,8 +70,8 @@ def image_of(state: SceneState, name: str, kind: str) -> SceneState:
     pairs = list(combinations(range(num_agents), 2))
     order = [(k + 1) % num_agents for k in range(num_agents)]
     for i, j in pairs:
-        here = (i + 1) % num_agents, (j + 1) % num_agents
-        order.append(num_agents + pairs.index((min(here), max(here))))
+        partners = (i + 1) % num_agents, (j + 1) % num_agents
+        order.append(num_agents + pairs.index((min(partners), max(partners))))
     image.forces[:] = forces[:, order].flatten(1)
     return image
 
@@ -83,9 +83,11 @@ def test_agents_and_critic_see_the_image_of_a_scene_like_theirs(kind, how, name)
     torch.manual_seed(0)
     settings = {"observation": "sets"} if how == "sets" else {"state_type": how}
     task = make_task(50, 3, object=kind, goal_heading=0.3, **settings)
-    here, _ = flat_scenes(kind)
-    there = image_of(here, name, kind)
-    (obs, state), (obs_there, state_there) = (task.observe(x, task.memory) for x in (here, there))
+    original, _ = flat_scenes(kind)
+    there = image_of(original, name, kind)
+    (obs, state), (obs_there, state_there) = (
+        task.observe(x, task.memory) for x in (original, there)
+    )
     image = symmetry(task, name)
     assert image.state is not None
     shown = image.state(state)
@@ -104,8 +106,8 @@ def test_rewards_and_endings_are_those_of_the_scene(kind, name):
     has two.
     """
     torch.manual_seed(0)
-    is_left_out = {each for each in REWARDS if name == "turn" and each.startswith("ocb")}
-    weights = {each: 1.0 for each in REWARDS if each not in is_left_out}
+    is_left_out = {reward for reward in REWARDS if name == "turn" and reward.startswith("ocb")}
+    weights = {reward: 1.0 for reward in REWARDS if reward not in is_left_out}
     outcomes = []
     pair = flat_scenes(kind)
     for state, prev in (pair, [image_of(x, name, kind) for x in pair]):
@@ -185,7 +187,7 @@ def test_a_batch_shows_every_combination_of_symmetries_as_often(kind, state_type
 
     # Of one transition: the images that its rows show are all different, and those by hand.
     row = Batch(*[part[:1].expand(len(images), *part.shape[1:]) for part in batch])
-    found = images(row)
+    image_rows = images(row)
     by_hand = []
     for mirrors in range(2):
         for turns in range(NUM_IMAGES[kind]):
@@ -201,7 +203,13 @@ def test_a_batch_shows_every_combination_of_symmetries_as_often(kind, state_type
                 agents = [part.roll(-shift, 0) for part in (obs, actions, batch.active[0])]
                 of_views = [part.roll(-shift, 0) for part in (state, batch.returns[0])]
                 by_hand.append(torch.cat([part.flatten() for part in agents + of_views]))
-    parts = (found.obs, found.actions, found.active, found.state, found.returns)
+    parts = (
+        image_rows.obs,
+        image_rows.actions,
+        image_rows.active,
+        image_rows.state,
+        image_rows.returns,
+    )
     rows = torch.cat([part.flatten(1) for part in parts], 1)
     same = (rows.unsqueeze(1) == torch.stack(by_hand)).all(-1)
     assert torch.equal(same.sum(0), torch.ones(len(images), dtype=torch.int64))
@@ -227,17 +235,19 @@ def batch_of(batch: Batch, row: int) -> Batch:
 
 def test_what_is_unknown_has_no_image_and_what_differs_is_only_its_own(monkeypatch):
     assert make_task(observation="reference").symmetries.turn is None
-    height = ObservationTerm("height", lambda m: m.state.robot_pos[..., 2:], mirror_signs=(1.0,))
+    height = ObservationTerm(
+        "height", lambda step: step.state.robot_pos[..., 2:], mirror_signs=(1.0,)
+    )
     monkeypatch.setitem(OBSERVATIONS, "own_height", height)
-    found = make_task(more_observations=("own_height",)).symmetries
-    assert found.mirror is not None
-    assert found.turn is None
-    assert found.numbers is None
-    known = dataclasses.replace(height, turn=lambda cfg, size: (range(size), (1.0,) * size))
-    monkeypatch.setitem(OBSERVATIONS, "own_height", known)
-    found = make_task(more_observations=("own_height",)).symmetries
-    assert found.turn is not None
-    assert found.numbers is not None
+    symmetries = make_task(more_observations=("own_height",)).symmetries
+    assert symmetries.mirror is not None
+    assert symmetries.turn is None
+    assert symmetries.numbers is None
+    turnable = dataclasses.replace(height, turn=lambda cfg, size: (range(size), (1.0,) * size))
+    monkeypatch.setitem(OBSERVATIONS, "own_height", turnable)
+    symmetries = make_task(more_observations=("own_height",)).symmetries
+    assert symmetries.turn is not None
+    assert symmetries.numbers is not None
 
     def num_images(task: PushTask, name: str) -> int:
         return len(Images((symmetry(task, name),), task.spec, 1, CPU))

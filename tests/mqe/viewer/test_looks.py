@@ -69,12 +69,12 @@ def test_a_robot_with_looks_has_them_everywhere_and_shows_nothing_else(name: str
             assert (shown.geom_group[geom] == HIDDEN) == touches
     data = mujoco.MjData(shown)
     mujoco.mj_forward(shown, data)
-    own = [
+    robot_geoms = [
         geom
         for geom in range(shown.ngeom)
         if shown.geom_bodyid[geom] and shown.geom_group[geom] != HIDDEN
     ]
-    span = np.ptp(data.geom_xpos[own], axis=0)
+    span = np.ptp(data.geom_xpos[robot_geoms], axis=0)
     assert plain.nbody == shown.nbody
     assert 0.4 < span[0] < 0.6  # [m] as long and as wide as the robot
     assert 0.2 < span[1] < 0.35

@@ -120,11 +120,11 @@ def test_a_robot_wears_its_colour_on_the_largest_part_of_its_trunk(checkout: Pat
     for i in range(2):
         body = model.body(f"robot{i}/trunk").id
         material = model.material(f"team{i}").id
-        own = list(np.flatnonzero(model.geom_bodyid == body))
-        coloured = [geom for geom in own if model.geom_matid[geom] == material]
+        trunk_geoms = list(np.flatnonzero(model.geom_bodyid == body))
+        coloured = [geom for geom in trunk_geoms if model.geom_matid[geom] == material]
         assert len(coloured) == 1
         assert model.mesh(model.geom_dataid[coloured[0]].item()).name == "go1/trunk/mesh0"
-        for geom in own:
+        for geom in trunk_geoms:
             is_solid = bool(model.geom_contype[geom])
             assert (model.geom_group[geom] == HIDDEN) == is_solid
 
@@ -161,16 +161,16 @@ def test_large_meshes_need_the_package_that_reduces_them(checkout: Path, monkeyp
     monkeypatch.setitem(sys.modules, "fast_simplification", None)
     with pytest.raises(ConfigError, match=r"mapush\[looks\]"):
         meshes.prepare([ROBOTS["go1"]], checkout)
-    asked = []
+    requests = []
 
     def simplify(vertices, faces, reduction, agg):
-        asked.append(reduction)
+        requests.append(reduction)
         return vertices.astype(np.float32), faces[:6]
 
     monkeypatch.setitem(sys.modules, "fast_simplification", SimpleNamespace(simplify=simplify))
     parts = meshes.prepare([ROBOTS["go1"]], checkout)["go1"]
     total = 12 * len(parts)
-    assert asked == [pytest.approx(1.0 - 100 / total)] * len(parts)
+    assert requests == [pytest.approx(1.0 - 100 / total)] * len(parts)
     np.testing.assert_allclose(parts[0].vertices.max(axis=0), (0.2, 0.1, 0.05), atol=1e-6)
 
 

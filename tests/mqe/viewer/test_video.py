@@ -46,17 +46,17 @@ def no_choice_yet(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     not sys.platform.startswith("linux"), reason="other systems have one backend each"
 )
 def test_takes_the_first_backend_that_works(no_choice_yet: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    tried: list[str] = []
 
     def works(backend: str) -> bool:
-        asked.append(backend)
+        tried.append(backend)
         return backend == "osmesa"
 
     no_choice_yet.setattr(offscreen, "_works", works)
     assert choose_backend() == "osmesa"
-    assert asked == ["egl", "osmesa"]
+    assert tried == ["egl", "osmesa"]
     assert choose_backend() == "osmesa"
-    assert len(asked) == 2  # asked once a process
+    assert len(tried) == 2  # asked once a process
 
 
 @pytest.mark.skipif(
@@ -242,8 +242,8 @@ def test_a_film_at_half_the_speed(tmp_path) -> None:
 def test_a_film_ends_with_the_last_episode_that_it_has_room_for() -> None:
     episodes = [recording.Episode(k, [None] * 10) for k in range(3)]  # type: ignore[list-item]
     rounds = [recording.Round([episode], 5) for episode in episodes]
-    kept = [len(video._whole(rounds, most)) for most in (8, 15, 29, 30, math.inf)]
-    assert kept == [1, 1, 1, 2, 3]
+    lengths = [len(video._whole(rounds, limit)) for limit in (8, 15, 29, 30, math.inf)]
+    assert lengths == [1, 1, 1, 2, 3]
 
 
 @pytest.mark.usefixtures("can_render")
@@ -395,13 +395,13 @@ def test_processes_draw_what_one_does(monkeypatch) -> None:
     state = ShownState(env.sim.data.qpos[0].numpy(), env.sim.data.mocap_pos[0].numpy())
     pictures = [[camera.tile(state, f"{k}")] for k in range(5)]
     model = looks.shown_model(env.scene)
-    with RenderPool([model], frame, 5) as here:
-        wanted = list(here.draw(pictures))
+    with RenderPool([model], frame, 5) as in_process:
+        expected = list(in_process.draw(pictures))
     monkeypatch.setattr(render_pool, "_WORTHWHILE", 1)
     monkeypatch.setattr(render_pool, "num_cores", lambda: 2)
     with RenderPool([model], frame, 5) as several:
-        assert list(several.draw(pictures)) == wanted
-    assert len(set(wanted)) == 5
+        assert list(several.draw(pictures)) == expected
+    assert len(set(expected)) == 5
 
 
 @pytest.mark.usefixtures("can_render")

@@ -39,8 +39,8 @@ def contact_forces(scene: Scene, data: mujoco.MjData) -> torch.Tensor:
     for k in range(data.ncon):
         contact = data.contact[k]
         pair = (contact.geom1, contact.geom2)
-        for own, other, sign in ((*pair, 1.0), (*pair[::-1], -1.0)):
-            part = part_of(scene, own)
+        for own_part, other, sign in ((*pair, 1.0), (*pair[::-1], -1.0)):
+            part = part_of(scene, own_part)
             if part is not None and other in scene.object_geoms:
                 force = np.zeros(6)
                 mujoco.mj_contactForce(scene.model, data, k, force)
@@ -76,13 +76,13 @@ def test_parts_have_the_forces_of_their_contacts(name: str, tolerance: float) ->
         env.sim.data.qvel[:, 18 * i] = speed
     for _ in range(60):
         data = snapshot(env.sim, 0)
-        wanted = contact_forces(scene, data)
+        expected = contact_forces(scene, data)
         env.sim.step(1)
-        found = forces_of_parts(env.sim, scene)
-        assert found is not None
-        size = max(20.0, float(wanted.abs().max()))
-        assert float((found[0] - wanted).abs().max()) < tolerance * size
-        seen += wanted.norm(dim=-1)
+        measured = forces_of_parts(env.sim, scene)
+        assert measured is not None
+        size = max(20.0, float(expected.abs().max()))
+        assert float((measured[0] - expected).abs().max()) < tolerance * size
+        seen += expected.norm(dim=-1)
     assert (seen.sum(dim=0) > 10.0).all()  # trunk, feet and legs all had their turn
     env.close()
 

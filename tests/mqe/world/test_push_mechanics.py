@@ -91,12 +91,12 @@ def test_simulated_pushes_move_what_they_should(obj: ObjectCfg):
     """A push 5 % above the least force moves the object. A push 5 % below it does not."""
     places = sides(obj)
     best = least_force_of(obj, 1).pushes
-    for place in (best, Pushes(places.points[:1], places.directions[:1])):
-        least = least_force(obj, place).force
-        assert moved(obj, place, 1.05 * least) > 10.0 * moved(obj, place, 0.95 * least)
+    for pushes in (best, Pushes(places.points[:1], places.directions[:1])):
+        least = least_force(obj, pushes).force
+        assert moved(obj, pushes, 1.05 * least) > 10.0 * moved(obj, pushes, 0.95 * least)
 
 
-def moved(obj: ObjectCfg, place: Pushes, force: float) -> float:
+def moved(obj: ObjectCfg, pushes: Pushes, force: float) -> float:
     """Return how far the place moves in half a second of a push near the floor [m]."""
     scene = build_scene(1, obj)
     model = scene.model
@@ -108,8 +108,8 @@ def moved(obj: ObjectCfg, place: Pushes, force: float) -> float:
     start = model.nq - 7
     lowest = min(geom.pos[2] - 0.5 * geom.size[-1] for geom in obj.geoms)
     data.qpos[start : start + 7] = (0.0, 0.0, -lowest, 1.0, 0.0, 0.0, 0.0)
-    push = np.append(force * sliding_force(obj) * place.directions[0], 0.0)
-    local = np.append(place.points[0], lowest + 0.02)
+    push = np.append(force * sliding_force(obj) * pushes.directions[0], 0.0)
+    local = np.append(pushes.points[0], lowest + 0.02)
     path = []
     for step in range(500):
         mujoco.mj_kinematics(model, data)

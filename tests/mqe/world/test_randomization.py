@@ -311,8 +311,8 @@ def test_a_robot_that_is_out_is_paid_the_mean_of_the_others():
     assert torch.equal(rewards[:, 0], rewards[:, 1])
     env.randomization.is_out.fill_(False)
     state = env.state
-    own = env.task.evaluate(state, state).rewards.sum(dim=0)
-    assert (own[:, 0] != own[:, 1]).all()
+    earned = env.task.evaluate(state, state).rewards.sum(dim=0)
+    assert (earned[:, 0] != earned[:, 1]).all()
     env.randomization.is_out.fill_(True)
     assert not env.task.evaluate(state, state).rewards.any()  # nobody is there
     env.close()
@@ -394,8 +394,10 @@ def test_the_force_that_slides_an_object_is_of_its_mass_and_friction():
     fields["pair_friction"][:] = torch.tensor([0.3, 0.5]).view(2, 1, 1)
     assert sliding_forces(env.scene, fields).tolist() == pytest.approx([52.974, 88.29])
     floor = env.scene.model.pair("object/0-floor").id
-    own = 9.81 * 18.0 * env.scene.model.pair_friction[floor, 0]
-    assert env.randomization.needed_force.tolist() == pytest.approx([0.5 * own] * 3, rel=0.2)
+    sliding_force = 9.81 * 18.0 * env.scene.model.pair_friction[floor, 0]
+    assert env.randomization.needed_force.tolist() == pytest.approx(
+        [0.5 * sliding_force] * 3, rel=0.2
+    )
 
 
 def test_one_robot_of_a_team_has_to_come():

@@ -156,8 +156,8 @@ def test_a_mixed_team_is_trained_resumed_evaluated_and_filmed(go2_gait, tmp_path
     words = ["--set", "env.robots=[go1, go2]", "--set", gaits, "--set", "task.episode_length_s=0.4"]
     assert train.main([*words, "--num_env_steps", "32", "--out", str(run), *TINY]) == 0
     assert train.main(["--resume", str(run), "--num_env_steps", "160"]) == 0
-    own = config.load_file(run / "config.yaml")
-    assert own["env"]["robots"] == ["go1", "go2"]
+    settings = config.load_file(run / "config.yaml")
+    assert settings["env"]["robots"] == ["go1", "go2"]
     measure = ["--num_envs", "3", "--device", "cpu", "--team_only", "--json", str(figures)]
     measure += ["--set", "task.episode_length_s=0.4"]
     assert test.main([str(run), *measure]) == 0
@@ -166,7 +166,7 @@ def test_a_mixed_team_is_trained_resumed_evaluated_and_filmed(go2_gait, tmp_path
         choose_backend()
     except ConfigError as error:
         pytest.skip(str(error))
-    cfg, _ = config.resolve(own, {"env": {"num_envs": 1}})
+    cfg, _ = config.resolve(settings, {"env": {"num_envs": 1}})
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
     team = load_team(cfg, run / "checkpoints" / "160", env)
     film = record(env, team, tmp_path / "film.mp4", seconds=0.2, fps=10, size=(64, 48))

@@ -73,7 +73,7 @@ def test_combine_is_the_parallel_axis_theorem():
 
 def test_joints_and_actuators_stand_in_policy_order():
     model = build_scene(2, OBJECTS["cuboid"]).model
-    wanted = [
+    expected = [
         f"robot{i}/{leg}_{joint}"
         for i in range(2)
         for leg in LEGS
@@ -84,8 +84,8 @@ def test_joints_and_actuators_stand_in_policy_order():
         for j in range(model.njnt)
         if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_HINGE
     ]
-    assert hinges == wanted
-    assert [model.actuator(k).name for k in range(model.nu)] == wanted
+    assert hinges == expected
+    assert [model.actuator(k).name for k in range(model.nu)] == expected
     np.testing.assert_allclose(model.actuator_forcerange[:3], [[-20, 20], [-20, 20], [-22, 22]])
     np.testing.assert_allclose(
         model.joint("robot0/FL_calf").range, [-2.69653369433, -0.916297857297]
@@ -284,8 +284,8 @@ def test_the_solver_is_the_one_that_the_friction_was_measured_with():
         mujoco.mjtIntegrator.mjINT_IMPLICITFAST,
     )
     assert option.jacobian == mujoco.mjtJacobian.mjJAC_DENSE
-    wanted = mujoco.mjtDisableBit.mjDSBL_AUTORESET | mujoco.mjtDisableBit.mjDSBL_MIDPHASE
-    assert option.disableflags == wanted
+    expected = mujoco.mjtDisableBit.mjDSBL_AUTORESET | mujoco.mjtDisableBit.mjDSBL_MIDPHASE
+    assert option.disableflags == expected
 
 
 def touches(model, first: int, second: int) -> bool:
@@ -303,11 +303,11 @@ def touches(model, first: int, second: int) -> bool:
 def test_robots_object_floor_and_walls_touch_one_another_and_no_robot_itself():
     model = build_scene(3, OBJECTS["tblock"]).model
     robots = [model.body(f"robot{i}/trunk").id for i in range(3)]
-    own = [
+    geom_groups = [
         [k for k in range(model.ngeom) if model.body_rootid[model.geom_bodyid[k]] == robot]
         for robot in robots
     ]
-    bodies = [[k for k in geoms if model.geom_contype[k]] for geoms in own]
+    bodies = [[k for k in geoms if model.geom_contype[k]] for geoms in geom_groups]
     trunks = [
         [k for k in geoms if model.geom_bodyid[k] == robot]
         for geoms, robot in zip(bodies, robots, strict=True)

@@ -58,9 +58,9 @@ def test_a_corner_of_two_boxes_by_hand():
     assert mass == pytest.approx(3.0)
     assert [geom.mass for geom in shape.geoms] == pytest.approx([2.0, 1.0])
     assert center.tolist() == pytest.approx([-0.1, 0.15, 0.0])
-    own = 2.0 / 12.0 * (1.0**2 + 0.4**2) + 1.0 / 12.0 * (0.4**2 + 0.5**2)
+    box_inertia = 2.0 / 12.0 * (1.0**2 + 0.4**2) + 1.0 / 12.0 * (0.4**2 + 0.5**2)
     arms = 2.0 * (0.1**2 + 0.15**2) + 1.0 * (0.2**2 + 0.3**2)
-    assert inertia[2, 2] == pytest.approx(own + arms)
+    assert inertia[2, 2] == pytest.approx(box_inertia + arms)
     assert shape.outline == ((-0.5, -0.2), (0.5, -0.2), (0.5, 0.7), (-0.5, 0.7))
 
 
@@ -137,18 +137,18 @@ def test_a_world_moves_as_the_model_of_its_own_shape():
         alone.data.qvel[0] = qvel[world]
         alone.step(20)
         assert float((alone.data.qpos[0, 38:40] - qpos[world, 38:40]).norm()) > 1e-3
-        own = alone.data.qpos[0]
-        torch.testing.assert_close(env.sim.data.qpos[world], own, rtol=0.0, atol=1e-5)
+        alone_qpos = alone.data.qpos[0]
+        torch.testing.assert_close(env.sim.data.qpos[world], alone_qpos, rtol=0.0, atol=1e-5)
     env.close()
 
 
 def put_objects_against_robots(env: MultiAgentEnv) -> None:
     """Put each world's object against the first robot's front or back."""
     for world, shape in enumerate(drawn(env.num_envs)):
-        place = env.sim.data.qpos[world, 38:45]
-        place[:2] = env.sim.data.qpos[world, :2]
-        place[0] += 0.5 * shape.geoms[0].size[0] + 0.15
-        place[3:] = tensor([1.0, 0.0, 0.0, 0.0])
+        object_qpos = env.sim.data.qpos[world, 38:45]
+        object_qpos[:2] = env.sim.data.qpos[world, :2]
+        object_qpos[0] += 0.5 * shape.geoms[0].size[0] + 0.15
+        object_qpos[3:] = tensor([1.0, 0.0, 0.0, 0.0])
 
 
 def test_both_simulators_have_the_same_shapes():
@@ -163,9 +163,9 @@ def test_both_simulators_have_the_same_shapes():
         for name, values in fields.items():
             sim.set_field(name, values)
     for name in (*fields, "body_invweight0", "dof_invweight0"):
-        known = torch.from_numpy(sims[0]._batch.expanded(name)).float()
+        expected = torch.from_numpy(sims[0]._batch.expanded(name)).float()
         seen = wp.to_torch(getattr(sims[1]._model, name))
-        torch.testing.assert_close(seen.reshape(known.shape), known, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(seen.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6)
     for sim in sims:
         sim.close()
 
@@ -195,9 +195,11 @@ def test_outlines_are_those_of_each_world_and_last_states_have_them_too():
     points = torch.randn(50, 4, 2)
     footprints = Footprints(common_object(shapes), shapes)
     for world in (0, 7, 49):
-        own = Footprint(shapes[world])
-        assert torch.equal(footprints.points[world], own.outline_points)
-        torch.testing.assert_close(footprints.distance(points)[world], own.distance(points[world]))
+        footprint = Footprint(shapes[world])
+        assert torch.equal(footprints.points[world], footprint.outline_points)
+        torch.testing.assert_close(
+            footprints.distance(points)[world], footprint.distance(points[world])
+        )
     # The rectangle round a corner: from its right and from above.
     corner = make_shape("L", [(0.0, 0.0, 1.0, 0.4), (-0.3, 0.45, 0.4, 0.5)], 3.0, 0.5)
     rectangle = Footprints(common_object([corner]), [corner])
@@ -279,7 +281,8 @@ def test_a_narrow_box_has_its_own_inertia_in_every_world(box, others, tmp_path: 
     inherit them.
     """
     entries = [
-        {"name": "narrow", "boxes": [each], "mass": 6, "friction": 0.5} for each in [box, *others]
+        {"name": "narrow", "boxes": [shape_box], "mass": 6, "friction": 0.5}
+        for shape_box in [box, *others]
     ]
     path = tmp_path / "own.json"
     path.write_text(json.dumps(entries))

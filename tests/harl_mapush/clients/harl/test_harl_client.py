@@ -77,23 +77,25 @@ def module(name: str):
 
 
 def test_only_our_name_comes_to_us(stub) -> None:
-    for place in (
+    for module_name in (
         "runners.on_policy_base_runner",
         "runners.off_policy_base_runner",
         "utils.envs_tools",
     ):
-        here = module(place)
-        assert here.make_train_env("smac", 1, 2, {}) == ("upstream", "smac", 1, 2, {})
-        assert here.get_num_agents("smac", {}, None) == ("upstream", "smac", {}, None)
-        env = here.make_train_env("mapush", 5, 2, {"device": "cpu", "object": "tblock"})
+        imported = module(module_name)
+        assert imported.make_train_env("smac", 1, 2, {}) == ("upstream", "smac", 1, 2, {})
+        assert imported.get_num_agents("smac", {}, None) == ("upstream", "smac", {}, None)
+        env = imported.make_train_env("mapush", 5, 2, {"device": "cpu", "object": "tblock"})
         assert isinstance(env, harl_registration.UpstreamEnv)
         assert (env.n_threads, env._cfg.runner.seed, env._cfg.task.object) == (2, 5, "tblock")
-        assert here.get_num_agents("mapush", {}, env) == 2
+        assert imported.get_num_agents("mapush", {}, env) == 2
         env.close()
-        env = here.make_eval_env("mapush", 2, 1, {"device": "cpu", "env.num_envs": 9, "seed": 7})
+        env = imported.make_eval_env(
+            "mapush", 2, 1, {"device": "cpu", "env.num_envs": 9, "seed": 7}
+        )
         assert (env.n_threads, env._cfg.runner.seed) == (1, 100_000)
         env.close()
-        env, manual_render, manual_expand_dims, manual_delay, env_num = here.make_render_env(
+        env, manual_render, manual_expand_dims, manual_delay, env_num = imported.make_render_env(
             "mapush", 1, TINY
         )
         assert (env.n_threads, manual_render, manual_expand_dims, manual_delay, env_num) == (
@@ -104,10 +106,12 @@ def test_only_our_name_comes_to_us(stub) -> None:
             1,
         )
         env.close()
-    for place in ("runners.off_policy_base_runner", "utils.configs_tools"):
-        assert module(place).get_task_name("smac", {}) == ("upstream", "smac", {})
-        assert module(place).get_task_name("mapush", {"object": "tblock"}) == "go1push_mid"
-        assert module(place).get_task_name("mapush", {"task": "go1_velocity"}) == "go1_velocity"
+    for module_name in ("runners.off_policy_base_runner", "utils.configs_tools"):
+        assert module(module_name).get_task_name("smac", {}) == ("upstream", "smac", {})
+        assert module(module_name).get_task_name("mapush", {"object": "tblock"}) == "go1push_mid"
+        assert (
+            module(module_name).get_task_name("mapush", {"task": "go1_velocity"}) == "go1_velocity"
+        )
 
 
 def test_the_forks_runner_is_upstreams_in_our_environment(stub) -> None:
@@ -125,9 +129,9 @@ def test_the_forks_runner_is_upstreams_in_our_environment(stub) -> None:
 def test_defaults_and_logger_are_found_by_name(stub) -> None:
     configs = module("utils.configs_tools")
     assert configs.get_defaults_yaml_args("happo", "smac") == ("upstream", "happo", "smac")
-    place = stub / "harl" / "configs" / "algos_cfgs"
-    place.mkdir(parents=True)
-    (place / "happo.yaml").write_text("algo: {gamma: 0.9}\n")
+    module_name = stub / "harl" / "configs" / "algos_cfgs"
+    module_name.mkdir(parents=True)
+    (module_name / "happo.yaml").write_text("algo: {gamma: 0.9}\n")
     assert configs.get_defaults_yaml_args("happo", "mapush") == (
         {"algo": {"gamma": 0.9}},
         harl_registration.DEFAULT_SETTINGS,

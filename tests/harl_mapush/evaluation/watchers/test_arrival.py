@@ -56,18 +56,18 @@ def test_places_stays_paths_and_energy_by_hand() -> None:
         for watcher in (places, energy):
             watcher.on_control_step(state_of(objects, robot_x=0.1 * (k + 1)), live)
             watcher.finish(tensor([False, False, True]))
-    found = places.episodes()
-    assert found["within_1m"].tolist() == [1.0, 0.0, 0.0]
-    assert found["within_0.5m"].tolist() == [1.0, 0.0, 0.0]
-    assert found["within_0.25m"].tolist() == [0.0, 0.0, 0.0]
-    assert found["within_1m_at_end"].tolist() == [1.0, 0.0, 0.0]
-    assert found["within_1m_after_s"][0] == pytest.approx(3 * 0.02)
-    assert found["within_1m_first_stay_s"][0] == pytest.approx(0.02)
-    assert found["within_1m_stay_share"][0] == pytest.approx(2 / 3)
-    assert found["within_0.5m_after_s"][0] == pytest.approx(5 * 0.02)
-    assert found["within_1m_after_s"][1:].isnan().all()
-    assert found["path_efficiency"][0] == pytest.approx(2.2 / (0.5 + 1.5 + 1.2))
-    metrics = ArrivalWatcher.summarize(found | {"broken": tensor([False, True, False])})
+    episodes = places.episodes()
+    assert episodes["within_1m"].tolist() == [1.0, 0.0, 0.0]
+    assert episodes["within_0.5m"].tolist() == [1.0, 0.0, 0.0]
+    assert episodes["within_0.25m"].tolist() == [0.0, 0.0, 0.0]
+    assert episodes["within_1m_at_end"].tolist() == [1.0, 0.0, 0.0]
+    assert episodes["within_1m_after_s"][0] == pytest.approx(3 * 0.02)
+    assert episodes["within_1m_first_stay_s"][0] == pytest.approx(0.02)
+    assert episodes["within_1m_stay_share"][0] == pytest.approx(2 / 3)
+    assert episodes["within_0.5m_after_s"][0] == pytest.approx(5 * 0.02)
+    assert episodes["within_1m_after_s"][1:].isnan().all()
+    assert episodes["path_efficiency"][0] == pytest.approx(2.2 / (0.5 + 1.5 + 1.2))
+    metrics = ArrivalWatcher.summarize(episodes | {"broken": tensor([False, True, False])})
     assert metrics["within_1m_rate"] == pytest.approx(1 / 3)
     assert metrics["within_0.25m_after_s"] is None
 
@@ -82,7 +82,7 @@ def test_places_stays_paths_and_energy_by_hand() -> None:
     assert "mechanical energy, cost of transport" in EnergyWatcher.describe(metrics)
 
     # An episode that broke after it had been there counts as a failure, and in no mean.
-    metrics = ArrivalWatcher.summarize(found | {"broken": tensor([True, False, False])})
+    metrics = ArrivalWatcher.summarize(episodes | {"broken": tensor([True, False, False])})
     assert metrics["within_1m_rate"] == 0.0
     assert metrics["within_1m_at_end_rate"] == 0.0
     assert metrics["within_1m_after_s"] is None

@@ -70,25 +70,25 @@ def test_impulse_and_work_are_those_towards_the_goal() -> None:
     totals = PushTotals(1, 2)
     # Robot 0 pushes to the goal, then back; robot 1 aslant, and across.
     add(totals, [[(30.0, 0.0), (10.0, 40.0)], [(-10.0, 0.0), (0.0, 20.0)]])
-    found = summarized(totals)
-    assert found["useful_impulse_agent0_ns"] == pytest.approx((30 - 10) * DT)
-    assert found["useful_impulse_agent1_ns"] == pytest.approx(10 * DT)
-    assert found["useful_impulse_ns"] == pytest.approx(30 * DT)
+    metrics = summarized(totals)
+    assert metrics["useful_impulse_agent0_ns"] == pytest.approx((30 - 10) * DT)
+    assert metrics["useful_impulse_agent1_ns"] == pytest.approx(10 * DT)
+    assert metrics["useful_impulse_ns"] == pytest.approx(30 * DT)
     # The object moves at 0.5 m/s along the way to the goal; its 2 m/s across do not count.
-    assert found["useful_work_agent0_j"] == pytest.approx(20 * DT * 0.5)
-    assert found["useful_work_j"] == pytest.approx(30 * DT * 0.5)
-    assert found["useful_share_agent0"] == pytest.approx(2 / 3)
-    assert found["useful_share_agent1"] == pytest.approx(1 / 3)
-    assert found["lesser_useful_share"] == pytest.approx(1 / 3)
+    assert metrics["useful_work_agent0_j"] == pytest.approx(20 * DT * 0.5)
+    assert metrics["useful_work_j"] == pytest.approx(30 * DT * 0.5)
+    assert metrics["useful_share_agent0"] == pytest.approx(2 / 3)
+    assert metrics["useful_share_agent1"] == pytest.approx(1 / 3)
+    assert metrics["lesser_useful_share"] == pytest.approx(1 / 3)
 
 
 def test_a_robot_that_pushes_the_wrong_way_has_no_share() -> None:
     totals = PushTotals(1, 2)
     add(totals, [[(30.0, 0.0), (-10.0, 0.0)]])
-    found = summarized(totals)
-    assert found["useful_impulse_agent1_ns"] == pytest.approx(-10 * DT)
-    assert found["useful_share_agent0"] == 1.0
-    assert found["lesser_useful_share"] == 0.0
+    metrics = summarized(totals)
+    assert metrics["useful_impulse_agent1_ns"] == pytest.approx(-10 * DT)
+    assert metrics["useful_share_agent0"] == 1.0
+    assert metrics["lesser_useful_share"] == 0.0
 
 
 def test_times_and_spells_over_the_ends_of_control_steps() -> None:
@@ -103,31 +103,31 @@ def test_times_and_spells_over_the_ends_of_control_steps() -> None:
     steps += [[none, none]] * 2
     for k in range(0, len(steps), 4):
         add(totals, steps[k : k + 4])
-    found = summarized(totals)
-    assert found["pushing_time_s"] == pytest.approx(7 * DT)
-    assert found["pushing_phase_s"] == pytest.approx(10 * DT)
-    assert found["simultaneous_share"] == pytest.approx(2 / 7)
-    assert found["touch_share_of_pushing_agent0"] == pytest.approx(1.0)
-    assert found["touch_share_of_pushing_agent1"] == pytest.approx(2 / 7)
-    assert found["touch_share_of_phase_agent0"] == pytest.approx(7 / 10)
-    assert found["touch_share_of_phase"] == pytest.approx((7 + 2) / (10 + 10))
-    assert found["spell_mean_s_agent0"] == pytest.approx(7 / 3 * DT)
-    assert found["spell_mean_s"] == pytest.approx(9 / 4 * DT)
-    assert found["spell_typical_s_agent0"] == pytest.approx((1 + 25 + 1) / 7 * DT, rel=1e-4)
-    assert found["spell_typical_s_agent1"] == pytest.approx(2 * DT, rel=1e-4)
+    metrics = summarized(totals)
+    assert metrics["pushing_time_s"] == pytest.approx(7 * DT)
+    assert metrics["pushing_phase_s"] == pytest.approx(10 * DT)
+    assert metrics["simultaneous_share"] == pytest.approx(2 / 7)
+    assert metrics["touch_share_of_pushing_agent0"] == pytest.approx(1.0)
+    assert metrics["touch_share_of_pushing_agent1"] == pytest.approx(2 / 7)
+    assert metrics["touch_share_of_phase_agent0"] == pytest.approx(7 / 10)
+    assert metrics["touch_share_of_phase"] == pytest.approx((7 + 2) / (10 + 10))
+    assert metrics["spell_mean_s_agent0"] == pytest.approx(7 / 3 * DT)
+    assert metrics["spell_mean_s"] == pytest.approx(9 / 4 * DT)
+    assert metrics["spell_typical_s_agent0"] == pytest.approx((1 + 25 + 1) / 7 * DT, rel=1e-4)
+    assert metrics["spell_typical_s_agent1"] == pytest.approx(2 * DT, rel=1e-4)
 
 
 def test_directions_are_those_of_the_robots_nose() -> None:
     totals = PushTotals(1, 1)
     steps = [[(10.0, 0.0)], [(0.0, 20.0)], [(-30.0, 0.0)], [(5.1, 8.6)], [(4.9, -8.7)]]
     add(totals, steps)  # the last two are 59 and 61 degrees from the nose
-    found = summarized(totals)
+    metrics = summarized(totals)
     slant = (5.1**2 + 8.6**2) ** 0.5
     wide = (4.9**2 + 8.7**2) ** 0.5
     total = 60.0 + slant + wide
-    assert found["push_ahead_share"] == pytest.approx((10.0 + slant) / total)
-    assert found["push_sideways_share"] == pytest.approx((20.0 + wide) / total)
-    assert found["push_backwards_share"] == pytest.approx(30.0 / total)
+    assert metrics["push_ahead_share"] == pytest.approx((10.0 + slant) / total)
+    assert metrics["push_sideways_share"] == pytest.approx((20.0 + wide) / total)
+    assert metrics["push_backwards_share"] == pytest.approx(30.0 / total)
 
     turned = PushTotals(1, 1)
     add(turned, [[(10.0, 0.0)]], ahead=Y)
@@ -137,10 +137,10 @@ def test_directions_are_those_of_the_robots_nose() -> None:
 def test_parts_share_the_sum_of_their_own_impulses() -> None:
     totals = PushTotals(1, 1)
     add(totals, [[(0.0, 30.0)]] * 2, parts=[[(0.0, 10.0), (30.0, 40.0), (-20.0, 0.0)]])
-    found = summarized(totals)
-    assert found["push_trunk_share"] == pytest.approx(10 / 80)
-    assert found["push_feet_share_agent0"] == pytest.approx(50 / 80)
-    assert found["push_legs_share"] == pytest.approx(20 / 80)
+    metrics = summarized(totals)
+    assert metrics["push_trunk_share"] == pytest.approx(10 / 80)
+    assert metrics["push_feet_share_agent0"] == pytest.approx(50 / 80)
+    assert metrics["push_legs_share"] == pytest.approx(20 / 80)
 
 
 def test_episodes_are_pooled_by_how_much_is_pushed_and_broken_ones_left_out() -> None:
@@ -149,19 +149,19 @@ def test_episodes_are_pooled_by_how_much_is_pushed_and_broken_ones_left_out() ->
     ahead = torch.stack((tensor(X), tensor(Y), tensor(X), tensor(X))).view(1, 4, 1, 2)
     goal = tensor(X).expand(1, 4, 2)
     totals.add(force, torch.zeros(1, 4, 1, 3, 2), ahead, goal, torch.zeros(1, 4, 2))
-    found = summarized(
+    metrics = summarized(
         totals,
         (False, False, False, True),
         distance=[0.5, 1.5, 0.5, 0.0],
         speed=[0.01, 0.01, 0.03, 0.0],
     )
-    assert found["push_ahead_share"] == pytest.approx(30 / 40)
-    assert found["useful_impulse_ns"] == pytest.approx(40 * DT / 3)
-    assert found["useful_share_agent0"] == 1.0  # of the two in which it pushed
-    assert found["end_distance_m"] == pytest.approx(2.5 / 3)
-    assert found["still_at_goal_rate"] == 0.25  # a broken episode is not still
-    assert found["push_feet_share"] is None
-    assert "nan" not in PushWatcher.describe(found)
+    assert metrics["push_ahead_share"] == pytest.approx(30 / 40)
+    assert metrics["useful_impulse_ns"] == pytest.approx(40 * DT / 3)
+    assert metrics["useful_share_agent0"] == 1.0  # of the two in which it pushed
+    assert metrics["end_distance_m"] == pytest.approx(2.5 / 3)
+    assert metrics["still_at_goal_rate"] == 0.25  # a broken episode is not still
+    assert metrics["push_feet_share"] is None
+    assert "nan" not in PushWatcher.describe(metrics)
 
 
 class _Counted(PushWatcher):
@@ -191,9 +191,9 @@ def test_every_physics_step_of_an_episode_counts_and_none_after_it() -> None:
     episodes = watcher.episodes()
     assert len(watcher.seen) == 80
     pushes = torch.stack(watcher.seen)[..., :2].norm(dim=-1)  # (80, 2, 2)
-    wanted = (pushes[:, 0, 0] > 1.0).sum() * DT
-    assert wanted > 0.0
-    assert episodes["pushing_agent0"][0] == pytest.approx(float(wanted))
+    pushing_time_s = (pushes[:, 0, 0] > 1.0).sum() * DT
+    assert pushing_time_s > 0.0
+    assert episodes["pushing_agent0"][0] == pytest.approx(float(pushing_time_s))
     assert episodes["pushing_agent0"][1] == 0.0
     assert episodes["end_distance"][1] < 1.0
     assert episodes["end_heading_error"][1] <= torch.pi / 4 + 1e-6  # of a square

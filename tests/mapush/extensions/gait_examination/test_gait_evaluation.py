@@ -179,8 +179,10 @@ def test_collapses_are_counted_by_command():
     }
 
     def fold_on_one_command(obs: Tensor) -> Tensor:
-        asked = (obs[..., 6:9] / 2.0 - torch.tensor([0.5, -0.3, -0.5])).abs().amax(dim=-1) < 1e-5
-        return torch.where(asked.unsqueeze(-1), fold(obs), stand(obs))
+        is_commanded = (obs[..., 6:9] / 2.0 - torch.tensor([0.5, -0.3, -0.5])).abs().amax(
+            dim=-1
+        ) < 1e-5
+        return torch.where(is_commanded.unsqueeze(-1), fold(obs), stand(obs))
 
     figures = walk_corners(Walker(fold_on_one_command, SIM, 0), robots_a_command=2, duration=2.0)
     assert figures["collapse_rate"] == pytest.approx(1 / 32)

@@ -116,41 +116,61 @@ def test_every_setting_arrives(tmp_path) -> None:
         2,
     )
     assert (net.chunk_length, net.gain, net.std_x_coef, net.std_y_coef) == (8, 0.02, 2.0, 0.8)
-    own = cfg.algorithm
-    assert (own.name, own.compat, own.schedule) == ("happo", "harl", "linear")
-    assert (own.learning_rate, own.critic_learning_rate, own.adam_eps, own.weight_decay) == (
+    settings = cfg.algorithm
+    assert (settings.name, settings.compat, settings.schedule) == ("happo", "harl", "linear")
+    assert (
+        settings.learning_rate,
+        settings.critic_learning_rate,
+        settings.adam_eps,
+        settings.weight_decay,
+    ) == (
         1e-3,
         2e-3,
         1e-6,
         1e-4,
     )
     assert (
-        own.num_epochs,
-        own.critic_num_epochs,
-        own.num_minibatches,
-        own.critic_num_minibatches,
+        settings.num_epochs,
+        settings.critic_num_epochs,
+        settings.num_minibatches,
+        settings.critic_num_minibatches,
     ) == (3, 4, 2, 3)
-    assert (own.clip_param, own.entropy_coef, own.value_loss_coef, own.max_grad_norm) == (
+    assert (
+        settings.clip_param,
+        settings.entropy_coef,
+        settings.value_loss_coef,
+        settings.max_grad_norm,
+    ) == (
         0.1,
         0.0,
         0.5,
         0.0,
     )
-    assert (own.gamma, own.lam, own.huber_delta, own.action_aggregation) == (0.95, 0.9, 2.0, "mean")
-    off = (own.use_clipped_value_loss, own.use_gae, own.use_huber_loss, own.use_policy_active_masks)
-    assert (*off, own.use_value_norm, own.use_proper_time_limits) == (False,) * 6
-    assert own.share_param
-    assert own.fixed_order
+    assert (settings.gamma, settings.lam, settings.huber_delta, settings.action_aggregation) == (
+        0.95,
+        0.9,
+        2.0,
+        "mean",
+    )
+    off = (
+        settings.use_clipped_value_loss,
+        settings.use_gae,
+        settings.use_huber_loss,
+        settings.use_policy_active_masks,
+    )
+    assert (*off, settings.use_value_norm, settings.use_proper_time_limits) == (False,) * 6
+    assert settings.share_param
+    assert settings.fixed_order
 
 
 def test_what_a_file_leaves_out_is_upstreams_default(tmp_path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("algo:\n  clip_param: 1e-1\n")
     cfg, notices = resolved(file, "--algo", "mappo")
-    own = cfg.algorithm
+    settings = cfg.algorithm
     net = cfg.network
     assert notices == []
-    assert (own.name, own.share_param, own.clip_param, own.max_grad_norm) == (
+    assert (settings.name, settings.share_param, settings.clip_param, settings.max_grad_norm) == (
         "mappo",
         True,
         0.1,
@@ -171,9 +191,13 @@ def test_an_algorithms_yaml_is_named_after_it(tmp_path) -> None:
         "algo: {kl_threshold: 0.005, ls_step: 7, accept_ratio: 0.4, backtrack_coeff: "
         "0.5}\nmodel: {}\n"
     )
-    own = resolved(file)[0].algorithm
-    assert (own.name, own.kl_threshold, own.line_search_steps) == ("hatrpo", 0.005, 7)
-    assert (own.accept_ratio, own.backtrack_coeff) == (0.4, 0.5)
+    settings = resolved(file)[0].algorithm
+    assert (settings.name, settings.kl_threshold, settings.line_search_steps) == (
+        "hatrpo",
+        0.005,
+        7,
+    )
+    assert (settings.accept_ratio, settings.backtrack_coeff) == (0.4, 0.5)
 
 
 def test_keys_that_cannot_be_honoured_are_named(tmp_path) -> None:

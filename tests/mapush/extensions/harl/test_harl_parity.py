@@ -171,7 +171,9 @@ def test_an_order_stands_in_for_an_agent_that_was_never_alive():
     filled = harl_parity.with_idle_agents(stage["randperm"], algorithm, storage, order)
     first = 1 + epochs * order.index(idle)
     assert len(filled) == 1 + 3 * epochs
-    assert all(torch.equal(each, torch.arange(15)) for each in filled[first : first + epochs])
+    assert all(
+        torch.equal(permutation, torch.arange(15)) for permutation in filled[first : first + epochs]
+    )
     del filled[first : first + epochs]
     assert all(ours is theirs for ours, theirs in zip(filled, stage["randperm"], strict=True))
 
@@ -269,9 +271,9 @@ def run_copy(root: Path, monkeypatch, arguments: list[str]) -> int:
         patch.syspath_prepend(root)
         patch.setattr(sys, "dont_write_bytecode", True)
         copied = importlib.import_module("tests.support.harl_parity")
-        found = sys.modules["harl_mapush"].__file__
-        assert found is not None
-        assert Path(found).is_relative_to(root)
+        package_file = sys.modules["harl_mapush"].__file__
+        assert package_file is not None
+        assert Path(package_file).is_relative_to(root)
         patch.setattr(copied, "read", read_once)
         code = copied.main(arguments)
         for module in ours():

@@ -98,8 +98,8 @@ def laid_over(
 def test_an_algorithm_has_its_own_name_for_a_number_of_epochs(
     algo: str, num_epochs: int, unread: list[str]
 ) -> None:
-    asked = {"ppo_epoch": 3, "a2c_epoch": 9, "actor_num_mini_batch": 2, "entropy_coef": 0.0}
-    sections, (notice,) = laid_over(algo, {"algo": asked})
+    harl_keys = {"ppo_epoch": 3, "a2c_epoch": 9, "actor_num_mini_batch": 2, "entropy_coef": 0.0}
+    sections, (notice,) = laid_over(algo, {"algo": harl_keys})
     assert sections["algorithm"]["num_epochs"] == num_epochs
     named = "; ".join(f"algo.{key} (unknown to {algo})" for key in unread)
     assert notice == f"config.json: not honoured: {named}"

@@ -177,9 +177,11 @@ def test_physx_averages_materials_to_the_scenes_friction(engine) -> None:
     floor = gym.ground.static_friction
     assert floor == pytest.approx(0.1)
     for env, (on_floor, on_robot) in enumerate(((0.30, 0.75), (0.325, 0.775), (0.35, 0.80))):
-        own = {actor.name: actor.shapes[0].friction for actor in gym.actors if actor.group == env}
-        assert (own["object"] + floor) / 2 == pytest.approx(on_floor)
-        assert (own["object"] + own["robot0/trunk"]) / 2 == pytest.approx(on_robot)
+        frictions = {
+            actor.name: actor.shapes[0].friction for actor in gym.actors if actor.group == env
+        }
+        assert (frictions["object"] + floor) / 2 == pytest.approx(on_floor)
+        assert (frictions["object"] + frictions["robot0/trunk"]) / 2 == pytest.approx(on_robot)
     filters = [actor.filter for actor in gym.actors if actor.group == 0]
     assert filters[0] & filters[1] == 0  # robots meet each other
     assert filters[0] & filters[0]  # and not themselves
@@ -191,23 +193,23 @@ def test_physx_averages_materials_to_the_scenes_friction(engine) -> None:
     [
         (
             "geom_friction",
-            lambda own: own[1, MODEL.geom("floor").id].__iadd__(0.1),
+            lambda world_values: world_values[1, MODEL.geom("floor").id].__iadd__(0.1),
             "one ground for all worlds",
         ),
-        ("pair_friction", lambda own: own.__imul__(1.5), "one number"),
-        ("geom_size", lambda own: None, "no geom_size of their own"),
+        ("pair_friction", lambda world_values: world_values.__imul__(1.5), "one number"),
+        ("geom_size", lambda world_values: None, "no geom_size of their own"),
     ],
 )
 def test_what_physx_cannot_have_is_refused(engine, field: str, change, says: str) -> None:
     for name in {"geom_friction", "pair_friction", field}:
-        own = np.repeat(getattr(MODEL, name)[None], N, axis=0)
+        world_values = np.repeat(getattr(MODEL, name)[None], N, axis=0)
         if name == field:
-            change(own)
+            change(world_values)
         if field == "geom_size" and name == field:
             with pytest.raises(Refused, match=says):
-                engine.set_field(name, own)
+                engine.set_field(name, world_values)
             return
-        engine.set_field(name, own)
+        engine.set_field(name, world_values)
     with pytest.raises(Refused, match=says):
         engine.step(1, 0)
 

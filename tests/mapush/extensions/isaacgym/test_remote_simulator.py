@@ -111,12 +111,12 @@ def test_the_same_engine_gives_the_same_numbers_in_its_own_process(has_rows: boo
         for _ in range(5):
             # More rows than a message takes.
             sim.step(10, rows.expand(10, 2, 12) if has_rows else None)
-    own = sims[0].data
+    local_data = sims[0].data
     theirs = sims[1].data
     for name in ("qpos", "qvel", "ctrl"):
-        assert float(getattr(own, name).abs().max()) > 0.0
-        assert torch.equal(getattr(own, name), getattr(theirs, name)), name
-    torch.testing.assert_close(theirs.sensordata, own.sensordata, rtol=1e-9, atol=1e-9)
+        assert float(getattr(local_data, name).abs().max()) > 0.0
+        assert torch.equal(getattr(local_data, name), getattr(theirs, name)), name
+    torch.testing.assert_close(theirs.sensordata, local_data.sensordata, rtol=1e-9, atol=1e-9)
     assert not torch.equal(theirs.qpos[0], theirs.qpos[1])
     shown = snapshot(sims[1], 1)
     assert torch.equal(torch.from_numpy(shown.qpos), theirs.qpos[1])
@@ -133,7 +133,7 @@ def test_a_push_is_measured_as_in_the_process_of_the_host(name: str) -> None:
         make_simulator(SimCfg(name=name, device="cpu", num_threads=1), scene.model, 1)
         for name in ("mujoco", "mujoco_worker")
     ]
-    most = 0.0
+    largest_force = 0.0
     for sim in sims:
         pushing(sim)
         sim.data.qpos[:, 0] -= 0.9 * (name == "cylinder")
@@ -143,8 +143,8 @@ def test_a_push_is_measured_as_in_the_process_of_the_host(name: str) -> None:
         torch.testing.assert_close(
             sims[1].data.sensordata, sims[0].data.sensordata, rtol=1e-9, atol=1e-9
         )
-        most = max(most, float(sims[0].data.sensordata[0, 0]))
-    assert most > 20.0  # [N] forwards
+        largest_force = max(largest_force, float(sims[0].data.sensordata[0, 0]))
+    assert largest_force > 20.0  # [N] forwards
     for sim in sims:
         sim.close()
 
@@ -158,17 +158,17 @@ def test_an_interpreter_of_another_version_steps_the_same_world() -> None:
     pushing(sim)
     sim.step(4)
     state = sim.state_dict()
-    wanted = []
-    most = 0.0
+    expected = []
+    largest_force = 0.0
     for _ in range(2):
         sim.load_state_dict(state)
         for _ in range(20):
             sim.step(1)
-            most = max(most, float(sim.data.sensordata[0, 0]))
-        wanted.append(sim.data.qpos.clone())
-    assert torch.equal(*wanted)
-    assert most > 20.0  # [N] on the box
-    assert 0.2 < float(wanted[0][0, 2]) < 0.35
+            largest_force = max(largest_force, float(sim.data.sensordata[0, 0]))
+        expected.append(sim.data.qpos.clone())
+    assert torch.equal(*expected)
+    assert largest_force > 20.0  # [N] on the box
+    assert 0.2 < float(expected[0][0, 2]) < 0.35
     sim.close()
 
 
@@ -438,17 +438,17 @@ def test_the_files_of_the_worker_are_python_3_8() -> None:
     folder = Path(remote_simulator.__file__).parent / "worker"
     for path in sorted(folder.glob("*.py")):
         tree = ast.parse(path.read_text(), feature_version=(3, 8))
-        found = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        found |= {
+        imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        imported |= {
             alias.name
             for node in ast.walk(tree)
             if isinstance(node, ast.Import)
             for alias in node.names
         }
-        ours = {name for name in found if name and name.split(".")[0] == "mapush"}
+        ours = {name for name in imported if name and name.split(".")[0] == "mapush"}
         assert all(name.startswith("mapush.extensions.isaacgym.worker.") for name in ours), path
         packages = {"numpy", "torch", "isaacgym", "mujoco"}
-        others = {str(name).split(".")[0] for name in found - ours} - packages
+        others = {str(name).split(".")[0] for name in imported - ours} - packages
         assert others <= sys.stdlib_module_names, path
 
 

@@ -31,15 +31,15 @@ def dijkstra(grid: Grid, cost: Tensor, goal: tuple[float, float]) -> Tensor:
             if distance < 1.5 * cell:
                 heap.append((distance * float(cost[y, x]), y, x))
     while heap:
-        here, y, x = heapq.heappop(heap)
-        if here >= value[y, x]:
+        to_go, y, x = heapq.heappop(heap)
+        if to_go >= value[y, x]:
             continue
-        value[y, x] = here
+        value[y, x] = to_go
         for dx, dy in STEPS:
             there = (y + dy, x + dx)
             if 0 <= there[0] < height and 0 <= there[1] < width:
                 mean = 0.5 * float(cost[y, x] + cost[there])
-                heapq.heappush(heap, (here + mean * cell * math.hypot(dx, dy), *there))
+                heapq.heappush(heap, (to_go + mean * cell * math.hypot(dx, dy), *there))
     return value
 
 
@@ -74,7 +74,7 @@ def test_maps_are_looked_up_between_cells():
     table = torch.stack((plane, plane + 1.0))
     points = tensor([[0.13, -1.7], [2.0, 3.1], [4.9, 0.0]])
     index = tensor([0, 1, 1])
-    found = grid.look_up(table, index, points)
-    assert found[:2].tolist() == pytest.approx([1.96, 1.9], abs=1e-4)
+    values = grid.look_up(table, index, points)
+    assert values[:2].tolist() == pytest.approx([1.96, 1.9], abs=1e-4)
     sampled = grid.sample(table[index].unsqueeze(1), points.unsqueeze(1))[:, 0, 0]
-    torch.testing.assert_close(found, sampled)
+    torch.testing.assert_close(values, sampled)

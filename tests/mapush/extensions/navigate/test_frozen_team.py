@@ -87,24 +87,24 @@ def test_a_policy_that_cannot_push_is_refused_in_one_line(tmp_path) -> None:
 
 
 def test_a_team_decides_at_its_own_rate() -> None:
-    asked: list[list[float]] = []
+    goals: list[list[float]] = []
 
     def observe(state: SceneState, subgoal: Tensor) -> Tensor:
-        asked.append(subgoal[0].tolist())
+        goals.append(subgoal[0].tolist())
         return state.robot_pos
 
     gait = Stander()
     team = TeamController(torch.ones_like, observe, gait, 5, tensor([0.5, 0.5, 0.1]), 3)
     state = SceneState.zeros(3, 2, True)
-    for place in (1.0, 2.0):
-        team.command(torch.full((3, 2), place))
+    for goal_x in (1.0, 2.0):
+        team.command(torch.full((3, 2), goal_x))
         for _ in range(7):
             team.targets(state)
-    assert asked == [[1.0, 1.0], [1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]
+    assert goals == [[1.0, 1.0], [1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]
     assert gait.velocity[0].tolist() == [[0.5, 0.5, pytest.approx(0.1)]] * 2
     other = TeamController(torch.ones_like, observe, gait, 5, torch.ones(3), 3)
     other.load_state_dict(team.state_dict())
-    asked.clear()
+    goals.clear()
     for _ in range(4):
         other.targets(state)
-    assert asked == [[2.0, 2.0]]  # three control steps later
+    assert goals == [[2.0, 2.0]]  # three control steps later

@@ -170,8 +170,8 @@ def test_observations_show_an_object_that_is_stuck_and_robots_without_room():
     fall = first - float(task._plan.cost_to_go)
     assert fall > 0.5
     shown = task.observe(state, task.memory)[1][0, -10:]
-    kept = [math.exp(-0.5 / 2.0), math.exp(-0.5 / 8.0)]  # after a decision of 0.5 s
-    assert shown[:2].tolist() == pytest.approx([fall * share for share in kept], rel=1e-3)
+    decay = [math.exp(-0.5 / 2.0), math.exp(-0.5 / 8.0)]  # after a decision of 0.5 s
+    assert shown[:2].tolist() == pytest.approx([fall * share for share in decay], rel=1e-3)
     for _ in range(200):
         task._update_plan(tensor([[-1.8, 0.0]]))
     stuck = task.observe(state, task.memory)[1][0, -10:-8]

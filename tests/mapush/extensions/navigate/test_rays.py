@@ -101,16 +101,16 @@ def test_the_distance_to_what_was_met_is_that_of_the_nearest_place() -> None:
     grid = Grid((5.0, 4.0), 0.25)
     is_met = torch.rand(3, 2 * grid.height, 2 * grid.width) < 0.01
     is_met[2] = False
-    found = distance_to_met(is_met, grid, 1.5)
+    distances = distance_to_met(is_met, grid, 1.5)
     fine = Grid((5.0, 4.0), 0.125)
-    for cells, distance in zip(is_met[:2], found, strict=False):
+    for cells, distance in zip(is_met[:2], distances, strict=False):
         to_all = torch.cdist(grid.centers.flatten(0, 1), fine.centers[cells])
         exact = to_all.amin(dim=1).view_as(distance)
         is_near = exact < 1.5
         assert bool(is_near.any())
         torch.testing.assert_close(distance[is_near], exact[is_near], atol=1e-5, rtol=0.0)
         assert bool((distance[~is_near] > 1.49).all())
-    assert bool((found[2] >= 100.0).all())
+    assert bool((distances[2] >= 100.0).all())
 
 
 def explorer_env(num_envs: int = 2):
@@ -131,14 +131,14 @@ def test_an_explorer_plans_around_what_rays_have_met_and_forgets_it_with_the_epi
     assert bool((env.task.memory[:, 1].abs() > 0.3).all())  # past the box in the way
     assert len(env.task.cost_cells(0)) < free_cells  # the picture shows what is known
     mapped = env.task.constants.problem.distance[0]
-    known = env.task._followed.problem.distance
+    distance_field = env.task._followed.problem.distance
     # Nothing is nearer than on the map, and what robots face is known to a fine cell.
-    assert bool((known > mapped - 0.1).all())
+    assert bool((distance_field > mapped - 0.1).all())
     # The cell at (-0.375, 0.125), beside the box.
     column = 18
     row = 16
     torch.testing.assert_close(
-        known[:, row, column], mapped[row, column].expand(2), atol=0.1, rtol=0.0
+        distance_field[:, row, column], mapped[row, column].expand(2), atol=0.1, rtol=0.0
     )
     env.task.begin(tensor([True, False]))
     torch.testing.assert_close(env.task.memory[0, :2], blind[0])

@@ -157,8 +157,8 @@ def test_a_whole_run_of_mapush_means_its_last_policy(team, tmp_path) -> None:
         mapush_files.save(team.parent / steps / "module.pt", mapush_files.module())
     (team.parent / "rl_model_200000000_steps").mkdir()  # interrupted before its file
     assert checkpoint.resolve(str(run)) == team.parent / "rl_model_100000000_steps"
-    found = [9_000_000, 20_000_000, 100_000_000]
-    assert [steps for steps, _ in checkpoint.all_checkpoints(run)] == found
+    saved_steps = [9_000_000, 20_000_000, 100_000_000]
+    assert [steps for steps, _ in checkpoint.all_checkpoints(run)] == saved_steps
     (tmp_path / "empty" / "checkpoints").mkdir(parents=True)
     with pytest.raises(ConfigError, match="no checkpoint yet"):
         checkpoint.resolve(str(tmp_path / "empty"))

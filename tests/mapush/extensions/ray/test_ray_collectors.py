@@ -158,8 +158,8 @@ class Actor:
 
 
 def test_a_worker_stands_for_an_actor_as_if_it_were_a_process(monkeypatch, tmp_path):
-    monkeypatch.setattr(ray_launcher.ray, "wait", lambda found, timeout: (found, []))
-    monkeypatch.setattr(ray_launcher.ray, "get", lambda found, timeout=None: found)
+    monkeypatch.setattr(ray_launcher.ray, "wait", lambda refs, timeout: (refs, []))
+    monkeypatch.setattr(ray_launcher.ray, "get", lambda refs, timeout=None: refs)
     monkeypatch.setattr(ray_launcher.ray, "kill", lambda actor: killed.append(actor))
     killed: list[Actor] = []
     cfg = settings(1, 8, 640, runner={"engine": "ray"})
@@ -195,11 +195,11 @@ def test_a_worker_that_ray_gives_no_actor_ends_with_the_reason(tmp_path):
 
 def test_an_actor_without_a_place_is_alive_and_one_that_hangs_is_not(monkeypatch, tmp_path):
     """Signs of life are decisions: other threads answer while an actor hangs."""
-    monkeypatch.setattr(ray_launcher.ray, "get", lambda found, timeout=None: found)
+    monkeypatch.setattr(ray_launcher.ray, "get", lambda refs, timeout=None: refs)
     monkeypatch.setattr(ray_launcher, "_PROGRESS_S", 0.0)
     pending: list[object] = []
     monkeypatch.setattr(
-        ray_launcher.ray, "wait", lambda found, timeout: ([], found) if timeout else (found, [])
+        ray_launcher.ray, "wait", lambda refs, timeout: ([], refs) if timeout else (refs, [])
     )
     cfg = settings(1, 8, 640, runner={"engine": "ray"})
     collector = ray_launcher.RayCollector(to_dict(cfg), Identity(0, 1), make_toy)

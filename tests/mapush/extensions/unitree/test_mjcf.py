@@ -76,13 +76,13 @@ def test_motors_and_feet_act_as_in_the_vendors_own_scene(checkout: Path) -> None
     generator = np.random.default_rng(0)
     targets = np.array(ROBOTS["go2"].joint_pos) + generator.uniform(-1.2, 1.2, (60, NUM_JOINTS))
     order = [JOINTS.index(name) for name in MESSAGES]
-    wanted = _vendors_walk(qpos, targets[:, order])
+    vendor_states = _vendors_walk(qpos, targets[:, order])
     limits = np.array([TORQUE_LIMITS[joint] for joint in LEG_JOINTS] * len(LEGS))
     is_saturated = False
-    for row, state in zip(targets, wanted, strict=True):
+    for row, state in zip(targets, vendor_states, strict=True):
         take_physics_steps(sim, scene, torch.as_tensor(row).view(1, 1, -1))
-        found = torch.cat((sim.data.qpos[0], sim.data.qvel[0])).numpy()
-        np.testing.assert_allclose(found, state, atol=1e-7)
+        our_state = torch.cat((sim.data.qpos[0], sim.data.qvel[0])).numpy()
+        np.testing.assert_allclose(our_state, state, atol=1e-7)
         is_saturated |= bool((np.abs(sim.features.actuator_force()[0].numpy()) == limits).any())
     assert is_saturated
 
@@ -98,14 +98,14 @@ def test_contacts_have_the_numbers_of_the_file_but_the_objects_are_the_objects(c
     half = obj.geoms[0].size[0] / 2
     data.qpos[38:45] = (0.189 + half, 0.0, obj.spawn_height, 1.0, 0.0, 0.0, 0.0)
     mujoco.mj_forward(model, data)
-    found = {}
+    pairs = {}
     for contact in data.contact:
         names = sorted(model.geom(k).name for k in contact.geom)
-        found[tuple(names)] = (contact.dim, contact.friction[0])
-    feet = {value for names, value in found.items() if "floor" in names and "foot" in names[1]}
+        pairs[tuple(names)] = (contact.dim, contact.friction[0])
+    feet = {value for names, value in pairs.items() if "floor" in names and "foot" in names[1]}
     assert feet == {(6, FOOT_FRICTION)}
     touch = robot_object_friction(sum(obj.friction) / 2)
-    assert found[("", "object/0")] == (3, pytest.approx(touch))
+    assert pairs[("", "object/0")] == (3, pytest.approx(touch))
 
 
 @pytest.mark.parametrize("numbers", [(), (0.3,), (0.4, 0.02, 0.01)])
@@ -119,13 +119,13 @@ def test_our_floor_may_have_the_friction_of_a_vendors_feet(numbers, checkout: Pa
     data.qpos[7:19] = data.qpos[26:38] = ROBOTS["go2"].joint_pos
     mujoco.mj_forward(model, data)
     floor = model.geom("floor").id
-    found = {
+    pairs = {
         (contact.dim, *contact.friction[[0, 2, 3]].tolist())
         for contact in data.contact
         if floor in contact.geom and any("foot" in model.geom(k).name for k in contact.geom)
     }
-    wanted = numbers or (0.55,)
-    assert found == {(6, *numbers) if len(numbers) == 3 else (3, *wanted, 0.005, 0.0001)}
+    expected = numbers or (0.55,)
+    assert pairs == {(6, *numbers) if len(numbers) == 3 else (3, *expected, 0.005, 0.0001)}
     env.close()
 
     theirs = [build_scene(1, None, robots="go2", model=str(checkout), **given).model.geom("floor")]

@@ -63,8 +63,8 @@ def test_unitrees_controller_moves_the_joints_as_ours_does(exported, command) ->
     state = draw_state(generator)
     theirs.begin(message(state, held))
     for _ in range(45):  # two cycles of the trot and more
-        wanted = ours.targets(state)[0, 0].numpy()
-        np.testing.assert_allclose(theirs.step(message(state, held)), sdk(wanted), atol=1e-5)
+        expected = ours.targets(state)[0, 0].numpy()
+        np.testing.assert_allclose(theirs.step(message(state, held)), sdk(expected), atol=1e-5)
         state = draw_state(generator)
 
 
@@ -81,10 +81,12 @@ def test_motors_have_their_own_order_and_the_network_one_row(exported) -> None:
 
 def test_the_file_of_the_network_describes_itself(exported) -> None:
     model = onnx.load(exported / "exported" / "policy.onnx")
-    found = {entry.key: entry.value.split(",") for entry in model.metadata_props}
-    assert found["observation_names"] == list(UnitreeController(exported).cfg["observations"])
-    assert [float(angle) for angle in found["default_joint_pos"]] == list(ROBOTS["go2"].joint_pos)
-    assert found["observation_terms_history_length"] == ["1", "1", "3", "1", "1", "2", "1"]
+    metadata = {entry.key: entry.value.split(",") for entry in model.metadata_props}
+    assert metadata["observation_names"] == list(UnitreeController(exported).cfg["observations"])
+    assert [float(angle) for angle in metadata["default_joint_pos"]] == list(
+        ROBOTS["go2"].joint_pos
+    )
+    assert metadata["observation_terms_history_length"] == ["1", "1", "3", "1", "1", "2", "1"]
 
 
 def test_a_team_is_no_gait(tmp_path, capsys) -> None:

@@ -51,9 +51,9 @@ class Shown:
         seen = rel @ axes.T
         half_height = math.tan(math.radians(self.model.vis.global_.fovy) / 2)
         margin = MARGIN / (seen[:, 2:] * half_height)
-        place = seen[:, :2] / (seen[:, 2:] * half_height)
-        place[:, 0] /= ASPECT
-        return np.concatenate((place, margin), axis=1)
+        projected = seen[:, :2] / (seen[:, 2:] * half_height)
+        projected[:, 0] /= ASPECT
+        return np.concatenate((projected, margin), axis=1)
 
 
 @pytest.mark.parametrize("covered", [0.0, 0.3])

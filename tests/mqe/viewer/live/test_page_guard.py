@@ -73,11 +73,11 @@ def ask(page: Page, path: str, host: str | None = None, **headers: str) -> bytes
     names = {"Host": host or f"127.0.0.1:{port}", "Cookie": page.cookie}
     names |= {key.replace("_", "-"): value for key, value in headers.items()}
     lines = [f"GET {path} HTTP/1.1", *(f"{key}: {value}" for key, value in names.items())]
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as own:
-        own.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
         answer = b""
         while b"\r\n\r\n" not in answer:
-            part = own.recv(4096)
+            part = connection.recv(4096)
             if not part:
                 break
             answer += part
@@ -131,11 +131,11 @@ def test_the_page_takes_no_files(page: Page) -> None:
 
 @pytest.mark.parametrize("start", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])
 def test_a_connection_without_a_whole_header_ends(page: Page, start: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", page.port), timeout=10) as own:
-        own.sendall(start)
+    with socket.create_connection(("127.0.0.1", page.port), timeout=10) as connection:
+        connection.sendall(start)
         began = time.monotonic()
         with contextlib.suppress(ConnectionResetError):
-            assert own.recv(1) == b""
+            assert connection.recv(1) == b""
         assert 0.5 * HEADER_TIMEOUT_S < time.monotonic() - began < 10 * HEADER_TIMEOUT_S
 
 
@@ -231,24 +231,24 @@ def test_a_browser_needs_a_display(monkeypatch, variables, expected) -> None:
 
 
 def test_the_page_is_bound_to_the_loopback_alone() -> None:
-    with studio._listening_socket(0) as own:
-        assert own.getsockname()[0] == "127.0.0.1"
+    with studio._listening_socket(0) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
 
 
 def test_a_process_serves_one_page_only(monkeypatch) -> None:
     monkeypatch.setattr(studio, "_has_served", threading.Event())
     studio._has_served.set()
-    own = studio._listening_socket(0)
+    listener = studio._listening_socket(0)
     with (
         pytest.raises(ConfigError, match="has served a page before"),
-        studio.served(own, None, None),
+        studio.served(listener, None, None),
     ):
         pass
-    assert own.fileno() == -1
+    assert listener.fileno() == -1
 
 
 def test_a_port_belongs_to_one_page(monkeypatch) -> None:
-    with studio._listening_socket(0) as own:
-        port = own.getsockname()[1]
+    with studio._listening_socket(0) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port} cannot be used"):
             studio._listening_socket(port)

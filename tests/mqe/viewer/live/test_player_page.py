@@ -81,25 +81,27 @@ def test_a_browser_clicks_through_the_page(tmp_path: Path, monkeypatch) -> None:
     try:
         with playwright.sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=CHROMIUM, args=SOFTWARE)
-            own = Page(browser.new_page(viewport={"width": 760, "height": 640}), panel)
-            own.page.goto("http://127.0.0.1:8196/?token=known")
-            assert own.wait(lambda: "pause" in panel.places and panel.num_frames > 30, 60.0)
+            viewer_page = Page(browser.new_page(viewport={"width": 760, "height": 640}), panel)
+            viewer_page.page.goto("http://127.0.0.1:8196/?token=known")
+            assert viewer_page.wait(lambda: "pause" in panel.places and panel.num_frames > 30, 60.0)
             forces = int(mujoco.mjtVisFlag.mjVIS_CONTACTFORCE)
-            own.click("contact forces", lambda: bool(panel.viewer.vis_options.flags[forces]))
-            own.page.screenshot(path=tmp_path / "page.png", timeout=120_000)
-            own.click("pause", lambda: controls.is_paused)
-            own.page.wait_for_timeout(300)
+            viewer_page.click(
+                "contact forces", lambda: bool(panel.viewer.vis_options.flags[forces])
+            )
+            viewer_page.page.screenshot(path=tmp_path / "page.png", timeout=120_000)
+            viewer_page.click("pause", lambda: controls.is_paused)
+            viewer_page.page.wait_for_timeout(300)
             before = player.time_s
-            own.click("step", lambda: player.time_s > before)
+            viewer_page.click("step", lambda: player.time_s > before)
             # One a click, of which a slow page may have taken several.
             num_steps = (player.time_s - before) / 0.02
             assert num_steps == pytest.approx(round(num_steps))
             assert num_steps < 9
             episode = player.episode
-            own.click("next", lambda: player.episode == episode + 1)
-            own.click("pause", lambda: not controls.is_paused)
-            own.click("policy zero", lambda: controls.policy == "zero")
-            assert own.wait(lambda: player.commands == [[0.0] * 3] * 2, 5.0)
+            viewer_page.click("next", lambda: player.episode == episode + 1)
+            viewer_page.click("pause", lambda: not controls.is_paused)
+            viewer_page.click("policy zero", lambda: controls.policy == "zero")
+            assert viewer_page.wait(lambda: player.commands == [[0.0] * 3] * 2, 5.0)
             browser.close()
     finally:
         controls.is_closed = True
