@@ -39,7 +39,7 @@ ON_A_SIDE = 3  # robots that find room at a side of the box
 
 
 def main() -> None:
-    """Play the teams of every size and write their lines."""
+    """Play every team size and write its lines."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("checkpoint")
     parser.add_argument("--num_agents", type=int, nargs="+", default=[1, 2, 3])
@@ -79,7 +79,7 @@ def worlds_of(num_agents: int, num_envs: int) -> dict[str, Any]:
 
 
 def lines(env: MultiAgentEnv, cfg: RunCfg, folder: Path, seed: int) -> Iterator[dict[str, Any]]:
-    """Play an episode in every world and yield the lines of its groups."""
+    """Play an episode in every world and yield each group's lines."""
     episodes = first_episodes(env, load_policy(folder, cfg, env))
     is_success = episodes["success"].cpu() > 0.5
     force = env.randomization.needed_force
@@ -98,7 +98,7 @@ def lines(env: MultiAgentEnv, cfg: RunCfg, folder: Path, seed: int) -> Iterator[
 
 
 def masses(env: MultiAgentEnv, cfg: RunCfg, seed: int) -> Tensor:
-    """Return the masses of the worlds' objects (N,) [kg], drawn again."""
+    """Return the worlds' object masses (N,) [kg], drawn again."""
     streams = Streams(seed, env.num_envs, torch.device("cpu"))
     drawn = model_fields(cfg.env.randomize, env.scene, {}, streams, env.num_envs)
     return drawn["body_mass"][:, env.scene.model.body("object").id]

@@ -1,9 +1,9 @@
-"""How hard the robots of a team push, over an episode: ``push_forces.py TEAM [TEAM ...]
-[--suite NAME] [--figure FILE] [--film FILE]``.
+"""Push forces of a team's robots over an episode: ``push_forces.py TEAM [TEAM ...] [--suite NAME]
+[--figure FILE] [--film FILE]``.
 
-The figure has a row for each team: the force of each robot on the object along the way to the goal,
-at every physics step (200 Hz), with a second of it drawn larger. The film shows the first team's
-episode at a quarter of the world's speed above its forces, with a line at the moment that is shown.
+The figure has a row for each team: each robot's force on the object along the way to the goal, at
+every physics step (200 Hz), with one second enlarged. The film shows the first team's episode at
+quarter speed above its forces, with a line at the present moment.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import mapush
 
 @dataclass(frozen=True)
 class RaceCfg(mapush.WalkingCfg):
-    """The section ``task`` of a race."""
+    """A race's section ``task``."""
 
     name: str = mapush.option("race", "the task", choices=("race",))
     finish: float = mapush.option(4.0, "end of the lanes [m]", above=0.0)
@@ -33,12 +33,12 @@ def speed(race: mapush.WalkingFeatures) -> Tensor:
 
 
 def is_finished(race: mapush.WalkingFeatures) -> Tensor:
-    """(N,) bool: the first robot is at the end of its lane."""
+    """(N,) bool: the first robot has reached its lane's end."""
     return (race.state.robot_pos[..., 0] > race.task.cfg.finish).any(dim=1)
 
 
 class Race(mapush.WalkingTask):
-    """The first robot at the end of its lane wins."""
+    """The first robot at its lane's end wins."""
 
     settings = RaceCfg
     observations = {"place": mapush.ObservationTerm("place in the lane and heading", place, "m, 1")}

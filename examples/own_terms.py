@@ -15,7 +15,7 @@ from mqe.world.geometry import axes_along, in_frame, length
 
 
 class Jolt(Memory):
-    """Change of the robot's push on the object since the last control step."""
+    """Change in the robot's push on the object since the last control step."""
 
     def __init__(self, worlds: Worlds) -> None:
         super().__init__(worlds)
@@ -28,13 +28,13 @@ class Jolt(Memory):
 
 
 def object_velocity(features: SceneFeatures) -> Tensor:
-    """Velocity (N, 2) of the object: towards the goal, and across."""
+    """Object velocity (N, 2): towards the goal, and across."""
     state = features.state
     return in_frame(state.object_linvel[:, :2], axes_along(state.goal_direction))
 
 
 def near_goal(features: SceneFeatures) -> Tensor:
-    """Place (N, A, 2) of the goal in the robot's heading frame, at most 1 m away."""
+    """Goal position (N, A, 2) in the robot's heading frame, at most 1 m away."""
     object_place = features.places_b[:, :, 0]
     return object_place / length(object_place).clamp(min=1.0).unsqueeze(-1)
 
@@ -45,7 +45,7 @@ def astray(features: StepFeatures) -> Tensor:
 
 
 def object_speed(features: StepFeatures) -> Tensor:
-    """Mean speed (N,) of the object."""
+    """Mean object speed (N,)."""
     return length(features.state.object_linvel)
 
 

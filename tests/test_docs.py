@@ -62,7 +62,7 @@ QUICK = ("list", "settings")  # run as they stand
 
 
 def commands_of(page: Path) -> list[str]:
-    """Return the commands of a page's shell blocks, without scripts for clusters."""
+    """Return the commands in a page's shell blocks, without cluster scripts."""
     text = page.read_text(encoding="utf-8")
     commands = []
     for block in re.findall(r"^```bash\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
@@ -73,7 +73,7 @@ def commands_of(page: Path) -> list[str]:
 
 
 def words_of(line: str) -> list[list[str]]:
-    """Split a line of a shell into its commands."""
+    """Split a shell line into its commands."""
     line = line.replace("$K", "1")
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|")
     lexer.whitespace_split = True
@@ -87,7 +87,7 @@ def words_of(line: str) -> list[list[str]]:
 
 
 def plain_commands(page: str) -> list[str]:
-    """Return the commands of a page without comments and extra spaces."""
+    """Return a page's commands without comments and extra spaces."""
     return [line.partition("  #")[0].strip() for line in commands_of(DOCS / page)]
 
 
@@ -168,7 +168,7 @@ def check_arguments(parser: config.Parser, words: list[str]) -> None:
 
 
 def check_extras(words: list[str]) -> None:
-    """Check the extras of this package."""
+    """Check this package's extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for word in words:
         for extra in re.findall(r"^\.\[([\w,]+)\]$", word):

@@ -27,7 +27,7 @@ BOUNDED_ELSEWHERE = {"goal_distance", "episode_length_s"}
 
 
 def classes() -> Iterator[tuple[str, type]]:
-    """Yield each class of settings once, nested ones too."""
+    """Yield each settings class once, nested ones too."""
     seen = []
     for where, cls in CLASSES:
         for inner in (cls, *(t for t in types_of(cls).values() if hasattr(t, "__mro__"))):

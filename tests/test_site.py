@@ -1,4 +1,4 @@
-"""The site of the documents builds without a warning: no broken link, anchor or reference."""
+"""The documentation site builds without a warning: no broken link, anchor or reference."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def bound_names(tree: ast.AST) -> Iterator[str]:
 
 
 def measure(path: Path) -> Counter[str]:
-    """Return the counts of one file."""
+    """Return one file's counts."""
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     counts = Counter(tokens=count_tokens(path), lines=text.count("\n"))
@@ -70,7 +70,7 @@ def room(path: Path) -> str:
 
 
 def row(name: str, counts: Counter[str]) -> str:
-    """Format the counts of a room."""
+    """Format a room's counts."""
 
     def per_thousand(key: str, base: str) -> str:
         return f"{1000 * counts[key] / max(1, counts[base]):8.1f}"

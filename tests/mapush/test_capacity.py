@@ -1,4 +1,4 @@
-"""mapush capacity: as many worlds as the plan of a training lets fit."""
+"""mapush capacity: the largest number of worlds within a training's memory plan."""
 
 from __future__ import annotations
 

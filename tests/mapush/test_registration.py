@@ -39,7 +39,7 @@ ELSEWHERE = ("--num_env_steps", "16", "--device", "cpu", *TINY)
 
 
 def terms_of(task: str) -> tuple[dict, ...]:
-    """Return the registries of a task's terms."""
+    """Return a task's term registries."""
     terms = TASKS[task].terms
     assert terms is not None
     return tuple(vars(terms).values())

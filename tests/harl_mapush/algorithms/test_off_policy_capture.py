@@ -37,8 +37,8 @@ def test_replayed_updates_are_those_that_just_run(name, settings, monkeypatch):
         weights.append(torch.cat([*team.weights.values(), *(target for target, _ in team.targets)]))
         recorded = [
             key
-            for key, known in team.graphs._recorded.items()
-            if known.graphed._recorded is not None
+            for key, recorded_work in team.graphs._recorded.items()
+            if recorded_work.graphed._recorded is not None
         ]
     assert torch.equal(*weights)
     kinds = {key[0] if isinstance(key, tuple) else key for key in recorded}

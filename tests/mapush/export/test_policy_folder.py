@@ -1,4 +1,4 @@
-"""``mapush export --for policy``: the mean of a run's last checkpoints is a checkpoint."""
+"""``mapush export --for policy``: averages a run's last checkpoints into one checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of a gait from hand-made walks, and its feet and motors against MuJoCo's."""
+"""A gait's figures from hand-made walks, and its feet and motors against MuJoCo's."""
 
 import math
 

@@ -45,7 +45,7 @@ def place(state: SceneState, slot: int, x: float, y: float, yaw: float = 0.0) ->
 
 
 def look(state: SceneState) -> Tensor:
-    """Return the distances (A, 64) [m] of one world."""
+    """Return one world's ray distances (A, 64) [m]."""
     return look_around(state, ray_directions(state), ObstacleShapes(SLOTS, "cpu"), ARENA)[0]
 
 

@@ -26,7 +26,7 @@ STEPS = "rl_model_20000000_steps"
 
 @pytest.fixture
 def team(tmp_path) -> Path:
-    """A checkpoint of MAPush's: its folder."""
+    """A MAPush checkpoint's folder."""
     return mapush_files.save(
         tmp_path / "results" / "checkpoints" / STEPS / "module.pt", mapush_files.module()
     ).parent
@@ -222,7 +222,7 @@ def test_other_layers_are_refused(tmp_path) -> None:
 
 
 def measured(path: Path, obs: Tensor) -> Tensor:
-    """Return the actions (N, 3) of an imported policy."""
+    """Return an imported policy's actions (N, 3)."""
     with torch.no_grad():
         return openrl_format.convert(path).networks["actor_agent0"](obs)
 
