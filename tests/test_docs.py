@@ -15,6 +15,7 @@ import pytest
 from harl_mapush import config, test, train
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from mapush import capacity, cli, distilling, film
+from mapush.built_in import extensions
 from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
 from mapush.export import command as export
@@ -25,6 +26,9 @@ from mqe.registry import SIMULATORS
 from tests.support.paths import ROOT
 from tests.support.registries import restored_registries
 from tests.support.tiny_runs import TINY
+
+for extension in extensions():
+    COMMANDS.update(extension.commands)
 
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
