@@ -58,7 +58,7 @@ def make_viewer_parser(program: str) -> config.Parser:
     parser = config.Parser(
         prog=program,
         description="A team on a page in a browser, or a film of it. Without a checkpoint, "
-        "--task, --object or --suite names the world, in which policies without training act.",
+        "--task, --object or --suite names the world for policies without training.",
         example=f"{program} pretrained:team2",
     )
     parser.set_defaults(mode="viewer", **dict.fromkeys(command.FLAGS))
@@ -67,7 +67,7 @@ def make_viewer_parser(program: str) -> config.Parser:
         "--num_episodes",
         metavar="N",
         type=int,
-        help="number of episodes, after which the viewer closes",
+        help="number of episodes before the viewer closes",
     )
     _add_viewer(parser)
     _add_worlds(parser)
@@ -95,7 +95,7 @@ def _add_viewer(parser: config.Parser) -> None:
     viewer.add_argument(
         "--agent",
         metavar="NAME",
-        help=f"policy that the viewer begins with: {TRAINED} (the default), or one without "
+        help=f"first policy in the viewer: {TRAINED} (the default), or one without "
         "training (without a checkpoint: by default the task's script, else random)",
     )
     viewer.add_argument(
@@ -115,7 +115,7 @@ def _add_viewer(parser: config.Parser) -> None:
     group.add_argument(
         "--replay",
         metavar="FILE.npz",
-        help="a world that broke, from a run's broken/ folder, for the film",
+        help="a broken world for the film, from a run's broken/ folder",
     )
 
 

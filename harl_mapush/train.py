@@ -37,7 +37,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     source.add_argument(
         "--preset",
         metavar="NAME",
-        help=f"run file that ships with mapush: {', '.join(config.presets())}",
+        help=f"preset, a run file in mapush: {', '.join(config.presets())}",
     )
     source.add_argument(
         "--resume",

@@ -89,7 +89,7 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
         KeyError,
         AttributeError,
     ) as error:  # from constructors: !!bool maybe, !!map [1]
-        reason = error if isinstance(error, ValueError) else "a value is not what its tag says"
+        reason = error if isinstance(error, ValueError) else "a value contradicts its tag"
         raise ConfigError(f"{where}: not valid YAML ({reason})") from None
     _check_number(values, where)
     return values

@@ -59,7 +59,7 @@ _HELP = {
     "--sim": f"simulator: auto, {', '.join(SIMULATORS)}",
     "--seed": "seed of every random number in the run",
     "--max_wall_time": "wall-clock time limit, such as 3h50m; the run saves and ends before it",
-    "--init_from": "checkpoint, run or pretrained:NAME whose networks the run starts with; the "
+    "--init_from": "checkpoint, run or pretrained:NAME with the run's initial networks; the "
     "optimisers are fresh",
     "--exp_name": "name of the experiment, part of the run folder's name",
     "--out": "path of the run folder",
@@ -119,7 +119,7 @@ def add_import(parser: Arguments) -> None:
         action="append",
         default=[],
         metavar="MODULE",
-        help="module of your own that registers objects, terms, tasks, robots and so on (see "
+        help="module of your own with further objects, terms, tasks, robots and so on (see "
         "docs/guides/own.md); may be repeated",
     )
 
@@ -135,7 +135,7 @@ def add_flags(parser: Arguments, flags: Sequence[str]) -> None:
     parser.add_argument(
         "--suite",
         metavar="NAME",
-        help="test of a team, from which robots, object and success follow: a name from "
+        help="test of a team, with robots, object and success: a name from "
         "mapush list suites, a .yaml file, or several with commas between them",
     )
     parser.add_argument(

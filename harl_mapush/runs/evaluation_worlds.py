@@ -79,7 +79,7 @@ def settings(
             hint = ""
             largest = _largest_team(trained)
             if key == "env.num_agents" and largest is not None:
-                hint = f", or take 1 to {largest}, which its observations have room for"
+                hint = f", or take 1 to {largest}, the limit of its observations"
             if key == "task.name" and hasattr(TASKS[new].cfg, "team"):
                 hint = (
                     f", or let it act under a leader: planner --task {new} --set task.team={folder}"

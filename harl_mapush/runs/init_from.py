@@ -88,7 +88,7 @@ def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any
     if has != num_agents and not (_shares(cfg) and _acts_in_teams_of(folder, num_agents)):
         raise ConfigError(
             f"{KEY}: {what} has actors of {has} robots, and this run has {num_agents}; train "
-            f"such a team with --num_agents {has} and the --object that it pushed, or start from "
+            f"such a team with --num_agents {has} and its --object, or start from "
             "another checkpoint"
         )
     if _shares(cfg) and not _actors_are_equal(folder, has):

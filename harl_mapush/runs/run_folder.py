@@ -163,7 +163,7 @@ def check_settings(path: str | Path) -> list[str]:
         number, damaged, written = line
         raise ConfigError(
             f"{path}, line {number + 1}: damaged, it says {damaged!r} and was written as "
-            f"{written!r}; mend that line, or remove the first line if that is what you want"
+            f"{written!r}; mend that line, or remove the first line to accept it"
         )
     return [
         f"{path} was changed since a run wrote it (its first line has another checksum); it counts "
