@@ -30,7 +30,6 @@ BLOCK = re.compile(r"^```bash\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 NOT_RUN = {
     "git clone": "network",
     "pip install": "network; tests/test_packaging.py checks that the extras exist",
-    "pip wheel": "network; tests/test_packaging.py builds the package",
     "uvx": "network",
     "make train": "installs an environment; its commands are those of train.md and measure.md",
     "python3.11 -m venv .venv-openrl": "network",

@@ -102,8 +102,8 @@ PUSH = TaskEntry(
     actions=_actions,
     policies={
         "scripted_solo": scripted_solo,
-        "scripted_team": scripted_team,
         "scripted_walk": scripted_walk,
+        "scripted_team": scripted_team,
     },
     subject=lambda cfg: cfg.object,
     frozen_policies=("gait",),

@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 
 optuna = pytest.importorskip("optuna")
 
-from mapush.extensions.sweep import command, training  # noqa: E402
+from mapush.extensions.sweep import command, trial_training  # noqa: E402
 from mapush.extensions.sweep import space as space_module  # noqa: E402
 from mapush.extensions.sweep.space import Space, metric_tags, read_space  # noqa: E402
 from mapush.extensions.sweep.study import Sweep  # noqa: E402
@@ -237,9 +237,9 @@ class Trainings:
         self.words: dict[int, list[str]] = {}
         self.variables: dict[int, str | None] = {}
         self.ended: list[int] = []
-        monkeypatch.setattr(training.subprocess, "Popen", self.start)
-        monkeypatch.setattr(training.Training, "_curve", lambda this: self.curve(this))
-        monkeypatch.setattr(training, "_PAUSE_S", 0.0)
+        monkeypatch.setattr(trial_training.subprocess, "Popen", self.start)
+        monkeypatch.setattr(trial_training.Training, "_curve", lambda this: self.curve(this))
+        monkeypatch.setattr(trial_training, "_PAUSE_S", 0.0)
 
     def start(self, words: list[str], env: dict[str, str], **_: Any) -> Any:
         flag = "--resume" if "--resume" in words else "--out"
@@ -266,7 +266,7 @@ class Trainings:
 
 
 def train(sweep: Sweep, num_places: int = 1) -> None:
-    training.train_all(sweep, sweep.trials(), [], [{}] * num_places)
+    trial_training.train_all(sweep, sweep.trials(), [], [{}] * num_places)
 
 
 @pytest.mark.usefixtures("quick")
@@ -318,7 +318,7 @@ def test_an_interrupted_sweep_resumes_its_trials_and_draws_no_settings_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(training.time, "sleep", interrupt)
+        patch.setattr(trial_training.time, "sleep", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(sweep, num_places=2)
     assert trainings.ended == [0, 1]
@@ -345,7 +345,7 @@ def test_a_trial_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch,
     sweep = Sweep(tmp_path, space)
     run = sweep.run_folder(1)
     run.mkdir(parents=True)
-    (run / training.OUTPUT).write_text("some line\nmapush train: no memory\n")
+    (run / trial_training.OUTPUT).write_text("some line\nmapush train: no memory\n")
     train(sweep)
     reason = "exit code 1: mapush train: no memory"
     assert f"Trial 1: failed ({reason})." in capsys.readouterr().out
@@ -359,7 +359,7 @@ def test_a_trial_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch,
 def test_a_run_without_the_metric_fails_with_the_way_out(tmp_path, monkeypatch) -> None:
     space = make_space(tmp_path, metric=METRIC, num_trials=1)
     Trainings(monkeypatch, lambda number, at: 0.0)
-    monkeypatch.setattr(training.Training, "_curve", lambda this: [])
+    monkeypatch.setattr(trial_training.Training, "_curve", lambda this: [])
     sweep = Sweep(tmp_path, space)
     train(sweep)
     (trial,) = sweep.study.trials
@@ -384,7 +384,7 @@ def test_each_gpu_has_a_trial_and_more_if_more_are_asked_for(
     assert [variables["CUDA_VISIBLE_DEVICES"] for variables in places] == gpus
     trainings = Trainings(monkeypatch, lambda number, at: 0.0)
     sweep = Sweep(tmp_path, space)
-    training.train_all(sweep, sweep.trials(), [], places)
+    trial_training.train_all(sweep, sweep.trials(), [], places)
     assert set(trainings.variables.values()) == set(gpus)
 
 
@@ -404,6 +404,6 @@ def test_a_damaged_journal_is_one_line(tmp_path, capsys) -> None:
 
 def test_a_sweep_needs_no_figures() -> None:
     """A notebook's MPLBACKEND cannot end a sweep after its work."""
-    for name in ("command", "training", "study", "space"):
+    for name in ("command", "trial_training", "study", "space"):
         module = sys.modules[f"mapush.extensions.sweep.{name}"]
         assert "matplotlib" not in Path(str(module.__file__)).read_text(encoding="utf-8")

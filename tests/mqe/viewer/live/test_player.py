@@ -164,6 +164,7 @@ def test_all_checkpoints_of_a_run_can_be_chosen(run) -> None:
         "zero",
         "random",
         "scripted_solo",
+        "scripted_walk",
         "scripted_team",
     ]
     env.close()
