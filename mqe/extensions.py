@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TypeVar
 
 from mqe.config import ConfigError, unknown
 
 GROUP = "mapush.extensions"
+# The entry point of this package. An installation older than its checkout does not list it.
+BUILT_IN = EntryPoint("built_in", "mapush.built_in:register", GROUP)
 
 _Member = TypeVar("_Member")
 
@@ -66,7 +69,11 @@ def load_extensions() -> None:
     Either registers members. The program's entry points call this before they read settings, and so
     do their processes. Raises ConfigError if a package fails.
     """
-    for entry in entry_points(group=GROUP):
+    entries = list(entry_points(group=GROUP))
+    is_listed = any(entry.value == BUILT_IN.value for entry in entries)
+    if not is_listed and find_spec(BUILT_IN.module) is not None:
+        entries.append(BUILT_IN)
+    for entry in entries:
         try:
             loaded = entry.load()
             if callable(loaded):

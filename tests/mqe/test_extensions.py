@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from mapush import built_in
 from mqe import extensions
 from mqe.config import ConfigError
 from mqe.extensions import Registry, load_extensions
@@ -77,3 +78,13 @@ def test_a_failing_extension_is_an_error_that_names_the_package(monkeypatch):
     installed(monkeypatch, "fail")
     with pytest.raises(ConfigError, match=r"extension 'mine' .*ValueError: of its own"):
         load_extensions()
+
+
+def test_our_own_extensions_need_no_present_installation(monkeypatch):
+    """A checkout may be newer than the entry points of its installation."""
+    registered = []
+    monkeypatch.setattr(built_in, "register", lambda: registered.append(True))
+    monkeypatch.setattr(extensions, "entry_points", lambda group: [])
+    load_extensions.cache_clear()
+    load_extensions()
+    assert registered == [True]
