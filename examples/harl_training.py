@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.load_config:
         saved = json.loads(Path(arguments.load_config).read_text(encoding="utf-8"))
         arguments.algo = saved["main_args"]["algo"]
-        algo_args, env_args = saved["algo_args"], saved["env_args"]
+        algo_args = saved["algo_args"]
+        env_args = saved["env_args"]
     else:
         algo_args, env_args = get_defaults_yaml_args(arguments.algo, "mapush")
     for flag, text in zip(rest[::2], rest[1::2], strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -99,9 +100,9 @@ class WalkingTask(TermTask):
         scene = self.features_class(empty, empty, self)
         super().__init__(build_terms(terms, default, cfg, worlds, scene), worlds)
 
+    @abstractmethod
     def starts(self, episode: Tensor) -> Tensor:
         """Return all robots' x, y [m] and heading [rad], (N, A, 3), for episodes (N,)."""
-        raise NotImplementedError(f"{type(self).__name__}.starts: return places (N, A, 3)")
 
     def layout(self, episode: Tensor) -> Layout:
         """Return new episodes' start: robots standing still."""

@@ -130,7 +130,8 @@ def _add_triangles(starts: NDArray[Any], triangles: NDArray[Any]) -> None:
 
     A triangle covers one run of cells in a row: +1 at the run's first cell, -1 behind its last.
     """
-    num_rows, num_columns = starts.shape[0], starts.shape[1] - 1
+    num_rows = starts.shape[0]
+    num_columns = starts.shape[1] - 1
     x = triangles[..., 0]
     low = np.ceil(x.min(axis=1) - _ROUNDING).clip(0, num_rows).astype(int)
     high = np.floor(x.max(axis=1) + _ROUNDING).clip(-1, num_rows - 1).astype(int)

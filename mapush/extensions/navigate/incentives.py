@@ -59,9 +59,9 @@ def check_waiting(weights: Mapping[str, float], num_steps: int) -> None:
             "task.weights.progress=1"
         )
     named = [name for name in (*PAID_FOR_WAITING, "failure") if weights.get(name, 0.0) > 0.0]
-    paid = ", ".join(f"{name}={weights[name]:g}" for name in named)
+    weight_list = ", ".join(f"{name}={weights[name]:g}" for name in named)
     raise ConfigError(
         f"task.weights: never finishing may pay up to {waiting:g} in {num_steps} control steps "
-        f"({paid}), and finishing pays success={finishing:g}; raise task.weights.success above "
-        f"{waiting:g}, or lower the others to 0 or less"
+        f"({weight_list}), and finishing pays success={finishing:g}; raise task.weights.success "
+        f"above {waiting:g}, or lower the others to 0 or less"
     )

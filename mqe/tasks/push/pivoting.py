@@ -94,25 +94,25 @@ class PivotingTeam:
         is_team_ready = (touches | ~scene.is_there).all(dim=-1)
 
         # The way to the lane's start, then ahead.
-        own = scene.robots[..., 0, :]
+        robot_pos = scene.robots[..., 0, :]
         place = places[..., 0, :]
         to_hull = to_hull[..., :1]
-        off_lane = ((own - place) * across).sum(-1, keepdim=True)
-        behind_hull = -(own * normal).sum(-1, keepdim=True) - self._hull.reach(-normal)
+        off_lane = ((robot_pos - place) * across).sum(-1, keepdim=True)
+        behind_hull = -(robot_pos * normal).sum(-1, keepdim=True) - self._hull.reach(-normal)
         start = place - (to_hull + BEHIND) * normal
         turn = wrap_to_pi(torch.atan2(normal[..., 1], normal[..., 0]) - scene.heading)
         turn = turn.unsqueeze(-1)
         was_pressing = self._memory_of_press()
-        enters = self._is_ready((own - place).unsqueeze(-2), normal, across, to_hull, IN_LANE)
+        enters = self._is_ready((robot_pos - place).unsqueeze(-2), normal, across, to_hull, IN_LANE)
         is_pressing = (enters & (turn.abs() < FACING)) | (
             was_pressing & is_ready[..., :1] & (turn.abs() < 2.0 * FACING)
         )
         self._remember_press(is_pressing)
-        way = self._hull.way(own, start, behind_hull > 0.5 * CLEARANCE)
+        way = self._hull.way(robot_pos, start, behind_hull > 0.5 * CLEARANCE)
         speed = (2.0 * way.norm(dim=-1, keepdim=True)).clamp(max=self._speed)
         velocity = way / way.norm(dim=-1, keepdim=True).clamp(min=1e-6) * speed
         ahead = torch.stack((scene.heading.cos(), scene.heading.sin()), dim=-1)
-        nose = own + NOSE * ahead
+        nose = robot_pos + NOSE * ahead
         nose_off = ((nose - place) * across).sum(-1, keepdim=True)
         straight = self._speed * normal - LANE_GAIN * nose_off * across
         velocity = torch.where(is_pressing, straight, velocity)
@@ -305,16 +305,16 @@ class Hull:
         """Return how far (..., 1) [m] the object extends in a direction (..., 2)."""
         return (direction @ self._corners.T).amax(dim=-1, keepdim=True)
 
-    def way(self, own: Tensor, target: Tensor, is_clear: Tensor) -> Tensor:
+    def way(self, robot_pos: Tensor, target: Tensor, is_clear: Tensor) -> Tensor:
         """Return the way (..., 2) [m] to a point outside, round the hull unless it is clear."""
-        bearing = torch.atan2(own[..., 1], own[..., 0])
+        bearing = torch.atan2(robot_pos[..., 1], robot_pos[..., 0])
         rest = wrap_to_pi(torch.atan2(target[..., 1], target[..., 0]) - bearing)
         ahead = bearing + rest.clamp(-TURN_AHEAD, TURN_AHEAD)
         ray = torch.stack((ahead.cos(), ahead.sin()), dim=-1)
         slopes = ray @ self._outward.T
         bounds = (self._distances + CLEARANCE) / slopes.clamp(min=1e-3)
         radius = torch.where(slopes > 1e-3, bounds, torch.inf).amin(dim=-1, keepdim=True)
-        return torch.where(is_clear, target, radius * ray) - own
+        return torch.where(is_clear, target, radius * ray) - robot_pos
 
 
 def _corners(obj: ObjectCfg) -> list[tuple[float, float]]:
@@ -322,7 +322,8 @@ def _corners(obj: ObjectCfg) -> list[tuple[float, float]]:
     for geom in obj.geoms:
         x, y, _ = geom.pos
         if geom.type == "box":
-            half_x, half_y = 0.5 * geom.size[0], 0.5 * geom.size[1]
+            half_x = 0.5 * geom.size[0]
+            half_y = 0.5 * geom.size[1]
             corners += [(x + a * half_x, y + b * half_y) for a in (-1, 1) for b in (-1, 1)]
         else:
             angles = [2.0 * math.pi / 64 * k for k in range(64)]

@@ -82,7 +82,8 @@ def _stands(obj: ObjectCfg, num_robots: int) -> tuple[Array, Array, Array, Array
         for depth in np.unique(depths[is_same]):
             along = np.sort((pushes.points @ across)[is_same & (depths == depth)])
             for part in np.split(along, np.flatnonzero(np.diff(along) > 0.1) + 1):
-                low, high = part[0], part[-1]
+                low = part[0]
+                high = part[-1]
                 length = high - low
                 if length + 2.0 * END < _SHORTEST:
                     continue

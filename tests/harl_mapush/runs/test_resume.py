@@ -222,8 +222,8 @@ def test_a_lock_without_flock_names_its_process_and_host(tmp_path, monkeypatch) 
 
     monkeypatch.setattr(FileLock, "acquire", fail)
     (tmp_path / ".lock").write_text("4791\nnode07\n1\n")
-    told = f"process 4791 on node07; if it is over, remove {tmp_path / '.lock'}"
-    with pytest.raises(ConfigError, match=re.escape(told)), run_folder.locked(tmp_path):
+    message = f"process 4791 on node07; if it is over, remove {tmp_path / '.lock'}"
+    with pytest.raises(ConfigError, match=re.escape(message)), run_folder.locked(tmp_path):
         pass
 
 
