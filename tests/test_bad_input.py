@@ -4,7 +4,6 @@ traceback.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
@@ -181,16 +180,6 @@ def test_twenty_thousand_keys_take_no_time() -> None:
         parse_yaml("a: 1\nb: 1\nb: 2")
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"a":' * 100_000, '{"train": {"lr": ' + "9" * 5000 + "}}"]
-)
-def test_a_file_of_harl_that_is_none(text: str, tmp_path, capsys) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(text)
-    assert train.main(["--load_config", str(path)]) == 2
-    assert str(path) in error_line(capsys)
-
-
 # Tensors
 
 
@@ -347,14 +336,3 @@ def test_a_plain_function_can_be_filmed(tmp_path) -> None:
     finally:
         env.close()
     assert still.num_frames == 3
-
-
-def test_a_flag_that_is_nonsense_in_a_run_of_harl(tmp_path, capsys) -> None:
-    (tmp_path / "config.json").write_text(
-        json.dumps({"algo": {"gamma": 0.9}, "train": {}, "model": {}})
-    )
-    assert (
-        train.main(["--load_config", str(tmp_path / "config.json"), "--set", "algorithm.name=[a]"])
-        == 2
-    )
-    assert "unknown algorithm" in error_line(capsys)

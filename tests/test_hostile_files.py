@@ -18,7 +18,6 @@ from torch import nn
 from harl_mapush import test, train
 from harl_mapush.runs import checkpoint, provenance, resume, run_folder
 from mapush import listing
-from mapush.extensions.sweep import command as sweep
 from mqe.config import ConfigError, load_yaml
 from mqe.manifest import MANIFEST, damage, read_manifest
 from mqe.registry import EnvCfg, SimCfg, make_env
@@ -126,8 +125,6 @@ def test_names_of_folders_cannot_steer_a_terminal(tmp_path, capsys) -> None:
     printed = capsys.readouterr().out
     assert "\x1b" not in printed
     assert "\\x1b]0;title\\x07" in printed
-    assert sweep.main([str(run)]) == 2
-    assert "\\x1b]0;title\\x07: holds no sweep" in error_line(capsys)
 
 
 # Settings that a run has written

@@ -125,18 +125,6 @@ def test_a_preset_with_a_small_sibling_names_it_on_a_cpu(capsys) -> None:
     assert "or --preset laptop_any" in capsys.readouterr().err
 
 
-def test_a_file_of_settings_starts_no_program() -> None:
-    base = {"sim": {"name": "mujoco_worker", "python": "./stranger.sh"}}
-    cfg, notices = config.resolve(base, {})
-    assert cfg.sim.python is None
-    assert notices == [
-        "sim.python=./stranger.sh left out: a file of settings starts no program; say --set "
-        "sim.python=./stranger.sh"
-    ]
-    named = config.flag_values(train.make_parser().parse(["--set", "sim.python=./mine.sh"]))
-    assert config.resolve(base, named)[0].sim.python == "./mine.sh"
-
-
 def test_the_home_folder_is_expanded_in_every_path(monkeypatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     arguments = train.make_parser().parse(["--out=~/run", "--set", "runner.init_from=~/other"])

@@ -27,7 +27,6 @@ from mqe.registry import SIMULATORS, TASKS
 from mqe.tasks.push.rewards import REWARDS
 from mqe.world.randomization import RandomizationCfg
 from tests.support.tiny_runs import OF_ANY_ALGORITHM, SMALL, TINY
-from tests.support.upstream_folders import upstream_folder
 
 SIZES = ("--num_env_steps", "1", "--set", "task.decision_period=1")
 
@@ -199,30 +198,6 @@ def test_each_robot_keeps_an_actor_of_its_own_where_it_had_one(gait, tmp_path, c
         "has an actor of its own for each robot, and this run has one for all; use --set"
         in capsys.readouterr().err
     )
-
-
-def test_a_run_with_one_actor_for_all_does_not_start_from_upstreams_actors_of_their_own(
-    tmp_path, capsys
-) -> None:
-    models = upstream_folder(tmp_path / "harl")
-    share = ("--set", "algorithm.compat=harl", "--set", "algorithm.share_param=true")
-    argv = ["--preset", "smoke", "--init_from", str(models), *share, "--out", str(tmp_path / "run")]
-    assert train.main(argv) == 2
-    assert (
-        "has an actor of its own for each robot, and this run has one for all"
-        in capsys.readouterr().err
-    )
-
-
-def test_upstreams_actors_name_the_arithmetic_that_they_go_with(tmp_path, capsys) -> None:
-    argv = ["--preset", "smoke", "--init_from", str(upstream_folder(tmp_path / "harl"))]
-    argv += ["--set", "algorithm.share_param=false", "--out", str(tmp_path / "run")]
-    assert train.main(argv) == 2
-    error = capsys.readouterr().err
-    assert error.endswith(
-        "its networks are those of compat=harl: use --set algorithm.compat=harl\n"
-    )
-    assert error.count("\n") == 1
 
 
 def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(

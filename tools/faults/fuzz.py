@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -35,9 +36,9 @@ from harl_mapush import config, experiment, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.callbacks import broken_log
 from harl_mapush.clients.flat_settings import KEYS, parse_settings
+from harl_mapush.config.settings_files import SETTINGS_FILES
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mapush import cli
-from mapush.extensions.harl.harl_files import DEFAULTS
 from mqe.config import ConfigError, build
 from mqe.pretrained import pretrained_folder
 from mqe.registry import SIMULATORS, TASKS
@@ -174,7 +175,7 @@ def run_cases(num_cases: int, seed: int) -> bool:
     kinds = (
         command_line,
         run_file,
-        harl_file,
+        *((harl_file,) if "load_config" in SETTINGS_FILES else ()),
         checkpoint_folder,
         settings,
         python_call,
@@ -278,10 +279,11 @@ def harl_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]
         "algo_args": {},
         "env_args": {},
     }
-    content["algo_args"] = {name: dict(values) for name, values in DEFAULTS.items()}
+    defaults = importlib.import_module("mapush.extensions.harl.harl_files").DEFAULTS
+    content["algo_args"] = {name: dict(values) for name, values in defaults.items()}
     for _ in range(draw.randrange(1, 4)):
-        section = draw.choice([*DEFAULTS])
-        content["algo_args"][section][draw.choice([*DEFAULTS[section], "x"])] = value(draw)
+        section = draw.choice([*defaults])
+        content["algo_args"][section][draw.choice([*defaults[section], "x"])] = value(draw)
     if draw.random() < 0.4:
         content[draw.choice([*content])] = value(draw)
     if draw.random() < 0.4:

@@ -11,13 +11,13 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.hatrpo import conjugate_gradient
 from harl_mapush.config import RunnerCfg
 from harl_mapush.learning import losses
+from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS
 from harl_mapush.learning.on_policy.minibatches import CriticBatch, Shuffle, minibatches
 from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.on_policy.surrogate import adapt_learning_rate
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.runner import Runner
-from mapush.extensions.harl.on_policy_formulas import HarlFormulas
 from tests.support.hooks import Hooks
 from tests.support.toy import ToyEnv
 
@@ -148,22 +148,20 @@ def test_flat_adam_changes_nothing_where_disabled(is_fused):
     )
 
 
-def test_minibatches_share_every_batch_and_cover_it():
+# Whole algorithms
+
+
+def test_minibatches_share_every_batch_and_cover_it_in_a_fixed_order():
     rows = [torch.arange(6.0).view(1, 6, 1), torch.arange(10.0, 16.0).view(1, 6, 1)]
     batches = [CriticBatch(x, x, x, x, None, None) for x in rows]
     shuffle = Shuffle(torch.Generator().manual_seed(0), torch.Generator())
-    seen = [b.state.flatten().tolist() for b in HarlFormulas().minibatches(batches, 2, 3, shuffle)]
-    assert [len(part) for part in seen] == [4] * 6
-    assert all(sum(value >= 10 for value in part) == 2 for part in seen)
-    assert sorted(sum(seen[:3], [])) == sorted(sum(seen[3:], [])) == [*range(6), *range(10, 16)]
-    assert seen[:3] != seen[3:]
     fixed = [b.state.flatten().tolist() for b in minibatches(batches, 2, 3, shuffle)]
+    assert [len(part) for part in fixed] == [4] * 6
+    assert all(sum(value >= 10 for value in part) == 2 for part in fixed)
+    assert sorted(sum(fixed[:3], [])) == [*range(6), *range(10, 16)]
     assert fixed[:3] == fixed[3:]
     with pytest.raises(ValueError, match="lower num_minibatches"):
         list(minibatches(batches, 1, 7, shuffle))
-
-
-# Whole algorithms
 
 
 def make(
@@ -189,7 +187,7 @@ ON_POLICY = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg,
 
 
 @pytest.mark.parametrize("name", ON_POLICY)
-@pytest.mark.parametrize("compat", ["mapush", "harl"])
+@pytest.mark.parametrize("compat", ON_POLICY_FORMULAS)
 @pytest.mark.parametrize("state_type", ["EP", "FP"])
 @pytest.mark.parametrize("use_recurrent_policy", [False, True])
 def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy):
@@ -363,23 +361,6 @@ def test_team_rewards():
             == expected
         )
     assert make("ippo", ToyEnv(4)).algorithm.team_rewards(rewards).tolist() == [[2.0, 2.0]]
-
-
-@pytest.mark.parametrize(
-    ("choice", "ep", "fp"),
-    [
-        ("mean", [[2.0]], [[2.0, 2.0]]),
-        ("sum", [[4.0]], [[4.0, 4.0]]),
-        ("own", [[1.0]], [[1.0, 3.0]]),
-    ],
-)
-def test_under_harl_the_team_is_rewarded_as_upstream_reads_what_the_environment_gives(
-    choice, ep, fp
-):
-    rewards = torch.tensor([[1.0, 3.0]])
-    for state_type, expected in (("EP", ep), ("FP", fp)):
-        runner = make("happo", ToyEnv(4, state_type=state_type), compat="harl", team_reward=choice)
-        assert runner.algorithm.team_rewards(rewards).tolist() == expected
 
 
 def test_agent_specific_learning_rates_and_the_linear_schedule():

@@ -71,13 +71,9 @@ def test_a_team_that_resumes_collects_with_the_same_older_weights():
     assert torch.equal(*states)
 
 
-@pytest.mark.parametrize(
-    ("settings", "network"),
-    [({"compat": "harl", "num_atoms": 0}, {}), ({}, {"normalize_obs": True})],
-)
-def test_what_the_collecting_changes_cannot_be_learned_from_beside_it(settings, network):
+def test_normalized_observations_cannot_be_learned_from_beside_the_collecting():
     with pytest.raises(ValueError, match="set algorithm.beside_collecting=false"):
-        make("hasac", ToyEnv(8), NetworkCfg((8,), **network), **BESIDE | settings)
+        make("hasac", ToyEnv(8), NetworkCfg((8,), normalize_obs=True), **BESIDE)
 
 
 @pytest.mark.gpu

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.learning.update_graphs import Graphs
 from mqe.vec_env import TimeStep
@@ -18,7 +19,13 @@ from tests.support.toy import ToyEnv
     ("name", "settings"),
     [
         ("hasac", {}),
-        ("hasac", {"compat": "harl", "num_atoms": 0, "auto_alpha": True, "use_value_norm": True}),
+        *(
+            (
+                "hasac",
+                {"compat": compat, "num_atoms": 0, "auto_alpha": True, "use_value_norm": True},
+            )
+            for compat in OFF_POLICY_FORMULAS
+        ),
         ("hatd3", {}),
         ("masac", {}),
         ("matd3", {"num_atoms": 0}),

@@ -7,13 +7,13 @@ import torch
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.learning import losses
+from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import ActorBatch
 from harl_mapush.learning.on_policy.surrogate import add_policy_gradient
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
-from mapush.extensions.harl.on_policy_formulas import RoundedHarlFormulas
 from mqe.vec_env import Image, Symmetries, TeamImage, TeamSpec
 
 CPU = torch.device("cpu")
@@ -39,8 +39,9 @@ def settings(entropy_coef: float, mirror_loss_coef: float) -> OnPolicyCfg:
     return OnPolicyCfg(entropy_coef=entropy_coef, mirror_loss_coef=mirror_loss_coef)
 
 
-@pytest.mark.parametrize("formulas", [Formulas(), RoundedHarlFormulas()])
-def test_the_loss_is_the_squared_distance_to_the_mirror_image(formulas):
+@pytest.mark.parametrize("compat", ON_POLICY_FORMULAS)
+def test_the_loss_is_the_squared_distance_to_the_mirror_image(compat):
+    formulas = ON_POLICY_FORMULAS[compat].make("cpu")
     torch.manual_seed(0)
     actor = Actor(NetworkCfg(hidden_sizes=(8,), gain=1.0), 3, 2)
     optimizer = FlatAdam(actor, 1e-3, 1e-5, 0.0)

@@ -94,23 +94,3 @@ def first_episodes(env: MultiAgentEnv, team: Policy, num_ended: int) -> tuple[Te
         env.pause(has_ended)
     table = torch.stack(ended)
     return table[:, 0], table[:, 1:]
-
-
-def test_the_shipped_leader_leads_its_team() -> None:
-    folder = checkpoint.resolve(PRETRAINED + LEADER)
-    over = {
-        "env": {"num_envs": 2},
-        "sim": {"name": "mujoco", "device": "cpu"},
-        "task": {"num_maps": 2},
-    }
-    cfg, _ = config.resolve(checkpoint.read_config(folder), over)
-    assert cfg.task.team == f"{PRETRAINED}team2"
-    env = make_env(cfg.env, cfg.sim, cfg.task, seed=0)
-    leader = load_team(cfg, folder, env)
-    obs, _ = env.reset()
-    start = env.state.object_pos.clone()
-    for _ in range(20):  # 10 s
-        obs = env.step(leader(obs)).obs
-    moved = env.state.object_pos - start
-    env.close()
-    assert (moved[:, :2].norm(dim=1) > 1.0).all()

@@ -4,12 +4,6 @@ import torch
 from harl_mapush.learning.on_policy.formulas import Formulas, compute_gae, compute_returns
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
 from harl_mapush.learning.on_policy.value_update import _explained_variance
-from harl_mapush.learning.settings import OnPolicyCfg
-from mapush.extensions.harl.on_policy_formulas import (
-    HarlFormulas,
-    compute_harl_gae,
-    compute_harl_returns,
-)
 
 GAMMA = 0.5
 LAM = 0.8
@@ -75,63 +69,9 @@ def test_returns_without_gae_by_hand():
     assert returns.flatten().tolist() == pytest.approx([2.0, 2.0, 8.0])
 
 
-def test_harl_gae_drops_a_truncated_step():
-    # t = 1: delta 3 + 0.5 * 6 - 4 = 2, return 6; t = 0 ends: delta 1 - 2 = -1, return 1
-    rewards = column(1.0, 3.0)
-    values = column(2.0, 4.0, 6.0)
-    masks = column(1.0, 0.0, 1.0)
-    ended = compute_harl_gae(rewards, values, masks, None, GAMMA, LAM)
-    assert ended.flatten().tolist() == pytest.approx([1.0, 6.0])
-    truncated = compute_harl_gae(rewards, values, masks, masks, GAMMA, LAM)
-    # The target is the old value itself.
-    assert truncated.flatten().tolist() == pytest.approx([2.0, 6.0])
-
-
-def test_harl_returns_without_gae():
-    rewards = column(1.0, 3.0)
-    values = column(2.0, 4.0, 6.0)
-    masks = column(1.0, 1.0, 0.0)
-    bad = column(1.0, 1.0, 0.0)
-    plain = compute_harl_returns(
-        rewards, values, torch.tensor([[6.0]]), column(1.0, 1.0, 1.0), None, GAMMA
-    )
-    assert plain.flatten().tolist() == pytest.approx([4.0, 6.0])
-    truncated = compute_harl_returns(rewards, values, torch.tensor([[6.0]]), masks, bad, GAMMA)
-    assert truncated.flatten().tolist() == pytest.approx([3.0, 4.0])
-
-
-def test_ours_equals_harl_where_nothing_is_truncated():
-    torch.manual_seed(0)
-    steps = 7
-    envs = 5
-    rewards = torch.randn(steps, envs, 1)
-    values = torch.randn(steps + 1, envs, 1)
-    masks = (torch.rand(steps + 1, envs, 1) > 0.2).float()
-    harl = compute_harl_gae(rewards, values, masks, torch.ones_like(masks), 0.99, 0.95)
-    ours = compute_gae(
-        rewards,
-        values[:-1],
-        values[1:] * masks[1:],
-        masks[1:],
-        torch.zeros_like(masks[1:]),
-        0.99,
-        0.95,
-    )
-    assert torch.allclose(ours + values[:-1], harl, atol=1e-6)
-
-
 def a_rollout(num_values: int) -> Storage:
     """Two decisions of one world with two agents."""
     return Storage(StorageShape(2, 1, 2, 3, 1, (3,), num_values), "cpu")
-
-
-def test_harl_without_gae_bootstraps_from_the_value_after_the_last_decision():
-    storage = a_rollout(num_values=1)
-    storage.rewards[:] = column(1.0, 3.0)
-    storage.values[:] = column(100.0, 200.0, 4.0)
-    cfg = OnPolicyCfg(use_gae=False, use_proper_time_limits=False, gamma=GAMMA)
-    returns = HarlFormulas().returns(storage, storage.values, lambda x: x, cfg)
-    assert returns.flatten().tolist() == pytest.approx([1.0 + 0.5 * 5.0, 3.0 + 0.5 * 4.0])
 
 
 @pytest.mark.parametrize(
@@ -152,8 +92,3 @@ def test_explained_variance_by_hand():
     )
     assert _explained_variance(returns - 5.0, returns).item() == pytest.approx(1.0)
     assert _explained_variance(-returns, returns).item() == pytest.approx(-3.0)
-
-
-def test_agents_advantages_are_normalised_together_by_harl_alone_where_each_has_its_own_value():
-    assert [HarlFormulas().joins_advantages(num_values) for num_values in (1, 3)] == [False, True]
-    assert [Formulas().joins_advantages(num_values) for num_values in (1, 3)] == [False, False]

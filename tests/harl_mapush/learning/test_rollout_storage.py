@@ -15,7 +15,6 @@ from harl_mapush.learning.on_policy.minibatches import (
     tiles,
 )
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
-from mapush.extensions.harl.on_policy_formulas import join_rows
 from mqe.vec_env import TimeStep
 
 
@@ -159,7 +158,7 @@ def test_splits_are_views_and_gathers_keep_rows_together():
     assert [x.flatten().tolist() for x in chosen if x is not None] == [[7, 1]] * 4
 
 
-def test_batches_are_joined_whole_or_as_harl_joins_them():
+def test_batches_are_joined_whole():
     """Two agents, L = 2, B = 2. Row numbers go by time first, then by sequence."""
 
     def batch(first):
@@ -170,11 +169,6 @@ def test_batches_are_joined_whole_or_as_harl_joins_them():
 
     whole = concatenate([batch(0.0), batch(4.0)])
     assert whole.weights.tolist() == [[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]]
-    mixed = join_rows([batch(0.0), batch(4.0)])
-    assert mixed.weights.tolist() == [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
-    assert mixed.state.shape == (2, 4, 1)
-    assert mixed.hidden is not None
-    assert mixed.hidden.flatten().tolist() == [0.0, 0.0, 4.0, 4.0]
 
 
 def rows_of(length: int, num_rows: int) -> CriticBatch:

@@ -256,23 +256,21 @@ def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monke
 
 
 @pytest.mark.parametrize(
-    ("compat", "change", "said"),
+    ("change", "said"),
     [
-        ("harl", {}, "upstream has no images of transitions under compat=harl"),
         (
-            "mapush",
             {"symmetries": Symmetries(MIRROR._replace(state=None))},
             "this task defines no image of observations and states for mirror",
         ),
-        ("mapush", {"obs_sizes": (3, 2)}, "agents differ in their observations"),
+        ({"obs_sizes": (3, 2)}, "agents differ in their observations"),
     ],
 )
-def test_what_cannot_be_mirrored_is_refused_in_one_line(compat, change, said):
+def test_what_cannot_be_mirrored_is_refused_in_one_line(change, said):
     spec = ToyEnv(4).spec._replace(symmetries=Symmetries(MIRROR))
     with pytest.raises(
         ValueError, match=rf"symmetries must not be \[mirror\]: {said}.*; set .*=\[\]$"
     ):
-        team_of("hatd3", spec._replace(**change), compat=compat)
+        team_of("hatd3", spec._replace(**change))
 
 
 def test_a_symmetry_that_is_named_twice_is_refused():

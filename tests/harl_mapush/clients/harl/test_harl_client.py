@@ -11,15 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
-from harl_mapush import clients, test, train
+from harl_mapush import clients, test
 from harl_mapush.clients import register_with_harl
 from harl_mapush.clients.harl import harl_registration
-from harl_mapush.runs import checkpoint
-from mapush.extensions.harl.harl_files import DEFAULTS
 from mqe.config import ConfigError
-from mqe.tensor_files import read_tensors
 from tests.support.paths import ROOT
 from tests.support.upstream import HARL, needs_checkout
 
@@ -28,7 +24,6 @@ FUNCTIONS = (
     *("get_num_agents", "get_task_name", "get_defaults_yaml_args"),
 )
 EXAMPLE = ROOT / "examples" / "harl_training.py"
-LEARNER = ROOT / "benchmarks" / "learner.py"
 TINY = {"n_threads": 2, "device": "cpu", "seed": 0}
 
 
@@ -258,60 +253,6 @@ def test_upstream_trains_with_fp_states(tmp_path) -> None:
         upstream_run(tmp_path, "happo", "--state_type", "FP") / "models" / "critic_agent.pt"
     )
     assert weights["base.feature_norm.weight"].shape == (17,)
-
-
-@needs_checkout
-def test_upstream_takes_our_checkpoints_and_we_its_configuration(tmp_path, capsys) -> None:
-    first = upstream_run(tmp_path / "first", "happo")
-    ours = tmp_path / "ours"
-    assert (
-        train.main(
-            ["--load_config", str(first / "config.json"), "--out", str(ours), "--device", "cpu"]
-        )
-        == 0
-    )
-    folder = checkpoint.resolve(str(ours))
-    second = upstream_run(tmp_path / "second", "happo", "--model_dir", str(folder), "--lr", "0.0")
-    # Loaded strictly, and not moved at a learning rate of 0.
-    for name in (
-        "actor_agent0.pt",
-        "actor_agent1.pt",
-    ):
-        mine, theirs = (read_tensors(path / name) for path in (folder, second / "models"))
-        assert set(mine) == set(theirs)
-        assert all(torch.equal(mine[key], theirs[key]) for key in mine)
-    critic = read_tensors(second / "models" / "critic_agent.pt")
-    assert set(critic) == set(read_tensors(folder / "critic_agent.pt"))
-
-
-SLOW = pytest.param(["haa2c", "mappo"], marks=pytest.mark.slow)  # recordings hold them as well
-
-
-@needs_checkout
-@pytest.mark.parametrize("algos", [["happo", "hatrpo"], SLOW])
-def test_the_same_update_gives_the_same_weights(algos: list[str], monkeypatch, capsys) -> None:
-    monkeypatch.syspath_prepend(LEARNER.parent)
-    learner = importlib.import_module(LEARNER.stem)
-    words = ["--harl", str(HARL), "--threads", "1", "--num_envs", "4", "--num_steps", "10"]
-    words += ["--num_agents", "3", "--iterations", "1", "--allocator", "default"]
-    for algo in algos:
-        learner.main(["--algo", algo, *words])
-    lines = capsys.readouterr().out.splitlines()
-    differences = [facts["weights_max_difference"] for facts in map(json.loads, lines[2::3])]
-    assert len(differences) == len(algos)
-    assert max(differences) <= 1e-6
-
-
-@needs_checkout
-@pytest.mark.parametrize("algo", ["happo", "hatrpo", "mappo", "haa2c"])
-def test_defaults_are_upstreams(algo: str) -> None:
-    path = Path(str(HARL)) / "harl" / "configs" / "algos_cfgs" / f"{algo}.yaml"
-    theirs = yaml.safe_load(path.read_text())
-    chosen_here = {"use_eval"}
-    for section, values in DEFAULTS.items():
-        shared = (set(values) & set(theirs[section])) - chosen_here
-        assert {key: theirs[section][key] for key in shared} == {key: values[key] for key in shared}
-        assert shared or section == "eval"
 
 
 @needs_checkout

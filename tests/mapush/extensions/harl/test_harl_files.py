@@ -555,3 +555,30 @@ def test_our_own_checkpoints_are_not_taken_for_upstreams(tmp_path) -> None:
     (folder / "config.yaml").write_text("env: {num_agents: 2}\n")
     assert checkpoint.format_of(folder) is OURS
     assert checkpoint.read_config(folder) == load_yaml(folder / "config.yaml")
+
+
+# Runs that start from upstream's networks
+
+
+def test_a_run_with_one_actor_for_all_does_not_start_from_upstreams_actors_of_their_own(
+    tmp_path, capsys
+) -> None:
+    models = upstream_folder(tmp_path / "harl")
+    share = ("--set", "algorithm.compat=harl", "--set", "algorithm.share_param=true")
+    argv = ["--preset", "smoke", "--init_from", str(models), *share, "--out", str(tmp_path / "run")]
+    assert train.main(argv) == 2
+    assert (
+        "has an actor of its own for each robot, and this run has one for all"
+        in capsys.readouterr().err
+    )
+
+
+def test_upstreams_actors_name_the_arithmetic_that_they_go_with(tmp_path, capsys) -> None:
+    argv = ["--preset", "smoke", "--init_from", str(upstream_folder(tmp_path / "harl"))]
+    argv += ["--set", "algorithm.share_param=false", "--out", str(tmp_path / "run")]
+    assert train.main(argv) == 2
+    error = capsys.readouterr().err
+    assert error.endswith(
+        "its networks are those of compat=harl: use --set algorithm.compat=harl\n"
+    )
+    assert error.count("\n") == 1

@@ -505,3 +505,15 @@ def test_a_lost_worker_ends_a_run_with_one_line(tmp_path, monkeypatch, capsys) -
     said = capsys.readouterr().err.strip()
     assert "was ended by SIGKILL in 'step'" in said
     assert "\n" not in said
+
+
+def test_a_file_of_settings_starts_no_program() -> None:
+    base = {"sim": {"name": "mujoco_worker", "python": "./stranger.sh"}}
+    cfg, notices = config.resolve(base, {})
+    assert cfg.sim.python is None
+    assert notices == [
+        "sim.python=./stranger.sh left out: a file of settings starts no program; say --set "
+        "sim.python=./stranger.sh"
+    ]
+    named = config.flag_values(train.make_parser().parse(["--set", "sim.python=./mine.sh"]))
+    assert config.resolve(base, named)[0].sim.python == "./mine.sh"

@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from mapush import cli
+from tests.support.error_lines import error_line
 from tests.support.paths import ROOT
 
 optuna = pytest.importorskip("optuna")
@@ -407,3 +408,10 @@ def test_a_sweep_needs_no_figures() -> None:
     for name in ("command", "trial_training", "study", "space"):
         module = sys.modules[f"mapush.extensions.sweep.{name}"]
         assert "matplotlib" not in Path(str(module.__file__)).read_text(encoding="utf-8")
+
+
+def test_names_of_folders_cannot_steer_a_terminal(tmp_path, capsys) -> None:
+    folder = tmp_path / "\x1b]0;title\x07"
+    folder.mkdir()
+    assert command.main([str(folder)]) == 2
+    assert "\\x1b]0;title\\x07: holds no sweep" in error_line(capsys)

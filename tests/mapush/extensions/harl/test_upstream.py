@@ -1,0 +1,75 @@
+"""Installed HARL's defaults, updates and configurations against ours."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from harl_mapush import train
+from harl_mapush.runs import checkpoint
+from mapush.extensions.harl.harl_files import DEFAULTS
+from mqe.tensor_files import read_tensors
+from tests.harl_mapush.clients.harl.test_harl_client import upstream_run
+from tests.support.paths import ROOT
+from tests.support.upstream import HARL, needs_checkout
+
+LEARNER = ROOT / "benchmarks" / "learner.py"
+
+
+@needs_checkout
+def test_upstream_takes_our_checkpoints_and_we_its_configuration(tmp_path, capsys) -> None:
+    first = upstream_run(tmp_path / "first", "happo")
+    ours = tmp_path / "ours"
+    assert (
+        train.main(
+            ["--load_config", str(first / "config.json"), "--out", str(ours), "--device", "cpu"]
+        )
+        == 0
+    )
+    folder = checkpoint.resolve(str(ours))
+    second = upstream_run(tmp_path / "second", "happo", "--model_dir", str(folder), "--lr", "0.0")
+    # Loaded strictly, and not moved at a learning rate of 0.
+    for name in (
+        "actor_agent0.pt",
+        "actor_agent1.pt",
+    ):
+        mine, theirs = (read_tensors(path / name) for path in (folder, second / "models"))
+        assert set(mine) == set(theirs)
+        assert all(torch.equal(mine[key], theirs[key]) for key in mine)
+    critic = read_tensors(second / "models" / "critic_agent.pt")
+    assert set(critic) == set(read_tensors(folder / "critic_agent.pt"))
+
+
+SLOW = pytest.param(["haa2c", "mappo"], marks=pytest.mark.slow)  # recordings hold them as well
+
+
+@needs_checkout
+@pytest.mark.parametrize("algos", [["happo", "hatrpo"], SLOW])
+def test_the_same_update_gives_the_same_weights(algos: list[str], monkeypatch, capsys) -> None:
+    monkeypatch.syspath_prepend(LEARNER.parent)
+    learner = importlib.import_module(LEARNER.stem)
+    words = ["--harl", str(HARL), "--threads", "1", "--num_envs", "4", "--num_steps", "10"]
+    words += ["--num_agents", "3", "--iterations", "1", "--allocator", "default"]
+    for algo in algos:
+        learner.main(["--algo", algo, *words])
+    lines = capsys.readouterr().out.splitlines()
+    differences = [facts["weights_max_difference"] for facts in map(json.loads, lines[2::3])]
+    assert len(differences) == len(algos)
+    assert max(differences) <= 1e-6
+
+
+@needs_checkout
+@pytest.mark.parametrize("algo", ["happo", "hatrpo", "mappo", "haa2c"])
+def test_defaults_are_upstreams(algo: str) -> None:
+    path = Path(str(HARL)) / "harl" / "configs" / "algos_cfgs" / f"{algo}.yaml"
+    theirs = yaml.safe_load(path.read_text())
+    chosen_here = {"use_eval"}
+    for section, values in DEFAULTS.items():
+        shared = (set(values) & set(theirs[section])) - chosen_here
+        assert {key: theirs[section][key] for key in shared} == {key: values[key] for key in shared}
+        assert shared or section == "eval"

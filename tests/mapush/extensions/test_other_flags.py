@@ -1,0 +1,115 @@
+"""Flags and files of HARL and MAPush at our command lines."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harl_mapush import config, test, train
+from harl_mapush.config.other_names import TEST_FLAGS, TRAIN_FLAGS
+from harl_mapush.config.settings_files import SETTINGS_FILES
+from tests.support.error_lines import error_line
+from tests.support.paths import ROOT
+
+
+def test_the_flags_are_those_that_were_agreed_on() -> None:
+    assert set(SETTINGS_FILES) == {"load_config"}
+    common = {"train_timesteps", "headless", "use_tensorboard"}
+    of_training = {"lr", "episode_length", "log_interval", "num_workers", "run_duration"}
+    assert set(TRAIN_FLAGS) == common | of_training
+    assert set(TEST_FLAGS) == common | {"test_mode", "algo", "exp_name", "config"}
+
+
+@pytest.mark.parametrize(
+    ("words", "section", "expected"),
+    [
+        ("--lr 0.001", "algorithm", {"learning_rate": 0.001, "critic_learning_rate": 0.001}),
+        ("--train_timesteps 100000000", "runner", {"num_env_steps": 100000000}),
+        ("--episode_length 200", "runner", {"num_steps": 200}),
+        ("--log_interval 5", "logger", {"interval": 5}),
+        ("--num_workers 4", "runner", {"collectors": 4}),
+        ("--run_duration 3600", "runner", {"max_wall_time": "3600s"}),
+        ("--headless", "env", {}),
+        ("--headless True --use_tensorboard", "env", {}),
+    ],
+)
+def test_flags_of_harl_and_mapush_do_what_they_ask(words, section, expected, capsys) -> None:
+    parser = train.make_parser()
+    arguments = parser.parse(["--num_envs", "500", *words.split()])
+    values = config.flag_values(arguments)
+    assert values == {"env": {"num_envs": 500}} | ({section: expected} if expected else {})
+    said = capsys.readouterr().err
+    assert said.count("\n") == bool(expected)
+    for key, value in expected.items():
+        assert f"--set {section}.{key}={value}" in said
+    assert words.split()[0] not in parser.format_help()
+
+
+def test_our_own_flag_wins_over_another_librarys() -> None:
+    arguments = train.make_parser().parse(["--lr", "1", "--set", "algorithm.learning_rate=2"])
+    assert config.flag_values(arguments)["algorithm"]["learning_rate"] == 2
+
+
+def test_the_line_of_mapushs_test_measures_a_team(capsys) -> None:
+    line = (
+        "--algo ppo --task go1push_mid --train_timesteps 100000000 --num_envs 2 --use_tensorboard "
+        "--headless --seed 1 --exp_name cuboid --test_mode calculator "
+        "--checkpoint pretrained:cuboid"
+    )
+    arguments = test.make_parser().parse(line.split())
+    assert (arguments.mode, arguments.checkpoint) == ("calculator", "pretrained:cuboid")
+    values = config.flag_values(arguments)
+    assert values == {
+        "task": {"name": "go1push_mid"},
+        "env": {"num_envs": 2},
+        "runner": {"seed": 1},
+    }
+    said = capsys.readouterr().err.splitlines()
+    assert [words.split(" ")[1] for words in said] == ["--algo", "--train_timesteps", "--exp_name"]
+
+
+def test_the_mode_of_mapushs_test_is_ours() -> None:
+    assert test.make_parser().parse([]).mode is None
+    assert test.make_parser().parse(["--test_mode", "viewer"]).mode == "viewer"
+    assert test.make_parser().parse(["--headless", "pretrained:cuboid"]).team == "pretrained:cuboid"
+
+
+def test_a_duration_with_a_unit_stays_as_it_was_given() -> None:
+    arguments = train.make_parser().parse(["--run_duration", "30m"])
+    assert config.flag_values(arguments)["runner"] == {"max_wall_time": "30m"}
+
+
+def test_a_file_of_openrl_is_said_to_be_one(capsys) -> None:
+    assert train.main(["--config", str(ROOT / "examples/openrl_ppo.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "files of other libraries are read by --load_config FILE" in said
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, '{"train": {"lr": ' + "9" * 5000 + "}}"]
+)
+def test_a_file_of_harl_that_is_none(text: str, tmp_path, capsys) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    assert train.main(["--load_config", str(path)]) == 2
+    assert str(path) in error_line(capsys)
+
+
+def test_a_flag_that_is_nonsense_in_a_run_of_harl(tmp_path, capsys) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps({"algo": {"gamma": 0.9}, "train": {}, "model": {}})
+    )
+    assert (
+        train.main(["--load_config", str(tmp_path / "config.json"), "--set", "algorithm.name=[a]"])
+        == 2
+    )
+    assert "unknown algorithm" in error_line(capsys)
+
+
+def test_a_resume_reads_no_file_of_another_library(tmp_path, capsys) -> None:
+    assert train.main(["--resume", str(tmp_path), "--load_config", "x.yaml"]) == 2
+    line = error_line(capsys)
+    assert "--load_config" in line
+    assert "leave it out" in line
