@@ -117,6 +117,8 @@ def _pushed_words(task: Mapping[str, Any]) -> str:
             return "shapes that slide at {:g} to {:g} N".format(*task["shape_force"])
         return "shapes of {:g} to {:g} kg".format(*task["shape_mass"])
     mass = task.get("object_mass")
+    if isinstance(mass, Mapping):
+        mass = mass[task["object"]]
     if mass is None:
         return f"the {task['object']}"
     if isinstance(mass, str):

@@ -11,10 +11,12 @@ from harl_mapush.config import RunCfg
 from harl_mapush.config.presets import configs_folder
 from harl_mapush.runs import checkpoint
 from mapush import listing
+from mapush.object_table import PRESSED
 from mqe.config import ConfigError, merge
 from mqe.extensions import load_extensions
 from mqe.registry import make_env
 from mqe.tasks.push import PushCfg
+from mqe.world.push_mechanics import least_force_of
 from mqe.world.randomization import bounds
 from mqe.world.scene import sliding_force
 from tests.support.paths import ROOT
@@ -49,10 +51,10 @@ def test_files_of_a_suite_s_former_name_are_told() -> None:
 @pytest.mark.parametrize(
     ("name", "forces"),
     [
-        ("team2", [70.1]),
-        ("team3", [114.8]),
-        ("team4", [162.6]),
-        ("heavy", [75.0, 119.0]),
+        ("team2", [100.0]),
+        ("team3", [170.0]),
+        ("team4", [225.0]),
+        ("heavy", [100.1, 156.0]),
         ("any", [12.8]),
     ],
 )
@@ -66,16 +68,34 @@ def test_a_team_suite_takes_the_force_that_it_says(name: str, forces: list[float
 
 
 @pytest.mark.parametrize("name", ["cuboid", "tblock", "cylinder", "beam"])
-def test_a_suite_that_states_a_force_takes_it_for_every_object(name: str) -> None:
-    values = merge(config.load_suite("team2").worlds, {"task": {"object": name}})
+@pytest.mark.parametrize("suite", ["team2", "team3", "team4"])
+def test_the_team_has_the_force_for_its_object_and_one_robot_fewer_does_not(
+    suite: str, name: str
+) -> None:
+    values = merge(config.load_suite(suite).worlds, {"task": {"object": name}})
     cfg, _ = config.resolve({}, values)
-    assert sliding_force(cfg.task.pushed_object()) == pytest.approx(70.14)
+    obj = cfg.task.pushed_object()
+    num_robots = cfg.env.num_agents
+
+    def share(number: int) -> float:
+        return least_force_of(obj, number).force * sliding_force(obj) / number
+
+    assert share(num_robots) < PRESSED[1.0] < share(num_robots - 1)
+
+
+def test_an_object_without_a_mass_in_the_suite_is_refused() -> None:
+    values = merge(config.load_suite("team2").worlds, {"task": {"object": "tower"}})
+    cfg, _ = config.resolve({}, values)
+    with pytest.raises(ConfigError, match="no mass for tower; say task.object_mass.tower=20"):
+        cfg.task.pushed_object()
 
 
 @pytest.mark.parametrize("mass", ["70", "70 kg", "0 N", "-70 N", "N"])
 def test_a_mass_is_kilograms_or_newtons(mass: str) -> None:
     with pytest.raises(ConfigError, match="task.object_mass=.* 70 N for the mass"):
         PushCfg(object_mass=mass)
+    with pytest.raises(ConfigError, match="task.object_mass=.* 70 N for the mass"):
+        PushCfg(object_mass={"cuboid": mass})
 
 
 def test_flags_win_over_the_suite() -> None:
@@ -84,7 +104,9 @@ def test_flags_win_over_the_suite() -> None:
     values = config.flag_values(parser.parse([*words, "--set", "env.num_agents=3"]))
     assert values["env"]["num_agents"] == 3
     assert values["task"]["object"] == "beam"
-    assert values["task"]["object_mass"] == "70.14 N"
+    assert values["task"]["object_mass"]["beam"] == "130 N"
+    light = config.flag_values(parser.parse([*words, "--set", "task.object_mass=20"]))
+    assert light["task"]["object_mass"] == 20
 
 
 def test_a_suite_is_shown_as_it_is_measured() -> None:

@@ -93,9 +93,10 @@ class PushCfg(TermCfg):
 
     name: str = option("go1push_mid", "name of the task", choices=("go1push_mid",))
     object: str = option("cuboid", "object that the team pushes", choices=OBJECTS)
-    object_mass: float | str | None = option(
+    object_mass: float | str | dict[str, float | str] | None = option(
         None,
-        "mass of the object [kg], or the push at which it slides, such as 70 N; null: its own",
+        "mass of the object [kg], or the push at which it slides, such as 70 N, or one of them by "
+        "object; null: its own",
         min=1e-3,
         max=1e4,
     )
@@ -247,8 +248,10 @@ class PushCfg(TermCfg):
                 "task.observes_heading needs the heading of the goal; say task.goal_heading=0, or "
                 "leave both out"
             )
-        if isinstance(self.object_mass, str):
-            parse_force(self.object_mass)
+        masses = self.object_mass
+        for mass in masses.values() if isinstance(masses, dict) else (masses,):
+            if isinstance(mass, str):
+                parse_force(mass)
         if self.shapes is not None:
             self._check_shapes()
         if self.observation == "sets" and self.state_type == "FP":
@@ -314,10 +317,18 @@ class PushCfg(TermCfg):
     def pushed_object(self) -> ObjectCfg:
         """Return the object with the settings' mass and width."""
         obj = OBJECTS[self.object]
-        if isinstance(self.object_mass, str):
-            obj = with_sliding_force(obj, parse_force(self.object_mass))
-        elif self.object_mass is not None:
-            obj = obj.with_mass(self.object_mass)
+        mass = self.object_mass
+        if isinstance(mass, dict):
+            if self.object not in mass:
+                raise ConfigError(
+                    f"task.object_mass has {', '.join(mass)}, and no mass for {self.object}; say "
+                    f"task.object_mass.{self.object}=20"
+                )
+            mass = mass[self.object]
+        if isinstance(mass, str):
+            obj = with_sliding_force(obj, parse_force(mass))
+        elif mass is not None:
+            obj = obj.with_mass(mass)
         return obj if self.object_width == 1.0 else obj.with_width(self.object_width)
 
     def preset_weights(self) -> dict[str, float]:

@@ -248,11 +248,11 @@ def test_a_team_of_many_shapes_pushes_the_object_that_is_named() -> None:
 @pytest.mark.parametrize(
     ("team", "suite", "words"),
     [
-        ("beam", "team2", "suite team2: 2 robots, beam of 22 kg, sliding at 70 N"),
+        ("beam", "team2", "suite team2: 2 robots, beam of 40.8 kg, sliding at 130 N"),
         (
             "beam",
             "heavy",
-            "suite heavy: 3 robots, beam of 23.9 to 37.2 kg, sliding at 76 to 119 N",
+            "suite heavy: 3 robots, beam of 40.8 to 63.6 kg, sliding at 130 to 203 N",
         ),
         (
             "any",
@@ -292,10 +292,10 @@ def test_what_the_worlds_hold_in_numbers() -> None:
     )
     cfg = evaluation_worlds.settings(checkpoint.resolve("pretrained:beam"), over)
     contents = evaluation_worlds.contents(cfg)
-    mass = 98.84 / (0.325 * GRAVITY)
+    mass = 169.0 / (0.325 * GRAVITY)
     assert contents == {
         "num_robots": 3,
         "object": "beam",
         "object_mass_kg": pytest.approx([0.77 * mass, 1.2 * mass]),
-        "sliding_force_n": pytest.approx([76.107, 355.82], rel=1e-4),
+        "sliding_force_n": pytest.approx([130.13, 608.4], rel=1e-4),
     }
