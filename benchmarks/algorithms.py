@@ -1,0 +1,310 @@
+"""Learning algorithms side by side: ``algorithms.py OUT [--devices cuda:0 cuda:1] [--seeds 1 2]``.
+
+Trains every algorithm in algorithms.yaml on every task with every seed, one process a run and
+``--side_by_side`` processes a device, and measures each checkpoint by the calculator. A command
+that was stopped goes on where it was: whole runs stay, begun ones resume. Then it writes, beside
+the runs,
+
+- ``algorithms.json``: success by step and seed, in the format of marl-eval (Gorsane et al., 2022),
+- ``algorithms.md``: a row for each algorithm, and the probability of improvement for each pair,
+- ``TASK.png``, ``TASK_profile.png``: success against env steps and wall clock, and the fraction of
+  runs above every level of success.
+
+Aggregates are those in Agarwal et al., *Deep Reinforcement Learning at the Edge of the Statistical
+Precipice* (NeurIPS 2021).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measuring import say
+from who_wins import SUCCESS, TABLE, draw, read
+
+from harl_mapush.figure_style import figure_style, panels
+from harl_mapush.runs import run_folder
+from mapush.report.bootstrap import bootstrap_interval, interquartile_mean
+from mapush.report.run_logs import Group, RunLog, groups
+from mqe.config import load_yaml
+
+SPEC = Path(__file__).with_suffix(".yaml")
+NUM_PROFILE_POINTS = 51
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training and its test."""
+
+    task: str
+    algorithm: str
+    seed: int
+    folder: Path
+    train: tuple[str, ...]  # arguments of ``mapush train``
+    test: tuple[str, ...]  # arguments of ``mapush test``, without the run
+
+
+def jobs(spec: dict[str, Any], arguments: argparse.Namespace) -> Iterator[Job]:
+    """Yield the chosen jobs, with all algorithms for one seed before the next seed."""
+    for task_name, task in spec["tasks"].items():
+        if arguments.tasks and task_name not in arguments.tasks:
+            continue
+        test = ["--suite", task["suite"], "--num_episodes", str(spec["num_episodes"])]
+        test += ["--team_only", *_set(task["test"])]
+        for seed in arguments.seeds or spec["seeds"]:
+            for family in spec["families"].values():
+                for algorithm in family["algorithms"]:
+                    if arguments.algorithms and algorithm not in arguments.algorithms:
+                        continue
+                    train = ["--preset", family["preset"], "--algo", algorithm]
+                    train += ["--seed", str(seed), *_set(family["settings"] | task["settings"])]
+                    for text in arguments.set:
+                        train += ["--set", text]
+                    folder = arguments.out / task_name / f"{algorithm}_{seed}"
+                    yield Job(task_name, algorithm, seed, folder, tuple(train), tuple(test))
+
+
+def _set(settings: dict[str, Any]) -> list[str]:
+    """Return ``--set`` flags."""
+    flags = []
+    for key, value in settings.items():
+        flags += ["--set", f"{key}={json.dumps(value)}"]
+    return flags
+
+
+def work(job: Job, device: str) -> None:
+    """Do what is left of one job. Raise CalledProcessError if its training or test fails."""
+    table = job.folder / TABLE
+    if table.is_file():
+        return
+    job.folder.parent.mkdir(parents=True, exist_ok=True)
+    log_path = job.folder.with_suffix(".log")
+    mapush = [sys.executable, "-m", "mapush"]
+    environment = os.environ.copy()
+    if device.startswith("cuda"):
+        environment["CUDA_VISIBLE_DEVICES"] = device.partition(":")[2] or "0"
+        device = "cuda"
+    with log_path.open("a") as log:
+
+        def call(*words: str) -> None:
+            subprocess.run([*mapush, *words], stdout=log, stderr=log, env=environment, check=True)
+
+        is_begun = (job.folder / run_folder.CONFIG).is_file()
+        if is_begun:
+            call("train", "--resume", str(job.folder), "--device", device)
+        else:
+            call("train", *job.train, "--device", device, "--out", str(job.folder))
+        partial = table.with_suffix(".partial.csv")
+        call(
+            "test", str(job.folder), "--all_checkpoints", *job.test,
+            "--device", "cpu", "--csv", str(partial),
+        )  # fmt: skip
+        partial.rename(table)
+
+
+def run_all(todo: Sequence[Job], devices: Sequence[str], side_by_side: int) -> list[Job]:
+    """Work through the jobs on all devices. Return the failed ones."""
+    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    for job in todo:
+        waiting.put(job)
+    failed = []
+
+    def worker(device: str) -> None:
+        while True:
+            try:
+                job = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                work(job, device)
+                say(f"{job.folder}: done on {device}")
+            except subprocess.CalledProcessError as error:
+                failed.append(job)
+                say(f"{job.folder}: exit code {error.returncode}; see {job.folder.name}.log")
+
+    threads = [
+        threading.Thread(target=worker, args=(device,))
+        for device in devices
+        for _ in range(side_by_side)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failed
+
+
+def finals(group: Group) -> np.ndarray:
+    """Return the success (R,) of each run's last checkpoint."""
+    return np.array([log.curves[SUCCESS].values[-1] for log in group.runs])
+
+
+def probability_of_improvement(ours: np.ndarray, others: np.ndarray) -> float:
+    """Return the probability that a run in ``ours`` (R,) beats one in ``others`` (Q,).
+
+    Ties count half. This is the Mann-Whitney statistic over R Q.
+    """
+    difference = ours[:, None] - others[None, :]
+    return float((np.sign(difference) * 0.5 + 0.5).mean())
+
+
+def improvement_interval(
+    ours: np.ndarray, others: np.ndarray, num_resamples: int = 1000
+) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval for the probability of improvement."""
+    generator = np.random.default_rng(0)
+    drawn = [
+        probability_of_improvement(
+            generator.choice(ours, ours.shape), generator.choice(others, others.shape)
+        )
+        for _ in range(num_resamples)
+    ]
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def marl_eval(runs: dict[str, list[Group]]) -> dict[str, Any]:
+    """Return marl-eval's nested records: environment, task, algorithm, seed, step."""
+    tasks: dict[str, Any] = {}
+    for task, task_groups in runs.items():
+        algorithms = tasks.setdefault(task, {})
+        for group in task_groups:
+            seeds = algorithms.setdefault(group.name, {})
+            for log in group.runs:
+                curve = log.curves[SUCCESS]
+                points = zip(curve.env_steps, curve.seconds, curve.values, strict=True)
+                record: dict[str, Any] = {
+                    f"step_{k}": {
+                        "step_count": int(env_steps),
+                        "elapsed_time": round(float(seconds), 1),
+                        "success_rate": [float(value)],
+                    }
+                    for k, (env_steps, seconds, value) in enumerate(points)
+                }
+                record["absolute_metrics"] = {"success_rate": [float(curve.values[-1])]}
+                seeds[f"seed_{log.settings['runner.seed']}"] = record
+    return {"mapush": tasks}
+
+
+def markdown(runs: dict[str, list[Group]]) -> str:
+    """Return two tables for each task: aggregates by algorithm, and improvements by pair."""
+    lines = []
+    for task, task_groups in runs.items():
+        ordered = sorted(task_groups, key=lambda group: -interquartile_mean(finals(group)[None])[0])
+        lines += [
+            f"### {task}",
+            "",
+            "| | seeds | IQM of the last success | 95 % interval | worst, best | M env steps "
+            "| minutes |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for group in ordered:
+            values = finals(group)[None]
+            low, high = bootstrap_interval([values])
+            ends = [log.curves["mapush/num_episodes"] for log in group.runs]
+            env_steps = np.mean([end.env_steps[-1] for end in ends]) / 1e6
+            minutes = np.mean([end.seconds[-1] for end in ends]) / 60.0
+            lines.append(
+                f"| {group.name} | {values.size} | {interquartile_mean(values)[0]:.3f} "
+                f"| {low[0]:.3f} to {high[0]:.3f} | {values.min():.2f}, {values.max():.2f} "
+                f"| {env_steps:.1f} | {minutes:.2f} |"
+            )
+        lines += ["", "Probability that the row's algorithm beats the column's:", ""]
+        lines.append("| | " + " | ".join(group.name for group in ordered) + " |")
+        lines.append("|---" * (len(ordered) + 1) + "|")
+        for row in ordered:
+            cells = []
+            for column in ordered:
+                if row is column:
+                    cells.append("–")
+                    continue
+                mean = probability_of_improvement(finals(row), finals(column))
+                low, high = improvement_interval(finals(row), finals(column))
+                cells.append(f"{mean:.2f} ({low:.2f} to {high:.2f})")
+            lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def profile(group: Group) -> tuple[np.ndarray, np.ndarray]:
+    """Return levels (P,) and the fraction (P,) of runs whose last success is above each level."""
+    levels = np.linspace(0.0, 1.0, NUM_PROFILE_POINTS)
+    return levels, (finals(group)[None] > levels[:, None]).mean(axis=1)
+
+
+def draw_profile(task_groups: Sequence[Group]) -> Any:
+    """Draw performance profiles, within ``figure_style``."""
+    figure, (panel,) = panels(1, 1, 4.5, 3.4)
+    for group in task_groups:
+        panel.plot(*profile(group), label=group.name, drawstyle="steps-post")
+    panel.set(xlabel="success of the last checkpoint", ylabel="fraction of runs above")
+    panel.legend()
+    return figure
+
+
+def read_groups(todo: Sequence[Job]) -> dict[str, list[Group]]:
+    """Return a group for each algorithm, by task, over runs with a table."""
+    logs: dict[str, dict[str, list[RunLog]]] = {}
+    for job in todo:
+        if (job.folder / TABLE).is_file():
+            of_task = logs.setdefault(job.task, {})
+            of_task.setdefault(job.algorithm, []).append(read(job.folder))
+    return {
+        task: [
+            Group(algorithm, tuple(group.strata[0] for group in groups(several)))
+            for algorithm, several in of_task.items()
+        ]
+        for task, of_task in logs.items()
+    }
+
+
+def write(out: Path, runs: dict[str, list[Group]]) -> None:
+    """Write the JSON, the tables and a figure for each task."""
+    (out / "algorithms.json").write_text(json.dumps(marl_eval(runs), indent=1) + "\n")
+    (out / "algorithms.md").write_text(markdown(runs))
+    for task, task_groups in runs.items():
+        with figure_style():
+            draw(task_groups).savefig(out / f"{task}.png")
+            draw_profile(task_groups).savefig(out / f"{task}_profile.png")
+    say(f"{out}: algorithms.json, algorithms.md and {2 * len(runs)} figures")
+
+
+def main() -> int:
+    """Run the comparison. Return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--spec", type=Path, default=SPEC)
+    parser.add_argument("--devices", nargs="+", default=["cuda:0"])
+    parser.add_argument("--side_by_side", type=int, default=1, help="runs at once on each device")
+    parser.add_argument("--tasks", nargs="+", default=[])
+    parser.add_argument("--algorithms", nargs="+", default=[])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[])
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument(
+        "--table_only", action="store_true", help="tables of the runs that are there"
+    )
+    arguments = parser.parse_args()
+    spec = load_yaml(arguments.spec)
+    todo = list(jobs(spec, arguments))
+    minutes = sum(spec["tasks"][job.task]["minutes"] for job in todo)
+    slots = len(arguments.devices) * arguments.side_by_side
+    say(f"{len(todo)} runs, some {minutes:.0f} GPU minutes, {slots} at once")
+    failed = (
+        [] if arguments.table_only else run_all(todo, arguments.devices, arguments.side_by_side)
+    )
+    write(arguments.out, read_groups(todo))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
