@@ -83,6 +83,10 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
         with ranks.together():
             seed_everything(cfg.runner.seed)
             parts = build(rank_cfg, ranks, machine.learner, stack)
+            progress = parts.trainer.progress
+            num_transitions = progress.num_transitions * progress.num_iterations
+            for line in cfg.algorithm.idle_settings(parts.env.spec, num_transitions):
+                say(f"Note: {line}.")
             if saved is None and cfg.runner.init_from is not None:
                 networks = parts.algorithm.networks
                 num_agents = parts.env.num_agents

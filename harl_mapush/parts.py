@@ -41,6 +41,8 @@ def build(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) ->
     make = _build_with_collectors if cfg.runner.collectors else _build_in_process
     try:
         return make(cfg, ranks, learner, stack)
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from mqe.config import ConfigError, read_text
 MANIFEST = "manifest.json"
 ENV_STEPS = "env_steps"  # of a run, when it wrote the checkpoint
 RUN_ID = "run_id"  # of the writing run, a random text
+NAMED_FILES = "named_files"  # digests by setting
 FORMAT_VERSION = 1
 PACKAGES = ("mapush", "torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 UNKNOWN_REVISION = "unknown: not a git checkout, nor built from one"
@@ -39,19 +41,22 @@ def write_manifest(
     gait_sha256: str | None = None,
     env_steps: int | None = None,
     run_id: str | None = None,
+    named_files: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write the manifest for all files in ``folder``. ``device`` is the writer's (``cpu``,
     ``cuda:0``).
 
     ``gait_sha256`` is the team's gait digest (``mqe.controllers.gait.gait_digest``). ``env_steps``
     is a checkpoint's age, as in its folder's name. ``run_id`` separates it from other runs with
-    equal settings.
+    equal settings. ``named_files`` are the digests of the files named in the settings, by setting.
     """
     content = describe_files(folder, device, gait_sha256)
     if env_steps is not None:
         content[ENV_STEPS] = env_steps
     if run_id is not None:
         content[RUN_ID] = run_id
+    if named_files:
+        content[NAMED_FILES] = dict(named_files)
     _write(folder, content)
 
 

@@ -63,6 +63,12 @@ class Image(NamedTuple):
         """Build the identity image."""
         return cls.of(range(size), (1.0,) * size, device)
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether every vector is its own image."""
+        same = torch.arange(len(self.index), device=self.index.device)
+        return torch.equal(self.index, same) and bool((self.sign == 1.0).all())
+
     def __call__(self, vector: Tensor) -> Tensor:
         """Return the vectors' images (..., K)."""
         return vector[..., self.index] * self.sign
@@ -75,6 +81,12 @@ class TeamImage(NamedTuple):
     action: Image  # of an agent's
     state: Image | None = None  # of the critic's, in each view; None: it has no such image
     shift: int = 0  # agent i of the image is agent i + shift of the team, counted round it
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every scene is its own image."""
+        parts = [self.obs, self.action, *([] if self.state is None else [self.state])]
+        return self.shift == 0 and all(part.is_identity for part in parts)
 
 
 class Symmetries(NamedTuple):

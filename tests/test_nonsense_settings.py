@@ -12,7 +12,7 @@ import pytest
 from harl_mapush import config, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from mqe.config import ConfigError, build, check_values, to_dict
-from mqe.registry import SIMULATORS, TASKS
+from mqe.registry import SIMULATORS, TASKS, SimCfg, make_env
 from tests.support.error_lines import error_line
 
 CLASSES = [
@@ -105,8 +105,49 @@ def config_values(values: dict[str, Any]) -> dict[str, Any]:
         ("task.action_scale=[0.5, 0.5, 1e-37]", "task.action_scale: must be at least 0.001"),
         ("algorithm.clip_param=1e5", "algorithm.clip_param: must be at least 0.0001 and at most"),
         ("task.weights.approach=1e30", "task.weights"),
+        ("env.foot_friction=[0]", "no robot walks on a floor with the friction 0; say 0.05"),
+        ("task.object_mass=1e-3", "task.object_mass: must be at least 0.1 and at most 1000"),
+        ("task.object_mass=1e4", "task.object_mass: must be at least 0.1 and at most 1000"),
+        ("task.object_mass=0.01 N", "task.object_mass=0.01 N: must be at least 0.1 N"),
+        ("task.max_robots=1", "task.max_robots=1 is the room in observed sets"),
+        ("task.success_rest_s=1e6", "no object rests that long in task.episode_length_s=20"),
+        ("task.weights.exception=5", "task.weights.exception: 5 pays for a failure"),
+        ("task.weights.reach=-5", "task.weights.reach: -5 charges for success"),
+        ("env.randomize.payload=-3", "env.randomize.payload: -3 kg is more than half of the trunk"),
+        ("env.randomize.freeze_time=100", "freeze_time: 100 s are longer than an episode; say 20"),
     ],
 )
 def test_nonsense_is_refused_by_name(setting: str, said: str, capsys) -> None:
     assert train.main(["--set", setting]) == 2
     assert said in error_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("algorithm.critic_warmup=1000", "critic_warmup=1000: the run has about 0 updates"),
+        ("task.object=tblock", "algorithm.symmetries: turn changes nothing"),
+        ("env.robots=[go1,go2]", "algorithm.symmetries: numbers changes nothing"),
+        ("task.costs=[reach]", "task.costs: reach neither paid nor limited"),
+    ],
+)
+def test_a_setting_without_effect_is_named(setting: str, said: str, tmp_path, capsys) -> None:
+    words = ["--preset", "smoke", "--algo", "hasac", "--device", "cpu", "--num_env_steps", "1"]
+    words += ["--num_envs", "1", "--out", str(tmp_path / "run"), "--set", setting]
+    for quick in (
+        "runner.num_steps=1",
+        "algorithm.symmetries=[turn, numbers]",
+        "network.hidden_sizes=[8]",
+    ):
+        words += ["--set", quick]
+    assert train.main(words) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if "left out: set" not in line]
+    assert [line for line in notes if line.startswith("Note: ") and said in line]
+
+
+def test_the_usual_push_has_no_setting_without_effect() -> None:
+    for name in ("laptop_hasac", "team2"):
+        cfg = config.resolve(config.load_preset(name), {"env": {"num_envs": 1}})[0]
+        env = make_env(cfg.env, SimCfg("mujoco", "cpu", 1), cfg.task, 1)
+        assert cfg.algorithm.idle_settings(env.spec, 10**7) == []
+        env.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -9,7 +10,7 @@ from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS, ON_POLICY_FOR
 from mqe.config import option
 from mqe.controllers.network import ACTIVATIONS
 from mqe.controllers.set_readers import SET_READERS
-from mqe.vec_env import Symmetries
+from mqe.vec_env import Symmetries, TeamSpec
 
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")
 _WIDEST = 16_384  # largest layer; the weights between two such layers take 1 GiB
@@ -128,6 +129,12 @@ class AlgorithmCfg:
     def for_trial(self, num_rows: int) -> Self:
         """Return settings for a first update by a block with only ``num_rows`` rows."""
         return self
+
+    def idle_settings(self, spec: TeamSpec, num_transitions: int) -> list[str]:
+        """Return a line for each setting without effect on a team with ``spec``, in a run with
+        ``num_transitions`` in all.
+        """
+        return []
 
 
 @dataclass(frozen=True)
@@ -264,6 +271,10 @@ class OnPolicyCfg(AlgorithmCfg):
     def for_acting(self) -> Self:
         """Return the settings without a limit of costs."""
         return replace(self, cost_limit=None)
+
+    def idle_settings(self, spec: TeamSpec, num_transitions: int) -> list[str]:
+        """Return a line for costs without a limit."""
+        return _unlimited(spec.cost_names) if self.cost_limit is None else []
 
     def for_trial(self, num_rows: int) -> Self:
         """Return settings with no more minibatches than rows."""
@@ -409,6 +420,25 @@ class OffPolicyCfg(AlgorithmCfg):
         """Return settings without updates beside the collecting."""
         return replace(self, beside_collecting=False)
 
+    def idle_settings(self, spec: TeamSpec, num_transitions: int) -> list[str]:
+        """Return a line for costs, for a warm-up longer than the run, and for symmetries without
+        images.
+        """
+        lines = _unlimited(spec.cost_names)
+        num_updates = int(self.update_ratio * max(num_transitions - self.warmup, 0))
+        if 0 < self.critic_warmup >= num_updates:
+            lines.append(
+                f"algorithm.critic_warmup={self.critic_warmup}: the run has about {num_updates} "
+                "updates, and actors never learn; raise runner.num_env_steps, or lower it"
+            )
+        for name in self.symmetries:
+            image = getattr(spec.symmetries, name)
+            if image is not None and image.is_identity:
+                lines.append(
+                    f"algorithm.symmetries: {name} changes nothing for this team and object"
+                )
+        return lines
+
     def for_trial(self, num_rows: int) -> Self:
         """Return settings whose first update moves every network."""
         return replace(
@@ -419,3 +449,13 @@ class OffPolicyCfg(AlgorithmCfg):
             critic_warmup=0,
             update_ratio=max(self.update_ratio, (self.policy_delay + 1.0) / num_rows),
         )
+
+
+def _unlimited(costs: Sequence[str]) -> list[str]:
+    """Return a line for terms that are costs of an algorithm without a limit."""
+    if not costs:
+        return []
+    return [
+        f"task.costs: {', '.join(costs)} neither paid nor limited; say algorithm.name=happo and "
+        "algorithm.cost_limit, or leave them out"
+    ]

@@ -14,6 +14,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -67,13 +68,14 @@ def save(
     device: str = "cpu",
     gait_sha256: str | None = None,
     run_id: str | None = None,
+    named_files: Mapping[str, str] = MappingProxyType({}),
     export: Callable[[Path], object] | None = None,
 ) -> Path:
     """Write a run's ``checkpoints/<env steps>/``. A final rename makes incomplete ones impossible.
 
     ``networks`` are the algorithm's. ``settings`` is the text of the checkpoint's ``config.yaml``,
-    by default the run's. ``gait_sha256`` and ``run_id`` are stored in its manifest. ``export``
-    writes further files into the folder, before the manifest.
+    by default the run's. ``gait_sha256``, ``run_id`` and the digests ``named_files`` are stored in
+    its manifest. ``export`` writes further files into the folder, before the manifest.
     """
     folder = run / CHECKPOINTS / step_name(env_steps)
     # The run's folder is not made again, since it may have been moved.
@@ -88,7 +90,7 @@ def save(
         (partial / CONFIG).write_text(settings, encoding="utf-8")
         if export is not None:
             export(partial)
-        write_manifest(partial, device, gait_sha256, env_steps, run_id)
+        write_manifest(partial, device, gait_sha256, env_steps, run_id, named_files)
     _drop_old_training_states(run)
     return folder
 

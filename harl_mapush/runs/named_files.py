@@ -6,9 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from harl_mapush.runs import provenance
 from mqe.controllers.frozen_policy import describe_policy
-from mqe.manifest import sha256
+from mqe.manifest import NAMED_FILES, read_manifest, sha256
 from mqe.registry import TASKS
 
 FOLDER = "named_files"
@@ -41,12 +40,11 @@ def keep(run: Path, task: Any) -> None:
 
 
 def changed(folder: Path, task: Any) -> list[str]:
-    """Return a task's settings with another file or policy than at the run's latest start.
-
-    ``folder`` is a checkpoint in the run.
+    """Return a task's settings with another file or policy than in the training of the checkpoint
+    ``folder``.
     """
-    before = provenance.named_files(folder.parent.parent)
-    if not before:
+    before = read_manifest(folder).get(NAMED_FILES)
+    if not isinstance(before, dict):
         return []
     present = digests(task)
     return [name for name, digest in before.items() if present.get(name, digest) != digest]

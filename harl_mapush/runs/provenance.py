@@ -24,7 +24,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[repo
 
 from harl_mapush.runs import checkpoint, durable, run_folder
 from mqe.config import dump_yaml, read_text
-from mqe.manifest import RUN_ID, git_revision, packages
+from mqe.manifest import NAMED_FILES, RUN_ID, git_revision, packages
 
 ORIGIN = "origin.json"
 # Metrics beside the hyper-parameters in TensorBoard.
@@ -32,7 +32,6 @@ METRICS = ("success_rate", "return", "episode_time_s")
 # Sections of hyper-parameters, and further hyper-parameters.
 _HYPER_PARAMETERS = ("algorithm", "network")
 _START_ID = "start_id"
-_FILES = "named_files"
 _MORE = ("env.num_envs", "task.object", "task.decision_period", "runner.num_steps", "runner.seed")
 
 
@@ -60,7 +59,7 @@ def describe(
         "platform": platform.platform(),
         "device": device,
         "reward_weights": dict(reward_weights),
-        _FILES: dict(files),
+        NAMED_FILES: dict(files),
     }
 
 
@@ -83,13 +82,6 @@ def write(run: Path, start: Mapping[str, Any]) -> str:
 def run_id(run: Path) -> str | None:
     """Return a run's id. None: the run is older, or its ``origin.json`` is lost."""
     return _read(run)[0]
-
-
-def named_files(run: Path) -> dict[str, str]:
-    """Return the digests of the files and policies named at a run's latest start."""
-    _, starts = _read(run)
-    files = starts[-1].get(_FILES) if starts else None
-    return dict(files) if isinstance(files, dict) else {}
 
 
 def preset(run: Path) -> str | None:

@@ -10,6 +10,7 @@ from torch import nn
 
 from harl_mapush.runs import checkpoint, provenance, run_folder
 from mqe.config import dump_yaml
+from mqe.manifest import NAMED_FILES
 
 
 class RunRecord:
@@ -57,6 +58,7 @@ class RunRecord:
             device=self.settings["sim"]["device"],
             gait_sha256=self._gait,
             run_id=self.run_id,
+            named_files=self.start[NAMED_FILES],
             export=self._export,
         )
 

@@ -21,6 +21,8 @@ from mqe.world.robots import DEFAULT_ROBOT, MODELS, ROBOTS
 from mqe.world.scene import ACTUATORS, MAX_ROBOTS, Scene, sliding_force
 from mqe.world.streams import Streams
 
+LEAST_FOOT_FRICTION = 0.05  # wet ice
+
 
 @dataclass(frozen=True)
 class EnvCfg:
@@ -77,6 +79,11 @@ class EnvCfg:
                 f"env.foot_friction: {list(self.foot_friction)} must be one number (sliding) or "
                 "three (sliding, torsion, rolling); say [0.55], or [0.4, 0.02, 0.01], which are "
                 "those of the makers' Go2"
+            )
+        if self.foot_friction[0] < LEAST_FOOT_FRICTION:
+            raise ConfigError(
+                f"env.foot_friction: no robot walks on a floor with the friction "
+                f"{self.foot_friction[0]:g}; say {LEAST_FOOT_FRICTION:g} or more"
             )
         sizes = self.team_sizes
         if list(sizes) != sorted(set(sizes)):

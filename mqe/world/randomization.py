@@ -172,6 +172,12 @@ def model_fields(
     if _varies(cfg.payload, 0.0):
         for body in scene.trunk_bodies:
             share = 1.0 + payload / float(scene.model.body_mass[body])
+            if float(share.min()) < 0.5:
+                raise ConfigError(
+                    f"env.randomize.payload: {float(payload.min()):.2g} kg is more than half of "
+                    f"the trunk ({float(scene.model.body_mass[body]):.3g} kg); say "
+                    f"{-0.5 * float(scene.model.body_mass[body]):.2g} or more"
+                )
             made["body_mass"][:, body] *= share
             made["body_inertia"][:, body] *= share.unsqueeze(1)
     if _varies(cfg.object_friction, 1.0) and scene.object is not None:
@@ -235,6 +241,12 @@ class Randomization:
             raise ConfigError(
                 f"env.randomize.absent_robots: of {num_agents} robots {largest} cannot stay away; "
                 f"say [{min(fewest, num_agents - 1)}, {num_agents - 1}], or raise env.num_agents"
+            )
+        longest = bounds(cfg.freeze_time)[1]
+        if longest > max_episode_length * STEP_DT:
+            raise ConfigError(
+                f"env.randomize.freeze_time: {longest:g} s are longer than an episode; say "
+                f"{max_episode_length * STEP_DT:g} or less"
             )
         if cfg.robot_force > 0.0 and needed_force is None:
             raise ConfigError(

@@ -36,8 +36,7 @@ ARM = (0.5, 1.2)
 THICKNESS = (0.25, 0.5)
 _LARGEST_REACH = 1.5  # [m] of a box's corner along x or y
 _SHRUNK = 0.01  # [m] half a side of a box that a shape lacks
-# Of a file's shapes, as of settings.
-_MASSES = (1e-3, 1e4)  # [kg]
+MASSES = (0.1, 1000.0)  # [kg] of objects in settings and of shapes in files
 _FRICTIONS = (1e-3, 10.0)
 _LARGEST_OVERLAP = 5e-3  # [m] of two boxes that touch, in whole millimetres for instance
 _LARGEST_NUMBER = 1e9
@@ -306,7 +305,7 @@ def _read_shape(entry: Any, where: str, folder: Path) -> ObjectCfg:
                 f"{where}: boxes {first} and {second} overlap, so that their common part would "
                 "weigh twice; list boxes that touch"
             )
-    for name, (smallest, largest) in (("mass", _MASSES), ("friction", _FRICTIONS)):
+    for name, (smallest, largest) in (("mass", MASSES), ("friction", _FRICTIONS)):
         if not _are_numbers([entry[name]], 1) or not smallest <= entry[name] <= largest:
             raise ConfigError(f"{where}: {name} must be a number from {smallest:g} to {largest:g}")
     name = str(entry["name"])

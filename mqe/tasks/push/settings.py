@@ -13,9 +13,11 @@ from mqe.tasks.term_settings import TermCfg
 from mqe.tasks.terms import PRESENT, TermRegistry
 from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
 from mqe.world.scene import ARENA_HALF_SIZE, MAX_ROBOTS, STEP_DT, with_sliding_force
-from mqe.world.shapes import check_kinds
+from mqe.world.shapes import MASSES, check_kinds
 
 _FORCE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?N")
+_FORCES = (0.1, 1e4)  # [N] at which objects may slide
+_ROOM = 8  # robots in observed sets by default
 # The terms of the task. The modules of observations, rewards and so on add them.
 PUSH_TERMS = TermRegistry()
 
@@ -79,10 +81,15 @@ def preset_weights(preset: str, object_name: str) -> dict[str, float]:
 def parse_force(text: str) -> float:
     """Return the newtons of ``70 N``. Raise ConfigError for anything else."""
     match = _FORCE.fullmatch(text)
-    if match is None or not 1e-3 <= float(match[1]) <= 1e5:
+    if match is None:
         raise ConfigError(
             f"task.object_mass={text[:40]!r} is neither a mass [kg] nor a force; write 22 for "
             "kilograms, or 70 N for the mass that takes a push of 70 N to slide"
+        )
+    if not _FORCES[0] <= float(match[1]) <= _FORCES[1]:
+        raise ConfigError(
+            f"task.object_mass={text}: must be at least {_FORCES[0]:g} N and at most "
+            f"{_FORCES[1]:g} N"
         )
     return float(match[1])
 
@@ -97,8 +104,8 @@ class PushCfg(TermCfg):
         None,
         "mass of the object [kg], or the push at which it slides, such as 70 N, or one of them by "
         "object; null: its own",
-        min=1e-3,
-        max=1e4,
+        min=MASSES[0],
+        max=MASSES[1],
     )
     shapes: str | None = option(
         None,
@@ -106,7 +113,7 @@ class PushCfg(TermCfg):
         "seed), held_out (20 shapes for tests only) or a JSON file; null: task.object everywhere",
     )
     shape_mass: tuple[float, float] = option(
-        (2.0, 20.0), "range of the masses of drawn shapes [kg]", min=1e-3, max=1e4
+        (2.0, 20.0), "range of the masses of drawn shapes [kg]", min=MASSES[0], max=MASSES[1]
     )
     shape_friction: tuple[float, float] = option(
         (0.2, 1.0), "range of the friction of drawn shapes' material", min=1e-3, max=10.0
@@ -114,8 +121,8 @@ class PushCfg(TermCfg):
     shape_force: tuple[float, float] | None = option(
         None,
         "range of the pushes at which drawn shapes slide [N], in place of task.shape_mass",
-        min=1e-2,
-        max=1e5,
+        min=_FORCES[0],
+        max=_FORCES[1],
     )
     shape_kinds: tuple[str, ...] = option(
         (),
@@ -136,7 +143,7 @@ class PushCfg(TermCfg):
         choices=tuple(OBSERVED),
     )
     max_robots: int = option(
-        8, "largest team that observations as sets have room for", min=1, max=MAX_ROBOTS
+        _ROOM, "largest team that observations as sets have room for", min=1, max=MAX_ROBOTS
     )
     entity_dropout: float = option(
         0.0,
@@ -264,6 +271,18 @@ class PushCfg(TermCfg):
                 f"task.entity_dropout={self.entity_dropout:g} leaves robots out of sets; say "
                 f"task.observation=sets instead of {self.observation}, or leave it out"
             )
+        if self.max_robots != _ROOM and self.observation != "sets":
+            raise ConfigError(
+                f"task.max_robots={self.max_robots} is the room in observed sets; say "
+                f"task.observation=sets instead of {self.observation}, or leave it out"
+            )
+        if self.success_rest_s >= self.episode_length_s:
+            raise ConfigError(
+                f"task.success_rest_s={self.success_rest_s:g}: no object rests that long in "
+                f"task.episode_length_s={self.episode_length_s:g}; say less, or lengthen the "
+                "episodes"
+            )
+        self._check_incentives()
         nearest, furthest = self.goal_distance
         if not self.success_radius < nearest <= furthest <= ARENA_HALF_SIZE:
             raise ConfigError(
@@ -284,6 +303,17 @@ class PushCfg(TermCfg):
                 "task.spawn=separated "
                 f"instead of {self.spawn}, or 0 for both"
             )
+
+    def _check_incentives(self) -> None:
+        """Raise ConfigError for weights that pay for a failure, or charge for success."""
+        failing = self.weights.get("exception") or 0.0
+        if failing > 0.0:
+            raise ConfigError(
+                f"task.weights.exception: {failing:g} pays for a failure; say 0 or less"
+            )
+        success = self.weights.get("reach") or 0.0
+        if success < 0.0:
+            raise ConfigError(f"task.weights.reach: {success:g} charges for success; say 0 or more")
 
     def _check_shapes(self) -> None:
         """Raise ConfigError for settings in conflict with differing shapes."""

@@ -31,7 +31,7 @@ SHOWN = {
     "observation_noise": {"observation_noise": 0.05},
     "kick_speed": {"kick_speed": 1.0, "kick_interval": 0.1},
     "kick_interval": {"kick_speed": 1.0, "kick_interval": 0.2},
-    "freeze_time": {"freeze_time": 20.0},
+    "freeze_time": {"freeze_time": 2.0},
     "lost_robots": {"lost_robots": ("dead",)},
     "lost_share": {"lost_robots": ("late",), "lost_share": 0.5, "lost_time": 2.0},
     "lost_time": {"lost_robots": ("late",), "lost_time": 2.0},

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 from harl_mapush import test, train
-from mqe.manifest import sha256
+from harl_mapush.runs import run_folder
+from mqe.manifest import read_manifest, sha256
 
 MAP = "{arena: [8, 8], maps: [{start: [-1.5, 0], goal: [1.5, 0]}]}\n"
 TINY = (
@@ -26,6 +28,10 @@ def test_a_map_that_changed_is_noticed(tmp_path, monkeypatch, capsys) -> None:
     assert start["named_files"]["task.map"] == sha256(map_file)
     assert set(start["named_files"]) == {"task.map", "task.team"}
 
+    last = run_folder.last_checkpoint(run)
+    assert last is not None
+    assert read_manifest(last)["named_files"] == start["named_files"]
+
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)  # the run has the absolute path
@@ -36,6 +42,9 @@ def test_a_map_that_changed_is_noticed(tmp_path, monkeypatch, capsys) -> None:
     map_file.write_text(MAP.replace("1.5, 0]}", "1.4, 0]}"))
     assert test.main([str(run), *CALCULATOR]) == 0
     assert f"task.map={map_file} (learned with another one of that name)" in capsys.readouterr().out
+    alone = shutil.copytree(last, tmp_path / "checkpoint")
+    assert test.main([str(alone), *CALCULATOR]) == 0
+    assert "(learned with another one of that name)" in capsys.readouterr().out
     assert train.main(["--resume", str(run), "--num_env_steps", "8"]) == 0
     shown = capsys.readouterr()
     assert "the file or policy of task.map has changed" in shown.out + shown.err
