@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -67,8 +66,6 @@ def _build_with_collectors(
     stack.callback(env.close)
     algorithm = _make_team(cfg, env.spec, learner, ranks)
     launcher = stack.enter_context(LAUNCHERS[cfg.runner.engine].make(cfg))
-    if cfg.runner.engine != "local":
-        sys.stdout.write(f"Collectors on {launcher.describe()}.\n")
     trainer = AsyncRunner(env, algorithm, cfg, launcher)
     return Parts(env, algorithm, trainer, ActingOn(algorithm, learner))
 

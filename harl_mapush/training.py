@@ -10,7 +10,7 @@ from harl_mapush.callbacks.ending import RunEnded
 from harl_mapush.callbacks.logger import NullLogger, RunLogger
 from harl_mapush.callbacks.of_run import make_callbacks
 from harl_mapush.callbacks.run_context import RunContext
-from harl_mapush.collectors.supervisor import CollectionError
+from harl_mapush.collectors.launchers import CollectionError
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks, UnequalRanksError

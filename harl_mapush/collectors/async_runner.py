@@ -15,13 +15,13 @@ from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.callback import Callback
+from harl_mapush.collectors import health
 from harl_mapush.collectors.collector import BlockReport, Weights
-from harl_mapush.collectors.health import CollectorState, Snapshot, Window
-from harl_mapush.collectors.launchers import Launcher
+from harl_mapush.collectors.launchers import CollectionError, Launcher
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pace import Pace
 from harl_mapush.collectors.remote_env import RemoteEnvSpec, merge_statistics
-from harl_mapush.collectors.supervisor import CollectionError, Collectors, FullBlock, Supervisor
+from harl_mapush.collectors.supervisor import FullBlock, Supervisor
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import ALONE
 from harl_mapush.learning.off_policy.experience import ReplayExperience
@@ -51,7 +51,6 @@ class AsyncRunner:
         self.cfg = cfg.runner
         self.env = env
         self.algorithm = cast(ReplayLearner, algorithm)
-        self.launcher = launcher
         self.progress = Progress.of(cfg.runner, env.num_envs, env.decision_period)
         self.experience: ReplayExperience = self.algorithm.make_rings(
             env.num_envs, cfg.runner.collectors
@@ -60,11 +59,12 @@ class AsyncRunner:
         ratio = self.algorithm.cfg.update_ratio
         block = self.progress.num_transitions // cfg.runner.collectors
         self.pace = Pace(self.algorithm, self.experience, ratio, block, cfg.runner.max_policy_lag)
-        self.collectors: Collectors | None = None
+        self.collectors: Supervisor | None = None
+        self._launcher = launcher
         self._updates_a_version = max(1, round(ratio * block))
         self._num_starts = 0  # earlier starts of each collector, before a resume
         self._waited_s = 0.0
-        self._window = Window()
+        self._rates = health.Rates()
         self._started_at = time.monotonic()
         # Report and policy version of the last stored block by collector
         self._newest: dict[int, tuple[BlockReport, int]] = {}
@@ -100,7 +100,7 @@ class AsyncRunner:
         """Return the state for a resumed run. Its collectors begin new episodes."""
         num_starts = self._num_starts
         if self.collectors is not None:
-            num_starts = max(supervisor.num_starts for supervisor in self.collectors.supervisors)
+            num_starts = max(post.num_starts for post in self.collectors.posts)
         return {
             "iteration": self.progress.iteration,
             "algorithm": self.algorithm.state_dict(),
@@ -121,14 +121,14 @@ class AsyncRunner:
         self._num_starts = state["num_starts"]
         self.pace.version = state["version"]
 
-    def _start(self, folder: Path) -> Collectors:
+    def _start(self, folder: Path) -> Supervisor:
         cfg = self._cfg
         pace = self.pace
-        collectors = Collectors(
+        collectors = Supervisor(
             to_dict(cfg),
             cfg.runner.collectors,
             self.env.num_envs // cfg.runner.collectors,
-            self.launcher,
+            self._launcher,
             folder,
             cfg.runner.queue_blocks,
             cfg.runner.stall_time,
@@ -138,11 +138,11 @@ class AsyncRunner:
         self._started_at = time.monotonic()
         _LOG.info("[Learner] starts: process %d, on %s", os.getpid(), self.env.device)
         total = self.progress.num_iterations * self.progress.num_transitions
-        collectors.start((total - pace.num_stored) // pace.block, self._weights())
-        self._window.add(self._snapshot(collectors))
+        collectors.begin((total - pace.num_stored) // pace.block, self._weights())
+        self._rates.add(self._started_at, self._counters(collectors))
         return collectors
 
-    def _iterate(self, collectors: Collectors, monitor: Monitor) -> None:
+    def _iterate(self, collectors: Supervisor, monitor: Monitor) -> None:
         """Store and learn from an iteration's transitions. Report and save."""
         begin = time.monotonic()
         waited_before = self._waited_s
@@ -151,7 +151,8 @@ class AsyncRunner:
 
         reports = self._reports
         self._reports = []
-        self._window.add(self._snapshot(collectors))
+        self._rates.add(time.monotonic(), self._counters(collectors))
+        scalars = self._scalars(collectors)
         rewards = merge_rewards(reports, self.env.device)
         values = monitor.to_host(metrics | rewards, self.algorithm.weights)
         self.env.take_statistics(merge_statistics(report for report, _ in self._newest.values()))
@@ -162,18 +163,17 @@ class AsyncRunner:
         notes = {report.note for report in reports if report.note is not None}
         num_broken = sum(report.num_broken for report in reports)
         note = monitor.note_broken_worlds(num_broken, "; ".join(sorted(notes)) or None)
-        metrics_on_host = values | self._window.scalars()
-        monitor.report(metrics_on_host, waited_s, update_s, note, self._window.lines())
+        lines = health.lines(scalars, collectors, self.pace)
+        monitor.report(values | scalars, waited_s, update_s, note, lines)
         monitor.checkpoint()
 
     def _learn_until(
-        self, num_stored: int, collectors: Collectors, monitor: Monitor
+        self, num_stored: int, collectors: Supervisor, monitor: Monitor
     ) -> dict[str, Tensor]:
         """Store and learn until ``num_stored`` transitions are stored and no update is owed."""
         pace = self.pace
         metrics: dict[str, Tensor] = {}
         while True:
-            collectors.check()
             self._store_waiting(collectors)
             if pace.is_done(num_stored):
                 return metrics
@@ -185,7 +185,7 @@ class AsyncRunner:
                 self._waited_s += time.monotonic() - start
             monitor.wait()
 
-    def _store_waiting(self, collectors: Collectors) -> None:
+    def _store_waiting(self, collectors: Supervisor) -> None:
         """Store waiting blocks as long as the pace allows it."""
         pace = self.pace
         while True:
@@ -196,7 +196,6 @@ class AsyncRunner:
             if full is None:
                 return
             self._store(full)
-            collectors.release(full)
 
     def _store(self, full: FullBlock) -> None:
         """Move one block into the replay buffer."""
@@ -213,7 +212,7 @@ class AsyncRunner:
         self._lags.append(self.pace.version - full.version)
         self._newest[full.collector] = (full.block.report, full.version)
 
-    def _learn_once(self, collectors: Collectors) -> dict[str, Tensor]:
+    def _learn_once(self, collectors: Supervisor) -> dict[str, Tensor]:
         """Take one update. Publish the weights if a new version is due."""
         pace = self.pace
         try:
@@ -239,41 +238,36 @@ class AsyncRunner:
             time.monotonic() - self._started_at,
         )
 
-    def _snapshot(self, collectors: Collectors) -> Snapshot:
-        """Return all counters of collectors, queue and learner."""
+    def _counters(self, collectors: Supervisor) -> dict[str, float]:
+        """Return totals by the names of their rates, in TensorBoard."""
+        pace = self.pace
+        counters = {
+            "ingest/transitions_per_s": pace.num_stored,
+            "learner/updates_per_s": pace.num_learned,
+            "learner/waited": self._waited_s,
+        }
+        for post in collectors.posts:
+            env_steps = post.num_blocks * pace.block * self.env.decision_period
+            counters[f"collector{post.number}/env_steps_per_s"] = env_steps
+            counters[f"collector{post.number}/waited"] = post.waited_s
+        return counters
+
+    def _scalars(self, collectors: Supervisor) -> dict[str, float]:
+        """Return the run's curves about collecting and learning."""
         pace = self.pace
         lags = self._lags
         self._lags = []
-        return Snapshot(
-            time_s=time.monotonic(),
-            collectors=tuple(
-                self._collector_state(supervisor) for supervisor in collectors.supervisors
-            ),
-            num_stored=pace.num_stored,
-            queue=len(collectors.queue),
-            capacity=collectors.capacity,
-            num_errors=collectors.num_restarts,
-            num_lost_episodes=collectors.num_lost_episodes,
-            num_warm=pace.num_warm,
-            warmup=pace.warmup,
-            num_updates=self.algorithm.num_updates,
-            num_learned=pace.num_learned,
-            num_counted=pace.num_counted,
-            learner_waited_s=self._waited_s,
-            lag_mean=sum(lags) / max(len(lags), 1),
-            lag_max=max(lags, default=0),
-        )
-
-    def _collector_state(self, supervisor: Supervisor) -> CollectorState:
-        _, version = self._newest.get(supervisor.number, (None, self.pace.version))
-        num_sent = supervisor.num_blocks * self.pace.block
-        return CollectorState(
-            env_steps=num_sent * self.env.decision_period,
-            num_sent=num_sent,
-            waited_s=supervisor.waited_s,
-            version=supervisor.version,
-            lag=self.pace.version - version,
-        )
+        scalars = self._rates.by_name() | {
+            "ingest/queue": len(collectors.queue),
+            "ingest/errors": collectors.num_restarts,
+            "learner/update_ratio": pace.num_learned / max(pace.num_counted, 1),
+            "learner/policy_lag_mean": sum(lags) / max(len(lags), 1),
+            "learner/policy_lag_max": max(lags, default=0),
+        }
+        for post in collectors.posts:
+            _, version = self._newest.get(post.number, (None, pace.version))
+            scalars[f"collector{post.number}/policy_lag"] = pace.version - version
+        return scalars
 
 
 def merge_rewards(reports: list[BlockReport], device: torch.device) -> dict[str, Tensor]:

@@ -31,7 +31,6 @@ _SEEDS_A_START = 1_000_003
 
 # Signs of life: the activity of a collector.
 STARTING = "importing its libraries"
-PLACING = "waiting for a place in the cluster"
 BUILDING = "building its worlds"
 READY = "ready"
 COLLECTING = "collecting"

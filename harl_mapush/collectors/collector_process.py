@@ -6,11 +6,9 @@ It ends when the learner's process closes the connection, or is gone.
 from __future__ import annotations
 
 import faulthandler
-import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
@@ -85,17 +83,9 @@ def _settle(log: str) -> None:
     faulthandler.register(STACK_SIGNAL, all_threads=False)
     # The launcher started this process with all ending signals blocked.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {STACK_SIGNAL})
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     keep_freed_memory()
     torch.set_num_threads(1)
     _say(f"process {os.getpid()}")
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _say(line: str) -> None:

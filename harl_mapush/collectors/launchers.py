@@ -12,9 +12,9 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from multiprocessing import Pipe, resource_tracker
+from multiprocessing import Pipe, connection, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -37,6 +37,10 @@ class WorkerGoneError(Exception):
     """A collector has ended. The message has the cause."""
 
 
+class CollectionError(RuntimeError):
+    """Collecting cannot continue. The message has the reason. The run ends after saving."""
+
+
 class Worker(Protocol):
     """A started collector. One thread uses it."""
 
@@ -44,10 +48,10 @@ class Worker(Protocol):
         """Request a block. Raise WorkerGoneError if the collector has ended."""
         ...
 
-    def receive(self, timeout_s: float) -> Block | str | None:
-        """Return a block or a sign of life, None if there is neither within ``timeout_s``.
+    def receive(self) -> Block | str | None:
+        """Return a block or a sign of life, None if there is neither.
 
-        Raises WorkerGoneError if the collector has ended.
+        Raises WorkerGoneError if the collector has ended, CollectionError if no other can start.
         """
         ...
 
@@ -67,16 +71,12 @@ class Worker(Protocol):
 class Launcher(Protocol):
     """Starts collectors."""
 
-    def describe(self) -> str:
-        """Return the machines of the collectors, as words."""
-        ...
-
     def start(self, settings: Mapping[str, Any], identity: Identity, log: Path) -> Worker:
         """Start a collector. Its output is appended to ``log``."""
         ...
 
-    def problem(self) -> str | None:
-        """Return the reason if no more collectors can be started, else None."""
+    def wait(self, workers: Sequence[Any], timeout_s: float) -> None:
+        """Wait for a message of one of the launcher's workers, at most ``timeout_s``."""
         ...
 
 
@@ -101,17 +101,13 @@ class LocalLauncher:
         """Run ``collect`` in each process."""
         self._collect = collect
 
-    def describe(self) -> str:
-        """Return the machines of the collectors, as words."""
-        return "processes of this machine"
-
     def start(self, settings: Mapping[str, Any], identity: Identity, log: Path) -> LocalWorker:
         """Start a collector's process."""
         return LocalWorker(self._collect, settings, identity, log)
 
-    def problem(self) -> str | None:
-        """Return None, since a process can always be started."""
-        return None
+    def wait(self, workers: Sequence[LocalWorker], timeout_s: float) -> None:
+        """Wait for a message of one of the processes."""
+        connection.wait([worker.connection for worker in workers], timeout_s)
 
 
 class LocalWorker:
@@ -126,8 +122,8 @@ class LocalWorker:
     ) -> None:
         """Start a process with ``collect``."""
         self._log = log
-        self._connection, theirs = Pipe()
-        _limit_waits(self._connection)
+        self.connection, theirs = Pipe()
+        _limit_waits(self.connection)
         self.process = SpawnProcess(
             target=collect,
             args=(settings, identity, theirs, str(log)),
@@ -146,14 +142,14 @@ class LocalWorker:
     def send(self, weights: Weights) -> None:
         """Send weights. Raise WorkerGoneError if the process has ended or takes none."""
         try:
-            self._connection.send(weights)
+            self.connection.send(weights)
         except OSError:
             raise self._gone() from None
 
-    def receive(self, timeout_s: float) -> Block | str | None:
-        """Return the process's next message, None without any within ``timeout_s``."""
+    def receive(self) -> Block | str | None:
+        """Return the process's next message, None without any."""
         try:
-            return self._connection.recv() if self._connection.poll(timeout_s) else None
+            return self.connection.recv() if self.connection.poll() else None
         except (EOFError, OSError):
             raise self._gone() from None
 
@@ -178,7 +174,7 @@ class LocalWorker:
 
     def end(self, timeout_s: float) -> None:
         """Close the connection to end the process. Kill it after ``timeout_s``."""
-        self._connection.close()
+        self.connection.close()
         self.process.join(timeout_s)
         if self.process.is_alive():
             self.process.kill()
@@ -192,10 +188,10 @@ class LocalWorker:
         return WorkerGoneError(f"exit code {code}")
 
 
-def _limit_waits(connection: Connection) -> None:
+def _limit_waits(ends: Connection) -> None:
     """Let a message fail if a stopped process takes or sends only a part."""
     limit = struct.pack("ll", _MESSAGE_S, 0)
-    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as pipe:
+    with socket.fromfd(ends.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as pipe:
         pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         pipe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
 

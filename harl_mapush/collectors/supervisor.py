@@ -1,7 +1,7 @@
-"""Supervisors: a thread for each collector starts it, requests blocks, and replaces it.
+"""The supervisor: a thread that starts collectors, requests blocks and replaces dead collectors.
 
-Blocks go to the learner through one queue. Each collector has a limit on its blocks in work
-and in the queue. Beyond it, the supervisor waits. Nothing is dropped.
+Blocks go to the learner through one queue. Each collector has a limit on its blocks in work and in
+the queue. At the limit it waits. Nothing is dropped.
 """
 
 from __future__ import annotations
@@ -11,18 +11,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harl_mapush.collectors.collector import (
-    COLLECTING,
-    READY,
-    STARTING,
-    Block,
-    Identity,
-    Weights,
-)
+from harl_mapush.collectors.collector import COLLECTING, READY, STARTING, Block, Identity, Weights
 from harl_mapush.collectors.launchers import (
+    CollectionError,
     Launcher,
     Worker,
     WorkerGoneError,
@@ -30,15 +26,11 @@ from harl_mapush.collectors.launchers import (
 )
 
 MOST_DEATHS = 3  # deaths of a collector in a row, without a block in between, that end the run
-_LOOK_S = 0.2  # between two checks for the end of the run
+_ROUND_S = 0.05  # longest time between two looks at the collectors
 # Time that every collector has for its start: kernels are compiled, and the machine may be busy.
 _START_S = 600.0
 _END_S = 3.0  # time of the collectors to end after the request
 _LOG = logging.getLogger(__name__)
-
-
-class CollectionError(RuntimeError):
-    """Collecting cannot continue. The message has the reason. The run ends after saving."""
 
 
 class FullBlock(NamedTuple):
@@ -50,8 +42,46 @@ class FullBlock(NamedTuple):
     block: Block
 
 
-class Collectors:
-    """The K collectors of a run in the learner's process."""
+@dataclass
+class Post:
+    """The post of one collector: its present worker, its work and its counters."""
+
+    number: int
+    log: Path
+    num_starts: int
+    worker: Worker | None = None
+    is_ready: bool = False  # whether the worker has built its worlds
+    starts_anew: bool = True  # whether the worker has not sent a block yet
+    in_work: int | None = None  # policy version of the requested block
+    version: int = 0  # of the latest policy
+    activity: str = STARTING
+    sign_s: float = 0.0  # time of the last sign of life
+    is_reported: bool = False  # whether the present silence was reported
+    waited_s: float = 0.0  # time without room in the queue
+    num_blocks: int = 0  # received
+    num_deaths: int = 0
+    num_deaths_in_a_row: int = 0
+    num_lost_episodes: int = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the worker builds its worlds or collects a block."""
+        return not self.is_ready or self.in_work is not None
+
+    def describe(self) -> str:
+        """Return the collector's number and process, as words."""
+        process = "no process" if self.worker is None else self.worker.describe()
+        return f"Collector {self.number} ({process})"
+
+    def sign(self, activity: str) -> None:
+        """Note a sign of life."""
+        self.activity = activity
+        self.sign_s = time.monotonic()
+        self.is_reported = False
+
+
+class Supervisor(threading.Thread):
+    """Keeps the K collectors of a run at work, in the learner's process."""
 
     def __init__(
         self,
@@ -70,263 +100,198 @@ class Collectors:
         collector without a sign of life for ``stall_s`` [s] is reported, and restarted after twice
         the time. ``num_starts`` is the number of earlier starts of the run's collectors.
         """
+        super().__init__(name="supervisor", daemon=True)
         logs.mkdir(exist_ok=True)
-        self.settings = settings
-        self.launcher = launcher
-        self.num_worlds = num_worlds
-        self.stall_s = stall_s
+        self.posts = [Post(i, logs / f"{i}.txt", num_starts) for i in range(num_collectors)]
         self.queue: deque[FullBlock] = deque()
         self.capacity = num_collectors * (queue_blocks + 1)
         self.weights: Weights | None = None  # the newest version
-        self.is_ending = threading.Event()
-        self.error: CollectionError | None = None
-        self._arrival = threading.Event()
+        self._settings = settings
+        self._num_worlds = num_worlds
+        self._launcher = launcher
+        self._most_blocks = queue_blocks + 1  # of a collector, in work and in the queue
+        self._stall_s = stall_s
         self._num_left = 0  # blocks that are not requested yet
-        self._lock = threading.Lock()
-        self.supervisors = [
-            Supervisor(self, Identity(i, num_collectors), logs / f"{i}.txt", queue_blocks + 1)
-            for i in range(num_collectors)
-        ]
-        for supervisor in self.supervisors:
-            supervisor.num_starts = num_starts
+        self._error: CollectionError | None = None
+        self._arrival = threading.Event()
+        self._is_ending = threading.Event()
 
     @property
     def num_restarts(self) -> int:
         """Number of deaths."""
-        return sum(supervisor.num_deaths for supervisor in self.supervisors)
+        return sum(post.num_deaths for post in self.posts)
 
     @property
     def num_lost_episodes(self) -> int:
         """Number of unfinished episodes that died with collectors."""
-        return sum(supervisor.num_lost_episodes for supervisor in self.supervisors)
+        return sum(post.num_lost_episodes for post in self.posts)
 
-    def start(self, num_blocks: int, weights: Weights) -> None:
+    # The learner's thread
+
+    def begin(self, num_blocks: int, weights: Weights) -> None:
         """Start all collectors. Together they collect ``num_blocks``, by ``weights`` at first."""
         self._num_left = num_blocks
         self.weights = weights
-        for supervisor in self.supervisors:
-            supervisor.start()
+        self.start()
 
     def wait(self, timeout_s: float) -> None:
         """Wait for a block or an error, at most ``timeout_s``."""
         self._arrival.wait(timeout_s)
         self._arrival.clear()
 
-    def check(self) -> None:
-        """Raise CollectionError if collecting cannot continue."""
-        if self.error is not None:
-            raise self.error
-
     def take(self) -> FullBlock | None:
-        """Return the oldest block in the queue, None without any."""
-        return self.queue.popleft() if self.queue else None
+        """Return the oldest block in the queue, None without any.
 
-    def release(self, full: FullBlock) -> None:
-        """Let the collector of a stored block fill another one."""
-        supervisor = self.supervisors[full.collector]
-        supervisor.versions.popleft()
-        supervisor.room.release()
+        Raises CollectionError if collecting cannot continue.
+        """
+        if self._error is not None:
+            raise self._error
+        return self.queue.popleft() if self.queue else None
 
     def oldest_version(self) -> int | None:
         """Return the oldest policy version among blocks in work and in the queue."""
-        versions = [list(supervisor.versions) for supervisor in self.supervisors]
-        return min((several[0] for several in versions if several), default=None)
+        # A finished block enters the queue before it leaves the work.
+        versions = [post.in_work for post in self.posts]
+        versions += [full.version for full in list(self.queue)]
+        return min((version for version in versions if version is not None), default=None)
 
     def end(self) -> None:
         """End all collectors, if necessary by force."""
-        self.is_ending.set()
-        deadline = time.monotonic() + _END_S + 2.0
-        for supervisor in self.supervisors:
-            if supervisor.is_alive():
-                supervisor.join(max(deadline - time.monotonic(), 0.1))
-        for supervisor in self.supervisors:
-            if supervisor.is_alive() and supervisor.worker is not None:
-                supervisor.worker.end(0.0)
+        self._is_ending.set()
+        self.join(_END_S + 2.0)
+        if self.is_alive():
+            self._end_workers(0.0)
 
-    def deliver(self, full: FullBlock) -> None:
-        """Put a block into the queue."""
-        self.queue.append(full)
-        self._arrival.set()
-
-    def fail(self, error: CollectionError) -> None:
-        """Make the learner end the run."""
-        self.error = self.error or error
-        self._arrival.set()
-
-    def take_request(self) -> bool:
-        """Return whether one more block is to be requested, and count it."""
-        with self._lock:
-            if self._num_left < 1:
-                return False
-            self._num_left -= 1
-            return True
-
-    def give_back_request(self) -> None:
-        """Undo ``take_request``, since the collector died."""
-        with self._lock:
-            self._num_left += 1
-
-
-class Supervisor(threading.Thread):
-    """Keeps one collector at work."""
-
-    def __init__(self, team: Collectors, identity: Identity, log: Path, num_blocks: int) -> None:
-        """Supervise a collector with at most ``num_blocks`` blocks in work or in the queue."""
-        super().__init__(name=f"supervisor {identity.number}", daemon=True)
-        self.worker: Worker | None = None
-        self.room = threading.Semaphore(num_blocks)
-        self.versions: deque[int] = deque()  # policies of the blocks that are not stored yet
-        self.number = identity.number
-        self.version = 0  # of the collector's policy
-        self.num_starts = 0
-        self.num_deaths = 0
-        self.num_lost_episodes = 0
-        self.num_blocks = 0  # received
-        self.waited_s = 0.0  # time without room in the queue
-        self.is_ready = False  # whether the collector has built its worlds
-        self.starts_anew = True  # whether it has not sent a block since its start
-        self._team = team
-        self._num_collectors = identity.num_collectors
-        self._log = log
-        self._deaths_in_a_row = 0
-        self._has_request = False  # whether a block is in work
+    # The supervisor's thread
 
     def run(self) -> None:
-        """Employ one collector after the other, until the run ends."""
+        """Look after one collector after the other, until the run ends."""
         try:
-            while True:
-                self._employ()
-        except _EndingError:
-            return
+            while not self._is_ending.is_set():
+                for post in self.posts:
+                    self._look_after(post)
+                self._wait_for_messages()
         except CollectionError as error:
-            self._team.fail(error)
+            self._error = error
         except Exception as error:
             words = " ".join(str(error).split())[:300]
             cause = f"{type(error).__name__}: {words}"
-            self._team.fail(CollectionError(f"{self.describe()} has no supervisor ({cause})"))
-
-    def describe(self) -> str:
-        """Return the collector's number and process, as words."""
-        process = "no process" if self.worker is None else self.worker.describe()
-        return f"Collector {self.number} ({process})"
-
-    def _employ(self) -> None:
-        """Start a collector and request blocks until it dies."""
-        team = self._team
-        identity = Identity(self.number, self._num_collectors, self.num_starts)
-        worker = team.launcher.start(team.settings, identity, self._log)
-        self.worker = worker
-        self.num_starts += 1
-        _LOG.info("[Collector %d] starts: %s, log %s", self.number, worker.describe(), self._log)
-        self.starts_anew = True
-        try:
-            self._next(worker, _START_S)
-            self.is_ready = True
-            while True:
-                weights = self._turn()
-                worker.send(weights)
-                block = self._next(worker, 0.0)
-                assert isinstance(block, Block)
-                self.num_blocks += 1
-                self._deaths_in_a_row = 0
-                team.deliver(FullBlock(self.number, weights.version, self.starts_anew, block))
-                self.starts_anew = False
-                self._has_request = False
-        except WorkerGoneError as error:
-            self._bury(worker, str(error))
+            self._error = CollectionError(f"the supervisor of the collectors failed ({cause})")
         finally:
-            worker.end(_END_S)
-            self.is_ready = False
+            self._arrival.set()
+            self._end_workers(_END_S)
 
-    def _turn(self) -> Weights:
-        """Wait for room in the queue and for a block to request. Return the newest weights."""
-        start = time.monotonic()
-        while not self.room.acquire(timeout=_LOOK_S):
-            start = self._count_wait(start)
-        while not self._team.take_request():
-            self._team.is_ending.wait(_LOOK_S)
-            start = self._count_wait(start)
-        self._count_wait(start)
-        weights = self._team.weights
-        assert weights is not None
-        self.version = weights.version
-        self.versions.append(weights.version)
-        self._has_request = True
-        return weights
-
-    def _count_wait(self, start: float) -> float:
-        """Count a wait since ``start`` and return the present time. Raise at the end of the run."""
-        now = time.monotonic()
-        self.waited_s += now - start
-        if self._team.is_ending.is_set():
-            raise _EndingError
-        return now
-
-    def _next(self, worker: Worker, least_s: float) -> Block | None:
-        """Return the next block, or None for a collector that has started. Report a long silence.
-
-        After twice the stall time, at least ``least_s``, the collector is ended.
-        """
-        stall_s = self._team.stall_s
-        activity = STARTING if least_s else COLLECTING
-        since = time.monotonic()
-        is_reported = False
-        while True:
-            if self._team.is_ending.is_set():
-                raise _EndingError
-            message = worker.receive(_LOOK_S)
+    def _look_after(self, post: Post) -> None:
+        """Start a collector, take a message, or request a block."""
+        worker = post.worker or self._employ(post)
+        try:
+            message = worker.receive()
             if isinstance(message, Block):
-                return message
-            if message == READY:
-                return None
-            now = time.monotonic()
-            if message is not None:
-                activity = message
-                since = now
-                is_reported = False
-            idle_s = now - since
-            if idle_s >= stall_s and not is_reported and activity != STARTING:
-                is_reported = True
-                _LOG.warning(
-                    "Note: %s has made no progress for %.0f s while %s. Its last line: %s. Its "
-                    "stack: %s",
-                    self.describe(),
-                    idle_s,
-                    activity,
-                    last_line(self._log),
-                    worker.stack(),
-                )
-            if idle_s >= max(2 * stall_s, least_s):
-                _LOG.warning("Note: %s is killed after %.0f s.", self.describe(), idle_s)
-                raise WorkerGoneError("killed, since it made no progress")
+                self._deliver(post, message)
+            elif message == READY:
+                post.is_ready = True
+                post.sign(READY)
+            elif message is not None:
+                post.sign(message)
+            elif post.is_busy:
+                self._check_life(post, worker)
+            if not post.is_busy:
+                self._request(post, worker)
+        except WorkerGoneError as error:
+            self._bury(post, worker, str(error))
 
-    def _bury(self, worker: Worker, cause: str) -> None:
+    def _wait_for_messages(self) -> None:
+        """Wait for a collector that builds or collects."""
+        busy = [post.worker for post in self.posts if post.is_busy and post.worker is not None]
+        if busy:
+            self._launcher.wait(busy, _ROUND_S)
+        else:
+            self._is_ending.wait(_ROUND_S)
+
+    def _employ(self, post: Post) -> Worker:
+        identity = Identity(post.number, len(self.posts), post.num_starts)
+        post.worker = worker = self._launcher.start(self._settings, identity, post.log)
+        post.num_starts += 1
+        post.is_ready = False
+        post.starts_anew = True
+        post.sign(STARTING)
+        process = worker.describe()
+        _LOG.info("[Collector %d] starts: %s, log %s", post.number, process, post.log)
+        return worker
+
+    def _request(self, post: Post, worker: Worker) -> None:
+        """Request a block from an idle collector, if there is room. Otherwise count its wait."""
+        now = time.monotonic()
+        post.waited_s += now - post.sign_s
+        post.sign_s = now
+        num_queued = sum(full.collector == post.number for full in list(self.queue))
+        if self._num_left < 1 or num_queued >= self._most_blocks:
+            return
+        weights = self.weights
+        assert weights is not None
+        self._num_left -= 1
+        post.version = weights.version
+        post.in_work = weights.version
+        post.sign(COLLECTING)
+        worker.send(weights)
+
+    def _deliver(self, post: Post, block: Block) -> None:
+        """Put a block into the queue."""
+        assert post.in_work is not None
+        self.queue.append(FullBlock(post.number, post.in_work, post.starts_anew, block))
+        post.in_work = None
+        post.starts_anew = False
+        post.num_blocks += 1
+        post.num_deaths_in_a_row = 0
+        post.sign(READY)
+        self._arrival.set()
+
+    def _check_life(self, post: Post, worker: Worker) -> None:
+        """Report a long silence. After twice the stall time, end the collector.
+
+        A start may take longer.
+        """
+        idle_s = time.monotonic() - post.sign_s
+        if idle_s >= self._stall_s and not post.is_reported and post.activity != STARTING:
+            post.is_reported = True
+            _LOG.warning(
+                "Note: %s has made no progress for %.0f s while %s. Its last line: %s. Its "
+                "stack: %s",
+                post.describe(),
+                idle_s,
+                post.activity,
+                last_line(post.log),
+                worker.stack(),
+            )
+        if idle_s >= max(2 * self._stall_s, 0.0 if post.is_ready else _START_S):
+            _LOG.warning("Note: %s is killed after %.0f s.", post.describe(), idle_s)
+            raise WorkerGoneError("killed, since it made no progress")
+
+    def _bury(self, post: Post, worker: Worker, cause: str) -> None:
         """Report a dead collector. Raise CollectionError if no other takes its place."""
         worker.end(0.0)
-        self.num_deaths += 1
-        self._deaths_in_a_row += 1
-        if self._has_request:
-            self._has_request = False
-            self.versions.pop()
-            self.room.release()
-            self._team.give_back_request()
-        if self.is_ready:
-            self.num_lost_episodes += self._team.num_worlds
-        reason = self._team.launcher.problem()
-        if reason is not None:
-            raise CollectionError(reason)
-        problem = f"{self.describe()} died ({cause}); its last line: {last_line(self._log)}"
-        if self._deaths_in_a_row >= MOST_DEATHS:
+        problem = f"{post.describe()} died ({cause}); its last line: {last_line(post.log)}"
+        post.worker = None
+        post.num_deaths += 1
+        post.num_deaths_in_a_row += 1
+        if post.in_work is not None:
+            post.in_work = None
+            self._num_left += 1
+        if post.is_ready:
+            post.num_lost_episodes += self._num_worlds
+        if post.num_deaths_in_a_row >= MOST_DEATHS:
             raise CollectionError(
-                f"{problem}; it died {self._deaths_in_a_row} times in a row without a block in "
+                f"{problem}; it died {post.num_deaths_in_a_row} times in a row without a block in "
                 "between"
             )
         _LOG.warning(
             "Note: %s. Its unfinished episodes are lost (%d in all so far), and it is restarted.",
             problem,
-            self._team.num_lost_episodes,
+            self.num_lost_episodes,
         )
 
-
-class _EndingError(Exception):
-    """The run ends."""
+    def _end_workers(self, timeout_s: float) -> None:
+        workers = [post.worker for post in self.posts if post.worker is not None]
+        if workers:
+            with ThreadPoolExecutor(len(workers)) as pool:
+                list(pool.map(lambda worker: worker.end(timeout_s), workers))

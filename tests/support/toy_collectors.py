@@ -67,6 +67,9 @@ def collect(*arguments: Any) -> None:
     collector_process.main(*arguments, make=make_toy)
 
 
+LAUNCHER = LocalLauncher(collect)
+
+
 def settings(
     num_collectors: int, num_envs: int, num_transitions: int, **over: dict[str, Any]
 ) -> RunCfg:
@@ -93,8 +96,8 @@ def settings(
     return settled(cfg)
 
 
-def make_runner(cfg: RunCfg, launcher: Launcher | None = None) -> AsyncRunner:
+def make_runner(cfg: RunCfg, launcher: Launcher = LAUNCHER) -> AsyncRunner:
     torch.manual_seed(0)
     env = ToyWorlds(cfg)
     team = make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", 1)
-    return AsyncRunner(env, team, cfg, launcher or LocalLauncher(collect))
+    return AsyncRunner(env, team, cfg, launcher)

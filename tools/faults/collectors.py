@@ -25,7 +25,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
-from harl_mapush.collectors.supervisor import CollectionError  # noqa: E402
+from harl_mapush.collectors.launchers import CollectionError  # noqa: E402
 from harl_mapush.runs import run_folder  # noqa: E402
 from tests.support import toy_collectors  # noqa: E402
 from tests.support.hooks import Hooks  # noqa: E402
@@ -142,7 +142,7 @@ def queue_full(folder: Path, said: Said, draw: random.Random) -> str | None:
     learn_from = runner.algorithm.learn_from
     runner.algorithm.learn_from = lambda replay: (time.sleep(0.2), learn_from(replay))[1]  # type: ignore[method-assign]
     problem = finish(runner, said, draw, lambda: None)
-    waited = runner.collectors.supervisors[0].waited_s
+    waited = runner.collectors.posts[0].waited_s
     return problem or expect(waited > 1.0, f"collectors waited {waited:.1f} s")
 
 
@@ -155,7 +155,7 @@ def slow_storing(folder: Path, said: Said, draw: random.Random) -> str | None:
         runner._store = lambda full: (time.sleep(0.3), store(full))[1]  # type: ignore[method-assign]
 
     problem = finish(runner, said, draw, act)
-    waited = runner.collectors.supervisors[0].waited_s
+    waited = runner.collectors.posts[0].waited_s
     return problem or expect(waited > 1.0, f"collectors waited {waited:.1f} s")
 
 
@@ -202,7 +202,7 @@ def ends_by(
     except CollectionError as error:
         left_s = time.monotonic() - at[0]
         is_gone = all(
-            not supervisor.worker.process.is_alive() for supervisor in runner.collectors.supervisors
+            not post.worker.process.is_alive() for post in runner.collectors.posts if post.worker
         )
         state = runner.state_dict()
         return expect(
@@ -291,7 +291,7 @@ def is_running(process: int) -> bool:
 
 def pid(runner: AsyncRunner) -> int:
     """Return the process of the first collector."""
-    return runner.collectors.supervisors[0].worker.process.pid
+    return runner.collectors.posts[0].worker.process.pid
 
 
 def expect(is_so: bool, otherwise: str) -> str | None:

@@ -33,7 +33,7 @@ from collectors import Said, expect, run_faults, signalled  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
-from harl_mapush.collectors.supervisor import CollectionError  # noqa: E402
+from harl_mapush.collectors.launchers import CollectionError  # noqa: E402
 from harl_mapush.runs import run_folder  # noqa: E402
 from mapush.extensions.ray import ray_launcher  # noqa: E402
 from mapush.extensions.ray.entry import ADDRESS  # noqa: E402
@@ -116,7 +116,7 @@ def finish(
 
     def on_iteration(report: object) -> None:
         nonlocal wait
-        wait -= all(supervisor.is_ready for supervisor in runner.collectors.supervisors)
+        wait -= all(post.is_ready for post in runner.collectors.posts)
         if not is_over[0] and wait <= 0:
             is_over[0] = True
             act()
@@ -135,7 +135,7 @@ def finish(
 
 def pid(runner: AsyncRunner) -> int:
     """Return the process of the first collector."""
-    return int(runner.collectors.supervisors[0].worker.describe().split()[1])
+    return int(runner.collectors.posts[0].worker.describe().split()[1])
 
 
 def actor_killed(folder: Path, said: Said, draw: random.Random) -> str | None:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTa
 from harl_mapush.collectors.collector import (
     BUILDING,
     COLLECTING,
-    PLACING,
     READY,
     Block,
     Collector,
@@ -27,9 +26,9 @@ from harl_mapush.collectors.collector import (
     Weights,
     make_collector,
 )
-from harl_mapush.collectors.launchers import NO_ANSWER, WorkerGoneError
+from harl_mapush.collectors.launchers import NO_ANSWER, CollectionError, WorkerGoneError
 from harl_mapush.config import RunCfg
-from harl_mapush.process import keep_freed_memory, library_lines
+from harl_mapush.process import keep_freed_memory, library_lines, say
 from mapush.extensions.ray.cluster import (
     answers,
     check_room,
@@ -50,6 +49,7 @@ _HEAD_EVERY_S = 4.0
 _HEAD_TRIES = 5
 _PROGRESS_S = 1.0  # between two requests for an actor's progress
 _STACK_S = 2.0  # longest wait for a stack
+PLACING = "waiting for a place in the cluster"  # a sign of life
 NOT_MADE = "it could not be made"
 _CONTROL = "control"  # name of the threads of an actor that answer while it collects
 
@@ -132,6 +132,8 @@ class RayLauncher:
             raise
         self._head = ray.get_runtime_context().gcs_address
         threading.Thread(target=self._watch_head, name="ray head", daemon=True).start()
+        machines = ", ".join(f"{name} ({number:g} CPUs)" for name, number in cpus.items())
+        say(f"Collectors on Ray {ray.__version__} at {self._head}: {machines}.")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,11 +141,6 @@ class RayLauncher:
         self._is_over.set()
         with signal_handlers_kept():
             leave(self._session)
-
-    def describe(self) -> str:
-        """Return the collectors' machines, as words."""
-        there = ", ".join(f"{name_of(node)} ({cpus_of(node):g} CPUs)" for node in nodes())
-        return f"Ray {ray.__version__} at {self._head}: {there}"
 
     def start(self, settings: Mapping[str, Any], identity: Identity, log: Path) -> RayWorker:
         """Request an actor. Ray places it later."""
@@ -160,6 +157,14 @@ class RayLauncher:
             self.problem,
             log,
         )
+
+    def wait(self, workers: Sequence[RayWorker], timeout_s: float) -> None:
+        """Wait for a result of one of the actors."""
+        references = [worker.reference for worker in workers if worker.reference is not None]
+        if references:
+            ray.wait(references, timeout=timeout_s)
+        else:
+            time.sleep(timeout_s)
 
     def problem(self) -> str | None:
         """Return the reason if the cluster cannot be used any more, else None."""
@@ -200,7 +205,7 @@ class RayWorker:
         self._actor: Any = None
         self._where = "not placed yet"
         self._activity = PLACING
-        self._reference: Any = None  # the pending result of the activity
+        self.reference: Any = None  # the pending result of the activity
         self._progress: Any = None  # the pending request for the actor's progress
         self._progress_s = 0.0  # time of the last request
         self._num_decisions = 0
@@ -208,21 +213,23 @@ class RayWorker:
     def send(self, weights: Weights) -> None:
         """Request a block."""
         self._activity = COLLECTING
-        self._reference = self._actor.collect.remote(weights)
+        self.reference = self._actor.collect.remote(weights)
 
-    def receive(self, timeout_s: float) -> Block | str | None:
-        """Return a block or a sign of life, None if there is neither within ``timeout_s``."""
+    def receive(self) -> Block | str | None:
+        """Return a block or a sign of life, None if there is neither."""
         problem = self._problem()
         if problem is not None:
-            raise WorkerGoneError(problem)
+            raise CollectionError(problem)
         try:
-            if self._reference is None:
+            if self.reference is None:
+                if self._activity != PLACING:
+                    return None  # no block is requested
                 self._say("asked Ray for an actor")
                 self._actor = self._make_actor()
-                self._reference = self._control("where")
-            if not ray.wait([self._reference], timeout=timeout_s)[0]:
+                self.reference = self._control("where")
+            if not ray.wait([self.reference], timeout=0)[0]:
                 return PLACING if self._activity == PLACING else self._sign()
-            return self._result(ray.get(self._reference))
+            return self._result(ray.get(self.reference))
         except RayTaskError as error:  # must precede OSError, which some of these errors are too
             self._say(str(error))
             cause = "it failed" if error.cause is None else type(error.cause).__name__
@@ -236,8 +243,7 @@ class RayWorker:
             elif self._activity == PLACING:
                 # Ray notices late that a machine is gone.
                 ray.kill(self._actor)
-                self._reference = None
-                time.sleep(timeout_s)
+                self.reference = None
                 return PLACING
             raise WorkerGoneError(cause) from None
         except (RayError, RuntimeError, OSError) as error:
@@ -267,8 +273,9 @@ class RayWorker:
             self._where = f"process {number} on {machine}"
             self._say(self._where)
             self._activity = BUILDING
-            self._reference = self._actor.build.remote()
+            self.reference = self._actor.build.remote()
             return BUILDING
+        self.reference = None
         self._drain(ray.get(self._control("progress")))
         if self._activity == BUILDING:
             return READY

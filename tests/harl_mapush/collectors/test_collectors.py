@@ -13,10 +13,10 @@ from torch import nn
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
+from harl_mapush.collectors import health
 from harl_mapush.collectors.async_runner import merge_rewards
 from harl_mapush.collectors.collector import BlockReport, Collector, Identity, Weights, build
 from harl_mapush.collectors.collector_settings import learner_device, settled
-from harl_mapush.collectors.health import CollectorState, Snapshot, Window
 from harl_mapush.collectors.launchers import last_line
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pace import Pace
@@ -125,47 +125,40 @@ def test_the_learner_waits_for_transitions_that_would_become_too_old_and_these_a
     assert side.may_learn()
 
 
-def snapshot(time_s: float, sent: int, **over: float) -> Snapshot:
-    given = {
-        "num_stored": sent,
-        "queue": 3,
-        "capacity": 64,
-        "num_errors": 0,
-        "num_lost_episodes": 0,
-        "num_warm": 5000,
-        "warmup": 5000,
-        "num_updates": 18200,
-        "num_learned": 18200,
-        "num_counted": 36400,
-        "learner_waited_s": 0.12 * time_s,
-        "lag_mean": 1.0,
-        "lag_max": 4,
-    }
-    state = CollectorState(
-        env_steps=4 * sent, num_sent=sent, waited_s=0.03 * time_s, version=812, lag=4
+def health_lines(num_queued: int = 3) -> tuple[str, ...]:
+    """Return the lines of a collector and a learner after 110 s."""
+    rates = health.Rates()
+    for at in (0.0, 100.0, 105.0, 110.0):
+        sent = 1_204_224 + int(1203 * (at - 110.0))
+        counters = {"ingest/transitions_per_s": sent, "collector0/env_steps_per_s": 4 * sent}
+        waits = {"collector0/waited": 0.03 * at, "learner/waited": 0.12 * at}
+        rates.add(at, counters | waits)
+    values = {"collector0/policy_lag": 4, "ingest/queue": num_queued, "learner/update_ratio": 0.5}
+    scalars = rates.by_name() | values
+    assert scalars["collector0/env_steps_per_s"] == pytest.approx(4812.0)
+    post = SimpleNamespace(number=0, num_blocks=1_204_224, version=812)
+    collectors = SimpleNamespace(posts=[post], num_lost_episodes=0, num_restarts=0, capacity=64)
+    pace = SimpleNamespace(
+        block=1,
+        num_stored=1_204_224,
+        num_warm=5000,
+        warmup=5000,
+        algorithm=SimpleNamespace(num_updates=18200),
     )
-    return Snapshot(time_s, (state,), **(given | over))  # type: ignore[arg-type]
+    return health.lines(scalars, collectors, pace)  # type: ignore[arg-type]
 
 
 def test_health_is_one_line_a_part_with_rates_of_the_last_seconds():
-    window = Window()
-    for at in (0.0, 100.0, 105.0, 110.0):
-        window.add(snapshot(at, 1_204_224 + int(1203 * (at - 110.0))))
-    assert window.lines() == (
+    assert health_lines() == (
         "[Collector 0] 4,812 steps/s | sent 1,204,224 | waited 3 % | policy v812 (lag 4)",
         "[Ingest] +1,203/s | stored 1,204,224 | queue 3/64 | errors 0",
         "[Learner] warm-up 5,000/5,000 | updates 18,200 (ratio 0.5) | waited 12 %",
     )
-    assert window.scalars()["collector0/env_steps_per_s"] == pytest.approx(4812.0)
-    assert window.scalars()["learner/policy_lag_max"] == 4
 
 
 @pytest.mark.parametrize(("queue", "is_said"), [(51, False), (52, True), (64, True)])
 def test_a_queue_above_80_percent_has_a_line(queue, is_said):
-    window = Window()
-    for at in (0.0, 10.0):
-        window.add(snapshot(at, 0, queue=queue))
-    said = [line for line in window.lines() if line.startswith("[Ingest]")][1:]
+    said = [line for line in health_lines(queue) if line.startswith("[Ingest]")][1:]
     full = f"[Ingest] the queue is above 80 % ({queue}/64): collectors wait while it is full, "
     assert said == [full + "and nothing is dropped"] * is_said
 

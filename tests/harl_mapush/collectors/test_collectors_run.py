@@ -21,17 +21,17 @@ def test_a_run_survives_a_collector_that_is_killed_and_loses_no_transition(caplo
     def kill_one(report):
         lines.append(report.health)
         if report.iteration == 8:
-            os.kill(runner.collectors.supervisors[0].worker.process.pid, signal.SIGKILL)
+            os.kill(runner.collectors.posts[0].worker.process.pid, signal.SIGKILL)
 
     runner.learn([Hooks(on_iteration=kill_one)])
     assert runner.pace.num_stored == 640
-    assert runner.collectors.supervisors[0].num_blocks == 640 // 32
+    assert runner.collectors.posts[0].num_blocks == 640 // 32
     assert (runner.collectors.num_restarts, runner.collectors.num_lost_episodes) == (1, 8)
     assert runner.pace.num_learned == int(0.01 * runner.pace.num_counted) > 0
     assert "died (killed by SIGKILL); its last line: 8 worlds on cpu" in caplog.text
     assert lines[-1][1].endswith("errors 1 (8 episodes lost)")
     assert [line.split("]")[0] for line in lines[-1]] == ["[Collector 0", "[Ingest", "[Learner"]
-    assert not runner.collectors.supervisors[0].worker.process.is_alive()
+    assert not runner.collectors.posts[0].worker.process.is_alive()
     said = [record.getMessage() for record in caplog.records]
     starts = [line for line in said if line.startswith("[Collector 0] starts: process ")]
     assert len(starts) == 2

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harl_mapush.collectors import supervisor as supervisor_module
 from harl_mapush.collectors.collector import (
     BUILDING,
     READY,
@@ -20,8 +19,8 @@ from harl_mapush.collectors.collector import (
     Identity,
     Weights,
 )
-from harl_mapush.collectors.launchers import WorkerGoneError
-from harl_mapush.collectors.supervisor import Collectors
+from harl_mapush.collectors.launchers import CollectionError, WorkerGoneError
+from harl_mapush.collectors.supervisor import Supervisor
 
 BLOCK = Block((np.zeros(1),), BlockReport({}, 1.0, 0.0, {}, None))
 
@@ -42,7 +41,7 @@ class ScriptedWorker:
         self.num_requests += 1
         self.versions.append(weights.version)
 
-    def receive(self, timeout_s: float) -> Block | str | None:
+    def receive(self) -> Block | str | None:
         if self.script:
             step = self.script.pop(0)
             if isinstance(step, Exception):
@@ -52,7 +51,6 @@ class ScriptedWorker:
             time.sleep(step)
             return None
         if self.num_requests == 0:
-            time.sleep(0.01)
             return None
         self.num_requests -= 1
         return BLOCK
@@ -72,8 +70,7 @@ def make(
     *scripts: list[Any],
     num_collectors: int = 1,
     stall_s: float = 30.0,
-    problem: str | None = None,
-) -> tuple[Collectors, list[ScriptedWorker]]:
+) -> tuple[Supervisor, list[ScriptedWorker]]:
     """Prepare collectors. Start number k gets script k."""
     workers: list[ScriptedWorker] = []
     remaining = list(scripts)
@@ -82,9 +79,9 @@ def make(
         workers.append(ScriptedWorker(remaining.pop(0) if remaining else [READY]))
         return workers[-1]
 
-    launcher: Any = SimpleNamespace(start=start, problem=lambda: problem)
+    launcher: Any = SimpleNamespace(start=start, wait=lambda workers, timeout_s: time.sleep(0.01))
     logs = tmp_path / "logs"
-    return Collectors({}, num_collectors, 8, launcher, logs, 1, stall_s), workers
+    return Supervisor({}, num_collectors, 8, launcher, logs, 1, stall_s), workers
 
 
 def wait_for(condition: Any) -> None:
@@ -96,11 +93,11 @@ def wait_for(condition: Any) -> None:
 
 def test_a_collector_fills_the_queue_and_goes_on_when_a_block_is_stored(tmp_path) -> None:
     collectors, (*_,) = make(tmp_path)
-    collectors.start(5, Weights(3, 0, []))
+    collectors.begin(5, Weights(3, 0, []))
     wait_for(lambda: len(collectors.queue) == 2)  # one in work and queue_blocks
     time.sleep(0.3)
     assert len(collectors.queue) == collectors.capacity == 2
-    assert collectors.supervisors[0].waited_s > 0.1
+    assert collectors.posts[0].waited_s > 0.1
     assert collectors.oldest_version() == 3
 
     collectors.weights = Weights(7, 0, [])
@@ -110,13 +107,12 @@ def test_a_collector_fills_the_queue_and_goes_on_when_a_block_is_stored(tmp_path
         full = collectors.take()
         if full is not None:
             versions.append(full.version)
-            collectors.release(full)
     assert versions == [3, 3, 7, 7, 7]
     time.sleep(0.3)
     assert collectors.take() is None  # five blocks were requested in all
     assert collectors.oldest_version() is None
     collectors.end()
-    assert not collectors.supervisors[0].is_alive()
+    assert not collectors.is_alive()
 
 
 def test_a_dead_collector_is_named_in_one_line_and_replaced(tmp_path, caplog) -> None:
@@ -124,7 +120,7 @@ def test_a_dead_collector_is_named_in_one_line_and_replaced(tmp_path, caplog) ->
         tmp_path, [BUILDING, READY, BLOCK, WorkerGoneError("killed by SIGKILL")]
     )
     (tmp_path / "logs" / "0.txt").write_text("8 worlds on cpu\n")
-    collectors.start(2, Weights(0, 0, []))
+    collectors.begin(2, Weights(0, 0, []))
     wait_for(lambda: len(collectors.queue) == 2)
     blocks = [collectors.take() for _ in range(2)]
     assert [full is not None and full.starts_anew for full in blocks] == [True, True]
@@ -140,20 +136,20 @@ def test_a_dead_collector_is_named_in_one_line_and_replaced(tmp_path, caplog) ->
 def test_a_collector_that_dies_again_and_again_ends_the_run(tmp_path) -> None:
     dying = [READY, WorkerGoneError("exit code 1")]
     collectors, workers = make(tmp_path, dying, dying, dying)
-    collectors.start(2, Weights(0, 0, []))
-    wait_for(lambda: collectors.error is not None)
+    collectors.begin(2, Weights(0, 0, []))
+    collectors.join(5.0)
     assert len(workers) == 3
-    with pytest.raises(supervisor_module.CollectionError, match="died 3 times in a row without a"):
-        collectors.check()
+    with pytest.raises(CollectionError, match="died 3 times in a row without a"):
+        collectors.take()
     collectors.end()
 
 
 def test_a_launcher_that_is_gone_ends_the_run_at_once(tmp_path) -> None:
-    collectors, _ = make(tmp_path, [WorkerGoneError("lost")], problem="the cluster is gone")
-    collectors.start(2, Weights(0, 0, []))
-    wait_for(lambda: collectors.error is not None)
-    with pytest.raises(supervisor_module.CollectionError, match="^the cluster is gone$"):
-        collectors.check()
+    collectors, _ = make(tmp_path, [CollectionError("the cluster is gone")])
+    collectors.begin(2, Weights(0, 0, []))
+    collectors.join(5.0)
+    with pytest.raises(CollectionError, match="^the cluster is gone$"):
+        collectors.take()
     collectors.end()
 
 
@@ -171,7 +167,7 @@ def test_a_collector_that_hangs_is_named_with_its_stack(
     tmp_path, caplog, script: list[Any], activity: str, num_notes: int
 ) -> None:
     collectors, _ = make(tmp_path, [*script, READY], stall_s=0.1)
-    collectors.start(1, Weights(0, 0, []))
+    collectors.begin(1, Weights(0, 0, []))
     time.sleep(1.0)
     collectors.end()
     notes = [text for text in caplog.messages if "has made no progress" in text]
@@ -182,7 +178,7 @@ def test_a_collector_that_hangs_is_named_with_its_stack(
 
 def test_a_collector_that_hangs_for_twice_the_time_is_replaced(tmp_path, caplog) -> None:
     collectors, workers = make(tmp_path, [READY, *[0.05] * 20], stall_s=0.1)
-    collectors.start(1, Weights(0, 0, []))
+    collectors.begin(1, Weights(0, 0, []))
     wait_for(lambda: len(collectors.queue) == 1)
     assert len(workers) == 2
     assert workers[0].is_ended.is_set()
@@ -192,8 +188,8 @@ def test_a_collector_that_hangs_for_twice_the_time_is_replaced(tmp_path, caplog)
 
 def test_an_error_of_a_supervisor_ends_the_run(tmp_path) -> None:
     collectors, _ = make(tmp_path, [OSError("no memory\nleft")])
-    collectors.start(1, Weights(0, 0, []))
-    wait_for(lambda: collectors.error is not None)
-    with pytest.raises(supervisor_module.CollectionError, match=r"OSError: no memory left\)$"):
-        collectors.check()
+    collectors.begin(1, Weights(0, 0, []))
+    collectors.join(5.0)
+    with pytest.raises(CollectionError, match=r"OSError: no memory left\)$"):
+        collectors.take()
     collectors.end()

@@ -15,7 +15,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.collectors.collector import BUILDING, PLACING, READY, Block, Identity, Weights
+from harl_mapush.collectors.collector import BUILDING, READY, Block, Identity, Weights
 from harl_mapush.collectors.collector_settings import settled
 from harl_mapush.collectors.launchers import LAUNCHERS, LocalLauncher, WorkerGoneError
 from mqe.config import ConfigError, to_dict
@@ -145,7 +145,7 @@ class Method:
         return self
 
     def remote(self, *arguments: object) -> object:
-        return self.call(*arguments)
+        return self.call(*arguments) or "done"
 
 
 class Actor:
@@ -168,10 +168,10 @@ def test_a_worker_stands_for_an_actor_as_if_it_were_a_process(monkeypatch, tmp_p
     collector = ray_launcher.RayCollector(to_dict(cfg), Identity(0, 1), make_toy)
     log = tmp_path / "0.txt"
     worker = ray_launcher.RayWorker(lambda: Actor(collector), lambda: None, log)
-    assert [worker.receive(1.0), worker.receive(1.0)] == [BUILDING, READY]
+    assert [worker.receive(), worker.receive()] == [BUILDING, READY]
     for _ in range(2):
         worker.send(Weights.of(actors, 7, 70))
-        block = worker.receive(1.0)
+        block = worker.receive()
         assert isinstance(block, Block)
         assert block.report.num_valid > 0
         assert block.arrays[0].shape[:2] == (4, 8)
@@ -190,7 +190,7 @@ def test_a_worker_that_ray_gives_no_actor_ends_with_the_reason(tmp_path):
 
     worker = ray_launcher.RayWorker(refuse, lambda: None, tmp_path / "0.txt")
     with pytest.raises(WorkerGoneError, match="^RuntimeError: this cluster is gone$"):
-        worker.receive(0.1)
+        worker.receive()
 
 
 def test_an_actor_without_a_place_is_alive_and_one_that_hangs_is_not(monkeypatch, tmp_path):
@@ -199,17 +199,19 @@ def test_an_actor_without_a_place_is_alive_and_one_that_hangs_is_not(monkeypatch
     monkeypatch.setattr(ray_launcher, "_PROGRESS_S", 0.0)
     pending: list[object] = []
     monkeypatch.setattr(
-        ray_launcher.ray, "wait", lambda refs, timeout: ([], refs) if timeout else (refs, [])
+        ray_launcher.ray,
+        "wait",
+        lambda refs, timeout: ([], refs) if refs == [worker.reference] else (refs, []),
     )
     cfg = settings(1, 8, 640, runner={"engine": "ray"})
     collector = ray_launcher.RayCollector(to_dict(cfg), Identity(0, 1), make_toy)
     actor = Actor(collector)
     actor.collect = Method(pending.append)
     worker = ray_launcher.RayWorker(lambda: actor, lambda: None, tmp_path / "0.txt")
-    assert worker.receive(0.1) == PLACING
+    assert worker.receive() == ray_launcher.PLACING
     worker.send(Weights(0, 0, []))
     collector._num_decisions = 3
-    assert [worker.receive(0.1) for _ in range(4)] == [
+    assert [worker.receive() for _ in range(4)] == [
         None,
         "collecting, decision 3",
         None,
