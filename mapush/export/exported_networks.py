@@ -5,13 +5,9 @@ Shapes: B batch rows, A robots, O observation size, J joints, M memory size.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
-from mqe.config import ConfigError
 from mqe.controllers.gait import GaitNetwork
 from mqe.controllers.network import Actor
 from mqe.controllers.trot import (
@@ -22,44 +18,10 @@ from mqe.controllers.trot import (
     STANDING_COMMAND,
     gait_obs_scale,
 )
-from mqe.tasks.push.keep_apart import keep_apart, rate_of
+from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.world.geometry import TWO_PI
 from mqe.world.robots import NUM_JOINTS, RobotCfg
 from mqe.world.scene import STEP_DT
-
-_OTHER_ROBOT = re.compile(r"((?:robot|teammates)\d+)_x")  # its place, in the names of observations
-
-
-class ExportedLimit(nn.Module):
-    """Limit on a robot's command by ``task.keep_apart``, computed from its observation."""
-
-    places: Tensor  # (2 K,) columns of the other robots' x and y in an observation
-    presence: Tensor  # (K,) columns of their presence, none if all are present
-
-    def __init__(self, obs_names: Sequence[str], distance: float, decision_period: int) -> None:
-        """Keep ``distance`` [m]. ``obs_names`` name an observation's numbers."""
-        super().__init__()
-        self.distance = distance
-        self.rate = rate_of(decision_period)
-        robot_names = [match[1] for match in map(_OTHER_ROBOT.fullmatch, obs_names) if match]
-        if not robot_names:
-            raise ConfigError(
-                f"task.keep_apart={distance:g}: the robots of this team do not observe each "
-                "other, so that none can keep its distance; export it with task.keep_apart=0"
-            )
-        places = [obs_names.index(f"{robot}_{axis}") for robot in robot_names for axis in "xy"]
-        self.register_buffer("places", torch.tensor(places))
-        presence = [f"{robot}_present" for robot in robot_names]
-        presence = [name for name in presence if name in obs_names]
-        self.register_buffer(
-            "presence", torch.tensor([obs_names.index(name) for name in presence]).long()
-        )
-
-    def forward(self, obs: Tensor, command: Tensor) -> Tensor:
-        """Return the limited command (B, 3) of a robot with observation ``obs`` (B, O)."""
-        others = obs[:, self.places].unflatten(1, (-1, 2))
-        is_there = obs[:, self.presence] > 0.0 if len(self.presence) else None
-        return keep_apart(command, others, is_there, self.distance, self.rate)
 
 
 class ExportedActor(nn.Module):
@@ -71,7 +33,7 @@ class ExportedActor(nn.Module):
     scale: Tensor  # (3,)
 
     def __init__(
-        self, actor: Actor, scale: tuple[float, ...], limit: ExportedLimit | None = None
+        self, actor: Actor, scale: tuple[float, ...], limit: CommandLimit | None = None
     ) -> None:
         """Wrap ``actor``. Actions in [-1, 1] are multiplied by ``scale``, then limited by
         ``limit``.

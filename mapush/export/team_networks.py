@@ -16,7 +16,6 @@ from mapush.export import description, gait_networks
 from mapush.export.exported_networks import (
     ExportedActor,
     ExportedGait,
-    ExportedLimit,
     ExportedTeam,
 )
 from mapush.export.gait_networks import NUM_CHECKED
@@ -24,7 +23,7 @@ from mapush.export.onnx_files import Exported
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
 from mqe.tasks.push import PushTask
-from mqe.tasks.push.keep_apart import BACK_OFF
+from mqe.tasks.push.keep_apart import BACK_OFF, CommandLimit
 from mqe.world.scene import STEP_DT
 
 TEAM = "team.onnx"
@@ -66,7 +65,7 @@ class TeamNetworks:
         self._largest = (scale[0] + more, scale[1] + more, scale[2])  # commands
         period = env.decision_period
         limits = [
-            ExportedLimit(names, apart, period) if apart > 0.0 else None for names in self._names
+            CommandLimit(names, apart, period) if apart > 0.0 else None for names in self._names
         ]
         self._actors = [
             ExportedActor(actor.eval(), scale, limit)

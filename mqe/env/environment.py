@@ -129,11 +129,15 @@ class MultiAgentEnv:
         self._set_goal_heading = features.set_goal_heading
         self._disturbance = features.disturb
         self._moved_props = features.moved_props
+        self._limit = features.limit
 
         # Of the present episodes.
         self._state: SceneState | None = None
         self._episode = torch.full((n,), first_episode - 1, dtype=torch.int64, device=self.device)
         self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)  # control steps
+        # (N, A, O) what the coming decision follows from, for the task's limit alone.
+        obs_size = 0 if self._limit is None else self.spec.obs_size
+        self._obs = torch.zeros(n, self.num_agents, obs_size, device=self.device)
         self._sums = torch.zeros(n, len(task.names.measures), device=self.device)  # of the metrics
         self._return = torch.zeros(n, device=self.device)
 
@@ -460,6 +464,8 @@ class MultiAgentEnv:
         if self._paused is not None:
             running &= ~self._paused
         actions = actions.clamp(-1.0, 1.0)
+        if self._limit is not None:
+            actions = self._limit(actions, self._obs)
         step_rewards: list[Tensor] = []
         step_ends: list[Tensor] = []
         for k in range(self.task.decision_period):
@@ -607,6 +613,8 @@ class MultiAgentEnv:
         """Return obs and critic state for W worlds and their ``memory``. W is N or 2 N."""
         obs, critic_state = self.task.observe(state, memory)
         obs = self.randomization.add_noise(obs, self._episode, self._steps, self._noise_scale)
+        if self._limit is not None:
+            self._obs.copy_(obs[-self.num_envs :])  # the present worlds come last
         return obs, critic_state
 
     def _ages(self) -> Tensor:

@@ -86,8 +86,10 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
     terms = _observations(push_cfg, push_constants, team.num_robots, device)
     mid_level, memory_size = _mid_level(cfg, policy, terms, obj, device)
     limit = None
-    if push_cfg.keep_apart > 0.0:
-        limit = CommandLimit(push_constants, push_cfg.keep_apart, push_cfg.decision_period)
+    if push_cfg.keep_apart > 0.0 and team.num_robots > 1:
+        others = [f"robot{k}" for k in range(1, team.num_robots)]
+        names = terms.number_names(others)
+        limit = CommandLimit(names, push_cfg.keep_apart, push_cfg.decision_period).to(device)
     controller = TeamController(
         mid_level,
         _observer(terms, push_constants),

@@ -24,7 +24,7 @@ class TeamController:
         action_scale: Tensor,
         num_envs: int,
         memory_shape: tuple[int, int] = (1, 0),
-        limit: Callable[[Tensor, SceneState], Tensor] | None = None,
+        limit: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         """Move the robots in N worlds.
 
@@ -32,7 +32,7 @@ class TeamController:
         control steps. Its memory, with ``memory_shape`` (A, M), follows the observations and the
         actions. ``observe`` makes observations from the scene with a sub-goal (N, 2) in place of
         the goal. An action times ``action_scale`` (3,) is a velocity command. ``limit`` changes it
-        for the present state, and ``gait`` walks by it.
+        by the observations, and ``gait`` walks by it.
         """
         self._policy = policy
         self._observe = observe
@@ -65,16 +65,16 @@ class TeamController:
     def targets(self, state: SceneState) -> Tensor:
         """Return joint targets (N, A, J) [rad] for the coming control step."""
         if self._age % self.decision_period == 0:
-            velocity = self._decide(state) * self._action_scale
+            obs = self._observe(state, self._subgoal)
+            velocity = self._decide(obs) * self._action_scale
             if self._limit is not None:
-                velocity = self._limit(velocity, state)
+                velocity = self._limit(obs, velocity)
             self._gait.command(velocity)
         self._age += 1
         return self._gait.targets(state)
 
-    def _decide(self, state: SceneState) -> Tensor:
-        """Return the actions (N, A, 3) at ``state``, and remember."""
-        obs = self._observe(state, self._subgoal)
+    def _decide(self, obs: Tensor) -> Tensor:
+        """Return the actions (N, A, 3) for ``obs`` (N, A, O), and remember."""
         size = self._memory.shape[-1]
         if size == 0:
             return self._policy(obs).clamp(-1.0, 1.0)

@@ -1,6 +1,7 @@
 """Keep a team's robots apart by limits on their velocity commands.
 
-Each robot limits its own command, using the observed robots' positions. Its speed towards another
+Each robot limits its own command, using the other robots' positions as it observes them, noise
+included. Its speed towards another
 robot may be at most ``rate * (gap - distance)``, with the gap between the two trunks. A robot
 closer than ``distance`` backs away slowly. A command of zero stays zero.
 
@@ -12,19 +13,20 @@ barrier. Each robot in a pair limits only its own velocity.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mqe.tasks.push.entities import seen_others
-from mqe.tasks.push.features import PushConstants, SceneFeatures
+from mqe.config import ConfigError
 from mqe.world.scene import STEP_DT
-from mqe.world.state import SceneState
 
 _LARGEST_RATE = 5.0  # [1/s] the gait brakes too slowly for a larger one
 BACK_OFF = 0.2  # [m/s] largest speed away from a robot that is too close
 _ROUNDS = 8  # steps of the projection onto all limits
 _TINY = 1e-6  # [m] or [m/s]
+_OTHER_ROBOT = re.compile(r"((?:robot|teammates)\d+)_x")  # its place, in the names of observations
 
 
 def rate_of(decision_period: int) -> float:
@@ -63,18 +65,33 @@ def keep_apart(
     return torch.cat((planar, velocity[..., 2:]), dim=-1)
 
 
-class CommandLimit:
-    """Limits a whole team's commands at the robots' present positions."""
+class CommandLimit(nn.Module):
+    """Limit on a robot's command by ``task.keep_apart``, computed from its observation."""
 
-    def __init__(self, constants: PushConstants, distance: float, decision_period: int) -> None:
-        """Keep ``distance`` [m] between trunks in the team of ``constants``."""
-        self._constants = constants
-        self._distance = distance
-        self._rate = rate_of(decision_period)
+    places: Tensor  # (2 K,) columns of the other robots' x and y in an observation
+    presence: Tensor  # (K,) columns of their presence, none if all are present
 
-    def __call__(self, velocity: Tensor, state: SceneState, memory: Tensor | None = None) -> Tensor:
-        """Return the limited commands (N, A, 3). ``memory`` is an argument of ``SceneFeatures``."""
-        features = SceneFeatures(state, self._constants, memory)
-        is_there = seen_others(features) > 0.0
-        others = features.places_b[:, :, 2:]
-        return keep_apart(velocity, others, is_there, self._distance, self._rate)
+    def __init__(self, obs_names: Sequence[str], distance: float, decision_period: int) -> None:
+        """Keep ``distance`` [m]. ``obs_names`` name an observation's numbers."""
+        super().__init__()
+        self.distance = distance
+        self.rate = rate_of(decision_period)
+        robot_names = [match[1] for match in map(_OTHER_ROBOT.fullmatch, obs_names) if match]
+        if not robot_names:
+            raise ConfigError(
+                f"task.keep_apart={distance:g}: the robots of this team do not observe each "
+                "other, so that none can keep its distance; say task.keep_apart=0"
+            )
+        places = [obs_names.index(f"{robot}_{axis}") for robot in robot_names for axis in "xy"]
+        self.register_buffer("places", torch.tensor(places))
+        presence = [f"{robot}_present" for robot in robot_names]
+        presence = [name for name in presence if name in obs_names]
+        self.register_buffer(
+            "presence", torch.tensor([obs_names.index(name) for name in presence]).long()
+        )
+
+    def forward(self, obs: Tensor, command: Tensor) -> Tensor:
+        """Return limited commands (..., 3) of robots with observations ``obs`` (..., O)."""
+        others = obs[..., self.places].unflatten(-1, (-1, 2))
+        is_there = obs[..., self.presence] > 0.0 if len(self.presence) else None
+        return keep_apart(command, others, is_there, self.distance, self.rate)

@@ -1,5 +1,6 @@
 """A scripted team that walks an object to the goal: it presses abreast at one end of a side, turns
-the object, changes ends, and rams where the object does not move.
+the object, changes ends, and rams where the object does not move. It pushes a round object straight
+at the goal.
 
 Robots use their own observations only. Each robot follows the plan of ``push_plan`` by itself. All
 observe the same scene, so they agree on the stand, and their order round the object gives each
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mqe.tasks.push.keep_apart import keep_apart, rate_of
-from mqe.tasks.push.push_plan import BINS, make_plan
+from mqe.tasks.push.push_plan import BINS, SPACING, make_plan
 from mqe.tasks.terms import PRESENT
 from mqe.world.geometry import rotate_2d, wrap_to_pi
 from mqe.world.objects import NUM_OUTLINE_POINTS, Footprint, ObjectCfg
@@ -29,6 +30,7 @@ LOOSE = 0.35  # [m] from its line, at which a robot that presses gives up
 TOUCH = 0.42  # [m] of a trunk's middle from a side that it touches
 RUN_OUT = 1.3  # [m] behind the hull, the length of a lane
 LANE_GAIN = 2.5  # [1/s]
+WAY_GAIN = 2.0  # [1/s]
 NOSE = 0.25  # [m] from a trunk's middle to the point that presses
 TURN_GAIN = 4.0
 FACING = 0.5  # [rad] off its heading, up to which a robot presses
@@ -59,12 +61,9 @@ class PivotingTeam:
         self._rate = rate_of(decision_period)
         self._scale = torch.tensor(action_scale, device=device)
         self._speed = float(min(action_scale[:2]))
-        plan = make_plan(obj, num_agents)
-        self._middles = torch.tensor(plan.middles, dtype=torch.float32, device=device)
-        self._normals = torch.tensor(plan.normals, dtype=torch.float32, device=device)
-        self._directions = torch.tensor(plan.directions, dtype=torch.float32, device=device)
-        self._spacing = torch.tensor(plan.spacing, dtype=torch.float32, device=device)
-        self._choice = torch.tensor(plan.choice, device=device)
+        self._stands = (
+            RoundStands(obj, device) if is_round(obj) else Stands(obj, num_agents, device)
+        )
         self._hull = Hull(obj, device)
         self._memory: Memory | None = None
 
@@ -72,8 +71,7 @@ class PivotingTeam:
         """Return every robot's actions."""
         scene = self._scene(obs)
         stand = self._next_stand(scene)
-        middle = self._middles[stand]
-        normal = self._normals[stand]
+        middle, normal, direction, spacing = self._stands.at(stand, scene.goal)
         along_side = torch.stack((-normal[..., 1], normal[..., 0]), dim=-1)
 
         # Every robot's lane at the stand, by the robots' order round the object.
@@ -84,9 +82,9 @@ class PivotingTeam:
         is_before = bearings.unsqueeze(-2) < bearings.unsqueeze(-1)
         order = (is_before & scene.is_there.unsqueeze(-2)).sum(-1)
         lanes = order - 0.5 * (scene.is_there.sum(-1, keepdim=True) - 1)
-        shift = (lanes * self._spacing[stand].unsqueeze(-1)).unsqueeze(-1)
+        shift = (lanes * spacing).unsqueeze(-1)
         places = middle.unsqueeze(-2) + shift * along_side.unsqueeze(-2)
-        normal = self._directions[stand]
+        normal = direction
         across = torch.stack((-normal[..., 1], normal[..., 0]), dim=-1)
         to_hull = (places * normal.unsqueeze(-2)).sum(-1) + self._hull.reach(-normal)
         is_ready = self._is_ready(scene.robots - places, normal, across, to_hull, LOOSE)
@@ -109,7 +107,7 @@ class PivotingTeam:
         )
         self._remember_press(is_pressing)
         way = self._hull.way(robot_pos, start, behind_hull > 0.5 * CLEARANCE)
-        speed = (2.0 * way.norm(dim=-1, keepdim=True)).clamp(max=self._speed)
+        speed = (WAY_GAIN * way.norm(dim=-1, keepdim=True)).clamp(max=self._speed)
         velocity = way / way.norm(dim=-1, keepdim=True).clamp(min=1e-6) * speed
         ahead = torch.stack((scene.heading.cos(), scene.heading.sin()), dim=-1)
         nose = robot_pos + NOSE * ahead
@@ -158,10 +156,8 @@ class PivotingTeam:
 
     def _next_stand(self, scene: Seen) -> Tensor:
         """Return the stand (N, A) where each robot presses, and remember it."""
-        angle = torch.atan2(scene.goal[..., 1], scene.goal[..., 0])
-        bins = torch.round(angle / (2.0 * math.pi / BINS)).long() % BINS
         memory = self._memory
-        if memory is None or memory.stand.shape != bins.shape:
+        if memory is None or memory.stand.shape != scene.goal.shape[:2]:
             memory = self._memory = Memory(scene.goal)
         moved = (scene.goal - memory.last_goal).norm(dim=-1)
         walked = (scene.robots[..., 0, :] - memory.last_place).norm(dim=-1)
@@ -172,10 +168,8 @@ class PivotingTeam:
 
         is_there = scene.is_there.unsqueeze(-1)
         mean = (scene.robots * is_there).sum(-2) / is_there.sum(-2).clamp(min=1)
-        stood = self._middles - 0.4 * self._normals
-        nearest = (mean.unsqueeze(-2) - stood).norm(dim=-1).argmin(dim=-1)
-        stand = torch.where(is_new, nearest, memory.stand)
-        stand = self._choice[bins, stand]
+        stand = torch.where(is_new, self._stands.nearest(mean), memory.stand)
+        stand = self._stands.after(stand, scene.goal)
         is_other = stand != memory.stand
         memory.pressed.masked_fill_(is_other, 0.0)
         memory.back.masked_fill_(is_other, 0.0)
@@ -195,6 +189,62 @@ class PivotingTeam:
         memory.back.masked_fill_(is_stuck, RUN_UP)
         memory.pressed.masked_fill_(is_stuck, 0.0)
         return memory.back > 0.0
+
+
+class Stands:
+    """Places where a team presses, as planned for an object with straight sides."""
+
+    def __init__(self, obj: ObjectCfg, num_agents: int, device: torch.device | str) -> None:
+        plan = make_plan(obj, num_agents)
+        self._middles = torch.tensor(plan.middles, dtype=torch.float32, device=device)
+        self._normals = torch.tensor(plan.normals, dtype=torch.float32, device=device)
+        self._directions = torch.tensor(plan.directions, dtype=torch.float32, device=device)
+        self._spacing = torch.tensor(plan.spacing, dtype=torch.float32, device=device)
+        self._choice = torch.tensor(plan.choice, device=device)
+
+    def nearest(self, points: Tensor) -> Tensor:
+        """Return the stand (N, A) nearest to points (N, A, 2) [m], object frame."""
+        stood = self._middles - 0.4 * self._normals
+        return (points.unsqueeze(-2) - stood).norm(dim=-1).argmin(dim=-1)
+
+    def after(self, stand: Tensor, goal: Tensor) -> Tensor:
+        """Return the stand (N, A) to press at, for a team at ``stand`` and a goal (N, A, 2)."""
+        angle = torch.atan2(goal[..., 1], goal[..., 0])
+        bins = torch.round(angle / (2.0 * math.pi / BINS)).long() % BINS
+        return self._choice[bins, stand]
+
+    def at(self, stand: Tensor, goal: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the middles (N, A, 2) [m], the sides' normals (N, A, 2), the directions (N, A, 2)
+        of the push and the spacings (N, A, 1) [m] of stands (N, A).
+        """
+        spacing = self._spacing[stand].unsqueeze(-1)
+        return self._middles[stand], self._normals[stand], self._directions[stand], spacing
+
+
+class RoundStands:
+    """The one stand at a round object, on the far side from the goal."""
+
+    def __init__(self, obj: ObjectCfg, device: torch.device | str) -> None:
+        self._spacing = torch.tensor(SPACING, device=device)
+        self._radius = obj.reach
+
+    def nearest(self, points: Tensor) -> Tensor:
+        """Return stand 0 (N, A)."""
+        return torch.zeros_like(points[..., 0], dtype=torch.int64)
+
+    def after(self, stand: Tensor, goal: Tensor) -> Tensor:
+        """Return stand 0 (N, A)."""
+        return torch.zeros_like(stand)
+
+    def at(self, stand: Tensor, goal: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return what ``Stands.at`` returns."""
+        towards = goal / goal.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+        return -self._radius * towards, towards, towards, self._spacing
+
+
+def is_round(obj: ObjectCfg) -> bool:
+    """Return whether all headings of an object look alike."""
+    return obj.num_equal_headings == 0
 
 
 class Memory:

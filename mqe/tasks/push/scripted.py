@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError
-from mqe.tasks.push.pivoting import PivotingTeam
+from mqe.tasks.push.pivoting import PivotingTeam, is_round
 
 if TYPE_CHECKING:
     from mqe.env.environment import MultiAgentEnv
@@ -114,7 +114,7 @@ def scripted_solo(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
 def scripted_walk(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
     """Return a script in which all robots walk the object, side by side at one end of a side.
 
-    A round object gains nothing from it and is pushed straight.
+    A round object gains nothing from it and is pushed straight, with rams.
     """
     task: PushTask = env.task  # pyright: ignore[reportAssignmentType]
     if task.cfg.shapes is not None:
@@ -122,11 +122,12 @@ def scripted_walk(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
             f"scripted_walk plans for one object, and task.shapes={task.cfg.shapes} differs from "
             "world to world; say --object NAME, or take scripted_team"
         )
-    if any(geom.type == "cylinder" for geom in task.constants.object.geoms):
+    obj = task.constants.object
+    if not is_round(obj) and any(geom.type == "cylinder" for geom in obj.geoms):
         return scripted_team(env)
     return PivotingTeam(
         task.obs_names(0),
-        task.constants.object,
+        obj,
         env.num_agents,
         task.cfg.action_scale,
         env.decision_period,

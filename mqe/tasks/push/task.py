@@ -78,10 +78,6 @@ class PushTask(TermTask):
             cfg.tangled_share,
         )
         self._action_scale = torch.tensor(cfg.action_scale, device=device)
-        self._limit: CommandLimit | None = None
-        if cfg.keep_apart > 0.0:
-            self._limit = CommandLimit(self.constants, cfg.keep_apart, cfg.decision_period)
-        self._asked: Tensor | None = None  # (N, A, 3) a new command that is not yet limited
 
         worlds = Worlds(num_envs, self.num_agents, device, cfg)
         memory = Memory(worlds)
@@ -116,6 +112,10 @@ class PushTask(TermTask):
 
         super().__init__(self._make_terms(worlds), worlds, memory, observed)
         self.symmetries = self._symmetries(robots)
+        self._limit: CommandLimit | None = None
+        if cfg.keep_apart > 0.0 and self.num_agents > 1:
+            limit = CommandLimit(self.obs_names(0), cfg.keep_apart, cfg.decision_period)
+            self._limit = limit.to(device)
 
     def heading_error(self, object_yaw: Tensor) -> Tensor:
         """Return the turn (N,) [rad] to the goal's heading from the nearest heading equal to
@@ -185,6 +185,7 @@ class PushTask(TermTask):
             set_goal_heading=set_goal_heading,
             use_blocks=self._controller.use_blocks,
             excuse_robots=self.excuse_robots,
+            limit=None if self._limit is None else self.limit,
         )
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
@@ -207,19 +208,19 @@ class PushTask(TermTask):
         self._is_out = is_out
         self._is_away = is_away
 
+    def limit(self, actions: Tensor, obs: Tensor) -> Tensor:
+        """Return actions (N, A, 3) that keep robots apart, from their observations (N, A, O)."""
+        assert self._limit is not None
+        velocity = actions * self._action_scale
+        limited = self._limit(obs, velocity)
+        return torch.where(limited == velocity, actions, limited / self._action_scale)
+
     def command(self, actions: Tensor) -> None:
         """Take actions (N, A, 3) in [-1, 1] and hold the velocities they ask for."""
-        velocity = actions * self._action_scale
-        if self._limit is None:
-            self._controller.command(velocity)
-        else:
-            self._asked = velocity
+        self._controller.command(actions * self._action_scale)
 
     def targets(self, state: SceneState) -> Tensor:
         """Return the gait's joint targets (N, A, J) [rad]."""
-        if self._limit is not None and self._asked is not None:
-            self._controller.command(self._limit(self._asked, state, self.memory))
-            self._asked = None
         return self._controller.targets(state)
 
     def scene_features(self, state: SceneState, memory: Tensor) -> SceneFeatures:

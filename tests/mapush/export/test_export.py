@@ -22,12 +22,13 @@ from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
 from mapush import cli
 from mapush.export import onnx_files
-from mapush.export.exported_networks import ExportedActor, ExportedLimit
+from mapush.export.exported_networks import ExportedActor
 from mqe.config import merge
 from mqe.controllers.network import build_network, declare
 from mqe.controllers.set_readers import SET_READERS, entities_of
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
+from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.tasks.push.terminations import describe_terminations
 from mqe.vec_env import EntityBlock
 from tests.support.paths import ROOT
@@ -203,7 +204,7 @@ def test_an_actor_that_reads_sets_is_exported_for_any_number_of_robots(reader, t
     for block in sets:
         entities_of(x, block)[..., 0].bernoulli_()
     names = ["own", "number", *(f"teammates{k}_{n}" for k in range(7) for n in NUMBERS)]
-    network = ExportedActor(actor, (0.5, 0.5, 0.5), ExportedLimit(names, 0.3, 5))
+    network = ExportedActor(actor, (0.5, 0.5, 0.5), CommandLimit(names, 0.3, 5))
     exported = onnx_files.Exported(network, {"obs": x}, ("command",))
     onnx_files.write(exported, tmp_path / "actor.onnx")
     assert onnx_files.largest_difference(exported, tmp_path / "actor.onnx") < 1e-6

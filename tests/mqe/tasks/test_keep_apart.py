@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import tensor
+from torch import Tensor, tensor
 
 from harl_mapush.runs import init_from
+from mapush.export.exported_networks import ExportedActor
+from mqe.config import ConfigError
 from mqe.registry import EnvCfg, SimCfg, make_env
-from mqe.tasks.push import PushCfg
-from mqe.tasks.push.keep_apart import BACK_OFF, keep_apart, rate_of
+from mqe.tasks.push import PushCfg, PushTask
+from mqe.tasks.push.keep_apart import BACK_OFF, CommandLimit, keep_apart, rate_of
+from mqe.world.randomization import RandomizationCfg
+from mqe.world.state import SceneState
 from tests.support.pushing import make_state, make_task
 
 AHEAD = tensor([[[0.5, 0.0, 0.3]]])
@@ -87,36 +91,72 @@ def test_a_robot_without_others_walks_as_it_is_told() -> None:
     assert torch.equal(keep_apart(AHEAD, torch.zeros(1, 1, 0, 2), None, 0.3, RATE), AHEAD)
 
 
+def limited(task: PushTask, state: SceneState, actions: Tensor) -> Tensor:
+    """Return the velocity commands for ``actions`` at what the robots observe."""
+    obs, _ = task.observe(state, task.memory)
+    task.command(task.limit(actions, obs))
+    return task._controller.velocity  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(("period", "rate"), [(5, 5.0), (20, 1.25)])
 def test_every_robot_limits_its_own_command_in_its_own_frame(period: int, rate: float) -> None:
     task = make_task(keep_apart=0.4, action_scale=(0.5, 0.5, 0.5), decision_period=period)
     # Robot 0 looks along y at robot 1, which looks back.
     half_pi = 0.5 * torch.pi
     state = make_state([[1.0, 1.0], [1.0, 1.46]], [half_pi, -half_pi], [4.0, 4.0], 0.0, [6.0, 4.0])
-    task.command(tensor([[[1.0, 0.0, 0.2], [0.0, 1.0, 0.0]]]))
-    task.targets(state)
-    held = task._controller.velocity  # type: ignore[attr-defined]
+    held = limited(task, state, tensor([[[1.0, 0.0, 0.2], [0.0, 1.0, 0.0]]]))
     torch.testing.assert_close(held, tensor([[[rate * 0.06, 0.0, 0.1], [0.0, 0.5, 0.0]]]))
-    # A command holds until the next one.
-    task._controller.velocity = None  # type: ignore[attr-defined]
-    task.targets(state)
-    assert task._controller.velocity is None  # type: ignore[attr-defined]
 
 
 def test_robots_that_take_no_part_or_are_not_observed_are_not_heeded() -> None:
     task = make_task(keep_apart=0.4, observation="sets")
     state = make_state([[1.0, 1.0], [1.4, 1.0]], [0.0, 0.0], [4.0, 4.0], 0.0, [6.0, 4.0])
     ahead = tensor([[[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]])
-    task.command(ahead)
-    task.targets(state)
-    assert float(task._controller.velocity[0, 0, 0]) == pytest.approx(0.0, abs=1e-5)  # type: ignore
+    assert float(limited(task, state, ahead)[0, 0, 0]) == pytest.approx(0.0, abs=1e-5)
     assert task._roster is not None
     for seen in (task._roster.takes_part[0, 1], task._roster.observes[0, 0, 1]):
         seen.zero_()
-        task.command(ahead)
-        task.targets(state)
-        assert float(task._controller.velocity[0, 0, 0]) == 0.5  # type: ignore[attr-defined]
+        assert float(limited(task, state, ahead)[0, 0, 0]) == 0.5
         seen.fill_(1.0)
+
+
+class Constant(torch.nn.Module):
+    """An actor that always takes one action."""
+
+    memory_size = 0
+
+    def __init__(self, action: Tensor) -> None:
+        super().__init__()
+        self.action = action
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return self.action.expand(len(obs), -1)
+
+
+@pytest.mark.parametrize("observation", ["sincos", "sets"])
+def test_environment_and_exported_actor_limit_by_the_same_noisy_places(observation: str) -> None:
+    cfg = PushCfg(keep_apart=1.2, decision_period=5, spawn="separated", observation=observation)
+    noisy = RandomizationCfg(observation_noise=0.05)
+    worlds = EnvCfg(num_envs=4, num_agents=3, randomize=noisy)
+    env = make_env(worlds, SimCfg("mujoco", "cpu", 1), cfg, 0)
+    action = tensor([1.0, 0.6, -0.3])
+    limit = CommandLimit(env.task.obs_names(0), 1.2, 5)
+    actor = ExportedActor(Constant(action), cfg.action_scale, limit)
+    obs, _ = env.reset()
+    was_limited = False
+    for _ in range(8):
+        (command,) = actor(obs.flatten(0, 1))
+        obs = env.step(action.expand(4, 3, 3)).obs
+        held = env.task.state_dict()["controller"]["command"].flatten(0, 1)
+        torch.testing.assert_close(held, command)
+        was_limited |= bool(((command - 0.5 * action).abs() > 0.05).any())
+    assert was_limited
+    env.close()
+
+
+def test_robots_that_do_not_observe_each_other_cannot_keep_apart() -> None:
+    with pytest.raises(ConfigError, match="do not observe each other"):
+        CommandLimit(("goal_x", "goal_y", "object_x", "object_y"), 0.3, 5)
 
 
 def test_who_takes_a_team_over_takes_its_limit() -> None:

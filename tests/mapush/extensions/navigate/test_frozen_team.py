@@ -30,7 +30,7 @@ def test_a_frozen_team_keeps_its_limit() -> None:
         5,
         scale,
         3,
-        limit=lambda velocity, state: velocity.clamp(max=0.2),
+        limit=lambda obs, velocity: velocity.clamp(max=0.2),
     )
     team.targets(SceneState.zeros(3, 2, True))
     assert (
@@ -47,7 +47,7 @@ def test_a_leader_keeps_the_limit_of_its_team(tmp_path) -> None:
     (team / "policy.yaml").write_text(yaml.safe_dump(settings))
     renew_manifest(team)
     leader = navigate_setup(1, team=str(team)).task
-    assert leader._team._limit._distance == 0.7  # type: ignore[attr-defined]
+    assert leader._team._limit.distance == 0.7  # type: ignore[attr-defined]
     leader = navigate_setup(1, team="pretrained:cuboid").task
     assert leader._team._limit is None  # type: ignore[attr-defined]
 

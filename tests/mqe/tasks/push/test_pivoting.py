@@ -12,9 +12,9 @@ from harl_mapush.evaluation.calculator import first_episodes
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
-from mqe.tasks.push.pivoting import ObservedScene
+from mqe.tasks.push.pivoting import ObservedScene, RoundStands
 from mqe.tasks.push.push_plan import BINS, make_plan
-from mqe.world.objects import BEAM, CUBOID, TBLOCK
+from mqe.world.objects import BEAM, CUBOID, CYLINDER, TBLOCK
 
 
 def worlds(num_envs: int, num_agents: int, **task: Any) -> MultiAgentEnv:
@@ -76,13 +76,18 @@ def test_one_robot_walks_a_beam_that_it_cannot_slide():
     assert shares["scripted_team"] <= 0.25
 
 
-def test_round_object_is_pushed_straight():
-    env = worlds(2, 2, object="cylinder")
-    obs, _ = env.reset()
-    walk = TASKS["go1push_mid"].policies["scripted_walk"](env)
-    team = TASKS["go1push_mid"].policies["scripted_team"](env)
-    assert torch.equal(walk(obs), team(obs))
+def test_round_object_is_pushed_straight_without_collisions():
+    """Two robots push a cylinder of 75 N abreast, and a stand is always opposite the goal."""
+    env = worlds(8, 2, object="cylinder", object_mass="75 N", goal_distance=[1.5, 1.8])
+    episodes = first_episodes(env, TASKS["go1push_mid"].policies["scripted_walk"](env))
+    assert float((episodes["success"] > 0.5).float().mean()) >= 0.75
+    assert not bool((episodes["collision"] > 0.5).any())
     env.close()
+    stands = RoundStands(CYLINDER, "cpu")
+    goal = torch.tensor([[[0.0, 2.0]]])
+    middle, normal, direction, _ = stands.at(stands.nearest(goal), goal)
+    assert torch.allclose(middle, torch.tensor([[[0.0, -1.5]]]), atol=2e-3)
+    assert torch.equal(normal, direction)
 
 
 def test_shapes_that_differ_have_no_plan():
