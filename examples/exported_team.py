@@ -82,7 +82,14 @@ class World:
 
     def __init__(self, folder: Path, contract: dict) -> None:
         self.contract = contract
-        self.model = mujoco.MjModel.from_xml_path(str(folder / contract["scene"]))
+        try:
+            self.model = mujoco.MjModel.from_xml_path(str(folder / contract["scene"]))
+        except ValueError as error:
+            reason = " ".join(str(error).split())
+            raise SystemExit(
+                f"{contract['scene']}: MuJoCo {mujoco.__version__} cannot read it ({reason}); it "
+                f"needs {contract.get('mujoco_at_least', 'the version in contract.json')} or later"
+            ) from None
         self.data = mujoco.MjData(self.model)
         self.names = [robot["name"] for robot in contract["robots"]]
         self.trunks = [self.model.body(f"{name}/trunk").id for name in self.names]

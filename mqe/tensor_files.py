@@ -17,6 +17,8 @@ _PLAIN_TYPES = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
 )
+_LFS = b"version https://git-lfs"
+LFS_REASON = "a pointer of git-lfs, and not the file; git lfs pull fetches it"
 
 
 def read_file(path: Path | IO[bytes]) -> Any:
@@ -25,6 +27,8 @@ def read_file(path: Path | IO[bytes]) -> Any:
     A damaged file raises the reader's own error. The archive's checksums are checked first, since
     torch does not. Its warnings recommend loading with code, or speak about pickles in general.
     """
+    if isinstance(path, Path) and is_lfs_pointer(path):
+        raise LfsPointerError
     if zipfile.is_zipfile(path):  # what torch wrote before 1.6 is none
         with zipfile.ZipFile(path) as archive:
             if archive.testzip() is not None:
@@ -36,8 +40,20 @@ def read_file(path: Path | IO[bytes]) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
+class LfsPointerError(Exception):
+    """A pointer of git-lfs is in the place of a file."""
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Return whether a file is the pointer that git-lfs keeps in a file's place."""
+    with path.open("rb") as file:
+        return file.read(len(_LFS)) == _LFS
+
+
 def reason(error: Exception) -> str:
     """Return a short text on an error of ``read_file``, for a message."""
+    if isinstance(error, LfsPointerError):
+        return LFS_REASON
     if isinstance(error, pickle.UnpicklingError):
         return "not only tensors, and no other pickled object is ever loaded"
     return type(error).__name__

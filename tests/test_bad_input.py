@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,9 +19,10 @@ import yaml
 
 from harl_mapush import config, test, train
 from harl_mapush.clients import MAPushEnv
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from mapush.doctor import command
 from mqe.config import ConfigError, load_yaml, parse_yaml
+from mqe.manifest import renew_manifest
 from mqe.pretrained import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg
 from mqe.registry import make_env as make_any_env
@@ -336,3 +340,59 @@ def test_a_plain_function_can_be_filmed(tmp_path) -> None:
     finally:
         env.close()
     assert still.num_frames == 3
+
+
+def test_the_size_of_an_objects_usual_team_is_said() -> None:
+    for name, num_robots in (("cuboid", 2), ("cylinder", 3)):
+        cfg = config.resolve({"task": {"object": name}}, {})[0]
+        assert f"worlds: {num_robots} robots, {name} of" in evaluation_worlds.in_words(cfg, None)
+
+
+def test_folders_and_files_of_others_are_named_as_what_they_are(tmp_path, capsys) -> None:
+    shipped = pretrained_folder("cuboid")
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    shutil.copy(shipped / "actor_agent0.pt", theirs)
+    assert test.main([str(theirs)]) == 2
+    assert "it lacks config.yaml (or config.json, if it is HARL's)" in error_line(capsys)
+
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 213456\n"
+    (tmp_path / "module.pt").write_text(pointer)
+    said = "a pointer of git-lfs, and not the file; git lfs pull fetches it"
+    assert test.main([str(tmp_path / "module.pt")]) == 2
+    assert said in error_line(capsys)
+    with pytest.raises(ConfigError, match=said):
+        read_tensors(tmp_path / "module.pt")
+
+    (tmp_path / "empty").mkdir()
+    assert test.main([str(tmp_path / "empty")]) == 2
+    assert "mapush list" not in error_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("9.0", "is of mapush 9.0"), (None, "is perhaps of a later version")]
+)
+def test_a_checkpoint_of_a_later_version_is_named(version, said, tmp_path, capsys) -> None:
+    later = tmp_path / "later"
+    shutil.copytree(pretrained_folder("cuboid"), later)
+    settings = (later / "config.yaml").read_text()
+    (later / "config.yaml").write_text(settings.replace("task:", "task:\n  of_tomorrow: 1", 1))
+    renew_manifest(later, {"packages": {} if version is None else {"mapush": version}})
+    assert test.main([str(later)]) == 2
+    line = error_line(capsys)
+    assert said in line
+    assert "unknown key 'task.of_tomorrow'; update mapush" in line
+
+
+def test_workers_of_a_script_without_a_main_guard_say_so(tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from harl_mapush.config import exit_code\n"
+        "from harl_mapush.evaluation.workers import run_jobs\n"
+        "exit_code(lambda: print(list(run_jobs(min, [1], 1, print))) or 0, 'script')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stderr.count("\n") == 1
+    assert 'begin its last part with if __name__ == "__main__":' in done.stderr

@@ -71,6 +71,12 @@ def run_jobs(
 
 
 def _start(function: Job, number: int) -> _Worker:
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        # A worker imports the script that started it.
+        raise ConfigError(
+            "--workers: every worker runs the script itself; begin its last part with if __name__ "
+            '== "__main__":'
+        )
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(function, number, theirs), daemon=True)

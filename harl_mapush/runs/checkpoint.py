@@ -134,7 +134,7 @@ def format_of(folder: Path) -> Format:
     others = [
         f" (or {kind.config}, if it is {kind.owner})"
         for kind in foreign()
-        if kind.folder == folder.name
+        if kind.folder == folder.name or (folder / kind.actor_file(0)).is_file()
     ]
     raise ConfigError(_incomplete(folder, [CONFIG + "".join(others)]))
 
@@ -294,10 +294,12 @@ def _locate(name: str) -> Path:
     for kind in foreign():
         if (path / kind.folder).is_dir() and (path / kind.config).is_file():
             return path / kind.folder
+    listed = ""
+    if any(path.glob(f"**/{CHECKPOINTS}")):
+        listed = f" (mapush list {shlex.quote(name)} lists the runs in it)"
     if not any(path.glob("*.pt")) and not (path / CONFIG).exists():
         raise ConfigError(
-            f"checkpoint {name!r} is neither a run nor a checkpoint; give {kinds} "
-            f"(mapush list {shlex.quote(name)} lists the runs in it)"
+            f"checkpoint {name!r} is neither a run nor a checkpoint; give {kinds}{listed}"
         )
     return path
 

@@ -13,7 +13,7 @@ from harl_mapush.runs import checkpoint, named_files
 from mqe.config import ConfigError, merge, to_dict
 from mqe.controllers.gait import gait_digest, gait_names
 from mqe.env.environment import MultiAgentEnv
-from mqe.manifest import read_manifest
+from mqe.manifest import packages, read_manifest
 from mqe.registry import TASKS
 from mqe.world.randomization import RandomizationCfg, Span, bounds
 from mqe.world.robots import robots_of
@@ -43,7 +43,10 @@ def settings(
     changes to the policy.
     """
     learned = {} if folder is None else checkpoint.read_config(folder)
-    trained, _ = config.resolve(learned, {})
+    try:
+        trained, _ = config.resolve(learned, {})
+    except ConfigError as error:
+        raise _of_a_later_version(folder, error) from None
     config.check_layer(over)
     over = config.with_own_names(over)
     task = trained.task.name
@@ -92,6 +95,21 @@ def settings(
     return cfg
 
 
+def _of_a_later_version(folder: Path | None, error: ConfigError) -> ConfigError:
+    """Return the error for unreadable settings of a checkpoint, with its version if it is later."""
+    present = packages().get("mapush")
+    written = None if folder is None else read_manifest(folder).get("packages")
+    version = written.get("mapush", present) if isinstance(written, dict) else present
+    if folder is None or not str(error).startswith("unknown key") or version == present and written:
+        return error
+    said = "perhaps of a later version" if not written else f"of mapush {version:.20}"
+    unknown_key = str(error).partition(" (allowed")[0]
+    return ConfigError(
+        f"checkpoint {folder} is {said}, and this is {present}: {unknown_key}; update mapush, or "
+        "remove the key from its config.yaml"
+    )
+
+
 def shown(folder: Path | None, over: Mapping[str, Any], suite: str | None) -> RunCfg:
     """Return the settings for a viewer or a film: the worlds of a suite as they are measured, or
     without a suite the team's training worlds.
@@ -131,7 +149,7 @@ def contents(cfg: RunCfg) -> dict[str, Any]:
         randomize.ground_friction,
     )
     return {
-        "num_robots": pushed.num_robots or cfg.env.num_agents,
+        "num_robots": pushed.num_robots or cfg.env.largest_team or pushed.usual_team,
         "object": pushed.name,
         "object_mass_kg": mass,
         "sliding_force_n": force,

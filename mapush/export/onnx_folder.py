@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ def write(request: ExportRequest) -> dict[str, float]:
             contract |= _of_episodes(cfg)
             _write_starts(cfg, out / STARTS)
         _write_scene(env, request.looks, out / SCENE, request.say)
+        contract["mujoco_at_least"] = _least_mujoco(out / SCENE)
     finally:
         env.close()
     contract["models"] = models
@@ -139,7 +141,17 @@ def _write_scene(
     if looks is not None:
         spec = with_meshes(env.scene, spec, chosen(looks, env.scene.robots, say))
         spec.compile()
-    path.write_text(spec.to_xml(), encoding="utf-8")
+    text = spec.to_xml()
+    # Attributes that only look, unknown to MuJoCo 3.3
+    text = text.replace('type="directional"', 'directional="true"')
+    text = re.sub(r' colorspace="\w+"', "", text)
+    path.write_text(text, encoding="utf-8")
+
+
+def _least_mujoco(scene: Path) -> str:
+    """Return the oldest MuJoCo that reads a scene: its contact sensors and motors are new."""
+    has_dc_motors = 'dyntype="dcmotor"' in scene.read_text(encoding="utf-8")
+    return "3.12.0" if has_dc_motors else "3.3.5"
 
 
 def _write_starts(cfg: RunCfg, path: Path) -> None:

@@ -126,6 +126,7 @@ class PushedObjects(NamedTuple):
     mass: tuple[float, float]  # [kg]
     sliding_force: tuple[float, float]  # [N] push at which they slide, at their mean friction
     num_robots: int | None = None  # that push; None: the agents
+    usual_team: int = 2  # robots, where no setting has their number
 
     @classmethod
     def of(cls, objects: Sequence[ObjectCfg], num_robots: int | None = None) -> PushedObjects:
@@ -133,7 +134,8 @@ class PushedObjects(NamedTuple):
         name = objects[0].name if len(objects) == 1 else f"{len(objects)} shapes"
         masses = [obj.mass for obj in objects]
         forces = [sliding_force(obj) for obj in objects]
-        return cls(name, (min(masses), max(masses)), (min(forces), max(forces)), num_robots)
+        team = objects[0].num_agents
+        return cls(name, (min(masses), max(masses)), (min(forces), max(forces)), num_robots, team)
 
 
 class TaskEntry(NamedTuple):

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError
+from mqe.tensor_files import LFS_REASON, is_lfs_pointer
 
 MODULE = "module.pt"
 LOG_STD = "act.action_out.logstd._bias"
@@ -129,6 +130,8 @@ def _unpickle(path: Path) -> Any:
         raise ConfigError(
             f"has more than {MAX_BYTES // 2**20} MiB, MAPush's have 0.2; it is not read"
         )
+    if is_lfs_pointer(path):
+        raise ConfigError(LFS_REASON)
     if not zipfile.is_zipfile(path):
         raise ConfigError("not an archive of torch.save; name a module.pt of OpenRL")
     with zipfile.ZipFile(path) as archive:

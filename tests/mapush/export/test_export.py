@@ -155,6 +155,17 @@ def test_the_example_refuses_a_damaged_file(exported, tmp_path) -> None:
             exported_team.check_files(folder)
 
 
+def test_an_older_mujoco_reads_the_scene_or_is_named(exported, tmp_path) -> None:
+    contract = json.loads((exported / "contract.json").read_text())
+    scene = (exported / "scene.xml").read_text()
+    assert contract["mujoco_at_least"] == "3.3.5"
+    assert "colorspace" not in scene
+    assert 'type="directional"' not in scene
+    (tmp_path / "scene.xml").write_text(scene.replace("<sensor>", "<sensor><of_tomorrow/>"))
+    with pytest.raises(SystemExit, match=r"scene.xml: MuJoCo .* it needs 3.3.5 or later"):
+        exported_team.World(tmp_path, contract)
+
+
 def test_the_example_needs_neither_torch_nor_this_library(exported) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(EXAMPLE.parent)!r}); import exported_team; "
