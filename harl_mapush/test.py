@@ -106,7 +106,7 @@ def _add_viewer(parser: config.Parser) -> None:
         const=0,
         help="port of the page; no browser is opened (default: the first free port from 8080)",
     )
-    add_looks(viewer, "meshes if they are there, else shapes")
+    add_looks(viewer)
     group = parser.add_argument_group("film")
     group.add_argument(
         "--record", metavar="FILE", help="a film (.mp4 or .gif) in place of the viewer"

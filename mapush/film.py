@@ -49,7 +49,7 @@ def make_parser() -> config.Parser:
         help="number of episodes of each team (default: up to 3, in half a minute)",
     )
     filming.add_flags(parser)
-    add_looks(parser, "meshes if they are there, else shapes")
+    add_looks(parser)
     config.add_import(parser)
     config.add_flags(parser, ("--object", "--num_agents", "--seed", "--device", "--sim"))
     return parser

@@ -105,7 +105,7 @@ def test_files_that_never_end(kind: str, tmp_path, capsys) -> None:
     (tmp_path / "run.yaml").write_text(f"base: {base}\n")
     with pytest.raises(ConfigError, match=f"base.yaml|/dev/zero.*{said}"):
         load_yaml(tmp_path / "run.yaml")
-    assert train.main(["--load_config", str(base)]) == 2
+    assert train.main(["--config", str(base)]) == 2
     assert said in error_line(capsys)
     assert time.perf_counter() - start < 5.0
 

@@ -1,18 +1,15 @@
-"""Films from the command line: ``--record``, its flags, and the progress bar."""
+"""Films from the command line: ``--record``, its flags, and a film's progress."""
 
 from __future__ import annotations
 
 import math
 import re
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
@@ -155,25 +152,24 @@ def make(
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         policy = load_policy(team, cfg, env)
-        meshes = chosen(looks, env.scene.robots, say)
-        with _FilmProgress(say) as progress:
-            return record(
-                env,
-                policy,
-                film.path,
-                film.episodes,
-                film.seconds,
-                fps=film.fps,
-                size=film.size,
-                tiles=film.tiles,
-                angle=film.angle,
-                captions=film.has_captions,
-                title=f"seed {cfg.runner.seed}" if film.title is None else film.title,
-                speed=film.speed,
-                whole_episodes=True,
-                meshes=meshes,
-                on_progress=progress,
-            )
+        meshes = chosen(looks, env.scene.robots)
+        return record(
+            env,
+            policy,
+            film.path,
+            film.episodes,
+            film.seconds,
+            fps=film.fps,
+            size=film.size,
+            tiles=film.tiles,
+            angle=film.angle,
+            captions=film.has_captions,
+            title=f"seed {cfg.runner.seed}" if film.title is None else film.title,
+            speed=film.speed,
+            whole_episodes=True,
+            meshes=meshes,
+            on_progress=_Progress(say),
+        )
     finally:
         env.close()
 
@@ -202,10 +198,9 @@ def make_side_by_side(
             env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
             stack.callback(env.close)
             words = [film.title, name] if film.title is not None else [name]
-            meshes = chosen(looks, env.scene.robots, say if not teams else lambda line: None)
+            meshes = chosen(looks, env.scene.robots)
             policy = load_policy(team, cfg, env)
             teams.append(FilmedTeam(env, policy, "   ".join(words), meshes))
-        progress = stack.enter_context(_FilmProgress(say))
         return record_teams(
             teams,
             film.path,
@@ -216,51 +211,25 @@ def make_side_by_side(
             captions=film.has_captions,
             angle=film.angle,
             speed=film.speed,
-            on_progress=progress,
+            on_progress=_Progress(say),
         )
 
 
-class _FilmProgress:
-    """A film's progress, as a bar on a terminal or as lines."""
+class _Progress:
+    """Says a film's progress every few seconds."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._open = ExitStack()
-        self._bar: Progress | None = None
         self._words = ""
-        self._begun = time.monotonic()
-        self._said = self._begun
-
-    def __enter__(self) -> _FilmProgress:
-        if sys.stdout.isatty():
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(24),
-                TextColumn("{task.percentage:>3.0f}%"),
-            )
-            self._bar = self._open.enter_context(
-                Progress(*columns, TimeRemainingColumn(), transient=True)
-            )
-            self._bar.add_task("simulating", total=None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
+        self._begun = self._said = time.monotonic()
 
     def __call__(self, words: str, done: float, total: float | None) -> None:
-        """Show ``done`` seconds out of ``total``."""
+        """Say ``done`` seconds out of ``total``."""
         now = time.monotonic()
         if words != self._words:
             self._words = words
             self._begun = now
-        if self._bar is not None:
-            self._bar.update(
-                self._bar.task_ids[0],
-                description=f"{done:.0f} s {words}",
-                completed=done,
-                total=total,
-            )
-        elif now - self._said >= _INTERVAL_S:
+        if now - self._said >= _INTERVAL_S:
             self._said = now
             left = ""
             if total is not None:

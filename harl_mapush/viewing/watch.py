@@ -42,7 +42,7 @@ def watch(
         scale = getattr(cfg.task, "action_scale", None)
         most_episodes = math.inf if num_episodes is None else num_episodes
         player = Player(env, ordered, scale, most_episodes)
-        meshes = chosen(looks, env.scene.robots, say)
+        meshes = chosen(looks, env.scene.robots)
         from mqe.viewer.live import studio  # some builds of MuJoCo lack its module
 
         opens_browser = port is None and studio.has_display()

@@ -58,7 +58,7 @@ def make_parser() -> config.Parser:
         default=1,
         help="number of the run's last checkpoints whose mean is exported (--for policy)",
     )
-    add_looks(parser, "shapes")
+    add_looks(parser)
     config.add_import(parser)
     config.add_flags(parser, ("--seed", "--num_agents"))
     return parser

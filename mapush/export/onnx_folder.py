@@ -139,7 +139,7 @@ def _write_scene(
     spec = env.scene.spec
     assert spec is not None
     if looks is not None:
-        spec = with_meshes(env.scene, spec, chosen(looks, env.scene.robots, say))
+        spec = with_meshes(env.scene, spec, chosen(looks, env.scene.robots))
         spec.compile()
     text = spec.to_xml()
     # Attributes that only look, unknown to MuJoCo 3.3

@@ -20,17 +20,13 @@ from mqe.world.scene import ARENA_HALF_SIZE, Scene
 
 HIDDEN = 3  # group of hidden geoms
 EXTENT = 3.0  # [m] size of the scene, for MuJoCo's drawing distance
-RING_PARTS = 72  # straight parts of the goal's circle
 _RING_WIDTH = 0.05  # [m]
-_RING_HEIGHT = 0.005  # [m]; the goal's fill ends below it
 _MARK = 0.004  # [m] height of floor marks
-_LINE_HALF_WIDTH = 0.011  # [m] of the lines on the floor; every fifth is twice as wide
+_LINE_HALF_WIDTH = 0.011  # [m] of the lines on the floor
 _TRIM = 0.012  # [m] half the width of an object's edges
-_SLICES = 24  # sides of a drawn cylinder
+_SLICES = 36  # sides of a drawn cylinder
 # [m] from the camera; three times MuJoCo's, so that surfaces a few millimetres apart do not flicker
 _NEAREST = 0.1
-
-Quad = tuple[tuple[float, float], ...]  # four corners (x, y) [m]
 
 _STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
@@ -47,6 +43,7 @@ COLORS: dict[str, tuple[tuple[float, float, float], float, float]] = {
     "floor": ((0.80, 0.82, 0.845), 0.0, 0.0),
     "line": ((0.72, 0.745, 0.78), 0.0, 0.0),
     "goal": ((0.85, 0.12, 0.12), 0.0, 0.3),
+    "goal fill": ((0.86, 0.60, 0.61), 0.0, 0.0),
 }
 # Lies on a surface.
 _NOTHING: dict[str, Any] = {
@@ -56,7 +53,6 @@ _NOTHING: dict[str, Any] = {
     "castshadow": False,
 }
 _WALL = (0.45, 0.48, 0.52, 0.30)
-_GOAL_FILL = (0.90, 0.20, 0.18, 0.22)
 _ALONG = {
     "x": (math.sqrt(0.5), 0.0, math.sqrt(0.5), 0.0),
     "y": (math.sqrt(0.5), math.sqrt(0.5), 0.0, 0.0),
@@ -94,11 +90,8 @@ def shown_spec(scene: Scene, plain: mujoco.MjSpec, meshes: Meshes = NO_MESHES) -
             _dress_robot(spec, robot, i)
     if scene.object is not None:
         for part, geom in zip(scene.object.geoms, scene.object_geoms, strict=True):
-            name = scene.model.geom(geom).name
-            spec.geom(name).material = "object"
-            if part.type == "cylinder":
-                _trim_cylinder(spec, spec.body("object"), part, name)
-            else:
+            spec.geom(scene.model.geom(geom).name).material = "object"
+            if part.type == "box":
                 _trim_box(spec.body("object"), part)
         _mark_goal(spec)
     return spec
@@ -141,7 +134,8 @@ def _set_light(spec: mujoco.MjSpec) -> None:
 def _draw_ground(spec: mujoco.MjSpec) -> None:
     """Draw the floor in one colour with lines 1 m apart.
 
-    A texture would take a third of a picture's time.
+    A texture would take a third of a picture's time. Crossing lines differ in height, or both would
+    be lit.
     """
     floor = spec.geom("floor")
     # its shadow would fall on itself in stripes
@@ -151,41 +145,19 @@ def _draw_ground(spec: mujoco.MjSpec) -> None:
         if wall.type == mujoco.mjtGeom.mjGEOM_BOX:  # a camera may stand behind it
             wall.rgba = _WALL
             wall.castshadow = False
-    spec.add_mesh(name="lines", **_flat(line_quads(round(ARENA_HALF_SIZE)), _MARK / 2))
-    spec.worldbody.add_geom(
-        type=mujoco.mjtGeom.mjGEOM_MESH, meshname="lines", material="line", **_NOTHING
-    )
-
-
-def line_quads(reach: int) -> list[Quad]:
-    """Return the lines' rectangles, corners anticlockwise [m].
-
-    They must not overlap, or their common part would be lit twice.
-    """
-
-    def half_width(at: int) -> float:
-        return _LINE_HALF_WIDTH * (2.0 if at % 5 == 0 else 1.0)
-
-    def rectangle(x0: float, x1: float, y0: float, y1: float) -> Quad:
-        return ((x0, y0), (x1, y0), (x1, y1), (x0, y1))
-
-    lines = range(-reach, reach + 1)
-    along_y = [rectangle(x - half_width(x), x + half_width(x), -reach, reach) for x in lines]
-    between = [(x + half_width(x), x + 1 - half_width(x + 1)) for x in lines[:-1]]
-    return along_y + [
-        rectangle(x0, x1, y - half_width(y), y + half_width(y)) for x0, x1 in between for y in lines
-    ]
-
-
-def _flat(quads: list[Quad], height: float) -> dict[str, Any]:
-    """Return the arguments for a flat mesh of quadrangles at ``height`` [m], visible from above."""
-    corners = [value for quad in quads for x, y in quad for value in (x, y, height)]
-    faces = [4 * k + i for k in range(len(quads)) for i in (0, 1, 2, 0, 2, 3)]
-    return {
-        "uservert": corners,
-        "userface": faces,
-        "inertia": mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL,
-    }
+    reach = round(ARENA_HALF_SIZE)
+    for at in range(-reach, reach + 1):
+        for place, size, height in (
+            ((at, 0.0), (_LINE_HALF_WIDTH, ARENA_HALF_SIZE), _MARK / 2),
+            ((0.0, at), (ARENA_HALF_SIZE, _LINE_HALF_WIDTH), _MARK / 4),
+        ):
+            spec.worldbody.add_geom(
+                type=mujoco.mjtGeom.mjGEOM_PLANE,
+                size=(*size, 1.0),
+                pos=(*place, height),
+                material="line",
+                **_NOTHING,
+            )
 
 
 def _add_materials(spec: mujoco.MjSpec, num_robots: int) -> None:
@@ -292,62 +264,23 @@ def _trim_box(body: mujoco.MjsBody, part: GeomCfg) -> None:
                 body.add_geom(type=_TYPES["box"], size=size, pos=pos, material="trim", **_NOTHING)
 
 
-def _trim_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, part: GeomCfg, name: str) -> None:
-    """Draw the upper and lower edge of an object's cylinder.
-
-    Each is a band without faces above and below, because those would flicker through the cylinder's
-    faces. The bands have the corners of MuJoCo's drawn cylinders.
-    """
-    radius = part.size[0] + 0.003  # [m]
-    half_height = part.size[1] / 2
-    for edge, top in (("upper", half_height), ("lower", 2 * _TRIM - half_height)):
-        corners: list[float] = []
-        faces: list[int] = []
-        for k in range(_SLICES):
-            angle = 2.0 * math.pi * k / _SLICES
-            for z in (top - 2 * _TRIM, top):
-                corners += [radius * math.cos(angle), radius * math.sin(angle), z]
-            below = 2 * k
-            above = 2 * k + 1
-            next_below = (2 * k + 2) % (2 * _SLICES)
-            next_above = next_below + 1
-            faces += [below, next_below, next_above, below, next_above, above]
-        mesh = f"{name}/{edge}"
-        spec.add_mesh(
-            name=mesh,
-            uservert=corners,
-            userface=faces,
-            inertia=mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL,
-        )
-        body.add_geom(type=_TYPES["hull"], meshname=mesh, pos=part.pos, material="trim", **_NOTHING)
-
-
 def _mark_goal(spec: mujoco.MjSpec) -> None:
-    """Draw a ring around the goal's disc and a mark at its centre."""
-    goal = spec.body("goal")
+    """Draw a ring around the goal's disc and a mark at its centre, as discs above one another."""
     disc = spec.site("goal")
-    disc.group = HIDDEN  # geoms of this group can be drawn without a shadow
+    disc.group = HIDDEN  # geoms can be drawn without a shadow
     radius = float(disc.size[0])
-    _draw_ring(spec, goal, radius)
-    cylinder = mujoco.mjtGeom.mjGEOM_CYLINDER
-    goal.add_geom(
-        type=cylinder, size=(radius, 0.001, 0.0), pos=(0.0, 0.0, 0.004), rgba=_GOAL_FILL, **_NOTHING
-    )
-    goal.add_geom(
-        type=cylinder, size=(0.06, 0.001, 0.0), pos=(0.0, 0.0, 0.006), material="goal", **_NOTHING
-    )
-
-
-def _draw_ring(spec: mujoco.MjSpec, body: mujoco.MjsBody, radius: float) -> None:
-    """Draw a circle with ``radius`` [m] on the floor around ``body``."""
-    angles = [2.0 * math.pi * k / RING_PARTS for k in range(RING_PARTS + 1)]
-    inner, outer = (
-        [(r * math.cos(angle), r * math.sin(angle)) for angle in angles]
-        for r in (radius - _RING_WIDTH / 2, radius + _RING_WIDTH / 2)
-    )
-    quads = [(inner[k], outer[k], outer[k + 1], inner[k + 1]) for k in range(RING_PARTS)]
-    spec.add_mesh(name="ring", **_flat(quads, _RING_HEIGHT))
-    body.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="ring", material="goal", **_NOTHING)
+    for reach, height, material in (
+        (radius + _RING_WIDTH / 2, _MARK, "goal"),
+        (radius - _RING_WIDTH / 2, 1.5 * _MARK, "goal fill"),
+        (_RING_WIDTH, 2.0 * _MARK, "goal"),
+    ):
+        spec.body("goal").add_geom(
+            type=mujoco.mjtGeom.mjGEOM_CYLINDER,
+            size=(reach, height / 2, 0.0),
+            pos=(0.0, 0.0, height / 2),
+            material=material,
+            **_NOTHING,
+        )
 
 
 def copy_state(model: mujoco.MjModel, data: mujoco.MjData, shown: mujoco.MjData) -> None:

@@ -1,14 +1,13 @@
 """The robots' own meshes for films, viewers and exported scenes, from MuJoCo Menagerie.
 
-This package contains none. ``prepare`` reads a robot from a Menagerie checkout once, reduces its
-triangles, and keeps them in the user's cache.
+This package contains none. ``prepare`` reads a robot from a Menagerie checkout and reduces its
+triangles.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -21,11 +20,7 @@ from mqe.config import ConfigError
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
 
 TRIANGLES = 16_000  # of a robot, wanted; curved parts keep more
-HINT = (
-    "pip install 'mapush[looks]', then --looks meshes once, or --looks PATH of a checkout of "
-    "MuJoCo Menagerie"
-)
-_FORMAT = 1  # of the cached files
+HINT = "pip install 'mapush[looks]', or name a checkout of MuJoCo Menagerie (--looks PATH)"
 _TRUNK = "trunk"
 _LINKS = (_TRUNK, *(f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS))
 
@@ -50,26 +45,10 @@ Meshes = Mapping[str, tuple[Part, ...]]
 NO_MESHES: Meshes = MappingProxyType({})
 
 
-def cache_folder() -> Path:
-    """Return the folder for prepared meshes."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "mapush" / "looks"
-
-
-def cached(robots: Iterable[RobotCfg]) -> dict[str, tuple[Part, ...]]:
-    """Return the robots' cached meshes, without robots outside the cache."""
-    parts_of_robots = {}
-    for robot in {robot.name: robot for robot in robots}.values():
-        path = _cache_file(robot)
-        if robot.menagerie is not None and path.is_file():
-            parts_of_robots[robot.name] = _read(path)
-    return parts_of_robots
-
-
 def prepare(
     robots: Iterable[RobotCfg], checkout: Path | None = None
 ) -> dict[str, tuple[Part, ...]]:
-    """Put the robots' meshes into the cache and return them.
+    """Return the robots' meshes by robot name.
 
     ``checkout`` is a Menagerie folder, None for the download by robot_descriptions. Raise
     ConfigError if a mesh or a package is missing.
@@ -87,43 +66,25 @@ def prepare(
                     f"--looks {checkout}: there is no {robot.menagerie}; name the top folder of a "
                     "checkout of MuJoCo Menagerie"
                 )
-        parts = _reduced(_visual_parts(path))
-        _write(_cache_file(robot), parts)
-        made[robot.name] = parts
+        made[robot.name] = _reduced(_visual_parts(path))
     return made
 
 
-def add_looks(parser: Any, default: str) -> None:
+def add_looks(parser: Any) -> None:
     """Add ``--looks`` to a parser, or to a group in it."""
     parser.add_argument(
         "--looks",
         metavar="LOOKS",
         help="robots' appearance: shapes, meshes (downloaded once, with the extra [looks]), or the "
-        f"path of a checkout of MuJoCo Menagerie (default: {default})",
+        "path of a checkout of MuJoCo Menagerie (default: shapes)",
     )
 
 
-def chosen(
-    looks: str | None, robots: Sequence[RobotCfg], say: Callable[[str], None]
-) -> dict[str, tuple[Part, ...]]:
-    """Return the meshes for ``--looks``: ``shapes``, ``meshes``, or a checkout's path.
-
-    None stands for the cache, with a line through ``say`` if it is empty.
-    """
-    if looks == "shapes":
+def chosen(looks: str | None, robots: Sequence[RobotCfg]) -> dict[str, tuple[Part, ...]]:
+    """Return the meshes for ``--looks``: ``shapes``, ``meshes``, or a checkout's path."""
+    if looks is None or looks == "shapes":
         return {}
-    meshes = {} if looks not in (None, "meshes") else cached(robots)
-    drawable = [robot for robot in robots if robot.menagerie is not None]
-    missing = [robot for robot in drawable if robot.name not in meshes]
-    if missing and looks is None:
-        say(f"Robots are drawn as simple shapes. Their own meshes: {HINT}.")
-    elif missing:
-        meshes |= prepare(missing, None if looks == "meshes" else Path(str(looks)))
-    return meshes
-
-
-def _cache_file(robot: RobotCfg) -> Path:
-    return cache_folder() / f"{robot.name}.npz"
+    return prepare(robots, None if looks == "meshes" else Path(looks))
 
 
 def _downloaded(menagerie: str) -> Path:
@@ -207,41 +168,3 @@ def _reduced(parts: list[Part]) -> tuple[Part, ...]:
         vertices, faces = fast_simplification.simplify(100.0 * vertices, faces, excess, agg=5)
         smaller.append(part._replace(vertices=vertices / 100.0, faces=faces))
     return tuple(smaller)
-
-
-def _write(path: Path, parts: tuple[Part, ...]) -> None:
-    arrays: dict[str, Any] = {"format": _FORMAT, "links": [part.link for part in parts]}
-    for i, part in enumerate(parts):
-        arrays |= {
-            f"vertices{i}": part.vertices.astype(np.float32),
-            f"faces{i}": part.faces.astype(np.int32),
-            f"rgba{i}": part.rgba,
-        }
-    partial = path.with_suffix(f".{os.getpid()}.npz")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(partial, **arrays)
-        partial.replace(path)
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written ({error.strerror}); XDG_CACHE_HOME names another cache"
-        ) from None
-
-
-def _read(path: Path) -> tuple[Part, ...]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            if int(arrays["format"]) != _FORMAT:
-                raise ValueError("it is of another release")
-            return tuple(
-                Part(
-                    str(link),
-                    arrays[f"vertices{i}"],
-                    arrays[f"faces{i}"],
-                    tuple(float(value) for value in arrays[f"rgba{i}"]),  # type: ignore[arg-type]
-                )
-                for i, link in enumerate(arrays["links"])
-            )
-    except Exception as error:  # numpy and zipfile have many
-        words = " ".join(str(error).split())
-        raise ConfigError(f"{path} cannot be read ({words}); remove it") from None

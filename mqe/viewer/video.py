@@ -8,8 +8,9 @@ drawn.
 from __future__ import annotations
 
 import math
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -335,73 +336,42 @@ def _draw(
     on_progress: Progress = lambda words, done, total: None,
 ) -> None:
     """Draw ``num_frames`` pictures, and write them into a file as they come."""
-    try:
-        with (
-            RenderPool(models, frame, num_frames) as pool,
-            closing(_writer(path, frame, rate)) as writer,
-        ):
-            for done, pixels in enumerate(pool.draw(pictures), start=1):
-                writer.send(pixels)
-                on_progress("drawn", done / rate, num_frames / rate)
-    except OSError as error:
-        if error.strerror is not None:
-            raise
-        raise _not_written(path) from None  # ffmpeg has gone
-    _check_written(path, num_frames, rate)
+    with RenderPool(models, frame, num_frames) as pool, _ffmpeg(path, frame, rate) as write:
+        for done, pixels in enumerate(pool.draw(pictures), start=1):
+            write(pixels)
+            on_progress("drawn", done / rate, num_frames / rate)
 
 
-def _check_written(path: Path, num_frames: int, rate: float) -> None:
-    """Raise ConfigError unless the film is complete.
+@contextmanager
+def _ffmpeg(path: Path, frame: FrameSpec, rate: float) -> Iterator[Callable[[bytes], Any]]:
+    """Yield a function that adds a drawn picture to an H.264 or GIF file.
 
-    imageio does not report the writer's exit code.
+    Raises ConfigError if ffmpeg fails.
     """
-    try:
-        counted, seconds = imageio_ffmpeg.count_frames_and_secs(str(path))
-    except (RuntimeError, OSError):
-        counted = 0
-        seconds = 0.0
-    if path.suffix == ".gif":  # a .gif has no two equal pictures in a row
-        is_whole = seconds is not None and abs(seconds - num_frames / rate) <= 1.0 / rate
-    else:
-        is_whole = counted == num_frames
-    if not is_whole:
-        raise _not_written(path)
-
-
-def _not_written(path: Path) -> ConfigError:
-    return ConfigError(
-        f"{str(path)!r}: ffmpeg could not write the film; make room there, or name another place"
-    )
-
-
-def _writer(path: Path, frame: FrameSpec, rate: float) -> Any:
-    """Return a generator for H.264 or GIF, fed with drawn pictures by ``send``."""
-    even = (2 * max(frame.width // 2, 1), 2 * max(frame.height // 2, 1))
-    scale = f"scale={even[0]}:{even[1]}:flags=area"
+    scale = f"scale={2 * max(frame.width // 2, 1)}:{2 * max(frame.height // 2, 1)}:flags=area"
+    options = [*"-c:v libx264 -pix_fmt yuv420p -preset veryfast -crf 20".split(), "-vf", scale]
+    options += ["-movflags", "+faststart"]
     if path.suffix == ".gif":
         palette = f"trim=end_frame={max(round(_PALETTE_TIME * rate), 1)},palettegen=stats_mode=full"
         dither = "paletteuse=dither=bayer:bayer_scale=4:diff_mode=rectangle"
-        filters = f"{scale},split[a][b];[a]{palette}[p];[b][p]{dither}"
-        options = {
-            "codec": "gif",
-            "pix_fmt_out": "pal8",
-            "output_params": ["-vf", filters, "-loop", "0"],
-        }
-    else:
-        faster = ["-preset", "veryfast", "-crf", "20", "-movflags", "+faststart"]
-        options = {
-            "codec": "libx264",
-            "pix_fmt_out": "yuv420p",
-            "output_params": ["-vf", scale, *faster],
-        }
-    writer = imageio_ffmpeg.write_frames(
-        str(path),
-        frame.drawn_size,
-        fps=rate,  # type: ignore
-        quality=None,  # type: ignore
-        macro_block_size=2,
-        ffmpeg_log_level="error",
-        **options,
-    )
-    writer.send(None)  # start it
-    return writer
+        options = ["-vf", f"{scale},split[a][b];[a]{palette}[p];[b][p]{dither}", "-loop", "0"]
+    width, height = frame.drawn_size
+    raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {rate} -i -".split()
+    program = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", "-xerror"]
+    process = subprocess.Popen([*program, *raw, *options, str(path)], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    has_failed = False
+    try:
+        yield process.stdin.write
+        process.stdin.close()
+    except BrokenPipeError:
+        has_failed = True
+    finally:
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        has_failed = process.wait() != 0 or has_failed
+    if has_failed:
+        raise ConfigError(
+            f"{str(path)!r}: ffmpeg could not write the film; make room there, or name another "
+            "place"
+        )

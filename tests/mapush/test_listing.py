@@ -367,12 +367,9 @@ def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
     script = capsys.readouterr().out
     assert complete(script, "mapush", "pl") == ["play", "plot"]
     assert complete(script, "mapush", "train", "--pre") == ["--preset"]
-    assert complete(script, "mapush", "train", "--preset", "lap") == [
-        "laptop",
-        "laptop_any",
-        "laptop_hasac",
-        "laptop_navigate",
-    ]
+    laptops = [name for name in config.presets() if name.startswith("lap")]
+    assert "laptop_hasac" in laptops
+    assert complete(script, "mapush", "train", "--preset", "lap") == laptops
     assert complete(script, "mapush", "train", "--set", "algorithm.clip") == [
         "algorithm.clip_param="
     ]
@@ -424,7 +421,7 @@ def test_settings_without_a_word_are_groups_that_hold_every_setting_once(capsys)
     words = [line.split() for line in groups.splitlines()]
     counts = {group: int(count) for group, count, *_ in words}
     assert list(counts) == list(listing.SETTING_GROUPS)
-    assert counts["sim."] == 7
+    assert counts["sim."] == sum(line.startswith("sim.") for line in listing.setting_lines())
     assert len(words) == 9
 
     assert cli.main(["settings", "--all"]) == 0

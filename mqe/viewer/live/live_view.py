@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import mujoco
 import numpy as np
@@ -59,14 +58,6 @@ def copy_live_state(model: mujoco.MjModel, data: mujoco.MjData, shown: mujoco.Mj
     mujoco.mj_forward(model, shown)
 
 
-@dataclass
-class _Framed:
-    """A distance chosen by the view, and its episode."""
-
-    distance: float
-    episode: tuple[int, int]  # world and number
-
-
 class LiveView:
     """A camera with robots, object and goal in the picture from any side."""
 
@@ -79,8 +70,8 @@ class LiveView:
         self._seen = [names[name] for name in bodies if name in names]
         self._target = names.get(TARGET, self._seen[0])
         self._center: NDArray[np.float64] | None = None
-        self._framed: _Framed | None = None
-        self._is_zoomed = False  # by the user
+        self._distance = 0.0  # the view's choice
+        self._episode: tuple[int, int] | None = None  # world and number
         self._then = time.monotonic()
 
     def reset(self, camera: mujoco.MjvCamera) -> None:
@@ -89,8 +80,8 @@ class LiveView:
         camera.elevation = CAMERAS["follow"].elevation
         self.follows = True
         self._center = None
-        self._framed = None
-        self._is_zoomed = False
+        self._distance = 0.0
+        self._episode = None
 
     def aim(
         self, data: mujoco.MjData, camera: mujoco.MjvCamera, aspect: float, covered: float = 0.0
@@ -131,18 +122,18 @@ class LiveView:
     def _choose_distance(self, camera: mujoco.MjvCamera, needed: float) -> None:
         """Choose the distance at an episode's start, and when something leaves the picture.
 
-        It is constant otherwise, so the user can change it.
+        A distance of the user's stays until a reset.
         """
-        framed = self._framed
         episode = (self._player.world, self._player.episode)
-        if framed is not None and not math.isclose(camera.distance, framed.distance, rel_tol=1e-3):
-            self._is_zoomed = True
-        is_new = framed is None or framed.episode != episode
-        if is_new and not self._is_zoomed:
+        is_new = episode != self._episode
+        self._episode = episode
+        if self._distance and not math.isclose(camera.distance, self._distance, rel_tol=1e-3):
+            return
+        if is_new:
             self._center = None
-        if (is_new or needed > camera.distance) and not self._is_zoomed:
+        if is_new or needed > camera.distance:
             camera.distance = _SPARE * needed
-        self._framed = _Framed(camera.distance, episode)
+        self._distance = camera.distance
 
     def _place(self, data: mujoco.MjData, position: NDArray[np.float64]) -> None:
         """Put the camera's body at ``position`` (3,) [m]."""

@@ -36,6 +36,7 @@ try:
         viewer_protocol,
         viewer_utils,
     )
+    from mujoco.studio.app import inputs
     from mujoco.studio.dear_imgui import dear_imgui as imgui
     from mujoco.studio.implot import implot
     from mujoco.studio.viewer_handle import ViewerHandle
@@ -54,11 +55,7 @@ _has_served = threading.Event()  # set by the only page of this process
 _PANEL_WIDTH = 340  # pixels
 _NARROW = 2 * _PANEL_WIDTH  # pixels of a page with a folded panel at first
 _EDGE = 8  # pixels around the panel
-_FIXED = (
-    int(imgui.WindowFlags.NoTitleBar)
-    | int(imgui.WindowFlags.NoMove)
-    | int(imgui.WindowFlags.NoResize)
-)
+_FIXED = int(imgui.WindowFlags.NoMove) | int(imgui.WindowFlags.NoResize)
 _MOST_ROWS = 6  # of the list of policies
 _LONGEST_PLOT = 2000  # points
 # Studio's renderer has one light that casts shadows and one from all sides; by default the latter
@@ -258,18 +255,11 @@ class Panel(plugin.ViewerPlugin):
         self.player = player
         self.num_frames = 0
         self.places: dict[str, tuple[float, float]] = {}  # middle of every button, in pixels
-        self.is_folded = False
         self._shows_commands = True
         self._shows_trail = True
         self._view: LiveView | None = None  # of the present scene
-        self._is_narrow: bool | None = None
         self._covered = 0.0  # panel's share of the page's width
-        # Wall clock and episode's time at the last look, and the speed.
-        self._measured = (
-            time.monotonic(),
-            0.0,
-            1.0,
-        )
+        self._mouse = ux.UxState()
 
     @messages.handler
     def on_model(self, event: messages.PostModelEvent) -> None:
@@ -280,14 +270,22 @@ class Panel(plugin.ViewerPlugin):
 
     @messages.handler
     def on_update(self, _: messages.UpdateEvent) -> None:
-        """Read the mouse, aim the camera, and draw arrows and trail."""
+        """Aim the camera, let the user pull at a body, and draw arrows and trail."""
         viewer = self.viewer
         self.num_frames += 1
         size = imgui.GetIO().DisplaySize
         if self._view is None or size.x <= 0 or size.y <= 0:
             return
         self._view.aim(viewer.data, viewer.camera, size.x / size.y, self._covered)
-        self._pull(self._view, size.x, size.y)
+        inputs.handle_mouse_events(
+            viewer.model,
+            viewer.data,
+            self._view.standing(viewer.data, viewer.camera),
+            viewer.vis_options,
+            viewer.perturb,
+            self._mouse,
+            move_camera=False,
+        )
         if not self.player.controls.is_paused:
             viewer_utils.apply_perturb(viewer, viewer.model, viewer.data)
         tracking = ux.TRACKING_CAMERA_IDX if self._view.follows else ux.TUMBLE_CAMERA_IDX
@@ -295,90 +293,36 @@ class Panel(plugin.ViewerPlugin):
         lines = drawn_lines(self.player, viewer.data, self._shows_commands, self._shows_trail)
         viewer.extra_geoms[:] = [line.draw(mujoco.MjvGeom()) for line in lines]
 
-    def _pull(self, view: LiveView, width: float, height: float) -> None:
-        """Let the user pull at a body: Ctrl and the left button along the floor, the right button
-        upright.
-        """
-        viewer = self.viewer
-        grip = viewer.perturb
-        io = imgui.GetIO()
-        left = imgui.MouseButton.Left
-        right = imgui.MouseButton.Right
-        if not (imgui.IsMouseDown(left) or imgui.IsMouseDown(right)):
-            grip.active = 0
-            grip.select = 0
-            return
-        camera = view.standing(viewer.data, viewer.camera)
-        is_pressed = imgui.IsMouseClicked(left) or imgui.IsMouseClicked(right)
-        if is_pressed and io.KeyCtrl and not io.WantCaptureMouse:
-            x = io.MousePos.x / width
-            y = io.MousePos.y / height
-            picked = ux.Pick(
-                viewer.model, viewer.data, camera, x, y, width / height, viewer.vis_options
-            )
-            if picked.body > 0:
-                _grip(viewer, camera, picked)
-        if grip.select > 0:
-            action = mujoco.mjtMouse.mjMOUSE_MOVE_V
-            if imgui.IsMouseDown(left):
-                action = mujoco.mjtMouse.mjMOUSE_MOVE_H
-            dx = io.MouseDelta.x / width
-            dy = io.MouseDelta.y / height
-            ux.MovePerturb(viewer.model, viewer.data, camera, grip, int(action), dx, dy)
-
     @messages.handler
     def on_build_gui(self, _: messages.BuildGuiEvent) -> None:
         """Build this frame's panel, at first folded on a narrow page."""
         size = imgui.GetIO().DisplaySize
-        is_narrow = size.x < _NARROW
-        if is_narrow != self._is_narrow:
-            self._is_narrow = is_narrow
-            self.is_folded = is_narrow
         width = min(_PANEL_WIDTH, size.x - 2 * _EDGE)
-        is_beside = not (self.is_folded or is_narrow)
-        self._covered = (width + _EDGE) / max(size.x, 1.0) if is_beside else 0.0
-
         imgui.SetNextWindowPos(imgui.Vec2(_EDGE, _EDGE))
-        # A folded panel is as large as its first row: Dear ImGui takes 0 for that.
-        height = 0.0 if self.is_folded else size.y - 2 * _EDGE
-        imgui.SetNextWindowSize(imgui.Vec2(0.0 if self.is_folded else width, height))
-        if imgui.Begin("mapush", flags=_FIXED)[0]:
-            self._heading()
-            if not self.is_folded:
-                self._status()
-                self._buttons()
-                self._choices()
-                if self.player.can_steer:
-                    self._sliders()
-                self._plots()
+        imgui.SetNextWindowSize(imgui.Vec2(width, size.y - 2 * _EDGE))
+        imgui.SetNextWindowCollapsed(size.x < _NARROW, int(imgui.Cond.Once))
+        is_open = imgui.Begin("mapush", flags=_FIXED)[0]
+        self._covered = (width + _EDGE) / max(size.x, 1.0) if is_open else 0.0
+        if is_open:
+            self._status()
+            self._buttons()
+            self._choices()
+            if self.player.can_steer:
+                self._sliders()
+            self._plots()
         imgui.End()
-
-    def _heading(self) -> None:
-        """Show the folding button and the time."""
-        direction = imgui.Dir.Right if self.is_folded else imgui.Dir.Down
-        if imgui.ArrowButton("fold", direction):
-            self.is_folded = not self.is_folded
-        self._mark("fold")
-        imgui.SameLine()
-        player = self.player
-        of = "" if math.isinf(player.num_episodes) else f" of {player.num_episodes:.0f}"
-        paused = "   paused" if player.controls.is_paused else ""
-        imgui.Text(f"episode {player.episode}{of}   {player.time_s:5.2f} s{paused}")
 
     def _status(self) -> None:
         player = self.player
-        then, time_s, speed = self._measured
-        now = time.monotonic()
-        if now - then > 1.0:
-            speed = max(player.time_s - time_s, 0.0) / (now - then)
-            self._measured = (now, player.time_s, speed)
-        imgui.Text(f"{speed:.2f} times real time")
+        total = "" if math.isinf(player.num_episodes) else f" of {player.num_episodes:.0f}"
+        paused = "   paused" if player.controls.is_paused else ""
+        imgui.Text(f"episode {player.episode}{total}   {player.time_s:5.2f} s{paused}")
         ended = ", ".join(
             f"{words} {number}" for words, number in Counter(player.outcomes).most_common()
         )
         imgui.TextWrapped(f"ended so far: {ended or 'none'}")
         imgui.TextWrapped(f"last: {player.note}" if player.note else " ")
-        if self.player.env.scene.object is not None:
+        if player.env.scene.object is not None:
             imgui.TextWrapped(pushing_words(player.useful_impulse))
 
     def _buttons(self) -> None:
@@ -494,19 +438,6 @@ def pushing_words(impulses: Sequence[float]) -> str:
         else "-"
     )
     return f"push: {shares}"
-
-
-def _grip(viewer: Any, camera: mujoco.MjvCamera, picked: Any) -> None:
-    """Take hold of a body at the picked point."""
-    grip = viewer.perturb
-    grip.select = picked.body
-    grip.flexselect = picked.flex
-    grip.skinselect = picked.skin
-    rotation = np.array(viewer.data.xmat[picked.body], dtype=np.float64).reshape(3, 3)
-    grip.localpos = rotation.T @ (np.array(picked.point) - viewer.data.xpos[picked.body])
-    active = int(mujoco.mjtPertBit.mjPERT_TRANSLATE)
-    ux.InitPerturb(viewer.model, viewer.data, camera, grip, active)
-    grip.active = active
 
 
 def _plot(title: str, size: Any, times: list[float], lines: dict[str, list[float]]) -> None:

@@ -107,7 +107,7 @@ def test_a_film_shows_its_progress(monkeypatch) -> None:
     said: list[str] = []
     clock = iter([0.0, 1.0, 4.0, 5.0, 9.0])
     monkeypatch.setattr(filming.time, "monotonic", lambda: next(clock))
-    progress = filming._FilmProgress(said.append)
+    progress = filming._Progress(said.append)
     progress("simulated", 2.0, None)  # after 1 s: nothing yet
     progress("simulated", 8.0, None)
     progress("drawn", 0.5, 10.0)

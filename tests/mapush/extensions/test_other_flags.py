@@ -11,6 +11,7 @@ from harl_mapush.config.other_names import TEST_FLAGS, TRAIN_FLAGS
 from harl_mapush.config.settings_files import SETTINGS_FILES
 from tests.support.error_lines import error_line
 from tests.support.paths import ROOT
+from tests.test_hostile_files import endless
 
 
 def test_the_flags_are_those_that_were_agreed_on() -> None:
@@ -113,3 +114,10 @@ def test_a_resume_reads_no_file_of_another_library(tmp_path, capsys) -> None:
     line = error_line(capsys)
     assert "--load_config" in line
     assert "leave it out" in line
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "16 GiB"])
+def test_a_file_that_never_ends_is_refused(kind: str, tmp_path, capsys) -> None:
+    base = endless(tmp_path / "base.yaml", kind)
+    assert train.main(["--load_config", str(base)]) == 2
+    assert "larger than 16 MiB" in (line := error_line(capsys)) or "a pipe, socket or" in line

@@ -1,4 +1,4 @@
-"""Robots drawn by their own meshes: from a checkout into the cache, and never into physics."""
+"""Robots drawn by their own meshes: from a checkout, and never into physics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import mujoco
 import numpy as np
 import pytest
 
-from mapush import cli
 from mqe.config import ConfigError
 from mqe.viewer import meshes
 from mqe.viewer.live.live_view import live_model
@@ -48,9 +47,8 @@ def corners(half: tuple[float, float, float]) -> str:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a checkout with box robots and an empty cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def checkout(tmp_path: Path) -> Path:
+    """Return a checkout with box robots."""
     legs = "".join(
         LEG.format(leg=leg, x=x, y=y, side=0.08 if y > 0 else -0.08)
         for leg, x, y in (
@@ -81,18 +79,6 @@ def test_meshes_are_read_in_the_frames_of_the_links(checkout: Path) -> None:
     np.testing.assert_allclose(foot.vertices.min(axis=0), (-0.02, -0.02, -0.23), atol=1e-6)
     assert foot.rgba == pytest.approx((0.2, 0.3, 0.4, 1.0))
     assert trunk.area == pytest.approx(8 * (0.2 * 0.1 + 0.2 * 0.05 + 0.1 * 0.05), rel=1e-5)
-
-
-def test_the_cache_has_what_was_prepared(checkout: Path) -> None:
-    robots = [ROBOTS["go1"], ROBOTS["go2"]]
-    assert meshes.cached(robots) == {}
-    made = meshes.prepare(robots[:1], checkout)
-    read = meshes.cached(robots)
-    assert list(read) == ["go1"]
-    for one, other in zip(made["go1"], read["go1"], strict=True):
-        assert one.link == other.link
-        assert np.array_equal(one.vertices.astype(np.float32), other.vertices)
-        assert np.array_equal(one.faces, other.faces)
 
 
 @pytest.mark.parametrize("make", [shown_model, live_model])
@@ -129,31 +115,24 @@ def test_a_robot_wears_its_colour_on_the_largest_part_of_its_trunk(checkout: Pat
             assert (model.geom_group[geom] == HIDDEN) == is_solid
 
 
-def test_one_line_says_how_to_get_meshes(checkout: Path) -> None:
-    said: list[str] = []
+def test_shapes_are_the_default(checkout: Path) -> None:
     robots = [ROBOTS["go1"]]
-    assert meshes.chosen(None, robots, said.append) == {}
-    [line] = said
-    assert "mapush[looks]" in line
-    assert meshes.chosen("shapes", robots, said.append) == {}
-    assert list(meshes.chosen(str(checkout), robots, said.append)) == ["go1"]
-    assert list(meshes.chosen(None, robots, said.append)) == ["go1"]  # from now on
-    assert meshes.chosen("shapes", robots, said.append) == {}
-    assert said == [line]
+    assert meshes.chosen(None, robots) == meshes.chosen("shapes", robots) == {}
+    assert list(meshes.chosen(str(checkout), robots)) == ["go1"]
 
 
 def test_robot_descriptions_may_bring_them(checkout: Path, monkeypatch) -> None:
     path = checkout / "unitree_go1" / "go1.xml"
     name = "robot_descriptions.go1_mj_description"
     monkeypatch.setitem(sys.modules, name, SimpleNamespace(MJCF_PATH=str(path)))
-    assert list(meshes.chosen("meshes", [ROBOTS["go1"]], print)) == ["go1"]
+    assert list(meshes.chosen("meshes", [ROBOTS["go1"]])) == ["go1"]
 
 
 @pytest.mark.parametrize("wanted", ["meshes", "nowhere"])
 def test_missing_meshes_are_one_line(checkout: Path, monkeypatch, wanted: str) -> None:
     monkeypatch.setitem(sys.modules, "robot_descriptions.go1_mj_description", None)
     with pytest.raises(ConfigError, match=r"mapush\[looks\]|checkout of MuJoCo Menagerie"):
-        meshes.chosen(wanted, [ROBOTS["go1"]], print)
+        meshes.chosen(wanted, [ROBOTS["go1"]])
 
 
 def test_large_meshes_need_the_package_that_reduces_them(checkout: Path, monkeypatch) -> None:
@@ -172,12 +151,3 @@ def test_large_meshes_need_the_package_that_reduces_them(checkout: Path, monkeyp
     total = 12 * len(parts)
     assert requests == [pytest.approx(1.0 - 100 / total)] * len(parts)
     np.testing.assert_allclose(parts[0].vertices.max(axis=0), (0.2, 0.1, 0.05), atol=1e-6)
-
-
-def test_a_damaged_cache_is_one_line(checkout: Path, capsys) -> None:
-    meshes.cache_folder().mkdir(parents=True)
-    (meshes.cache_folder() / "go1.npz").write_bytes(b"PK")
-    assert cli.main(["play", "--object", "cuboid", "--web"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "go1.npz cannot be read" in error

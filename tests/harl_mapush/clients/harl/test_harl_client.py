@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harl_mapush import clients, test
+from harl_mapush import clients
 from harl_mapush.clients import register_with_harl
 from harl_mapush.clients.harl import harl_registration
 from mqe.config import ConfigError
@@ -202,38 +202,6 @@ def upstream_run(out: Path, algo: str, *argv: str, task: str = "go1push_mid") ->
     words = [word for key, text in settings.items() for word in (f"--{key}", text)]
     runpy.run_path(str(EXAMPLE))["main"](["--algo", algo, *words, *argv])
     return next((out / "mapush" / task / algo / "default").iterdir())
-
-
-@needs_checkout
-@pytest.mark.parametrize(
-    "algo",
-    [
-        "happo",
-        "hasac",
-        *(pytest.param(algo, marks=pytest.mark.slow) for algo in ("hatrpo", "mappo", "hatd3")),
-    ],
-)
-def test_upstreams_runners_train_and_we_measure_them(algo: str, tmp_path, capsys) -> None:
-    run = upstream_run(tmp_path, algo)
-    assert "[MAPush Stats]" in capsys.readouterr().out
-    content = json.loads((run / "config.json").read_text())
-    assert (content["main_args"]["env"], content["env_args"]["object"]) == ("mapush", "cuboid")
-    out = tmp_path / "figures.json"
-    argv = [
-        "--checkpoint",
-        str(run / "models"),
-        "--num_envs",
-        "2",
-        "--device",
-        "cpu",
-        "--team_only",
-        "--set",
-        "task.episode_length_s=0.4",
-        "--json",
-        str(out),
-    ]
-    assert test.main(argv) == 0
-    assert json.loads(out.read_text())["num_episodes"] == 2
 
 
 @needs_checkout

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from harl_mapush import train
+from harl_mapush import test, train
 from harl_mapush.runs import checkpoint
 from mapush.extensions.harl.harl_files import DEFAULTS
 from mqe.tensor_files import read_tensors
@@ -73,3 +73,35 @@ def test_defaults_are_upstreams(algo: str) -> None:
         shared = (set(values) & set(theirs[section])) - chosen_here
         assert {key: theirs[section][key] for key in shared} == {key: values[key] for key in shared}
         assert shared or section == "eval"
+
+
+@needs_checkout
+@pytest.mark.parametrize(
+    "algo",
+    [
+        "happo",
+        "hasac",
+        *(pytest.param(algo, marks=pytest.mark.slow) for algo in ("hatrpo", "mappo", "hatd3")),
+    ],
+)
+def test_upstreams_runners_train_and_we_measure_them(algo: str, tmp_path, capsys) -> None:
+    run = upstream_run(tmp_path, algo)
+    assert "[MAPush Stats]" in capsys.readouterr().out
+    content = json.loads((run / "config.json").read_text())
+    assert (content["main_args"]["env"], content["env_args"]["object"]) == ("mapush", "cuboid")
+    out = tmp_path / "figures.json"
+    argv = [
+        "--checkpoint",
+        str(run / "models"),
+        "--num_envs",
+        "2",
+        "--device",
+        "cpu",
+        "--team_only",
+        "--set",
+        "task.episode_length_s=0.4",
+        "--json",
+        str(out),
+    ]
+    assert test.main(argv) == 0
+    assert json.loads(out.read_text())["num_episodes"] == 2
