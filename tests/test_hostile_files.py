@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from harl_mapush import test, train
+from harl_mapush import config, test, train
 from harl_mapush.runs import checkpoint, provenance, resume, run_folder
 from mapush import listing
 from mqe.config import ConfigError, load_yaml
@@ -125,6 +125,19 @@ def test_names_of_folders_cannot_steer_a_terminal(tmp_path, capsys) -> None:
     printed = capsys.readouterr().out
     assert "\x1b" not in printed
     assert "\\x1b]0;title\\x07" in printed
+
+
+def test_a_file_of_settings_writes_below_the_present_folder_alone(tmp_path) -> None:
+    for name in (str(tmp_path / "elsewhere"), "../elsewhere", "~/elsewhere"):
+        cfg, notices = config.resolve({"logger": {"out_dir": name}}, {})
+        assert cfg.logger.out_dir is None
+        assert notices == [
+            f"logger.out_dir={name} left out: a file of settings writes below the present folder "
+            f"alone; say --out {name}"
+        ]
+        over = config.flag_values(train.make_parser().parse(["--out", name]))
+        assert config.resolve({"logger": {"out_dir": name}}, over)[0].logger.out_dir is not None
+    assert config.resolve({"logger": {"out_dir": "results/x"}}, {})[0].logger.out_dir == "results/x"
 
 
 # Settings that a run has written

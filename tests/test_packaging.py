@@ -40,6 +40,13 @@ def test_the_version_stands_once(capsys) -> None:
         assert set(wheels) <= {__version__}, page
 
 
+def test_every_dependency_has_a_tested_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=\[;]", text)[0] for text in project["dependencies"]}
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert needed <= {line.partition("==")[0] for line in pins if "==" in line}
+
+
 def test_continuous_integration_builds_the_site_strictly() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert re.search(r"^docs: .*\n.* mkdocs build --strict$", makefile, flags=re.MULTILINE)

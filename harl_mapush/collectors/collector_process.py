@@ -25,6 +25,7 @@ from harl_mapush.collectors.collector import (
     make_collector,
 )
 from harl_mapush.process import keep_freed_memory, library_lines
+from mqe.config import printable
 
 STACK_SIGNAL = signal.SIGUSR1  # makes a collector write its stack to its log
 _SIGN_S = 1.0  # between two signs of life
@@ -89,5 +90,5 @@ def _settle(log: str) -> None:
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"{printable(line)}\n")
     sys.stdout.flush()

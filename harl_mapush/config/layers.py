@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from harl_mapush.algorithms.entries import ALGORITHMS
@@ -65,6 +66,23 @@ def _leave_out_program(sim: dict[str, Any], named: Mapping[str, Any]) -> list[st
     ]
 
 
+def _leave_out_folder(logger: dict[str, Any], named: Mapping[str, Any]) -> list[str]:
+    """Remove a file's run folder from ``logger`` unless it lies below the present folder. Return
+    notices.
+    """
+    name = logger.get("out_dir")
+    if name is None or "out_dir" in named:
+        return []
+    path = Path(name).expanduser()
+    if not path.is_absolute() and ".." not in path.parts:
+        return []
+    logger["out_dir"] = None
+    return [
+        f"logger.out_dir={name} left out: a file of settings writes below the present folder "
+        f"alone; say --out {name}"
+    ]
+
+
 def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
     """Return the settings of ``over`` on top of ``base``, checked and complete, and notices.
 
@@ -84,6 +102,7 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     for section, default in _DEFAULT_NAMES.items():
         notices += _rename(section, default, sections, over)
     notices += _leave_out_program(sections["sim"], over.get("sim") or {})
+    notices += _leave_out_folder(sections["logger"], over.get("logger") or {})
     values = merge(sections, {name: over[name] or {} for name in over})
     for section in NAMED_SECTIONS:
         _check_owner(section, values[section])

@@ -28,7 +28,7 @@ from harl_mapush.process import library_lines
 from mapush.doctor.checkup import TOGETHER_S, Checkup
 from mapush.doctor.stage import Stage, StageError, StageSkippedError
 from mapush.doctor.stages import CRASH, STAGES
-from mqe.config import ConfigError
+from mqe.config import ConfigError, printable
 from mqe.sim.simulator import SimulatorError
 
 PROGRAM = "mapush doctor"
@@ -328,7 +328,7 @@ def _clean_stdout(active: bool) -> Iterator[None]:
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
+    sys.stdout.write(printable(line) + "\n")
     sys.stdout.flush()
 
 

@@ -19,7 +19,7 @@ from harl_mapush.interruption import Signalled
 from harl_mapush.runs import durable, run_folder
 from mapush.extensions.sweep.file_names import SETTINGS
 from mapush.report.page_tables import markdown_table
-from mqe.config import ConfigError, dump_yaml, parse_yaml, to_dict
+from mqe.config import ConfigError, dump_yaml, parse_yaml, printable, to_dict
 from mqe.cores import num_cores
 
 if TYPE_CHECKING:  # Optuna is an extra, so its modules are imported later
@@ -271,7 +271,7 @@ def _now() -> str:
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
+    sys.stdout.write(printable(line) + "\n")
     sys.stdout.flush()
 
 

@@ -19,7 +19,7 @@ from mapush.extensions.sweep.child import GRACE_S
 from mapush.extensions.sweep.file_names import SETTINGS
 from mapush.extensions.sweep.space import assignments
 from mapush.extensions.sweep.study import REASON, Sweep
-from mqe.config import ConfigError
+from mqe.config import ConfigError, printable
 
 OUTPUT = "output.log"
 _POINTS = 100  # most points of a trial's curve that are compared with other trials
@@ -169,7 +169,7 @@ def train_all(
                     running.remove((training, variables))
                     free.append(variables)
                     line = f"Trial {training.trial.number}: {training.outcome}."
-                    sys.stdout.write(line + "\n")
+                    sys.stdout.write(printable(line) + "\n")
                     sys.stdout.flush()
     finally:
         for training, _ in running:
