@@ -11,7 +11,7 @@ from mqe.world.scene import sliding_force
 # [N] that a Go1 with the gait pretrained:go1_push presses against a wall, by its command [m/s];
 # foot friction 0.55 (docs/background/what_takes_a_team.md).
 PRESSED = {0.65: 54.0, 1.0: 59.0}
-TEAMS = (1, 2, 3, 4)
+TEAMS = (1, 2, 3, 4, 6, 8)
 
 
 def lines() -> Iterator[str]:

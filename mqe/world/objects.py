@@ -523,6 +523,45 @@ TOWER = ObjectCfg(
     spawn_ring=(1.2, 1.3),
 )
 
+# Ours: room for eight robots, which heavy ones take.
+TANK = ObjectCfg(
+    name="tank",
+    geoms=(GeomCfg("cylinder", (2.75, 0.5), 40.0),),
+    outline=tuple(
+        (2.75 * math.cos(k * math.pi / 6.0), 2.75 * math.sin(k * math.pi / 6.0)) for k in range(12)
+    ),
+    friction=(0.3, 0.4),
+    spawn_height=0.35 - FLOOR_SLAB,
+    spawn_tilt=0.0,
+    spawn_ring=(3.3, 3.8),
+    num_agents=8,
+)
+GIRDER = ObjectCfg(
+    name="girder",
+    geoms=(GeomCfg("box", (0.4, 5.2, 0.5), 20.0),),
+    outline=((-0.2, -2.6), (0.2, -2.6), (0.2, 2.6), (-0.2, 2.6)),
+    friction=(0.5, 0.6),
+    spawn_height=0.30 - FLOOR_SLAB,
+    spawn_tilt=0.0,
+    spawn_ring=(3.2, 3.5),
+    num_agents=8,
+)
+# Two floats and a bar between them, seen from above an H.
+PONTOON = ObjectCfg(
+    name="pontoon",
+    geoms=(
+        GeomCfg("box", (1.4, 0.6, 0.5), 4.0),
+        GeomCfg("box", (0.5, 3.6, 0.5), 8.0, pos=(-0.95, 0.0, 0.0)),
+        GeomCfg("box", (0.5, 3.6, 0.5), 8.0, pos=(0.95, 0.0, 0.0)),
+    ),
+    outline=((-1.2, -1.8), (1.2, -1.8), (1.2, 1.8), (-1.2, 1.8)),
+    friction=(0.5, 0.6),
+    spawn_height=0.30 - FLOOR_SLAB,
+    spawn_tilt=0.0,
+    spawn_ring=(2.8, 3.1),
+    num_agents=8,
+)
+
 # What users call these objects, for hints.
 OTHER_NAMES = {
     "box": "cuboid",
@@ -546,5 +585,5 @@ OTHER_NAMES = {
 }
 
 OBJECTS: Registry[ObjectCfg] = Registry("object", other_names=OTHER_NAMES)
-for _cfg in (CUBOID, TBLOCK, CYLINDER, BEAM, TOWER):
+for _cfg in (CUBOID, TBLOCK, CYLINDER, BEAM, TOWER, TANK, GIRDER, PONTOON):
     OBJECTS.register(_cfg.name, _cfg)
