@@ -65,6 +65,7 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
         # All possible checks precede the first large allocation.
         with ranks.together():
             rank_cfg = own_settings(cfg, ranks, launched, machine.device)
+            start.check_lessons(rank_cfg)
             check_film(cfg.logger.film_interval, cfg.runner.evaluation_interval)
             if ranks.is_first:
                 check_wandb(cfg.logger)

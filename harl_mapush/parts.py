@@ -14,6 +14,7 @@ from harl_mapush.collectors.launchers import LAUNCHERS
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
+from harl_mapush.lessons import make_lessons
 from harl_mapush.runner import Runner
 from harl_mapush.trainer import Trainer
 from mqe.config import ConfigError
@@ -48,7 +49,10 @@ def build(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) ->
 
 def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) -> Parts:
     share = ranks.share(cfg.env.num_envs)
-    env = make_worlds(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
+    if cfg.algorithm.lessons is None:
+        env = make_worlds(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
+    else:
+        env = make_lessons(cfg, share)
     stack.callback(env.close)
     algorithm = _make_team(cfg, env.spec, learner, ranks)
     return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks), algorithm)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from harl_mapush import lessons
 from harl_mapush.config import RunCfg
 from harl_mapush.machine import Machine
 from harl_mapush.parts import Parts
@@ -33,6 +34,12 @@ def planned_folder(logger: LoggerCfg, task: Any, algorithm: str, seed: int) -> P
         return Path(logger.out_dir)
     subject = TASKS[task.name].subject(task)
     return run_folder.default_run_dir(subject, algorithm, logger.exp_name, seed, datetime.now())
+
+
+def check_lessons(cfg: RunCfg) -> None:
+    """Raise ConfigError for lessons that cannot be, if the algorithm has any."""
+    if cfg.algorithm.lessons is not None:
+        lessons.settings(cfg)
 
 
 def check_folder(folder: Path, saved: SavedRun | None, is_named: bool, stack: ExitStack) -> None:
@@ -86,6 +93,7 @@ def kept_settings(cfg: RunCfg, machine: Machine, num_ranks: int, num_agents: int
         env=dataclasses.replace(cfg.env, num_agents=num_agents, model=model),
         sim=dataclasses.replace(cfg.sim, name=machine.simulator, device=device),
         task=_with_absolute_paths(cfg.task),
+        algorithm=_with_absolute_lessons(cfg),
         runner=dataclasses.replace(
             cfg.runner,
             torch_threads=torch.get_num_threads(),
@@ -104,12 +112,26 @@ def make_record(cfg: RunCfg, folder: Path, parts: Parts, device: torch.device) -
         folder,
         to_dict(cfg),
         provenance.describe(
-            str(device), task.features.reward_weights, named_files.digests(cfg.task)
+            str(device),
+            task.features.reward_weights,
+            named_files.digests(cfg.task, cfg.algorithm.lessons),
         ),
         digest_of_gaits(cfg),
         partial(exported.export, cfg=cfg, actors=actors, task=task),
         partial(named_files.keep, task=cfg.task),
     )
+
+
+def _with_absolute_lessons(cfg: RunCfg) -> Any:
+    """Return a run's algorithm with absolute paths to its teachers and to their lessons' files."""
+    if cfg.algorithm.lessons is None:
+        return cfg.algorithm
+    absolute = []
+    for lesson, worlds in zip(cfg.algorithm.lessons, lessons.settings(cfg), strict=True):
+        task = to_dict(_with_absolute_paths(worlds.task))
+        named = {key: task[key] for key in lesson.get("task") or {}}
+        absolute.append({**lesson, "teacher": from_anywhere(lesson["teacher"]), "task": named})
+    return dataclasses.replace(cfg.algorithm, lessons=tuple(absolute))
 
 
 def _with_absolute_paths(task: Any) -> Any:

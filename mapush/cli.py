@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _hand_over(arguments: list[str]) -> int:
     # Imported here, since MuJoCo checks MUJOCO_GL when it is imported.
     from mapush.built_in import extensions
-    from mapush.commands import COMMANDS, load
+    from mapush.commands import COMMANDS, MOVED, load
     from mqe.config import ConfigError, unknown
     from mqe.extensions import load_extensions
 
@@ -45,6 +45,9 @@ def _hand_over(arguments: list[str]) -> int:
         lines = [f"  {name:<12}{command.help}" for name, command in COMMANDS.items()]
         sys.stdout.write("\n".join(["usage: mapush COMMAND ...", "", *lines, "", _HELP]))
         return 0 if arguments else 2
+    if arguments[0] in MOVED:
+        sys.stderr.write(f"mapush: {arguments[0]} is now: {MOVED[arguments[0]]}\n")
+        return 2
     if arguments[0] not in COMMANDS:
         sys.stderr.write(f"mapush: {unknown('command', arguments[0], COMMANDS)}; see --help\n")
         return 2

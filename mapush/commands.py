@@ -34,7 +34,6 @@ for _name, _target, _help in (
     ),
     ("report", "mapush.report.command:main", "a page about runs"),
     ("plot", "mapush.report.command:plot", "a figure with the curves of runs"),
-    ("distil", "mapush.distilling:main", "one team that learns what several teams do"),
     (
         "export",
         "mapush.export.command:main",
@@ -49,6 +48,13 @@ for _name, _target, _help in (
     ("doctor", "mapush.doctor.command:main", "a check of this machine, step by step"),
 ):
     COMMANDS.register(_name, Command(_target, _help, _name in ("train", "test")))
+
+# Commands of release 0.3, and what to type in place of each
+MOVED = {
+    "average": "mapush export RUN OUT --for policy --last 4",
+    "distil": "mapush train --algo distil --init_from STUDENT "
+    "--set 'algorithm.lessons=[{teacher: TEACHER}]'",
+}
 
 
 def load(name: str) -> Main:

@@ -14,7 +14,7 @@ import pytest
 
 from harl_mapush import config, test, train
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
-from mapush import capacity, cli, distilling, film
+from mapush import capacity, cli, film
 from mapush.built_in import extensions
 from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
@@ -48,7 +48,6 @@ PARSERS: dict[str, Callable[[], config.Parser]] = {
     "train": train.make_parser,
     "test": test.make_parser,
     "play": lambda: test.make_viewer_parser("mapush play"),
-    "distil": distilling.make_parser,
     "capacity": capacity.make_parser,
     "film": film.make_parser,
     "export": export.make_parser,

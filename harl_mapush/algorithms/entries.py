@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from harl_mapush.algorithms.algorithm import Algorithm
+from harl_mapush.algorithms.distil import Distil, DistilCfg
 from harl_mapush.algorithms.haa2c import Haa2c, Haa2cCfg
 from harl_mapush.algorithms.happo import Happo, HappoCfg
 from harl_mapush.algorithms.hasac import Hasac, HasacCfg, MasacCfg
@@ -42,6 +43,7 @@ ALGORITHMS.register("hasac", AlgorithmEntry(HasacCfg, Hasac))
 ALGORITHMS.register("hatd3", AlgorithmEntry(Hatd3Cfg, Hatd3))
 ALGORITHMS.register("masac", AlgorithmEntry(MasacCfg, Hasac))
 ALGORITHMS.register("matd3", AlgorithmEntry(Matd3Cfg, Hatd3))
+ALGORITHMS.register("distil", AlgorithmEntry(DistilCfg, Distil))
 
 
 def make_algorithm(

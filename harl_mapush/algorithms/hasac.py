@@ -88,6 +88,7 @@ class Hasac(OffPolicy):
     """Squashed Gaussian actors, entropy in the critics' targets, one temperature per agent."""
 
     cfg: HasacCfg
+    actor_class = SquashedActor
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

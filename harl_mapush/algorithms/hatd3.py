@@ -63,6 +63,7 @@ class Hatd3(OffPolicy):
     """Deterministic actors with slowly following target networks."""
 
     cfg: Hatd3Cfg
+    actor_class = DeterministicActor
     follows_first_critic = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -43,6 +43,7 @@ from mqe.vec_env import EntityBlock, TeamSpec
 class OnPolicy(ABC):
     """Actors and one critic learning from one rollout at a time."""
 
+    actor_class = Actor
     takes_mirror_loss = True  # whether the actors' loss can have a mirror loss
 
     def __init__(

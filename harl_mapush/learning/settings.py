@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS, ON_POLICY_FORMULAS
 from mqe.config import option
@@ -115,6 +115,8 @@ class AlgorithmCfg:
 
     # Whether the algorithm is a ``ReplayLearner`` (``collectors/learner.py``).
     takes_collectors: ClassVar[bool] = False
+    # Worlds with a teacher each, in place of the run's worlds. None: the algorithm has no teachers.
+    lessons: ClassVar[Any] = None
 
     name: str = option("", "name of the learning algorithm")
 

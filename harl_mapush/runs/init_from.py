@@ -11,7 +11,6 @@ from torch import nn
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.formats import OURS
 from mqe.config import ConfigError, merge, to_dict
@@ -96,7 +95,8 @@ def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any
             f"{KEY}: {what} has an actor of its own for each robot, and this run has one for "
             "all; use --set algorithm.share_param=false"
         )
-    has_critic = _has_critic(folder, networks)
+    needs_critic = any(not name.startswith("actor_agent") for name in networks)
+    has_critic = needs_critic and _has_critic(folder, networks)
     name = what if what.startswith(PRETRAINED) else folder
     try:
         if has_critic:
@@ -108,7 +108,7 @@ def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any
         raise ConfigError(f"{error}{_hint(folder, cfg)}") from None
     if has_critic:
         return f"Starts with the actors and the critic of {name}"
-    return f"Starts with the actors of {name}, and with a new critic"
+    return f"Starts with the actors of {name}" + (", and with a new critic" if needs_critic else "")
 
 
 def _own_settings(
@@ -172,9 +172,7 @@ def _hint(folder: Path, cfg: Any) -> str:
 def _kind_of_actor(name: str) -> Any:
     """Return a class or function as the label for all algorithms with one kind of actor."""
     algorithm = ALGORITHMS[name].cls
-    if isinstance(algorithm, type) and issubclass(algorithm, OnPolicy):
-        return OnPolicy
-    return algorithm
+    return getattr(algorithm, "actor_class", algorithm)
 
 
 def _begins_with_new_critics(what: str, base: Mapping[str, Any], over: Mapping[str, Any]) -> bool:

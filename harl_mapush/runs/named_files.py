@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,19 @@ def named_files(task: Any) -> dict[str, Path]:
     return {key: path for key, path in paths.items() if path.suffix and path.is_file()}
 
 
-def digests(task: Any) -> dict[str, str]:
-    """Return the SHA-256 of a task's files and frozen policies by setting, without the gaits."""
+def digests(task: Any, lessons: Sequence[Mapping[str, Any]] | None = None) -> dict[str, str]:
+    """Return the SHA-256 of a task's files and frozen policies by setting, without the gaits.
+
+    The teachers of ``lessons`` count as well.
+    """
     by_setting = {f"task.{key}": sha256(path) for key, path in named_files(task).items()}
     for key in TASKS[task.name].frozen_policies:
         name = f"task.{key}"
         if key != "gait":
             by_setting[name] = describe_policy(vars(task)[key], name).digest
+    for k, lesson in enumerate(lessons or ()):
+        name = f"algorithm.lessons[{k}].teacher"
+        by_setting[name] = describe_policy(lesson["teacher"], name).digest
     return by_setting
 
 
@@ -39,12 +46,16 @@ def keep(run: Path, task: Any) -> None:
             shutil.copyfile(path, run / FOLDER / f"{key}{path.suffix}")
 
 
-def changed(folder: Path, task: Any) -> list[str]:
-    """Return a task's settings with another file or policy than in the training of the checkpoint
-    ``folder``.
+def changed(
+    folder: Path, task: Any, lessons: Sequence[Mapping[str, Any]] | None = None
+) -> list[str]:
+    """Return the settings with another file or policy than in the training of a checkpoint.
+
+    ``folder`` is the checkpoint's. The settings are those of a task, and the teachers of
+    ``lessons``.
     """
     before = read_manifest(folder).get(NAMED_FILES)
     if not isinstance(before, dict):
         return []
-    present = digests(task)
+    present = digests(task, lessons)
     return [name for name, digest in before.items() if present.get(name, digest) != digest]

@@ -1,6 +1,6 @@
-"""Worlds with several team sizes behind one ``VecEnv``: an environment for each size.
+"""Worlds with several teams or objects behind one ``VecEnv``: an environment for each.
 
-A simulator steps worlds with one model, so each size has its own, with a share of the worlds.
+A simulator steps worlds with one model, so each part has its own, with a share of the worlds.
 Missing robots are padded: their observations are zeros, so they take no part, and their rewards and
 terminations are those of the present robots.
 """
@@ -21,15 +21,17 @@ from mqe.vec_env import TimeStep
 class MixedTeams:
     """Several environments with their worlds one after the other. A is the largest team."""
 
-    def __init__(self, parts: Sequence[MultiAgentEnv]) -> None:
-        """Join ``parts``, the largest team last.
+    def __init__(self, parts: Sequence[MultiAgentEnv], labels: Sequence[str] | None = None) -> None:
+        """Join ``parts``, named by ``labels`` in statistics, by default by their team sizes.
 
-        Their observations and states must have equal sizes, with a number for presence
-        (``TeamSpec.presence``).
+        Their observations and states must have equal sizes. Teams of unequal sizes need a number
+        for presence (``TeamSpec.presence``).
         """
-        largest = parts[-1]
-        assert largest.spec.presence is not None
+        largest = max(parts, key=lambda part: part.num_agents)
+        sizes = {part.num_agents for part in parts}
+        assert largest.spec.presence is not None or len(sizes) == 1
         self.parts = tuple(parts)
+        self.labels = tuple(labels or [str(part.num_agents) for part in parts])
         self.num_envs = sum(part.num_envs for part in parts)
         self.num_agents = largest.num_agents
         self.spec = largest.spec
@@ -64,6 +66,7 @@ class MixedTeams:
             info={
                 name: self._with_means([step.info[name] for step in steps])
                 for name in steps[0].info
+                if all(name in step.info for step in steps)
             },
         )
 
@@ -76,13 +79,13 @@ class MixedTeams:
         return "; ".join(message for message in messages if message is not None) or None
 
     def statistics(self) -> dict[str, float]:
-        """Return means over all sizes' last episodes, and each size's headline as ``NAME_of_N``."""
-        by_part = {part.num_agents: part.statistics() for part in self.parts}
-        merged = weighted_means(list(by_part.values()))
+        """Return means over all parts' last episodes, and each part's as ``HEADLINE_of_LABEL``."""
+        by_part = [part.statistics() for part in self.parts]
+        merged = weighted_means(by_part)
         headline = [name for _, name in self.report.headline]
-        for num_agents, statistics in by_part.items():
+        for label, statistics in zip(self.labels, by_part, strict=True):
             for name in headline:
-                merged[f"{name}_of_{num_agents}"] = statistics[name]
+                merged[f"{name}_of_{label}"] = statistics[name]
         return merged
 
     def reset_statistics(self) -> None:
@@ -92,13 +95,13 @@ class MixedTeams:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state for a bit-exact resume."""
-        return {str(part.num_agents): part.state_dict() for part in self.parts}
+        named = zip(self.labels, self.parts, strict=True)
+        return {label: part.state_dict() for label, part in named}
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Restore a ``state_dict``. Return its obs and state."""
-        return self._joined(
-            [part.load_state_dict(state[str(part.num_agents)]) for part in self.parts]
-        )
+        named = zip(self.labels, self.parts, strict=True)
+        return self._joined([part.load_state_dict(state[label]) for label, part in named])
 
     def close(self) -> None:
         """Free the simulators."""

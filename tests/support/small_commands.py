@@ -87,8 +87,6 @@ def sizes(name: str, words: list[str]) -> list[str]:
         return _sizes_of_training(words)
     if name in ("test", "play", "film"):
         return _sizes_of_episodes(name, words)
-    if name == "distil":
-        return ["--num_envs", "2", "--max_wall_time", "20s", *CPU]
     if name == "doctor":
         return ["--device", "cpu"]
     if name == "report":

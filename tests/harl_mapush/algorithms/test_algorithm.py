@@ -177,7 +177,15 @@ def test_every_trained_team_acts_by_its_actors_from_the_first_decision_on(name: 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_passes_the_doctors_training(name: str, monkeypatch) -> None:
     monkeypatch.setattr(training, "NUM_WORLDS", 2)
-    over = {"algorithm": {"name": name}, "network": {"hidden_sizes": [8]}, "sim": {"device": "cpu"}}
+    over: dict[str, Any] = {
+        "algorithm": {"name": name},
+        "network": {"hidden_sizes": [8]},
+        "sim": {"device": "cpu"},
+    }
+    if ALGORITHMS[name].cfg.lessons is not None:
+        over["task"] = {"observation": "sets", "decision_period": 5}
+        over["env"] = {"num_agents": 2}
+        over["algorithm"] |= {"lessons": [{"teacher": "pretrained:any"}], "update_ratio": 1.0}
     cfg, _ = config.resolve({}, over)
     checkup = Checkup(cfg)
     checkup.sim_name = "mujoco"

@@ -1,0 +1,151 @@
+"""Worlds of lessons: a teacher says in each what it would do (``algorithm.name=distil``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from harl_mapush import config
+from harl_mapush.config import RunCfg
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.formats import Team
+from harl_mapush.runs.policy import load_team
+from mqe.config import ConfigError, to_dict
+from mqe.env.environment import MultiAgentEnv
+from mqe.env.mixed_teams import MixedTeams
+from mqe.registry import make_env
+from mqe.vec_env import TEACHER_ACTIONS, Share, TimeStep
+
+
+class Lessons(MixedTeams):
+    """Several environments with a teacher each. N worlds, A robots, O obs size, U action size."""
+
+    def __init__(self, parts: Sequence[MultiAgentEnv], teachers: Sequence[Team]) -> None:
+        """Join ``parts``. Their actions and observations have equal sizes."""
+        super().__init__(parts, [f"lesson{k}" for k in range(len(parts))])
+        self._teachers = tuple(teachers)
+        self._obs: Tensor | None = None  # those of the next decision
+
+    def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
+        """Start a new episode everywhere. Return obs (N, A, O) and state."""
+        self._obs, state = super().reset(staggered=staggered)
+        return self._obs, state
+
+    def step(self, actions: Tensor) -> TimeStep:
+        """Hold ``actions`` (N, A, U) for one decision. Report the teachers' actions for it."""
+        taught = self._teach()
+        step = super().step(actions)
+        step.info[TEACHER_ACTIONS] = taught
+        self._obs = step.obs
+        return step
+
+    def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Restore a ``state_dict``. Return its obs and state."""
+        self._obs, critic_state = super().load_state_dict(state)
+        return self._obs, critic_state
+
+    @torch.no_grad()
+    def _teach(self) -> Tensor:
+        """Return the teachers' actions (N, A, U), zeros for absent robots."""
+        assert self._obs is not None
+        by_part = self._obs.split([part.num_envs for part in self.parts])
+        taught = []
+        for part, teacher, obs in zip(self.parts, self._teachers, by_part, strict=True):
+            actions = teacher(obs[:, : part.num_agents])
+            taught.append(pad(actions, (0, 0, 0, self.num_agents - part.num_agents)))
+        return torch.cat(taught)
+
+
+def settings(cfg: RunCfg) -> list[RunCfg]:
+    """Return the settings of each lesson's worlds, with its share of ``env.num_envs``.
+
+    Raises ConfigError for a lesson that cannot be.
+    """
+    lessons = cfg.algorithm.lessons
+    if not lessons:
+        raise ConfigError(
+            "algorithm.lessons: a student needs a lesson; say --set "
+            "'algorithm.lessons=[{teacher: pretrained:any}]'"
+        )
+    if len(lessons) > cfg.env.num_envs:
+        raise ConfigError(
+            f"env.num_envs={cfg.env.num_envs}: {len(lessons)} algorithm.lessons need a world each; "
+            f"take {len(lessons)} or more"
+        )
+    plain = replace(cfg, env=replace(cfg.env, num_agents=cfg.env.largest_team, team_sizes=()))
+    resolved = []
+    for k, lesson in enumerate(lessons):
+        over = {section: lesson.get(section) or {} for section in ("env", "task")}
+        over["env"] = over["env"] | {"num_envs": (cfg.env.num_envs + k) // len(lessons)}
+        try:
+            worlds, _ = config.resolve(to_dict(plain), over)
+            checkpoint.resolve(lesson["teacher"])
+        except ConfigError as error:
+            raise ConfigError(f"algorithm.lessons[{k}]: {error}") from None
+        if worlds.task.name != cfg.task.name:
+            raise ConfigError(
+                f"algorithm.lessons[{k}]: task.name={worlds.task.name}: all lessons have the run's "
+                f"task, {cfg.task.name}; leave it out"
+            )
+        resolved.append(worlds)
+    largest = max(worlds.env.num_agents or 0 for worlds in resolved)
+    if plain.env.num_agents is None:
+        raise ConfigError(
+            "env.num_agents: say how many robots the largest team of algorithm.lessons has"
+        )
+    if largest != plain.env.num_agents:
+        raise ConfigError(
+            f"env.num_agents={plain.env.num_agents}: the largest team of algorithm.lessons has "
+            f"{largest} robots; say {largest}"
+        )
+    return resolved
+
+
+def make_lessons(cfg: RunCfg, share: Share) -> Lessons:
+    """Build the worlds of all lessons, with their teachers.
+
+    The library's log warns if a teacher did not learn in its lesson's worlds. Raises ConfigError
+    for a teacher that cannot act there.
+    """
+    parts: list[MultiAgentEnv] = []
+    teachers = []
+    first = share.first
+    for k, worlds in enumerate(settings(cfg)):
+        part = make_env(
+            worlds.env, worlds.sim, worlds.task, cfg.runner.seed, share._replace(first=first)
+        )
+        parts.append(part)
+        first += worlds.env.num_envs
+        folder = checkpoint.resolve(cfg.algorithm.lessons[k]["teacher"])
+        try:
+            _check_sizes(part, parts[0])
+            teachers.append(_teacher(worlds, folder, part))
+        except ConfigError as error:
+            raise ConfigError(f"algorithm.lessons[{k}]: {error}") from None
+    return Lessons(parts, teachers)
+
+
+def _teacher(worlds: RunCfg, folder: Any, part: MultiAgentEnv) -> Team:
+    teacher = load_team(worlds, folder, part)
+    if getattr(teacher, "is_recurrent", False):
+        raise ConfigError(
+            f"{folder} has a memory, which is not saved with a run; name a teacher without"
+        )
+    return teacher
+
+
+def _check_sizes(part: MultiAgentEnv, first: MultiAgentEnv) -> None:
+    """Raise ConfigError if worlds cannot be joined with the first lesson's."""
+    numbers = [
+        (env.spec.obs_size, env.spec.state_size, env.decision_period) for env in (part, first)
+    ]
+    if numbers[0] != numbers[1]:
+        raise ConfigError(
+            "observations, states or decisions differ from those of the first lesson "
+            f"({numbers[0]} and {numbers[1]}); teams of several sizes need task.observation=sets"
+        )
