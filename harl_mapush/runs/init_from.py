@@ -152,9 +152,8 @@ def _check_algorithm(what: str, folder: Path, algorithm: str) -> None:
     learned = str((checkpoint.read_config(folder).get("algorithm") or {}).get("name"))
     if learned not in ALGORITHMS or _kind_of_actor(learned) is _kind_of_actor(algorithm):
         return
-    alike = " or ".join(
-        name for name in ALGORITHMS if _kind_of_actor(name) is _kind_of_actor(algorithm)
-    )
+    kind = _kind_of_actor(algorithm)
+    alike = ", ".join(name for name in ALGORITHMS if _kind_of_actor(name) is kind)
     raise ConfigError(
         f"{KEY}: {what} was trained by {learned}, whose actors are networks of another kind than "
         f"those of {algorithm}; start from a checkpoint of {alike}, or train with --algo {learned}"

@@ -251,7 +251,7 @@ def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(
         (
             ("--init_from", "RUN", "--algo", "hasac"),
             "was trained by happo, whose actors are networks of another kind than "
-            "those of hasac; start from a checkpoint of hasac or masac, or train with --algo happo",
+            "those of hasac; start from a checkpoint of hasac, masac, distil, or train with",
         ),
         (
             ("--init_from", "RUN", "--task", "go1_velocity"),
