@@ -7,14 +7,13 @@ from contextlib import ExitStack
 import torch
 
 from harl_mapush import start
-from harl_mapush.callbacks.evaluation_film import check_film
-from harl_mapush.callbacks.wandb_logger import check_wandb
 from harl_mapush.collectors import collector_settings
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.shares import compile_first, facts, own_settings
 from harl_mapush.interruption import TIME_IS_UP, WallTime
+from harl_mapush.kept_settings import kept_settings, make_record
 from harl_mapush.machine import advice, choose_machine
 from harl_mapush.memory_plan import check_run_memory
 from harl_mapush.parts import build
@@ -65,10 +64,8 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
         # All possible checks precede the first large allocation.
         with ranks.together():
             rank_cfg = own_settings(cfg, ranks, launched, machine.device)
-            start.check_lessons(rank_cfg)
-            check_film(cfg.logger.film_interval, cfg.runner.evaluation_interval)
+            start.check_settings(rank_cfg, writes=ranks.is_first)
             if ranks.is_first:
-                check_wandb(cfg.logger)
                 start.check_folder(folder, saved, is_named, stack)
             state = None
             if saved is None:
@@ -103,7 +100,7 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
         folder = ranks.first(folder)
         launched.remember(folder)
 
-        cfg = start.kept_settings(cfg, machine, ranks.size, parts.env.num_agents)
-        record = start.make_record(cfg, folder, parts, machine.device)
-        training = Training(cfg, record, parts, machine, ranks, wall_time, program)
+        cfg = kept_settings(cfg, machine, ranks.size, parts.env.num_agents)
+        record = make_record(cfg, folder, parts, machine.device)
+        training = Training(cfg, record, parts, machine.learner, ranks, wall_time, program)
         return training.train(launched)

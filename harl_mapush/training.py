@@ -5,19 +5,19 @@ from __future__ import annotations
 import signal
 import sys
 
+import torch
+
 from harl_mapush.callbacks.checkpoints import FolderTakenError, UnsavedError
 from harl_mapush.callbacks.ending import RunEnded
-from harl_mapush.callbacks.logger import NullLogger, RunLogger
 from harl_mapush.callbacks.of_run import make_callbacks
-from harl_mapush.callbacks.run_context import RunContext
+from harl_mapush.callbacks.run_log import make_logger
 from harl_mapush.collectors.launchers import CollectionError
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks, UnequalRanksError
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Signalled, WallTime
-from harl_mapush.machine import Machine
 from harl_mapush.parts import Parts
-from harl_mapush.runs import provenance, resume, run_folder
+from harl_mapush.runs import resume, run_folder
 from harl_mapush.runs.record import RunRecord
 from harl_mapush.trainer import BrokenWorldsError, NonFiniteError
 from mqe.sim.simulator import SimulatorError
@@ -33,7 +33,7 @@ class Training:
         cfg: RunCfg,
         record: RunRecord,
         parts: Parts,
-        machine: Machine,
+        learner: torch.device,
         ranks: Ranks,
         wall_time: WallTime,
         program: str,
@@ -49,15 +49,9 @@ class Training:
         self._program = program
         if ranks.is_first:
             record.begin()
-        logger = self._make_logger(record, parts)
+        logger = make_logger(cfg.logger, record, parts, ranks)
         self._say = logger.say
-        context = RunContext(
-            record.folder, record.settings, parts.env, parts.trainer, parts.team, ranks, logger.say
-        )
-        recorder = parts.env.record_broken_worlds() if cfg.logger.broken_worlds else None
-        self._callbacks = make_callbacks(
-            cfg, context, record, logger, recorder, wall_time, machine.learner
-        )
+        self._callbacks = make_callbacks(cfg, record, parts, ranks, logger, wall_time, learner)
 
     def train(self, launched: Launch) -> int:
         """Train to the end. Return the exit code."""
@@ -99,27 +93,6 @@ class Training:
         finally:
             for callback in self._callbacks.all:
                 callback.on_end()
-
-    def _make_logger(self, record: RunRecord, parts: Parts) -> RunLogger | NullLogger:
-        # All ranks call this, since statistics are sums over ranks.
-        names = list(self._trainer.statistics())
-        if not self._ranks.is_first:
-            return NullLogger()
-        cfg = self._cfg
-        progress = self._trainer.progress
-        logger = RunLogger(
-            cfg.logger,
-            run_folder.curves_folder(record.folder),
-            f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}",
-            progress.num_env_steps,
-            env_steps=progress.env_steps,
-            headline=parts.env.report.headline,
-        )
-        if not progress.env_steps:
-            logger.add_summaries(
-                provenance.tensorboard_summaries(record.settings, record.start, names)
-            )
-        return logger
 
     def _introduce(self) -> None:
         cfg = self._cfg

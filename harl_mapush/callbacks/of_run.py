@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,9 +21,10 @@ from harl_mapush.callbacks.training_evaluation import (
 )
 from harl_mapush.callbacks.wandb_logger import WandbLogger
 from harl_mapush.config import RunCfg
+from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.interruption import WallTime
+from harl_mapush.parts import Parts
 from harl_mapush.runs.record import RunRecord
-from mqe.world.broken_worlds import BrokenWorldRecorder
 
 
 class RunCallbacks(NamedTuple):
@@ -38,30 +38,36 @@ class RunCallbacks(NamedTuple):
 
 def make_callbacks(
     cfg: RunCfg,
-    run: RunContext,
     record: RunRecord,
+    parts: Parts,
+    ranks: Ranks,
     logger: RunLogger | NullLogger,
-    recorder: BrokenWorldRecorder | None,
     wall_time: WallTime,
     learner: torch.device,
 ) -> RunCallbacks:
-    """Build the callbacks of ``run``.
-
-    ``recorder`` is None if no states of broken worlds are kept. ``learner`` is the learner's
-    device.
-    """
+    """Build the callbacks of a run, with its learner on the device ``learner``."""
+    run = RunContext(
+        record.folder, record.settings, parts.env, parts.trainer, parts.team, ranks, logger.say
+    )
     saver = CheckpointSaver(run, record)
-    loggers = [logger, *_wandb(cfg, run, record)]
+    loggers: list[Any] = [logger]
+    if ranks.is_first and cfg.logger.wandb != "off":
+        loggers.append(WandbLogger(cfg.logger, run.folder, record.run_id, run.settings, logger.say))
     callbacks: list[Callback] = []
+    num_recorded = cfg.logger.broken_worlds
+    recorder = parts.env.record_broken_worlds() if num_recorded else None
     if recorder is not None:
-        callbacks.append(
-            BrokenLog(recorder, run.folder, record.text, cfg.logger.broken_worlds, run.ranks)
-        )
+        callbacks.append(BrokenLog(recorder, run.folder, record.text, num_recorded, ranks))
 
     evaluation = None
     intervals = []
     if cfg.runner.evaluation_interval is not None:
-        evaluation = _make_evaluation(cfg, run)
+        if ranks.is_first:
+            env = make_evaluation_env(cfg.env, cfg.sim, cfg.task, cfg.runner)
+            episodes = cfg.runner.evaluation_episodes
+            evaluation = TrainingEvaluation(
+                env, episodes, run.folder, run.trainer.progress.env_steps
+            )
         interval = cfg.runner.evaluation_interval
         callbacks.append(EvaluationCallback(evaluation, interval, saver, run))
         intervals.append(interval)
@@ -70,27 +76,12 @@ def make_callbacks(
             callbacks.append(EvaluationFilm(evaluation, interval, saver, loggers, run))
             intervals.append(interval)
 
-    if run.ranks.is_first and learner.type == "cuda":
+    if ranks.is_first and learner.type == "cuda":
         callbacks.append(GpuUsage(learner))
     callbacks.append(ProgressLog(loggers, run.trainer))
     callbacks += [make(run) for make in CALLBACKS.values()]
 
     # The end of a run measures the checkpoint that was written before.
-    ending = EndOnRequest(run.trainer, wall_time, saver, logger, run.ranks, intervals)
+    ending = EndOnRequest(run.trainer, wall_time, saver, logger, ranks, intervals)
     callbacks += [saver, ending]
     return RunCallbacks(callbacks, saver, ending, evaluation)
-
-
-def _wandb(cfg: RunCfg, run: RunContext, record: RunRecord) -> Sequence[WandbLogger]:
-    if not run.ranks.is_first or cfg.logger.wandb == "off":
-        return ()
-    return (WandbLogger(cfg.logger, run.folder, record.run_id, run.settings, run.say),)
-
-
-def _make_evaluation(cfg: RunCfg, run: RunContext) -> TrainingEvaluation | None:
-    """Build the evaluation on the first rank. Return None on the others."""
-    if not run.ranks.is_first:
-        return None
-    env = make_evaluation_env(cfg.env, cfg.sim, cfg.task, cfg.runner)
-    episodes = cfg.runner.evaluation_episodes
-    return TrainingEvaluation(env, episodes, run.folder, run.trainer.progress.env_steps)

@@ -13,7 +13,9 @@ import torch
 from harl_mapush import config, lessons, train
 from harl_mapush.algorithms.distil import Distil, DistilCfg
 from harl_mapush.config import RunnerCfg
+from harl_mapush.kept_settings import kept_settings
 from harl_mapush.learning.settings import NetworkCfg
+from harl_mapush.machine import Machine
 from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint
 from mapush import cli
@@ -217,12 +219,9 @@ def test_teachers_that_cannot_act_there_are_refused(lesson, message) -> None:
 
 def test_names_of_teachers_are_absolute_in_the_run_folder(run: Path, monkeypatch) -> None:
     monkeypatch.chdir(run.parent)
-    from harl_mapush import start
-    from harl_mapush.machine import Machine
-
     cfg = with_lessons({"teacher": "run"}, BEAMS)
     machine = Machine("mujoco", torch.device("cpu"), torch.device("cpu"))
-    kept = start.kept_settings(cfg, machine, 1, 2)
+    kept = kept_settings(cfg, machine, 1, 2)
     assert kept.algorithm.lessons[0]["teacher"] == str(run)
     assert kept.algorithm.lessons[1] == dataclasses.asdict(cfg.algorithm)["lessons"][1]
 
