@@ -14,10 +14,11 @@ import math
 import os
 import re
 import types
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -83,13 +84,8 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
         raise ConfigError(f"{where}{at}: not valid YAML ({reason})") from None
     except RecursionError:
         raise ConfigError(f"{where}: too many values inside one another") from None
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-    ) as error:  # from constructors: !!bool maybe, !!map [1]
-        reason = error if isinstance(error, ValueError) else "a value contradicts its tag"
+    except (ValueError, TypeError, KeyError, AttributeError):  # !!bool maybe, !!map [1]
+        reason = "a value of another kind than its tag, or too long a number"
         raise ConfigError(f"{where}: not valid YAML ({reason})") from None
     _check_number(values, where)
     return values
@@ -322,18 +318,10 @@ def _check_range(value: Any, limits: Mapping[str, Any], where: str) -> None:
         raise ConfigError(f"{where}: {unknown('value', value, choices, is_open=is_open)}")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
-    rules: list[tuple[str, str, Callable[[Any], bool]]] = [
-        ("min", "at least", lambda limit: value >= limit),
-        ("above", "above", lambda limit: value > limit),
-        ("max", "at most", lambda limit: value <= limit),
-    ]
-    given = [
-        (words, limits[key], holds(limits[key]))
-        for key, words, holds in rules
-        if limits.get(key) is not None
-    ]
-    if not all(holds for _, _, holds in given):
-        allowed = " and ".join(f"{words} {limit}" for words, limit, _ in given)
+    is_small = value < limits.get("min", value) or ("above" in limits and value <= limits["above"])
+    if is_small or value > limits.get("max", value):
+        words = {"min": "at least", "above": "above", "max": "at most"}
+        allowed = " and ".join(f"{words[key]} {limits[key]}" for key in words if key in limits)
         raise ConfigError(f"{where}: must be {allowed}, not {value}")
 
 
@@ -343,13 +331,6 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         return value
     if origin in (Union, types.UnionType):
         return _convert_union(value, get_args(hint), where)
-    if origin is Literal:
-        allowed = get_args(hint)
-        if value not in allowed or isinstance(value, bool) != any(
-            value is one for one in allowed if type(one) is bool
-        ):
-            raise ConfigError(f"{where}: {unknown('value', value, allowed)}")
-        return value
     if origin in (tuple, list) or hint in (tuple, list):
         return _convert_sequence(value, hint, where)
     if origin is dict or hint is dict:
@@ -507,23 +488,14 @@ class _Loader(_SafeLoader):
     yaml_implicit_resolvers: dict[Any, Any] = {}
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        if not isinstance(node, yaml.MappingNode):
+        values = super().construct_mapping(node, deep)
+        if len(values) < len(node.value):
+            keys = [self.construct_object(name, deep=True) for name, _ in node.value]
+            double = next(key for key, number in Counter(keys).items() if number > 1)
             raise yaml.constructor.ConstructorError(
-                None, None, "no keys and values", node.start_mark
+                None, None, f"{double!r} is given twice", node.start_mark
             )
-        seen = set()
-        for name, _ in node.value:
-            key = self.construct_object(name, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a key that is a list or section", node.start_mark
-                )
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{key!r} is given twice", node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+        return values
 
 
 class _Dumper(yaml.SafeDumper):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path
-from typing import Literal
 
 import pytest
 import yaml
@@ -34,7 +33,7 @@ class Sample:
     learning_rate: float = option(5e-4, above=0)
     use_clip: bool = True
     name: str = option("box", choices=("box", "ball"))
-    mode: Literal["fast", "slow"] = "fast"
+    mode: str = option("fast", choices=("fast", "slow"))
     sizes: tuple[int, ...] = option((64, 64), min=1)
     point: tuple[float, float] = (0.0, 1.0)
     limit: float | None = None
