@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +78,15 @@ class DistilCfg(AlgorithmCfg):
                     f"lessons[{k}]: must have a teacher (a checkpoint or pretrained:NAME) and may "
                     f"have sections env and task, not {lesson!r}"
                 )
+
+    def for_trial(self, num_rows: int) -> Self:
+        """Return settings with an update after ``num_rows`` decisions."""
+        return replace(
+            self,
+            buffer_size=min(self.buffer_size, 4 * num_rows),
+            batch_size=min(self.batch_size, 4 * num_rows),
+            update_ratio=max(self.update_ratio, 1.0 / num_rows),
+        )
 
 
 class Distil:

@@ -185,7 +185,7 @@ def test_every_algorithm_passes_the_doctors_training(name: str, monkeypatch) -> 
     if ALGORITHMS[name].cfg.lessons is not None:
         over["task"] = {"observation": "sets", "decision_period": 5}
         over["env"] = {"num_agents": 2}
-        over["algorithm"] |= {"lessons": [{"teacher": "pretrained:any"}], "update_ratio": 1.0}
+        over["algorithm"]["lessons"] = [{"teacher": "pretrained:any"}]
     cfg, _ = config.resolve({}, over)
     checkup = Checkup(cfg)
     checkup.sim_name = "mujoco"
