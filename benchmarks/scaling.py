@@ -136,7 +136,7 @@ def measure(arguments: argparse.Namespace, started: Launch) -> int:
         rank_cfg = own_settings(cfg, ranks, started, device)
         plan = plan_memory(rank_cfg, name, device, ranks.size, started.local_size)
         if ranks.size > 1 and device.type != "cpu":
-            compile_first(rank_cfg, ranks, started)
+            compile_first(rank_cfg.env, rank_cfg.sim, rank_cfg.task, ranks, started)
         seed_everything(cfg.runner.seed)
         env = make_env(
             rank_cfg.env,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mujoco
 import torch
@@ -17,7 +17,7 @@ from harl_mapush.learning.network_memory import gru_floats, passed_floats
 from harl_mapush.machine import Machine
 from mqe.config import ConfigError
 from mqe.host_memory import host_memory
-from mqe.registry import SIMULATORS, TASKS, TaskSetup
+from mqe.registry import SIMULATORS, TASKS, EnvCfg, SimCfg, TaskSetup
 from mqe.world.broken_worlds import bytes_of_last_states, num_rows
 from mqe.world.randomization import model_fields
 from mqe.world.streams import Streams
@@ -85,7 +85,7 @@ def plan_memory(
     together.
     """
     with torch.random.fork_rng(devices=[]):
-        setup = _one_world_setup(cfg)
+        setup = _one_world_setup(cfg.env, cfg.task)
         spec = setup.task.spec
         try:
             ranks = Ranks(size=num_ranks)
@@ -97,7 +97,7 @@ def plan_memory(
             ) from None
     num_weights = sum(flat.numel() for flat in team.weights.values())
 
-    worlds = _plan_worlds(cfg, setup, sim_name, device)
+    worlds = _plan_worlds(cfg.env.num_envs, setup, sim_name, cfg.sim, device)
     recorded = bytes_of_last_states(num_rows(setup.scene)) if cfg.logger.broken_worlds else 0
 
     evaluation = 0
@@ -133,17 +133,15 @@ def check_run_memory(
     """Report a run's planned memory by ``say``. Raise ConfigError if it does not fit."""
     plan = plan_memory(cfg, machine.simulator, machine.device, num_ranks, num_local)
     if cfg.runner.collectors and LAUNCHERS[cfg.runner.engine].is_elsewhere():
-        _, plan = plan_learner(cfg, plan, machine.learner)
+        _, plan = plan_learner(plan, machine.learner)
     elif machine.learner != machine.device:
-        plan, alone = plan_learner(cfg, plan, machine.learner)
+        plan, alone = plan_learner(plan, machine.learner)
         say(describe(alone))
     say(describe(plan))
     check_memory(plan)
 
 
-def plan_learner(
-    cfg: RunCfg, plan: MemoryPlan, device: torch.device
-) -> tuple[MemoryPlan, MemoryPlan]:
+def plan_learner(plan: MemoryPlan, device: torch.device) -> tuple[MemoryPlan, MemoryPlan]:
     """Split a run's plan in two if worlds and learner have separate devices.
 
     The first plan is for the worlds, the second for the learner. Raises ConfigError if replay
@@ -155,10 +153,11 @@ def plan_learner(
         device=str(device), fixed=fixed, simulator=0, environment=0, free=free, total=total
     )
     if free is not None and alone.needed > free:
+        assert plan.buffer is not None  # algorithms with collectors have one
+        name, size = plan.buffer
         raise ConfigError(
-            f"algorithm.buffer_size={cfg.algorithm.buffer_size} takes {alone.needed / GIB:.1f} "
-            f"GiB with an update, but {device} has {free / GIB:.1f} GiB free; lower it, or set "
-            "another runner.learner_device"
+            f"{name}={size} takes {alone.needed / GIB:.1f} GiB with an update, but {device} has "
+            f"{free / GIB:.1f} GiB free; lower it, or set another runner.learner_device"
         )
     return plan._replace(rollout=0, update=0), alone
 
@@ -166,8 +165,8 @@ def plan_learner(
 def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
     """Compute the memory for the worlds in ``cfg`` and a team's decisions, without a learner."""
     with torch.random.fork_rng(devices=[]):
-        setup = _one_world_setup(cfg)
-    worlds = _plan_worlds(cfg, setup, sim_name, device)
+        setup = _one_world_setup(cfg.env, cfg.task)
+    worlds = _plan_worlds(cfg.env.num_envs, setup, sim_name, cfg.sim, device)
     sizes = cfg.network.hidden_sizes
     decision = passed_floats(cfg.network, sizes, worlds.num_envs, worlds.num_envs) * _FLOAT * _SLACK
     # The hidden states before and after the decision.
@@ -260,19 +259,20 @@ def device_memory(device: torch.device) -> tuple[int | None, int | None]:
     return host_memory()
 
 
-def _one_world_setup(cfg: RunCfg) -> TaskSetup:
+def _one_world_setup(env: EnvCfg, task: Any) -> TaskSetup:
     """Build a single world's task on the host, the source for all sizes."""
     host = torch.device("cpu")
     streams = Streams(0, 1, host)
-    setup = TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, streams)
-    fields = model_fields(cfg.env.randomize, setup.scene, setup.fields, streams, 1)
+    setup = TASKS[task.name].make(task, replace(env, num_envs=1), host, streams)
+    fields = model_fields(env.randomize, setup.scene, setup.fields, streams, 1)
     return setup._replace(fields=fields)
 
 
-def _plan_worlds(cfg: RunCfg, setup: TaskSetup, sim_name: str, device: torch.device) -> MemoryPlan:
+def _plan_worlds(
+    num_envs: int, setup: TaskSetup, sim_name: str, sim: SimCfg, device: torch.device
+) -> MemoryPlan:
     """Compute the memory for the worlds alone."""
-    fixed, per_world = _simulator(setup, cfg, sim_name, device)
-    num_envs = cfg.env.num_envs
+    fixed, per_world = _simulator(setup, sim_name, sim, device)
     free, total = device_memory(device)
     return MemoryPlan(
         device=str(device),
@@ -289,7 +289,7 @@ def _plan_worlds(cfg: RunCfg, setup: TaskSetup, sim_name: str, device: torch.dev
 
 
 def _simulator(
-    setup: TaskSetup, cfg: RunCfg, sim_name: str, device: torch.device
+    setup: TaskSetup, sim_name: str, sim: SimCfg, device: torch.device
 ) -> tuple[float, float]:
     """Return the bytes of a process with this simulator without worlds, and bytes per world."""
     model = setup.scene.model
@@ -299,7 +299,7 @@ def _simulator(
         state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
         fixed = _PROCESS if device.type == "cpu" else _CONTEXT + _CODE
         return fixed, 8.0 * (state + model.nsensordata + fields)
-    own_bytes, per_world = plan(model, cfg.sim)
+    own_bytes, per_world = plan(model, sim)
     per_world += fields * _FLOAT
     if device.type == "cpu":
         return _PROCESS + own_bytes, per_world

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from harl_mapush import lessons
 from harl_mapush.algorithms.algorithm import ActingOn, Algorithm
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.collectors.async_runner import AsyncRunner
@@ -14,7 +15,6 @@ from harl_mapush.collectors.launchers import LAUNCHERS
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
-from harl_mapush.lessons import make_lessons
 from harl_mapush.runner import Runner
 from harl_mapush.trainer import Trainer
 from mqe.config import ConfigError
@@ -31,6 +31,12 @@ class Parts(NamedTuple):
     algorithm: Algorithm
     trainer: Trainer
     team: Algorithm | ActingOn  # the team for worlds on the simulator's device
+
+
+def check(cfg: RunCfg) -> None:
+    """Raise ConfigError for lessons that cannot be, before any world is built."""
+    if cfg.algorithm.lessons is not None:
+        lessons.settings(cfg)
 
 
 def build(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) -> Parts:
@@ -52,7 +58,7 @@ def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: E
     if cfg.algorithm.lessons is None:
         env = make_worlds(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
     else:
-        env = make_lessons(cfg, share)
+        env = lessons.make_lessons(cfg, share)
     stack.callback(env.close)
     algorithm = _make_team(cfg, env.spec, learner, ranks)
     return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks), algorithm)

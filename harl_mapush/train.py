@@ -12,6 +12,7 @@ from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.process import keep_freed_memory
 from harl_mapush.runs import init_from, resume, run_folder
+from harl_mapush.start import Start
 from mqe.config import ConfigError
 from mqe.extensions import load_extensions
 
@@ -93,7 +94,7 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
         config.check_preset(arguments.preset, cfg)
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
-    return experiment.run(cfg, None, program)
+    return experiment.run(cfg, Start.anew(cfg), program)
 
 
 def _resume(name: str, over: Mapping[str, Any], program: str) -> int:
@@ -108,7 +109,7 @@ def _resume(name: str, over: Mapping[str, Any], program: str) -> int:
             "are done; a larger --num_env_steps continues the run.\n"
         )
         return 0
-    return experiment.run(cfg, saved, program)
+    return experiment.run(cfg, Start.again(saved, cfg), program)
 
 
 def _base(arguments: Any, *, has_file: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from harl_mapush.callback import Callback
 from harl_mapush.callbacks.broken_log import BrokenLog
 from harl_mapush.callbacks.checkpoints import CheckpointSaver
 from harl_mapush.callbacks.ending import EndOnRequest
-from harl_mapush.callbacks.evaluation_film import EvaluationFilm
+from harl_mapush.callbacks.evaluation_film import EvaluationFilm, check_film
 from harl_mapush.callbacks.gpu_usage import GpuUsage
 from harl_mapush.callbacks.logger import NullLogger, ProgressLog, RunLogger
 from harl_mapush.callbacks.run_context import CALLBACKS, RunContext
@@ -19,8 +19,8 @@ from harl_mapush.callbacks.training_evaluation import (
     TrainingEvaluation,
     make_evaluation_env,
 )
-from harl_mapush.callbacks.wandb_logger import WandbLogger
-from harl_mapush.config import RunCfg
+from harl_mapush.callbacks.wandb_logger import WandbLogger, check_wandb
+from harl_mapush.config import LoggerCfg, RunCfg, RunnerCfg
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.interruption import WallTime
 from harl_mapush.parts import Parts
@@ -34,6 +34,16 @@ class RunCallbacks(NamedTuple):
     saver: CheckpointSaver
     ending: EndOnRequest
     evaluation: TrainingEvaluation | None
+
+
+def check_log(logger: LoggerCfg, runner: RunnerCfg, *, writes: bool) -> None:
+    """Raise ConfigError for films, or for a log at W&B, that cannot be made.
+
+    ``writes``: this process writes the log.
+    """
+    check_film(logger.film_interval, runner.evaluation_interval)
+    if writes:
+        check_wandb(logger)
 
 
 def make_callbacks(

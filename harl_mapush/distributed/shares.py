@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks
-from harl_mapush.process import library_lines
+from harl_mapush.process import library_lines, say
 from mqe.config import ConfigError, flatten, to_dict
 from mqe.manifest import PACKAGES, installed
-from mqe.registry import make_env
+from mqe.registry import EnvCfg, SimCfg, make_env
 
 if TYPE_CHECKING:
     from harl_mapush.config import RunCfg
@@ -55,21 +54,16 @@ def own_settings(cfg: RunCfg, ranks: Ranks, started: Launch, device: torch.devic
     )
 
 
-def compile_first(cfg: RunCfg, ranks: Ranks, started: Launch) -> None:
+def compile_first(env: EnvCfg, sim: SimCfg, task: Any, ranks: Ranks, started: Launch) -> None:
     """Compile the simulator's kernels on one rank per machine, and leave them in the others'
     cache.
     """
     if started.local_rank == 0:
-        few = dataclasses.replace(cfg.env, num_envs=min(_NUM_COMPILED, cfg.env.num_envs))
-        with library_lines(_say):
-            env = make_env(few, cfg.sim, cfg.task, cfg.runner.seed)
-            env.reset()
-            shape = (env.num_envs, env.num_agents, env.spec.action_size)
-            env.step(torch.zeros(shape, device=env.device))
-            env.close()
+        few = dataclasses.replace(env, num_envs=min(_NUM_COMPILED, env.num_envs))
+        with library_lines(say):
+            worlds = make_env(few, sim, task, seed=0)
+            worlds.reset()
+            shape = (worlds.num_envs, worlds.num_agents, worlds.spec.action_size)
+            worlds.step(torch.zeros(shape, device=worlds.device))
+            worlds.close()
     ranks.gather(None)
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()

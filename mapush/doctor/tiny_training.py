@@ -16,6 +16,7 @@ from harl_mapush.callbacks.run_context import CALLBACKS, RunContext
 from harl_mapush.config import RunCfg
 from harl_mapush.progress import IterationReport
 from harl_mapush.runs.resume import SavedRun
+from harl_mapush.start import Start
 from mapush.doctor.checkup import Checkup
 from mapush.doctor.stage import StageError
 from mqe.config import dump_yaml, to_dict
@@ -83,7 +84,8 @@ def train(
     CALLBACKS["doctor"] = watch.follow
     try:
         with redirect_stdout(printed), redirect_stderr(printed):
-            code = experiment.run(cfg, saved, "mapush doctor")
+            start = Start.anew(cfg) if saved is None else Start.again(saved, cfg)
+            code = experiment.run(cfg, start, "mapush doctor")
     except _EnoughError:
         code = 0
     finally:

@@ -169,7 +169,7 @@ def run_cases(num_cases: int, seed: int) -> bool:
     """
     draw = random.Random(seed)
     signal.signal(signal.SIGALRM, _interrupt)
-    experiment.run = lambda cfg, saved, program: _stop_before_training(cfg)
+    experiment.run = lambda cfg, start, program: _stop_before_training(cfg)
     test._play = lambda cfg, folder, *_: checkpoint.check_actors(folder) or 0
     broken_log.film_states = lambda *_: video.Film(Path("film.mp4"), 1, 1.0, [])
     kinds = (
