@@ -92,6 +92,12 @@ class CommandLimit(nn.Module):
 
     def forward(self, obs: Tensor, command: Tensor) -> Tensor:
         """Return limited commands (..., 3) of robots with observations ``obs`` (..., O)."""
-        others = obs[..., self.places].unflatten(-1, (-1, 2))
-        is_there = obs[..., self.presence] > 0.0 if len(self.presence) else None
+        others, is_there = self.others(obs)
         return keep_apart(command, others, is_there, self.distance, self.rate)
+
+    def others(self, obs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the other robots' places (..., K, 2) [m] and a mask (..., K) of those that are
+        there, None for all.
+        """
+        is_there = obs[..., self.presence] > 0.0 if len(self.presence) else None
+        return obs[..., self.places].unflatten(-1, (-1, 2)), is_there

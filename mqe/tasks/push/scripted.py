@@ -1,7 +1,7 @@
 """Scripted teams for the push task, as a yardstick for learned teams.
 
-Robots walk round the object to the side away from the goal, line up, push straight on, and stop
-when the object is at the goal. They use their own observations only.
+Robots walk round the object to the side away from the goal, line up in their order round it, push
+straight on, and stop when the object is at the goal. They use their own observations only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError
-from mqe.tasks.push.pivoting import PivotingTeam, is_round
+from mqe.tasks.push.keep_apart import CommandLimit
+from mqe.tasks.push.pivoting import APART, PivotingTeam, is_round
 
 if TYPE_CHECKING:
     from mqe.env.environment import MultiAgentEnv
@@ -40,17 +41,22 @@ class ScriptedTeam:
         num_agents: int,
         device: torch.device,
         num_pushing: int | None = None,
+        action_scale: Sequence[float] = (0.5, 0.5, 0.5),
+        decision_period: int = 1,
     ) -> None:
         """Let the first ``num_pushing`` robots push (None: all). The others step aside.
 
         ``obs_names`` name an observation's numbers. ``reach`` [m] is the distance from the object's
-        origin to its furthest corner.
+        origin to its furthest corner. ``action_scale`` and ``decision_period`` are those of the
+        task.
         """
         self._columns = columns_of(obs_names, LOOKED_AT, device)
         self._standoff = CLEARANCE + reach
         self._num_pushing = num_pushing or num_agents
-        places = torch.arange(num_agents, device=device) - 0.5 * (self._num_pushing - 1)
-        self._line = SPACING * places.view(1, -1, 1)  # (1, A, 1) [m] left of the way to the goal
+        self._scale = torch.tensor(action_scale, device=device)
+        self._limit: CommandLimit | None = None
+        if num_agents > 1:
+            self._limit = CommandLimit(obs_names, APART, decision_period).to(device)
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Return every robot's actions."""
@@ -63,12 +69,13 @@ class ScriptedTeam:
         # The robot's own place, seen from the object along the way to the goal.
         along = -(position * ahead).sum(dim=-1, keepdim=True)
         across = -(position * left).sum(dim=-1, keepdim=True)
-        off_line = across - self._line
+        line = self._line(obs, position, ahead, left, torch.atan2(across, -along))
+        off_line = across - line
         is_aligned = (along < -0.3) & (off_line.abs() < ALIGNED)
         target = torch.where(
             is_aligned,
             ahead - 2.0 * off_line * left,
-            self._way_round(position, ahead, left, along, across),
+            self._way_round(position, ahead, left, along, across, line),
         )
 
         # Robots that do not push go to the side that they are on, out of the way.
@@ -80,19 +87,44 @@ class ScriptedTeam:
         velocity = target / target.norm(dim=-1, keepdim=True).clamp(min=0.5)
         turn = 4.0 * torch.atan2(ahead[..., 1:], ahead[..., :1])
         action = torch.cat((velocity, turn.clamp(-1.0, 1.0)), dim=-1)
+        if self._limit is not None:
+            action = self._limit(obs, action * self._scale) / self._scale
         is_done = distance < REST_DISTANCE
         return action.masked_fill(is_done | is_aside, 0.0)
 
+    def _line(
+        self, obs: Tensor, position: Tensor, ahead: Tensor, left: Tensor, bearing: Tensor
+    ) -> Tensor:
+        """Return each robot's line (N, A, 1) [m] left of the way to the goal, by its order round
+        the object. ``bearing`` (N, A, 1) [rad] is its own, 0 behind the object.
+        """
+        if self._limit is None or self._num_pushing < obs.shape[1]:
+            return torch.zeros_like(bearing)
+        others, is_there = self._limit.others(obs)
+        offset = others - position.unsqueeze(-2)
+        behind = -(offset * ahead.unsqueeze(-2)).sum(dim=-1)
+        bearings = torch.atan2((offset * left.unsqueeze(-2)).sum(dim=-1), behind)
+        if is_there is None:
+            is_there = torch.ones_like(bearings, dtype=torch.bool)
+        order = ((bearings < bearing) & is_there).sum(dim=-1, keepdim=True)
+        return SPACING * (order - 0.5 * is_there.sum(dim=-1, keepdim=True))
+
     def _way_round(
-        self, position: Tensor, ahead: Tensor, left: Tensor, along: Tensor, across: Tensor
+        self,
+        position: Tensor,
+        ahead: Tensor,
+        left: Tensor,
+        along: Tensor,
+        across: Tensor,
+        line: Tensor,
     ) -> Tensor:
         """Return the way (N, A, 2) [m] to the robot's place behind the object, round it."""
-        behind = torch.atan2(self._line.expand_as(along), torch.full_like(along, -self._standoff))
+        behind = torch.atan2(line, torch.full_like(along, -self._standoff))
         angle = torch.atan2(across, along)
         rest = torch.remainder(behind - angle + math.pi, 2.0 * math.pi) - math.pi
         next_angle = angle + rest.clamp(-TURN_AHEAD, TURN_AHEAD)
         on_circle = position + self._standoff * (next_angle.cos() * ahead + next_angle.sin() * left)
-        pushing_place = position - self._standoff * ahead + self._line * left
+        pushing_place = position - self._standoff * ahead + line * left
         return torch.where(rest.abs() > NEAR_LINE, on_circle, pushing_place)
 
 
@@ -138,4 +170,12 @@ def scripted_walk(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
 def _scripted(env: MultiAgentEnv, num_pushing: int | None) -> ScriptedTeam:
     task: PushTask = env.task  # pyright: ignore[reportAssignmentType]
     reach = task.constants.object.reach
-    return ScriptedTeam(task.obs_names(0), reach, env.num_agents, env.device, num_pushing)
+    return ScriptedTeam(
+        task.obs_names(0),
+        reach,
+        env.num_agents,
+        env.device,
+        num_pushing,
+        task.cfg.action_scale,
+        env.decision_period,
+    )

@@ -95,3 +95,14 @@ def test_shapes_that_differ_have_no_plan():
     with pytest.raises(ConfigError, match="scripted_walk plans for one object"):
         TASKS["go1push_mid"].policies["scripted_walk"](env)
     env.close()
+
+
+@pytest.mark.parametrize("observation", ["sincos", "sets"])
+def test_robots_abreast_line_up_in_their_order_without_collisions(observation: str):
+    """Two robots slide a box of 70 N, whichever of them starts on which side."""
+    env = worlds(6, 2, object_mass="70 N", goal_distance=[1.5, 1.8], observation=observation)
+    team = TASKS["go1push_mid"].policies["scripted_team"](env)
+    episodes = first_episodes(env, team)
+    env.close()
+    assert float((episodes["success"] > 0.5).float().mean()) >= 0.8
+    assert not bool((episodes["collision"] > 0.5).any())
