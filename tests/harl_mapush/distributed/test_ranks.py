@@ -34,6 +34,7 @@ from mapush.doctor.checkup import Checkup
 from mapush.doctor.command import run_stage
 from mapush.doctor.stages import STAGES
 from mqe.config import ConfigError
+from mqe.controllers.blocks import SIZE
 from mqe.cores import num_cores
 from mqe.env.statistics import EpisodeStatistics
 from mqe.registry import make_env
@@ -263,11 +264,16 @@ def rollouts(
     return iterations
 
 
-@pytest.mark.parametrize("learning_rate", [1e-30, 1e-3])
-def test_worlds_on_two_ranks_are_those_of_one(gait: Path, learning_rate: float) -> None:
-    """With a fixed policy, rollouts are equal bit by bit. With a learning policy, they are equal up
-    to rounding.
+# A network's rounding of 1e-7, after 36 control steps with contacts
+ROLLOUT_ROUNDING = 1e-5
+
+
+@pytest.mark.parametrize(("learning_rate", "share"), [(1e-30, SIZE), (1e-30, 4), (1e-3, 4)])
+def test_worlds_on_two_ranks_are_those_of_one(gait: Path, learning_rate: float, share: int) -> None:
+    """With a fixed policy and whole blocks of worlds, rollouts are equal bit by bit on every kind
+    of CPU. Otherwise they are equal up to rounding.
     """
+    has_blocks = share % SIZE == 0
 
     def settings(num_envs: int) -> config.RunCfg:
         algorithm = {
@@ -285,8 +291,8 @@ def test_worlds_on_two_ranks_are_those_of_one(gait: Path, learning_rate: float) 
         }
         return config.resolve({}, over)[0]
 
-    whole = rollouts(settings(8), ALONE, 3)
-    halves = on_ranks(2, lambda ranks: rollouts(settings(4), ranks, 3))
+    whole = rollouts(settings(2 * share), ALONE, 3)
+    halves = on_ranks(2, lambda ranks: rollouts(settings(share), ranks, 3))
     for k, one in enumerate(whole):
         for name, value in one.items():
             dim = 2 if name in ("obs", "actions") else 1
@@ -294,9 +300,9 @@ def test_worlds_on_two_ranks_are_those_of_one(gait: Path, learning_rate: float) 
                 both = halves[0][k][name]
             else:
                 both = torch.cat([half[k][name] for half in halves], dim)
-            if name in ("obs", "actions", "rewards", "state") and (k == 0 or learning_rate < 1e-20):
+            if name in ("obs", "actions", "rewards", "state") and has_blocks:
                 assert torch.equal(both, value), (k, name)
-            tolerance = 1e-6 if learning_rate < 1e-20 else 1e-5
+            tolerance = ROLLOUT_ROUNDING
             assert torch.allclose(both, value, rtol=tolerance, atol=tolerance), (k, name)
 
 
