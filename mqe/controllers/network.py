@@ -243,13 +243,14 @@ def _build_actor(declarations: Sequence[Sequence[Any]], tensors: Mapping[str, Te
     # On the device "meta", a declaration of any size takes no memory.
     with torch.device("meta"):
         actor = Actor(_build_layers(declarations))
-        try:
-            actor(torch.empty(1, actor.in_size + actor.memory_size))
-        except (RuntimeError, IndexError) as error:
-            raise ValueError(f"the sizes of its layers differ ({_line(error)[:100]})") from None
     for layer, declaration in zip(actor.layers, declarations, strict=True):
         if _KINDS[declaration[0]].has_tensors:
             _fill(layer, declaration[1], tensors)
+    try:
+        with torch.no_grad():  # on "meta" it would import torch's compiler
+            actor(torch.zeros(1, actor.in_size + actor.memory_size))
+    except (RuntimeError, IndexError) as error:
+        raise ValueError(f"the sizes of its layers differ ({_line(error)[:100]})") from None
     return actor
 
 

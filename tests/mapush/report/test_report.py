@@ -195,12 +195,11 @@ def test_curves_alone(tmp_path, capsys) -> None:
     assert (tmp_path / "c.svg").read_text().lstrip().startswith("<?xml")
 
 
-@pytest.mark.parametrize("backend", ["module://matplotlib_inline.backend_inline", "nonsense", ""])
-def test_a_notebooks_backend_does_not_matter(tmp_path, backend) -> None:
-    """Matplotlib refuses such values of MPLBACKEND when it is imported."""
+def test_a_notebooks_backend_does_not_matter(tmp_path) -> None:
+    """Matplotlib refuses such a value of MPLBACKEND when it is imported."""
     run = make_run(tmp_path / "run", 3, 0.2, [1.0, 2.0])
     words = ["-m", "mapush", "plot", str(run), "--out", str(tmp_path / "c.png")]
-    environment = os.environ | {"MPLBACKEND": backend, "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"MPLBACKEND": "nonsense", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, *words], env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")

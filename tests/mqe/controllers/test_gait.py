@@ -211,7 +211,8 @@ HIDDEN = ["linear", "hidden", GAIT_OBS_SIZE, 8]
     [
         ({"observations": {"gait": {"names": ["clock"]}}}, "not what a gait of this version does"),
         ({"actors": ([HIDDEN],)}, "59 inputs and 8 actions, but a gait has 59 and 12"),
-        ({"actors": ([HIDDEN, ["linear", "out", 9, 12]],)}, "the sizes of its layers differ"),
+        ({"actors": ([HIDDEN, ["linear", "out", 9, 12]],)}, "out.weight has shape .12, 8."),
+        ({"actors": ([HIDDEN, HIDDEN],)}, "the sizes of its layers differ"),
         ({"actors": ([HIDDEN, ["linear", "head", 8, 12]],)}, "its weights lack head.weight"),
         ({"actors": ([["linear", "hidden", GAIT_OBS_SIZE, 9]],)}, "has shape .8, 59."),
         ({"actors": ([HIDDEN, ["swish"]],)}, "unknown layer .'swish'"),

@@ -68,7 +68,7 @@ def test_one_robot_walks_a_beam_that_it_cannot_slide():
     task = {"object": "beam", "object_mass": "70 N", "goal_distance": [1.5, 1.6]}
     shares = {}
     for name in ("scripted_walk", "scripted_team"):
-        env = worlds(8, 1, **task)
+        env = worlds(4, 1, **task)
         episodes = first_episodes(env, TASKS["go1push_mid"].policies[name](env))
         shares[name] = float((episodes["success"] > 0.5).float().mean())
         env.close()
