@@ -4,7 +4,7 @@
 
 The reference's planners are as published: the spline has random knots and knows no obstacles. The
 random tree knows neither the object's size nor obstacles between two nodes. ``ompl`` needs
-``pip install 'mapush[plan]'``.
+``pip install '.[plan]'``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from mapush.extensions.navigate.planners.followers import Follower, evenly_space
 from mapush.extensions.navigate.planners.problem import MARGIN, Problem
 from mapush.extensions.navigate.settings import MID_LEVELS
 from mqe.config import ConfigError
+from mqe.project import install
 from mqe.tasks.push.scripted import LOOKED_AT, ScriptedTeam, columns_of
 from mqe.world.obstacles import PARKED_BELOW
 
@@ -178,8 +179,7 @@ def ompl(problem: Problem) -> Tensor:
         from ompl import base, geometric, util  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ConfigError(
-            "task.planner: ompl is not installed; pip install 'mapush[plan]', or say "
-            "task.planner=field"
+            f"task.planner: ompl is not installed; {install('plan')}, or say task.planner=field"
         ) from None
     _seed(util)
     paths = [_path(problem, k, base, geometric) for k in range(len(problem.maps.goal))]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqe.config import ConfigError
+from mqe.project import install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,9 +53,7 @@ def import_matplotlib() -> Any:
     try:
         return importlib.import_module("matplotlib")
     except ImportError as error:
-        raise ConfigError(
-            f"Matplotlib is missing ({error}); pip install 'mapush[report]'"
-        ) from None
+        raise ConfigError(f"Matplotlib is missing ({error}); {install('report')}") from None
     finally:
         if backend is not None:
             os.environ["MPLBACKEND"] = backend

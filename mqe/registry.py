@@ -16,6 +16,7 @@ from mqe.config import ConfigError, checked, option, to_dict
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.mixed_teams import MixedTeams
 from mqe.extensions import Registry
+from mqe.project import install
 from mqe.sim.simulator import Simulator
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push import PUSH
@@ -100,8 +101,7 @@ def _make_warp(
 def _check_warp(cfg: SimCfg, device: torch.device) -> None:
     if not _has_warp():
         raise ConfigError(
-            "sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco "
-            "--device cpu"
+            f"sim.name: warp is not installed; {install('gpu')}, or say --sim mujoco --device cpu"
         )
 
 
@@ -141,7 +141,7 @@ def slow_choice(cfg: SimCfg) -> str | None:
     if _has_warp() or (cfg.name, cfg.device) != ("auto", "auto") or not torch.cuda.is_available():
         return None
     return (
-        "the GPU stays idle without MuJoCo Warp; pip install 'mapush[gpu]' brings it, "
+        f"the GPU stays idle without MuJoCo Warp; {install('gpu')} brings it, "
         "--device cpu says it may"
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harl_mapush import config, test, train
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from mapush import capacity, cli, film
 from mapush.built_in import extensions
@@ -22,6 +23,7 @@ from mapush.export import command as export
 from mapush.extensions.openrl import importing
 from mapush.extensions.sweep import command as sweep
 from mapush.report import command as report
+from mqe.pretrained import pretrained_folder, pretrained_names
 from mqe.registry import SIMULATORS
 from tests.support.paths import ROOT
 from tests.support.registries import restored_registries
@@ -329,16 +331,56 @@ def test_readme_is_read_in_three_minutes() -> None:
     assert {row.count(" | ") for row in rows} == {6}
 
 
-RESULT_COMMANDS = re.findall(
-    r"`(mapush test [^`]*)` \|$",
-    (ROOT / "README.md").read_text(encoding="utf-8"),
+RESULT_ROWS = re.findall(
+    r"^\| (\d) \| ([\w-]+) \| (\d+) N, (\d+) kg \|.*`(mapush test [^`]*)` \|$",
+    README,
     flags=re.MULTILINE,
 )
+NAMES_OF_OBJECTS = {"cuboid": "box", "tblock": "T-block", "cylinder": "cylinder", "beam": "beam"}
 
 
-@pytest.mark.parametrize("line", RESULT_COMMANDS)
-def test_commands_of_the_results_are_understood(line: str) -> None:
-    check_arguments(test.make_parser(), shlex.split(line)[2:])
+@pytest.mark.parametrize("row", RESULT_ROWS, ids=lambda row: row[-1].partition(" --seed")[0])
+def test_the_worlds_of_a_result_are_those_of_its_command(row: tuple[str, ...]) -> None:
+    robots, pushed, force, mass, line = row
+    arguments = test.make_parser().parse(shlex.split(line)[2:])
+    folder = checkpoint.resolve(arguments.team)
+    cfg = evaluation_worlds.settings(folder, config.flag_values(arguments))
+    worlds = evaluation_worlds.contents(cfg)
+    assert (int(robots), pushed) == (worlds["num_robots"], NAMES_OF_OBJECTS[worlds["object"]])
+    assert int(force) == round(worlds["sliding_force_n"])
+    assert int(mass) == round(worlds["object_mass_kg"])
+
+
+def test_results_are_listed_with_their_worlds() -> None:
+    assert len(RESULT_ROWS) == README.count("`mapush test pretrained:")
+
+
+SHIPPED = {name: checkpoint.read_config(pretrained_folder(name)) for name in pretrained_names()}
+
+
+def test_pages_say_truly_how_shipped_policies_learned() -> None:
+    text = " ".join((DOCS / "background/world.md").read_text(encoding="utf-8").split())
+    exceptions = re.search(r"policies that ship learned in it, but for (.*?), which", text)
+    assert exceptions is not None
+    on_the_reference = {name for name, cfg in SHIPPED.items() if "model" not in cfg["env"]}
+    assert set(re.findall(r"`(\w+)`", exceptions[1])) == on_the_reference
+
+    text = " ".join((DOCS / "background/off_policy.md").read_text(encoding="utf-8").split())
+    exceptions = re.search(r"all shipped teams but (.*?) are HASAC's", text)
+    assert exceptions is not None
+    teams = {name for name, cfg in SHIPPED.items() if cfg["task"]["name"] != "go1_velocity"}
+    others = {name for name in teams if SHIPPED[name]["algorithm"]["name"] != "hasac"}
+    assert set(re.findall(r"`(\w+)`", exceptions[1])) == others
+
+
+@pytest.mark.parametrize("preset", config.presets())
+def test_the_comment_of_a_preset_states_its_env_steps(preset: str) -> None:
+    comment = config.preset_summaries()[preset]
+    stated = re.search(r"([\d.]+) (M|k) env steps", comment)
+    if stated is not None:
+        unit = {"M": 1_000_000, "k": 1_000}[stated[2]]
+        cfg = config.resolve(config.load_preset(preset), {})[0]
+        assert float(stated[1]) * unit == cfg.runner.num_env_steps
 
 
 def test_architecture_names_files_that_exist() -> None:

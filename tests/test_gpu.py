@@ -28,9 +28,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-pytest.importorskip(
-    "mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'"
-)
+pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra")
 
 from mqe.sim.mujoco_warp import Capacity  # noqa: E402, after the skip
 

@@ -15,10 +15,13 @@ import pytest
 import yaml
 
 from mapush import __version__, cli
+from mqe import project
 from mqe.manifest import UNKNOWN_REVISION, git_revision, revision_of
 from tests.support.tiny_runs import TINY
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = ("mqe", "harl_mapush", "mapush")
+SOURCES = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
 
 
 def test_the_version_stands_once(capsys) -> None:
@@ -87,12 +90,7 @@ def test_what_is_installed_holds_configurations_assets_and_types(tmp_path: Path)
     installed = {
         path.relative_to(tmp_path / "lib").as_posix() for path in (tmp_path / "lib").rglob("*")
     }
-    packages = [
-        path
-        for name in ("mqe", "harl_mapush", "mapush")
-        for path in (ROOT / name).rglob("*")
-        if path.is_file()
-    ]
+    packages = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
     expected = {
         path.relative_to(ROOT).as_posix() for path in packages if "__pycache__" not in path.parts
     }
@@ -181,3 +179,29 @@ def test_every_supported_python_is_tested() -> None:
         for line in project["classifiers"]
         if line.startswith(prefix)
     ] == tested
+
+
+def test_the_repository_and_the_name_on_the_index_stand_in_one_file(monkeypatch) -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in SOURCES}
+    assert [path for path, text in texts.items() if re.search(r"pip install .?mapush", text)] == []
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    assert set(re.findall(r"git clone (\S+) mapush|git\+(\S+)", text)) == {
+        (project.URL, ""),
+        ("", project.URL),
+    }
+    if project.INDEX_NAME is None:
+        assert not re.search(r"pip install (-\S+ \S+ )*['\"]?mapush\b", text)
+    assert project.install("gpu") == "pip install '.[gpu]' in a clone of mapush"
+    monkeypatch.setattr(project, "INDEX_NAME", "mapush")
+    assert project.install("gpu") == "pip install 'mapush[gpu]'"
+
+
+def test_messages_name_extras_that_exist() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = {
+        extra
+        for path in SOURCES
+        for extra in re.findall(r"\binstall\(['\"](\w+)['\"]\)", path.read_text(encoding="utf-8"))
+    }
+    assert {"gpu", "report"} <= named <= set(declared["optional-dependencies"])

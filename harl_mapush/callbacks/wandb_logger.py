@@ -12,6 +12,7 @@ from harl_mapush.callbacks.logger import scalars
 from harl_mapush.config import LoggerCfg
 from harl_mapush.progress import IterationReport
 from mqe.config import ConfigError
+from mqe.project import install
 
 _X_AXIS = "env_steps"
 _OFFLINE = "logger.wandb=offline writes a run for `wandb sync` to send later"
@@ -23,7 +24,7 @@ def check_wandb(cfg: LoggerCfg) -> None:
         return
     if importlib.util.find_spec("wandb") is None:
         raise ConfigError(
-            f"logger.wandb={cfg.wandb}: wandb is missing; pip install 'mapush[wandb]', or leave "
+            f"logger.wandb={cfg.wandb}: wandb is missing; {install('wandb')}, or leave "
             "the setting out"
         )
     if cfg.wandb == "online" and not _has_key():

@@ -27,6 +27,7 @@ from harl_mapush.runs.policy import Team
 from mqe.config import ConfigError, to_dict
 from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry, load_extensions
+from mqe.project import install
 from mqe.registry import make_env
 
 # Takes ``Worlds``, and further options by keyword. Returns an environment.
@@ -129,7 +130,7 @@ class _ClientOfExtra:
 
     name: str
     member: str
-    install: str  # the arguments of pip install
+    installation: str  # the command that installs the library
 
     def __call__(self, worlds: Worlds, **options: Any) -> Any:
         """Return the worlds under the client's contract."""
@@ -137,16 +138,16 @@ class _ClientOfExtra:
             module = importlib.import_module(f"harl_mapush.clients.{self.name}_env")
         except ImportError as error:
             raise ConfigError(
-                f"client: {self.name} cannot be imported here ({error}); pip install {self.install}"
+                f"client: {self.name} cannot be imported here ({error}); {self.installation}"
             ) from None
         return _build(getattr(module, self.member), self.name, worlds, options)
 
 
 CLIENTS.register("harl", _harl)
-for _name, _member, _install in (
-    ("pettingzoo", "PettingZooEnv", "'mapush[pettingzoo]'"),
-    ("gymnasium", "GymnasiumEnv", "'mapush[gymnasium]'"),
-    ("torchrl", "TorchRLEnv", "'mapush[torchrl]'"),
-    ("benchmarl", "BenchMARLTask", "benchmarl 'torchrl<0.12'"),
+for _name, _member, _installation in (
+    ("pettingzoo", "PettingZooEnv", install("pettingzoo")),
+    ("gymnasium", "GymnasiumEnv", install("gymnasium")),
+    ("torchrl", "TorchRLEnv", install("torchrl")),
+    ("benchmarl", "BenchMARLTask", "pip install benchmarl 'torchrl<0.12'"),
 ):
-    CLIENTS.register(_name, _ClientOfExtra(_name, _member, _install))
+    CLIENTS.register(_name, _ClientOfExtra(_name, _member, _installation))

@@ -145,7 +145,7 @@ class OnPolicyCfg(AlgorithmCfg):
 
     compat: str = option(
         "mapush",
-        "variant of the formulas: mapush's own, or upstream HARL's to the last digit",
+        "variant of the formulas: mapush's own, or upstream HARL's within rounding",
         choices=ON_POLICY_FORMULAS,
     )
     share_param: bool = option(False, "one actor shared by all agents")
@@ -296,7 +296,7 @@ class OffPolicyCfg(AlgorithmCfg):
 
     compat: str = option(
         "mapush",
-        "variant of the formulas: mapush's own, or upstream HARL's to the last digit",
+        "variant of the formulas: mapush's own, or upstream HARL's within rounding",
         choices=OFF_POLICY_FORMULAS,
     )
     share_param: bool = option(False, "one actor shared by all agents")

@@ -26,6 +26,7 @@ from mapush.doctor.stage import REPORT, Stage, StageError, StageSkippedError, en
 from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.cores import num_cores
 from mqe.env.environment import MultiAgentEnv
+from mqe.project import install
 from mqe.registry import resolve_sim
 from mqe.vec_env import TimeStep
 from mqe.viewer.offscreen import choose_backend
@@ -79,7 +80,7 @@ def check_versions(checkup: Checkup) -> str:
     if driver is not None and versions["torch_cuda"] is None:
         line += "; this torch is built for CPUs only: to use the GPU, install torch's CUDA build"
     elif driver is not None and versions["mujoco-warp"] is None:
-        line += "; to use the GPU, pip install 'mapush[gpu]'"
+        line += f"; to use the GPU, {install('gpu')}"
     return line
 
 
@@ -237,7 +238,7 @@ _TRAIN = (
 _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug names the failing stage"
 
 STAGES = (
-    Stage("versions", check_versions, "reinstall: pip install -c constraints.txt 'mapush[gpu]'"),
+    Stage("versions", check_versions, f"reinstall: {install('gpu')}"),
     Stage("device", check_device, "choose another --device or --sim"),
     Stage(
         "gpus",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mqe.config import ConfigError
+from mqe.project import install
 
 TOLERANCE = 1e-5  # of every output against torch
 _OPSET = 17
@@ -30,7 +31,7 @@ def import_package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise ConfigError(f"{name} is not installed; pip install 'mapush[export]'") from None
+        raise ConfigError(f"{name} is not installed; {install('export')}") from None
 
 
 def write(exported: Exported, path: Path, is_batch: bool = True) -> None:

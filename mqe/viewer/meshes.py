@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqe.config import ConfigError
+from mqe.project import install
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
 
 TRIANGLES = 16_000  # of a robot, wanted; curved parts keep more
-HINT = "pip install 'mapush[looks]', or name a checkout of MuJoCo Menagerie (--looks PATH)"
+HINT = f"{install('looks')}, or name a checkout of MuJoCo Menagerie (--looks PATH)"
 _TRUNK = "trunk"
 _LINKS = (_TRUNK, *(f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS))
 

@@ -308,9 +308,7 @@ def test_to_play_takes_what_training_takes_without_learning():
 
 
 def test_a_simulator_takes_what_was_foreseen():
-    pytest.importorskip(
-        "mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'"
-    )
+    pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra")
     import warp as wp
     from warp._src import context
 

@@ -85,7 +85,7 @@ def test_a_gpu_that_stays_idle_without_the_extra_is_reported(monkeypatch):
     assert resolve_sim(SimCfg()) == ("mujoco", torch.device("cpu"))
     advice = slow_choice(SimCfg())
     assert advice is not None
-    assert "pip install 'mapush[gpu]'" in advice
+    assert "pip install '.[gpu]'" in advice
     assert slow_choice(SimCfg(device="cpu")) is slow_choice(SimCfg(name="mujoco")) is None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     assert slow_choice(SimCfg()) is None

@@ -16,6 +16,7 @@ from torch import Tensor
 from harl_mapush.clients.host_copy import Array, to_host
 from harl_mapush.runner import RewardSums
 from mqe.config import ConfigError, unknown
+from mqe.project import install
 from mqe.vec_env import VecEnv
 
 _LOG = logging.getLogger(__name__)
@@ -182,6 +183,6 @@ def box(size: int, limit: float = float("inf")) -> Any:
         from gymnasium.spaces import Box  # an extra: only HARL's contract has spaces
     except ImportError:
         raise ConfigError(
-            "HARL's environment contract needs gymnasium; pip install 'mapush[harl]'"
+            f"HARL's environment contract needs gymnasium; {install('harl')}"
         ) from None
     return Box(-limit, limit, (size,), np.float32)

@@ -26,6 +26,7 @@ from harl_mapush.clients.harl.harl_env import Array, Infos, box
 from harl_mapush.clients.harl.harl_logger import bound_logger, make_logger
 from harl_mapush.clients.harl.mapush_env import MAPushEnv
 from mqe.config import ConfigError, load_yaml
+from mqe.project import install
 
 ENV_NAME = "mapush"
 PATH_VARIABLE = "HARL_PATH"  # names a checkout if no argument does
@@ -213,7 +214,7 @@ def _find(path: str | Path | None) -> None:
             sys.path.insert(0, str(folder))
     elif importlib.util.find_spec("harl") is None:
         raise ConfigError(
-            "upstream HARL is not installed; pip install 'mapush[harl]' (Python 3.11 or 3.12), or "
+            f"upstream HARL is not installed; {install('harl')} (Python 3.11 or 3.12), or "
             f"name a checkout in {PATH_VARIABLE}"
         )
 
@@ -224,7 +225,7 @@ def _import(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"upstream HARL needs the package {error.name}; pip install 'mapush[harl]'"
+            f"upstream HARL needs the package {error.name}; {install('harl')}"
         ) from None
 
 

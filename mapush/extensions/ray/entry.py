@@ -11,6 +11,7 @@ from dataclasses import replace
 from harl_mapush.collectors.launchers import LAUNCHERS, Launcher, LauncherEntry
 from harl_mapush.config import RunCfg
 from mqe.config import ConfigError
+from mqe.project import install
 from mqe.registry import SimCfg
 
 ADDRESS = "RAY_ADDRESS"  # environment variable with the address of a cluster, Ray's own name
@@ -30,7 +31,7 @@ def sim_settings(sim: SimCfg) -> SimCfg:
     """
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(
-            "runner.engine=ray: Ray is not installed; pip install 'mapush[ray]', or use local"
+            f"runner.engine=ray: Ray is not installed; {install('ray')}, or use local"
         )
     if sim.device not in ("auto", "cpu"):
         raise ConfigError(

@@ -21,6 +21,7 @@ from mapush.extensions.sweep.file_names import SETTINGS
 from mapush.report.page_tables import markdown_table
 from mqe.config import ConfigError, dump_yaml, parse_yaml, printable, to_dict
 from mqe.cores import num_cores
+from mqe.project import install
 
 if TYPE_CHECKING:  # Optuna is an extra, so its modules are imported later
     from mapush.extensions.sweep.space import Space
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _sweep(arguments: Any) -> int:
     if importlib.util.find_spec("optuna") is None:
-        raise ConfigError("optuna is missing; pip install 'mapush[sweep]'")
+        raise ConfigError(f"optuna is missing; {install('sweep')}")
     from mapush.extensions.sweep.study import Sweep
     from mapush.extensions.sweep.trial_training import train_all
 

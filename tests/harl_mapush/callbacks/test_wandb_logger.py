@@ -64,7 +64,7 @@ def test_a_run_outlives_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_cannot_be_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     check_wandb(LoggerCfg())
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"logger.wandb=offline: .*pip install 'mapush\[wandb\]'"):
+    with pytest.raises(ConfigError, match=r"logger.wandb=offline: .*pip install '\.\[wandb\]'"):
         check_wandb(LoggerCfg(wandb="offline"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace())
     monkeypatch.setattr(wandb_logger, "_has_key", lambda: False)

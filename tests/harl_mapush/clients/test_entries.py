@@ -57,7 +57,7 @@ def test_a_mistake_is_an_error_with_what_to_say_instead(given, message) -> None:
 def test_a_client_whose_library_is_not_installed_names_its_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     monkeypatch.delitem(sys.modules, "harl_mapush.clients.pettingzoo_env", raising=False)
-    with pytest.raises(ConfigError, match=r"pip install 'mapush\[pettingzoo\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[pettingzoo\]'"):
         mapush.make(client="pettingzoo")
 
 

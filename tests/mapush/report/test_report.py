@@ -278,7 +278,7 @@ def test_without_the_extra_a_line_names_it(tmp_path, capsys, monkeypatch) -> Non
     run = make_run(tmp_path / "run", 3, 0.2, [1.0])
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert cli.main(["plot", str(run), "--out", str(tmp_path / "c.png")]) == 2
-    assert "pip install 'mapush[report]'" in capsys.readouterr().err
+    assert "pip install '.[report]'" in capsys.readouterr().err
 
 
 def test_a_benchmark_takes_the_calculators_success_of_each_checkpoint(tmp_path) -> None:

@@ -35,9 +35,7 @@ from tests.support.obstacles import moving_scene, obstacle_scene, shove, slide
 from tests.support.scenes import DEFAULT_JOINT_POS
 from tests.support.scenes import team as robots_of
 
-pytest.importorskip(
-    "mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'"
-)
+pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra")
 
 import mujoco_warp as mjw  # noqa: E402, after the skip
 import warp as wp  # noqa: E402

@@ -12,9 +12,7 @@ from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.simulator import snapshot
 from mqe.world.scene import DECIMATION
 
-pytest.importorskip(
-    "mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'"
-)
+pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra")
 
 from mqe.sim.mujoco_warp import Capacity, MujocoWarpSimulator  # noqa: E402, after the skip
 

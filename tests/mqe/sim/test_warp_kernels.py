@@ -12,9 +12,7 @@ import torch
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import build_scene
 
-pytest.importorskip(
-    "mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'"
-)
+pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra")
 
 import warp as wp  # noqa: E402, after the skip
 

@@ -131,14 +131,14 @@ def test_robot_descriptions_may_bring_them(checkout: Path, monkeypatch) -> None:
 @pytest.mark.parametrize("wanted", ["meshes", "nowhere"])
 def test_missing_meshes_are_one_line(checkout: Path, monkeypatch, wanted: str) -> None:
     monkeypatch.setitem(sys.modules, "robot_descriptions.go1_mj_description", None)
-    with pytest.raises(ConfigError, match=r"mapush\[looks\]|checkout of MuJoCo Menagerie"):
+    with pytest.raises(ConfigError, match=r"\.\[looks\]|checkout of MuJoCo Menagerie"):
         meshes.chosen(wanted, [ROBOTS["go1"]])
 
 
 def test_large_meshes_need_the_package_that_reduces_them(checkout: Path, monkeypatch) -> None:
     monkeypatch.setattr(meshes, "TRIANGLES", 100)
     monkeypatch.setitem(sys.modules, "fast_simplification", None)
-    with pytest.raises(ConfigError, match=r"mapush\[looks\]"):
+    with pytest.raises(ConfigError, match=r"\.\[looks\]"):
         meshes.prepare([ROBOTS["go1"]], checkout)
     requests = []
 

@@ -74,7 +74,7 @@ def test_the_references_tree_keeps_its_nodes_clear_of_middles_only(benchmarks):
 
 
 def test_ompl_keeps_the_object_clear_of_a_wall_and_finds_the_shortest_way(problem, benchmarks):
-    pytest.importorskip("ompl", reason="it is an extra: pip install 'mapush[plan]'")
+    pytest.importorskip("ompl", reason="it is an extra")
     paths = PLANNERS["ompl"].follow(problem, 2.0).path
     lengths = (paths[:, 1:] - paths[:, :-1]).norm(dim=-1).sum(dim=1)
     assert lengths.tolist() == pytest.approx([8.0, 2.0 * math.hypot(4.0, 1.9)], rel=0.03)
@@ -83,9 +83,7 @@ def test_ompl_keeps_the_object_clear_of_a_wall_and_finds_the_shortest_way(proble
 
 def test_ompl_names_the_extra_that_it_needs(problem, monkeypatch, benchmarks):
     monkeypatch.setitem(sys.modules, "ompl", None)
-    with pytest.raises(
-        ConfigError, match=r"pip install 'mapush\[plan\]', or say task.planner=field"
-    ):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[plan\]', or say task.planner=field"):
         PLANNERS["ompl"].follow(problem, 2.0)
 
 

@@ -184,7 +184,7 @@ def test_without_the_extra_a_line_names_it(tmp_path, capsys, monkeypatch) -> Non
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert cli.main(["sweep", str(write(tmp_path)), "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
-    assert error == "mapush sweep: optuna is missing; pip install 'mapush[sweep]'\n"
+    assert error == "mapush sweep: optuna is missing; pip install '.[sweep]' in a clone of mapush\n"
 
 
 @pytest.mark.usefixtures("quick")

@@ -1,0 +1,13 @@
+"""Where the package comes from: the only file that a publication changes."""
+
+from __future__ import annotations
+
+URL = "URL"  # the repository's address, a placeholder before a publication
+INDEX_NAME: str | None = None  # the name on the package index, None before a publication
+
+
+def install(extra: str) -> str:
+    """Return the shell command that installs an extra."""
+    if INDEX_NAME is None:
+        return f"pip install '.[{extra}]' in a clone of mapush"
+    return f"pip install '{INDEX_NAME}[{extra}]'"
