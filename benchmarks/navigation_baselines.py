@@ -25,8 +25,7 @@ from mapush.extensions.navigate.planners.entries import PLANNERS, Planner
 from mapush.extensions.navigate.planners.followers import Follower, evenly_spaced
 from mapush.extensions.navigate.planners.problem import MARGIN, Problem
 from mapush.extensions.navigate.settings import MID_LEVELS
-from mqe.config import ConfigError
-from mqe.project import install
+from mqe.config import ConfigError, install
 from mqe.tasks.push.scripted import LOOKED_AT, ScriptedTeam, columns_of
 from mqe.world.obstacles import PARKED_BELOW
 

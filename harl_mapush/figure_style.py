@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mqe.config import ConfigError
-from mqe.project import install
+from mqe.config import ConfigError, install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

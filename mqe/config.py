@@ -22,6 +22,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from mqe.project import install as install  # the way out in messages about a missing extra
+
 _T = TypeVar("_T")
 _LARGEST = 2**63 - 1  # largest whole number for libraries
 # Bounds of a magnitude in tensors of 32 bits.

@@ -12,11 +12,10 @@ import mujoco
 import numpy as np
 import torch
 
-from mqe.config import ConfigError, checked, option, to_dict
+from mqe.config import ConfigError, checked, install, option, to_dict
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.mixed_teams import MixedTeams
 from mqe.extensions import Registry
-from mqe.project import install
 from mqe.sim.simulator import Simulator
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push import PUSH

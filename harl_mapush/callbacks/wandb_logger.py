@@ -11,8 +11,7 @@ from typing import Any
 from harl_mapush.callbacks.logger import scalars
 from harl_mapush.config import LoggerCfg
 from harl_mapush.progress import IterationReport
-from mqe.config import ConfigError
-from mqe.project import install
+from mqe.config import ConfigError, install
 
 _X_AXIS = "env_steps"
 _OFFLINE = "logger.wandb=offline writes a run for `wandb sync` to send later"

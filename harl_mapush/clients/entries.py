@@ -24,10 +24,9 @@ from harl_mapush.clients.worlds import Worlds
 from harl_mapush.config import DEFAULT_TASK
 from harl_mapush.runs import checkpoint, evaluation_worlds, policy
 from harl_mapush.runs.policy import Team
-from mqe.config import ConfigError, to_dict
+from mqe.config import ConfigError, install, to_dict
 from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry, load_extensions
-from mqe.project import install
 from mqe.registry import make_env
 
 # Takes ``Worlds``, and further options by keyword. Returns an environment.

@@ -23,10 +23,9 @@ from mapush.doctor import frame_checks
 from mapush.doctor import tiny_training as training
 from mapush.doctor.checkup import Checkup
 from mapush.doctor.stage import REPORT, Stage, StageError, StageSkippedError, env_of, finite
-from mqe.config import ConfigError, dump_yaml, to_dict
+from mqe.config import ConfigError, dump_yaml, install, to_dict
 from mqe.cores import num_cores
 from mqe.env.environment import MultiAgentEnv
-from mqe.project import install
 from mqe.registry import resolve_sim
 from mqe.vec_env import TimeStep
 from mqe.viewer.offscreen import choose_backend

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mqe.config import ConfigError
-from mqe.project import install
+from mqe.config import ConfigError, install
 
 TOLERANCE = 1e-5  # of every output against torch
 _OPSET = 17

@@ -16,8 +16,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from mqe.config import ConfigError
-from mqe.project import install
+from mqe.config import ConfigError, install
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
 
 TRIANGLES = 16_000  # of a robot, wanted; curved parts keep more

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from harl_mapush.clients.host_copy import Array, to_host
 from harl_mapush.runner import RewardSums
-from mqe.config import ConfigError, unknown
-from mqe.project import install
+from mqe.config import ConfigError, install, unknown
 from mqe.vec_env import VecEnv
 
 _LOG = logging.getLogger(__name__)

@@ -25,8 +25,7 @@ from harl_mapush.clients.flat_settings import KEYS, long_key, plain_keys
 from harl_mapush.clients.harl.harl_env import Array, Infos, box
 from harl_mapush.clients.harl.harl_logger import bound_logger, make_logger
 from harl_mapush.clients.harl.mapush_env import MAPushEnv
-from mqe.config import ConfigError, load_yaml
-from mqe.project import install
+from mqe.config import ConfigError, install, load_yaml
 
 ENV_NAME = "mapush"
 PATH_VARIABLE = "HARL_PATH"  # names a checkout if no argument does

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from harl_mapush.collectors.launchers import LAUNCHERS, Launcher, LauncherEntry
 from harl_mapush.config import RunCfg
-from mqe.config import ConfigError
-from mqe.project import install
+from mqe.config import ConfigError, install
 from mqe.registry import SimCfg
 
 ADDRESS = "RAY_ADDRESS"  # environment variable with the address of a cluster, Ray's own name

@@ -19,9 +19,8 @@ from harl_mapush.interruption import Signalled
 from harl_mapush.runs import durable, run_folder
 from mapush.extensions.sweep.file_names import SETTINGS
 from mapush.report.page_tables import markdown_table
-from mqe.config import ConfigError, dump_yaml, parse_yaml, printable, to_dict
+from mqe.config import ConfigError, dump_yaml, install, parse_yaml, printable, to_dict
 from mqe.cores import num_cores
-from mqe.project import install
 
 if TYPE_CHECKING:  # Optuna is an extra, so its modules are imported later
     from mapush.extensions.sweep.space import Space
