@@ -153,6 +153,36 @@ def poses() -> str:
     return table(("object", "robots", "policy", "success rate (95 %)"), rows)
 
 
+def one_fewer() -> str:
+    """Return the table of what a script does with one robot fewer, and with the whole team."""
+    found: dict[tuple[str, int, str, str], dict[tuple[float, float], list[Row]]] = {}
+    for row in _read("one_fewer.jsonl"):
+        key = (row["suite"], row["robots"], row["object"], row["mass"])
+        found.setdefault(key, {}).setdefault((row["foot"], row["speed"]), []).append(row)
+    worlds = [(foot, speed) for foot in (0.55, 0.8) for speed in (0.65, 1.0)]
+    lines = []
+    for (suite, robots, name, mass), cells in found.items():
+        short = [_counted(cells.get(world, []), "within_20_s") for world in worlds]
+        long = [
+            _counted(cells.get(world, []), "within_60_s") for world in ((0.55, 1.0), (0.8, 1.0))
+        ]
+        lines.append((f"`{suite}`", OBJECTS.get(name, name), mass, f"{robots}", *short, *long))
+    order = [*OBJECTS.values(), "tank", "girder", "pontoon"]
+    lines.sort(key=lambda line: (line[0], -int(line[3]), order.index(line[1])))
+    heads = [f"feet {foot:g}, {speed:g} m/s" for foot, speed in worlds]
+    heads += ["60 s, feet 0.55, 1 m/s", "60 s, feet 0.8, 1 m/s"]
+    return table(("suite", "object", "slides at", "robots", *heads), lines)
+
+
+def _counted(rows: Sequence[Row], key: str) -> str:
+    """Format the successes of all rows with a number under ``key``, and their episodes."""
+    counted = [row for row in rows if key in row]
+    if not counted:
+        return ""
+    total = sum(row["num_episodes"] for row in counted)
+    return f"{sum(row[key] for row in counted) / total:.3f} of{SPACE}{total}"
+
+
 def _suites() -> list[Row]:
     """Return the rows of the suites that need a team."""
     return [row for row in _read("suites.jsonl") if row["suite"] in TEAM_SUITES]
@@ -341,6 +371,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "teams": teams,
     "suites": suites,
     "scripts": scripts,
+    "one_fewer": one_fewer,
     "pushing": pushing,
     "sizes": sizes,
     "poses": poses,

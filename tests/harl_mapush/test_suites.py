@@ -51,10 +51,10 @@ def test_files_of_a_suite_s_former_name_are_told() -> None:
 @pytest.mark.parametrize(
     ("name", "forces"),
     [
-        ("team2", [100.0]),
-        ("team3", [170.0]),
-        ("team4", [225.0]),
-        ("heavy", [100.1, 156.0]),
+        ("team2", [105.0]),
+        ("team3", [180.0]),
+        ("team4", [235.0]),
+        ("heavy", [105.1, 163.8]),
         ("any", [12.8]),
     ],
 )

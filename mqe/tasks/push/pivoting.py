@@ -37,8 +37,8 @@ FACING = 0.5  # [rad] off its heading, up to which a robot presses
 REST_DISTANCE = 0.08  # [m] of the object from the goal, at which the team stops
 APART = 0.30  # [m] that robots keep between their trunks
 MEMORY_TIME = 0.7  # [s] over which the object's place is averaged
-STILL = 0.02  # [m] from that average, below which the object is stuck
-PATIENCE = 1.0  # [s] of pressing before a robot rams
+STILL = 0.03  # [m] from that average, below which the object is stuck
+PATIENCE = 0.7  # [s] of pressing before a robot rams
 RUN_UP = 0.7  # [s] of walking back before a robot rams
 JUMP = 0.4  # [m] between two observations, above which a new episode has begun
 

@@ -19,7 +19,7 @@ from mqe.world.push_mechanics import Pushes, least_force, sides
 
 Array = NDArray[np.float64]
 
-SPACING = 0.38  # [m] between two robots abreast
+SPACING = 0.5  # [m] between two robots abreast
 LEAN = 0.1  # [rad] outwards from a side's normal, of robots that press at its end
 END = 0.05  # [m] from a corner to the middle of the nearest robot
 BINS = 72  # directions of the goal
