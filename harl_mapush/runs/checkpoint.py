@@ -24,6 +24,7 @@ from harl_mapush.runs import durable
 from harl_mapush.runs.formats import FORMATS, Format, foreign
 from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, parse_step_name, step_name
 from mqe.config import ConfigError, nearest
+from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy
 from mqe.manifest import (
     ENV_STEPS,
     MANIFEST,
@@ -52,10 +53,12 @@ def stored_file(folder: Path, name: str) -> str:
 
     A checkpoint with a shared actor stores only the first actor's file.
     """
-    is_missing_actor = name.startswith("actor_agent") and not (folder / name).is_file()
-    if is_missing_actor and read_manifest(folder).get(SHARED_ACTOR):
-        return actor_file(0)
-    return name
+    if not name.startswith("actor_agent") or (folder / name).is_file():
+        return name
+    is_shared = bool(read_manifest(folder).get(SHARED_ACTOR))
+    if not is_shared and (folder / DESCRIPTION).is_file():
+        is_shared = len(describe_policy(str(folder), "checkpoint").weights) == 1
+    return actor_file(0) if is_shared else name
 
 
 def save(

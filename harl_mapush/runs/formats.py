@@ -13,6 +13,7 @@ from torch import Tensor
 
 from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints
 from mqe.config import ConfigError, load_yaml
+from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy
 from mqe.extensions import Registry
 from mqe.manifest import check_files
 from mqe.vec_env import VecEnv
@@ -51,9 +52,25 @@ class Format(NamedTuple):
     checkpoints: Callable[[Path], list[tuple[int, Path]]] = lambda run: []
 
 
+def _read_config(folder: Path) -> dict[str, Any]:
+    """Return a checkpoint's settings. Without ``config.yaml``, ``policy.yaml`` has those of the
+    worlds.
+    """
+    if (folder / CONFIG).is_file():
+        return load_yaml(folder / CONFIG)
+    policy = describe_policy(str(folder), "checkpoint")
+    is_shared = len(policy.weights) == 1
+    return {
+        "env": {**policy.learned_in.get("env", {}), "num_agents": policy.num_robots},
+        "task": policy.learned_in.get("task", {}),
+        "algorithm": {"share_param": is_shared},
+    }
+
+
 def _num_agents(folder: Path) -> int:
-    check_files(folder, [CONFIG])
-    section = load_yaml(folder / CONFIG).get("env")
+    if (folder / CONFIG).is_file():
+        check_files(folder, [CONFIG])
+    section = _read_config(folder).get("env")
     num_agents = section.get("num_agents") if isinstance(section, dict) else None
     if (
         not isinstance(num_agents, int)
@@ -75,9 +92,11 @@ OURS = FORMATS.register(
         owner="ours",
         config=CONFIG,
         folder=CHECKPOINTS,
-        is_format_of=lambda folder: (folder / CONFIG).is_file(),
+        is_format_of=lambda folder: any(
+            (folder / name).is_file() for name in (CONFIG, DESCRIPTION)
+        ),
         num_agents=_num_agents,
-        read_config=lambda folder: load_yaml(folder / CONFIG),
+        read_config=_read_config,
         load_team=lambda folder, env: None,
         checkpoints=checkpoints,
     ),

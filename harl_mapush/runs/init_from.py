@@ -13,6 +13,7 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.formats import OURS
+from harl_mapush.runs.run_folder import CONFIG
 from mqe.config import ConfigError, merge, to_dict
 from mqe.pretrained import PRETRAINED
 from mqe.registry import TASKS
@@ -36,9 +37,12 @@ CRITIC_WARMUP = 3000
 def resolve(what: str) -> Path:
     """Return the folder of a checkpoint, run or ``pretrained:NAME``, else raise ConfigError."""
     try:
-        return checkpoint.resolve(what)
+        folder = checkpoint.resolve(what)
     except ConfigError as error:
         raise ConfigError(f"{KEY}: {error}") from None
+    if checkpoint.format_of(folder) is OURS and not (folder / CONFIG).is_file():
+        raise ConfigError(f"{KEY}: {what} lacks {CONFIG}, which has the sizes of its networks")
+    return folder
 
 
 def apply(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

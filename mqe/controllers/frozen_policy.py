@@ -31,7 +31,7 @@ class PolicyDescription:
     """Contents of ``policy.yaml``."""
 
     format_version: int = option(FORMAT_VERSION, "version of this format", choices=(1,))
-    command: str = option("", "command of the training")
+    command: str = option("unknown", "command of the training, or unknown")
     weights: dict[str, str] = option(
         dict, "files of weights in the same folder and their SHA-256: one for all robots, or each"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,9 +16,10 @@ from harl_mapush import config
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.config import RunCfg
-from harl_mapush.runs import checkpoint, exported
+from harl_mapush.runs import checkpoint, evaluation_worlds, exported, init_from
 from harl_mapush.runs.policy import TeamPolicy, make_team
-from mqe.config import dump_yaml, to_dict
+from mapush import cli
+from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy, read_policy
 from mqe.controllers.network import build_network, declare
 from mqe.env.environment import MultiAgentEnv
@@ -83,6 +86,7 @@ def test_every_kind_of_policy_acts_as_its_algorithm(name: str, share: bool, tmp_
     folder = save(tmp_path / "run", cfg, env, algorithm)
     described = make_team(cfg, folder, env)
     description = describe_policy(str(folder))
+    alone = make_team(cfg, checkpoint.resolve(without_run(folder, tmp_path / "alone")), env)
     assert len(description.weights) == (1 if share else num_agents)
     assert len(description.observation_names) == env.spec.obs_size
     assert len(description.actions["names"]) == env.spec.action_size
@@ -101,7 +105,7 @@ def test_every_kind_of_policy_acts_as_its_algorithm(name: str, share: bool, tmp_
     for _ in range(3):
         obs = torch.randn(5, env.num_agents, env.spec.obs_size)
         decision = algorithm.act(obs, hidden, deterministic=True)
-        for team in (described, former):
+        for team in (described, former, alone):
             assert isinstance(team, TeamPolicy)
             torch.testing.assert_close(team(obs), decision.actions, rtol=0.0, atol=ROUNDING)
             team.reset_memory(done)
@@ -125,8 +129,53 @@ def test_shipped_policies_are_described_as_their_checkpoints_are_read(name: str,
     described = exported._describe(folder, cfg, actors, env.task)
     assert described is not None
     # Settings that a later release adds are missing in what a policy learned in.
-    assert replace(described, learned_in={}) == replace(policy.description, learned_in={})
+    shipped = replace(policy.description, learned_in={}, command=described.command)
+    assert replace(described, learned_in={}) == shipped
     env.close()
+
+
+def without_run(folder: Path, copy: Path) -> Path:
+    """Copy a checkpoint's ``policy.yaml`` and its weights alone."""
+    copy.mkdir()
+    for name in (DESCRIPTION, *describe_policy(str(folder)).weights):
+        shutil.copy(folder / name, copy / name)
+    return copy
+
+
+@pytest.mark.parametrize("name", pretrained_names())
+def test_a_policy_needs_its_description_and_its_weights_alone(name: str, tmp_path) -> None:
+    shipped = checkpoint.resolve(PRETRAINED + name)
+    assert describe_policy(PRETRAINED + name).command
+    alone = checkpoint.resolve(without_run(shipped, tmp_path / name))
+    measured = evaluation_worlds.settings(alone, {})
+    worlds = evaluation_worlds.settings(shipped, {})
+    assert (measured.env, measured.task) == (worlds.env, worlds.task)
+    filmed = evaluation_worlds.shown(alone, {}, None)
+    worlds = evaluation_worlds.shown(shipped, {}, None)
+    assert (filmed.env, filmed.task) == (worlds.env, worlds.task)
+    assert evaluation_worlds.differences(alone, measured) == evaluation_worlds.differences(
+        shipped, measured
+    )
+    out = tmp_path / "copy"
+    assert cli.main(["export", str(alone), str(out), "--for", "policy"]) == 0
+    assert describe_policy(str(out)) == describe_policy(str(alone))
+
+
+def test_a_team_of_its_description_alone_is_measured_filmed_and_exported(tmp_path) -> None:
+    alone = without_run(checkpoint.resolve("pretrained:cuboid"), tmp_path / "cuboid")
+    json_file = tmp_path / "metrics.json"
+    episode = ["--num_episodes", "1", "--device", "cpu", "--set", "task.episode_length_s=1"]
+    assert cli.main(["test", str(alone), *episode, "--team_only", "--json", str(json_file)]) == 0
+    assert json.loads(json_file.read_text())["num_episodes"] == 1
+    assert cli.main(["film", str(alone), *episode, "--out", str(tmp_path / "film.gif")]) == 0
+    assert cli.main(["export", str(alone), str(tmp_path / "onnx")]) == 0
+    assert (tmp_path / "onnx" / "team.onnx").is_file()
+
+
+def test_a_training_cannot_begin_with_a_description_alone(tmp_path) -> None:
+    alone = without_run(checkpoint.resolve("pretrained:cuboid"), tmp_path / "cuboid")
+    with pytest.raises(ConfigError, match=r"lacks config\.yaml"):
+        init_from.apply({}, {"runner": {"init_from": str(alone)}})
 
 
 def test_a_large_declaration_takes_no_memory(tmp_path) -> None:
