@@ -56,7 +56,6 @@ class HasacCfg(OffPolicyCfg):
 
     def __post_init__(self) -> None:
         """Raise ValueError for bounds in the wrong order."""
-        super().__post_init__()
         if self.std_range[0] >= self.std_range[1]:
             raise ValueError(
                 f"std_range must be a lower bound and a higher one, not {list(self.std_range)}"

@@ -27,7 +27,7 @@ class Hatd3Cfg(OffPolicyCfg):
     name: str = option("hatd3", "name of the learning algorithm")
     policy_delay: int = option(2, "number of critic updates per actor update", min=1, max=1000)
     use_huber_loss: bool = option(
-        False, "Huber loss of scalar values with threshold huber_delta; false: squared error"
+        False, "Huber loss of the values with threshold huber_delta; false: squared error"
     )
     exploration_noise: tuple[float, float] = option(
         (0.05, 0.8),

@@ -2,7 +2,7 @@
 
 They learn from a replay buffer. A subclass adds its own actors, targets and actor loss. N
 environments, A agents, O obs size, U action size, B batch rows, G critic views (1, or A for FP
-states), K critic outputs (1, or the atoms of a categorical value).
+states).
 """
 
 from __future__ import annotations
@@ -82,33 +82,23 @@ class OffPolicy(ABC):
         self.num_agents = spec.num_agents
         self.num_views = self.num_agents if spec.state_type == "FP" else 1
         self.action_size = spec.action_size
-        num_outputs = max(cfg.num_atoms, 1)
         # The first of this process's worlds and the number of all; None if it has all of them.
         self.world_share: tuple[int, int] | None = None
 
         # Actors and critics
         self.actors = [actor.to(self.device) for actor in self._make_actors()]
-        critic = TwinCritic(
-            self.network, spec.state_size, spec.action_sizes, num_outputs, spec.state_sets
-        )
+        critic = TwinCritic(self.network, spec.state_size, spec.action_sizes, spec.state_sets)
         self.critic = critic.to(self.device)
         make_adam = partial(
             FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, ranks=ranks, fuses=True
         )
-        self.rates = [cfg.learning_rate] * len(self.unique_actors)
-        self.optimizers = [
-            make_adam(actor, rate)
-            for actor, rate in zip(self.unique_actors, self.rates, strict=True)
-        ]
+        self.optimizers = [make_adam(actor, cfg.learning_rate) for actor in self.unique_actors]
         self.critic_optimizer = make_adam(self.critic, cfg.critic_learning_rate)
         (self.target_critic,), self.targets = targets_of([self.critic], [self.critic_optimizer])
 
         # Values
-        self.normalizer = self.formulas.normalizer(cfg).to(self.device)
+        self.normalizer = self.formulas.normalizer().to(self.device)
         self.learned_normalizer = self.normalizer  # that of the critics' targets
-        self.support: Tensor | None = None  # atoms of a categorical value
-        if cfg.num_atoms:
-            self.support = td.atoms(cfg.value_bound, num_outputs, self.device)
 
         # Random numbers
         self.generator = torch.Generator(self.device).manual_seed(seed)
@@ -348,8 +338,8 @@ class OffPolicy(ABC):
         """Set the learning rates of schedule ``linear``. They fall to zero at the run's end."""
         if self.cfg.schedule == "linear":
             share = 1.0 - progress
-            for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
-                optimizer.learning_rate.fill_(rate * share)
+            for optimizer in self.optimizers:
+                optimizer.learning_rate.fill_(self.cfg.learning_rate * share)
             self.critic_optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * share)
 
     def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
@@ -405,9 +395,9 @@ class OffPolicy(ABC):
         cfg = self.cfg
         with torch.no_grad():
             next_actions, bonus = self.next_decisions(batch.next_obs)
-            next_outputs = self.target_critic(batch.next_state, next_actions)
-            target = self._target(batch, next_outputs, bonus)
-        outputs = self.critic(batch.state, self._joint(batch.actions.unbind(1)))
+            next_values = self.target_critic(batch.next_state, next_actions)
+            target = self._target(batch, next_values, bonus)
+        values = self.critic(batch.state, self._joint(batch.actions.unbind(1)))
 
         # Errors of both critics.
         weights = None
@@ -415,45 +405,29 @@ class OffPolicy(ABC):
         if self.num_views > 1 and cfg.use_policy_active_masks:
             weights = self.formulas.critic_weights(batch.active)
             second_share = self.formulas.second_critic_share(cfg, batch.active)
-        if self.support is not None:
-            errors = td.cross_entropy(outputs, target)
-        else:
-            huber_delta = cfg.huber_delta if cfg.use_huber_loss else None
-            errors = td.huber(outputs.squeeze(-1) - target, huber_delta)
+        errors = td.huber(values - target, cfg.huber_delta if cfg.use_huber_loss else None)
         loss = td.weighted_mean(errors[0], weights)
         loss = loss + second_share * td.weighted_mean(errors[1], weights)
 
         norm = _step(self.critic_optimizer, loss, cfg.max_grad_norm, weights)
         return {
             "critic/value_loss": loss.detach(),
-            "critic/value": self.values(outputs.detach()).mean(),
+            "critic/value": values.detach().mean(),
             "critic/critic_grad_norm": norm,
         }
 
-    def _target(self, batch: Batch, outputs: Tensor, bonus: Tensor | float) -> Tensor:
-        """Return the critics' targets: values (B, G), or their distributions (B, G, K).
-
-        ``outputs`` (2, B, G, K) are those of the target critics in the next state.
-        """
-        values = self.values(outputs)
+    def _target(self, batch: Batch, values: Tensor, bonus: Tensor | float) -> Tensor:
+        """Return the critics' targets (B, G) from the target critics' ``values`` (2, B, G)."""
         if isinstance(bonus, Tensor):
             bonus = bonus.unsqueeze(-1)
-        if self.support is None:
-            return self.formulas.target(
-                batch.returns,
-                batch.discount,
-                values.amin(0),
-                bonus,
-                self.learned_normalizer,
-                self.cfg,
-            )
-
-        returns = self.formulas.scaled(batch.returns, self.learned_normalizer, self.cfg)
-        probabilities = torch.softmax(outputs, -1)
-        is_first_lower = (values[0] < values[1]).unsqueeze(-1)
-        lower = torch.where(is_first_lower, probabilities[0], probabilities[1])
-        discount = batch.discount.unsqueeze(-1).expand_as(returns)
-        return td.project(lower, returns + discount * bonus, discount, self.support)
+        return self.formulas.target(
+            batch.returns,
+            batch.discount,
+            values.amin(0),
+            bonus,
+            self.learned_normalizer,
+            self.cfg,
+        )
 
     def _update_actors(self, batch: Batch, order: Sequence[int]) -> dict[str, Tensor]:
         """Update the actors one after another.
@@ -474,8 +448,7 @@ class OffPolicy(ABC):
             agent_actions, log_probs[agent] = self.decide(agent, batch.obs)
             others = newest if cfg.is_sequential else self._own(batch.actions)
             joint = torch.cat([*others[:agent], agent_actions, *others[agent + 1 :]], dim=-1)
-            outputs = self.critic(batch.state, joint, only_first=self.follows_first_critic)
-            values = self.values(outputs)
+            values = self.critic(batch.state, joint, only_first=self.follows_first_critic)
 
             weights = batch.active[:, agent] if cfg.use_policy_active_masks else None
             loss = self.actor_loss(agent, values, log_probs[agent], weights)
@@ -489,12 +462,6 @@ class OffPolicy(ABC):
                 with torch.no_grad():
                     newest[agent] = self.decide(agent, batch.obs)[0]
         return metrics | self.after_actors(log_probs, batch)
-
-    def values(self, outputs: Tensor) -> Tensor:
-        """Return values (..., G) from a critic's outputs (..., G, K)."""
-        if self.support is None:
-            return outputs.squeeze(-1)
-        return (torch.softmax(outputs, -1) * self.support).sum(-1)
 
     # Random numbers
 
@@ -612,7 +579,7 @@ class OffPolicy(ABC):
         # Largest number of floats of a batch's row in all hidden layers and outputs.
         critic_sizes = self.network.critic_hidden_sizes or self.network.hidden_sizes
         floats_a_unit = 4 if self.network.use_layer_norm else 3
-        critic_floats = floats_a_unit * sum(critic_sizes) + 6 * max(cfg.num_atoms, 1)
+        critic_floats = floats_a_unit * sum(critic_sizes) + 6
         actor_floats = floats_a_unit * sum(self.network.hidden_sizes)
         actor_floats += reader_floats(self.actors[0].sets)
         critic_floats += reader_floats(self.critic.critic.sets)
@@ -658,11 +625,6 @@ def _check_settings(
         )
     if cfg.warmup > cfg.buffer_size:
         raise ValueError(f"warmup ({cfg.warmup}) must fit into buffer_size ({cfg.buffer_size})")
-    if cfg.num_atoms and not formulas.has_atoms:
-        raise ValueError(
-            f"num_atoms must be 0 under compat=harl, not {cfg.num_atoms}: upstream's values are "
-            "numbers"
-        )
     if cfg.beside_collecting and (network.normalize_obs or not formulas.fits_beside):
         raise ValueError(
             "beside_collecting must be false with network.normalize_obs, whose statistics the "

@@ -86,10 +86,8 @@ class OnPolicy(ABC):
         self.actors: list[Actor] = [actor.to(self.device) for actor in actors]
         if cfg.mirror_loss_coef > 0.0:
             _check_mirror_loss(cfg, self.network, spec, is_possible=self.takes_mirror_loss)
-        self.rates = _actor_rates(self.cfg, self.num_agents)
         self.optimizers = [
-            self.formulas.optimizer(actor, rate, cfg)
-            for actor, rate in zip(self.unique_actors, self.rates, strict=True)
+            self.formulas.optimizer(actor, cfg.learning_rate, cfg) for actor in self.unique_actors
         ]
 
         # Random numbers
@@ -98,18 +96,8 @@ class OnPolicy(ABC):
         self.shuffle = Shuffle(self.generator, torch.Generator().manual_seed(seed), ranks)
 
         # Critic
-        num_outputs = self.num_values if self.state_type == "EP" else 1
-        self.value = ValueLearner(
-            cfg,
-            self.network,
-            state_size,
-            num_outputs,
-            self.device,
-            self.shuffle,
-            self.formulas,
-            self.critic_sets(),
-        )
-        self.cost_limit = self._make_cost_limit(state_size, num_outputs)
+        self.value = self._make_value_learner()
+        self.cost_limit = self._make_cost_limit()
 
     @property
     def unique_actors(self) -> list[Actor]:
@@ -222,8 +210,8 @@ class OnPolicy(ABC):
         """Set the learning rates of schedule ``linear``. They fall to zero at the run's end."""
         if self.cfg.schedule == "linear":
             share = 1.0 - progress
-            for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
-                optimizer.learning_rate.fill_(rate * share)
+            for optimizer in self.optimizers:
+                optimizer.learning_rate.fill_(self.cfg.learning_rate * share)
             for value in self.value_learners:
                 value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * share)
 
@@ -357,8 +345,8 @@ class OnPolicy(ABC):
         self.shuffle.host_generator.set_state(state["host_generator"].cpu())
 
         if self.cfg.schedule == "constant":
-            for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
-                optimizer.learning_rate.fill_(rate)
+            for optimizer in self.optimizers:
+                optimizer.learning_rate.fill_(self.cfg.learning_rate)
         if self.cfg.schedule != "linear":
             for value in self.value_learners:
                 value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate)
@@ -463,7 +451,19 @@ class OnPolicy(ABC):
         )
         return Storage(shape, device, self.critic_state, self.team_rewards)
 
-    def _make_cost_limit(self, state_size: int, num_outputs: int) -> CostLimit | None:
+    def _make_value_learner(self) -> ValueLearner:
+        return ValueLearner(
+            self.cfg,
+            self.network,
+            self.state_shape[-1],
+            self.num_values if self.state_type == "EP" else 1,
+            self.device,
+            self.shuffle,
+            self.formulas,
+            self.critic_sets(),
+        )
+
+    def _make_cost_limit(self) -> CostLimit | None:
         """Build the cost limit, None without one. Raise ValueError without costs."""
         cfg = self.cfg
         if cfg.cost_limit is None:
@@ -473,16 +473,7 @@ class OnPolicy(ABC):
                 f"cost_limit must be null, not {cfg.cost_limit:g}: the task has no costs; name "
                 "terms of its reward in task.costs"
             )
-        value = ValueLearner(
-            self.cfg,
-            self.network,
-            state_size,
-            num_outputs,
-            self.device,
-            self.shuffle,
-            self.formulas,
-            self.critic_sets(),
-        )
+        value = self._make_value_learner()
         return CostLimit(cfg.cost_limit, cfg.cost_learning_rate, value, self.ranks)
 
     def _padded(self, x: Tensor) -> Tensor:
@@ -496,23 +487,6 @@ class OnPolicy(ABC):
                 obs = storage.obs[agent][..., : actor.obs_size]
                 actor.obs_norm.update(obs, storage.weights(agent), self.ranks)
         self.value.update_obs_norm(storage)
-
-
-def _actor_rates(cfg: OnPolicyCfg, num_agents: int) -> list[float]:
-    """Return all actors' learning rates. Raise ValueError for a wrong number of rates."""
-    rates = cfg.agent_learning_rates or (cfg.learning_rate,) * num_agents
-    if len(rates) != num_agents:
-        raise ValueError(
-            f"agent_learning_rates must have {num_agents} values, one per agent, not {len(rates)}"
-        )
-    if not cfg.share_param:
-        return list(rates)
-    if len(set(rates)) > 1:
-        raise ValueError(
-            f"agent_learning_rates {list(rates)} differ, but a shared actor has one; "
-            "set share_param=false"
-        )
-    return [rates[0]]
 
 
 def _check_mirror_loss(

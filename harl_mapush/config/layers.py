@@ -31,12 +31,20 @@ from mqe.config import (
 from mqe.registry import TASK_ALIASES, TASKS
 
 _DEFAULT_NAMES = {"task": DEFAULT_TASK, "algorithm": DEFAULT_ALGORITHM, "sim": "auto"}
-# Files of mapush 0.3 have these keys for every simulator. At these values they have no effect.
-_SIM_KEYS_OF_0_3 = {
-    "python": None,
-    "step_timeout": 4.0,
-    "start_timeout": 300.0,
-    "contact_pairs": None,
+# Files of mapush 0.3 have these keys. At these values they have no effect.
+_KEYS_OF_0_3: dict[str, dict[str, Any]] = {
+    "sim": {
+        "python": None,
+        "step_timeout": 4.0,
+        "start_timeout": 300.0,
+        "contact_pairs": None,
+    },
+    "algorithm": {
+        "num_atoms": 0,
+        "value_bound": 5.0,
+        "normalize_returns": True,
+        "agent_learning_rates": [],
+    },
 }
 
 
@@ -125,18 +133,19 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
 
 
 def with_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with a task's own name for an alias."""
+    """Return nested settings with a task's own name for an alias, and without former keys."""
     present = dict(values)
     task = present.get("task")
     if isinstance(task, Mapping) and task.get("name") in list(TASK_ALIASES):
         present["task"] = {**task, "name": TASK_ALIASES[task["name"]]}
-    sim = present.get("sim")
-    if isinstance(sim, Mapping):
-        present["sim"] = {
-            key: value
-            for key, value in sim.items()
-            if key not in _SIM_KEYS_OF_0_3 or value != _SIM_KEYS_OF_0_3[key]
-        }
+    for section, keys in _KEYS_OF_0_3.items():
+        content = present.get(section)
+        if isinstance(content, Mapping):
+            present[section] = {
+                key: value
+                for key, value in content.items()
+                if key not in keys or value != keys[key]
+            }
     return present
 
 

@@ -187,12 +187,6 @@ class OnPolicyCfg(AlgorithmCfg):
     )
     learning_rate: float = option(1e-3, "learning rate of the actors", min=1e-30, max=100.0)
     critic_learning_rate: float = option(1e-3, "learning rate of the critic", min=1e-30, max=100.0)
-    agent_learning_rates: tuple[float, ...] = option(
-        (),
-        "learning rates of the actors, one per agent; they replace learning_rate",
-        min=1e-30,
-        max=100.0,
-    )
     schedule: str = option(
         "constant",
         "schedule of the learning rates; linear: decay to zero over the run; adaptive: the "
@@ -376,23 +370,11 @@ class OffPolicyCfg(AlgorithmCfg):
         min=0.0,
         max=1e6,
     )
-    num_atoms: int = option(
-        0,
-        "number of atoms of a categorical value, for instance 101; 0: scalar values",
-        min=0,
-        max=1001,
-    )
-    value_bound: float = option(
-        5.0, "bound of the scaled returns and of a categorical value's atoms", min=1e-3, max=1e6
-    )
-    normalize_returns: bool = option(
-        True, "scaling of rewards that keeps returns within value_bound"
-    )
     use_value_norm: bool = option(
-        False, "normalisation of values under compat=harl; compat=mapush has normalize_returns"
+        False, "normalisation of values under compat=harl; compat=mapush always scales returns"
     )
     use_huber_loss: bool = option(
-        True, "Huber loss of scalar values with threshold huber_delta; false: squared error"
+        True, "Huber loss of the values with threshold huber_delta; false: squared error"
     )
     huber_delta: float = option(
         10.0,
@@ -408,11 +390,6 @@ class OffPolicyCfg(AlgorithmCfg):
         "heading at which it looks the same), numbers (robots numbered from another one on)",
         choices=Symmetries._fields,
     )
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a categorical value with a single atom."""
-        if self.num_atoms == 1:
-            raise ValueError("num_atoms must be 0 (scalar values) or at least 2, not 1")
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the network settings with the formulas' requirements."""

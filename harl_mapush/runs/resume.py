@@ -20,7 +20,6 @@ from mqe.registry import SIMULATORS, resolve_sim
 
 PROGRAM = "python -m harl_mapush.train"
 KINDS = "a run folder or one of its checkpoint folders"
-ACTOR_RATES = ("algorithm.learning_rate", "algorithm.agent_learning_rates")
 # Settings for a resumed run to change. The saved state depends on all others.
 CHANGEABLE_ON_RESUME = (
     "runner.num_env_steps",
@@ -31,7 +30,7 @@ CHANGEABLE_ON_RESUME = (
     "runner.evaluation_interval",
     "runner.evaluation_envs",
     "runner.evaluation_episodes",
-    *ACTOR_RATES,
+    "algorithm.learning_rate",
     "algorithm.critic_learning_rate",
     "algorithm.schedule",
     "algorithm.desired_kl",
@@ -245,7 +244,7 @@ def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) 
     # An algorithm from outside need not have a schedule.
     old_schedule = getattr(old.algorithm, "schedule", "constant")
     new_schedule = getattr(new.algorithm, "schedule", "constant")
-    if new_schedule == "adaptive" and set(changed) & set(ACTOR_RATES):
+    if new_schedule == "adaptive" and "algorithm.learning_rate" in changed:
         notices.append(
             "schedule adaptive: the actors' learning rates continue from the saved ones, not "
             "from the new"

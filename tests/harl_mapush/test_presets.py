@@ -120,6 +120,22 @@ def test_a_former_name_names_the_present_preset(name: str, words: str) -> None:
         config.load_preset(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "default", "other"),
+    [
+        ("hasac", "num_atoms", 0, 101),
+        ("hasac", "value_bound", 5.0, 10.0),
+        ("hasac", "normalize_returns", True, False),
+        ("happo", "agent_learning_rates", [], [1e-3, 2e-3]),
+    ],
+)
+def test_a_former_setting_loads_at_its_default_alone(name, key, default, other) -> None:
+    cfg, notices = config.resolve({"algorithm": {"name": name, key: default}}, {})
+    assert (cfg, notices) == (config.resolve({"algorithm": {"name": name}}, {})[0], [])
+    with pytest.raises(ConfigError, match=rf"^unknown key 'algorithm\.{key}'[^\n]*$"):
+        config.resolve({"algorithm": {"name": name, key: other}}, {})
+
+
 def test_a_preset_with_a_small_sibling_names_it_on_a_cpu(capsys) -> None:
     assert train.main(["--preset", "any"]) == 2
     assert "or --preset laptop_any" in capsys.readouterr().err

@@ -18,7 +18,6 @@ SMALL: dict[str, Any] = {
     "batch_size": 32,
     "buffer_size": 256,
     "update_ratio": 1 / 8,
-    "num_atoms": 11,
 }
 
 

@@ -18,12 +18,13 @@ from harl_mapush.learning.normalization import ReturnNorm
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 
+_RETURN_BOUND = 5.0  # of scaled returns
+
 
 class OffPolicyFormulas:
     """Scales, targets and temperatures. Variants inherit from this class."""
 
     takes_first_reward = False  # whether a single view learns from agent 0's own reward
-    has_atoms = True  # whether values may be categorical
     has_symmetries = True  # whether batches may show images of transitions
     fits_beside = True  # whether updates may run beside the collecting
     ends_apart = False  # whether an agent of FP states that dies alone ends its own sum of rewards
@@ -66,14 +67,9 @@ class OffPolicyFormulas:
         """Return the weight of the second critic's loss for active (B, A) and FP states."""
         return 1.0
 
-    def normalizer(self, cfg: OffPolicyCfg) -> nn.Module:
+    def normalizer(self) -> nn.Module:
         """Build the normaliser of rewards or values."""
-        return ReturnNorm(cfg.value_bound)
-
-    def scaled(self, returns: Tensor, normalizer: nn.Module, cfg: OffPolicyCfg) -> Tensor:
-        """Return sums of rewards in the critics' units."""
-        assert isinstance(normalizer, ReturnNorm)
-        return returns * normalizer.scale() if cfg.normalize_returns else returns
+        return ReturnNorm(_RETURN_BOUND)
 
     def target(
         self,
@@ -88,7 +84,8 @@ class OffPolicyFormulas:
 
         ``values`` are the smaller ones of both target critics.
         """
-        return td.td_target(self.scaled(returns, normalizer, cfg), discount, values + bonus)
+        assert isinstance(normalizer, ReturnNorm)
+        return td.td_target(returns * normalizer.scale(), discount, values + bonus)
 
     # Temperatures
 

@@ -1,6 +1,6 @@
 """Actors, critics and target networks for off-policy algorithms, with HARL's parameter names.
 
-B rows, G critic views, K critic outputs (1, or the atoms of a categorical value).
+B rows, G critic views.
 """
 
 from __future__ import annotations
@@ -129,16 +129,14 @@ class DeterministicActor(nn.Module):
 class Critic(nn.Module):
     """The value of a state and all agents' actions."""
 
-    def __init__(
-        self, cfg: NetworkCfg, in_size: int, num_outputs: int, sets: Sequence[EntityBlock] = ()
-    ) -> None:
+    def __init__(self, cfg: NetworkCfg, in_size: int, sets: Sequence[EntityBlock] = ()) -> None:
         super().__init__()
         self.sets = make_critic_reader(cfg.sets, in_size, sets, cfg.set_width)
-        sizes = (self.sets.out_size, *(cfg.critic_hidden_sizes or cfg.hidden_sizes), num_outputs)
+        sizes = (self.sets.out_size, *(cfg.critic_hidden_sizes or cfg.hidden_sizes), 1)
         self.mlp = Mlp(sizes, cfg.activation, None, use_layer_norm=cfg.use_layer_norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.mlp(self.sets(x))
+        return self.mlp(self.sets(x)).squeeze(-1)
 
 
 class TwinCritic(nn.Module):
@@ -149,7 +147,6 @@ class TwinCritic(nn.Module):
         cfg: NetworkCfg,
         state_size: int,
         action_sizes: Sequence[int],
-        num_outputs: int = 1,
         sets: Sequence[EntityBlock] = (),
     ) -> None:
         """Build both critics of states, with these ``sets``, and agents' actions."""
@@ -162,13 +159,13 @@ class TwinCritic(nn.Module):
         if cfg.sets != "flat":
             self.sets = tuple(sets)
             in_size, in_sets = _with_actions(state_size, self.sets, action_sizes)
-        self.critic = Critic(cfg, in_size, num_outputs, in_sets)
-        self.critic2 = Critic(cfg, in_size, num_outputs, in_sets)
+        self.critic = Critic(cfg, in_size, in_sets)
+        self.critic2 = Critic(cfg, in_size, in_sets)
 
     def forward(self, state: Tensor, actions: Tensor, *, only_first: bool = False) -> Tensor:
-        """Return both critics' outputs (2, B, G, K) for state (B, G, S) and actions (B, A U).
+        """Return both critics' values (2, B, G) for state (B, G, S) and actions (B, A U).
 
-        With ``only_first`` the result has those of the first critic alone: (1, B, G, K).
+        With ``only_first`` the result has those of the first critic alone: (1, B, G).
         """
         if self.sets:
             x = self._joined(state, actions)

@@ -1,7 +1,4 @@
-"""Off-policy formulas: squashed Gaussians, TD targets, categorical values.
-
-B rows, U action size, K atoms in a categorical value.
-"""
+"""Off-policy formulas: squashed Gaussians and TD targets. B rows, U action size."""
 
 from __future__ import annotations
 
@@ -50,34 +47,6 @@ def huber(error: Tensor, delta: float | None) -> Tensor:
         return error**2
     size = error.abs()
     return torch.where(size <= delta, 0.5 * error**2, delta * (size - 0.5 * delta))
-
-
-def atoms(bound: float, count: int, device: torch.device | str) -> Tensor:
-    """Return ``count`` evenly spaced values (K,) from -bound to bound."""
-    return torch.linspace(-bound, bound, count, device=device)
-
-
-def project(probabilities: Tensor, returns: Tensor, discount: Tensor, support: Tensor) -> Tensor:
-    """Return the distribution of returns + discount Z on ``support`` (K,) (Bellemare et al. 2017).
-
-    Z has ``probabilities`` (..., K) on ``support``. ``returns`` and ``discount`` are (...,). Each
-    atom's probability is divided between the two atoms next to its new position, in proportion to
-    their nearness.
-    """
-    spacing = support[1] - support[0]
-    places = returns.unsqueeze(-1) + discount.unsqueeze(-1) * support
-    places = (places.clamp(support[0], support[-1]) - support[0]) / spacing  # in atoms
-    lower = places.floor().clamp(max=len(support) - 2)
-    share = places - lower  # share of the upper atom
-    projected = torch.zeros_like(probabilities)
-    projected.scatter_add_(-1, lower.long(), probabilities * (1.0 - share))
-    projected.scatter_add_(-1, lower.long() + 1, probabilities * share)
-    return projected
-
-
-def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Return the cross entropy (...,) of logits (..., K) and a distribution (..., K)."""
-    return -(target * torch.log_softmax(logits, -1)).sum(-1)
 
 
 def temperature_gradient(

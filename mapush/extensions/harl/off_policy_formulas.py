@@ -22,7 +22,6 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
     """HARL's variants of ``OffPolicyFormulas``."""
 
     takes_first_reward = True
-    has_atoms = False
     has_symmetries = False
     fits_beside = False
     ends_apart = True
@@ -53,7 +52,7 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
         # Upstream takes a mean over the masks where the first critic's loss has a sum.
         return 1.0 / (active.numel() * self.ranks.size)
 
-    def normalizer(self, cfg: OffPolicyCfg) -> nn.Module:
+    def normalizer(self) -> nn.Module:
         return ValueNorm()
 
     def target(

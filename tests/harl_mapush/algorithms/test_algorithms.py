@@ -347,12 +347,6 @@ def test_unequal_agents_share_a_team_but_not_an_actor():
         make("mappo", env)
 
 
-def test_one_actor_for_all_has_one_learning_rate():
-    assert make("mappo", ToyEnv(8, 2), agent_learning_rates=(1e-3, 1e-3)).algorithm.rates == [1e-3]
-    with pytest.raises(ValueError, match="share_param=false"):
-        make("mappo", ToyEnv(8, 2), agent_learning_rates=(1e-3, 1e-4))
-
-
 def test_team_rewards():
     rewards = torch.tensor([[1.0, 3.0]])
     for choice, expected in (("mean", [[2.0]]), ("sum", [[4.0]]), ("own", [[1.0, 3.0]])):
@@ -363,14 +357,10 @@ def test_team_rewards():
     assert make("ippo", ToyEnv(4)).algorithm.team_rewards(rewards).tolist() == [[2.0, 2.0]]
 
 
-def test_agent_specific_learning_rates_and_the_linear_schedule():
-    algorithm = make(
-        "happo", ToyEnv(4), agent_learning_rates=(1e-3, 2e-3), schedule="linear"
-    ).algorithm
+def test_the_linear_schedule():
+    algorithm = make("happo", ToyEnv(4), learning_rate=1e-3, schedule="linear").algorithm
     algorithm.set_progress(0.25)
-    assert [float(o.learning_rate) for o in algorithm.optimizers] == pytest.approx([7.5e-4, 1.5e-3])
-    with pytest.raises(ValueError, match="agent_learning_rates"):
-        make("happo", ToyEnv(4), agent_learning_rates=(1e-3,))
+    assert [float(o.learning_rate) for o in algorithm.optimizers] == pytest.approx([7.5e-4, 7.5e-4])
 
 
 def test_line_search_shrinks_by_the_coefficient_and_gives_up():

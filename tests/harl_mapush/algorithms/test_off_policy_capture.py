@@ -22,13 +22,13 @@ from tests.support.toy import ToyEnv
         *(
             (
                 "hasac",
-                {"compat": compat, "num_atoms": 0, "auto_alpha": True, "use_value_norm": True},
+                {"compat": compat, "auto_alpha": True, "use_value_norm": True},
             )
             for compat in OFF_POLICY_FORMULAS
         ),
         ("hatd3", {}),
         ("masac", {}),
-        ("matd3", {"num_atoms": 0}),
+        ("matd3", {}),
     ],
 )
 def test_replayed_updates_are_those_that_just_run(name, settings, monkeypatch):

@@ -66,44 +66,6 @@ def test_huber_has_its_half_and_its_corner_and_squares_have_neither():
     assert td.huber(errors, None).tolist() == [1.0, 9.0]
 
 
-@pytest.mark.parametrize(
-    ("reward", "discount", "expected"),
-    [
-        (0.0, 1.0, [0.0, 0.25, 0.75]),
-        (0.5, 0.0, [0.0, 0.5, 0.5]),
-        (0.0, 0.5, [0.0, 0.625, 0.375]),
-        (-0.25, 0.0, [0.25, 0.75, 0.0]),
-        (9.0, 1.0, [0.0, 0.0, 1.0]),
-        (-9.0, 1.0, [1.0, 0.0, 0.0]),
-    ],
-)
-def test_projection_by_hand(reward, discount, expected):
-    support = td.atoms(1.0, 3, "cpu")
-    assert support.tolist() == [-1.0, 0.0, 1.0]
-    chances = torch.tensor([0.0, 0.25, 0.75])
-    projected = td.project(chances, torch.tensor(reward), torch.tensor(discount), support)
-    assert projected.tolist() == pytest.approx(expected)
-
-
-def test_projection_keeps_probability_and_mean_within_the_support():
-    torch.manual_seed(0)
-    support = torch.linspace(-5.0, 5.0, 101, dtype=torch.float64)
-    chances = torch.softmax(torch.randn(64, 1, 101, dtype=torch.float64), -1)
-    rewards = torch.rand(64, 1, dtype=torch.float64) - 0.5
-    discount = torch.full((64, 1), 0.9, dtype=torch.float64)
-    projected = td.project(chances, rewards, discount, support)
-    assert torch.allclose(projected.sum(-1), torch.ones(64, 1, dtype=torch.float64))
-    mean = rewards + discount * (chances * support).sum(-1)
-    assert torch.allclose((projected * support).sum(-1), mean)
-
-
-def test_cross_entropy_is_torchs():
-    logits = torch.randn(4, 7)
-    target = torch.softmax(torch.randn(4, 7), -1)
-    expected = torch.nn.functional.cross_entropy(logits, target, reduction="none")
-    assert torch.allclose(td.cross_entropy(logits, target), expected)
-
-
 def test_temperatures_rise_where_entropy_is_missing():
     log_probs = torch.tensor([2.0, 4.0])  # an entropy of -3
     # Of -log(alpha) (log_prob + target): step up.

@@ -132,7 +132,7 @@ def test_critics_do_not_see_the_order_of_the_robots(name, spec):
     torch.manual_seed(0)
     network = NetworkCfg((16,), sets=name)
     critic = Critic(network, spec.state_size, 1, spec.state_sets)
-    twins = TwinCritic(network, spec.state_size, (3, 3, 3), 1, spec.state_sets)
+    twins = TwinCritic(network, spec.state_size, (3, 3, 3), spec.state_sets)
     x = vectors(spec.state_size, spec.state_sets)
     actions = torch.randn(10, 3, 3)
     robots = spec.state_sets[1]

@@ -159,13 +159,8 @@ def test_settings_that_upstreams_networks_lack_are_reported_and_not_recorded() -
     assert config.resolve(to_dict(cfg), {}) == (cfg, [])
 
 
-def test_off_policy_values_are_numbers():
-    with pytest.raises(ValueError, match=r"upstream.s values are numbers"):
-        off_policy_toys.make("hasac", ToyEnv(4), NetworkCfg((8,)), num_atoms=5, compat="harl")
-
-
 def test_updates_beside_the_collecting_are_refused():
-    settings = off_policy_toys.SMALL | {"num_atoms": 0, "beside_collecting": True}
+    settings = off_policy_toys.SMALL | {"beside_collecting": True}
     with pytest.raises(ValueError, match="set algorithm.beside_collecting=false"):
         off_policy_toys.make("hasac", ToyEnv(8), NetworkCfg((8,)), compat="harl", **settings)
 

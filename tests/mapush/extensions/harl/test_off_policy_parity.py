@@ -161,9 +161,7 @@ def _with_stale_actions(self, batch, order):
     for agent in order:
         mine, log_probs[agent] = self.decide(agent, batch.obs)
         joint = torch.cat([*before[:agent], mine, *before[agent + 1 :]], dim=-1)
-        loss = self.actor_loss(
-            agent, self.values(self.critic(batch.state, joint)), log_probs[agent], None
-        )
+        loss = self.actor_loss(agent, self.critic(batch.state, joint), log_probs[agent], None)
         _step(self.optimizers[agent], loss, 0.0)
         if agent != order[-1]:
             self.decide(agent, batch.obs)  # for the noise alone
