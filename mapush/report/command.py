@@ -43,7 +43,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     is_page = program == PROGRAM
     parser = config.Parser(
         prog=program,
-        description="A page with curves, metrics, paths and films of runs."
+        description="A page with curves, metrics and films of runs."
         if is_page
         else "A figure with the curves of runs.",
         example=f"{program} results/a results/b",
@@ -66,13 +66,6 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     )
     if is_page:
         config.add_import(parser)
-        parser.add_argument(
-            "--num_episodes",
-            metavar="N",
-            type=int,
-            default=60,
-            help="episodes per run for the view from above (default: 60; 0 plays none)",
-        )
         parser.add_argument(
             "--no_films", action="store_true", help="page without the films, one for each curve"
         )
@@ -102,10 +95,6 @@ def _run(work: Callable[[Any], int], argv: Sequence[str] | None, program: str) -
 def _report(arguments: Any) -> int:
     from mapush.report import figures
 
-    if arguments.num_episodes < 0:
-        raise ConfigError(
-            f"--num_episodes {arguments.num_episodes}: must be 0 or more; 0 plays none"
-        )
     out, read_groups = _read(arguments, ".html")
     drawn = {
         "curves": figures.curves(read_groups, MAIN_TAGS),
@@ -114,19 +103,6 @@ def _report(arguments: Any) -> int:
         "agents": figures.curves(read_groups, figures.agent_tags(read_groups)),
         "throughput": figures.curves(read_groups, SPEED_TAGS),
     }
-    played = {}
-    if arguments.num_episodes:
-        from mapush.report.trajectories import play
-
-        for group in read_groups:
-            for log in group.runs:
-                say(f"{log.folder}: playing {arguments.num_episodes} episodes ...")
-                episodes = play(log.folder, arguments.num_episodes)
-                if episodes is None:
-                    continue
-                played[str(log.folder)] = episodes
-                name = f"{group.name}, seed {log.settings.get('runner.seed')}"
-                drawn[f"from_above_{len(played)}"] = figures.from_above(name, episodes)
     films = {} if arguments.no_films else _films(read_groups, out)
 
     pictures = {}
@@ -135,7 +111,7 @@ def _report(arguments: Any) -> int:
             path = out.with_name(f"{out.stem}_{name}.png")
             figure.savefig(path, dpi=DPI)
             pictures[name] = path.read_bytes()
-    out.write_text(page(read_groups, pictures, played, films), encoding="utf-8")
+    out.write_text(page(read_groups, pictures, films), encoding="utf-8")
     num_runs = sum(len(group.runs) for group in read_groups)
     say(
         f"{out}: {num_runs} run{'s' if num_runs > 1 else ''}, {len(pictures)} figures, also as "

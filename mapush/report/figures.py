@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import re
-import textwrap
-from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from harl_mapush.figure_style import panels
 from mapush.report.bootstrap import Array
 from mapush.report.run_logs import Group, band
-from mapush.report.trajectories import Played, Trajectory
-from mqe.registry import TASKS
 
-# Colours of a task's outcomes, in their order.
-COLORS = ("#2a9d4a", "#d1495b", "#e08e22", "#7b4fa3", "#2f6db5", "#8c6d46")
-OTHER_COLOR = "#8a8f98"  # the time limit, or a broken world
 SUCCESS = "mapush/success_rate"
 _HOURS_S = 3.0 * 3600.0  # longer runs have a time axis in hours
-_LINE_WIDTH = 80  # characters of a title
 
 
 def curves(
@@ -95,62 +85,3 @@ def _tags(groups: Sequence[Group], pattern: str) -> list[str]:
         for log in group.runs:
             tags |= set(log.curves)
     return sorted(tag for tag in tags if re.fullmatch(pattern, tag))
-
-
-def from_above(name: str, played: Played) -> Figure:
-    """Draw the objects' paths from above, and a histogram of episode times by outcome."""
-    colors = outcome_colors()
-    trajectories = played.trajectories
-    figure = Figure(figsize=(10.2, 4.0))
-    figure.suptitle(textwrap.fill(name, _LINE_WIDTH), fontsize=10)
-    above, times = figure.subplots(1, 2, width_ratios=(1.7, 1.0))
-    paths = [_turned(trajectory) for trajectory in trajectories]
-    for path, trajectory in zip(paths, trajectories, strict=True):
-        color = colors.get(trajectory.outcome, OTHER_COLOR)
-        above.plot(path[:, 0], path[:, 1], color=color, alpha=0.6, linewidth=1)
-        above.plot(path[-1, 0], path[-1, 1], ".", color=color)
-    starts = np.array([path[0] for path in paths])
-    above.plot(starts[:, 0], starts[:, 1], "k|", markersize=8, label="start")
-    if played.success_radius is not None:
-        disc = {"facecolor": "#2a9d4a22", "edgecolor": "#2a9d4a", "linestyle": "--"}
-        above.add_patch(Circle((0.0, 0.0), played.success_radius, label="success radius", **disc))
-    above.plot(0.0, 0.0, "*", color="#e0b000", markeredgecolor="k", markersize=12, label="goal")
-    above.set_aspect("equal", adjustable="datalim")
-    above.set_title("paths of the object, with the goal at the origin")
-    above.set_xlabel("along the line from start to goal [m]")
-    above.set_ylabel("across it, to the left [m]")
-    above.legend(loc="upper left", ncols=3)
-    counts = Counter(trajectory.outcome for trajectory in trajectories)
-    seconds: dict[str, list[float]] = {outcome: [] for outcome in counts}
-    for trajectory in trajectories:
-        seconds[trajectory.outcome].append(trajectory.seconds)
-    times.hist(
-        list(seconds.values()),
-        bins=20,
-        stacked=True,
-        color=[colors.get(outcome, OTHER_COLOR) for outcome in counts],
-        label=[f"{words}: {number} of {len(paths)}" for words, number in counts.items()],
-    )
-    times.set_title("durations of episodes")
-    times.set_xlabel("seconds")
-    times.set_ylabel("episodes")
-    times.yaxis.set_major_locator(MaxNLocator(integer=True))
-    times.margins(y=0.1 + 0.1 * len(counts))  # room for the legend above the bars
-    times.legend(loc="upper left")
-    return figure
-
-
-def outcome_colors() -> dict[str, str]:
-    """Return a colour for every outcome in the registered tasks."""
-    colors = {}
-    for entry in TASKS.values():
-        for k, outcome in enumerate(entry.report.outcomes.values()):
-            colors.setdefault(outcome, COLORS[k % len(COLORS)])
-    return colors
-
-
-def _turned(trajectory: Trajectory) -> Array:
-    """Return the path (T, 2) relative to the goal, with its start on the negative x axis."""
-    offset = trajectory.goal - trajectory.path[0]
-    x, y = offset / max(float(np.linalg.norm(offset)), 1e-9)
-    return (trajectory.path - trajectory.goal) @ np.array([[x, -y], [y, x]])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,9 +12,7 @@ from harl_mapush.evaluation.measuring import with_interval
 from harl_mapush.figure_style import interval_key
 from mapush.report.page_tables import html_table
 from mapush.report.run_logs import Group, RunLog, differences
-from mapush.report.trajectories import Played
 from mqe.config import read_text
-from mqe.tasks.episode_report import wilson_interval
 
 # The calculator's metrics in a run folder, as ``make train`` names the file.
 EVALUATION = "evaluation.json"
@@ -45,20 +42,17 @@ _TITLES = {
     "throughput": "Throughput",
 }
 _BANDS = "Lines are interquartile means over runs, bands their 95 % stratified bootstrap intervals."
-_WORLDS = "Episodes are played in the worlds of the run's training, without randomization."
 _SHARE = "share (95 % interval)"
 
 
 def page(
     groups: Sequence[Group],
     pictures: Mapping[str, bytes],
-    played: Mapping[str, Played],
     films: Mapping[str, bytes],
 ) -> str:
     """Return the page.
 
-    ``pictures`` are PNG files by figure, ``played`` episodes by run, and ``films`` .mp4 files by
-    group.
+    ``pictures`` are PNG files by figure, ``films`` .mp4 files by group.
     """
     logs = [log for group in groups for log in group.runs]
     parts = ["<h1>Runs</h1>", _runs_table(groups), *_measured(logs)]
@@ -71,13 +65,6 @@ def page(
     if films:
         videos = "".join(_video(name, film) for name, film in films.items())
         parts += ["<h2>Films</h2>", f'<div class="films">{videos}</div>']
-    if played:
-        parts += ["<h2>Paths of objects and outcomes of episodes</h2>", _outcomes_table(played)]
-        for name, picture in pictures.items():
-            if name not in _TITLES:
-                parts.append(_picture(picture, "Paths from above"))
-        for name, episodes in played.items():
-            parts.append(_folded(f"{name}: metrics of these episodes", episodes.metrics))
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>mapush: report</title><style>{_STYLE}</style>"
@@ -182,16 +169,3 @@ def _differences_table(logs: Sequence[RunLog]) -> str:
             runs_by_value.setdefault(str(value), []).append(str(log.folder))
         rows += [[key, value, ", ".join(runs)] for value, runs in runs_by_value.items()]
     return html_table(["setting", "value", "runs"], rows)
-
-
-def _outcomes_table(played: Mapping[str, Played]) -> str:
-    rows = []
-    for name, episodes in played.items():
-        num_episodes = len(episodes.trajectories)
-        outcomes = Counter(trajectory.outcome for trajectory in episodes.trajectories)
-        for outcome, number in outcomes.most_common():
-            low, high = wilson_interval(number, num_episodes)
-            share = f"{number / num_episodes:.3f} ({low:.3f} to {high:.3f})"
-            rows.append([name, outcome, f"{number} of {num_episodes}", share])
-    table = html_table(["run", "outcome", "episodes", _SHARE], rows)
-    return f"<p>{_WORLDS}</p>{table}"

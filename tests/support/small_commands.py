@@ -89,8 +89,6 @@ def sizes(name: str, words: list[str]) -> list[str]:
         return _sizes_of_episodes(name, words)
     if name == "doctor":
         return ["--device", "cpu"]
-    if name == "report":
-        return ["--num_episodes", "2"]
     if name == "sweep":
         is_continued = Path(words[0]).is_dir()
         return ["--num_trials", "3" if is_continued else "2"]

@@ -20,11 +20,9 @@ from harl_mapush.runs.provenance import ORIGIN
 from harl_mapush.runs.run_folder import LOGS, write_config
 from mapush import cli
 from mapush.report.bootstrap import bootstrap_interval, interquartile_mean
-from mapush.report.figures import OTHER_COLOR, SUCCESS, curves, from_above, outcome_colors
+from mapush.report.figures import SUCCESS, curves
 from mapush.report.run_logs import Curve, Group, RunLog, band, groups, read_run
-from mapush.report.trajectories import Played, Trajectory
 from mqe.config import ConfigError
-from mqe.registry import TASKS
 from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
 
@@ -127,26 +125,6 @@ def test_a_rate_of_zero_is_drawn_over_the_axis(tmp_path) -> None:
     assert line.get_zorder() > panel.spines["bottom"].get_zorder()
 
 
-def test_paths_are_turned_towards_the_goal_and_coloured_by_outcome() -> None:
-    path = np.array([[1.0, 1.0], [1.0, 2.0], [0.0, 2.0]])
-    episodes = [
-        Trajectory(path, np.array([1.0, 4.0]), "success", 3.0),
-        Trajectory(path, path[2], "time is up", 1.0),
-    ]
-    above = from_above("run", Played(episodes, "", success_radius=0.5)).axes[0]
-    lines = above.get_lines()
-    np.testing.assert_allclose(
-        lines[0].get_xydata(), [[-3.0, 0.0], [-2.0, 0.0], [-2.0, 1.0]], atol=1e-12
-    )
-    np.testing.assert_allclose(lines[-1].get_xydata(), [[0.0, 0.0]])
-    (disc,) = above.patches
-    assert (disc.get_center(), disc.get_radius()) == ((0.0, 0.0), 0.5)
-    colors = outcome_colors()
-    assert [lines[0].get_color(), lines[2].get_color()] == [colors["success"], OTHER_COLOR]
-    named = [colors[words] for words in TASKS["go1push_mid"].report.outcomes.values()]
-    assert len({*named, OTHER_COLOR}) == len(named) + 1
-
-
 def test_the_page_is_whole_and_alone(gait, tmp_path, capsys) -> None:
     sizes = (
         "--num_env_steps",
@@ -169,19 +147,15 @@ def test_the_page_is_whole_and_alone(gait, tmp_path, capsys) -> None:
     script = {"success_rate": 0.25, "success_ci95": [0.0, 0.5], "num_episodes": 4}
     metrics["baselines"] = {"scripted_solo": script}
     (tmp_path / "run" / "evaluation.json").write_text(json.dumps(metrics))
-    assert (
-        cli.main(["report", str(tmp_path / "run"), "--out", str(page), "--num_episodes", "2"]) == 0
-    )
+    assert cli.main(["report", str(tmp_path / "run"), "--out", str(page)]) == 0
     text = page.read_text()
     assert not re.findall(r"(?:src|href)=\"(?!data:)", text)
     assert "<p>There is one run.</p>" in text
     pictures = {path.name for path in page.parent.glob("*.png")}
-    assert pictures == {f"page_{name}.png" for name in ("rewards", "throughput", "from_above_1")}
+    assert pictures == {f"page_{name}.png" for name in ("rewards", "throughput")}
     assert text.count("data:image/png;base64,") == len(pictures)
     assert f"data:video/mp4;base64,{base64.b64encode(film).decode()}" in text
     assert "<td>success</td><td>0.500 (0.100 to 0.900)</td><td>2</td>" in text
-    outcome = "<td>time is up</td><td>2 of 2</td><td>1.000 (0.342 to 1.000)</td>"
-    assert text.count(outcome) == 1
     folder = str(tmp_path / "run").replace("/", "/<wbr>")
     rate = "<td>success</td><td>0.250 (0.000 to 0.500)</td><td>4</td>"
     assert f"<td>scripted_solo, on the starts of {folder}</td>{rate}" in text
@@ -254,7 +228,6 @@ def test_names_of_files_cannot_steer_the_terminal(tmp_path, capsys) -> None:
     [
         (("report", "{none}"), "is no run"),
         (("report", "{run}", "--out", "x.pdf"), "must end in .html"),
-        (("report", "{run}", "--num_episodes", "-1"), "must be 0 or more"),
         (("plot", "{run}", "--out", "x.html"), "must end in .png"),
         (("plot", "{run}", "--labels", "a,b"), "2 for 1 curves (happo)"),
         (("plot", "{run}", "--labels", "a,,b"), "an empty name"),
