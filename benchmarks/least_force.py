@@ -2,7 +2,7 @@
 
 ``python benchmarks/least_force.py --figure docs/least_force.webp`` draws the objects with their
 floor contacts, the best push points for one to four robots, and the centre of rotation under one
-robot.
+robot. ``--strain`` prints what two robots need for the box of the suite team2 in harder worlds.
 """
 
 from __future__ import annotations
@@ -12,20 +12,51 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from mqe.world.objects import BEAM, CUBOID, CYLINDER, TBLOCK, ObjectCfg
+from mqe.world.objects import BEAM, CUBOID, CYLINDER, LOADED, TBLOCK, ObjectCfg
 from mqe.world.push_mechanics import corner_support, least_force_of, uniform_support
+from mqe.world.scene import GRAVITY, sliding_force, with_sliding_force
 
 TEAMS = (1, 2, 3, 4)
 LEAN = math.atan(0.775)  # [rad] friction between robots and the box
+PRESS = 59.0  # [N] of a robot at 1 m/s on feet of friction 0.55
+ROBOT_MASS = 13.1  # [kg]
+
+
+class World(NamedTuple):
+    """A harder world for two robots and the box of team2."""
+
+    factor: float = 1.0  # on the object's mass
+    obj: ObjectCfg = with_sliding_force(CUBOID, 105.0)
+    num_robots: int = 2  # robots that push
+    press: float = PRESS  # [N] mean of these robots
+    slope: float = 0.0  # [degrees], pushed uphill
+
+
+WORLDS = {
+    "as it is": World(),
+    "mass x1.5": World(factor=1.5),
+    "10 kg at one corner": World(obj=LOADED),
+    "feet of friction 0.4": World(press=42.0),
+    "feet of friction 0.8": World(press=68.0),
+    "one robot half as strong": World(press=0.75 * PRESS),
+    "one robot stays on the far side": World(num_robots=1),
+    "slope of 5 degrees": World(slope=5.0),
+    "slope of 10 degrees": World(slope=10.0),
+}
 
 
 def main() -> int:
     """Print a line for each object, and draw them if asked."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--strain", action="store_true")
     arguments = parser.parse_args()
+    if arguments.strain:
+        for name, world in WORLDS.items():
+            sys.stdout.write(f"{json.dumps({'world': name, **strain(world)})}\n")
+        return 0
     objects = (CUBOID, TBLOCK, CYLINDER, BEAM)
     for obj in objects:
         sys.stdout.write(f"{json.dumps(line(obj))}\n")
@@ -42,6 +73,26 @@ def line(obj: ObjectCfg) -> dict[str, Any]:
         "corners": [round(least_force_of(obj, n).force, 3) for n in TEAMS],
         "uniform": [round(least_force_of(obj, n, uniform).force, 3) for n in TEAMS],
         "one_that_leans": round(least_force_of(obj, 1, tilt=LEAN).force, 3),
+    }
+
+
+def strain(world: World) -> dict[str, float]:
+    """Return the least push of each robot, uphill on a slope, and the push that it can exert [N].
+
+    On a slope robots carry their own weight and the object's. ``straight`` is the push for sliding
+    the object.
+    """
+    sine = math.sin(math.radians(world.slope))
+    cosine = math.cos(math.radians(world.slope))
+    obj = world.obj.with_mass(world.factor * world.obj.mass)
+    weight = obj.mass * GRAVITY * sine
+    force = sliding_force(obj) * cosine
+    least = least_force_of(obj, world.num_robots).force
+    own = ROBOT_MASS * GRAVITY * sine
+    return {
+        "straight": round((force + weight) / world.num_robots + own, 1),
+        "least": round((least * force + weight) / world.num_robots + own, 1),
+        "can": round(world.press, 1),
     }
 
 

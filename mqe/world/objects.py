@@ -562,6 +562,19 @@ PONTOON = ObjectCfg(
     num_agents=8,
 )
 
+# Ours: the box of 105 N, 10 kg of it on one corner.
+LOADED = ObjectCfg(
+    name="loaded",
+    geoms=(
+        GeomCfg("box", (1.2, 1.2, 0.5), 23.0),
+        GeomCfg("box", (0.2, 0.2, 0.2), 10.0, pos=(0.5, 0.5, 0.35)),
+    ),
+    outline=((-0.6, -0.6), (0.6, -0.6), (0.6, 0.6), (-0.6, 0.6)),
+    friction=(0.5, 0.6),
+    spawn_height=0.30 - FLOOR_SLAB,
+    spawn_tilt=0.0,
+)
+
 # What users call these objects, for hints.
 OTHER_NAMES = {
     "box": "cuboid",
@@ -585,5 +598,5 @@ OTHER_NAMES = {
 }
 
 OBJECTS: Registry[ObjectCfg] = Registry("object", other_names=OTHER_NAMES)
-for _cfg in (CUBOID, TBLOCK, CYLINDER, BEAM, TOWER, TANK, GIRDER, PONTOON):
+for _cfg in (CUBOID, TBLOCK, CYLINDER, BEAM, TOWER, TANK, GIRDER, PONTOON, LOADED):
     OBJECTS.register(_cfg.name, _cfg)

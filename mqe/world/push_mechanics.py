@@ -70,9 +70,10 @@ def corner_support(obj: ObjectCfg) -> Support:
     cylinder's base.
 
     All contacts are equally stiff, so the loads are the smallest ones in balance with the weight.
+    Parts above others bear nothing.
     """
     corners = []
-    for geom in obj.geoms:
+    for geom in _on_floor(obj):
         half_x, half_y = _half_size(geom)
         if geom.type == "cylinder":
             half_x = half_y = geom.size[0] / math.sqrt(2.0)
@@ -239,6 +240,13 @@ def _powers(moved: Array, directions: Array, tilt: float) -> Array:
     across = np.abs(moved[..., 0] * directions[:, 1] - moved[..., 1] * directions[:, 0])
     angle = np.arctan2(across, along)
     return np.hypot(along, across) * np.cos((angle - tilt).clip(min=0.0))
+
+
+def _on_floor(obj: ObjectCfg) -> list[GeomCfg]:
+    """Return the parts that reach down to the object's lowest point."""
+    bottoms = [geom.pos[2] - 0.5 * geom.size[-1] for geom in obj.geoms]
+    lowest = min(bottoms) + 1e-6
+    return [geom for geom, bottom in zip(obj.geoms, bottoms, strict=True) if bottom <= lowest]
 
 
 def _half_size(geom: GeomCfg) -> tuple[float, float]:

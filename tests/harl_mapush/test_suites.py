@@ -16,6 +16,7 @@ from mqe.config import ConfigError, merge
 from mqe.extensions import load_extensions
 from mqe.registry import make_env
 from mqe.tasks.push import PushCfg
+from mqe.world.objects import LOADED
 from mqe.world.push_mechanics import least_force_of
 from mqe.world.randomization import bounds
 from mqe.world.scene import sliding_force
@@ -90,6 +91,21 @@ def test_the_team_has_the_force_for_its_object_and_one_robot_fewer_does_not(
         return least_force_of(obj, number).force * sliding_force(obj) / number
 
     assert share(num_robots) < PRESSED[1.0] < share(num_robots - 1)
+
+
+@pytest.mark.parametrize("name", ["strain", "robustness"])
+def test_every_condition_of_a_suite_is_a_layer_of_settings(name: str) -> None:
+    suite = config.load_suite(name)
+    for changes in suite.conditions.values():
+        cfg, _ = config.resolve({}, merge(suite.worlds, changes))
+        assert sliding_force(cfg.task.pushed_object()) > 0.0
+
+
+def test_a_loaded_corner_leaves_the_weight_of_team2() -> None:
+    box, _ = config.resolve({}, config.load_suite("team2").worlds)
+    assert sliding_force(LOADED) == pytest.approx(
+        sliding_force(box.task.pushed_object()), rel=0.005
+    )
 
 
 def test_an_object_without_a_mass_in_the_suite_is_refused() -> None:

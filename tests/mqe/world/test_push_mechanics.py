@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from mqe.world.objects import BEAM, CUBOID, CYLINDER, TBLOCK, ObjectCfg
+from mqe.world.objects import BEAM, CUBOID, CYLINDER, LOADED, TBLOCK, ObjectCfg
 from mqe.world.push_mechanics import (
     Pushes,
     corner_support,
@@ -124,3 +124,10 @@ def moved(obj: ObjectCfg, pushes: Pushes, force: float) -> float:
         data.qpos[:3] = (8.0, 0.0, 0.5)  # the robot floats far away
         data.qvel[: model.nv - 6] = 0.0
     return float(np.linalg.norm(path[-1] - path[250]))
+
+
+def test_a_part_on_top_loads_the_corner_below_it():
+    support = corner_support(LOADED)
+    assert len(support.points) == 4
+    assert support.shares.argmax() == 3
+    assert support.shares @ support.points == pytest.approx(LOADED.inertia()[1][:2])
