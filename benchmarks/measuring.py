@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.gpu_usage import memory_reader
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.callback import Callback
-from harl_mapush.callbacks.gpu_usage import usage_reader
 from harl_mapush.config import RunCfg
 from harl_mapush.process import library_lines, seed_everything
 from harl_mapush.progress import IterationReport
@@ -131,7 +131,7 @@ class Watch:
     def __init__(self, device: torch.device, interval_s: float = 0.02) -> None:
         self._interval_s = interval_s
         self._stop = threading.Event()
-        self._read = None if device.type == "cpu" else usage_reader(device)
+        self._read = None if device.type == "cpu" else memory_reader(device)
         self.peak = used(device)
         self._offset = 0
         self._offset = self._memory() - self.peak
@@ -154,8 +154,8 @@ class Watch:
 
     def _memory(self) -> int:
         """Bytes in use, as the driver counts them, less the difference at the start."""
-        usage = None if self._read is None else self._read()
-        return self.peak if usage is None else usage.memory - self._offset
+        memory = None if self._read is None else self._read()
+        return self.peak if memory is None else memory - self._offset
 
 
 def _short(value: Any) -> Any:

@@ -85,5 +85,5 @@ def run(cfg: RunCfg, start: Start, program: str) -> int:
 
         cfg = kept_settings(cfg, machine, ranks.size, built.env.num_agents)
         record = make_record(cfg, folder, built, machine.device)
-        training = Training(cfg, record, built, machine.learner, ranks, wall_time, program)
+        training = Training(cfg, record, built, ranks, wall_time, program)
         return training.train(launched)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 
-import torch
-
 from harl_mapush.callbacks.checkpoints import FolderTakenError, UnsavedError
 from harl_mapush.callbacks.ending import RunEnded
 from harl_mapush.callbacks.of_run import make_callbacks
@@ -33,7 +31,6 @@ class Training:
         cfg: RunCfg,
         record: RunRecord,
         parts: Parts,
-        learner: torch.device,
         ranks: Ranks,
         wall_time: WallTime,
         program: str,
@@ -51,7 +48,7 @@ class Training:
             record.begin()
         logger = make_logger(cfg.logger, record, parts, ranks)
         self._say = logger.say
-        self._callbacks = make_callbacks(cfg, record, parts, ranks, logger, wall_time, learner)
+        self._callbacks = make_callbacks(cfg, record, parts, ranks, logger, wall_time)
 
     def train(self, launched: Launch) -> int:
         """Train to the end. Return the exit code."""

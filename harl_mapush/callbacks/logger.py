@@ -1,4 +1,4 @@
-"""The log of a run: a progress bar on a terminal, progress lines, and curves for TensorBoard."""
+"""The log of a run: progress lines, and curves for TensorBoard."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.text import Text
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
 from harl_mapush.callback import Callback
@@ -26,7 +23,6 @@ from harl_mapush.process import library_lines
 from harl_mapush.progress import IterationReport
 from harl_mapush.trainer import Trainer
 
-_BAR_WIDTH = 10  # with the metrics beside it, a bar fits into 80 columns
 _RGB = 3  # TensorBoard's number of the colour space
 _UNKNOWN = "-"  # a statistic before the end of the first episode
 # Statistics in the first section of TensorBoard, in this order.
@@ -49,7 +45,6 @@ class RunLogger:
         cfg: LoggerCfg,
         log_dir: Path,
         title: str,
-        num_env_steps: int,
         stream: TextIO | None = None,
         env_steps: int = 0,
         headline: Headline = (),
@@ -66,24 +61,10 @@ class RunLogger:
         self._rate = _Rate()
         self._open = ExitStack()
         self._open.enter_context(library_lines(self.say))
-        self._bar: Progress | None = None
-        if self._stream.isatty() and os.environ.get("TERM") != "dumb":
-            self._bar = Progress(
-                BarColumn(bar_width=_BAR_WIDTH),
-                TextColumn("{task.percentage:>3.0f}%  {task.fields[metrics]}"),
-                console=Console(file=self._stream),
-                auto_refresh=False,
-                transient=True,
-            )
-            self._bar.add_task("", total=num_env_steps, completed=env_steps, metrics="starting")
-            self._bar.start()
 
     def say(self, line: str) -> None:
-        """Write one plain line at once, without wrapping, above the bar if there is one."""
+        """Write one line at once."""
         with self._ignoring_closed_output():
-            if self._bar is not None:
-                self._bar.console.print(Text(line), soft_wrap=True)
-                return
             self._stream.write(line + "\n")
             self._stream.flush()
 
@@ -102,15 +83,6 @@ class RunLogger:
                 self.say(line)
             for problem in report.health:
                 self.say(problem)
-
-        if self._bar is not None:
-            with self._ignoring_closed_output():
-                self._bar.update(
-                    self._bar.task_ids[0],
-                    completed=report.env_steps,
-                    metrics=metrics_text(report, statistics, self._headline, fps),
-                    refresh=True,
-                )
 
     def _lines(
         self, report: IterationReport, statistics: Mapping[str, float], fps: float
@@ -139,12 +111,9 @@ class RunLogger:
         self._curves.flush()
 
     def close(self) -> None:
-        """Write the buffered points, and stop the progress bar."""
+        """Write the buffered points."""
         self._open.close()
         self._curves.close()
-        if self._bar is not None:
-            with self._ignoring_closed_output():
-                self._bar.stop()
 
     @contextmanager
     def _ignoring_closed_output(self) -> Iterator[None]:
@@ -239,21 +208,17 @@ class _Rate:
 def progress_line(
     report: IterationReport, statistics: Mapping[str, float], headline: Headline, fps: float
 ) -> str:
-    """Format the progress of a run as one line: env steps, rate, return, success, time left."""
+    """Format the progress of a run as one line: env steps, rate, return, success, time left.
+
+    Rate and time are left out until known.
+    """
     done = f"{format_count(report.env_steps)} of {format_count(report.num_env_steps)} env steps"
-    return f"{done}  {metrics_text(report, statistics, headline, fps)}"
-
-
-def metrics_text(
-    report: IterationReport, statistics: Mapping[str, float], headline: Headline, fps: float
-) -> str:
-    """Format rate, return, success and time left. Rate and time are left out until known."""
     named = [("return", "return"), *((label.lower(), name) for label, name in headline[:1])]
     metrics = [f"{label} {_metric(statistics, name, '.3g')}" for label, name in named]
     if not math.isnan(fps):
         left_s = (report.num_env_steps - report.env_steps) / max(fps, 1e-9)
         metrics = [f"{format_count(fps)}/s", *metrics, f"{format_duration(left_s)} left"]
-    return "  ".join(metrics)
+    return "  ".join([done, *metrics])
 
 
 def harl_lines(

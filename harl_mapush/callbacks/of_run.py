@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import torch
-
 from harl_mapush.callback import Callback
 from harl_mapush.callbacks.broken_log import BrokenLog
 from harl_mapush.callbacks.checkpoints import CheckpointSaver
 from harl_mapush.callbacks.ending import EndOnRequest
 from harl_mapush.callbacks.evaluation_film import EvaluationFilm, check_film
-from harl_mapush.callbacks.gpu_usage import GpuUsage
 from harl_mapush.callbacks.logger import NullLogger, ProgressLog, RunLogger
 from harl_mapush.callbacks.run_context import CALLBACKS, RunContext
 from harl_mapush.callbacks.training_evaluation import (
@@ -53,9 +50,8 @@ def make_callbacks(
     ranks: Ranks,
     logger: RunLogger | NullLogger,
     wall_time: WallTime,
-    learner: torch.device,
 ) -> RunCallbacks:
-    """Build the callbacks of a run, with its learner on the device ``learner``."""
+    """Build the callbacks of a run."""
     run = RunContext(
         record.folder, record.settings, parts.env, parts.trainer, parts.team, ranks, logger.say
     )
@@ -86,8 +82,6 @@ def make_callbacks(
             callbacks.append(EvaluationFilm(evaluation, interval, saver, loggers, run))
             intervals.append(interval)
 
-    if ranks.is_first and learner.type == "cuda":
-        callbacks.append(GpuUsage(learner))
     callbacks.append(ProgressLog(loggers, run.trainer))
     callbacks += [make(run) for make in CALLBACKS.values()]
 

@@ -24,7 +24,6 @@ def make_logger(
         cfg,
         run_folder.curves_folder(record.folder),
         f"Env mapush Task {task} Algo {algorithm} Exp {cfg.exp_name}",
-        progress.num_env_steps,
         env_steps=progress.env_steps,
         headline=parts.env.report.headline,
     )

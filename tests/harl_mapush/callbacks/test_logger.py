@@ -49,11 +49,6 @@ def report(iteration: int, num_iterations: int = 1000) -> IterationReport:
     )
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_progress_is_one_line() -> None:
     assert progress_line(report(5), STATISTICS, HEADLINE, 5644.2) == (
         "500k of 100M env steps  5.64k/s  return -1.5  success 0.12  4 h 54 min left"
@@ -89,7 +84,7 @@ def test_the_rate_is_that_of_the_last_interval(tmp_path, monkeypatch) -> None:
     now_s = [0.0]
     monkeypatch.setattr(logger_module.time, "perf_counter", lambda: now_s[0])
     stream = io.StringIO()
-    logger = RunLogger(LoggerCfg(interval=2), tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
+    logger = RunLogger(LoggerCfg(interval=2), tmp_path, TITLE, stream, headline=HEADLINE)
     # The first iteration compiles for 60 s; lines follow iterations 1, 2, 4 and 6.
     for iteration, seconds in enumerate((60.0, 10.0, 5.0, 5.0, 1.0, 3.0), start=1):
         now_s[0] += seconds
@@ -137,7 +132,7 @@ def test_the_tags_of_harl_come_beside_our_own() -> None:
 
 @pytest.mark.parametrize("cfg", [LoggerCfg(), LoggerCfg(tags="harl"), LoggerCfg(lines="harl")])
 def test_harls_lines_bring_harls_tags(cfg, tmp_path) -> None:
-    logger = RunLogger(cfg, tmp_path, TITLE, 800_000, io.StringIO())
+    logger = RunLogger(cfg, tmp_path, TITLE, io.StringIO())
     logger.log(report(1)._replace(metrics={"reward/total": 0.25}), {})
     logger.close()
     tags = EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
@@ -148,7 +143,7 @@ def test_a_film_is_one_of_tensorboards_images(tmp_path) -> None:
     # A GIF of 3 x 2 pixels without a picture.
     data = b"GIF89a" + bytes([3, 0, 2, 0, 0, 0, 0]) + b";"
     (tmp_path / "film.gif").write_bytes(data)
-    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, io.StringIO())
+    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, io.StringIO())
     logger.add_film(tmp_path / "film.gif", 700)
     logger.close()
     (image,) = EventAccumulator(str(tmp_path)).Reload().Images("eval/film")
@@ -158,7 +153,7 @@ def test_a_film_is_one_of_tensorboards_images(tmp_path) -> None:
 
 def test_lines_at_first_last_and_every_interval(tmp_path) -> None:
     stream = io.StringIO()
-    logger = RunLogger(LoggerCfg(interval=3), tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
+    logger = RunLogger(LoggerCfg(interval=3), tmp_path, TITLE, stream, headline=HEADLINE)
     for iteration in range(1, 9):
         logger.log(report(iteration, 8), STATISTICS)
     logger.close()
@@ -171,7 +166,7 @@ def test_lines_at_first_last_and_every_interval(tmp_path) -> None:
 def test_the_lines_may_be_those_of_harl(tmp_path) -> None:
     stream = io.StringIO()
     cfg = LoggerCfg(interval=1, lines="harl")
-    logger = RunLogger(cfg, tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
+    logger = RunLogger(cfg, tmp_path, TITLE, stream, headline=HEADLINE)
     logger.log(report(1, 8), STATISTICS)
     logger.close()
     assert [line.split()[0] for line in stream.getvalue().splitlines()] == [
@@ -179,35 +174,6 @@ def test_the_lines_may_be_those_of_harl(tmp_path) -> None:
         "Some",
         "[MAPush",
     ]
-
-
-def test_the_bar_is_gone_at_the_end_and_lines_are_whole(tmp_path) -> None:
-    stream = Terminal()
-    cfg = LoggerCfg(interval=1, lines="harl")
-    long_title = TITLE + "x" * 100
-    logger = RunLogger(cfg, tmp_path, long_title, 800_000, stream, headline=HEADLINE)
-    logger.log(report(1, 8), STATISTICS)
-    logger.close()
-    text = stream.getvalue()
-    assert "12%  return -1.5  success 0.12" in text
-    assert f"{long_title} updates 1/8" in text
-    last_line = text.rpartition("success 0.12")[2]
-    assert "\x1b[2K" in last_line  # erased
-
-
-def test_the_bar_fits_into_80_columns(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    stream = Terminal()
-    logger = RunLogger(LoggerCfg(interval=7), tmp_path, TITLE, 10**9, stream, headline=HEADLINE)
-    longest = report(99_999, 100_000)._replace(num_env_steps=10**12)
-    logger.log(longest, STATISTICS)
-    logger._rate.measure = lambda env_steps: 123_456.0
-    logger.log(longest, STATISTICS | {"return": -1234.5678, "success_rate": 0.123})
-    logger.close()
-    text = "100%  123k/s  return -1.23e+03  success 0.123  92 d 20 h left"
-    (bar,) = {line.strip() for line in re.findall(r"\d+%  123k[^\r\n\x1b]*", stream.getvalue())}
-    assert bar == text
-    assert len(text) + len(" " * 10 + "  ") < 80
 
 
 @pytest.mark.parametrize(
@@ -242,7 +208,7 @@ def test_what_made_a_run_is_in_its_folder_and_in_tensorboard(tmp_path) -> None:
     starts = json.loads((tmp_path / provenance.ORIGIN).read_text())["starts"]
     assert [record["reward_weights"] for record in starts] == [{"push": 2.0}] * 2
     assert starts[0]["packages"]["torch"].startswith("2.")
-    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, io.StringIO(), headline=HEADLINE)
+    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, io.StringIO(), headline=HEADLINE)
     logger.add_summaries(provenance.tensorboard_summaries(settings, start, list(STATISTICS)))
     logger.log(report(1, 8), STATISTICS)
     logger.close()
@@ -267,9 +233,9 @@ def test_what_made_a_run_is_in_its_folder_and_in_tensorboard(tmp_path) -> None:
     assert {tag for record in tags for tag in record} <= set(events.Tags()["scalars"])
 
 
-def test_a_file_gets_no_bar(tmp_path) -> None:
+def test_a_line_is_not_wrapped(tmp_path) -> None:
     stream = io.StringIO()
-    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
+    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, stream, headline=HEADLINE)
     logger.say("one line " * 30)
     logger.log(report(2, 8), STATISTICS)
     logger.close()
@@ -280,9 +246,7 @@ def test_a_run_outlives_whoever_reads_its_lines(tmp_path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w") as stream:
-        logger = RunLogger(
-            LoggerCfg(interval=1), tmp_path, TITLE, 800_000, stream, headline=HEADLINE
-        )
+        logger = RunLogger(LoggerCfg(interval=1), tmp_path, TITLE, stream, headline=HEADLINE)
         for iteration in range(1, 4):
             logger.log(report(iteration, 8), STATISTICS)
         logger.close()
@@ -291,7 +255,7 @@ def test_a_run_outlives_whoever_reads_its_lines(tmp_path) -> None:
 
 
 def test_tensorboard_reads_the_curves(tmp_path) -> None:
-    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, io.StringIO(), headline=HEADLINE)
+    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, io.StringIO(), headline=HEADLINE)
     logger.log(report(1, 8), STATISTICS)
     logger.log(report(2, 8), STATISTICS)
     logger.close()
@@ -309,7 +273,7 @@ def test_names_that_cannot_be_folders(exp_name: str) -> None:
 
 def test_notes_and_what_simulators_say_become_lines_of_the_run(tmp_path) -> None:
     stream = io.StringIO()
-    logger = RunLogger(LoggerCfg(interval=100), tmp_path, TITLE, 1000, stream)
+    logger = RunLogger(LoggerCfg(interval=100), tmp_path, TITLE, stream)
     logging.getLogger("mqe.sim.some_simulator").info("compiling for %s", "an hour")
     logger.log(report(7)._replace(note="buffers grew"), {})
     logger.close()
