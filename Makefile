@@ -22,7 +22,7 @@ BENCHMARL := $(BENCHMARL_VENV)/bin/python
 train: $(VENV)/.installed
 	@set -e; out="$(OUT)"; \
 	$(RUN) harl_mapush.train --preset $(PRESET) --out "$$out"; \
-	$(RUN) harl_mapush.test --checkpoint "$$out" --num_envs $(NUM_EPISODES) --json "$$out/evaluation.json"; \
+	$(RUN) harl_mapush.test --checkpoint "$$out" --suite reference --num_envs $(NUM_EPISODES) --json "$$out/evaluation.json"; \
 	film="$$out/video.mp4"; \
 	$(RUN) harl_mapush.test --checkpoint "$$out" --mode viewer --record "$$film" || film="none, see above"; \
 	printf '%s\n' "" "All of it is in $$out:" \

@@ -26,6 +26,7 @@ from mqe.viewer.meshes import add_looks
 PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--task", "--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
+SHOWN = "pretrained:beam"  # the team of a viewer without a checkpoint
 VIEWER = ("record", "agent", "web", "looks")  # flags of this mode only
 
 
@@ -156,11 +157,17 @@ def _main(arguments: Any, program: str) -> int:
             arguments.checkpoint = arguments.team
     if arguments.mode is None:
         arguments.mode = "calculator" if arguments.record is None else "viewer"
+    if arguments.mode == "calculator" and arguments.suite is None and arguments.checkpoint:
+        arguments.suite = config.suite_of_policy(arguments.checkpoint)
     if arguments.mode not in MODES:
         raise ConfigError(f"--mode: {unknown('mode', arguments.mode, MODES)}")
     if arguments.replay is not None:
         return _replay(arguments)
     has_policy = arguments.checkpoint is not None or arguments.policy is not None
+    if not (has_policy or arguments.mode == "calculator" or _names_a_world(arguments)):
+        arguments.checkpoint = SHOWN
+        has_policy = True
+        say(f"{SHOWN}, since no CHECKPOINT is named; mapush list names the others.")
     if not (has_policy or _names_a_world(arguments)):
         raise ConfigError(
             "CHECKPOINT is missing: give a checkpoint folder, a run folder, pretrained:NAME, or "

@@ -82,8 +82,16 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
         return _resume(arguments.resume, config.flag_values(arguments), program)
 
     changed = [] if arguments.config is None else run_folder.check_settings(arguments.config)
-    base = _base(arguments, has_file=bool(files))
     over = config.flag_values(arguments)
+    if arguments.config is None and arguments.preset is None and not files:
+        arguments.preset, reason = config.machine_preset(over, started.size)
+        sys.stdout.write(
+            f"Note: the preset is {arguments.preset}, since {reason}; --preset NAME takes another, "
+            "mapush list presets names them.\n"
+        )
+    base = {} if arguments.preset is None else config.load_preset(arguments.preset)
+    if arguments.config is not None:
+        base = config.load_file(arguments.config)
     base, notices = init_from.apply(base, over)
     notices = changed + notices
     for name, path in files.items():
@@ -110,17 +118,6 @@ def _resume(name: str, over: Mapping[str, Any], program: str) -> int:
         )
         return 0
     return experiment.run(cfg, Start.again(saved, cfg), program)
-
-
-def _base(arguments: Any, *, has_file: bool) -> dict[str, Any]:
-    """Return the run file's or preset's values, or {} if another library's file is alone."""
-    if arguments.config is not None:
-        return config.load_file(arguments.config)
-    if has_file and arguments.preset is None:
-        return {}
-    if arguments.preset is None:
-        return config.load_preset(config.DEFAULT_PRESET)
-    return config.load_preset(arguments.preset)
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ def test_the_repository_and_the_name_on_the_index_stand_in_one_file(monkeypatch)
         ("", project.URL),
     }
     if project.INDEX_NAME is None:
-        assert not re.search(r"pip install (-\S+ \S+ )*['\"]?mapush\b", text)
+        assert not re.search(r"pip install (-\S+ \S+ )*['\"]?mapush\b|`mapush\[", text)
     assert project.install("gpu") == "pip install '.[gpu]' in a clone of mapush"
     monkeypatch.setattr(project, "INDEX_NAME", "mapush")
     assert project.install("gpu") == "pip install 'mapush[gpu]'"

@@ -318,7 +318,7 @@ def presets() -> str:
         "# Presets",
         "A preset is a run file that ships with mapush: `mapush train --preset NAME`. A file with "
         "`base` changes that file. Without `--preset` and `--config`, "
-        f"`{config.DEFAULT_PRESET}` is taken.",
+        "`mapush train` takes the best preset for the machine, and says which.",
     ]
     for name, path in sorted(config.preset_files().items()):
         text = path.read_text(encoding="utf-8").rstrip("\n")

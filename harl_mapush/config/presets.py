@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from harl_mapush.config.sections import RunCfg
 from harl_mapush.durations import format_duration
 from mqe.config import ConfigError, load_yaml, unknown
 from mqe.cores import num_cores
-from mqe.registry import resolve_sim
+from mqe.registry import SimCfg, resolve_sim
 
 DEFAULT_PRESET = "laptop"
 GPU_WORLDS = 1024  # least number of worlds in a preset for GPUs
@@ -35,6 +36,9 @@ _RENAMED = {
     "tblock_happo": "cuboid_happo --object tblock",
     "team2_hasac": "team2",
 }
+GPU_PRESET = "cuboid"
+OUR_SIMULATORS = ("mujoco", "warp")
+CPU_PRESET = "laptop_hasac"
 CPU_SPEED = 3800.0  # env steps/s of one core, with two robots (preset laptop)
 _REGISTERED: dict[str, Path] = {}  # files of extensions by name
 
@@ -85,6 +89,27 @@ def load_preset(name: str) -> dict[str, Any]:
             raise ConfigError(f"--preset {name}: is now --preset {_RENAMED[name]}")
         raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
     return load_yaml(preset_files()[name])
+
+
+def machine_preset(over: Mapping[str, Any], num_ranks: int = 1) -> tuple[str, str]:
+    """Return the preset for a training without one on this machine, and the reason for it.
+
+    ``over`` is the command line's settings. Those that choose a task or a learner, or come from a
+    module of the user, may not suit the best presets, so they get the most general one.
+    """
+    task = over.get("task") or {}
+    env = over.get("env") or {}
+    sim = over.get("sim") or {}
+    name = sim.get("name", "auto")
+    has_own_parts = "name" in task or "imports" in env or name not in ("auto", *OUR_SIMULATORS)
+    if has_own_parts or "algorithm" in over or "network" in over:
+        return DEFAULT_PRESET, "it suits the settings of the command line"
+    _, device = resolve_sim(SimCfg(name, sim.get("device", "auto")))
+    if device.type == "cuda":
+        return GPU_PRESET, f"the device is {device}"
+    if num_ranks > 1:
+        return DEFAULT_PRESET, f"the device is a CPU and the run has {num_ranks} ranks"
+    return CPU_PRESET, "the device is a CPU"
 
 
 def check_preset(name: str, cfg: RunCfg) -> None:

@@ -11,6 +11,7 @@ from harl_mapush.config.layers import check_layer
 from harl_mapush.config.presets import configs_folder
 from harl_mapush.config.sections import SECTIONS
 from mqe.config import ConfigError, load_yaml, merge, unknown
+from mqe.pretrained import PRETRAINED
 from mqe.registry import TASKS
 
 ONE_FEWER = "one_fewer"  # the same team with one robot fewer, among the policies of a suite
@@ -82,6 +83,12 @@ def measured_suite(task: str, names: str | None) -> Suite:
     if names is not None:
         content = merge(content, _read_all(names))
     return _suite(names, content)
+
+
+def suite_of_policy(name: str) -> str | None:
+    """Return the suite of a shipped policy, ``pretrained:NAME``: the suite NAME if there is one."""
+    name = name.removeprefix(PRETRAINED) if name.startswith(PRETRAINED) else ""
+    return name if name in _files() else None
 
 
 def default_worlds(task: str) -> Mapping[str, Any]:

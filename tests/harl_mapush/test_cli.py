@@ -277,13 +277,11 @@ def test_evaluation_settings(run) -> None:
     assert (cfg.env.num_envs, cfg.runner.seed, cfg.task.spawn, cfg.sim.device) == (
         300,
         0,
-        "independent",
+        "separated",
         "auto",
     )
-    assert (
-        settings("--set", "task.spawn=separated", "--num_envs", "5", "--seed", "3").task.spawn
-        == "separated"
-    )
+    assert settings("--suite", "reference").task.spawn == "independent"
+    assert settings("--set", "task.spawn=independent", "--seed", "3").task.spawn == "independent"
 
 
 # What bad input gets

@@ -148,3 +148,37 @@ def test_the_home_folder_is_expanded_in_every_path(monkeypatch) -> None:
     assert cfg.logger.out_dir == "/home/me/run"
     assert cfg.runner.init_from == "/home/me/other"
     assert cfg.task.gait == "/home/me/gait"
+
+
+@pytest.mark.parametrize(
+    ("has_gpu", "over", "num_ranks", "preset"),
+    [
+        (False, {}, 1, "laptop_hasac"),
+        (True, {}, 1, "cuboid"),
+        (True, {"sim": {"device": "cpu"}, "task": {"object": "tblock"}}, 1, "laptop_hasac"),
+        (False, {}, 2, "laptop"),
+        (True, {"algorithm": {"name": "happo"}}, 1, "laptop"),
+        (True, {"network": {"hidden_sizes": [8]}}, 1, "laptop"),
+        (True, {"env": {"imports": ["own_reward"]}}, 1, "laptop"),
+        (True, {"task": {"name": "go1_velocity"}}, 1, "laptop"),
+        (True, {"sim": {"name": "mujoco_worker"}}, 1, "laptop"),
+    ],
+)
+def test_a_training_without_a_preset_takes_the_best_one_for_the_machine(
+    monkeypatch, has_gpu: bool, over: dict, num_ranks: int, preset: str
+) -> None:
+    device = torch.device("cuda" if has_gpu and "sim" not in over else "cpu")
+    names = config.machine_preset.__globals__
+    monkeypatch.setitem(names, "resolve_sim", lambda cfg: ("auto", device))
+    assert config.machine_preset(over, num_ranks)[0] == preset
+    if "env" not in over:  # no module is imported here
+        config.resolve(config.load_preset(preset), over)
+
+
+def test_the_preset_of_the_machine_is_named_with_its_reason(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(train.experiment, "run", lambda cfg, saved, program: cfg.env.num_envs)
+    assert train.main(["--num_envs", "4"]) == 4
+    assert capsys.readouterr().out == (
+        "Note: the preset is laptop_hasac, since the device is a CPU; --preset NAME takes another, "
+        "mapush list presets names them.\n"
+    )

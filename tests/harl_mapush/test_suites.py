@@ -10,7 +10,7 @@ from harl_mapush import config, test
 from harl_mapush.config import RunCfg
 from harl_mapush.config.presets import configs_folder
 from harl_mapush.runs import checkpoint
-from mapush import listing
+from mapush import cli, listing
 from mapush.object_table import PRESSED
 from mqe.config import ConfigError, merge
 from mqe.extensions import load_extensions
@@ -179,3 +179,24 @@ def test_suites_are_listed(capsys) -> None:
 
 def test_files_of_a_checkout_come_from_that_checkout() -> None:
     assert Path(configs_folder()) == ROOT / "configs"
+
+
+def test_a_shipped_policy_is_measured_in_the_suite_of_its_name(monkeypatch) -> None:
+    played: list[tuple[str | None, str]] = []
+
+    def calculate(cfg, suite, folder, arguments, say) -> int:
+        played.append((suite.name, cfg.task.spawn))
+        return 0
+
+    monkeypatch.setattr(test.command, "calculate", calculate)
+    for words in ("pretrained:pose", "pretrained:cuboid", "pretrained:pose --suite reference"):
+        assert test.main([*words.split(), "--device", "cpu"]) == 0
+    assert played == [("pose", "separated"), (None, "separated"), ("reference", "independent")]
+
+
+def test_a_viewer_without_anything_shows_a_shipped_team(monkeypatch, capsys) -> None:
+    shown: list[Path] = []
+    monkeypatch.setattr(test, "watch", lambda cfg, team, *more: shown.append(team) or [])
+    assert cli.main(["play", "--device", "cpu"]) == 0
+    assert shown == [checkpoint.resolve("pretrained:beam")]
+    assert capsys.readouterr().out.startswith("pretrained:beam, since no CHECKPOINT is named;")

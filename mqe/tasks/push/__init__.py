@@ -93,7 +93,7 @@ PUSH = TaskEntry(
     PushCfg,
     _make,
     REPORT,
-    suite="reference",
+    suite="push",
     terms=PUSH_TERMS,
     of_policy=lambda cfg: {"observes_heading": cfg.is_heading_observed},
     replaces={"object": "shapes"},
