@@ -1,4 +1,4 @@
-"""Worlds of lessons: a teacher says in each what it would do (``algorithm.name=distil``)."""
+"""Worlds of lessons, with a teacher's actions in each (``algorithm.name=distil``)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Lessons(MixedTeams):
 def settings(cfg: RunCfg) -> list[RunCfg]:
     """Return the settings of each lesson's worlds, with its share of ``env.num_envs``.
 
-    Raises ConfigError for a lesson that cannot be.
+    Raises ConfigError for an impossible lesson.
     """
     lessons = cfg.algorithm.lessons
     if not lessons:
@@ -110,7 +110,7 @@ def make_lessons(cfg: RunCfg, share: Share) -> Lessons:
     """Build the worlds of all lessons, with their teachers.
 
     The library's log warns if a teacher did not learn in its lesson's worlds. Raises ConfigError
-    for a teacher that cannot act there.
+    for an unfit teacher.
     """
     parts: list[MultiAgentEnv] = []
     teachers = []

@@ -34,7 +34,7 @@ class Parts(NamedTuple):
 
 
 def check(cfg: RunCfg) -> None:
-    """Raise ConfigError for lessons that cannot be, before any world is built."""
+    """Raise ConfigError for impossible lessons, before any world is built."""
     if cfg.algorithm.lessons is not None:
         lessons.settings(cfg)
 

@@ -90,7 +90,7 @@ class DistilCfg(AlgorithmCfg):
 
 
 class Distil:
-    """A team of squashed actors that learns the actions of teachers."""
+    """A team of squashed actors learning the actions of teachers."""
 
     actor_class = SquashedActor
 
@@ -211,7 +211,7 @@ class Distil:
         return {"teacher/squared_error": loss.detach()}
 
     def _presence(self, obs: Tensor) -> Tensor:
-        """Return 1 for every agent (B, A) that takes part, else 0."""
+        """Return 1 for every participating agent (B, A), else 0."""
         if self.spec.presence is None:
             return torch.ones_like(obs[..., 0])
         return obs[..., self.spec.presence]

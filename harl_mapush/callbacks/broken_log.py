@@ -1,4 +1,4 @@
-"""Records of worlds whose simulation broke: files with their last states, and films."""
+"""Records of broken worlds: files with their last states, and films."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class RunCallbacks(NamedTuple):
 
 
 def check_log(logger: LoggerCfg, runner: RunnerCfg, *, writes: bool) -> None:
-    """Raise ConfigError for films, or for a log at W&B, that cannot be made.
+    """Raise ConfigError for impossible films, or an impossible log at W&B.
 
     ``writes``: this process writes the log.
     """

@@ -256,13 +256,13 @@ def exit_code(
 
 
 def _with_hint(name: str, message: str) -> str:
-    """Return the message about an unknown name, or a hint if another library has that name."""
+    """Return the message about an unknown name, or a hint for another library's name."""
     words = other_names.hint(name, all_classes())
     return message if words is None else f"there is no {name.partition('=')[0]} here; {words}"
 
 
 def _check_foreign(key: str) -> None:
-    """Raise ConfigError for a key that exists under another name."""
+    """Raise ConfigError for a key with another name here."""
     section, _, name = key.partition(".")
     settings = other_names.dotted(
         {"task": TASKS[DEFAULT_TASK].cfg} if section == "task" else all_classes()

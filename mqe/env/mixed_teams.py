@@ -71,7 +71,7 @@ class MixedTeams:
         )
 
     def record_broken_worlds(self) -> None:
-        """Return None; worlds of several team sizes are not recorded."""
+        """Return None. Worlds of several parts are not recorded."""
 
     def grow_buffers(self) -> str | None:
         """Enlarge the simulators' overflowed contact buffers. Return messages, or None."""

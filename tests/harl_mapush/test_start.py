@@ -1,4 +1,4 @@
-"""The start of a run: which folder it has, and which weights."""
+"""The start of a run: its folder and its weights."""
 
 from __future__ import annotations
 
