@@ -7,6 +7,7 @@ It runs in an environment with OpenRL 0.2.0 (docs/guides/migrate.md shows its se
 OpenRL's flags, and those below.
 """
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,9 +31,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--train_timesteps", type=int, default=100_000_000, help="env steps")
     parser.add_argument("--sim_device", type=str, default="auto", help="auto, cpu or cuda:K")
     parser.add_argument("--out", type=str, default="results/openrl", help="the run's folder")
+    parser.add_argument(
+        "--rewards", type=str, default="published", help="published, repo or default"
+    )
     cfg = parser.parse_args(argv)
 
-    task = reference_task(cfg.object)
+    task = {**reference_task(cfg.object), "rewards": cfg.rewards}
     settings = {f"task.{key}": value for key, value in task.items() if key != "name"}
     env = mapush.make(
         task["name"],
@@ -40,6 +44,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         num_envs=cfg.num_envs,
         seed=cfg.seed,
         settings={**settings, "sim.device": cfg.sim_device},
+    )
+    sys.stdout.write(
+        f"Rewards {task['rewards']}: 20,000 times the scales in MAPush's files (--rewards repo).\n"
+        if task["rewards"] == "published"
+        else f"Rewards {task['rewards']}.\n"
     )
     env.save_settings(Path(cfg.out))
     agent = PPOAgent(PPONet(env, cfg=cfg, device="cpu"))

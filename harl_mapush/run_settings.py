@@ -115,7 +115,10 @@ class LoggerCfg:
     exp_name: str = option("default", "name of the experiment, part of the run folder's name")
     interval: int = option(5, "iterations between two progress lines", min=1, max=10**9)
     lines: str = option(
-        "one", "form of the progress: one line, or the four lines of HARL", choices=("one", "harl")
+        "one",
+        "form of the progress: one line, the four lines of HARL, or one line and those of MAPush's "
+        "asynchronous trainer about collectors",
+        choices=("one", "harl", "async"),
     )
     tags: str = option(
         "own",

@@ -16,6 +16,9 @@ from harl_mapush.clients.entries import (
 from harl_mapush.evaluation.calculator import (
     evaluate as evaluate,
 )
+from harl_mapush.machine import (
+    check_devices as check_devices,
+)
 from harl_mapush.runs.checkpoint import (
     find_checkpoint as find_checkpoint,
 )

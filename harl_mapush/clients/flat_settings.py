@@ -17,6 +17,7 @@ import numpy as np
 from harl_mapush import config
 from harl_mapush.config import RunCfg
 from mqe.config import ConfigError, merge, unknown
+from mqe.notices import note
 from mqe.registry import TASKS
 
 KEYS = {
@@ -50,7 +51,7 @@ def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Keys of ``KEYS`` have our name there. A dotted key (``sim.num_threads``) is taken as it is. Any
     other belongs to the task (``object``, ``state_type``, ``observation``, ...). None leaves a
-    default alone. Two keys for one setting are an error.
+    default alone. Two keys for one setting are an error, but ``num_envs`` replaces ``n_threads``.
     """
     sections: dict[str, Any] = {}
     spellings = keys_of_settings(settings)
@@ -115,6 +116,10 @@ def keys_of_settings(settings: Mapping[str, Any]) -> dict[str, str]:
         if key in ALWAYS:
             if value is not ALWAYS[key]:
                 raise ConfigError(_NEVER[key])
+            continue
+        if key == "n_threads" and settings.get("num_envs") is not None:
+            if value != settings["num_envs"]:
+                note(f"n_threads={value} has no effect beside num_envs={settings['num_envs']}")
             continue
         long = long_key(key)
         if long in spellings:

@@ -64,6 +64,7 @@ class AsyncRunner:
         self._updates_a_version = max(1, round(ratio * block))
         self._num_starts = 0  # earlier starts of each collector, before a resume
         self._waited_s = 0.0
+        self._stored_s = 0.0
         self._rates = health.Rates()
         self._started_at = time.monotonic()
         # Report and policy version of the last stored block by collector
@@ -163,7 +164,7 @@ class AsyncRunner:
         notes = {report.note for report in reports if report.note is not None}
         num_broken = sum(report.num_broken for report in reports)
         note = monitor.note_broken_worlds(num_broken, "; ".join(sorted(notes)) or None)
-        lines = health.lines(scalars, collectors, self.pace)
+        lines = health.lines(scalars, collectors, self.pace, self._cfg.logger.lines)
         monitor.report(values | scalars, waited_s, update_s, note, lines)
         monitor.checkpoint()
 
@@ -199,11 +200,13 @@ class AsyncRunner:
 
     def _store(self, full: FullBlock) -> None:
         """Move one block into the replay buffer."""
+        start = time.monotonic()
         if full.starts_anew:
             self.experience.cut(full.collector)
         with torch.no_grad():
             for transition in full.block.transitions(self.env.device):
                 self.experience.store(transition, full.collector)
+        self._stored_s += time.monotonic() - start
         was_warm = self.pace.num_counted > 0
         self.pace.stored()
         if self.pace.is_warm and not was_warm:
@@ -244,6 +247,7 @@ class AsyncRunner:
         counters = {
             "ingest/transitions_per_s": pace.num_stored,
             "learner/updates_per_s": pace.num_learned,
+            "ingest/storing": self._stored_s,
             "learner/waited": self._waited_s,
         }
         for post in collectors.posts:

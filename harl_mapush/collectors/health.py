@@ -32,11 +32,15 @@ class Rates:
         return {name: (new[name] - old[name]) / span_s for name in new}
 
 
-def lines(scalars: Mapping[str, float], collectors: Supervisor, pace: Pace) -> tuple[str, ...]:
+def lines(
+    scalars: Mapping[str, float], collectors: Supervisor, pace: Pace, form: str = "one"
+) -> tuple[str, ...]:
     """Return a line about each collector, about storing and about the learner.
 
-    ``scalars`` are the curves of TensorBoard.
+    ``scalars`` are the curves of TensorBoard. ``form`` is ``logger.lines``.
     """
+    if form == "async":
+        return _lines_of_mapush(scalars, collectors, pace)
     said = []
     for post in collectors.posts:
         name = f"collector{post.number}"
@@ -62,5 +66,26 @@ def lines(scalars: Mapping[str, float], collectors: Supervisor, pace: Pace) -> t
         f"[Learner] warm-up {pace.num_warm:,}/{pace.warmup:,} | "
         f"updates {pace.algorithm.num_updates:,} (ratio {scalars['learner/update_ratio']:.4g}) | "
         f"waited {100 * scalars['learner/waited']:.0f} %"
+    )
+    return tuple(said)
+
+
+def _lines_of_mapush(
+    scalars: Mapping[str, float], collectors: Supervisor, pace: Pace
+) -> tuple[str, ...]:
+    """Return lines that begin as those of MAPush's asynchronous trainer."""
+    said = [
+        f"[Worker {post.number}] Sent {post.num_blocks * pace.block} transitions | "
+        f"Rate {scalars[f'collector{post.number}/env_steps_per_s']:.1f} steps/s"
+        for post in collectors.posts
+    ]
+    said.append(
+        f"[BufferFiller] Rate {scalars['ingest/transitions_per_s']:.1f}/s | "
+        f"Buffer {pace.num_stored} | Queue {scalars['ingest/queue']:.0f}/{collectors.capacity} | "
+        f"Errors {collectors.num_restarts}"
+    )
+    said.append(
+        f"[AsyncTrainer] Buffer warmup {pace.num_warm}/{pace.warmup} | "
+        f"Updates {pace.algorithm.num_updates}"
     )
     return tuple(said)

@@ -132,6 +132,7 @@ class Supervisor(threading.Thread):
         """Start all collectors. Together they collect ``num_blocks``, by ``weights`` at first."""
         self._num_left = num_blocks
         self.weights = weights
+        _LOG.info("[Ingest] starts: thread %s, room for %d blocks", self.name, self.capacity)
         self.start()
 
     def wait(self, timeout_s: float) -> None:

@@ -38,6 +38,8 @@ NAMES = {
     "parallel_env_num": "env.num_envs",
     "algorithm": "algorithm.name",
     "env_name": "task.name",
+    "max_queue_size": "runner.queue_blocks",
+    "num_collectors": "runner.collectors",
     "log_dir": "logger.out_dir",
     "experiment_name": "logger.exp_name",
 }

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import torch
 
 from harl_mapush import config
-from harl_mapush.process import library_lines
+from harl_mapush.process import library_lines, say
 from mapush.doctor.checkup import TOGETHER_S, Checkup
 from mapush.doctor.stage import Stage, StageError, StageSkippedError
 from mapush.doctor.stages import CRASH, STAGES
-from mqe.config import ConfigError, printable
+from mqe.config import ConfigError
 from mqe.sim.simulator import SimulatorError
 
 PROGRAM = "mapush doctor"
@@ -73,12 +73,14 @@ def make_parser() -> config.Parser:
     )
     parser.add_argument(
         "--collectors",
+        "--num_workers",
         type=int,
         metavar="K",
         help="number of collectors in the check with --async, by default the preset's",
     )
     parser.add_argument(
         "--duration",
+        "--run_duration",
         type=float,
         metavar="SECONDS",
         help=f"duration of the last stage of --async, by default {TOGETHER_S:.0f} s",
@@ -141,7 +143,7 @@ def _check_async_flags(arguments: argparse.Namespace) -> None:
 
 
 def _conclude(facts: dict[str, Any], is_json: bool) -> int:
-    _say(json.dumps(facts, indent=2) if is_json else conclusion(facts))
+    say(json.dumps(facts, indent=2) if is_json else conclusion(facts))
     return 0 if facts["ok"] else 1
 
 
@@ -271,7 +273,7 @@ def _check_apart(argv: list[str], is_json: bool) -> int:
 
     crash = result_of_crash(results, done.returncode)
     if not is_json:
-        _say(format_result(crash))
+        say(format_result(crash))
     return _conclude(_facts([*ended, crash], None), is_json)
 
 
@@ -298,11 +300,11 @@ def _facts(results: Sequence[StageResult], checkup: Checkup | None) -> dict[str,
 def _teller(is_json: bool, report: str | None) -> Callable[[StageResult], None]:
     def tell(result: StageResult) -> None:
         if result.status == "running" and result.seconds > 0.0:  # a progress line
-            say = _say_aside if is_json else _say
-            say(format_result(result))
+            tell_progress = _say_aside if is_json else say
+            tell_progress(format_result(result))
             return
         if not is_json and result.status != "running":
-            _say(format_result(result))
+            say(format_result(result))
         if report is not None:
             with Path(report).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(result._asdict()) + "\n")
@@ -325,11 +327,6 @@ def _clean_stdout(active: bool) -> Iterator[None]:
     finally:
         os.dup2(real, 1)
         os.close(real)
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(printable(line) + "\n")
-    sys.stdout.flush()
 
 
 def _say_aside(line: str) -> None:

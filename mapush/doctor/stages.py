@@ -44,6 +44,7 @@ _NEEDS = re.compile(r"(?P<name>[\w.-]+).*?(>=|==|~=)\s*(?P<bound>\d+(\.\d+)*)")
 def check_versions(checkup: Checkup) -> str:
     """Check the versions: Python, CUDA and packages must fit together."""
     versions = checkup.versions
+    versions["platform"] = platform.platform()
     versions["python"] = platform.python_version()
     for package in _PACKAGES:
         versions[package] = _installed(package)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from mqe.config import ConfigError, build, merge, unknown
@@ -26,6 +27,11 @@ class MqeCfg(NamedTuple):
     task: Any
 
 
+def custom_cfg(args: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a function that sets the arguments in a dictionary of settings by section."""
+    return partial(_with_arguments, args)
+
+
 def make_mqe_env(
     task: str,
     args: Any = None,
@@ -37,10 +43,7 @@ def make_mqe_env(
     settings by section, or changes a dictionary of them. Raises ConfigError for an impossible one.
     """
     cfg_class = TASKS.find(task, "task").cfg
-    sections: dict[str, Any] = {"env": {}, "sim": {}, "task": {"name": task}}
-    for argument, (section, key) in _ARGUMENTS.items():
-        if getattr(args, argument, None) is not None:
-            sections[section][key] = getattr(args, argument)
+    sections = _with_arguments(args, {"env": {}, "sim": {}, "task": {"name": task}})
     if callable(custom_cfg):
         sections = custom_cfg(sections) or sections
     elif isinstance(custom_cfg, Mapping):
@@ -60,3 +63,11 @@ def make_mqe_env(
     )
     seed = getattr(args, "seed", None)
     return make_env(cfg.env, cfg.sim, cfg.task, 1 if seed is None else seed), cfg
+
+
+def _with_arguments(args: Any, sections: dict[str, Any]) -> dict[str, Any]:
+    """Set the command line's arguments in ``sections``, and return them."""
+    for argument, (section, key) in _ARGUMENTS.items():
+        if getattr(args, argument, None) is not None:
+            sections[section][key] = getattr(args, argument)
+    return sections

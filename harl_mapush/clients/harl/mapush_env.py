@@ -70,6 +70,12 @@ class MAPushEnv(HarlEnv):
             self._picture.cut()
         return result
 
+    def reset_statistics(self) -> None:
+        """Forget finished episodes, also in the deques."""
+        super().reset_statistics()
+        for episodes in self._remembered.values():
+            episodes.clear()
+
     @property
     def num_envs(self) -> int:
         """Number of worlds, HARL's ``n_threads``."""

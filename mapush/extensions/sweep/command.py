@@ -16,10 +16,11 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.interruption import Signalled
+from harl_mapush.process import say
 from harl_mapush.runs import durable, run_folder
 from mapush.extensions.sweep.file_names import SETTINGS
 from mapush.report.page_tables import markdown_table
-from mqe.config import ConfigError, dump_yaml, install, parse_yaml, printable, to_dict
+from mqe.config import ConfigError, dump_yaml, install, parse_yaml, to_dict
 from mqe.cores import num_cores
 
 if TYPE_CHECKING:  # Optuna is an extra, so its modules are imported later
@@ -91,7 +92,7 @@ def _sweep(arguments: Any) -> int:
         durable.write_text(folder / SWEEP, dump_yaml(to_dict(space.cfg)))
         sweep = Sweep(folder, space)
         done = f" ({len(sweep.study.trials)} are in its journal)" if sweep.study.trials else ""
-        _say(f"Sweep folder {folder}: {space.num_trials} trials{done}, {len(places)} at once.")
+        say(f"Sweep folder {folder}: {space.num_trials} trials{done}, {len(places)} at once.")
         common = _common_words(space, places, arguments.imports)
         command = _command(folder, arguments.imports)
         try:
@@ -99,7 +100,7 @@ def _sweep(arguments: Any) -> int:
             sweep.repeat_best()
             train_all(sweep, sweep.trials(), common, places)
         except (KeyboardInterrupt, Signalled):
-            _say(f"Interrupted; continue with: {command}")
+            say(f"Interrupted; continue with: {command}")
             raise
         return _finish(sweep, command)
 
@@ -166,12 +167,12 @@ def _finish(sweep: Sweep, command: str) -> int:
     ranking = sweep.ranking()
     page = summary(sweep)
     durable.write_text(sweep.folder / SUMMARY, page)
-    _say(page)
+    say(page)
     if ranking:
         best = {**ranking[0].values, "runner.seed": ranking[0].seeds[0]}
         text = dump_yaml(settings_of(sweep.space.base, best)[1])
         durable.write_text(sweep.folder / BEST, text)
-        _say(f"The best settings: {sweep.folder / BEST}.")
+        say(f"The best settings: {sweep.folder / BEST}.")
     num_open = sweep.count(TrialState.RUNNING)
     if num_open:
         sys.stderr.write(f"{PROGRAM}: {num_open} trials have not ended; continue with: {command}\n")
@@ -268,11 +269,6 @@ def _number(flag: str, text: str | None) -> int | None:
 
 def _now() -> str:
     return f"{datetime.now():%Y-%m-%d-%H-%M-%S}"
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(printable(line) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

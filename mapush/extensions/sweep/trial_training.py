@@ -14,12 +14,13 @@ import optuna
 from optuna.trial import TrialState
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from harl_mapush.process import say
 from harl_mapush.runs import run_folder
 from mapush.extensions.sweep.child import GRACE_S
 from mapush.extensions.sweep.file_names import SETTINGS
 from mapush.extensions.sweep.space import assignments
 from mapush.extensions.sweep.study import REASON, Sweep
-from mqe.config import ConfigError, printable
+from mqe.config import ConfigError
 
 OUTPUT = "output.log"
 _POINTS = 100  # most points of a trial's curve that are compared with other trials
@@ -169,8 +170,7 @@ def train_all(
                     running.remove((training, variables))
                     free.append(variables)
                     line = f"Trial {training.trial.number}: {training.outcome}."
-                    sys.stdout.write(printable(line) + "\n")
-                    sys.stdout.flush()
+                    say(line)
     finally:
         for training, _ in running:
             training.end()

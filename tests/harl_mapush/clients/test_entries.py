@@ -36,7 +36,7 @@ def test_harls_environment_has_the_settings_that_were_given() -> None:
         ({"task": "go1push"}, "unknown .*go1push.*did you mean go1push_mid"),
         ({"settings": {"task.objct": "tblock"}}, "did you mean task.object"),
         ({"settings": {"objct": "tblock"}}, "did you mean object"),
-        ({"num_envs": 2, "settings": {"n_threads": 3}}, "two spellings of one setting"),
+        ({"num_envs": 2, "settings": {"env.num_envs": 3}}, "two spellings of one setting"),
         ({"num_envs": 0}, "num_envs: must be at least 1"),
         ({"team_reward": "sum"}, "team_reward: our own environment has no options"),
         ({"client": "pettingzoo", "num_envs": 2}, "num_envs: PettingZoo's contract has one world"),

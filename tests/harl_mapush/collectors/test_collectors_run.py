@@ -18,8 +18,11 @@ def test_a_run_survives_a_collector_that_is_killed_and_loses_no_transition(caplo
     runner = make_runner(settings(1, 8, 640))
     lines = []
 
+    storing = []
+
     def kill_one(report):
         lines.append(report.health)
+        storing.append(report.metrics["ingest/storing"])
         if report.iteration == 8:
             os.kill(runner.collectors.posts[0].worker.process.pid, signal.SIGKILL)
 
@@ -37,6 +40,9 @@ def test_a_run_survives_a_collector_that_is_killed_and_loses_no_transition(caplo
     assert len(starts) == 2
     assert len(set(starts)) == 2
     assert f"[Learner] starts: process {os.getpid()}, on cpu" in said
+    assert "[Ingest] starts: thread supervisor, room for 5 blocks" in said
+    assert storing
+    assert all(0.0 < share < 1.0 for share in storing)
     warm = [line for line in said if line.startswith("[Learner] the warm-up ends: ")]
     assert [line.partition(" stored")[0].rpartition(": ")[2] for line in warm] == ["64 transitions"]
 

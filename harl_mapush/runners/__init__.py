@@ -1,0 +1,1 @@
+"""Import paths of MAPush's fork for HARL, for its scripts."""
