@@ -93,7 +93,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """Parse ``argv``. Raise ConfigError with the nearest known flag for an unknown one."""
-        arguments, rest = self.parse_known_args(argv)
+        arguments, rest = self.parse_known_args(self.spelled(argv))
         if rest:
             raise ConfigError(_with_hint(rest[0], self.unknown(rest[0])))
         for name, value in vars(arguments).items():
@@ -101,6 +101,27 @@ class Parser(argparse.ArgumentParser):
                 setattr(arguments, name, at_home(value))
         import_modules(getattr(arguments, "imports", ()))
         return arguments
+
+    def spelled(self, argv: Sequence[str] | None) -> list[str]:
+        """Return the words of ``argv`` with ``--num-envs`` as ``--num_envs`` and
+        ``--task.object NAME`` as ``--set task.object=NAME``.
+        """
+        flags = self._option_string_actions
+        words = iter(sys.argv[1:] if argv is None else argv)
+        spelled = []
+        for word in words:
+            name, equals, value = word.partition("=")
+            key = name.removeprefix("--")
+            flag = f"--{key.replace('-', '_')}"
+            if not word.startswith("--") or name in flags:
+                spelled.append(word)
+            elif flag in flags:
+                spelled.append(f"{flag}{equals}{value}")
+            elif key.partition(".")[0] in SECTIONS and "." in key and "--set" in flags:
+                spelled += ["--set", f"{key}={value if equals else next(words, '')}"]
+            else:
+                spelled.append(word)
+        return spelled
 
     def unknown(self, name: str) -> str:
         """Return the message about an unknown argument."""

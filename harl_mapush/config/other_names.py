@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_type_hints
 from mqe.config import printable
 from mqe.extensions import Registry
 
-# Names in HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab.
+# Names in HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab, whose unit is ours
 NAMES = {
     "lr": "algorithm.learning_rate",
     "actor_lr": "algorithm.learning_rate",
@@ -24,6 +24,8 @@ NAMES = {
     "critic_num_mini_batch": "algorithm.critic_num_minibatches",
     "num_mini_batches": "algorithm.num_minibatches",
     "gae_lambda": "algorithm.lam",
+    "tau": "algorithm.polyak",
+    "learning_starts": "algorithm.warmup",
     "clip_range": "algorithm.clip_param",
     "clip_coef": "algorithm.clip_param",
     "ent_coef": "algorithm.entropy_coef",
@@ -32,7 +34,6 @@ NAMES = {
     "n_steps": "runner.num_steps",
     "num_steps_per_env": "runner.num_steps",
     "total_timesteps": "runner.num_env_steps",
-    "max_iterations": "runner.num_env_steps",
     "hidden_dims": "network.hidden_sizes",
     "n_envs": "env.num_envs",
     "parallel_env_num": "env.num_envs",
@@ -50,6 +51,8 @@ NOTHING = {
     "save_interval": "say --set runner.checkpoint_interval=ENV_STEPS (env steps, not rollouts)",
     "record_video": "to film a team say mapush film CHECKPOINT --out FILE",
     "warmup_episodes": "say --set algorithm.warmup=TRANSITIONS (transitions, not episodes)",
+    "max_iterations": "say --num_env_steps ENV_STEPS (iterations x runner.num_steps x "
+    "task.decision_period x env.num_envs)",
     "sim_device": "say --device",
     "rl_device": "say --device",
     "checkpoint": "to continue a run say --resume RUN, to start from its networks --init_from RUN",
@@ -81,6 +84,9 @@ class SaidByCheckpoint(argparse.Action):
 
 # Flags by name without dashes. No help shows them.
 TRAIN_FLAGS: Registry[OtherFlag] = Registry("flag")
+for _name, _key in NAMES.items():
+    _keys = (_key, "algorithm.critic_learning_rate") if _name == "lr" else (_key,)
+    TRAIN_FLAGS.register(_name, OtherFlag(_keys))
 TEST_FLAGS: Registry[Mapping[str, Any]] = Registry("flag")  # arguments of add_argument
 
 

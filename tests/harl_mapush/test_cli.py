@@ -67,6 +67,19 @@ def test_later_wins() -> None:
     assert resolved("--n_rollout_threads", "7").env.num_envs == 7
 
 
+def test_other_spellings_and_words_reach_the_same_settings(capsys) -> None:
+    assert resolved("--num-envs", "3") == resolved("--num-envs=3") == resolved("--num_envs", "3")
+    assert resolved("--task.object", "tblock") == resolved("--set", "task.object=tblock")
+    assert resolved("--algorithm.clip_param=0.1") == resolved("--set", "algorithm.clip_param=0.1")
+    assert capsys.readouterr().err == ""
+    cfg = resolved("--lr", "3e-3", "--gae-lambda", "0.9")
+    assert (cfg.algorithm.learning_rate, cfg.algorithm.critic_learning_rate) == (3e-3, 3e-3)
+    assert cfg.algorithm.lam == 0.9
+    assert "Note: --gae_lambda 0.9 is --set algorithm.lam=0.9 here.\n" in capsys.readouterr().err
+    cfg = resolved("--preset", "laptop_hasac", "--tau", "0.01", "--learning_starts", "640")
+    assert (cfg.algorithm.polyak, cfg.algorithm.warmup) == (0.01, 640)
+
+
 def test_every_flag_reaches_its_key() -> None:
     given = {
         **{

@@ -465,7 +465,7 @@ def test_a_suggestion_is_near_or_missing(capsys) -> None:
 @pytest.mark.parametrize(
     "argv, words",
     [
-        (("--actor_lr", "3"), "say --set algorithm.learning_rate=VALUE"),
+        (("--max_iterations", "3"), "say --num_env_steps ENV_STEPS (iterations x runner.num_steps"),
         # The fork's: intervals of rollouts, and of episodes.
         (("--eval_interval", "25"), "say --set runner.evaluation_interval=ENV_STEPS (env steps"),
         (("--save_interval", "50"), "say --set runner.checkpoint_interval=ENV_STEPS (env steps"),
@@ -483,7 +483,7 @@ def test_a_suggestion_is_near_or_missing(capsys) -> None:
         ),
         (("--set", "env.n_envs=3"), "say --set env.num_envs=VALUE"),
         (("--sed", "3"), "did you mean --seed?"),
-        (("--object", "crate"), "tower); one of your own needs --import MODULE"),
+        (("--object", "crate"), "); one of your own needs --import MODULE"),
         (("--set", "task.weights.looking=1"), "idle); one of your own needs --import MODULE"),
         (
             ("--set", "task.more_metrics=[object_speed]"),

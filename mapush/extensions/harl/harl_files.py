@@ -460,9 +460,6 @@ SETTINGS_FILES.register(
 )
 
 # HARL counts an interval in rollouts, as we do.
-_RATES = ("algorithm.learning_rate", "algorithm.critic_learning_rate")
-TRAIN_FLAGS.register("lr", OtherFlag(_RATES))
 TRAIN_FLAGS.register("env", OtherFlag())  # every environment is MAPush's
 TRAIN_FLAGS.register("model_dir", OtherFlag(("runner.init_from",)))
-TRAIN_FLAGS.register("episode_length", OtherFlag(("runner.num_steps",)))
 TRAIN_FLAGS.register("log_interval", OtherFlag(("logger.interval",)))
