@@ -136,13 +136,13 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
         try:
             worlds = ActiveWorlds(env.resting) if env.device.type == "cpu" else None
             policy, note = _policy(job, cfg, env, worlds)
-            use_blocks = env.task.features.use_blocks
-            if worlds is not None and use_blocks is not None:
-                use_blocks(worlds)
+            features = env.task.features
+            if worlds is not None and features.use_blocks is not None:
+                features.use_blocks(worlds)
             unused = torch.tensor(
                 [number >= job.num_episodes for _, number in places], device=env.device
             )
-            goal = _goal(cfg, env)
+            goal = Goal(features.success_radius, features.heading_error)
             supported = {name: kind for name, kind in kinds.items() if kind.supports(env)}
             watchers = {name: kind.build(env, goal) for name, kind in supported.items()}
             episodes = first_episodes(env, policy, unused=unused, watchers=list(watchers.values()))
@@ -194,15 +194,6 @@ def _devices(cfg: RunCfg) -> tuple[str, ...]:
         return (str(device),)
     others = [f"cuda:{k}" for k in range(torch.cuda.device_count()) if k != device.index]
     return (str(device), *others)
-
-
-def _goal(cfg: RunCfg, env: MultiAgentEnv) -> Goal:
-    """Return the pose to which an environment's object is pushed."""
-    # A user's task with an object need not have these settings.
-    heading_error = None
-    if getattr(cfg.task, "goal_heading", None) is not None:
-        heading_error = getattr(env.task, "heading_error", None)
-    return Goal(getattr(cfg.task, "success_radius", 0.0), heading_error)
 
 
 def _policy(

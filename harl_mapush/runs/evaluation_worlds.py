@@ -83,7 +83,7 @@ def settings(
             largest = _largest_team(trained)
             if key == "env.num_agents" and largest is not None:
                 hint = f", or take 1 to {largest}, the limit of its observations"
-            if key == "task.name" and hasattr(TASKS[new].cfg, "team"):
+            if key == "task.name" and "team" in TASKS[new].frozen_policies:
                 hint = (
                     f", or let it act under a leader: planner --task {new} --set task.team={folder}"
                 )
@@ -294,12 +294,14 @@ def other_gait(folder: Path, cfg: RunCfg) -> str | None:
     digest = read_manifest(folder).get("gait_sha256")
     if digest is None or digest == digest_of_gaits(cfg):
         return None
-    return f"task.gait={cfg.task.gait} (learned with another one of that name)"
+    return f"task.gait={', '.join(_shared(_gaits(cfg)))} (learned with another one of that name)"
 
 
 def digest_of_gaits(cfg: RunCfg) -> str | None:
     """Return the SHA-256 of the gaits in ``cfg``. None: the task has no gaits."""
-    return gait_digest(_gaits(cfg)) if hasattr(cfg.task, "gait") else None
+    if TASKS[cfg.task.name].gaits is None:
+        return None
+    return gait_digest(_gaits(cfg))
 
 
 def _shared(gaits: list[str]) -> list[str]:
@@ -310,7 +312,9 @@ def _shared(gaits: list[str]) -> list[str]:
 def _gaits(cfg: RunCfg) -> list[str]:
     assert cfg.env.num_agents is not None  # config.resolve sets it
     robots = robots_of(cfg.env.robots, cfg.env.num_agents, cfg.env.model)
-    return gait_names(cfg.task.gait, robots)
+    gaits = TASKS[cfg.task.name].gaits
+    assert gaits is not None
+    return gait_names(gaits(cfg.task), robots)
 
 
 def _refuse_learning_settings(

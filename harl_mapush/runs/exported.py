@@ -105,8 +105,8 @@ def _describe(
         num_robots=len(actors),
         largest_team=entry.largest_team(cfg.task) if is_shared else None,
         decision_period=task.decision_period,
-        observations=_observations(task),
-        actions=dict(entry.actions(cfg.task)),
+        observations=describe_observation(task, 0),
+        actions=describe_actions(cfg, task, 0),
         learned_in={"env": env | {"num_agents": len(actors)}, "task": settings["task"]},
         actors=tuple(declarations),
     )
@@ -122,14 +122,23 @@ def _build_actors(folder: Path, cfg: RunCfg, task: Task) -> list[nn.Module]:
     return [algorithm.networks[f"actor_agent{i}"] for i in range(task.spec.num_agents)]
 
 
-def _observations(task: Any) -> dict[str, Any]:
-    """Describe the first robot's observation."""
-    terms = getattr(task, "terms", None)
-    if terms is None:  # numbers without names
-        names = [f"obs_{k}" for k in range(task.spec.obs_sizes[0])]
-        return {"obs": {"names": names, "unit": "1"}}
-    others = [f"robot{k}" for k in range(1, task.spec.num_agents)]
-    return terms.observations.describe(others)
+def describe_observation(task: Task, agent: int) -> dict[str, Any]:
+    """Return names, unit and meaning of an agent's observed numbers by term."""
+    describe = task.features.describe_observation
+    if describe is not None:
+        return dict(describe(agent))
+    names = [f"obs_{k}" for k in range(task.spec.obs_sizes[agent])]
+    return {"obs": {"names": names, "unit": "1"}}
+
+
+def describe_actions(cfg: RunCfg, task: Task, agent: int) -> dict[str, Any]:
+    """Return names, unit and scale of an agent's actions."""
+    actions = dict(TASKS[cfg.task.name].actions(cfg.task))
+    if not actions:
+        size = task.spec.action_sizes[agent]
+        names = [f"action_{k}" for k in range(size)]
+        actions = {"names": names, "unit": "1", "scale": [1.0] * size}
+    return actions
 
 
 def _read_checkpoint(name: str) -> Policy | None:

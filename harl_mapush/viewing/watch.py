@@ -11,7 +11,7 @@ from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.policies import Policy, load_policy, policy_names
 from harl_mapush.runs import run_folder
 from mqe.env.environment import MultiAgentEnv
-from mqe.registry import make_env
+from mqe.registry import TASKS, make_env
 from mqe.viewer.live.player import Player
 from mqe.viewer.meshes import chosen
 
@@ -39,7 +39,8 @@ def watch(
         policies = _policies(cfg, team, env)
         first = next(iter(policies)) if agent == TRAINED else agent
         ordered = {first: policies[first], **policies}
-        scale = getattr(cfg.task, "action_scale", None)
+        entry = TASKS[cfg.task.name]
+        scale = None if entry.gaits is None else entry.actions(cfg.task)["scale"]
         most_episodes = math.inf if num_episodes is None else num_episodes
         player = Player(env, ordered, scale, most_episodes)
         meshes = chosen(looks, env.scene.robots)

@@ -1,4 +1,4 @@
-"""Write a trained team or gait in another form: ``mapush export CHECKPOINT OUT_DIR``.
+"""Write a trained policy in another form: ``mapush export CHECKPOINT OUT_DIR``.
 
 The default is ONNX, with a contract in JSON and the scene.
 
@@ -21,7 +21,6 @@ from harl_mapush.runs import checkpoint, durable, evaluation_worlds
 from mapush.export import onnx_folder, policy_folder  # noqa: F401, register exporters
 from mapush.export.exporter import EXPORTERS, ExportRequest
 from mqe.config import ConfigError, merge
-from mqe.tasks.push import PushCfg
 from mqe.viewer.meshes import add_looks
 
 PROGRAM = "mapush export"
@@ -32,7 +31,7 @@ def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
         prog=PROGRAM,
-        description="A trained team or gait as ONNX, with a description of every number.",
+        description="A trained policy as ONNX, with a description of every number.",
         example="mapush export pretrained:cuboid team",
     )
     parser.add_argument(
@@ -111,12 +110,6 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
     suite: Mapping[str, Any] = {}
     if arguments.suite is not None:
         suite = config.load_suite(arguments.suite).worlds
-    task = suite.get("task", {}).get("name")
-    if task is not None and task != PushCfg().name:
-        raise ConfigError(
-            f"--suite {arguments.suite}: its task is {task}, and teams that push are exported; "
-            "name a suite of theirs, for example team2"
-        )
     changes = config.flag_values(arguments)
     _check_changes(changes, suite, arguments.suite)
     return evaluation_worlds.settings(

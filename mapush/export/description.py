@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -81,19 +81,28 @@ def joint_targets(lead: Sequence[int | str]) -> Numbers:
     return described | {"rate_hz": 1.0 / STEP_DT}
 
 
-def observation(names: Sequence[str]) -> Numbers:
-    """Describe one robot's observation."""
-    return numbers(
-        ["batch", len(names)],
-        names,
-        "x, y: m; sin_yaw, cos_yaw, present: 1; yaw: rad in [0, 2 pi)",
-        HEADING,
-        "positions of goal, object origin and other trunks relative to the robot's trunk; yaw "
-        "relative to its yaw; teammatesK is the robot K + 1 before this one, round the team, if "
-        "present is 1, and else all its numbers are 0; outlineK is point K of the object's "
-        "outline, which starts.npz has in the object's frame; NAME_0 and so on are the numbers of "
-        "a term of task.more_observations, in its own units",
-    )
+def observation(terms: Mapping[str, Any], rate_hz: float) -> dict[str, Any]:
+    """Describe one robot's observation by its ``terms``, in their order."""
+    names = observed_names(terms)
+    return {
+        "shape": ["batch", len(names)],
+        "names": names,
+        "terms": {name: dict(term) for name, term in terms.items()},
+        "rate_hz": rate_hz,
+    }
+
+
+def observed_names(terms: Mapping[str, Any]) -> list[str]:
+    """Return the names of all observed numbers."""
+    return [name for term in terms.values() for name in term["names"]]
+
+
+def action(lead: Sequence[int | str], actions: Mapping[str, Any], rate_hz: float) -> Numbers:
+    """Describe a robot's scaled action."""
+    names = actions["names"]
+    described = numbers([*lead, len(names)], names, actions["unit"], actions.get("frame", "none"))
+    scale = actions["scale"]
+    return described | {"range": [[-limit for limit in scale], scale], "rate_hz": rate_hz}
 
 
 def robots(scene: Scene) -> list[dict[str, Any]]:

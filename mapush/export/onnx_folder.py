@@ -16,12 +16,11 @@ from mapush.export import description, gait_networks, onnx_files
 from mapush.export.exported_networks import ExportedGait
 from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
 from mapush.export.team_networks import TeamNetworks
-from mqe.config import ConfigError
 from mqe.controllers.gait import gait_names, load_gait
 from mqe.env.environment import MultiAgentEnv
 from mqe.manifest import renew_manifest
 from mqe.registry import TASKS, make_env
-from mqe.tasks.push import PushCfg, PushTask
+from mqe.tasks.push import PushTask
 from mqe.tasks.push.terminations import describe_terminations
 from mqe.viewer.looks import with_meshes
 from mqe.viewer.meshes import chosen
@@ -35,13 +34,7 @@ STARTS = "starts.npz"
 
 
 def check(request: ExportRequest) -> None:
-    """Raise ConfigError without ONNX, and unless the policy is a push team or a gait."""
-    task = request.cfg.task
-    if not isinstance(task, PushCfg) and not TASKS[task.name].is_gait:
-        raise ConfigError(
-            f"task.name={task.name}: only push teams and gaits can be exported; load it from "
-            "Python, or say --for policy"
-        )
+    """Raise ConfigError without ONNX."""
     for package in ("onnx", "onnxruntime"):
         onnx_files.import_package(package)
 
@@ -60,13 +53,17 @@ def write(request: ExportRequest) -> dict[str, float]:
         gaits = _gaits(cfg, folder, env)
         files = {name: gait_networks.as_file(gait) for name, gait in gaits.items()}
         contract = _contract(cfg, env, request.name)
-        scale = cfg.task.action_scale if _is_team(cfg) else cfg.task.max_command
+        entry = TASKS[cfg.task.name]
+        actions = entry.actions(cfg.task)
+        scale = actions["max_command"] if entry.is_gait else actions.get("scale", ())
         models = {name: gait_networks.contract(scale, env.decision_period) for name in gaits}
-        if isinstance(env.task, PushTask):
-            team = TeamNetworks(env, env.task, cfg, folder, list(gaits.values()))
+        if not entry.is_gait:
+            team = TeamNetworks(env, cfg, folder, list(gaits.values()))
             files = team.files() | files
             models = team.contracts() | models
-            contract |= _of_episodes(cfg)
+            contract["starts"] = STARTS
+            if isinstance(env.task, PushTask):
+                contract |= _of_pushes(cfg)
             _write_starts(cfg, out / STARTS)
         _write_scene(env, request.looks, out / SCENE, request.say)
         contract["mujoco_at_least"] = _least_mujoco(out / SCENE)
@@ -79,7 +76,7 @@ def write(request: ExportRequest) -> dict[str, float]:
     for name, exported in files.items():
         onnx_files.write(exported, out / name)
         worst[name] = onnx_files.largest_difference(exported, out / name)
-    for (name, gait), robot in zip(gaits.items(), robots.cfgs, strict=True):
+    for (name, gait), robot in zip(gaits.items(), robots.cfgs, strict=False):
         difference = gait_networks.largest_difference(gait, robot, out / name)
         worst[name] = max(worst[name], difference)
     onnx_files.check(worst)
@@ -87,21 +84,21 @@ def write(request: ExportRequest) -> dict[str, float]:
     return worst
 
 
-def _is_team(cfg: RunCfg) -> bool:
-    return not TASKS[cfg.task.name].is_gait
-
-
 def _gaits(cfg: RunCfg, folder: Path, env: MultiAgentEnv) -> dict[str, ExportedGait]:
-    """Return every robot's gait by its file's name. The gait of a gait's checkpoint is its own
-    actor.
+    """Return every robot's gait by its file's name, none if actions are no commands for gaits.
+
+    A gait's checkpoint has its own actor.
     """
+    entry = TASKS[cfg.task.name]
     robots = env.scene.robots
-    if _is_team(cfg):
-        names = gait_names(cfg.task.gait, robots)
-        files = [f"gait_agent{agent}.onnx" for agent in range(len(robots))]
-    else:
+    if entry.is_gait:
         names = [str(folder)]
         files = ["gait.onnx"]
+    elif entry.gaits is not None:
+        names = gait_names(entry.gaits(cfg.task), robots)
+        files = [f"gait_agent{agent}.onnx" for agent in range(len(robots))]
+    else:
+        return {}
     return {
         file: ExportedGait(load_gait(name, env.device, robot), robot)
         for file, name, robot in zip(files, names, robots, strict=True)
@@ -122,13 +119,12 @@ def _contract(cfg: RunCfg, env: MultiAgentEnv, what: str) -> dict[str, Any]:
     }
 
 
-def _of_episodes(cfg: RunCfg) -> dict[str, Any]:
-    """Describe a team's episodes."""
+def _of_pushes(cfg: RunCfg) -> dict[str, Any]:
+    """Describe a pushing team's episodes."""
     return {
         "object": cfg.task.object if cfg.task.shapes is None else f"shapes: {cfg.task.shapes}",
         "keeps_apart_m": cfg.task.keep_apart,
         "episode": describe_terminations(cfg.task),
-        "starts": STARTS,
     }
 
 
@@ -164,9 +160,10 @@ def _write_starts(cfg: RunCfg, path: Path) -> None:
     )
     layout = setup.task.layout(torch.zeros(cfg.env.num_envs, dtype=torch.int64))
     qpos, qvel, goal = pack_layout(setup.scene, layout)
-    assert isinstance(setup.task, PushTask)
-    outline = setup.task.constants.footprint.points_of(len(qpos)).expand(len(qpos), -1, -1)
-    arrays = {"qpos": qpos, "qvel": qvel, "goal": goal[:, 0], "outline": outline}
+    arrays = {"qpos": qpos, "qvel": qvel, "goal": goal[:, 0]}
+    if isinstance(setup.task, PushTask):
+        footprint = setup.task.constants.footprint
+        arrays["outline"] = footprint.points_of(len(qpos)).expand(len(qpos), -1, -1)
     arrays |= {f"model.{name}": values for name, values in setup.fields.items()}
     np.savez_compressed(
         path, allow_pickle=False, **{name: values.numpy() for name, values in arrays.items()}

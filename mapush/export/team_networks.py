@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harl_mapush.config import RunCfg
 from harl_mapush.runs import checkpoint
-from harl_mapush.runs.exported import policy_of
+from harl_mapush.runs.exported import describe_actions, describe_observation, policy_of
 from mapush.export import description, gait_networks
 from mapush.export.exported_networks import (
     ExportedActor,
@@ -22,7 +22,6 @@ from mapush.export.gait_networks import NUM_CHECKED
 from mapush.export.onnx_files import Exported
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
-from mqe.tasks.push import PushTask
 from mqe.tasks.push.keep_apart import BACK_OFF, CommandLimit
 from mqe.world.scene import STEP_DT
 
@@ -37,14 +36,12 @@ class TeamNetworks:
     """A team's actors as separate networks, and together with their gaits as one network."""
 
     def __init__(
-        self,
-        env: MultiAgentEnv,
-        task: PushTask,
-        cfg: RunCfg,
-        folder: Path,
-        gaits: list[ExportedGait],
+        self, env: MultiAgentEnv, cfg: RunCfg, folder: Path, gaits: list[ExportedGait]
     ) -> None:
-        """Load the actors in checkpoint ``folder``. ``env`` gives example observations."""
+        """Load the actors in checkpoint ``folder``. ``env`` gives example observations.
+
+        Without ``gaits``, there is no network of the whole team.
+        """
         if checkpoint.format_of(folder).load_team(folder, env) is not None:
             raise ConfigError(
                 f"{folder}: what its format loads has no actors, one network for each robot; a "
@@ -54,23 +51,21 @@ class TeamNetworks:
         if policy is None:
             raise ConfigError(f"{folder}: its actors declare no layers, which an export needs")
         network = policy.network(env.device)
-        actors = [network.actor(agent) for agent in range(env.num_agents)]
+        agents = range(env.num_agents)
         self._num_agents = env.num_agents
         self._gaits = gaits
-        scale = cfg.task.action_scale
+        self._output = "command" if gaits else "action"
         self._decision_hz = 1.0 / (STEP_DT * env.decision_period)
-        self._names = [task.obs_names(agent) for agent in range(self._num_agents)]
-        apart = cfg.task.keep_apart if self._num_agents > 1 else 0.0
-        more = BACK_OFF if apart > 0.0 else 0.0
-        self._largest = (scale[0] + more, scale[1] + more, scale[2])  # commands
-        period = env.decision_period
-        limits = [
-            CommandLimit(names, apart, period) if apart > 0.0 else None for names in self._names
-        ]
-        self._actors = [
-            ExportedActor(actor.eval(), scale, limit)
-            for actor, limit in zip(actors, limits, strict=True)
-        ]
+        self._terms = [describe_observation(env.task, agent) for agent in agents]
+        self._actions = [describe_actions(cfg, env.task, agent) for agent in agents]
+        self._actors = []
+        for agent, actor in enumerate(network.actor(agent) for agent in agents):
+            limit = self._limit(agent, env)
+            scale = self._actions[agent]["scale"]
+            self._actors.append(ExportedActor(actor.eval(), tuple(scale), limit))
+            if limit is not None:  # robots may back off faster than any action
+                largest = [scale[0] + BACK_OFF, scale[1] + BACK_OFF, scale[2]]
+                self._actions[agent]["scale"] = largest
         spread = torch.linspace(0.2, 2.0, NUM_CHECKED).view(-1, 1, 1)
         self._obs = env.reset()[0][:NUM_CHECKED] * spread
         self._hidden: dict[str, Tensor] = {}
@@ -83,17 +78,31 @@ class TeamNetworks:
         files = {}
         for agent, actor in enumerate(self._actors):
             hidden = self._hidden_of(agent)
-            inputs = {"obs": self._obs[:, agent], **hidden}
-            files[_actor_file(agent)] = Exported(actor, inputs, ("command", *_out(hidden)))
-        team = ExportedTeam(self._actors, self._gaits)
-        outputs = ("joint_targets", "command_out", "memory_out", *_out(self._hidden))
-        files[TEAM] = Exported(team, self._team_inputs(), outputs)
+            inputs = {"obs": self._obs[:, agent, : actor.actor.in_size], **hidden}
+            files[_actor_file(agent)] = Exported(actor, inputs, (self._output, *_out(hidden)))
+        if self._gaits:
+            team = ExportedTeam(self._actors, self._gaits)
+            outputs = ("joint_targets", "command_out", "memory_out", *_out(self._hidden))
+            files[TEAM] = Exported(team, self._team_inputs(), outputs)
         return files
+
+    def _limit(self, agent: int, env: MultiAgentEnv) -> CommandLimit | None:
+        """Return a robot's limit of commands. Raises ConfigError for an unknown kind."""
+        if env.task.features.limit is None:
+            return None
+        apart = self._actions[agent].get("keep_apart")
+        if apart is None:
+            raise ConfigError(
+                "this task limits actions in its own way, which no export has; load the policy "
+                "from Python, or say --for policy"
+            )
+        names = description.observed_names(self._terms[agent])
+        return CommandLimit(names, apart, env.decision_period)
 
     def contracts(self) -> dict[str, Any]:
         """Return descriptions of inputs and outputs by file name."""
         contracts = {_actor_file(agent): self._contract(agent) for agent in range(self._num_agents)}
-        return contracts | {TEAM: self._team_contract()}
+        return contracts | {TEAM: self._team_contract()} if self._gaits else contracts
 
     def _hidden_of(self, agent: int) -> dict[str, Tensor]:
         return {name: values[:, agent] for name, values in self._hidden.items()}
@@ -109,23 +118,30 @@ class TeamNetworks:
     def _contract(self, agent: int) -> dict[str, Any]:
         """Describe the file with one robot's actor."""
         hidden = _described(self._hidden_of(agent))
-        obs = description.observation(self._names[agent]) | {"rate_hz": self._decision_hz}
-        command = description.command(["batch"], self._largest, self._decision_hz)
+        obs = description.observation(self._terms[agent], self._decision_hz)
+        action = self._action(["batch"], agent)
         return {
             "inputs": {"obs": obs, **hidden},
-            "outputs": {"command": command, **_renamed_out(hidden)},
+            "outputs": {self._output: action, **_renamed_out(hidden)},
         }
+
+    def _action(self, lead: Sequence[int | str], agent: int) -> dict[str, Any]:
+        """Describe a robot's scaled action, a command for a gait or other numbers."""
+        if self._gaits:
+            return description.command(lead, self._actions[agent]["scale"], self._decision_hz)
+        return description.action(lead, self._actions[agent], self._decision_hz)
 
     def _team_contract(self) -> dict[str, Any]:
         """Describe the file with the whole team."""
         lead = ["batch", self._num_agents]
         hidden = _described(self._hidden)
+        names = [description.observed_names(terms) for terms in self._terms]
         obs = {
-            "shape": [*lead, len(self._names[0])],
-            "names": self._names,
+            "shape": [*lead, len(names[0])],
+            "names": names,
             "rate_hz": self._decision_hz,
         }
-        held = description.command(lead, self._largest, self._decision_hz)
+        held = self._action(lead, 0)
         of_last = {"meaning": "command_out of the last control step; zeros in the first"}
         return {
             "inputs": {

@@ -161,6 +161,9 @@ class TaskEntry(NamedTuple):
     policies: Mapping[str, Callable[[Any], Callable[[Tensor], Tensor]]] = MappingProxyType({})
     # Names, unit and frame of the numbers of an action, their scale and their limits.
     actions: Callable[[Any], Mapping[str, Any]] = lambda cfg: {}
+    # Gaits that follow the actions as velocity commands, one for all robots or one each, by default
+    # the default gait of each kind. No function: actions are other numbers.
+    gaits: Callable[[Any], str | tuple[str, ...] | None] | None = None
     is_gait: bool = False  # its policies turn velocity commands into joint targets
     terms: TermRegistry | None = None  # the terms that its settings may name
     # The subject of a run, part of its folder's default name.
@@ -169,3 +172,13 @@ class TaskEntry(NamedTuple):
     frozen_policies: tuple[str, ...] = ()
     # Settings of the task that may name a file.
     files: tuple[str, ...] = ()
+
+
+def velocity_commands(scale: Sequence[float]) -> dict[str, Any]:
+    """Describe actions of robots under gaits. ``scale`` [m/s, m/s, rad/s] is an action of 1."""
+    return {
+        "names": ["forward", "left", "turning_left"],
+        "unit": "m/s, m/s, rad/s",
+        "frame": "heading frame of the robot: x forward, y left",
+        "scale": list(scale),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -52,6 +52,14 @@ class Stateful(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+class ShownPlan(NamedTuple):
+    """A planner's parts for pictures, by number of the world. They wait for the device."""
+
+    way: Callable[[int], Tensor]  # (P, 2) [m] the object's next positions
+    # (C, 5) cells with room for the object: x, y, half lengths [m], cost-to-go over the highest
+    cost_cells: Callable[[int], Tensor]
+
+
 class TaskFeatures(NamedTuple):
     """A task's optional parts. Nothing here waits for the device."""
 
@@ -81,6 +89,15 @@ class TaskFeatures(NamedTuple):
     # Limits actions (N, A, U) by the observations (N, A, O) that they follow from.
     limit: Callable[[Tensor, Tensor], Tensor] | None = None
     reward_weights: Mapping[str, float] = MappingProxyType({})  # of the weighed reward terms
+    # Describes an agent's observation by term: names of its numbers, unit and meaning.
+    describe_observation: Callable[[int], Mapping[str, Any]] | None = None
+    success_radius: float = 0.0  # [m] from the object to the goal
+    # Returns the turn (N,) [rad] from the object's yaw (N,) to the goal's heading; None: goals have
+    # no heading.
+    heading_error: Callable[[Tensor], Tensor] | None = None
+    # Follows a command of vx, vy [m/s] and yaw rate [rad/s] instead of drawn ones; None ends this.
+    steer: Callable[[Sequence[float] | None], None] | None = None
+    shown_plan: ShownPlan | None = None
 
 
 class Task(Protocol):
@@ -224,7 +241,23 @@ class TermTask(TaskDefaults, ABC):
             noise_scale=self.terms.observations.noise_scale,
             stateful=self,
             reward_weights=self.terms.rewards.weights,
+            describe_observation=self.describe_observation,
         )
+
+    def describe_observation(self, agent: int) -> dict[str, dict[str, Any]]:
+        """Return names, unit and meaning of an agent's observed numbers by term.
+
+        A term over teammates has them in the order agent - 1, agent - 2, ... round the team. A term
+        without names for its numbers uses its own name and a number from 0.
+        """
+        distances = range(1, self.num_agents)
+        others = [f"robot{(agent - distance) % self.num_agents}" for distance in distances]
+        return self.terms.observations.describe(others)
+
+    def obs_names(self, agent: int) -> tuple[str, ...]:
+        """Return the names of an agent's observed numbers in order."""
+        terms = self.describe_observation(agent).values()
+        return tuple(name for term in terms for name in term["names"])
 
     @abstractmethod
     def scene_features(self, state: SceneState, memory: Tensor) -> Any:

@@ -442,7 +442,7 @@ class _Part:
         numbers = self._term.numbers
         if self._term.over is not None:
             assert numbers is not None
-            if self._term.is_set:
+            if self._term.is_set or self._term.over != "teammates":
                 entities = [f"{self._term.over}{k}" for k in range(self._num_entities)]
             return [f"{entity}_{number}" for entity in entities for number in numbers]
         if numbers is None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from mqe.config import option
 from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.extensions import Registry
-from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
+from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup, velocity_commands
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import TermTask
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
@@ -160,4 +160,11 @@ def walking_entry(task: type[WalkingTask]) -> TaskEntry:
         robots = Robots(scene.robots, device)
         return TaskSetup(scene, task(cfg, env.num_envs, robots, streams, terms), {})
 
-    return TaskEntry(task.settings, make, task.report, terms=terms)
+    return TaskEntry(
+        task.settings,
+        make,
+        task.report,
+        actions=lambda cfg: velocity_commands((cfg.action_scale,) * 3),
+        gaits=lambda cfg: None,
+        terms=terms,
+    )

@@ -114,10 +114,10 @@ class Recording(Observer):
 
     def _plan(self) -> None:
         """Ask a task with a planner for the coming decision's ways."""
-        task = self._env.task
-        if hasattr(task, "planned_way"):
+        plan = self._env.task.features.shown_plan
+        if plan is not None:
             for tile in range(len(self._ways)):
-                way = task.planned_way(self._world + tile)  # pyright: ignore[reportAttributeAccessIssue]
+                way = plan.way(self._world + tile)
                 self._ways[tile] = way.cpu().double().numpy()
 
     def _is_running(self, tile: int) -> bool:

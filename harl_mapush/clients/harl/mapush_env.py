@@ -45,7 +45,7 @@ class MAPushEnv(HarlEnv):
         self._cfg = resolve_settings(settings)
         with spelled(keys_of_settings(settings)):
             env = self._make(self._cfg.runner.seed)
-        team_reward = team_reward_of(settings, getattr(self._cfg.task, "state_type", "EP"))
+        team_reward = team_reward_of(settings, env.spec.state_type)
         self._picture: WorldPicture | None = None
         # Figures of the last unbroken episodes, as in MAPush's fork.
         self.episode_success: deque[float] = deque(maxlen=_REMEMBERED)

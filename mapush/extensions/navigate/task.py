@@ -31,7 +31,7 @@ from mapush.extensions.navigate.planners.live import LiveProblem, MovingProblem,
 from mapush.extensions.navigate.planners.problem import Problem
 from mapush.extensions.navigate.settings import ACTIONS, NAVIGATE_TERMS, NavigateCfg
 from mqe.tasks.push.layouts import PushLayouts
-from mqe.tasks.task import Outcome, TaskFeatures, TermTask
+from mqe.tasks.task import Outcome, ShownPlan, TaskFeatures, TermTask
 from mqe.tasks.term_settings import build_terms
 from mqe.tasks.terms import Memory, Terminated, Worlds
 from mqe.vec_env import Image, Symmetries
@@ -256,11 +256,13 @@ class NavigateTask(TermTask):
 
     @property
     def features(self) -> TaskFeatures:
-        """Hooks for the planner's goals, the marker and blocks for frozen networks."""
+        """Hooks for the planner's goals and pictures, the marker and blocks for frozen networks."""
         return super().features._replace(
             set_goal=self.set_goal,
             moved_props=self.moved_props,
             use_blocks=self._team.use_blocks,
+            success_radius=self.cfg.success_radius,
+            shown_plan=ShownPlan(self.planned_way, self.cost_cells),
         )
 
     def cost_cells(self, world: int) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from mqe.controllers.gait import GaitController, load_team_gait
-from mqe.tasks.entry import EnvCfg, PushedObjects, TaskEntry, TaskSetup
+from mqe.tasks.entry import EnvCfg, PushedObjects, TaskEntry, TaskSetup, velocity_commands
 from mqe.tasks.push.episode_report import REPORT
 from mqe.tasks.push.scripted import scripted_solo, scripted_team, scripted_walk
 from mqe.tasks.push.settings import PUSH_TERMS, PushCfg
@@ -80,13 +80,7 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
 
 def _actions(cfg: PushCfg) -> dict[str, Any]:
     """Describe the robots' commands."""
-    return {
-        "names": ["forward", "left", "turning_left"],
-        "unit": "m/s, m/s, rad/s",
-        "frame": "heading frame of the robot: x forward, y left",
-        "scale": list(cfg.action_scale),
-        "keep_apart": cfg.keep_apart,
-    }
+    return velocity_commands(cfg.action_scale) | {"keep_apart": cfg.keep_apart}
 
 
 PUSH = TaskEntry(
@@ -100,6 +94,7 @@ PUSH = TaskEntry(
     largest_team=lambda cfg: cfg.max_robots if cfg.observation == "sets" else None,
     objects=_objects,
     actions=_actions,
+    gaits=lambda cfg: cfg.gait,
     policies={
         "scripted_solo": scripted_solo,
         "scripted_walk": scripted_walk,

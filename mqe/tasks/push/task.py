@@ -176,7 +176,7 @@ class PushTask(TermTask):
 
     @property
     def features(self) -> TaskFeatures:
-        """Moving and turning goals, frozen networks in blocks, and lost robots."""
+        """Moving and turning goals, frozen networks in blocks, lost robots, and success."""
         set_goal_heading = None
         if self.goal_heading is not None:
             set_goal_heading = self.set_goal_heading
@@ -186,6 +186,8 @@ class PushTask(TermTask):
             use_blocks=self._controller.use_blocks,
             excuse_robots=self.excuse_robots,
             limit=None if self._limit is None else self.limit,
+            success_radius=self.cfg.success_radius,
+            heading_error=None if self.goal_heading is None else self.heading_error,
         )
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
@@ -257,14 +259,6 @@ class PushTask(TermTask):
     def episode_features(self, sums: Tensor, steps: Tensor, terminated: Terminated) -> PushEpisodes:
         """Return the features for finished episodes."""
         return PushEpisodes(sums, steps, terminated, self.terms.measures, self.constants.nan)
-
-    def obs_names(self, agent: int) -> tuple[str, ...]:
-        """Return the names of an agent's observed numbers in order.
-
-        A term without names for its numbers uses its own name and a number from 0.
-        """
-        others = [f"robot{int(other)}" for other in self.constants.order[agent, 1:]]
-        return self.terms.observations.number_names(others)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the held command, the gait's memory, and the memory of features and terms."""

@@ -116,8 +116,8 @@ class VelocityTask(TermTask):
 
     @property
     def features(self) -> TaskFeatures:
-        """Kicks and forces on the trunk."""
-        return super().features._replace(disturb=self.disturb)
+        """Kicks and forces on the trunk, and steering."""
+        return super().features._replace(disturb=self.disturb, steer=self.steer)
 
     def disturb(self, step: Tensor) -> Disturbance:
         """Kick the trunk about every two seconds, lean on it for about one second in four, and

@@ -83,8 +83,11 @@ class Player(Observer):
         self.way: list[list[float]] = []
         # (C, 5) cells of the cost-to-go of such a task, see ``lines.cost_field``.
         self.cost_cells: list[list[float]] = []
-        self.can_steer = hasattr(env.task, "steer")
-        self.can_plan = hasattr(env.task, "planned_way")
+        features = env.task.features
+        self._steer_task = features.steer
+        self._shown_plan = features.shown_plan
+        self.can_steer = features.steer is not None
+        self.can_plan = features.shown_plan is not None
         self.robots = [f"robot{i}/trunk" for i in range(env.scene.num_robots)]
         self._scale = None if action_scale is None else torch.tensor(action_scale)
         self._episodes = [0] * env.num_envs  # of every world: the number of the present one, from 1
@@ -197,8 +200,8 @@ class Player(Observer):
         return actions
 
     def _steer(self) -> None:
-        if self.can_steer:
-            self.env.task.steer(self.controls.command)  # type: ignore[attr-defined]
+        if self._steer_task is not None:
+            self._steer_task(self.controls.command)
             if self.controls.command is not None:
                 self.commands = [list(self.controls.command)]
             else:
@@ -206,10 +209,9 @@ class Player(Observer):
 
     def _plan(self) -> None:
         """Ask a task with a planner for the object's way and its cost in the shown world."""
-        if self.can_plan:
-            task = self.env.task
-            self.way = task.planned_way(self.world).tolist()  # type: ignore[attr-defined]
-            self.cost_cells = task.cost_cells(self.world).tolist()  # type: ignore[attr-defined]
+        if self._shown_plan is not None:
+            self.way = self._shown_plan.way(self.world).tolist()
+            self.cost_cells = self._shown_plan.cost_cells(self.world).tolist()
 
     def _record(self, terms: Mapping[str, float]) -> None:
         times, values = self.rewards

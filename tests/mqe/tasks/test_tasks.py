@@ -18,7 +18,6 @@ from harl_mapush import config, test, train
 from harl_mapush.evaluation.suite_player import EXAMINATIONS, Examination
 from harl_mapush.runs import run_folder
 from harl_mapush.runs.policy import load_team
-from mapush.export import command
 from mqe.config import ConfigError, option
 from mqe.controllers import Controller
 from mqe.controllers.gait import GaitController, load_team_gait
@@ -228,8 +227,6 @@ def test_the_calculator_measures_in_the_entrys_suite(monkeypatch, tmp_path, caps
     monkeypatch.setitem(TASKS, "meet", MEET)
     run = tmp_path / "run"
     assert train.main(["--task", "meet", "--num_env_steps", "16", "--out", str(run), *TINY]) == 0
-    assert command.main([str(run), str(tmp_path / "team")]) == 2
-    assert "task.name=meet: only push teams and gaits can be exported" in capsys.readouterr().err
     capsys.readouterr()
     assert test.main(["--checkpoint", str(run), "--device", "cpu", "--num_envs", "2"]) == 0
     out = capsys.readouterr().out

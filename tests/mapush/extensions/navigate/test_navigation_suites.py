@@ -39,9 +39,9 @@ def test_worlds_of_a_suite_in_words() -> None:
     assert evaluation_worlds.in_words(cfg, "two_cubes") == words
 
 
-def test_a_leader_is_not_exported(tmp_path, capsys) -> None:
+def test_a_suite_of_another_task_is_refused_in_an_export(tmp_path, capsys) -> None:
     out = tmp_path / "team"
     assert cli.main(["export", "pretrained:any", str(out), "--suite", "doors"]) == 2
-    words = "--suite doors: its task is go1push_upper, and teams that push are exported"
+    words = "task.name=go1push_upper: checkpoint "
     assert words in capsys.readouterr().err
     assert not out.exists()
