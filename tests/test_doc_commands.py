@@ -39,8 +39,6 @@ NOT_RUN = {
     "tensorboard": "a server",
     "mapush test pretrained:go1_velocity": "minutes; tests of the examination have smaller ones",
     "mapush test RUN --import MODULE": "minutes, as the line before",
-    "python3.8 -m venv": "network; test_remote_simulator.py has the stand-in",
-    "mapush doctor --preset smoke --sim mujoco_worker": "needs the environment of the line before",
     "mapush doctor --sim isaacgym": "Isaac Gym",
     "mapush train --sim isaacgym": "Isaac Gym",
     "export RAY_ADDRESS": "a Ray cluster; tools/faults/ray_collectors.py starts one",

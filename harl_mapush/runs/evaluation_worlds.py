@@ -248,7 +248,7 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
     ]
     if "object" in given and "object" in task:
         changed = [*_other_object(trained, task), *changed]
-    if "gait" in given:
+    if "gait" in given and TASKS[trained.task.name].gaits is not None:
         old = _shared(_gaits(trained))
         present = _shared(gait_names(task["gait"], env.scene.robots))
         if present != old:

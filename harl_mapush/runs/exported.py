@@ -105,7 +105,9 @@ def _describe(
         num_robots=len(actors),
         largest_team=entry.largest_team(cfg.task) if is_shared else None,
         decision_period=task.decision_period,
-        observations=describe_observation(task, 0),
+        observations=describe_observation(
+            task, 0, [f"robot{k}" for k in range(1, task.spec.num_agents)]
+        ),
         actions=describe_actions(cfg, task, 0),
         learned_in={"env": env | {"num_agents": len(actors)}, "task": settings["task"]},
         actors=tuple(declarations),
@@ -122,11 +124,14 @@ def _build_actors(folder: Path, cfg: RunCfg, task: Task) -> list[nn.Module]:
     return [algorithm.networks[f"actor_agent{i}"] for i in range(task.spec.num_agents)]
 
 
-def describe_observation(task: Task, agent: int) -> dict[str, Any]:
-    """Return names, unit and meaning of an agent's observed numbers by term."""
+def describe_observation(task: Task, agent: int, others: Sequence[str]) -> dict[str, Any]:
+    """Return names, unit and meaning of an agent's observed numbers by term.
+
+    ``others`` names the other agents in their order in the observation.
+    """
     describe = task.features.describe_observation
     if describe is not None:
-        return dict(describe(agent))
+        return dict(describe(others))
     names = [f"obs_{k}" for k in range(task.spec.obs_sizes[agent])]
     return {"obs": {"names": names, "unit": "1"}}
 

@@ -23,6 +23,7 @@ from mapush.export.onnx_files import Exported
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
 from mqe.tasks.push.keep_apart import BACK_OFF, CommandLimit
+from mqe.tasks.task import names_of_others
 from mqe.world.scene import STEP_DT
 
 TEAM = "team.onnx"
@@ -56,7 +57,10 @@ class TeamNetworks:
         self._gaits = gaits
         self._output = "command" if gaits else "action"
         self._decision_hz = 1.0 / (STEP_DT * env.decision_period)
-        self._terms = [describe_observation(env.task, agent) for agent in agents]
+        self._terms = [
+            describe_observation(env.task, agent, names_of_others(agent, env.num_agents))
+            for agent in agents
+        ]
         self._actions = [describe_actions(cfg, env.task, agent) for agent in agents]
         self._actors = []
         for agent, actor in enumerate(network.actor(agent) for agent in agents):

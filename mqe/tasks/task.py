@@ -17,6 +17,13 @@ from mqe.world.layout import Layout, MovedProps
 from mqe.world.state import SceneState
 
 
+def names_of_others(agent: int, num_agents: int) -> list[str]:
+    """Return the other robots' names as a term over teammates lists them, backwards round the
+    team.
+    """
+    return [f"robot{(agent - distance) % num_agents}" for distance in range(1, num_agents)]
+
+
 class Outcome(NamedTuple):
     """Rewards, terminations and measures for one control step, before any reset.
 
@@ -89,8 +96,9 @@ class TaskFeatures(NamedTuple):
     # Limits actions (N, A, U) by the observations (N, A, O) that they follow from.
     limit: Callable[[Tensor, Tensor], Tensor] | None = None
     reward_weights: Mapping[str, float] = MappingProxyType({})  # of the weighed reward terms
-    # Describes an agent's observation by term: names of its numbers, unit and meaning.
-    describe_observation: Callable[[int], Mapping[str, Any]] | None = None
+    # Describes an agent's observation by term: names of its numbers, unit and meaning. The argument
+    # has the names of the other agents, in their order in the observation.
+    describe_observation: Callable[[Sequence[str]], Mapping[str, Any]] | None = None
     success_radius: float = 0.0  # [m] from the object to the goal
     # Returns the turn (N,) [rad] from the object's yaw (N,) to the goal's heading; None: goals have
     # no heading.
@@ -241,23 +249,15 @@ class TermTask(TaskDefaults, ABC):
             noise_scale=self.terms.observations.noise_scale,
             stateful=self,
             reward_weights=self.terms.rewards.weights,
-            describe_observation=self.describe_observation,
+            describe_observation=self.terms.observations.describe,
         )
 
-    def describe_observation(self, agent: int) -> dict[str, dict[str, Any]]:
-        """Return names, unit and meaning of an agent's observed numbers by term.
-
-        A term over teammates has them in the order agent - 1, agent - 2, ... round the team. A term
-        without names for its numbers uses its own name and a number from 0.
-        """
-        distances = range(1, self.num_agents)
-        others = [f"robot{(agent - distance) % self.num_agents}" for distance in distances]
-        return self.terms.observations.describe(others)
-
     def obs_names(self, agent: int) -> tuple[str, ...]:
-        """Return the names of an agent's observed numbers in order."""
-        terms = self.describe_observation(agent).values()
-        return tuple(name for term in terms for name in term["names"])
+        """Return the names of an agent's observed numbers in order.
+
+        A term without names for its numbers uses its own name and a number from 0.
+        """
+        return self.terms.observations.number_names(names_of_others(agent, self.num_agents))
 
     @abstractmethod
     def scene_features(self, state: SceneState, memory: Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""The engines in separate processes, plain MuJoCo and Isaac Gym, and their scenes."""
+"""Isaac Gym in a separate process, and its scene."""
 
 from __future__ import annotations
 
@@ -12,17 +12,9 @@ from mapush.extensions.isaacgym import neutral_model
 from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
 from mqe.config import ConfigError
 
-_FOLDER = Path(__file__).parent / "worker"
-MUJOCO_WORKER = EngineSpec(
-    name="mujoco_worker",
-    file=_FOLDER / "plain_mujoco.py",
-    dtype="float64",
-    remembers=True,
-    hints=(("No module named 'mujoco'", "install it there: PYTHON -m pip install numpy mujoco"),),
-)
 ISAACGYM = EngineSpec(
     name="isaacgym",
-    file=_FOLDER / "isaac_gym.py",
+    file=Path(__file__).parent / "worker" / "isaac_gym.py",
     dtype="float32",
     remembers=False,
     hints=(
@@ -54,15 +46,6 @@ def contact_pairs(num_envs: int, num_robots: int) -> int:
     """Return Isaac Gym's ``max_gpu_contact_pairs``, a power of two."""
     num_pairs = num_envs * (PAIRS_A_ROBOT * num_robots + PAIRS_OF_REST)
     return min(MOST_PAIRS, max(LEAST_PAIRS, 1 << (num_pairs - 1).bit_length()))
-
-
-def mujoco_scene(model: mujoco.MjModel) -> dict[str, Any]:
-    """Return the scene for the stand-in's worker."""
-    return {
-        "mjcf": neutral_model.mjcf(model),
-        "trees": neutral_model.trees(model),
-        "forces": neutral_model.force_pairs(model),
-    }
 
 
 def isaac_scene(
@@ -126,8 +109,7 @@ def isaac_scene(
     }
 
 
-def make_process(
-    name: str,
+def make_isaacgym(
     model: mujoco.MjModel,
     num_envs: int,
     device: torch.device,
@@ -135,18 +117,14 @@ def make_process(
     timeouts: tuple[float, float],
     pairs: int | None = None,
 ) -> ProcessSimulator:
-    """Start ``num_envs`` worlds of ``model`` in a process.
+    """Start ``num_envs`` worlds of ``model`` in Isaac Gym.
 
     Raises SimulatorError if the start fails, and ConfigError for unknown kinds of motors.
     """
     if (model.actuator_gaintype == mujoco.mjtGain.mjGAIN_DCMOTOR).any():
         raise ConfigError(
-            f"env.model: sim.name={name} has no motors with a torque-speed curve; say "
+            f"env.model: sim.name={ISAACGYM.name} has no motors with a torque-speed curve; say "
             "--set env.model=reference, or --sim mujoco"
         )
-    if name == ISAACGYM.name:
-        scene = isaac_scene(model, num_envs, device, pairs)
-        return ProcessSimulator(ISAACGYM, python, scene, model, num_envs, device, timeouts)
-    return ProcessSimulator(
-        MUJOCO_WORKER, python, mujoco_scene(model), model, num_envs, device, timeouts
-    )
+    scene = isaac_scene(model, num_envs, device, pairs)
+    return ProcessSimulator(ISAACGYM, python, scene, model, num_envs, device, timeouts)

@@ -1,10 +1,9 @@
-"""The registry's entries for simulators in separate processes."""
+"""The registry's entry for Isaac Gym."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import mujoco
 import torch
@@ -13,7 +12,7 @@ from mapush.extensions.isaacgym.engines import (
     LEAST_PAIRS,
     PAIRS_A_ROBOT,
     PAIRS_OF_REST,
-    make_process,
+    make_isaacgym,
 )
 from mqe.config import ConfigError, option
 from mqe.registry import SIMULATORS, SimCfg, SimulatorEntry
@@ -56,33 +55,22 @@ class IsaacGymCfg(ProcessSimCfg):
 
 
 def _make(
-    model: mujoco.MjModel, num_envs: int, cfg: ProcessSimCfg, device: torch.device
+    model: mujoco.MjModel, num_envs: int, cfg: IsaacGymCfg, device: torch.device
 ) -> Simulator:
-    return make_process(
-        cfg.name,
-        model,
-        num_envs,
-        device,
-        cfg.python,
-        (cfg.step_timeout, cfg.start_timeout),
-        cfg.contact_pairs if isinstance(cfg, IsaacGymCfg) else None,
-    )
+    timeouts = (cfg.step_timeout, cfg.start_timeout)
+    return make_isaacgym(model, num_envs, device, cfg.python, timeouts, cfg.contact_pairs)
 
 
-def _check_linux(cfg: SimCfg, device: torch.device) -> None:
-    if not hasattr(os, "memfd_create"):
-        raise ConfigError(
-            f"sim.name={cfg.name}: a simulator in its own process needs Linux; say --sim mujoco"
-        )
-
-
-def _check_isaacgym(cfg: ProcessSimCfg, device: torch.device) -> None:
+def _check_isaacgym(cfg: IsaacGymCfg, device: torch.device) -> None:
     if cfg.python is None:
         raise ConfigError(
             "sim.python: name Isaac Gym's interpreter, --set sim.python=/path/to/python3.8"
         )
-    _check_linux(cfg, device)
-    pairs = cfg.contact_pairs if isinstance(cfg, IsaacGymCfg) else None
+    if not hasattr(os, "memfd_create"):
+        raise ConfigError(
+            f"sim.name={cfg.name}: a simulator in its own process needs Linux; say --sim mujoco"
+        )
+    pairs = cfg.contact_pairs
     if pairs is None or device.type == "cpu":
         return
     total = torch.cuda.get_device_properties(device).total_memory
@@ -105,15 +93,14 @@ def _plan_isaacgym(model: mujoco.MjModel, cfg: IsaacGymCfg) -> tuple[float, floa
     return LEAST_PAIRS * _PAIR_BYTES, _WORLD_BYTES + pairs_a_world * _PAIR_BYTES
 
 
-_SETTINGS: dict[str, Any] = {
-    "has_part_sensors": False,
-    "changeable": ("python", "step_timeout", "start_timeout", "contact_pairs"),
-}
 SIMULATORS.register(
     "isaacgym",
-    SimulatorEntry(_make, _check_isaacgym, _plan_isaacgym, cfg=IsaacGymCfg, **_SETTINGS),
-)
-SIMULATORS.register(
-    "mujoco_worker",
-    SimulatorEntry(_make, _check_linux, runs_on_gpu=False, cfg=ProcessSimCfg, **_SETTINGS),
+    SimulatorEntry(
+        _make,
+        _check_isaacgym,
+        _plan_isaacgym,
+        has_part_sensors=False,
+        cfg=IsaacGymCfg,
+        changeable=("python", "step_timeout", "start_timeout", "contact_pairs"),
+    ),
 )

@@ -162,8 +162,8 @@ OBSERVATIONS.update(
             turn=_same,
         ),
         "others": ObservationTerm(
-            "set of the other robots, backwards round the team: presence, place and heading (sine, "
-            "cosine) in the robot's heading frame, zeros without presence",
+            "set of the other robots: presence, place and heading (sine, cosine) in the robot's "
+            "heading frame",
             entities.others_b,
             "1, m, 1",
             numbers=(PRESENT, "x", "y", "sin_yaw", "cos_yaw"),
@@ -174,8 +174,7 @@ OBSERVATIONS.update(
             turn=_same,
         ),
         "outline": ObservationTerm(
-            "set of points of the object's outline, in the order of an export's starts, in the "
-            "robot's heading frame",
+            "set of points of the object's outline in the robot's heading frame",
             entities.outline_b,
             "1, m",
             numbers=(PRESENT, "x", "y"),

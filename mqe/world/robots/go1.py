@@ -14,13 +14,12 @@ from mqe.world.robots.motors import GO_M8010_6, ROTOR_INERTIA
 from mqe.world.robots.robot import (
     Inertial,
     Leg,
-    Look,
     RobotCfg,
     Shape,
-    beam,
     combine,
     four_legs,
-    post,
+    mirrored_looks,
+    read_looks,
 )
 
 LINK_LENGTH = 0.213  # [m]
@@ -85,55 +84,7 @@ CALF_ROTOR_Y = -0.03235  # [m] in the thigh's frame
 
 # Of the linkage to the calf: 35.55 N m and 20.06 rad/s against 23.7 N m and 30.1 rad/s.
 KNEE_REDUCTION = 1.5
-
-# What films and viewers draw, by eye: a flat trunk under a coloured shell, a head with a black face
-# and two cameras.
-TRUNK_LOOKS = (
-    Look("hull", color="team", points=beam(
-        (-0.205, 0.050, -0.005, 0.046, 0.014), (-0.165, 0.072, -0.014, 0.060, 0.022),
-        (0.150, 0.072, -0.014, 0.062, 0.022), (0.205, 0.052, -0.004, 0.050, 0.014),
-    )),
-    Look("hull", color="dark", points=beam(
-        (-0.185, 0.066, -0.057, 0.010, 0.016), (0.190, 0.066, -0.057, 0.010, 0.016)
-    )),
-    Look("box", (0.105, 0.018, 0.006), (-0.01, 0.0, 0.064), color="dark"),  # the handle's groove
-    Look("hull", color="dark", points=beam((0.185, 0.036, -0.026, 0.040, 0.010), (0.235, 0.036, -0.026, 0.044, 0.010))),
-    Look("hull", color="team", points=beam(
-        (0.215, 0.056, -0.040, 0.060, 0.018), (0.250, 0.062, -0.046, 0.066, 0.020), (0.278, 0.058, -0.042, 0.058, 0.020)
-    )),
-    Look("hull", color="glass", points=beam(
-        (0.276, 0.050, -0.034, 0.048, 0.014), (0.290, 0.042, -0.024, 0.036, 0.012)
-    )),
-    *(Look("cylinder", (0.010, 0.003), (0.290, y, 0.010), "x", "light") for y in (0.022, -0.022)),
-    *(Look("cylinder", (0.006, 0.004), (0.291, y, 0.010), "x", "glass") for y in (0.022, -0.022)),
-    *(
-        Look("cylinder", (0.044, 0.034), (x, y, 0.0), "x", "metal")  # motors of the hips
-        for x in (0.170, -0.170) for y in (0.047, -0.047)
-    ),
-)  # fmt: skip
-
-
-def _leg_looks(left: int) -> tuple[tuple[Look, ...], tuple[Look, ...], tuple[Look, ...]]:
-    return (
-        (
-            Look("cylinder", (0.046, 0.024), (0.0, 0.050 * left, 0.0), "y", "metal"),
-            Look("cylinder", (0.038, 0.004), (0.0, 0.078 * left, 0.0), "y", "team"),
-        ),
-        (
-            Look("cylinder", (0.043, 0.013), (0.0, 0.010 * left, 0.0), "y", "light"),
-            Look("hull", color="light", points=post(
-                0.004 * left, (0.030, 0.0, 0.028, 0.016), (-0.060, -0.006, 0.034, 0.018),
-                (-0.160, -0.002, 0.019, 0.014), (-0.218, 0.0, 0.017, 0.012),
-            )),
-            Look("cylinder", (0.021, 0.015), (0.0, 0.0, -0.213), "y", "dark"),
-        ),
-        (
-            Look("hull", color="dark", points=post(
-                0.0, (0.012, 0.0, 0.017, 0.010), (-0.060, 0.004, 0.013, 0.009), (-0.200, 0.0, 0.008, 0.008)
-            )),
-            Look("sphere", (0.020,), (0.0, 0.0, -LINK_LENGTH), color="rubber"),
-        ),
-    )  # fmt: skip
+LOOKS = read_looks("go1")
 
 
 def _leg(front: int, left: int) -> Leg:
@@ -152,7 +103,7 @@ def _leg(front: int, left: int) -> Leg:
             (Shape("box", (0.017, 0.01225, 0.1065), (0.0, 0.0, -0.1065)),),
             (Shape("box", (0.008, 0.008, 0.1065), (0.0, 0.0, -0.1065)),),
         ),
-        looks=_leg_looks(left),
+        looks=mirrored_looks(LOOKS[1:], left),
     )
 
 
@@ -193,7 +144,7 @@ _REFERENCE = RobotCfg(
             "box", (0.02, 0.05, 0.05), (0.27, 0.0, 0.0)
         ),  # the head, only in the reference's URDF
     ),
-    trunk_looks=TRUNK_LOOKS,
+    trunk_looks=LOOKS[0],
     legs=four_legs(_leg),
     link_length=LINK_LENGTH,
     foot_radius=0.02,

@@ -15,13 +15,12 @@ from mqe.world.robots.motors import GO_M8010_6
 from mqe.world.robots.robot import (
     Inertial,
     Leg,
-    Look,
     RobotCfg,
     Shape,
-    beam,
     combine,
     four_legs,
-    post,
+    mirrored_looks,
+    read_looks,
 )
 
 LINK_LENGTH = 0.213  # [m]
@@ -46,55 +45,7 @@ CALF = Inertial(
 # Of the linkage to the calf: torque limits of the URDF since 2025; also 30.1 / 15.7 rad/s.
 KNEE_REDUCTION = 45.43 / 23.7
 FOOT = Inertial(0.04, (0.0, 0.0, -LINK_LENGTH), (9.6e-06, 9.6e-06, 9.6e-06, 0.0, 0.0, 0.0))
-
-# What films and viewers draw, by eye: a pale body with a coloured back, a long snout and the lidar's dome below it.
-TRUNK_LOOKS = (
-    Look("hull", color="light", points=beam(
-        (-0.215, 0.046, -0.030, 0.040, 0.016), (-0.160, 0.070, -0.050, 0.052, 0.024),
-        (0.160, 0.070, -0.052, 0.054, 0.024), (0.235, 0.050, -0.040, 0.050, 0.018),
-    )),
-    Look("hull", color="team", points=beam(
-        (-0.185, 0.034, 0.040, 0.055, 0.008), (-0.120, 0.050, 0.042, 0.068, 0.012),
-        (0.120, 0.050, 0.042, 0.070, 0.012), (0.215, 0.032, 0.040, 0.058, 0.008),
-    )),
-    *(Look("capsule", (0.006, 0.100), (-0.01, y, 0.077), "x", "dark") for y in (0.026, -0.026)),  # rails to carry it by
-    Look("hull", color="light", points=beam(
-        (0.200, 0.046, -0.036, 0.052, 0.018), (0.265, 0.052, -0.022, 0.052, 0.020), (0.315, 0.040, -0.004, 0.040, 0.014)
-    )),
-    Look("hull", color="glass", points=beam(
-        (0.285, 0.043, 0.000, 0.047, 0.014), (0.325, 0.032, 0.008, 0.036, 0.010)
-    )),
-    Look("box", (0.003, 0.022, 0.004), (0.325, 0.0, 0.027), color="lamp"),
-    Look("cylinder", (0.032, 0.010), (0.285, 0.0, -0.026), "z", "metal"),
-    Look("sphere", (0.030,), (0.285, 0.0, -0.036), color="glass"),  # the lidar
-    *(
-        Look("cylinder", (0.046, 0.036), (x, y, 0.0), "x", "dark")  # motors of the hips
-        for x in (0.176, -0.176) for y in (0.047, -0.047)
-    ),
-)  # fmt: skip
-
-
-def _leg_looks(left: int) -> tuple[tuple[Look, ...], tuple[Look, ...], tuple[Look, ...]]:
-    return (
-        (
-            Look("cylinder", (0.048, 0.028), (0.0, 0.060 * left, 0.0), "y", "dark"),
-            Look("cylinder", (0.034, 0.005), (0.0, 0.088 * left, 0.0), "y", "team"),
-        ),
-        (
-            Look("cylinder", (0.046, 0.017), (0.0, 0.008 * left, 0.0), "y", "light"),
-            Look("hull", color="light", points=post(
-                0.004 * left, (0.034, 0.0, 0.030, 0.020), (-0.070, -0.010, 0.040, 0.022),
-                (-0.165, -0.004, 0.022, 0.017), (-0.220, 0.0, 0.018, 0.014),
-            )),
-            Look("cylinder", (0.024, 0.018), (0.0, 0.0, -0.213), "y", "dark"),
-        ),
-        (
-            Look("hull", color="dark", points=post(
-                0.0, (0.012, 0.0, 0.018, 0.012), (-0.090, 0.020, 0.013, 0.011), (-0.200, 0.0, 0.010, 0.010)
-            )),
-            Look("sphere", (0.022,), (-0.002, 0.0, -LINK_LENGTH), color="rubber"),
-        ),
-    )  # fmt: skip
+LOOKS = read_looks("go2")
 
 
 def _leg(front: int, left: int) -> Leg:
@@ -120,7 +71,7 @@ def _leg(front: int, left: int) -> Leg:
             # The URDF has three cylinders of radius 0.011 to 0.0155 m along a shank that bends forward by 0.02 m.
             (Shape("capsule", (0.012, 0.0885), (0.01, 0.0, -0.1005)),),
         ),
-        looks=_leg_looks(left),
+        looks=mirrored_looks(LOOKS[1:], left),
     )
 
 
@@ -134,7 +85,7 @@ _REFERENCE = RobotCfg(
         ),  # the URDF's upright cylinder of this radius is 0.09 m high
         Shape("sphere", (0.047,), HEAD[1]),
     ),
-    trunk_looks=TRUNK_LOOKS,
+    trunk_looks=LOOKS[0],
     legs=four_legs(_leg),
     link_length=LINK_LENGTH,
     foot_radius=0.022,  # the URDF has its centre 2 mm further back

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from importlib.resources import files
+from typing import Any, NamedTuple, Protocol
 
 import mujoco
 import numpy as np
 
-from mqe.config import ConfigError
+from mqe.config import ConfigError, load_yaml
 
 LEGS = ("FL", "FR", "RL", "RR")
 LEG_JOINTS = ("hip", "thigh", "calf")
+LINKS = ("trunk", *LEG_JOINTS)
 NUM_LEGS = len(LEGS)
 # By leg, then by joint: the order in which policies read and write them.
 NUM_JOINTS = NUM_LEGS * len(LEG_JOINTS)
@@ -213,41 +215,61 @@ def four_legs(make: Callable[[int, int], Leg]) -> tuple[Leg, Leg, Leg, Leg]:
     return make(1, 1), make(1, -1), make(-1, 1), make(-1, -1)
 
 
-def beam(*sections: tuple[float, float, float, float, float]) -> tuple[Vector, ...]:
-    """Return the corners [m] of a hull along x from the half width, bottom, top and bevel width at
-    each x.
-    """
-    return tuple(
-        (x, y, z)
-        for x, half, low, high, bevel in sections
-        for sign in (1.0, -1.0)
+def read_looks(robot: str) -> tuple[tuple[Look, ...], ...]:
+    """Return a robot's looks in ``mqe/assets/looks``: of trunk, left hip, thigh and calf."""
+    links = load_yaml(str(files("mqe") / "assets" / "looks" / f"{robot}.yaml"))
+    return tuple(tuple(_read_look(**entry) for entry in links[link]) for link in LINKS)
+
+
+def _read_look(
+    type: str,
+    size: Sequence[float] = (),
+    pos: Vector = (0.0, 0.0, 0.0),
+    beam: Sequence[Sequence[float]] = (),
+    post: Sequence[Sequence[float]] = (),
+    y: float = 0.0,
+    **parts: Any,
+) -> Look:
+    """Return one look. A hull has sections of a beam along x, or of a post along z at ``y``."""
+    points = [point for section in beam for point in _beam_corners(*section)]
+    points += [point for section in post for point in _post_corners(y, *section)]
+    return Look(type, tuple(size), tuple(pos), points=tuple(points), **parts)
+
+
+def mirrored_looks(links: Sequence[Sequence[Look]], left: int) -> Any:
+    """Return the looks of a leg on the side ``left`` (+1 or -1) from those of a left one."""
+    return tuple(tuple(_mirrored_look(look, left) for look in looks) for looks in links)
+
+
+def _mirrored_look(look: Look, left: int) -> Look:
+    x, y, z = look.pos
+    points = tuple((x, y * left, z) for x, y, z in look.points)
+    return look._replace(pos=(x, y * left, z), points=points)
+
+
+def _beam_corners(x: float, half: float, low: float, high: float, bevel: float) -> list[Vector]:
+    """Return a section's corners [m] from its half width, bottom, top and bevel."""
+    corners = []
+    for side in (1.0, -1.0):
         for y, z in (
-            (sign * half, low + bevel),
-            (sign * half, high - bevel),
-            (sign * (half - bevel), low),
-            (sign * (half - bevel), high),
-        )
-    )
+            (half, low + bevel),
+            (half, high - bevel),
+            (half - bevel, low),
+            (half - bevel, high),
+        ):
+            corners.append((x, side * y, z))
+    return corners
 
 
-def post(y: float, *sections: tuple[float, float, float, float]) -> tuple[Vector, ...]:
-    """Return the corners [m] of a hull along z at ``y`` from the middle x, half length and half
-    width at each z.
-    """
-    return tuple(
-        (x + along, y + across, z)
-        for z, x, half_length, half_width in sections
-        for along, across in (
-            (half_length, 0.5 * half_width),
-            (half_length, -0.5 * half_width),
-            (0.7 * half_length, half_width),
-            (0.7 * half_length, -half_width),
-            (-0.7 * half_length, half_width),
-            (-0.7 * half_length, -half_width),
-            (-half_length, 0.5 * half_width),
-            (-half_length, -0.5 * half_width),
-        )
-    )
+def _post_corners(
+    y: float, z: float, x: float, half_length: float, half_width: float
+) -> list[Vector]:
+    """Return a section's corners [m] from its middle, half length and half width."""
+    corners = []
+    for along, across in ((1.0, 0.5), (0.7, 1.0), (-0.7, 1.0), (-1.0, 0.5)):
+        for side in (1.0, -1.0):
+            corners.append((x + along * half_length, y + side * across * half_width, z))
+    return corners
 
 
 def combine(*parts: Inertial) -> Inertial:

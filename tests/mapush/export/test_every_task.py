@@ -60,7 +60,8 @@ def test_a_policy_of_any_task_is_exported_and_acts_as_in_the_environment(
         assert actors <= set(models)
         assert ("team.onnx" in models) == (entry.gaits is not None)
         described = models["actor_agent0.onnx"]["inputs"]["obs"]["terms"]
-        assert described == json.loads(json.dumps(describe_policy(str(folder)).observations))
+        described_in_policy = describe_policy(str(folder)).observations
+        assert described == json.loads(json.dumps(described_in_policy))
     follow(env, cfg, folder, out)
     env.close()
 

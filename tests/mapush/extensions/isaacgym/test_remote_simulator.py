@@ -23,6 +23,7 @@ from mqe.registry import SimCfg, make_simulator
 from mqe.sim.simulator import SimulatorError, snapshot
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import build_scene
+from tests.support import mujoco_worker  # noqa: F401, registers the simulator
 from tests.support.paths import ROOT, TESTS
 from tests.support.scenes import DEFAULT_JOINT_POS
 

@@ -32,7 +32,7 @@ class PlainMujoco:
         if self._models[0] is self._models[-1] and len(self._models) > 1:
             text = self._scene["mjcf"]
             self._models = [mujoco.MjModel.from_xml_string(text) for _ in self._models]
-        for model, data, value in zip(self._models, self._datas, values):
+        for model, data, value in zip(self._models, self._datas, values):  # noqa: B905, Python 3.8
             getattr(model, name)[:] = value
             if name.startswith(("body_", "dof_")):
                 mujoco.mj_setConst(model, data)
@@ -41,7 +41,7 @@ class PlainMujoco:
         views = self._views
         nv = self._sizes.nv
         views["failed"][:] = False
-        for env, (model, data) in enumerate(zip(self._models, self._datas)):
+        for env, (model, data) in enumerate(zip(self._models, self._datas)):  # noqa: B905
             data.qpos[:] = views["qpos"][env]
             data.qvel[:] = views["qvel"][env]
             data.ctrl[:] = views["ctrl"][env]
