@@ -21,7 +21,7 @@ from mapush.extensions.navigate.maps.arena_map import ArenaMap, Room, check_map
 from mapush.extensions.navigate.maps.families import FAMILIES, draw_maps
 from mapush.extensions.navigate.maps.files import read_maps
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
-from mapush.extensions.navigate.planners.problem import BLOCKED, EdgeCosts, Problem, solve_problem
+from mapush.extensions.navigate.planners.problem import BLOCKED, Problem, solve_problem
 from mapush.extensions.navigate.settings import MID_LEVELS, NAVIGATE_TERMS, NavigateCfg
 from mapush.extensions.navigate.task import NavigateTask
 from mqe.config import ConfigError, build
@@ -61,11 +61,10 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
     if cfg.map in FAMILIES:
         maps = draw_maps(cfg.map, cfg.map_seed, cfg.num_maps, room)
     else:
-        maps = read_maps(Path(cfg.map), cfg.map_scale)
+        maps = read_maps(Path(cfg.map))
     _check_maps(cfg, maps, room)
     slots = slots_of(maps)
-    costs = EdgeCosts(cfg.narrow_cost, cfg.no_room_cost)
-    problem, shortest = _solved(tuple(maps), slots, room.reach, costs, device)
+    problem, shortest = _solved(tuple(maps), slots, room.reach, device)
     _check_reachable(cfg, shortest)
 
     scene = build_scene(
@@ -178,7 +177,6 @@ def _solved(
     maps: tuple[ArenaMap, ...],
     slots: tuple[ObstacleCfg, ...],
     reach: float,
-    costs: EdgeCosts,
     device: torch.device,
 ) -> tuple[Problem, Tensor]:
     """Return the problem on all maps, and each map's shortest way (L,) [m].
@@ -186,7 +184,7 @@ def _solved(
     A program with several environments on equal maps solves them once.
     """
     return solve_problem(
-        MapTable.of(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach, costs
+        MapTable.of(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mapush.extensions.navigate.planners.problem import Problem, clearance_of
 from mapush.extensions.navigate.rays import look_around, ray_directions
-from mapush.extensions.navigate.settings import NavigateCfg
+from mapush.extensions.navigate.settings import NUM_OBSERVED_OBSTACLES, NavigateCfg
 from mqe.tasks.push import features as push
 from mqe.tasks.push.features import PushConstants
 from mqe.tasks.terms import EpisodeFeatures
@@ -150,10 +150,9 @@ class SceneFeatures(push.SceneFeatures):
         """(W, M, 7) the nearest obstacles: position [m], heading (sine, cosine), half the lengths
         [m], and 1. Missing ones are zeros.
         """
-        num_shown = self.navigate.cfg.num_observed_obstacles
         state = self.state
-        shown = state.object_pos.new_zeros(len(state.object_pos), num_shown, 7)
-        num_obstacles = min(num_shown, state.num_obstacles)
+        shown = state.object_pos.new_zeros(len(state.object_pos), NUM_OBSERVED_OBSTACLES, 7)
+        num_obstacles = min(NUM_OBSERVED_OBSTACLES, state.num_obstacles)
         if num_obstacles == 0:
             return shown
         frame = self.plan_frame.unsqueeze(1)

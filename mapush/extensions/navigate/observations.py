@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mapush.extensions.navigate.rays import NUM_RAYS
-from mapush.extensions.navigate.settings import NAVIGATE_TERMS, NavigateCfg
+from mapush.extensions.navigate.settings import NAVIGATE_TERMS, NUM_OBSERVED_OBSTACLES
 from mqe.tasks.terms import ObservationTerm
 
 _PLACE = (1.0, -1.0)
 _HEADING = (-1.0, 1.0)
 _OBSTACLE = (*_PLACE, *_HEADING, 1.0, 1.0, 1.0)
-
-
-def _obstacle_signs(cfg: NavigateCfg) -> tuple[float, ...]:
-    return _OBSTACLE * cfg.num_observed_obstacles
 
 
 # Functions of the features of W worlds, (W, ...).
@@ -57,7 +53,7 @@ STATE.update(
             "lengths, and 1",
             lambda scene: scene.obstacles_in_plan.flatten(1),
             "m, 1",
-            mirror_signs=_obstacle_signs,
+            mirror_signs=_OBSTACLE * NUM_OBSERVED_OBSTACLES,
         ),
         "rays": ObservationTerm(
             "free ways of each robot in 64 directions, from straight ahead to the left and around",

@@ -12,7 +12,6 @@ from mapush.extensions.navigate.incentives import check_failing, check_waiting
 from mapush.extensions.navigate.maps.families import FAMILIES
 from mapush.extensions.navigate.maps.files import SUFFIXES
 from mapush.extensions.navigate.planners.entries import PLANNERS
-from mapush.extensions.navigate.planners.problem import COSTS
 from mqe.config import ConfigError, check_values, option, unknown
 from mqe.extensions import Registry
 from mqe.tasks.term_settings import TermCfg, chosen_weights
@@ -20,6 +19,7 @@ from mqe.tasks.terms import TermRegistry
 from mqe.world.geometry import axes_along, length
 from mqe.world.scene import STEP_DT
 
+NUM_OBSERVED_OBSTACLES = 6  # the nearest ones
 # The terms of the task. The modules of observations, rewards and so on add them.
 NAVIGATE_TERMS = TermRegistry()
 _ON_A_MAP = ("planned_distance", "cost_to_go", "goal", "object", "robots", "obstacles")
@@ -67,34 +67,18 @@ class NavigateCfg(TermCfg):
         "policy that leads robots to a sub-goal: the frozen team, or a registered script",
         choices=MID_LEVELS,
     )
-    map: str = option("scattered", "family of maps, or a .json, .yaml or .png file of maps")
-    map_scale: float = option(0.05, "length of a pixel of a .png map [m]", min=0.005, max=1.0)
+    map: str = option("scattered", "family of maps, or a .json or .yaml file of maps")
     map_seed: int = option(1, "seed of the maps of a family", min=0, max=2**31 - 1)
     num_maps: int = option(100, "number of maps of a family", min=1, max=10_000)
     planner: str = option("field", "planner of the sub-goals", choices=PLANNERS)
     look_ahead: float = option(
         2.0, "distance from the object to its sub-goal [m]", min=0.5, max=10.0
     )
-    narrow_cost: float = option(
-        COSTS.narrow,
-        "what a metre right beside an obstacle costs the planner more than 1 in the open",
-        min=0.0,
-        max=100.0,
-    )
-    no_room_cost: float = option(
-        COSTS.no_room,
-        "the same of a metre for each place where robots push and have no room",
-        min=0.0,
-        max=100.0,
-    )
     residual_scale: float = option(
         0.75, "largest shift of the sub-goal along x and y by an action [m]", min=0.0, max=10.0
     )
     decision_period: int = option(
         25, "number of control steps (50 Hz) that a sub-goal is held", min=1, max=1000
-    )
-    num_observed_obstacles: int = option(
-        6, "number of nearest obstacles that the agent observes", min=0, max=64
     )
     episode_length_s: float = option(120.0, "time limit [s]", min=0.02, max=1e6)
     success_radius: float = option(

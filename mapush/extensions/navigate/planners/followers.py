@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from mapush.extensions.navigate.planners.problem import Problem, lacking_room
+from mapush.extensions.navigate.planners.problem import NO_ROOM_COST, Problem, lacking_room
 from mqe.world.geometry import rotate_2d
 
 NUM_BEARINGS = 32  # in which the planner ``field`` looks
@@ -48,7 +48,6 @@ class FieldFollower(Follower):
         device = problem.maps.goal.device
         self._grid = problem.grid
         self._reach = problem.reach
-        self._costs = problem.costs
         self._maps = problem.fields
         self._goal = problem.maps.goal
         self._look_ahead = look_ahead
@@ -80,7 +79,7 @@ class FieldFollower(Follower):
             self._reach,
         )
         total = (cost * step).cumsum(dim=-1) + value - FAR_BONUS * radius
-        best = (total.amin(dim=-1) + self._costs.no_room * lacking[..., 0]).argmin(dim=1)
+        best = (total.amin(dim=-1) + NO_ROOM_COST * lacking[..., 0]).argmin(dim=1)
         row = torch.arange(len(position), device=position.device)
         # A team pushes on only if the sub-goal is not too near.
         nearest = torch.minimum(distance[:, 0], torch.full_like(distance[:, 0], NEAREST))

@@ -69,7 +69,7 @@ class LiveProblem(ABC):
         problem = self.problem
         clearance = self.clearance(worlds, index, time)
         goal = problem.maps.goal[worlds]
-        return solve_fields(self._solver, clearance, goal, problem.reach, problem.costs)
+        return solve_fields(self._solver, clearance, goal, problem.reach)
 
 
 class MovingProblem(LiveProblem):

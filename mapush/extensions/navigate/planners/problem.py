@@ -18,17 +18,10 @@ BLOCKED = 100.0  # cost of a metre on which the object's corner would be 1 m ins
 # Where robots push, seen from the object against its direction: an angle to the left [rad], and
 # the distance from its furthest corner to a robot's middle [m]; one in the middle, or two abreast.
 _PUSHING = ((0.0, 0.35), (0.7, 0.05), (-0.7, 0.05))
+# Extra costs of a metre; one in the open costs 1.
+NARROW_COST = 3.0  # right beside an obstacle; none where robots have room
+NO_ROOM_COST = 3.0  # in a direction, for each place where robots push and have no room
 _ROBOT = 0.35  # [m] from a robot's middle to an obstacle, from which it has room
-
-
-class EdgeCosts(NamedTuple):
-    """Extra costs per metre. A metre in the open costs 1."""
-
-    narrow: float = 3.0  # right beside an obstacle; none where robots have room
-    no_room: float = 3.0  # in a direction, for each place where robots push and have no room
-
-
-COSTS = EdgeCosts()
 
 
 class Problem(NamedTuple):
@@ -40,13 +33,10 @@ class Problem(NamedTuple):
     shapes: ObstacleShapes  # of the slots of obstacles
     grid: Grid
     fields: Tensor  # (M, 3, H, W) distance, cost and cost-to-go
-    costs: EdgeCosts
 
     @property
     def distance(self) -> Tensor:
-        """Return the distance (M, H, W) [m] to obstacles and walls in ``worlds`` (M,), on maps
-        ``index`` (M,) at their episodes' ``time`` (M,) [s].
-        """
+        """Return the distance (M, H, W) [m] to obstacles and walls."""
         return self.fields[:, 0]
 
     @property
@@ -86,7 +76,6 @@ def solve_problem(
     shapes: ObstacleShapes,
     arena: tuple[float, float],
     reach: float,
-    costs: EdgeCosts = COSTS,
 ) -> tuple[Problem, Tensor]:
     """Return the problem on all maps, and each map's shortest way (L,) [m]."""
     device = maps.goal.device
@@ -100,34 +89,32 @@ def solve_problem(
         part = maps.rows(index)
         clearance = clearance_of(arena, shapes, points, part.obstacle_pos, part.obstacle_yaw)
         clearance = clearance.unflatten(1, (grid.height, grid.width))
-        fields[index] = solve_fields(solver, clearance, part.goal, reach, costs)
+        fields[index] = solve_fields(solver, clearance, part.goal, reach)
         is_blocked = clearance < reach + MARGIN
         lengths = solver.solve(torch.where(is_blocked, BLOCKED, 1.0), part.goal)
         row = torch.arange(len(index), device=device)
         shortest.append(grid.look_up(lengths, row, part.start))
-    problem = Problem(arena, reach, maps, shapes, grid, fields, costs)
+    problem = Problem(arena, reach, maps, shapes, grid, fields)
     return problem, torch.cat(shortest)
 
 
-def solve_fields(
-    solver: CostToGo, clearance: Tensor, goal: Tensor, reach: float, costs: EdgeCosts
-) -> Tensor:
+def solve_fields(solver: CostToGo, clearance: Tensor, goal: Tensor, reach: float) -> Tensor:
     """Return an object's clearance, cost per metre and cost-to-go to ``goal`` (M, 2), (M, 3, H, W),
     on maps with ``clearance`` (M, H, W) [m].
     """
     grid = solver.grid
-    cost = cost_of(clearance, reach, costs)
+    cost = _cost_of(clearance, reach)
     points = grid.centers.flatten(0, 1)
     lacking = lacking_room(grid, clearance, points, solver.directions, reach)
     lacking = lacking.unflatten(2, (grid.height, grid.width))
-    value = solver.solve(cost, goal, costs.no_room * lacking)
+    value = solver.solve(cost, goal, NO_ROOM_COST * lacking)
     return torch.stack((clearance, cost, value), dim=1)
 
 
-def cost_of(clearance: Tensor, reach: float, costs: EdgeCosts) -> Tensor:
+def _cost_of(clearance: Tensor, reach: float) -> Tensor:
     """Return the cost per metre for an object's origin with ``clearance`` (...) [m]."""
     free = clearance - reach - MARGIN
-    narrow = costs.narrow * (1.0 - free / ROBOT_ROOM).clamp(0.0, 1.0).square()
+    narrow = NARROW_COST * (1.0 - free / ROBOT_ROOM).clamp(0.0, 1.0).square()
     return 1.0 + narrow + BLOCKED * (-free).clamp(0.0, 1.0)
 
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tracemalloc
-import zlib
 from dataclasses import replace
-from pathlib import Path
 
-import imageio.v3 as imageio
-import numpy as np
 import pytest
 import torch
 from torch import tensor
@@ -76,7 +71,7 @@ def test_maps_that_were_written_are_read_again(family: str, benchmarks, tmp_path
     maps = draw_maps(family, 3, 5, room_of(OBJECTS["cylinder"]))
     path = tmp_path / "maps.json"
     path.write_text(benchmarks.to_json(maps))
-    values = read_maps(path, 0.05)
+    values = read_maps(path)
     assert benchmarks.to_json(values) == benchmarks.to_json(maps)
     for arena_map, written in zip(values, maps, strict=True):
         check_map(arena_map, room_of(OBJECTS["cylinder"]), "map")
@@ -162,39 +157,14 @@ def test_a_file_that_holds_no_maps_is_refused(text, words, tmp_path):
     path = tmp_path / "maps.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=words):
-        read_maps(path, 0.05)
+        read_maps(path)
 
 
 def test_names_that_are_no_maps_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"task\.map: unknown .* did you mean scattered"):
         NavigateCfg(map="scatered")
     with pytest.raises(ConfigError, match="No such file"):
-        read_maps(tmp_path / "none.yaml", 0.05)
-    with pytest.raises(ConfigError, match="there is no such file"):
-        read_maps(tmp_path / "none.png", 0.05)
-    (tmp_path / "text.png").write_text("no picture")
-    with pytest.raises(ConfigError, match="no picture that can be read"):
-        read_maps(tmp_path / "text.png", 0.05)
-
-
-def test_a_picture_is_a_map(tmp_path):
-    pixels = np.full((80, 100, 3), 255, dtype=np.uint8)
-    pixels[30:50, 40:44] = 0  # a wall, and one beside it
-    pixels[30:34, 44:60] = 0
-    pixels[39:41, 14:16] = (0, 255, 0)
-    pixels[39:41, 84:86] = (255, 0, 0)
-    imageio.imwrite(tmp_path / "map.png", pixels)
-    (values,) = read_maps(tmp_path / "map.png", 0.1)
-    assert values.arena == pytest.approx((10.0, 8.0))
-    assert values.start == pytest.approx((-3.5, 0.0))
-    assert values.goal == pytest.approx((3.5, 0.0))
-    sizes = [placed.cfg.size[:2] for placed in values.obstacles]
-    assert np.allclose(sizes, [(2.0, 0.4), (0.4, 1.6)])
-    assert np.allclose([placed[1:3] for placed in values.obstacles], [(0.0, 0.8), (-0.8, -0.2)])
-    pixels[39:41, 84:86] = 255
-    imageio.imwrite(tmp_path / "map.png", pixels)
-    with pytest.raises(ConfigError, match="no pixel is red, the goal"):
-        read_maps(tmp_path / "map.png", 0.1)
+        read_maps(tmp_path / "none.yaml")
 
 
 def test_a_goal_that_cannot_be_reached_is_refused(tmp_path):
@@ -256,7 +226,7 @@ def test_a_moving_obstacle_goes_to_the_end_of_its_way_and_back(tmp_path) -> None
         "      - {post: 0.2, at: [0, 3], to: [0, -1], speed: 0.5}\n"
         "      - {post: 0.2, at: [2, 3]}\n"
     )
-    maps = read_maps(path, 0.05)
+    maps = read_maps(path)
     check_map(maps[0], CUBOID, "map")
     slots = slots_of(maps)
     table = MapTable.of(maps, slots, "cpu")
@@ -267,75 +237,10 @@ def test_a_moving_obstacle_goes_to_the_end_of_its_way_and_back(tmp_path) -> None
     assert bool((values[:, 1 - mover] == tensor([2.0, 3.0, 0.3])).all())
 
 
-def drawn_map() -> np.ndarray:
-    """Return pixels (80, 100, 3) of a map with one wall."""
-    pixels = np.full((80, 100, 3), 255, dtype=np.uint8)
-    pixels[30:50, 48:52] = 0
-    pixels[39:41, 14:16] = (0, 255, 0)
-    pixels[39:41, 84:86] = (255, 0, 0)
-    return pixels
-
-
-@pytest.mark.parametrize("is_whole", [False, True])
-def test_transparent_pixels_of_a_picture_are_free(is_whole: bool, tmp_path) -> None:
-    pixels = drawn_map()
-    imageio.imwrite(tmp_path / "opaque.png", pixels)
-    alpha = np.full(pixels.shape[:2], 255, dtype=np.uint8)
-    alpha[:20, :30] = 0
-    if is_whole:  # as drawing programs export it: all but the drawing is transparent
-        alpha[(pixels == 255).all(axis=-1)] = 0
-    pixels[alpha == 0] = 0
-    imageio.imwrite(tmp_path / "transparent.png", np.dstack([pixels, alpha]))
-    maps = [read_maps(tmp_path / f"{name}.png", 0.1) for name in ("opaque", "transparent")]
-    assert maps[0] == maps[1]
-    assert len(maps[0][0].obstacles) == 1
-
-
-def test_a_half_transparent_wall_is_as_dark_as_it_looks_on_white(tmp_path) -> None:
-    pixels = np.dstack([drawn_map(), np.full((80, 100), 255, dtype=np.uint8)])
-    pixels[30:50, 48:52, 3] = 128
-    imageio.imwrite(tmp_path / "pale.png", pixels)
-    assert read_maps(tmp_path / "pale.png", 0.1)[0].obstacles == ()
-
-
-def chunk(name: bytes, content: bytes) -> bytes:
-    checksum = zlib.crc32(name + content).to_bytes(4, "big")
-    return len(content).to_bytes(4, "big") + name + content + checksum
-
-
-def test_a_picture_larger_than_an_arena_is_refused_before_it_is_decoded(tmp_path) -> None:
-    """Its 20 kB would be 30,000 x 30,000 pixels."""
-    side = (30_000).to_bytes(4, "big")
-    header = chunk(b"IHDR", side + side + bytes([8, 2, 0, 0, 0]))
-    rows = chunk(b"IDAT", zlib.compress(bytes(20_000_000)))
-    path = tmp_path / "bomb.png"
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + rows + chunk(b"IEND", b""))
-    tracemalloc.start()
-    with pytest.raises(ConfigError, match="bomb.png: (the picture: the arena is|it is no picture)"):
-        read_maps(path, 0.005)
-    assert tracemalloc.get_traced_memory()[1] < 10e6
-    tracemalloc.stop()
-
-
-def test_a_picture_of_more_walls_than_a_map_may_have_is_refused(tmp_path) -> None:
-    pixels = drawn_map()
-    pixels[::2, ::2] = 0
-    imageio.imwrite(tmp_path / "dots.png", pixels)
-    with pytest.raises(ConfigError, match="its walls are more than 64 rectangles"):
-        read_maps(tmp_path / "dots.png", 0.1)
-
-
-@pytest.mark.parametrize("name", ["http://localhost:1/map.png", "concat:a.png", "pipe:0.png"])
-def test_a_picture_is_a_file_whatever_its_name_says(name: str) -> None:
-    with pytest.raises(ConfigError, match="there is no such file"):
-        read_maps(Path(name), 0.1)
-
-
 def test_a_pipe_is_no_map(tmp_path) -> None:
-    for suffix in (".png", ".yaml"):
-        os.mkfifo(tmp_path / f"pipe{suffix}")
-        with pytest.raises(ConfigError, match="no such file|a pipe, socket or device"):
-            read_maps(tmp_path / f"pipe{suffix}", 0.1)
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(ConfigError, match="a pipe, socket or device"):
+        read_maps(tmp_path / "pipe.yaml")
 
 
 def test_maps_of_too_many_sizes_of_obstacles_are_refused() -> None:

@@ -22,7 +22,6 @@ from mapush.extensions.navigate.planners.followers import (
 )
 from mapush.extensions.navigate.planners.live import MovingProblem
 from mapush.extensions.navigate.planners.problem import (
-    EdgeCosts,
     Problem,
     lacking_room,
     solve_problem,
@@ -113,20 +112,6 @@ def test_two_robots_abreast_need_room_behind_the_object(problem):
     # 0.25 m), and what they lack adds up.
     near = lacking_room(problem.grid, problem.distance, tensor([[1.0, 0.0]]), ways, REACH)
     assert float(near[1, 0]) == pytest.approx(1.0 + 2.0 * (1.0 - 0.21 / 0.35), abs=0.34)
-
-
-def test_a_narrow_place_costs_what_is_set() -> None:
-    fields = [
-        navigate_setup(1, narrow_cost=narrow, no_room_cost=no_room).task.constants.problem
-        for narrow, no_room in ((3.0, 3.0), (6.0, 3.0), (3.0, 6.0))
-    ]
-    assert fields[0].costs == EdgeCosts(3.0, 3.0)
-    dearer = (fields[1].cost - 1.0) / (fields[0].cost - 1.0)
-    is_narrow = (fields[0].cost > 1.1) & (fields[0].cost < 3.9)
-    torch.testing.assert_close(dearer[is_narrow], torch.full_like(dearer[is_narrow], 2.0))
-    assert torch.equal(fields[2].cost, fields[0].cost)
-    assert bool((fields[2].value >= fields[0].value - 1e-3).all())
-    assert float((fields[2].value - fields[0].value).max()) > 0.5
 
 
 def test_sub_goals_sway_about_an_object_that_stands_still():
