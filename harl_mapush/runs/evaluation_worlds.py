@@ -240,7 +240,7 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
         for key in FAMILIAR
         if key in task and (key in given or key in ADDED_LATER) and key != "object"
     ]
-    for key in ("robots", "model", "actuators"):
+    for key in ("robots", "model"):
         if key in (learned.get("env") or {}):
             pairs.append((f"env.{key}", to_dict(trained.env)[key], env.settings["env"][key]))
     changed = [

@@ -11,7 +11,7 @@ from mqe.controllers.trot import STANDING_COMMAND, GaitMemory
 from mqe.world.robots import NUM_JOINTS, RobotCfg
 from mqe.world.robots.robot import LEG_JOINTS, LEGS
 from mqe.world.robots.tensors import TOUCH
-from mqe.world.scene import DECIMATION, PHYSICS_DT, STEP_DT, Scene
+from mqe.world.scene import ACTUATOR_LAG, DECIMATION, PHYSICS_DT, STEP_DT, Scene
 
 FORMAT_VERSION = 1
 HEADING = (
@@ -134,7 +134,7 @@ def motors(scene: Scene) -> dict[str, Any]:
         "torque_limit",
         "control": "MuJoCo's ctrl in scene.xml takes joint targets [rad]: robot by robot, each in "
         "the order of its joints",
-        "delay_physics_steps": scene.actuator_lag,
+        "delay_physics_steps": ACTUATOR_LAG,
         "delay": "the motors follow the targets of a control step delay_physics_steps physics "
         "steps after its start; until then they follow the previous targets, or in the first "
         "control step of an episode its own",

@@ -18,7 +18,7 @@ from mqe.tasks.terms import TermRegistry
 from mqe.world.objects import ROBOT_FLOOR_FRICTION, ObjectCfg
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.robots import DEFAULT_ROBOT, MODELS, ROBOTS
-from mqe.world.scene import ACTUATORS, MAX_ROBOTS, Scene, sliding_force
+from mqe.world.scene import MAX_ROBOTS, Scene, sliding_force
 from mqe.world.streams import Streams
 
 LEAST_FOOT_FRICTION = 0.05  # wet ice
@@ -39,9 +39,6 @@ class EnvCfg:
         "reference",
         "robots of the makers' present description (physical), of the reference's URDF "
         "(reference), or of a maker's MJCF (its path, or the path of a checkout with it)",
-    )
-    actuators: str = option(
-        "reference", "motors that lag and saturate as the reference's, or ideal", choices=ACTUATORS
     )
     foot_friction: tuple[float, ...] = option(
         (ROBOT_FLOOR_FRICTION,),

@@ -152,7 +152,6 @@ def walking_entry(task: type[WalkingTask]) -> TaskEntry:
         scene = build_scene(
             env.num_agents or 2,
             None,
-            actuators=env.actuators,
             robots=env.robots,
             model=env.model,
             foot_friction=env.foot_friction,

@@ -19,7 +19,7 @@ from mqe.config import ConfigError, option
 from mqe.world.actuators import MAX_DELAY, History, TargetDelay
 from mqe.world.geometry import TWO_PI, length, on_circle
 from mqe.world.layout import Layout
-from mqe.world.scene import MAX_ROBOTS, PHYSICS_DT, STEP_DT, Scene
+from mqe.world.scene import ACTUATOR_LAG, MAX_ROBOTS, PHYSICS_DT, STEP_DT, Scene
 from mqe.world.streams import Streams, UniformRanges
 
 Span = float | tuple[float, float]
@@ -257,7 +257,6 @@ class Randomization:
         self._streams = streams
         device = streams.device
         self._num_robots = scene.num_robots
-        self._lag = scene.actuator_lag
         self._delay = TargetDelay(num_envs, scene.model.nu, device)
         self.has_latency = _varies(cfg.action_latency, 0.0) or cfg.latency_jitter > 0.0
         self.has_command_latency = _varies(cfg.command_latency, 0.0)
@@ -413,12 +412,12 @@ class Randomization:
         ``episode`` (N,). Kicks (N, A, 3) [m/s] are None without any.
         """
         if not (self.has_kicks or self.has_latency):
-            return self._delay.send(targets.flatten(1), self._lag), None
+            return self._delay.send(targets.flatten(1), ACTUATOR_LAG), None
         drawn = self._step.draw(self._streams, _STEP, episode * _KEYS_AN_EPISODE + step)
-        delay: Tensor | int = self._lag
+        delay: Tensor | int = ACTUATOR_LAG
         if self.has_latency:
             latency = (self._draws.latency[:, 0] + drawn[:, 0]).clamp(min=0.0)
-            delay = (latency / PHYSICS_DT).round().to(torch.int64) + self._lag
+            delay = (latency / PHYSICS_DT).round().to(torch.int64) + ACTUATOR_LAG
         kicks = self._kicks(drawn, step) if self.has_kicks else None
         return self._delay.send(targets.flatten(1), delay), kicks
 

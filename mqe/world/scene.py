@@ -61,8 +61,7 @@ SLIDING_SOLREF = (0.02, 1.0)
 SOFT_SOLREF = (0.03, 1.0)
 SOFT_SOLIMP = (0.2, 0.9, 0.015, 0.5, 2.0)
 SOFT_SOLMIX = 1e6
-ACTUATORS = ("reference", "ideal")
-ACTUATOR_LAG = 1  # physics steps by which motors of "reference" follow their targets late
+ACTUATOR_LAG = 1  # physics steps by which motors follow their targets late
 
 PLAIN_FRICTION = (1.0, 0.005, 0.0001)  # MuJoCo's own, of a geom of which nothing is said
 
@@ -87,7 +86,6 @@ class Scene:
     model: mujoco.MjModel
     robots: tuple[RobotCfg, ...]
     object: ObjectCfg | None
-    actuator_lag: int = ACTUATOR_LAG  # physics steps that motors follow their targets late
     spec: mujoco.MjSpec | None = None  # what the model was compiled from
     has_part_sensors: bool = False  # see ``with_part_sensors``
     # Slots of obstacles; an episode's layout places each, or parks it below the floor.
@@ -152,7 +150,6 @@ def build_scene(
     num_robots: int,
     obj: ObjectCfg | None,
     inertia: str = "physical",
-    actuators: str = "reference",
     success_radius: float = 1.0,
     robots: str | Sequence[str] = DEFAULT_ROBOT,
     model: str = "reference",
@@ -163,15 +160,13 @@ def build_scene(
 ) -> Scene:
     """Build the scene with 1 to 14 robots, an object or none, and a goal.
 
-    The object has ``inertia`` "physical" or "reference". Motors of ``actuators`` "reference" lag
-    and saturate as the reference's, "ideal" ones do neither. The goal is drawn as a disc of
+    The object has ``inertia`` "physical" or "reference". The goal is drawn as a disc of
     ``success_radius`` [m]. ``robots`` names one kind for all robots, or one for each. ``model`` is
     "physical" or "reference", for robots and for objects' contacts, or the path of the robots'
     MJCF, with its options and contact numbers. ``arena`` is the length along x and y [m] between
     the walls. ``obstacles`` need an object. ``foot_friction`` is the robots' friction on the floor,
     sliding or also torsion and rolling [m], unless ``model`` is a path.
     """
-    is_ideal = actuators == "ideal"
     team = robots_of(robots, num_robots, model)
     spec = mujoco.MjSpec()
     spec.modelname = "mapush"
@@ -200,7 +195,7 @@ def build_scene(
         if robot.file is not None:
             robot.file.add(spec, robot, f"robot{i}", team_color(i), collision, hits)
         else:
-            add_robot(spec, robot, f"robot{i}", team_color(i), collision, hits, is_ideal, limbs)
+            add_robot(spec, robot, f"robot{i}", team_color(i), collision, hits, limbs)
         for geom in spec.body(f"robot{i}/trunk").geoms:
             geom.conaffinity |= WALL_BIT
     if obj is not None:
@@ -233,12 +228,10 @@ def build_scene(
             geom.solref[:2] = SOFT_SOLREF
             geom.solimp[:] = SOFT_SOLIMP
             geom.solmix = SOFT_SOLMIX
-    lag = 0 if is_ideal else ACTUATOR_LAG
     return Scene(
         spec.compile(),
         team,
         obj,
-        lag,
         spec,
         obstacles=tuple(obstacles),
         num_markers=num_markers,

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from mqe.config import ConfigError, read_text
 from mqe.extensions import Registry
-from mqe.world.footprint import boxes_of_mesh
 from mqe.world.objects import OBJECTS, GeomCfg, ObjectCfg
 from mqe.world.scene import Scene, object_friction_fields, with_sliding_force
 from mqe.world.streams import Streams
@@ -31,6 +30,7 @@ NUM_BOXES = 6
 DRAWN = "drawn"
 HELD_OUT = "held_out"
 HEIGHT = 0.5  # [m] of every box
+DRAWN_FRICTION = (0.2, 1.0)  # range of drawn shapes' material
 # [m] lengths of arms, and thickness of each.
 ARM = (0.5, 1.2)
 THICKNESS = (0.25, 0.5)
@@ -123,13 +123,12 @@ def draw_shapes(
     streams: Streams,
     purpose: int,
     mass: tuple[float, float],
-    friction: tuple[float, float],
     force: tuple[float, float] | None = None,
     kinds: Sequence[str] = (),
 ) -> list[ObjectCfg]:
     """Return an object for each world in ``streams``, from the seed and the world's number.
 
-    Masses [kg] and frictions lie in the given ranges, or masses follow from sliding forces in the
+    Masses [kg] lie in the given range, or follow from sliding forces in the
     range ``force`` [N]. ``kinds`` are families and box objects, all families by default. A kind
     named twice comes twice as often.
     """
@@ -142,7 +141,7 @@ def draw_shapes(
         arms = [_between(ARM, number) for number in row[1:3]]
         thicknesses = [_between(THICKNESS, number) for number in row[3:5]]
         boxes = _boxes_of_kind(kind, *arms, *thicknesses)
-        shape = make_shape(kind, boxes, _between(mass, row[5]), _between(friction, row[6]))
+        shape = make_shape(kind, boxes, _between(mass, row[5]), _between(DRAWN_FRICTION, row[6]))
         if force is not None:
             shape = with_sliding_force(shape, _between(force, row[5]))
         shapes.append(shape)
@@ -178,8 +177,7 @@ def read_shapes(where: str) -> list[ObjectCfg]:
     if not isinstance(listed, list) or not listed:
         raise ConfigError(f"task.shapes: {where!r} must be a list of one or more shapes")
     return [
-        _read_shape(entry, f"task.shapes: {where!r}, shape {k}", path.parent)
-        for k, entry in enumerate(listed)
+        _read_shape(entry, f"task.shapes: {where!r}, shape {k}") for k, entry in enumerate(listed)
     ]
 
 
@@ -274,17 +272,12 @@ def _rectangle_round(corners: Sequence[tuple[float, float]]) -> tuple[tuple[floa
     return ((x_low, y_low), (x_high, y_low), (x_high, y_high), (x_low, y_high))
 
 
-def _read_shape(entry: Any, where: str, folder: Path) -> ObjectCfg:
-    """Return one object from a file in ``folder``. Raise ConfigError, beginning with ``where``."""
-    keys = {"name", "mass", "friction"}
-    if not isinstance(entry, Mapping) or set(entry) not in (keys | {"boxes"}, keys | {"mesh"}):
-        raise ConfigError(
-            f"{where}: must have the keys {', '.join(sorted(keys))} and either boxes or mesh, "
-            "and no others"
-        )
-    boxes: Any = entry.get("boxes")
-    if "mesh" in entry:
-        boxes = boxes_of_mesh(folder / str(entry["mesh"]), NUM_BOXES)
+def _read_shape(entry: Any, where: str) -> ObjectCfg:
+    """Return one object from a file. Raise ConfigError, beginning with ``where``."""
+    keys = ("boxes", "friction", "mass", "name")
+    if not isinstance(entry, Mapping) or set(entry) != {*keys}:
+        raise ConfigError(f"{where}: must have the keys {', '.join(keys)}, and no others")
+    boxes: Any = entry["boxes"]
     is_list = isinstance(boxes, list) and 1 <= len(boxes) <= NUM_BOXES
     if not is_list or not all(isinstance(box, list) and _are_numbers(box, 4) for box in boxes):
         raise ConfigError(

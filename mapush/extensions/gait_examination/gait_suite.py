@@ -22,9 +22,9 @@ def examine(
     """Examine a checkpoint's gait and return its metrics."""
     robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
     gait = load_gait(str(folder), device, ROBOTS[robot])
-    walker = Walker(gait, cfg.sim, cfg.runner.seed, cfg.env.actuators, robot, cfg.env.model)
+    walker = Walker(gait, cfg.sim, cfg.runner.seed, robot, cfg.env.model)
     return evaluate_gait(walker, say)
 
 
-EXAMINATIONS.register("gait", Examination(examine, ("env.model", "env.actuators")))
+EXAMINATIONS.register("gait", Examination(examine, ("env.model",)))
 register_suite(Path(__file__).with_name("gait.yaml"), "go1_velocity")

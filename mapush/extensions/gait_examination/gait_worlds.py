@@ -23,6 +23,7 @@ from mqe.world.layout import Layout
 from mqe.world.objects import ObjectCfg
 from mqe.world.robots import DEFAULT_ROBOT, Robots
 from mqe.world.scene import (
+    ACTUATOR_LAG,
     STEP_DT,
     build_scene,
     pack_layout,
@@ -52,13 +53,12 @@ class PhysicsStep(NamedTuple):
 class Walker:
     """A gait policy, observation (N, 1, 59) to action (N, 1, 12), with its robot and its world.
 
-    ``actuators``, ``robot`` and ``model`` are arguments of ``build_scene``.
+    ``robot`` and ``model`` are arguments of ``build_scene``.
     """
 
     policy: GaitPolicy
     sim: SimCfg
     seed: int
-    actuators: str = "reference"
     robot: str = DEFAULT_ROBOT
     model: str = "reference"
 
@@ -82,9 +82,7 @@ class GaitWorlds:
         delay). ``block`` is the position (N, 3) [m] and the orientation (N, 4) of each world's
         block on the floor (None: no block).
         """
-        self.scene = build_scene(
-            1, obj, actuators=walker.actuators, robots=walker.robot, model=walker.model
-        )
+        self.scene = build_scene(1, obj, robots=walker.robot, model=walker.model)
         if block is not None:
             self.scene = with_block(self.scene)
         self.sim = make_simulator(walker.sim, self.scene.model, num_envs)
@@ -99,8 +97,9 @@ class GaitWorlds:
         self.robots = Robots(self.scene.robots, self.device)
         self._controller = GaitController(walker.policy, num_envs, self.robots)
         self._delay = TargetDelay(num_envs, physics.nu, self.device)
-        lag = self.scene.actuator_lag
-        self._latency = lag if latency is None else latency.to(self.device) + lag
+        self._latency: Tensor | int = ACTUATOR_LAG
+        if latency is not None:
+            self._latency = latency.to(self.device) + ACTUATOR_LAG
         everywhere = torch.ones(num_envs, dtype=torch.bool, device=self.device)
         qpos, qvel, fixed = pack_layout(self.scene, self._drop(start))
         if block is not None:

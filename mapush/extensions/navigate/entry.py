@@ -71,7 +71,6 @@ def _make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams)
         team.num_robots,
         obj,
         push_cfg.inertia,
-        env.actuators,
         cfg.success_radius,
         env.robots,
         env.model,

@@ -15,7 +15,14 @@ from mqe.tasks.push.task import PushTask
 from mqe.world.objects import ObjectCfg, object_floor_friction
 from mqe.world.robots import Robots
 from mqe.world.scene import GRAVITY, build_scene, object_friction_fields
-from mqe.world.shapes import DRAWN, common_object, draw_shapes, read_shapes, shape_fields
+from mqe.world.shapes import (
+    DRAWN,
+    DRAWN_FRICTION,
+    common_object,
+    draw_shapes,
+    read_shapes,
+    shape_fields,
+)
 from mqe.world.streams import Streams
 
 __all__ = ["PUSH", "PushCfg", "PushTask"]
@@ -30,9 +37,7 @@ def _shapes_of_worlds(cfg: PushCfg, streams: Streams) -> list[ObjectCfg]:
     if cfg.shapes is None:
         return []
     if cfg.shapes == DRAWN:
-        return draw_shapes(
-            streams, _SHAPE, cfg.shape_mass, cfg.shape_friction, cfg.shape_force, cfg.shape_kinds
-        )
+        return draw_shapes(streams, _SHAPE, cfg.shape_mass, cfg.shape_force, cfg.shape_kinds)
     shapes = read_shapes(cfg.shapes)
     return [shapes[number % len(shapes)] for number in streams.numbers.tolist()]
 
@@ -40,7 +45,7 @@ def _shapes_of_worlds(cfg: PushCfg, streams: Streams) -> list[ObjectCfg]:
 def _objects(cfg: PushCfg) -> PushedObjects:
     """Return the objects in worlds with these settings."""
     if cfg.shapes == DRAWN:
-        least, largest = (GRAVITY * object_floor_friction(x) for x in cfg.shape_friction)
+        least, largest = (GRAVITY * object_floor_friction(x) for x in DRAWN_FRICTION)
         mass = cfg.shape_mass
         force = (least * mass[0], largest * mass[1])
         if cfg.shape_force is not None:
@@ -62,7 +67,6 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
         num_agents,
         obj,
         cfg.inertia,
-        env.actuators,
         cfg.success_radius,
         env.robots,
         env.model,

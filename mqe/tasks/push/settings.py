@@ -115,9 +115,6 @@ class PushCfg(TermCfg):
     shape_mass: tuple[float, float] = option(
         (2.0, 20.0), "range of the masses of drawn shapes [kg]", min=MASSES[0], max=MASSES[1]
     )
-    shape_friction: tuple[float, float] = option(
-        (0.2, 1.0), "range of the friction of drawn shapes' material", min=1e-3, max=10.0
-    )
     shape_force: tuple[float, float] | None = option(
         None,
         "range of the pushes at which drawn shapes slide [N], in place of task.shape_mass",
@@ -322,7 +319,7 @@ class PushCfg(TermCfg):
                 f"task.shapes={self.shapes}: only outlines tell the worlds' objects apart; say "
                 "task.observation=sets"
             )
-        for name in ("shape_mass", "shape_friction", "shape_force"):
+        for name in ("shape_mass", "shape_force"):
             low, high = getattr(self, name) or (0.0, 0.0)
             if low > high:
                 raise ConfigError(

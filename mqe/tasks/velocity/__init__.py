@@ -30,7 +30,6 @@ def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams)
     scene = build_scene(
         1,
         None,
-        actuators=env.actuators,
         robots=env.robots,
         model=env.model,
         foot_friction=env.foot_friction,

@@ -46,7 +46,6 @@ def add_robot(
     color: tuple[float, float, float, float],
     collision: int,
     hits: int,
-    has_ideal_actuators: bool = False,
     limbs: int = 0,
 ) -> None:
     """Add a robot to the world: bodies ``<name>/trunk`` ..., joints and position actuators in
@@ -111,10 +110,9 @@ def add_robot(
         if robot.motors is not None:
             for motor, link in zip(robot.motors, links, strict=True):
                 add_motor_inertia(link.joints[0], motor)
-    limits = robot.ideal_torque_limit if has_ideal_actuators else robot.torque_limit
-    motors = (None, None, None) if has_ideal_actuators or robot.motors is None else robot.motors
+    motors = robot.motors or (None, None, None)
     for leg_name in LEGS:
-        for joint, limit, motor in zip(LEG_JOINTS, limits, motors, strict=True):
+        for joint, limit, motor in zip(LEG_JOINTS, robot.torque_limit, motors, strict=True):
             target = f"{name}/{leg_name}_{joint}"
             actuator = spec.add_actuator(
                 name=target, target=target, trntype=mujoco.mjtTrn.mjTRN_JOINT

@@ -158,7 +158,6 @@ _REFERENCE = RobotCfg(
     damping=0.8,
     # What the reference clips to (hips and thighs), and where its net saturates (21.4 at 2 rad) below its clip of 25.
     torque_limit=(20.0, 20.0, 22.0),
-    ideal_torque_limit=(33.5, 33.5, 33.5),  # the URDF's effort limits
     gait="pretrained:go1_velocity",
     menagerie="unitree_go1/go1.xml",
 )

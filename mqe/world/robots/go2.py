@@ -97,7 +97,6 @@ _REFERENCE = RobotCfg(
     stiffness=25.0,
     damping=0.8,  # the Go1's; with Isaac Lab's 0.5 it still sways at 0.06 m/s four seconds after a drop
     torque_limit=(23.7, 23.7, 35.55),
-    ideal_torque_limit=(23.7, 23.7, 35.55),
     gait="pretrained:go2_velocity",
     menagerie="unitree_go2/go2.xml",
 )

@@ -158,8 +158,7 @@ class RobotCfg:
     low_height: float  # [m] likewise; a trunk below this has gone down
     stiffness: float  # [N m/rad] of every motor
     damping: float  # [N m s/rad]
-    torque_limit: Vector  # [N m] hip, thigh, calf, as motors of env.actuators=reference saturate
-    ideal_torque_limit: Vector  # [N m] likewise, of env.actuators=ideal
+    torque_limit: Vector  # [N m] hip, thigh, calf
     # The policy that it walks by in tasks that command velocities: pretrained:NAME or a checkpoint.
     gait: str
     # None: films and viewers draw the robot's collision primitives.

@@ -55,10 +55,9 @@ def lines(text: str) -> list[str]:
         ("--set task.decision_period=1", "task.decision_period=1 (learned with 5)"),
         ("--set task.keep_apart=0.3", "task.keep_apart=0.3 (learned with 0.0)"),
         (
-            "--set task.object=tblock --set task.inertia=reference --set env.actuators=ideal",
+            "--set task.object=tblock --set task.inertia=reference",
             "task.object=tblock (learned with cuboid), task.inertia=reference (learned with "
-            "physical), "
-            "env.actuators=ideal (learned with reference)",
+            "physical)",
         ),
     ],
 )

@@ -110,7 +110,7 @@ class MeetTask(TaskDefaults):
 
 
 def make_meeting(cfg: MeetCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
-    scene = build_scene(2, None, actuators=env.actuators, robots=env.robots)
+    scene = build_scene(2, None, robots=env.robots)
     robots = Robots(scene.robots, device)
     walk = GaitController(load_team_gait(cfg.gait, robots), env.num_envs, robots)
     return TaskSetup(scene, MeetTask(cfg, env.num_envs, robots, walk), {})

@@ -73,11 +73,3 @@ def test_motors_answer_as_the_references_actuator_net(error, velocity, torque):
     ours = -GO1.stiffness * (error[ACTUATOR_LAG] + moved) - GO1.damping * velocity[0]
     limit = min(GO1.torque_limit)
     assert max(-limit, min(limit, ours)) == pytest.approx(torque, rel=0.15)
-
-
-def test_ideal_actuators_neither_lag_nor_saturate_below_the_urdfs_effort():
-    reference = build_scene(1, None)
-    ideal = build_scene(1, None, actuators="ideal")
-    assert (reference.actuator_lag, ideal.actuator_lag) == (1, 0)
-    assert reference.model.actuator_forcerange[:3, 1].tolist() == [20.0, 20.0, 22.0]
-    assert set(ideal.model.actuator_forcerange[:, 1].tolist()) == {33.5}

@@ -26,6 +26,7 @@ from mqe.tasks.push.features import PushConstants, SceneFeatures
 from mqe.world.objects import OBJECTS, Footprint, Footprints
 from mqe.world.scene import build_scene, sliding_force
 from mqe.world.shapes import (
+    DRAWN_FRICTION,
     FAMILIES,
     HELD_OUT,
     common_object,
@@ -39,11 +40,10 @@ from tests.mqe.tasks.test_mirror import scenes
 
 TASK = PushCfg(observation="sets", shapes="drawn", spawn="separated", decision_period=5)
 MASS = (2.0, 20.0)
-FRICTION = (0.2, 1.0)
 
 
 def drawn(num_envs: int, seed: int = 0, first: int = 0):
-    return draw_shapes(Streams(seed, num_envs, "cpu", first), 2, MASS, FRICTION)
+    return draw_shapes(Streams(seed, num_envs, "cpu", first), 2, MASS)
 
 
 def make(sim: str = "mujoco", num_envs: int = 3, task: PushCfg = TASK) -> MultiAgentEnv:
@@ -71,7 +71,7 @@ def test_drawn_shapes_depend_on_seed_and_world_only():
     assert {shape.name for shape in shapes} == set(FAMILIES)
     masses = [shape.mass for shape in shapes]
     frictions = [shape.friction[0] for shape in shapes]
-    for values, (low, high) in ((masses, MASS), (frictions, FRICTION)):
+    for values, (low, high) in ((masses, MASS), (frictions, DRAWN_FRICTION)):
         assert low <= min(values) < low + 0.1 * (high - low)
         assert high - 0.1 * (high - low) < max(values) <= high
 
@@ -89,7 +89,7 @@ def test_strips_of_a_disc_by_hand():
 
 def test_drawn_shapes_slide_at_forces_of_a_range_and_are_of_the_kinds_named():
     kinds = ["cuboid", "beam", "beam", "T"]
-    shapes = draw_shapes(Streams(0, 400, "cpu", 0), 2, MASS, FRICTION, (30.0, 60.0), kinds)
+    shapes = draw_shapes(Streams(0, 400, "cpu", 0), 2, MASS, (30.0, 60.0), kinds)
     forces = [sliding_force(shape) for shape in shapes]
     assert 30.0 <= min(forces) < 31.0
     assert 59.0 < max(forces) <= 60.0
@@ -232,7 +232,7 @@ def test_outlines_are_those_of_each_world_and_last_states_have_them_too():
         ({"name": "\ud800"}, r"its name '\\ud800' has characters that cannot be printed"),
         ({"name": "a\x1b[31m"}, "has characters that cannot be printed"),
         ({"name": "a" * 1000}, "its name must be 1 to 100 printable characters"),
-        ({"colour": 1}, "must have the keys friction, mass, name and either boxes or mesh"),
+        ({"colour": 1}, "must have the keys boxes, friction, mass, name, and no others"),
     ],
 )
 def test_a_file_of_ones_own_is_read_and_mistakes_are_named(entry, message, tmp_path: Path):
