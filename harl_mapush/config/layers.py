@@ -39,6 +39,14 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
         "start_timeout": 300.0,
         "contact_pairs": None,
     },
+    "env": {"actuators": "reference"},
+    "task": {
+        "shape_friction": [0.2, 1.0],
+        "map_scale": 0.05,
+        "narrow_cost": 3.0,
+        "no_room_cost": 3.0,
+        "num_observed_obstacles": 6,
+    },
     "algorithm": {
         "num_atoms": 0,
         "value_bound": 5.0,

@@ -121,19 +121,24 @@ def test_a_former_name_names_the_present_preset(name: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "default", "other"),
+    ("section", "key", "default", "other"),
     [
-        ("hasac", "num_atoms", 0, 101),
-        ("hasac", "value_bound", 5.0, 10.0),
-        ("hasac", "normalize_returns", True, False),
-        ("happo", "agent_learning_rates", [], [1e-3, 2e-3]),
+        ({"algorithm": {"name": "hasac"}}, "num_atoms", 0, 101),
+        ({"algorithm": {"name": "hasac"}}, "value_bound", 5.0, 10.0),
+        ({"algorithm": {"name": "hasac"}}, "normalize_returns", True, False),
+        ({"algorithm": {"name": "happo"}}, "agent_learning_rates", [], [1e-3, 2e-3]),
+        ({"env": {}}, "actuators", "reference", "ideal"),
+        ({"task": {"name": "go1push_mid"}}, "shape_friction", [0.2, 1.0], [0.5, 1.0]),
+        ({"task": {"name": "go1push_upper"}}, "narrow_cost", 3.0, 1.3),
+        ({"task": {"name": "go1push_upper"}}, "map_scale", 0.05, 0.1),
     ],
 )
-def test_a_former_setting_loads_at_its_default_alone(name, key, default, other) -> None:
-    cfg, notices = config.resolve({"algorithm": {"name": name, key: default}}, {})
-    assert (cfg, notices) == (config.resolve({"algorithm": {"name": name}}, {})[0], [])
-    with pytest.raises(ConfigError, match=rf"^unknown key 'algorithm\.{key}'[^\n]*$"):
-        config.resolve({"algorithm": {"name": name, key: other}}, {})
+def test_a_former_setting_loads_at_its_default_alone(section, key, default, other) -> None:
+    ((name, values),) = section.items()
+    cfg, notices = config.resolve({name: {**values, key: default}}, {})
+    assert (cfg, notices) == (config.resolve(section, {})[0], [])
+    with pytest.raises(ConfigError, match=rf"^unknown key '{name}\.{key}'[^\n]*$"):
+        config.resolve({name: {**values, key: other}}, {})
 
 
 def test_a_preset_with_a_small_sibling_names_it_on_a_cpu(capsys) -> None:

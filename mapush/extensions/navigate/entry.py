@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harl_mapush.config.layers import with_own_names
 from harl_mapush.config.presets import register_preset
 from harl_mapush.config.suites import register_suite
 from mapush.extensions.navigate.episode_report import REPORT
@@ -130,7 +131,8 @@ def _task_of(cfg: NavigateCfg, team: PolicyDescription) -> PushCfg:
             f"task.team: '{cfg.team}' learned {learned}, and a team that pushes is needed; name "
             f"one that learned {PushCfg.name}"
         )
-    return build(PushCfg, team.task, f"task.team: '{cfg.team}': task")
+    settings = with_own_names({"task": team.task})["task"]
+    return build(PushCfg, settings, f"task.team: '{cfg.team}': task")
 
 
 def _check(cfg: NavigateCfg, env: EnvCfg, team: PolicyDescription, push_cfg: PushCfg) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mqe.world.actuators import MAX_DELAY, TargetDelay
-from mqe.world.scene import ACTUATOR_LAG, build_scene
+from mqe.world.scene import ACTUATOR_LAG
 from tests.support.scenes import GO1
 
 CPU = torch.device("cpu")
