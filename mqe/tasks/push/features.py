@@ -13,10 +13,11 @@ from torch import Tensor
 from mqe.tasks.push.posture import Posture, success
 from mqe.tasks.push.roster import Roster
 from mqe.tasks.push.settings import PushCfg
-from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Terminated
+from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Memory, Terminated
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import TWO_PI, axes_along, in_frame, length, wrap_to_pi
 from mqe.world.objects import REST_SPEED, Footprint, Footprints, ObjectCfg
+from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT
 from mqe.world.shapes import common_object
 from mqe.world.state import SceneState
@@ -178,6 +179,23 @@ class TangleTimers:
     def tangled(self) -> Tensor:
         """(N, P) bool: the pair has been in contact for too long."""
         return self.values[..., 0] > TANGLE_TIME - 0.5 * STEP_DT
+
+
+class StepMemory:
+    """What a push task remembers from one control step to the next."""
+
+    def __init__(self, memory: Memory, constants: PushConstants, robots: Robots) -> None:
+        """Keep everything in ``memory``."""
+        num_agents = constants.num_agents
+        num_pairs = len(constants.pairs.robots)
+        effort = memory.remember("effort", num_agents)
+        self.teamwork = Teamwork(effort, memory.remember("nearest", start=torch.inf))
+        collapse = memory.remember("collapse", num_agents, CollapseTimers.SIZE)
+        self.collapse = CollapseTimers(collapse, robots)
+        self.rest: Tensor | None = None  # (N,) [s] the object's resting time at the goal
+        if constants.cfg.success_rest_s > 0.0:
+            self.rest = memory.remember("rest")
+        self.tangle = TangleTimers(memory.remember("tangle", num_pairs, TangleTimers.SIZE))
 
 
 class SceneFeatures:

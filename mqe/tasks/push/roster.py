@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from mqe.config import ConfigError
+from mqe.tasks.terms import Memory
+
 
 class Roster:
     """Participating robots, and each robot's observed ones, as columns in a memory."""
@@ -13,6 +16,20 @@ class Roster:
         self.takes_part = values[:, :num_agents]  # (N, A)
         # (N, A, A) the robot of the row observes that of the column, if it takes part.
         self.observes = values[:, num_agents:].unflatten(1, (num_agents, num_agents))
+
+    @classmethod
+    def allocate(cls, memory: Memory, values: Tensor, num_agents: int, max_robots: int) -> Roster:
+        """Return a roster in ``memory``, with its columns in ``values`` (N, C).
+
+        Raises ConfigError for a team too large for observed sets.
+        """
+        if num_agents > max_robots:
+            raise ConfigError(
+                f"env.num_agents={num_agents}: observations as sets have room for "
+                f"task.max_robots={max_robots}; take fewer robots, or train with a larger "
+                "task.max_robots"
+            )
+        return cls(memory.keep("roster", values, start=1.0), num_agents)
 
     @staticmethod
     def size(num_agents: int) -> int:

@@ -235,7 +235,7 @@ class PushCfg(TermCfg):
     def __post_init__(self) -> None:
         check_values(PushCfg, vars(self), "task")
         self.check_terms(PUSH_TERMS)
-        steps = round(self.episode_length_s / STEP_DT)
+        steps = self.num_steps
         if steps < 1 or self.decision_period < 1 or steps % self.decision_period:
             raise ConfigError(
                 f"task.decision_period: {self.decision_period} does not divide the {steps} "
@@ -327,6 +327,11 @@ class PushCfg(TermCfg):
                     f"[{high:g}, {low:g}]"
                 )
         check_kinds(self.shape_kinds, "task.shape_kinds")
+
+    @property
+    def num_steps(self) -> int:
+        """Return the time limit in control steps."""
+        return round(self.episode_length_s / STEP_DT)
 
     @property
     def is_heading_observed(self) -> bool:

@@ -10,30 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError
 from mqe.controllers import Controller
-from mqe.tasks.push.default_terms import default_terms
+from mqe.tasks.push.default_terms import push_terms
 from mqe.tasks.push.features import (
     PushConstants,
     PushEpisodes,
     SceneFeatures,
     StepFeatures,
-    TangleTimers,
-    Teamwork,
+    StepMemory,
 )
 from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.tasks.push.layouts import PushLayouts
 from mqe.tasks.push.roster import Roster
-from mqe.tasks.push.settings import PUSH_TERMS, PushCfg
+from mqe.tasks.push.settings import PushCfg
 from mqe.tasks.task import Outcome, TaskFeatures, TermTask
-from mqe.tasks.term_settings import build_terms
-from mqe.tasks.terms import Memory, TaskTerms, Terminated, Worlds
+from mqe.tasks.terms import Memory, Terminated, Worlds
 from mqe.vec_env import Image, Symmetries, TeamImage
-from mqe.world.collapse import CollapseTimers
 from mqe.world.layout import Layout
 from mqe.world.objects import ObjectCfg
 from mqe.world.robots import Robots
-from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
@@ -63,7 +58,7 @@ class PushTask(TermTask):
         self.cfg = cfg
         self.num_agents = len(robots)
         self.decision_period = cfg.decision_period
-        self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
+        self.max_episode_length = cfg.num_steps
         self.state_type = cfg.state_type
         self.action_sizes: tuple[int, ...] = (3,) * self.num_agents
         self.constants = PushConstants(cfg, self.num_agents, device, shapes)
@@ -81,28 +76,17 @@ class PushTask(TermTask):
 
         worlds = Worlds(num_envs, self.num_agents, device, cfg)
         memory = Memory(worlds)
-        self.teamwork = Teamwork(
-            memory.remember("effort", self.num_agents),
-            memory.remember("nearest", start=torch.inf),
-        )
-        self._collapse = CollapseTimers(
-            memory.remember("collapse", self.num_agents, CollapseTimers.SIZE), robots
-        )
-        self._rest: Tensor | None = None
-        if cfg.success_rest_s > 0.0:
-            self._rest = memory.remember("rest")
+        self.steps = StepMemory(memory, self.constants, robots)
         self._is_out: Tensor | None = None
         self._is_away: Tensor | None = None
-        num_pairs = len(self.constants.pairs.robots)
-        self._tangle = TangleTimers(memory.remember("tangle", num_pairs, TangleTimers.SIZE))
         # The part of the memory that observations show.
         observed = torch.empty(num_envs, self.constants.memory_size, device=device)
         roster_size = self.constants.roster_size
         self._roster: Roster | None = None
         if cfg.observation == "sets":
-            _check_room(cfg, self.num_agents)
-            roster = memory.keep("roster", observed[:, :roster_size], start=1.0)
-            self._roster = Roster(roster, self.num_agents)
+            self._roster = Roster.allocate(
+                memory, observed[:, :roster_size], self.num_agents, cfg.max_robots
+            )
             self._observes = self._roster.observes.clone()  # in the episodes that begin next
         self.goal_heading: Tensor | None = None  # (N,) [rad] in force, live
         if cfg.goal_heading is not None:
@@ -110,7 +94,8 @@ class PushTask(TermTask):
                 "goal_heading", observed[:, roster_size], start=cfg.goal_heading
             )
 
-        super().__init__(self._make_terms(worlds), worlds, memory, observed)
+        terms = push_terms(cfg, self.constants, worlds)
+        super().__init__(terms, worlds, memory, observed)
         self.symmetries = self._symmetries(robots)
         self._limit: CommandLimit | None = None
         if cfg.keep_apart > 0.0 and self.num_agents > 1:
@@ -122,13 +107,6 @@ class PushTask(TermTask):
         ``object_yaw``.
         """
         return self.constants.heading_error(object_yaw, self.goal_heading)
-
-    def _make_terms(self, worlds: Worlds) -> TaskTerms:
-        """Build the terms chosen by the settings."""
-        empty = SceneState.zeros(1, worlds.num_agents, True, worlds.device)
-        scene = SceneFeatures(empty, self.constants)
-        order = self.constants.order if self.cfg.state_type == "FP" else None
-        return build_terms(PUSH_TERMS, default_terms(self.cfg), self.cfg, worlds, scene, order)
 
     def _symmetries(self, robots: Robots) -> Symmetries:
         """Return the symmetries of a team's scenes."""
@@ -192,9 +170,9 @@ class PushTask(TermTask):
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
         """Forget how near the object came to the old goals, and for how long it rested there."""
-        self.teamwork.nearest.masked_fill_(mask, torch.inf)
-        if self._rest is not None:
-            self._rest.masked_fill_(mask, 0.0)
+        self.steps.teamwork.nearest.masked_fill_(mask, torch.inf)
+        if self.steps.rest is not None:
+            self.steps.rest.masked_fill_(mask, 0.0)
         return True
 
     def set_goal_heading(self, heading: Tensor, mask: Tensor) -> None:
@@ -235,10 +213,10 @@ class PushTask(TermTask):
             state,
             prev,
             self.constants,
-            self.teamwork,
-            self._collapse,
-            self._tangle,
-            self._rest,
+            self.steps.teamwork,
+            self.steps.collapse,
+            self.steps.tangle,
+            self.steps.rest,
             self._is_out,
             self.memory,
         )
@@ -268,13 +246,3 @@ class PushTask(TermTask):
         """Restore a ``state_dict``."""
         self._controller.load_state_dict(state["controller"])
         super().load_state_dict(state)
-
-
-def _check_room(cfg: PushCfg, num_agents: int) -> None:
-    """Raise ConfigError for a team too large for observed sets."""
-    if num_agents > cfg.max_robots:
-        raise ConfigError(
-            f"env.num_agents={num_agents}: observations as sets have room for "
-            f"task.max_robots={cfg.max_robots}; take fewer robots, or train with a larger "
-            "task.max_robots"
-        )

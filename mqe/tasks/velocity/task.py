@@ -11,9 +11,8 @@ from torch import Tensor
 
 from mqe.controllers.trot import is_moving, mirrored_action
 from mqe.tasks.task import Disturbance, TaskFeatures, TermTask
-from mqe.tasks.term_settings import build_terms
-from mqe.tasks.terms import Memory, TaskTerms, Worlds
-from mqe.tasks.velocity.default_terms import DEFAULT_TERMS
+from mqe.tasks.terms import Memory, Worlds
+from mqe.tasks.velocity.default_terms import velocity_terms
 from mqe.tasks.velocity.features import (
     Actuation,
     SceneFeatures,
@@ -22,14 +21,13 @@ from mqe.tasks.velocity.features import (
     VelocityMemory,
 )
 from mqe.tasks.velocity.random_events import RandomEvents
-from mqe.tasks.velocity.settings import VELOCITY_TERMS, VelocityCfg
+from mqe.tasks.velocity.settings import VelocityCfg
 from mqe.tasks.velocity.starts import start_poses
 from mqe.vec_env import Symmetries
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import quat_from_rpy
 from mqe.world.layout import Layout
 from mqe.world.robots import NUM_JOINTS, Robots
-from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
@@ -47,7 +45,7 @@ class VelocityTask(TermTask):
         """Train a gait for one robot in each of ``num_envs`` worlds."""
         device = robots.device
         self.cfg = cfg
-        self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
+        self.max_episode_length = cfg.num_steps
         self.constants = VelocityConstants(cfg, robots)
 
         worlds = Worlds(num_envs, 1, device, cfg)
@@ -60,7 +58,9 @@ class VelocityTask(TermTask):
         timers = memory.remember("collapse", 1, CollapseTimers.SIZE, start=-GET_UP_TIME)
         self._collapse = CollapseTimers(timers, robots)
 
-        super().__init__(self._make_terms(worlds, shown), worlds, memory, shown)
+        empty = SceneState.zeros(1, 1, False, device)
+        terms = velocity_terms(cfg, worlds, self.scene_features(empty, shown[:1]))
+        super().__init__(terms, worlds, memory, shown)
         self.symmetries = Symmetries(self.mirror_image(mirrored_action(device)))
         self._random_events = RandomEvents(cfg, streams, self._episode)
         self._first_command = torch.zeros(num_envs, 1, 3, device=device)
@@ -69,12 +69,6 @@ class VelocityTask(TermTask):
         self._steered: Tensor | None = None
         self._poses = torch.cat(start_poses(robots), dim=1)
         self._pose_sizes = (3, 3, 6, NUM_JOINTS)
-
-    def _make_terms(self, worlds: Worlds, shown: Tensor) -> TaskTerms:
-        """Build the terms chosen by the settings."""
-        empty = SceneState.zeros(1, 1, False, worlds.device)
-        scene = self.scene_features(empty, shown[:1])
-        return build_terms(VELOCITY_TERMS, DEFAULT_TERMS, self.cfg, worlds, scene)
 
     def layout(self, episode: Tensor) -> Layout:
         """Return standing, dropped or lying starts with any heading."""
