@@ -15,7 +15,6 @@ from mqe.world.geometry import in_frame, length, rotate_2d, wrap_to_pi
 from mqe.world.scene import STEP_DT
 
 PUSH_SPEED = 0.1  # [m/s] an object slower than this stands still
-NEAR = 1.5  # [m] from the object's centre: near enough to be part of the work (fork)
 CROWD = 0.6  # [m] between two trunks: nearer is in each other's way
 REACH = 0.35  # [m] from the object's outline: a trunk as near as this can push
 
@@ -72,27 +71,12 @@ def expanded_direction(to_goal: Tensor, object_yaw: Tensor) -> Tensor:
     return rotate_2d(direction, -0.5 * yaw_error)
 
 
-# The fork's and our own terms
-
-
-def engagement(center_distance: Tensor) -> Tensor:
-    """Return 1 at the object's centre, falling to 0 at 1.5 m (fork)."""
-    return (1.0 - center_distance / NEAR).clamp(min=0.0)
-
-
-def contact_weight(center_distance: Tensor) -> Tensor:
-    """Return 1 within 0.8 m of the object's centre, falling to 0 at 1.6 m (fork)."""
-    return (2.0 - center_distance / 0.8).clamp(0.0, 1.0)
-
-
-def goal_speed(object_linvel: Tensor, goal_direction: Tensor) -> Tensor:
-    """Return the object's speed towards the goal (N,) [m/s], 0 if it moves away (fork)."""
-    return (object_linvel[:, :2] * goal_direction).sum(dim=-1).clamp(min=0.0)
+# Our own terms
 
 
 def misalignment(ahead: Tensor, center_distance: Tensor) -> Tensor:
-    """Return 0 for an object straight towards the goal, seen from the robot, up to 1 straight away
-    (ours).
+    """Return 0 for an object straight towards the goal, seen from the robot, up to 1 straight
+    away.
 
     Unlike the OCB term it changes smoothly on the way round the object.
     """
@@ -100,17 +84,13 @@ def misalignment(ahead: Tensor, center_distance: Tensor) -> Tensor:
 
 
 def crowding(pair_distance: Tensor) -> Tensor:
-    """Return 1 - d / 0.6 m for every pair, 0 beyond 0.6 m, d its distance in space (ours)."""
+    """Return 1 - d / 0.6 m for every pair, 0 beyond 0.6 m, d its distance in space."""
     return (1.0 - pair_distance / CROWD).clamp(min=0.0)
 
 
 def _expanded_ocb(step: StepFeatures) -> Tensor:
     direction = expanded_direction(step.state.to_goal, step.state.object_yaw)
     return ocb(step.inward, in_frame(direction, step.state.object_frame).unsqueeze(1))
-
-
-def _idle(step: StepFeatures) -> Tensor:
-    return (1.0 - push(step.state.object_linvel)).unsqueeze(1) * (step.center_distance > 1.0)
 
 
 REWARDS = PUSH_TERMS.rewards
@@ -160,12 +140,6 @@ REWARDS.update(
             "1 while the object is at the goal, at rest or not",
             lambda step: step.is_at_goal.float(),
         ),
-        "ocb_near": RewardTerm(
-            "OCB cosine, faded out at 1 m from the object's outline",
-            lambda step: (
-                ocb(step.inward, step.local_goal) * (1.0 - step.outline_distance).clamp(min=0.0)
-            ),
-        ),
         "remoteness": RewardTerm(
             "distance to the object's outline beyond reach (a penalty: weight below 0)",
             lambda step: (step.outline_distance - REACH).clamp(min=0.0),
@@ -208,35 +182,6 @@ REWARDS.update(
         "time": RewardTerm(
             "1 at every control step (a penalty: weight below 0)",
             lambda step: torch.ones_like(step.state.goal_distance),
-        ),
-        "engagement": RewardTerm(
-            "1 - distance to the object / 1.5 m, at least 0",
-            lambda step: engagement(step.center_distance),
-        ),
-        "cooperation": RewardTerm(
-            "1 while all robots are within 1.5 m of the object",
-            lambda step: (step.center_distance < NEAR).all(dim=1).float(),
-        ),
-        "same_side": RewardTerm(
-            "1 while all robots are behind the object, seen from the goal",
-            lambda step: (step.ahead < 0.0).all(dim=1).float(),
-        ),
-        "blocking": RewardTerm(
-            "1 while the robot is between object and goal (a penalty: weight below 0)",
-            lambda step: (step.ahead >= 0.0).float(),
-        ),
-        "goal_push": RewardTerm(
-            "speed of the object towards the goal, weighted by nearness to the object",
-            lambda step: (
-                goal_speed(step.state.object_linvel, step.state.goal_direction).unsqueeze(1)
-                * contact_weight(step.center_distance)
-            ),
-            "m/s",
-        ),
-        "idle": RewardTerm(
-            "1 while the object stands still and the robot is over 1 m away "
-            "(a penalty: weight below 0)",
-            _idle,
         ),
     },
 )

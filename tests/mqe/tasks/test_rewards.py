@@ -124,24 +124,9 @@ def test_expanded_ocb() -> None:
     assert term("ocb_expanded", features(turned)) == pytest.approx([expected])
 
 
-def test_ocb_near_fades_out_at_a_metre() -> None:
+def test_remoteness_counts_from_reach() -> None:
     # Robot 0 is 0.4 m from the outline, robot 1 1.4 m.
-    assert term("ocb_near", features(STATE)) == pytest.approx([0.6 * 0.6, 0.0])
     assert term("remoteness", features(STATE)) == pytest.approx([0.05, 1.05])
-
-
-def test_the_forks_terms() -> None:
-    step = features(STATE)
-    assert term("engagement", step) == pytest.approx([1 / 3, 0.0])
-    assert term("cooperation", step) == [0.0]
-    # Robot 0 is behind the box: (1, 0) . (0.6, 0.8) > 0; robot 1 is between it and the goal.
-    assert term("blocking", step) == [0.0, 1.0]
-    assert term("same_side", step) == [0.0]
-    # 0.2 m/s along x is 0.12 m/s to the goal; weights 1 - (1 - 0.8) / 0.8 and 0.
-    assert term("goal_push", step) == pytest.approx([0.12 * 0.75, 0.0])
-    assert term("idle", step) == [0.0, 0.0]
-    still = features(changed(STATE, object_linvel=torch.zeros(1, 3)))
-    assert term("idle", still) == [0.0, 1.0]
 
 
 def test_useful_impulse_is_what_pushes_towards_the_goal() -> None:
