@@ -46,9 +46,9 @@ from harl_mapush.evaluation.measuring import measure
 from harl_mapush.evaluation.policies import load_policy
 from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
-from mapush.extensions.navigate.entry import room_of
 from mapush.extensions.navigate.maps.arena_map import ArenaMap, Room
 from mapush.extensions.navigate.maps.families import FAMILIES, draw_maps
+from mapush.extensions.navigate.maps.solved import room_of
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.followers import Follower

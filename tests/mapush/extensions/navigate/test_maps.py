@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import tensor
 
-from mapush.extensions.navigate.entry import room_of
 from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed, Room, check_map
 from mapush.extensions.navigate.maps.families import CUBE, FAMILIES, POST, draw_maps, wall_with_door
 from mapush.extensions.navigate.maps.files import read_maps
+from mapush.extensions.navigate.maps.solved import room_of
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners import problem
 from mapush.extensions.navigate.planners.problem import solve_fields, solve_problem

@@ -63,12 +63,14 @@ def test_a_mirrored_action_in_a_mirrored_world_leads_to_the_mirrored_sub_goal():
     task.begin(torch.ones(2, dtype=torch.bool))
     state = SceneState.zeros(2, 2, True, num_obstacles=3)
     state.object_pos[:, :2] = tensor([[-2.0, 1.0], [-2.0, -1.0]])
-    task._update_plan(state.object_pos[:, :2])
+    task.planning.update(state.object_pos[:, :2])
     action = tensor([[0.4, -0.7]])
     task.command(torch.stack((action, task.symmetries.mirror.action(action))))
     task.targets(state)
-    first, second = task._plan.subgoal
-    assert (first - task._plan.planned[0]).norm() == pytest.approx(0.75 * math.hypot(0.4, 0.7))
+    first, second = task.planning.plan.subgoal
+    assert (first - task.planning.plan.planned[0]).norm() == pytest.approx(
+        0.75 * math.hypot(0.4, 0.7)
+    )
     torch.testing.assert_close(second, first * tensor([1.0, -1.0]), atol=1e-4, rtol=0.0)
 
 
@@ -76,8 +78,8 @@ def test_a_mirrored_action_in_a_mirrored_world_leads_to_the_mirrored_sub_goal():
 def test_the_planned_way_leads_from_the_sub_goal_to_the_goal(planner: str) -> None:
     env = make_env(EnvCfg(num_envs=2), SIM, NavigateCfg(map=str(MAP), planner=planner), seed=0)
     env.reset()
-    way = env.task.planned_way(1)
-    torch.testing.assert_close(way[0], env.task._plan.planned[1])
+    way = env.task.planning.way(1)
+    torch.testing.assert_close(way[0], env.task.planning.plan.planned[1])
     assert float((way[-1] - env.state.goal_pos[1, :2]).norm()) < 0.1
     steps = (way[1:] - way[:-1]).norm(dim=1)
     assert bool((steps <= env.task.cfg.look_ahead + 0.2).all())
@@ -133,7 +135,7 @@ def test_a_film_draws_the_planned_way() -> None:
     recording = Recording(env, 10, 0, 1, 1)
     with env.observed_by(recording):
         recording.step(lambda obs: torch.zeros(1, 1, 2))
-        planned = env.task.planned_way(0)
+        planned = env.task.planning.way(0)
         recording.step(lambda obs: torch.zeros(1, 1, 2))
     states = recording.rounds(0)[0].episodes[0].states
     assert len(states) == 6
@@ -159,21 +161,21 @@ def test_observations_show_an_object_that_is_stuck_and_robots_without_room():
     state.object_pos[0, :2] = tensor([-2.8, 0.0])
     state.robot_pos[0, 0, :2] = tensor([-0.4, 0.2])  # 0.4 m from the cube
     state.robot_pos[0, 1, :2] = tensor([-3.8, -3.5])  # 0.5 m from the wall at y = -4
-    first = float(task._plan.cost_to_go)
+    first = float(task.planning.plan.cost_to_go)
     shown = task.observe(state, task.memory)[1][0, -10:]
     assert shown[:2].tolist() == [0.0, 0.0]
-    task._plan.planned[:] = tensor([[-1.8, 0.0]])
-    task._plan.subgoal[:] = tensor([[-1.3, 0.5]])
+    task.planning.plan.planned[:] = tensor([[-1.8, 0.0]])
+    task.planning.plan.subgoal[:] = tensor([[-1.3, 0.5]])
     shown = task.observe(state, task.memory)[1][0, -10:]
     assert shown[2:].tolist() == pytest.approx([1.5, 0.5, 0.4, -1.0, 0.0, 0.5, 0.0, 1.0], abs=1e-4)
-    task._update_plan(tensor([[-1.8, 0.0]]))
-    fall = first - float(task._plan.cost_to_go)
+    task.planning.update(tensor([[-1.8, 0.0]]))
+    fall = first - float(task.planning.plan.cost_to_go)
     assert fall > 0.5
     shown = task.observe(state, task.memory)[1][0, -10:]
     decay = [math.exp(-0.5 / 2.0), math.exp(-0.5 / 8.0)]  # after a decision of 0.5 s
     assert shown[:2].tolist() == pytest.approx([fall * share for share in decay], rel=1e-3)
     for _ in range(200):
-        task._update_plan(tensor([[-1.8, 0.0]]))
+        task.planning.update(tensor([[-1.8, 0.0]]))
     stuck = task.observe(state, task.memory)[1][0, -10:-8]
     assert float(stuck.abs().max()) < 1e-3 * fall
 
@@ -186,10 +188,10 @@ def test_a_goal_from_outside_takes_the_planners_place_for_one_decision():
     goal_of_the_map = env.state.goal_pos.clone()
     env.set_goal(goal, tensor([True, False]))
     env.step(torch.zeros(2, 1, 2))
-    torch.testing.assert_close(env.task._plan.subgoal, torch.stack((goal[0], planned)))
+    torch.testing.assert_close(env.task.planning.plan.subgoal, torch.stack((goal[0], planned)))
     assert torch.equal(env.state.goal_pos, goal_of_the_map)
     env.step(torch.zeros(2, 1, 2))
-    assert not torch.allclose(env.task._plan.subgoal[0], goal[0], atol=0.1)
+    assert not torch.allclose(env.task.planning.plan.subgoal[0], goal[0], atol=0.1)
     env.close()
 
 
@@ -320,7 +322,7 @@ def test_obstacles_move_at_their_speed() -> None:
     start = env.state.obstacle_pos.clone()
     env.step(torch.zeros(2, 1, 2))
     moved = env.state.obstacle_pos - start
-    speeds = env.task._maps.obstacle_speed[env.task._map_index]
+    speeds = env.task.planning.maps.obstacle_speed[env.task.planning.map_index]
     torch.testing.assert_close(moved.norm(dim=-1), 0.5 * speeds)
     env.close()
 
@@ -336,7 +338,7 @@ def test_worlds_that_were_saved_go_on_as_they_were(family: str, planner: str) ->
     resumed = make_env(EnvCfg(num_envs=2), SIM, cfg, seed=0)
     resumed.reset()
     resumed.load_state_dict(through.state_dict())
-    assert torch.equal(resumed.task.cost_cells(1), through.task.cost_cells(1))
+    assert torch.equal(resumed.task.planning.cost_cells(1), through.task.planning.cost_cells(1))
     for _ in range(2):
         rewards = [env.step(actions).reward for env in (through, resumed)]
         assert torch.equal(*rewards)
@@ -386,18 +388,18 @@ def test_the_way_follows_a_goal_that_moves_and_the_rewards_sum_up(tmp_path) -> N
     cfg = NavigateCfg(map=str(path), weights=others)
     env = make_env(EnvCfg(num_envs=1), SIM, cfg, seed=0)
     env.reset()
-    first = float(env.task._plan.cost_to_go)
-    planned = float(env.task._plan.planned[0, 1])
+    first = float(env.task.planning.plan.cost_to_go)
+    planned = float(env.task.planning.plan.planned[0, 1])
     rewards = 0.0
     for k in range(6):
         rewards += float(env.step(torch.zeros(1, 1, 2)).reward)
         assert env.state.goal_pos[0].tolist() == pytest.approx([2.0, 0.25 * (k + 1) - 2.0, 0.0])
-    assert float(env.task._plan.planned[0, 1]) > planned + 0.3
-    assert env.task.planned_way(0)[-1].tolist() == pytest.approx([2.0, -0.5], abs=0.1)
+    assert float(env.task.planning.plan.planned[0, 1]) > planned + 0.3
+    assert env.task.planning.way(0)[-1].tolist() == pytest.approx([2.0, -0.5], abs=0.1)
     # No more and no less than the object and the goal have come nearer to one another.
-    assert rewards == pytest.approx(first - float(env.task._last_cost), abs=1e-3)
+    assert rewards == pytest.approx(first - float(env.task.planning.last_cost), abs=1e-3)
     distance = float(env.state.goal_distance)
-    assert float(env.task._last_cost) == pytest.approx(distance, rel=0.1)
+    assert float(env.task.planning.last_cost) == pytest.approx(distance, rel=0.1)
     env.close()
 
 
@@ -416,9 +418,9 @@ def test_the_cost_to_go_follows_a_goal_that_moves_whatever_the_planner(
         env.step(torch.zeros(1, 1, 2))
     goal = env.state.goal_pos[:, :2]
     assert float(goal[0, 1]) > -0.5
-    assert float(env.task._cost_to_go(goal)) < 0.5
+    assert float(env.task.planning.cost_to_go(goal)) < 0.5
     if planner == "explore":
-        cells = env.task.cost_cells(0)
+        cells = env.task.planning.cost_cells(0)
         assert float((cells[cells[:, 4].argmin(), :2] - goal[0]).norm()) < 0.8
     env.close()
 

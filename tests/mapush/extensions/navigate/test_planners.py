@@ -140,11 +140,11 @@ def test_the_field_turns_the_sub_goal_of_an_object_that_goes_on_slowly(
     task.begin(torch.ones(1, dtype=torch.bool))
     angles = []
     for _ in range(24):  # of which the first are the robots' approach
-        ahead = task._follower.subgoal(position, task._map_index) - position
+        ahead = task.planning.next_subgoal(position) - position
         position = position + 0.5 * speed * ahead / ahead.norm()
-        task._update_plan(position)
-        now = task._plan.planned - position
-        straight = task._follower.subgoal(position, task._map_index) - position
+        task.planning.update(position)
+        now = task.planning.plan.planned - position
+        straight = task.planning.next_subgoal(position) - position
         angles.append(float((now[0, 0] * straight[0, 1] - now[0, 1] * straight[0, 0]).abs()))
     assert sum(angle > 0.5 for angle in angles) == num_turned
 
@@ -156,8 +156,8 @@ def test_the_field_sways_after_the_robots_approach_until_the_object_moves_on():
     position = tasks[0].layout(torch.zeros(1, dtype=torch.int64)).object_pos[:, :2]
 
     def bearing(task, position):
-        task._update_plan(position)
-        ahead = task._plan.planned - position
+        task.planning.update(position)
+        ahead = task.planning.plan.planned - position
         return float(torch.atan2(ahead[:, 1], ahead[:, 0]))
 
     for task in tasks:

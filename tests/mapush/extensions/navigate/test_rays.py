@@ -124,14 +124,14 @@ def test_an_explorer_plans_around_what_rays_have_met_and_forgets_it_with_the_epi
     env.reset()
     blind = env.task.memory[:, :2].clone()
     start = env.state.object_pos[:, :2].clone()
-    free_cells = len(env.task.cost_cells(0))
+    free_cells = len(env.task.planning.cost_cells(0))
     torch.testing.assert_close(blind[:, 1], start[:, 1], atol=0.05, rtol=0.0)  # straight on
     step = env.step(torch.zeros(2, 1, 2))
     assert not bool(step.done.any())
     assert bool((env.task.memory[:, 1].abs() > 0.3).all())  # past the box in the way
-    assert len(env.task.cost_cells(0)) < free_cells  # the picture shows what is known
+    assert len(env.task.planning.cost_cells(0)) < free_cells  # the picture shows what is known
     mapped = env.task.constants.problem.distance[0]
-    distance_field = env.task._followed.problem.distance
+    distance_field = env.task.planning.followed.problem.distance
     # Nothing is nearer than on the map, and what robots face is known to a fine cell.
     assert bool((distance_field > mapped - 0.1).all())
     # The cell at (-0.375, 0.125), beside the box.

@@ -1,0 +1,84 @@
+"""A task's maps with their planning problem."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mapush.extensions.navigate.maps.arena_map import ArenaMap, Room, check_map
+from mapush.extensions.navigate.maps.families import FAMILIES, draw_maps
+from mapush.extensions.navigate.maps.files import read_maps
+from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
+from mapush.extensions.navigate.planners.problem import BLOCKED, Problem, solve_problem
+from mapush.extensions.navigate.settings import NavigateCfg
+from mqe.config import ConfigError
+from mqe.tasks.push.layouts import OBJECT_CLEARANCE
+from mqe.world.objects import ObjectCfg
+from mqe.world.obstacles import ObstacleCfg
+
+_ROBOT_REACH = 0.5  # [m] from a trunk's middle to its furthest leg
+
+
+def room_of(obj: ObjectCfg) -> Room:
+    """Return the room for an object and its team."""
+    reach = obj.reach
+    # Robots on the ring keep clear of the object's sides.
+    furthest = max(obj.spawn_ring[1], reach + OBJECT_CLEARANCE)
+    return Room(reach, furthest + _ROBOT_REACH)
+
+
+def problem_of(cfg: NavigateCfg, obj: ObjectCfg, device: torch.device) -> tuple[Problem, Tensor]:
+    """Return the problem on the task's maps, and each map's shortest way (L,) [m].
+
+    Raises ConfigError for a map without room for the object.
+    """
+    room = room_of(obj)
+    if cfg.map in FAMILIES:
+        maps = draw_maps(cfg.map, cfg.map_seed, cfg.num_maps, room)
+    else:
+        maps = read_maps(Path(cfg.map))
+    _check_maps(cfg, maps, room)
+    problem, shortest = _solved(tuple(maps), slots_of(maps), room.reach, device)
+    _check_reachable(cfg, shortest)
+    return problem, shortest
+
+
+@cache
+def _solved(
+    maps: tuple[ArenaMap, ...],
+    slots: tuple[ObstacleCfg, ...],
+    reach: float,
+    device: torch.device,
+) -> tuple[Problem, Tensor]:
+    """Return the problem on all maps, and each map's shortest way (L,) [m].
+
+    A program with several environments on equal maps solves them once.
+    """
+    return solve_problem(
+        MapTable.of(maps, slots, device), ObstacleShapes(slots, device), maps[0].arena, reach
+    )
+
+
+def _check_maps(cfg: NavigateCfg, maps: list[ArenaMap], room: Room) -> None:
+    """Raise ConfigError for maps without room for the object, or with different arenas."""
+    for k, arena_map in enumerate(maps):
+        check_map(arena_map, room, f"task.map={cfg.map}: map {k}")
+    arenas = {arena_map.arena for arena_map in maps}
+    if len(arenas) > 1:
+        raise ConfigError(
+            f"task.map={cfg.map}: its maps have {len(arenas)} different arenas, and the worlds of "
+            "a run share one; give all maps the same"
+        )
+
+
+def _check_reachable(cfg: NavigateCfg, shortest: Tensor) -> None:
+    """Raise ConfigError if the object does not fit through to a goal."""
+    is_blocked = (shortest > BLOCKED).nonzero().flatten().tolist()
+    if is_blocked:
+        raise ConfigError(
+            f"task.map={cfg.map}: on map {is_blocked[0]} ({len(is_blocked)} in all) the object "
+            "fits through no gap on the way to the goal; widen one, or take a smaller object"
+        )

@@ -1,0 +1,61 @@
+"""A navigation task over its scene."""
+
+from __future__ import annotations
+
+import torch
+
+from mapush.extensions.navigate.checks import check_team
+from mapush.extensions.navigate.features import NavigateConstants
+from mapush.extensions.navigate.maps.solved import problem_of
+from mapush.extensions.navigate.settings import NavigateCfg
+from mapush.extensions.navigate.starts import MapStarts
+from mapush.extensions.navigate.task import NavigateTask
+from mapush.extensions.navigate.team import make_team, settings_of
+from mqe.controllers.frozen_policy import read_policy
+from mqe.tasks.entry import EnvCfg, TaskSetup
+from mqe.tasks.push.features import PushConstants
+from mqe.tasks.push.layouts import PushLayouts
+from mqe.world.objects import Footprint
+from mqe.world.robots import Robots
+from mqe.world.scene import build_scene, object_friction_fields
+from mqe.world.streams import Streams
+
+_FRICTION = 1  # stream: the object's friction of each world, drawn once
+
+
+def make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
+    """Build the task. Raises ConfigError for settings that do not fit the team or the maps."""
+    policy = read_policy(cfg.team, "task.team")
+    team = policy.description
+    push_cfg = settings_of(cfg, team)
+    check_team(cfg, env, team, push_cfg)
+    obj = push_cfg.pushed_object()
+    problem, shortest = problem_of(cfg, obj, device)
+
+    scene = build_scene(
+        team.num_robots,
+        obj,
+        push_cfg.inertia,
+        cfg.success_radius,
+        env.robots,
+        env.model,
+        problem.shapes.slots,
+        problem.arena,
+        num_markers=1,
+        foot_friction=env.foot_friction,
+    )
+    robots = Robots(scene.robots, device)
+    constants = PushConstants(push_cfg, team.num_robots, device)
+    layouts = PushLayouts(Footprint(obj, device), robots, "separated", (1.0, 1.0))
+    task = NavigateTask(
+        cfg,
+        env.num_envs,
+        robots,
+        make_team(cfg, policy, constants, robots, env.num_envs),
+        MapStarts(problem.maps, layouts, streams, problem.reach),
+        NavigateConstants(cfg, constants, problem),
+        shortest,
+    )
+    episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
+    friction = streams.between(*obj.friction, _FRICTION, episode)
+    return TaskSetup(scene, task, object_friction_fields(scene, friction.cpu()))

@@ -1,0 +1,66 @@
+"""Starts of navigation episodes: the map's place for the object, and the robots about it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mapush.extensions.navigate.maps.table import MapTable
+from mqe.tasks.push.layouts import PushLayouts
+from mqe.world.geometry import quat_from_yaw
+from mqe.world.layout import Layout
+from mqe.world.streams import Streams
+
+_BEHIND = 0.25  # [m] between the object's furthest corner and the robots of a row behind it
+_SPACING = 0.9  # [m] between the robots of a row
+
+
+def row_behind(count: int, reach: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return places (1, A, 2) and quaternions (1, A, 4) for robots in a row behind an object,
+    looking along x.
+
+    ``reach`` [m] is the distance from the object's origin to its furthest corner.
+    """
+    left = _SPACING * (torch.arange(count, device=device) - 0.5 * (count - 1))
+    behind = torch.full_like(left, -reach - _BEHIND)
+    row = torch.stack((behind, left), dim=-1).unsqueeze(0)
+    return row, quat_from_yaw(torch.zeros_like(row[..., 0]))
+
+
+class MapStarts:
+    """Starts on maps. Robots stand around the object, or in a row behind it."""
+
+    def __init__(
+        self, maps: MapTable, layouts: PushLayouts, streams: Streams, reach: float
+    ) -> None:
+        """Take the robots' places round an object of ``reach`` [m] from ``layouts``."""
+        self._maps = maps
+        self._layouts = layouts
+        self._streams = streams
+        self._row, self._row_quat = row_behind(layouts.num_agents, reach, maps.goal.device)
+
+    def draw(self, episode: Tensor) -> tuple[Layout, Tensor, Tensor]:
+        """Return the layout, the maps (N,) and the object's starts (N, 2) [m] of episodes (N,)."""
+        maps = self._maps
+        index = torch.remainder(self._streams.numbers + episode, len(maps.goal))
+        start = maps.start[index]
+
+        drawn = self._layouts.draw(self._streams, episode)
+        shift = torch.nn.functional.pad(start, (0, 1))
+        yaw = maps.start_yaw[index]
+        is_drawn = yaw.isnan().unsqueeze(1)
+        object_quat = torch.where(is_drawn, drawn.object_quat, quat_from_yaw(yaw.nan_to_num()))
+        is_behind = maps.is_behind[index]
+        height = drawn.robot_pos[..., 2:]
+        behind = torch.cat((self._row.expand(len(index), -1, -1), height), dim=-1)
+        wide = is_behind.view(-1, 1, 1)
+        layout = drawn._replace(
+            robot_pos=torch.where(wide, behind, drawn.robot_pos) + shift.unsqueeze(1),
+            robot_quat=torch.where(wide, self._row_quat, drawn.robot_quat),
+            object_pos=drawn.object_pos + shift,
+            object_quat=object_quat,
+            goal_pos=torch.nn.functional.pad(maps.goal[index], (0, 1)),
+            obstacle_pos=maps.obstacle_pos[index],
+            obstacle_quat=quat_from_yaw(maps.obstacle_yaw[index]),
+        )
+        return layout, index, start
