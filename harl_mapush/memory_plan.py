@@ -18,7 +18,7 @@ from harl_mapush.machine import Machine
 from mqe.config import ConfigError
 from mqe.host_memory import host_memory
 from mqe.registry import SIMULATORS, TASKS, EnvCfg, SimCfg, TaskSetup
-from mqe.world.broken_worlds import bytes_of_last_states, num_rows
+from mqe.world.broken_worlds import bytes_of_last_states
 from mqe.world.randomization import model_fields
 from mqe.world.streams import Streams
 
@@ -98,7 +98,7 @@ def plan_memory(
     num_weights = sum(flat.numel() for flat in team.weights.values())
 
     worlds = _plan_worlds(cfg.env.num_envs, setup, sim_name, cfg.sim, device)
-    recorded = bytes_of_last_states(num_rows(setup.scene)) if cfg.logger.broken_worlds else 0
+    recorded = bytes_of_last_states(setup.scene) if cfg.logger.broken_worlds else 0
 
     evaluation = 0
     if cfg.runner.evaluation_interval is not None:

@@ -79,10 +79,6 @@ _GROWTH = 1.5  # factor by which an overflowing buffer grows
 _MOST_ITERATIONS = 8
 
 
-class CapacityError(RuntimeError):
-    """Contacts were lost because the simulator's buffers are too small."""
-
-
 class Capacity(NamedTuple):
     """Sizes of the contact buffers."""
 
@@ -249,19 +245,6 @@ class MujocoWarpSimulator:
         device.
         """
         return int((self._lost != 0).sum())
-
-    def check_capacity(self) -> None:
-        """Raise CapacityError if a world lost contacts since the last ``grow_buffers``.
-
-        Benchmarks and tests call it.
-        """
-        worlds = self.lost_contacts()
-        if worlds:
-            raise CapacityError(
-                f"{worlds} of {self.num_envs} worlds lost contacts: {_names(self._lost_bits())} "
-                f"of {self._size}; "
-                "raise the sizes that mqe.sim.mujoco_warp.capacity derives, or call grow_buffers()"
-            )
 
     def grow_buffers(self) -> str | None:
         """Enlarge buffers with overflows since the last call. Return a message, or None.

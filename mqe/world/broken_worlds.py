@@ -101,13 +101,17 @@ class Limits:
         return torch.cat((state.rows, distance[..., 0].t()))
 
 
-class LastStates:
+class BrokenWorldRecorder:
     """Every world's last states. A broken world's are kept until they are taken."""
 
-    def __init__(self, num_rows: int, num_envs: int, device: torch.device) -> None:
-        """Allocate ``NUM_STATES`` states of ``num_rows`` numbers for each world."""
+    def __init__(
+        self, scene: Scene, num_envs: int, device: torch.device, first_world: int = 0
+    ) -> None:
+        """Record ``num_envs`` worlds of ``scene``, numbered from ``first_world`` on."""
+        self.scene = scene
+        self._first_world = first_world
         # One slot more: a world that broke keeps writing into the one after its last.
-        self._slots = torch.zeros(NUM_STATES + 1, num_rows, num_envs, device=device)
+        self._slots = torch.zeros(NUM_STATES + 1, scene.num_rows, num_envs, device=device)
         # States of the episode, until it breaks.
         self._age = torch.zeros(num_envs, dtype=torch.int64, device=device)
         self._is_recording = torch.ones(num_envs, dtype=torch.bool, device=device)
@@ -126,7 +130,20 @@ class LastStates:
         """Reset the worlds of ``mask`` (N,), except broken ones."""
         self._age.masked_fill_(mask & self._is_recording, 0)
 
-    def take(self) -> dict[int, Tensor]:
+    def take_broken(self) -> list[BrokenWorld]:
+        """Return the worlds broken since the last call, 64 at most. Waits for the device."""
+        limits = Limits(self.scene, torch.device("cpu"))
+        broken = []
+        for world, rows in self._take().items():
+            scene = self.scene
+            has_object = scene.object is not None
+            state = SceneState(rows, scene.num_robots, has_object, scene.num_obstacles)
+            cause = limits.violation(state)
+            cause = cause or "the simulator gave up on it, or an action was no number"
+            broken.append(BrokenWorld(self._first_world + world, cause, rows.t().numpy()))
+        return broken
+
+    def _take(self) -> dict[int, Tensor]:
         """Return broken worlds' states (X, T) on the host, by world number, at most 64 worlds.
 
         Waits for the device. All worlds are recorded again after this.
@@ -143,39 +160,9 @@ class LastStates:
         return taken
 
 
-class BrokenWorldRecorder(LastStates):
-    """An environment's last states for every world. ``take_broken`` returns the broken ones."""
-
-    def __init__(
-        self, scene: Scene, num_envs: int, device: torch.device, first_world: int = 0
-    ) -> None:
-        """Record ``num_envs`` worlds of ``scene``, numbered from ``first_world`` on."""
-        super().__init__(num_rows(scene), num_envs, device)
-        self.scene = scene
-        self._first_world = first_world
-
-    def take_broken(self) -> list[BrokenWorld]:
-        """Return the worlds broken since the last call, 64 at most. Waits for the device."""
-        limits = Limits(self.scene, torch.device("cpu"))
-        broken = []
-        for world, rows in self.take().items():
-            scene = self.scene
-            has_object = scene.object is not None
-            state = SceneState(rows, scene.num_robots, has_object, scene.num_obstacles)
-            cause = limits.violation(state)
-            cause = cause or "the simulator gave up on it, or an action was no number"
-            broken.append(BrokenWorld(self._first_world + world, cause, rows.t().numpy()))
-        return broken
-
-
-def bytes_of_last_states(num_rows: int) -> int:
-    """Return the bytes for ``LastStates`` per world."""
-    return (NUM_STATES + 1) * num_rows * 4
-
-
-def num_rows(scene: Scene) -> int:
-    """Return the number of rows in a world's state."""
-    return scene.num_rows
+def bytes_of_last_states(scene: Scene) -> int:
+    """Return the bytes of a world's last states."""
+    return (NUM_STATES + 1) * scene.num_rows * 4
 
 
 def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
@@ -214,7 +201,7 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
     named += [("goal: position [m]", (-_UNBOUNDED, _UNBOUNDED))] * 3
     num_others = SceneState.OBSTACLE_ROWS * scene.num_obstacles
     named += [("obstacles", (-_UNBOUNDED, _UNBOUNDED))] * num_others
-    assert len(named) == num_rows(scene)
+    assert len(named) == scene.num_rows
     if scene.object is not None:
         # A ball around the object's origin that is all object: a trunk's origin inside it is deep
         # within.
