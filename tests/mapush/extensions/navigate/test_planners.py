@@ -170,13 +170,14 @@ def test_the_field_sways_after_the_robots_approach_until_the_object_moves_on():
     assert turns == pytest.approx([0.4, -0.4, -0.4, 0.4], abs=1e-5)
     assert len({bearing(steady, position) for _ in range(20)}) == 1
     # It moves on: no turn, and the next standstill is no approach.
-    onward = position + 0.25 * (tasks[0]._goal - position) / (tasks[0]._goal - position).norm()
-    swaying._update_plan(onward)
-    assert int(swaying._standstill) == 4
+    to_goal = swaying.planning.goal - position
+    onward = position + 0.25 * to_goal / to_goal.norm()
+    swaying.planning.update(onward)
+    assert int(swaying.planning._standstill) == 4
     swaying.begin(everywhere)
     assert bearing(swaying, position) == first
-    swaying._update_plan(onward)  # it moves before the robots' time to come is over
-    assert int(swaying._standstill) == 0
+    swaying.planning.update(onward)  # it moves before the robots' time to come is over
+    assert int(swaying.planning._standstill) == 0
 
 
 def test_a_path_is_followed_from_the_nearest_point_on():
