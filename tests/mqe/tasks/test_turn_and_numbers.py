@@ -106,7 +106,7 @@ def test_agents_and_critic_see_the_image_of_a_scene_like_theirs(kind, how, name)
         shown = shown.roll(-image.shift, 1)
     torch.testing.assert_close(image.obs(obs).roll(-image.shift, 1), obs_there, rtol=0.0, atol=2e-5)
     torch.testing.assert_close(shown, state_there, rtol=0.0, atol=2e-5)
-    looks_else = name == "numbers" or kind != "tblock"
+    looks_else = name == "numbers" or NUM_IMAGES[kind] > 1
     assert looks_else != bool((obs - obs_there).abs().amax() < 1e-4)
 
 
@@ -177,7 +177,7 @@ def test_a_recorded_transition_has_the_image_of_worlds_with_a_turned_box_and_swa
 
 
 @pytest.mark.parametrize("state_type", ["EP", "FP"])
-@pytest.mark.parametrize("kind", OBJECTS)
+@pytest.mark.parametrize("kind", [name for name, obj in OBJECTS.items() if obj.mirror_signs])
 def test_a_batch_shows_every_combination_of_symmetries_as_often(kind, state_type):
     torch.manual_seed(0)
     task = make_task(50, 3, object=kind, state_type=state_type)
