@@ -13,7 +13,7 @@ from harl_mapush.config.suites import register_suite
 from mapush.extensions.navigate.episode_report import REPORT
 from mapush.extensions.navigate.settings import NAVIGATE_TERMS, NavigateCfg
 from mapush.extensions.navigate.setup import make
-from mapush.extensions.navigate.team import settings_of
+from mapush.extensions.navigate.team_policy import settings_of
 from mqe.config import ConfigError
 from mqe.controllers.frozen_policy import describe_policy
 from mqe.registry import TASK_ALIASES, TASKS

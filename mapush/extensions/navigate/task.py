@@ -15,9 +15,9 @@ from mapush.extensions.navigate.features import (
     StepFeatures,
 )
 from mapush.extensions.navigate.frozen_team import TeamController
+from mapush.extensions.navigate.map_starts import MapStarts
 from mapush.extensions.navigate.planning import Planning
 from mapush.extensions.navigate.settings import ACTIONS, NavigateCfg
-from mapush.extensions.navigate.starts import MapStarts
 from mqe.tasks.task import Outcome, ShownPlan, TaskFeatures, TermTask
 from mqe.tasks.terms import Memory, Terminated, Worlds
 from mqe.vec_env import Image, Symmetries
