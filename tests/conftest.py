@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     gc.disable()  # while tests are collected, which only adds objects
     import torch
+    from hypothesis.internal.conjecture import providers
 
     from harl_mapush import test
     from mqe.extensions import load_extensions
@@ -41,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     load_extensions()
     torch.set_num_threads(1)
     test.NUM_BASELINE_EPISODES = 0  # scripted policies play only in tests that ask for them
+    # Hypothesis would look for constants in every imported module, for up to ten seconds a process.
+    providers._get_local_constants = providers.Constants
 
 
 def pytest_collection_finish() -> None:
