@@ -135,7 +135,6 @@ MANY_IMPORTS = {
     "harl_mapush.algorithms.off_policy": 17,
     "harl_mapush.algorithms.on_policy": 18,
     "harl_mapush.evaluation.episodes": 16,
-    "mapush": 18,
     "mapush.doctor.stages": 16,
     "mapush.export.onnx_folder": 19,
     "mapush.extensions.navigate.entry": 31,
