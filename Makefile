@@ -17,7 +17,7 @@ RUN := $(CURDIR)/$(BIN)/python -m
 BENCHMARL_VENV ?= .venv-benchmarl
 BENCHMARL := $(BENCHMARL_VENV)/bin/python
 
-.PHONY: format lint type test train smoke docs docs-serve benchmarl
+.PHONY: format lint type test numeric train smoke docs docs-serve benchmarl
 
 train: $(VENV)/.installed
 	@set -e; out="$(OUT)"; \
@@ -36,6 +36,13 @@ smoke:
 
 test: lint type
 	$(RUN) pytest -q -n 2 --dist worksteal
+
+# Tests of exact numbers under the kernels of other CPUs.
+NUMERIC := tests/harl_mapush/learning tests/harl_mapush/runs/test_exported.py tests/mqe/controllers tests/mqe/env
+numeric: $(VENV)/.installed-test
+	ATEN_CPU_CAPABILITY=default $(RUN) pytest -q -n 2 --dist worksteal $(NUMERIC)
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
+	  $(RUN) pytest -q -n 2 --dist worksteal $(NUMERIC)
 
 lint: $(VENV)/.installed-test
 	$(RUN) ruff check .

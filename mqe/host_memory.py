@@ -53,11 +53,12 @@ def _of_the_machine() -> tuple[int | None, int | None]:
 
 
 def _number(path: Path) -> int | None:
-    """Return the number in a file. None for ``max``, and without the file."""
+    """Return the number in a file. None for ``max`` or -1, and without the file."""
     try:
-        return int(path.read_text())
+        number = int(path.read_text())
     except (OSError, ValueError):
         return None
+    return None if number < 0 else number
 
 
 def _table(path: Path) -> dict[str, int]:

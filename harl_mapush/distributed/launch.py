@@ -8,6 +8,7 @@ checkpoint.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import traceback
@@ -64,10 +65,12 @@ class Launch(NamedTuple):
             "LOCAL_WORLD_SIZE",
             "TORCHELASTIC_RESTART_COUNT",
         )
-        if not all(os.environ.get(name, "").isdigit() for name in names[:3]):
+        defaults = ["", "", "", "1", "0"]
+        texts = [os.environ.get(name, text) for name, text in zip(names, defaults, strict=True)]
+        if not all(re.fullmatch("[0-9]{1,9}", text) for text in texts):
             return cls()
-        values = [os.environ.get(name, default) for name, default in zip(names, cls(), strict=True)]
-        return cls(*map(int, values))
+        launch = cls(*map(int, texts))
+        return launch if launch.local_size > 0 else cls()
 
     def device(self, device: torch.device) -> torch.device:
         """Return this rank's device, given the device for a single process.

@@ -82,6 +82,7 @@ def test_cached_files_are_available(on) -> None:
         (V1, v1("memory/docker/7", 700 * MIB, 600 * MIB, 200 * MIB), 300 * MIB, 700 * MIB),
         (V1, v1("memory", 700 * MIB, 300 * MIB), 400 * MIB, 700 * MIB),
         (V1, v1("memory/docker/7", UNLIMITED, 300 * MIB), AVAILABLE, TOTAL),
+        (V2, v2("jobs/one", -1, 300 * MIB), AVAILABLE, TOTAL),
         ("nonsense\n", {}, AVAILABLE, TOTAL),
     ],
 )

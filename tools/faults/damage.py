@@ -94,7 +94,9 @@ def judge(run: Path, newest: Path, path: Path, settings: object) -> str:
         now, more = resume.settings(resumed, {})
     except ConfigError:
         return "unnoticed"  # there are whole checkpoints, and it did not resume from one
-    is_named = any(path.name in line for line in lines + more)
+    # A run's id or env steps in the manifest are compared: the line names the checkpoint.
+    names = (path.name, str(newest)) if path.name == MANIFEST else (path.name,)
+    is_named = any(name in line for line in lines + more for name in names)
     if now != settings:
         return "unnoticed"
     if resumed.folder != newest:

@@ -37,13 +37,16 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.callbacks import broken_log
 from harl_mapush.clients.flat_settings import KEYS, parse_settings
 from harl_mapush.config.settings_files import SETTINGS_FILES
+from harl_mapush.distributed import launch
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mapush import cli
+from mqe import control_groups, cores, host_memory
 from mqe.config import ConfigError, build
 from mqe.pretrained import pretrained_folder
 from mqe.registry import SIMULATORS, TASKS
 from mqe.viewer import video
 from mqe.viewer.live import page_guard
+from mqe.world import footprint, shapes
 
 _TOO_LONG_S = 5.0
 _HANGS_S = 60.0
@@ -182,6 +185,9 @@ def run_cases(num_cases: int, seed: int) -> bool:
         broken_file,
         special_file,
         page_request,
+        named_file,
+        control_group,
+        environment,
     )
     tallies = {kind.__name__: Counter[str]() for kind in kinds}
     before = Path.cwd()
@@ -431,6 +437,91 @@ def page_request(draw: random.Random, files: Path) -> tuple[Callable[[], int], A
             assert origin in ("", f"http://{host}")
 
     return lambda: attempt(ask), (host, origin, path)
+
+
+def named_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a file of shapes, of maps, or a mesh, with nonsense inside."""
+    kind = draw.choice(("shapes.json", "maps.yaml", "mesh.obj", "mesh.stl"))
+    path = files / kind
+    content: Any
+    if kind == "shapes.json":
+        shape = {"name": "a", "mass": 4.0, "friction": 0.5, "boxes": [[0.0, 0.0, 1.0, 1.0]]}
+        content = [shape | {draw.choice([*shape, "mesh", "x"]): value(draw)}]
+        path.write_text(json.dumps(draw.choice((content, value(draw)))), encoding="utf-8")
+    elif kind == "maps.yaml":
+        arena_map = {"start": [-1.5, 0], "goal": [1.5, 0], "obstacles": [{"box": [0, 0, 1, 1]}]}
+        arena_map[draw.choice([*arena_map, "x"])] = value(draw)
+        content = {"arena": draw.choice(([8, 8], value(draw))), "maps": [arena_map]}
+        path.write_text(yaml.safe_dump(content), encoding="utf-8", errors="surrogatepass")
+    else:
+        content = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 2 3\nf 1 2 4\n"
+        path.write_text(
+            content.replace(draw.choice("0123"), scalar(draw)[:50], 3), "utf-8", "replace"
+        )
+    if draw.random() < 0.2:
+        path.write_bytes(damaged(draw, path.read_bytes()))
+
+    def read() -> None:
+        if kind == "shapes.json":
+            shapes.read_shapes(str(path))
+        elif kind == "maps.yaml":
+            importlib.import_module("mapush.extensions.navigate.maps.files").read_maps(path, 0.05)
+        else:
+            footprint.boxes_of_mesh(path, shapes.NUM_BOXES)
+
+    return lambda: attempt(read), (kind, content)
+
+
+def control_group(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make control groups with nonsense in their limits."""
+    texts = ("max", "", "-1", "0", "1", str(2**40), "9" * 30, "abc", "max 100000", "50000 100000")
+    names = (
+        "memory.max",
+        "memory.current",
+        "memory.stat",
+        "cpu.max",
+        "memory/memory.limit_in_bytes",
+    )
+    what = {name: draw.choice((*texts, "inactive_file 5\nx")) for name in names}
+    for name, text in what.items():
+        (files / name).parent.mkdir(exist_ok=True)
+        (files / name).write_text(text, encoding="utf-8")
+    own = files / "own"
+    own.write_text(draw.choice(("0::/", "0::/a/b", "4:memory:/x", ":", "x", "0::/../..")))
+
+    def ask() -> None:
+        before = control_groups.OWN_GROUPS, control_groups.GROUPS
+        control_groups.OWN_GROUPS, control_groups.GROUPS = own, files
+        try:
+            available, total = host_memory.host_memory()
+            assert available is None or total is None or 0 <= available <= total
+            assert cores.num_cores() >= 1
+        finally:
+            control_groups.OWN_GROUPS, control_groups.GROUPS = before
+
+    return lambda: attempt(ask), what
+
+
+def environment(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make environment variables with nonsense in them, around a command."""
+    ranks = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    others = ("MPLBACKEND", "COLUMNS", "HARL_PATH", "RAY_ADDRESS", "XDG_CACHE_HOME", "NO_COLOR")
+    texts = ("", "0", "1", "-1", "\u00b2", "abc", "9" * 30, "/", "x" * 300)
+    names = ranks if draw.random() < 0.5 else draw.sample(others, 2)
+    what = {name: draw.choice(texts) for name in names}
+    words = draw.choice((["list"], ["settings", "task."], ["test", "nowhere"]))
+
+    def run() -> int:
+        before = dict(os.environ)
+        os.environ.update(what)
+        try:
+            launch.Launch.of_environment()
+            return cli.main(words)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    return run, (what, words)
 
 
 def attempt(call: Callable[[], Any]) -> int:

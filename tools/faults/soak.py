@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import os
 import re
 import signal
@@ -27,7 +28,7 @@ TIME_IS_UP = 3  # what a run that its own clock ended gives back
 _GROWTH = 1.10  # of memory, files or threads within a part that is a leak
 _MOST_POINTS = 150  # of a curve in the figure
 _PROGRESS = re.compile(r"total num timesteps (\d+)/")
-_SUCCESS = re.compile(r"Success: ([\d.]+|nan)")
+_SUCCESS = re.compile(r"Success: ([\d.]+|-)")
 
 
 class Sample(NamedTuple):
@@ -132,7 +133,7 @@ def look(pid: int, log: Path, offset: int, part: int, seconds: float) -> Sample 
         round(seconds, 1),
         part,
         int(steps[-1]),
-        float(success[-1]),
+        math.nan if success[-1] == "-" else float(success[-1]),
         int(held[1]) / 1024,
         gpu_memory(pid),
         files,

@@ -39,6 +39,15 @@ def test_torchrun_is_recognised_by_its_variables(monkeypatch) -> None:
     ):
         monkeypatch.setenv(name, value)
     assert Launch.of_environment() == Launch(3, 4, 1, 2, 0)
+    for name, nonsense in (
+        ("LOCAL_WORLD_SIZE", "abc"),
+        ("LOCAL_WORLD_SIZE", "0"),
+        ("RANK", "\u00b2"),
+        ("TORCHELASTIC_RESTART_COUNT", "-1"),
+    ):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, nonsense)
+            assert Launch.of_environment() == Launch()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert Launch.of_environment().device(torch.device("cuda", 0)) == torch.device("cuda", 1)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

@@ -54,6 +54,8 @@ def read_maps(path: Path) -> list[ArenaMap]:
     except OSError as error:
         message = f"{error.strerror or 'it cannot be read'}; name another file"
         raise ConfigError(f"task.map: {path}: {message}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"task.map: {path}: it is no text; name another file") from None
     except ConfigError as error:
         raise ConfigError(f"task.map: {path}: {error}") from None
 

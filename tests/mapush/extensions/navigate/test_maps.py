@@ -273,3 +273,10 @@ def test_many_maps_are_planned_a_few_at_a_time(monkeypatch) -> None:
     one, length = solve_problem(last, ObstacleShapes(slots, "cpu"), arena, CUBOID.reach)
     torch.testing.assert_close(one.fields[0], all_maps.fields[19], rtol=2e-3, atol=1e-3)
     torch.testing.assert_close(length[0], shortest[19], rtol=2e-3, atol=1e-3)
+
+
+def test_a_map_that_is_no_text_is_named(tmp_path) -> None:
+    path = tmp_path / "maps.yaml"
+    path.write_bytes(b"maps: [{start: [-1.5, 0], goal: [1.5, 0]}] # \xc7x")
+    with pytest.raises(ConfigError, match=r"maps\.yaml: it is no text; name another file"):
+        read_maps(path, 0.05)
