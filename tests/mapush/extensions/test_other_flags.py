@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
 from harl_mapush import config, test, train
 from harl_mapush.config.other_names import TEST_FLAGS, TRAIN_FLAGS
 from harl_mapush.config.settings_files import SETTINGS_FILES
+from mqe.pretrained import pretrained_folder
 from tests.support.error_lines import error_line
 from tests.support.paths import ROOT
 from tests.test_hostile_files import endless
 
 
-def test_the_flags_are_those_that_were_agreed_on() -> None:
+def test_flags_of_harl_and_mapush_are_taken() -> None:
     assert set(SETTINGS_FILES) == {"load_config"}
     common = {"train_timesteps", "headless", "use_tensorboard"}
     of_training = {"lr", "episode_length", "log_interval", "num_workers", "run_duration"}
-    assert set(TRAIN_FLAGS) == common | of_training
-    assert set(TEST_FLAGS) == common | {"test_mode", "algo", "exp_name", "config"}
+    assert common | of_training <= set(TRAIN_FLAGS)
+    assert common | {"test_mode", "algo", "exp_name", "config"} <= set(TEST_FLAGS)
 
 
 @pytest.mark.parametrize(
@@ -121,3 +123,9 @@ def test_a_file_that_never_ends_is_refused(kind: str, tmp_path, capsys) -> None:
     base = endless(tmp_path / "base.yaml", kind)
     assert train.main(["--load_config", str(base)]) == 2
     assert "larger than 16 MiB" in (line := error_line(capsys)) or "a pipe, socket or" in line
+
+
+def test_a_folder_without_settings_may_be_harls(tmp_path, capsys) -> None:
+    shutil.copy(pretrained_folder("cuboid") / "actor_agent0.pt", tmp_path)
+    assert test.main([str(tmp_path)]) == 2
+    assert "it lacks config.yaml (or config.json, if it is HARL's)" in error_line(capsys)
