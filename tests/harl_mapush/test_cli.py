@@ -434,6 +434,7 @@ def test_bad_input_to_test(argv: str, said: str, also: str, run, tmp_path, capsy
     for name in names:
         shutil.copytree(whole, tmp_path / name, ignore=shutil.ignore_patterns("manifest.json"))
     (tmp_path / "models" / "config.yaml").unlink()
+    (tmp_path / "models" / "policy.yaml").unlink()
     taskless = yaml.safe_load((whole / "config.yaml").read_text())
     del taskless["task"]
     (tmp_path / "taskless" / "config.yaml").write_text(yaml.safe_dump(taskless))
