@@ -216,6 +216,25 @@ def _rate(row: Row | None) -> str:
     return "" if row is None else f"{row['num_successes'] / row['num_episodes']:.3f}"
 
 
+def any_runs() -> str:
+    """Return the table of whole runs of the preset ``any``, and of the shipped policy."""
+    cells: dict[tuple[str, int, str], dict[str, str]] = {}
+    policies: list[str] = []
+    for row in _read("any_runs.jsonl"):
+        pushed = OBJECTS.get(row["object"], "held-out shapes")
+        force = row["force_n"]
+        if force is not None:
+            pushed += f" of {force:g} N"
+        cell = _share(row["num_successes"], row["num_episodes"])
+        cells.setdefault((row["suite"], row["robots"], pushed), {})[row["policy"]] = cell
+        if row["policy"] not in policies:
+            policies.append(row["policy"])
+    rows = []
+    for (suite, robots, pushed), by_policy in cells.items():
+        rows.append((f"`{suite}`", f"{robots}", pushed, *(by_policy[name] for name in policies)))
+    return table(("suite", "robots", "object", *policies), rows)
+
+
 def curve() -> str:
     """Return the table of success over the force that an object takes."""
     found: dict[tuple[float, float], dict[int, Row]] = {}
@@ -374,6 +393,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "one_fewer": one_fewer,
     "pushing": pushing,
     "sizes": sizes,
+    "any_runs": any_runs,
     "poses": poses,
     "curve": curve,
     "tenths": tenths,

@@ -430,12 +430,14 @@ class OffPolicy(ABC):
         )
 
     def _update_actors(self, batch: Batch, order: Sequence[int]) -> dict[str, Tensor]:
-        """Update the actors one after another.
+        """Update the actors one after another, or a shared one for all agents at once.
 
         The critics value each actor's actions together with the others' newest actions, or with
         those of the replay buffer if updates are not sequential.
         """
         cfg = self.cfg
+        if cfg.all_at_once:
+            return self._update_shared_actor(batch)
         metrics = {}
         newest: list[Tensor] = []
         if cfg.is_sequential:
@@ -463,6 +465,25 @@ class OffPolicy(ABC):
                     newest[agent] = self.decide(agent, batch.obs)[0]
         return metrics | self.after_actors(log_probs, batch)
 
+    def _update_shared_actor(self, batch: Batch) -> dict[str, Tensor]:
+        """Update the shared actor once, with the value of all agents' new actions."""
+        cfg = self.cfg
+        actions, log_probs = self.decide_all(batch.obs)
+        joint = torch.cat(actions, dim=-1)
+        values = self.critic(batch.state, joint, only_first=self.follows_first_critic)
+
+        # The agents' losses share the value between them.
+        values = values / self.num_agents
+        weights = batch.active if cfg.use_policy_active_masks else None
+        losses = []
+        for agent in range(self.num_agents):
+            agent_weights = None if weights is None else weights[:, agent]
+            losses.append(self.actor_loss(agent, values, log_probs[agent], agent_weights))
+        loss = torch.stack(losses).sum()
+        norm = _step(self.optimizers[0], loss, cfg.max_grad_norm, weights)
+        metrics = {"agent0/policy_loss": loss.detach(), "agent0/actor_grad_norm": norm}
+        return metrics | self.after_actors(log_probs, batch)
+
     # Random numbers
 
     def noise(self, *size: int) -> Tensor:
@@ -471,7 +492,8 @@ class OffPolicy(ABC):
 
     def draw_order(self) -> tuple[int, ...]:
         """Draw the order of the actors' updates, or return the agents' own if it has no effect."""
-        if self.cfg.fixed_order or not self.cfg.is_sequential:
+        cfg = self.cfg
+        if cfg.fixed_order or cfg.all_at_once or not cfg.is_sequential:
             return tuple(range(self.num_agents))
         return tuple(torch.randperm(self.num_agents, generator=self.host_generator).tolist())
 
@@ -625,6 +647,11 @@ def _check_settings(
         )
     if cfg.warmup > cfg.buffer_size:
         raise ValueError(f"warmup ({cfg.warmup}) must fit into buffer_size ({cfg.buffer_size})")
+    if cfg.all_at_once and not (cfg.share_param and cfg.is_sequential):
+        raise ValueError(
+            "all_at_once is an update of one actor by all agents' new actions; set "
+            "algorithm.share_param=true and algorithm.is_sequential=true"
+        )
     if cfg.beside_collecting and (network.normalize_obs or not formulas.fits_beside):
         raise ValueError(
             "beside_collecting must be false with network.normalize_obs, whose statistics the "

@@ -299,6 +299,11 @@ class OffPolicyCfg(AlgorithmCfg):
         "updates of the actors one after another, each given the others' newest actions; false: "
         "given the actions in the replay buffer",
     )
+    all_at_once: bool = option(
+        False,
+        "one update of a shared actor with the new actions of all agents, in place of one for each "
+        "agent; needs share_param and is_sequential",
+    )
     fixed_order: bool = option(
         False, "updates in the order of the agents' numbers instead of a random order"
     )

@@ -141,6 +141,23 @@ def test_agents_take_turns_in_orders_that_differ():
     assert {make("matd3", env, **SMALL)[0].draw_order()} == {(0, 1, 2)}
 
 
+def test_a_shared_actor_at_once_climbs_the_value_of_all_new_actions():
+    env = ToyEnv(8, 3)
+    team, experience = make("hasac", env, **SMALL | {"share_param": True, "all_at_once": True})
+    go(team, experience, env, 14)
+    (batch,) = team.draw(experience.replay, 1)
+    start = team.generator.get_state()
+    actions, log_probs = team.decide_all(batch.obs)
+    value = team.critic(batch.state, torch.cat(actions, dim=-1)).amin(0).mean()
+    entropy = -sum(a * x.mean() for a, x in zip(team.alpha, log_probs, strict=True))  # type: ignore
+    parameters = team.optimizers[0].parameters
+    expected = torch.autograd.grad(-(value + entropy), parameters)
+    team.generator.set_state(start)
+    team._update_actors(batch, team.draw_order())
+    gradient = torch.cat([part.flatten() for part in expected])
+    torch.testing.assert_close(team.optimizers[0].grad[: len(gradient)], gradient)
+
+
 def test_sharing_is_a_switch():
     env = ToyEnv(8)
     assert len(make("masac", env)[0].optimizers) == 1
@@ -211,6 +228,7 @@ def test_a_resumed_run_equals_one_that_never_stopped_where_the_replay_is_saved(
         ({"team_reward": "own"}, {}, "state_type=FP"),
         ({"warmup": 300, "buffer_size": 200}, {}, "must fit into buffer_size"),
         ({"std_range": (1.0, 0.5)}, {}, "a lower bound and a higher one"),
+        ({"all_at_once": True}, {}, "share_param=true"),
         (
             {"symmetries": ("mirror",)},
             {},
