@@ -2,7 +2,8 @@
 
 ``python benchmarks/least_force.py --figure docs/least_force.webp`` draws the objects with their
 floor contacts, the best push points for one to four robots, and the centre of rotation under one
-robot. ``--strain`` prints what two robots need for the box of the suite team2 in harder worlds.
+robot. ``--suites`` prints each robot's least push in the team suites, ``--strain`` that
+of two robots for the box of team2 in harder worlds.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mqe.world.objects import BEAM, CUBOID, CYLINDER, LOADED, TBLOCK, ObjectCfg
+from harl_mapush.config import load_suite
+from mqe.tasks.push.settings import parse_force
+from mqe.world.objects import BEAM, CUBOID, CYLINDER, LOADED, OBJECTS, TBLOCK, ObjectCfg
 from mqe.world.push_mechanics import corner_support, least_force_of, uniform_support
 from mqe.world.scene import GRAVITY, sliding_force, with_sliding_force
 
@@ -51,8 +55,13 @@ def main() -> int:
     """Print a line for each object, and draw them if asked."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--suites", action="store_true")
     parser.add_argument("--strain", action="store_true")
     arguments = parser.parse_args()
+    if arguments.suites:
+        for row in suites():
+            sys.stdout.write(f"{json.dumps(row)}\n")
+        return 0
     if arguments.strain:
         for name, world in WORLDS.items():
             sys.stdout.write(f"{json.dumps({'world': name, **strain(world)})}\n")
@@ -74,6 +83,25 @@ def line(obj: ObjectCfg) -> dict[str, Any]:
         "uniform": [round(least_force_of(obj, n, uniform).force, 3) for n in TEAMS],
         "one_that_leans": round(least_force_of(obj, 1, tilt=LEAN).force, 3),
     }
+
+
+def suites() -> Iterator[dict[str, Any]]:
+    """Yield each robot's least push [N] with the whole team and with one robot fewer."""
+    for name in ("team2", "team3", "team4", "team6", "team8"):
+        worlds = load_suite(name).worlds
+        size = worlds["env"]["num_agents"]
+        for key, mass in worlds["task"]["object_mass"].items():
+            obj = with_sliding_force(OBJECTS[key], parse_force(mass))
+            force = sliding_force(obj)
+            least = {n: least_force_of(obj, n).force * force / n for n in (size, size - 1)}
+            yield {
+                "suite": name,
+                "object": key,
+                "slides_at": round(force),
+                "straight": round(force / size, 1),
+                "team": round(least[size], 1),
+                "one_fewer": round(least[size - 1], 1),
+            }
 
 
 def strain(world: World) -> dict[str, float]:

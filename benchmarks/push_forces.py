@@ -23,8 +23,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
+from harl_mapush.config import load_suite
 from harl_mapush.evaluation.policies import load_policy
 from harl_mapush.runs import checkpoint, evaluation_worlds
+from mqe.config import merge
 from mqe.env.observer import Observer, PhysicsStep
 from mqe.registry import make_env
 from mqe.viewer.video import record
@@ -74,10 +76,15 @@ class Push:
         return int(np.argmax(pushed[length:] - pushed[:-length]))
 
 
-def play(team: str, suite: str, film: Path) -> Push:
-    """Play a team's first episode twice, the same one: for its forces and for its film."""
+def play(team: str, suite: str, film: Path, mass: str | None) -> Push:
+    """Play a team's first episode twice, the same one: for its forces and for its film.
+
+    The object has ``mass``, or that of the suite.
+    """
     folder = checkpoint.resolve(team)
-    over = {"env": {"num_envs": 1}, "sim": {"device": "cpu"}}
+    over = merge(load_suite(suite).worlds, {"env": {"num_envs": 1}, "sim": {"device": "cpu"}})
+    if mass is not None:
+        over["task"]["object_mass"] = mass
     cfg = evaluation_worlds.shown(folder, over, suite)
     trace = ForceTrace()
 
@@ -159,13 +166,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("teams", nargs="+", metavar="TEAM")
     parser.add_argument("--suite", default="team2")
+    parser.add_argument("--object_mass", help="in place of the suite's, such as '70 N'")
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--film", type=Path, help="film of the first team, an .mp4")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         films = [Path(folder) / f"{k}.mp4" for k in range(len(arguments.teams))]
         recorded = [
-            play(team, arguments.suite, film)
+            play(team, arguments.suite, film, arguments.object_mass)
             for team, film in zip(arguments.teams, films, strict=True)
         ]
         for push in recorded:

@@ -28,7 +28,7 @@ PUSHING = {  # metrics of how a team pushes, and their heads
     "push_ahead_share": "impulse ahead",
     "push_feet_share": "impulse of feet",
 }
-TEAM_SUITES = ("team2", "team3", "team4", "heavy", "lost")
+TEAM_SUITES = ("team2", "team3", "team4", "team6", "team8", "heavy", "lost")
 OBJECTS = {"cuboid": "box", "tblock": "T-block", "cylinder": "cylinder", "beam": "beam"}
 SPEEDS = {  # notes of commands of other speeds
     "task.action_scale=[1.0,1.0,1.0]": "1 m/s",
@@ -109,14 +109,14 @@ def pushing() -> str:
         row
         for row in _suites()
         if row["policy"].startswith(SHIPPED)
-        and not row["note"]
+        and all(name in row for name in PUSHING)
         and 2 * row["num_successes"] >= row["num_episodes"]
     ]
     size = {row["suite"]: row["robots"] for row in sorted(measured, key=lambda row: row["robots"])}
     rows = [
         (
             f"`{row['suite']}`, {OBJECTS[row['object']]}",
-            f"`{row['policy']}`",
+            _policy(row),
             *(f"{row[key]:.2f}" for key in PUSHING),
             f"{row['time_given_success_s']:.1f}",
         )
