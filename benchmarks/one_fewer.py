@@ -45,8 +45,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=FILE)
     arguments = parser.parse_args()
     jobs = [*cells(arguments.suites, arguments.objects, arguments.seeds, arguments.episodes)]
-    # Long ones first, so that no process waits for the last.
-    jobs.sort(key=lambda job: -job["seconds"] * job["robots"])
+    # Strong robots first, whose successes bound those of all others.
+    jobs.sort(key=lambda job: (-job["foot"], -job["speed"], job["seconds"], job["seed"]))
     with arguments.out.open("a", encoding="utf-8") as file:
         for _, row in run_jobs(play, jobs, arguments.processes, sys.stderr.write):
             file.write(json.dumps(row) + "\n")
