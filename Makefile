@@ -17,7 +17,7 @@ RUN := $(CURDIR)/$(BIN)/python -m
 BENCHMARL_VENV ?= .venv-benchmarl
 BENCHMARL := $(BENCHMARL_VENV)/bin/python
 
-.PHONY: format lint type test numeric train smoke docs docs-serve benchmarl
+.PHONY: format lint type test numeric train smoke docs docs-serve dist benchmarl
 
 train: $(VENV)/.installed
 	@set -e; out="$(OUT)"; \
@@ -57,6 +57,11 @@ docs: $(VENV)/.installed-docs
 
 docs-serve: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs serve
+
+# Wheel and source distribution, in the folder dist.
+dist: $(VENV)/.installed-docs
+	$(PIP) build
+	$(RUN) build --outdir dist
 
 # The tests of BenchMARL's client.
 benchmarl: $(BENCHMARL_VENV)/.installed

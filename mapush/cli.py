@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 
 from mapush import __version__
 
@@ -16,6 +18,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["--version"]:
         sys.stdout.write(f"mapush {__version__}\n")
         return 0
+    foreign = _foreign_mqe()
+    if foreign is not None:
+        sys.stderr.write(
+            f"mapush: {foreign} comes before mapush's own package mqe; MAPush, MQE and another "
+            "distribution have a package of this name: use an environment without it, or leave "
+            "its folder\n"
+        )
+        return 2
     try:
         return _hand_over(arguments)
     except ImportError as error:
@@ -23,6 +33,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"mapush: {error}\n")  # a mistake of the user's
         return 2
+
+
+def _foreign_mqe() -> str | None:
+    """Return the folder of another package ``mqe`` in front of ours, or None."""
+    spec = find_spec("mqe")
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    if not folders or Path(folders[0]).resolve().parent == Path(__file__).resolve().parents[1]:
+        return None
+    return folders[0]
 
 
 def _hand_over(arguments: list[str]) -> int:

@@ -36,6 +36,7 @@ NOT_RUN = {
     ".venv-openrl/bin/python": "needs OpenRL",
     "mapush import openrl results/openrl": "needs the run of the line before",
     "mapush film pretrained:cuboid --out cuboid.mp4 --set env.robots=go2": "as the line before",
+    "python benchmarks/leaderboard.py": "300 episodes; test_result_pages.py writes an entry",
     "tensorboard": "a server",
     "mapush test pretrained:go1_velocity": "minutes; tests of the examination have smaller ones",
     "mapush test RUN --import MODULE": "minutes, as the line before",

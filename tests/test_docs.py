@@ -183,6 +183,9 @@ def check_extras(words: list[str]) -> None:
 def check_python(words: list[str]) -> None:
     """Check a program in this repository: it exists and accepts the flags."""
     path, *rest = words
+    if "mapush" in rest:  # the command of a result
+        check_arguments(PARSERS[rest[rest.index("mapush") + 1]](), rest[rest.index("mapush") + 2 :])
+        rest = rest[: rest.index("mapush")]
     if words[:2] == ["-m", "pip"]:
         return
     if "-m" in words:

@@ -205,3 +205,56 @@ def test_messages_name_extras_that_exist() -> None:
         for extra in re.findall(r"\binstall\(['\"](\w+)['\"]\)", path.read_text(encoding="utf-8"))
     }
     assert {"gpu", "report"} <= named <= set(declared["optional-dependencies"])
+
+
+def test_another_package_of_our_name_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mqe").mkdir()
+    (tmp_path / "mqe/__init__.py").write_text("")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from mapush.cli import main; raise SystemExit(main(['list']))"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"mapush: {tmp_path / 'mqe'} comes before")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_image_is_built_and_checked_in_continuous_integration() -> None:
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    version = re.search(r"^FROM python:(3\.\d+)-slim$", lines, flags=re.MULTILINE)
+    assert version is not None
+    assert f"Programming Language :: Python :: {version[1]}" in project["classifiers"]
+    extras = set(re.findall(r"EXTRA=(\w+)", lines))
+    assert extras <= set(project["optional-dependencies"])
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
+    runs = [step.get("run") for step in workflow["jobs"]["dockerfile"]["steps"]]
+    assert "docker build --check ." in runs
+
+
+@pytest.mark.slow
+def test_the_image_is_built_where_there_is_a_builder() -> None:
+    builder = shutil.which("docker") or shutil.which("podman")
+    if builder is None or subprocess.run([builder, "info"], capture_output=True).returncode:
+        pytest.skip("no builder of images here")
+    subprocess.run([builder, "build", "-t", "mapush-test", str(ROOT)], check=True)
+    shown = subprocess.run(
+        [builder, "run", "--rm", "mapush-test", "--version"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert shown.stdout == f"mapush {__version__}\n"
+
+
+def test_a_tag_releases_what_make_builds() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))
+    runs = [step.get("run", "") for step in workflow["jobs"]["release"]["steps"]]
+    targets = [run.split()[-1] for run in runs if run.startswith("make ")]
+    assert targets == ["test", "docs", "dist"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(f"\n{target}:" in makefile for target in targets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -68,6 +69,33 @@ def test_a_command_and_its_result_become_rows(monkeypatch: pytest.MonkeyPatch) -
     lost = [*words.split(), "--set", "env.randomize.lost_robots=[dead]", "--num_agents", "3"]
     row = next(suite_rows.rows_of(result, lost))
     assert (row["robots"], row["note"]) == (3, "env.randomize.lost_robots=[dead]")
+
+
+def test_an_entry_of_a_leaderboard_states_worlds_rate_and_origin(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    leaderboard = loaded("benchmarks/leaderboard.py", monkeypatch)
+    result = {
+        "success_rate": 0.96,
+        "num_episodes": 300,
+        "object_mass_kg": 31.4,
+        "sliding_force_n": 100.0,
+    }
+    files = [tmp_path / "result.json", tmp_path / "entry.json"]
+    files[0].write_text(json.dumps(result))
+    words = ["mapush", "test", "pretrained:any", "--suite", "team2", "--seeds", "2000"]
+    monkeypatch.setattr(sys, "argv", ["leaderboard.py", *map(str, files), *words])
+    assert leaderboard.main() == 0
+    entry = json.loads(files[1].read_text())
+    shown = (ROOT / "docs/guides/compare.md").read_text(encoding="utf-8")
+    assert entry["num_successes"] == 288
+    assert entry["success_interval"] == [0.9314, 0.977]
+    assert (entry["suite"], entry["object"], entry["robots"]) == ("team2", "cuboid", 2)
+    assert [key for key in entry if f"`{key}`" not in shown] == []
+    files[0].write_text(json.dumps(result | {"num_episodes": 299}))
+    with pytest.raises(SystemExit):
+        leaderboard.main()
 
 
 def test_objects_are_columns_and_whole_teams_come_first(monkeypatch: pytest.MonkeyPatch) -> None:

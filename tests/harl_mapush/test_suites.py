@@ -158,14 +158,6 @@ def test_what_a_suite_pushes_does_not_depend_on_the_training(name: str) -> None:
     assert "object_mass" in task or task["shapes"] is not None
 
 
-def test_a_team_of_heavy_boxes_meets_the_tower_s_own_mass() -> None:
-    folder = checkpoint.resolve("pretrained:team2")
-    words = ["--suite", "upright"]
-    cfg = test._settings(folder, test.make_parser().parse(words))
-    assert cfg.task.object == "tower"
-    assert cfg.task.object_mass == 6.0
-
-
 def test_an_unknown_suite_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="--suite: .*team2"):
         config.load_suite("team_2")

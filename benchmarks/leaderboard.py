@@ -1,0 +1,62 @@
+"""Write a leaderboard's entry from the result of ``mapush test --json``.
+
+``python benchmarks/leaderboard.py RESULT.json ENTRY.json mapush test RUN --suite team2`` names the
+result, the entry and the command of the result. ``docs/guides/compare.md`` explains the entry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from suite_rows import rows_of
+
+from mapush import __version__
+from mqe.manifest import git_revision
+from mqe.tasks.episode_report import wilson_interval
+
+FORMAT_VERSION = 1
+LEAST_EPISODES = 300
+
+
+def main() -> int:
+    """Write one entry. Return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("result", type=Path)
+    parser.add_argument("entry", type=Path)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="mapush test ...")
+    arguments = parser.parse_args()
+    result = json.loads(arguments.result.read_text(encoding="utf-8"))
+    if result["num_episodes"] < LEAST_EPISODES:
+        parser.error(f"{arguments.result}: has fewer than {LEAST_EPISODES} episodes")
+    text = json.dumps(entry_of(result, arguments.command), indent=2)
+    arguments.entry.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+def entry_of(result: Mapping[str, Any], command: Sequence[str]) -> dict[str, Any]:
+    """Return the entry of a result: its worlds, its rate with the interval, and its origin."""
+    row = next(rows_of(result, command))
+    counts = (row["num_successes"], row["num_episodes"])
+    return {
+        "format_version": FORMAT_VERSION,
+        **{name: row[name] for name in ("policy", "suite", "object", "robots")},
+        "changed_settings": row["note"],
+        "object_mass_kg": result["object_mass_kg"],
+        "sliding_force_n": result["sliding_force_n"],
+        "num_successes": counts[0],
+        "num_episodes": counts[1],
+        "success_interval": [round(bound, 4) for bound in wilson_interval(*counts)],
+        "seeds": [int(seed) for seed in result.get("per_seed", {})],
+        "command": row["command"],
+        "mapush": __version__,
+        "revision": git_revision(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
