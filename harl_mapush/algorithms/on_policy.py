@@ -67,7 +67,7 @@ class OnPolicy(ABC):
         self.device = torch.device(device)
         self.ranks = ranks
         formulas = ON_POLICY_FORMULAS.find(self.cfg.compat, "algorithm.compat")
-        self.formulas: Formulas = formulas.make(self.device.type, ranks)
+        self.formulas: Formulas = formulas.make(ranks)
 
         # Sizes
         self.num_agents = spec.num_agents
@@ -87,7 +87,8 @@ class OnPolicy(ABC):
         if cfg.mirror_loss_coef > 0.0:
             _check_mirror_loss(cfg, self.network, spec, is_possible=self.takes_mirror_loss)
         self.optimizers = [
-            self.formulas.optimizer(actor, cfg.learning_rate, cfg) for actor in self.unique_actors
+            FlatAdam(actor, cfg.learning_rate, cfg.adam_eps, cfg.weight_decay, ranks)
+            for actor in self.unique_actors
         ]
 
         # Random numbers

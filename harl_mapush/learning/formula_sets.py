@@ -16,7 +16,7 @@ class FormulaSet(NamedTuple):
     network: Mapping[str, Any] = MappingProxyType({})
 
 
-# ``make`` takes a type of device and the ranks, and returns ``on_policy.formulas.Formulas``.
+# ``make`` takes the ranks, and returns ``on_policy.formulas.Formulas``.
 ON_POLICY_FORMULAS: Registry[FormulaSet] = Registry("variant of the formulas")
 # ``make`` takes the ranks, and returns ``off_policy.formulas.OffPolicyFormulas``.
 OFF_POLICY_FORMULAS: Registry[FormulaSet] = Registry("variant of the formulas")

@@ -51,7 +51,7 @@ def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str)
 
 
 def factor_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-    """Return ``likelihood_ratio``, rounded as in HARL.
+    """Return ``likelihood_ratio``, rounded as HARL's factor.
 
     With gradients it cannot be captured in a graph, since the gradient of a product waits for the
     host.

@@ -132,9 +132,7 @@ def learn_and_compare(
     load_learner(algorithm, stage["pre"])
     load_rollout(storage, stage)
     order = list(computed["agent_order"])
-    permutations = stage["randperm"]
-    if algorithm.device.type != "cpu":
-        permutations = with_idle_agents(permutations, algorithm, storage, order)
+    permutations = with_idle_agents(stage["randperm"], algorithm, storage, order)
     algorithm.shuffle = algorithm.value.shuffle = RecordedShuffle(
         permutations, order, algorithm.device
     )
@@ -199,8 +197,7 @@ def with_idle_agents(
 ) -> list[Tensor]:
     """Return permutations, with substitutes for agents never alive.
 
-    Upstream draws none for such an agent, nor do we on a CPU. A captured update draws for every
-    agent, without effect.
+    Upstream draws none for such an agent. Here an update draws for every agent, without effect.
     """
     is_sequential = isinstance(algorithm, Happo)
     if algorithm.cfg.share_param or (is_sequential and not algorithm.is_capturable):

@@ -12,12 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
-from harl_mapush.learning import losses
 from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS, FormulaSet
 from harl_mapush.learning.normalization import ValueNorm, normalize_advantages, rescale_output
 from harl_mapush.learning.on_policy.minibatches import Batch, CriticBatch, Shuffle, minibatches
 from harl_mapush.learning.on_policy.rollout_storage import Storage
-from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import OnPolicyCfg
 
 _BETA = 0.95  # decay of the value normaliser's statistics per iteration
@@ -25,7 +23,7 @@ _VARIANCE_MIN = 1e-4  # lower bound of the variance by which values are normalis
 
 
 class Formulas:
-    """Returns, targets, advantages and ratios. Variants inherit from this class."""
+    """Returns, targets and advantages. Variants inherit from this class."""
 
     keeps_final_state = True  # whether time-outs are bootstrapped from the episode's last state
 
@@ -33,15 +31,11 @@ class Formulas:
         """Compute statistics over the rows of all ``ranks``."""
         self.ranks = ranks
 
-    # Networks and their optimisers
+    # Networks
 
     def has_own_values(self, state_type: str, team_reward: str) -> bool:
         """Return whether the critic has a value for every agent."""
         return state_type == "FP" or team_reward == "own"
-
-    def optimizer(self, network: nn.Module, learning_rate: float, cfg: OnPolicyCfg) -> FlatAdam:
-        """Build the optimiser of a network."""
-        return FlatAdam(network, learning_rate, cfg.adam_eps, cfg.weight_decay, self.ranks)
 
     def value_normalizer(self, beta: float | None) -> ValueNorm:
         """Build the value normaliser. Its statistics decay by ``beta`` per update."""
@@ -144,32 +138,8 @@ class Formulas:
         """Yield the minibatches of ``num_epochs`` epochs, with rows in random order."""
         return minibatches(batches, num_epochs, num_minibatches, shuffle)
 
-    def is_skipped(self, enabled: Tensor) -> bool:
-        """Return whether no order of rows is drawn for an actor with ``enabled`` (0-dim) 0."""
-        return False
 
-    def std(self, std: Tensor, mean: Tensor) -> Tensor:
-        """Return the standard deviations (U,) in the likelihood of actions, for means (L, B, U)."""
-        return std
-
-    def ratio(self, log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-        """Return the differentiable probability ratio (L, B) from log probabilities (L, B, U)."""
-        return losses.likelihood_ratio(log_probs, log_probs_old, aggregation)
-
-    def entropy(self, std: Tensor, weights: Tensor, total: Tensor, tile: int) -> Tensor | None:
-        """Return tile number ``tile``'s part of its minibatch's entropy [nat], None without one.
-
-        The entropy does not depend on the state, so the first tile has the whole entropy.
-        """
-        return losses.gaussian_entropy(std) if tile == 0 else None
-
-
-def make_formulas(device_type: str, ranks: Ranks = ALONE) -> Formulas:
-    """Build the formulas, equal on every device type."""
-    return Formulas(ranks)
-
-
-ON_POLICY_FORMULAS.register("mapush", FormulaSet(make_formulas))
+ON_POLICY_FORMULAS.register("mapush", FormulaSet(Formulas))
 
 
 def compute_gae(

@@ -122,11 +122,10 @@ def update_policy(
 
     names = ("policy_loss", "dist_entropy", "ratio", "kl", "actor_grad_norm")
     sums = [torch.zeros_like(enabled) for _ in names]
-    num_epochs = 0 if formulas.is_skipped(enabled) else cfg.num_epochs
-    for minibatch in formulas.minibatches(batches, num_epochs, cfg.num_minibatches, shuffle):
+    for minibatch in formulas.minibatches(batches, cfg.num_epochs, cfg.num_minibatches, shuffle):
         # Compute the gradient and average it over all ranks.
         optimizer.zero_grad()
-        stats = add_policy_gradient(actor, optimizer, minibatch, surrogate, cfg, formulas, mirror)
+        stats = add_policy_gradient(actor, optimizer, minibatch, surrogate, cfg, mirror)
         (kl,) = optimizer.share(minibatch.weights.sum(), stats.kl)
 
         # Step, and adapt the learning rate.
@@ -150,7 +149,6 @@ def add_policy_gradient(
     minibatch: ActorBatch,
     surrogate: Surrogate,
     cfg: OnPolicyCfg,
-    formulas: Formulas,
     mirror: TeamImage | None = None,
 ) -> MinibatchStats:
     """Add the gradient of policy loss - entropy_coef entropy + mirror_loss_coef mirror loss.
@@ -166,9 +164,9 @@ def add_policy_gradient(
         # Probability ratio of the stored actions.
         hidden = None if tile.hidden is None else tile.hidden[0]
         mean, _ = actor.unroll(tile.obs, hidden, tile.masks)
-        std = formulas.std(actor.std(), mean)
+        std = actor.std()
         log_probs = losses.gaussian_log_prob(tile.actions, mean, std)
-        ratio = formulas.ratio(log_probs, tile.log_probs, cfg.action_aggregation)
+        ratio = losses.likelihood_ratio(log_probs, tile.log_probs, cfg.action_aggregation)
 
         # Surrogate loss.
         gain = surrogate(ratio, tile.advantages)
@@ -180,9 +178,9 @@ def add_policy_gradient(
             asymmetry = _asymmetry(actor, tile.obs, mean, mirror)
             loss = loss + cfg.mirror_loss_coef * (asymmetry * tile.weights).sum() / total
 
-        # Entropy bonus.
-        entropy = formulas.entropy(std, tile.weights, total, k)
-        if entropy is not None:
+        # Entropy bonus. It does not depend on the state, so the first tile has all of it.
+        if k == 0:
+            entropy = losses.gaussian_entropy(std)
             loss = loss - cfg.entropy_coef * entropy
             entropy_sum += entropy.detach()
 

@@ -21,6 +21,7 @@ from harl_mapush.learning.on_policy.minibatches import (
     tiles,
 )
 from harl_mapush.learning.on_policy.rollout_storage import Storage
+from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from mqe.vec_env import EntityBlock
 
@@ -44,7 +45,9 @@ class ValueLearner:
         self.shuffle = shuffle
         self.formulas = formulas
         self.critic = Critic(network, state_size, num_outputs, sets).to(device)
-        self.optimizer = formulas.optimizer(self.critic, cfg.critic_learning_rate, cfg)
+        self.optimizer = FlatAdam(
+            self.critic, cfg.critic_learning_rate, cfg.adam_eps, cfg.weight_decay, formulas.ranks
+        )
         self.normalizer = formulas.value_normalizer(cfg.value_norm_beta).to(device)
 
     # The values and returns of a rollout

@@ -1,25 +1,17 @@
-"""Upstream HARL's formulas, for ``algorithm.compat=harl``: recorded updates agree to 1e-6.
-
-A GPU allows no higher precision. On a CPU ``RoundedHarlFormulas`` rounds as HARL does, to the last
-bit.
-"""
+"""Upstream HARL's formulas, for ``algorithm.compat=harl``: recorded updates agree to 1e-6."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.distributed.ranks import ALONE, Ranks
-from harl_mapush.learning import losses
 from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS, FormulaSet
-from harl_mapush.learning.normalization import ADVANTAGE_STD_MIN, ValueNorm, normalize_advantages
+from harl_mapush.learning.normalization import ValueNorm, normalize_advantages
 from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import Batch, CriticBatch, Shuffle, cut, num_rows
 from harl_mapush.learning.on_policy.rollout_storage import Storage
-from harl_mapush.learning.optimizer import BETA_1, BETA_2, FlatAdam
 from harl_mapush.learning.settings import OnPolicyCfg
 
 _BETA = 0.99999  # decay of the value normaliser's statistics per minibatch
@@ -79,17 +71,13 @@ class HarlFormulas(Formulas):
         advantages = storage.advantages.permute(2, 0, 1).expand_as(weights)
         if not are_joint:
             return [
-                self.normalize_advantages(agent_advantages, active)
+                normalize_advantages(agent_advantages, active, self.ranks)
                 for agent_advantages, active in zip(advantages, weights, strict=True)
             ]
         if storage.advantages.shape[-1] > 1:
             advantages, weights = (x.permute(1, 2, 0).contiguous() for x in (advantages, weights))
-            return list(self.normalize_advantages(advantages, weights).unbind(-1))
-        return list(self.normalize_advantages(advantages, weights))
-
-    def normalize_advantages(self, advantages: Tensor, weights: Tensor) -> Tensor:
-        """Return advantages with mean 0 and standard deviation 1 over the entries of weight 1."""
-        return normalize_advantages(advantages, weights, self.ranks)
+            return list(normalize_advantages(advantages, weights, self.ranks).unbind(-1))
+        return list(normalize_advantages(advantages, weights, self.ranks))
 
     def minibatches(
         self, batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle
@@ -98,66 +86,6 @@ class HarlFormulas(Formulas):
         for _ in range(num_epochs):
             orders = [shuffle.rows(num_rows(batch), num_minibatches) for batch in batches]
             yield from cut(batches, orders, num_minibatches, join_rows)
-
-
-class RoundedHarlFormulas(HarlFormulas):
-    """HARL's formulas in HARL's order of operations, for a CPU.
-
-    They wait for the host and cannot be captured.
-    """
-
-    def optimizer(self, network: nn.Module, learning_rate: float, cfg: OnPolicyCfg) -> FlatAdam:
-        return RoundedAdam(network, learning_rate, cfg.adam_eps, cfg.weight_decay)
-
-    def normalize_advantages(self, advantages: Tensor, weights: Tensor) -> Tensor:
-        """Return the advantages as NumPy normalises them."""
-        if not bool(weights.any()):
-            return normalize_advantages(advantages, weights)
-        active = advantages.masked_fill(weights == 0.0, float("nan")).contiguous().numpy()
-        mean = float(np.nanmean(active))
-        std = float(np.nanstd(active) + ADVANTAGE_STD_MIN)
-        return (advantages - mean) / std
-
-    def is_skipped(self, enabled: Tensor) -> bool:
-        return not bool(enabled)  # upstream skips an agent that was never alive
-
-    def std(self, std: Tensor, mean: Tensor) -> Tensor:
-        return std.expand_as(mean)
-
-    def ratio(self, log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-        return losses.factor_ratio(log_probs, log_probs_old, aggregation)
-
-    def entropy(self, std: Tensor, weights: Tensor, total: Tensor, tile: int) -> Tensor | None:
-        return (losses.gaussian_entropy(std) * weights).sum() / total
-
-
-def make_harl_formulas(device_type: str, ranks: Ranks = ALONE) -> HarlFormulas:
-    """Build HARL's formulas. On a CPU, a single process rounds as HARL does."""
-    if device_type == "cpu" and ranks.size == 1:
-        return RoundedHarlFormulas(ranks)
-    return HarlFormulas(ranks)
-
-
-class RoundedAdam(FlatAdam):
-    """Adam with torch.optim.Adam's own operations in its own order."""
-
-    def step(self, max_grad_norm: float, enabled: Tensor | None = None) -> Tensor:
-        norms = [torch.linalg.vector_norm(part) for part in self.views(self.grad)]
-        norm = torch.stack(norms).norm()
-        self.clip(norm, max_grad_norm)
-        if enabled is not None and not bool(enabled):
-            return norm
-
-        if self.weight_decay:
-            self.grad.add_(self.flat, alpha=self.weight_decay)
-        self.step_count.add_(1.0)
-        count = float(self.step_count)
-        self.exp_avg.lerp_(self.grad, 1.0 - BETA_1)
-        self.exp_avg_sq.mul_(BETA_2).addcmul_(self.grad, self.grad, value=1.0 - BETA_2)
-        denominator = (self.exp_avg_sq.sqrt() / (1.0 - BETA_2**count) ** 0.5).add_(self.eps)
-        step_size = float(self.learning_rate) / (1.0 - BETA_1**count)
-        self.flat.addcdiv_(self.exp_avg, denominator, value=-step_size)
-        return norm
 
 
 def join_rows(batches: list[Batch]) -> Batch:
@@ -231,7 +159,7 @@ def compute_harl_returns(
 ON_POLICY_FORMULAS.register(
     "harl",
     FormulaSet(
-        make_harl_formulas,
+        HarlFormulas,
         {"use_layer_norm": True, "normalize_obs": False, "std_min": 0.0, "mean_bound": None},
     ),
 )

@@ -7,9 +7,7 @@ import torch
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.learning import losses
-from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS
 from harl_mapush.learning.networks import Actor
-from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import ActorBatch
 from harl_mapush.learning.on_policy.surrogate import add_policy_gradient
 from harl_mapush.learning.optimizer import FlatAdam
@@ -39,9 +37,7 @@ def settings(entropy_coef: float, mirror_loss_coef: float) -> OnPolicyCfg:
     return OnPolicyCfg(entropy_coef=entropy_coef, mirror_loss_coef=mirror_loss_coef)
 
 
-@pytest.mark.parametrize("compat", ON_POLICY_FORMULAS)
-def test_the_loss_is_the_squared_distance_to_the_mirror_image(compat):
-    formulas = ON_POLICY_FORMULAS[compat].make("cpu")
+def test_the_loss_is_the_squared_distance_to_the_mirror_image():
     torch.manual_seed(0)
     actor = Actor(NetworkCfg(hidden_sizes=(8,), gain=1.0), 3, 2)
     optimizer = FlatAdam(actor, 1e-3, 1e-5, 0.0)
@@ -49,9 +45,7 @@ def test_the_loss_is_the_squared_distance_to_the_mirror_image(compat):
     gradients = []
     for coef in (0.0, 0.5):
         optimizer.zero_grad()
-        stats = add_policy_gradient(
-            actor, optimizer, batch, CLIPPED, settings(0.01, coef), formulas, MIRROR
-        )
+        stats = add_policy_gradient(actor, optimizer, batch, CLIPPED, settings(0.01, coef), MIRROR)
         gradients.append((optimizer.grad.clone(), stats.policy_loss))
     obs = batch.obs[0]
     mirrored = actor(obs * torch.tensor([1.0, -1.0, -1.0]))
@@ -83,9 +77,7 @@ def test_steps_on_it_make_a_policy_symmetric():
     before = asymmetry()
     for _ in range(200):
         optimizer.zero_grad()
-        add_policy_gradient(
-            actor, optimizer, batch, CLIPPED, settings(0.0, 1.0), Formulas(), MIRROR
-        )
+        add_policy_gradient(actor, optimizer, batch, CLIPPED, settings(0.0, 1.0), MIRROR)
         optimizer.step(0.0, torch.ones(()))
     assert asymmetry() < 0.02 * before
 

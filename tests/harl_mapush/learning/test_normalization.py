@@ -13,8 +13,8 @@ from harl_mapush.learning.normalization import (
 )
 
 
-def check_advantages(normalize):
-    """Check normalized advantages by hand."""
+def test_advantages_use_the_population_deviation_and_epsilon_1e_5():
+    normalize = normalize_advantages
     # entries 1 and 3: mean 2, population std 1; the inactive 8 is shifted and scaled alike
     normalized = normalize(torch.tensor([1.0, 3.0, 8.0]), torch.tensor([1.0, 1.0, 0.0]))
     assert normalized.tolist() == pytest.approx(
@@ -24,10 +24,6 @@ def check_advantages(normalize):
     assert small.tolist() == pytest.approx([-0.5, 0.5], rel=1e-5)  # std equals epsilon
     # No agent is active.
     assert torch.isfinite(normalize(torch.randn(4), torch.zeros(4))).all()
-
-
-def test_advantages_use_the_population_deviation_and_epsilon_1e_5():
-    check_advantages(normalize_advantages)
 
 
 def test_a_rollout_without_a_valid_step_leaves_the_value_normaliser_finite():

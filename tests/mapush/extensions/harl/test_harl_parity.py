@@ -57,9 +57,9 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "happo_3a_dead",
     ),
     "advantage std unbiased": (
-        "mapush/extensions/harl/on_policy_formulas.py",
-        "np.nanstd(active)",
-        "np.nanstd(active, ddof=1)",
+        "harl_mapush/learning/normalization.py",
+        "variance = (sum_sq / total)",
+        "variance = (sum_sq / (total - 1.0))",
         "happo_2a_inactive",
     ),
     "entropy averaged over dimensions": (
