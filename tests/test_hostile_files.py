@@ -143,28 +143,12 @@ def test_a_file_of_settings_writes_below_the_present_folder_alone(tmp_path) -> N
 # Settings that a run has written
 
 
-def test_a_flipped_bit_of_a_run_file_is_named(tmp_path, capsys) -> None:
+def test_a_changed_run_file_is_named(tmp_path) -> None:
     path = tmp_path / "config.yaml"
     text = "algorithm: {entropy_coef: 0.003}\nrunner: {seed: 1}\n"
     run_folder.write_config(tmp_path, text)
     assert run_folder.check_settings(path) == []
     whole = path.read_bytes()
-    flipped = whole.replace(b"seed: 1", b"seed: 5")
-    path.write_bytes(flipped)
-    assert train.main(["--config", str(path)]) == 2
-    said = "line 3: damaged, it says 'runner: {seed: 5}' and was written as 'runner: {seed: 1}'"
-    assert f"{path}, {said}; mend that line" in error_line(capsys)
-
-    for i in range(whole.index(b"\n") + 1, len(whole)):  # one bit of each byte of the settings
-        path.write_bytes(whole[:i] + bytes([whole[i] ^ 1 << i % 7]) + whole[i + 1 :])
-        with pytest.raises(ConfigError, match="damaged, it says"):
-            run_folder.check_settings(path)
-
-    run_folder.write_config(tmp_path, "logger: {name: a-b}\n")
-    path.write_bytes(path.read_bytes().replace(b"a-b", b"a\rb"))  # - and a bit less
-    with pytest.raises(ConfigError, match="damaged, it says"):
-        run_folder.check_settings(path)
-
     path.write_bytes(whole.replace(b"seed: 1", b"seed: 12"))
     assert "was changed since a run wrote it" in run_folder.check_settings(path)[0]
     path.write_text(text)
@@ -175,8 +159,7 @@ def test_a_flipped_bit_of_a_run_file_is_named(tmp_path, capsys) -> None:
     ("how", "said"),
     [
         ("renamed", "it is the checkpoint of 10k env steps under another name"),
-        ("another seed", "it was written by a run with runner.seed=2, not 1"),
-        ("another run", "it was written by another run of the same settings"),
+        ("another run", "it was written by another run"),
     ],
 )
 def test_a_newest_checkpoint_that_is_not_the_runs_own_is_skipped(how, said, tmp_path) -> None:
@@ -191,12 +174,9 @@ def test_a_newest_checkpoint_that_is_not_the_runs_own_is_skipped(how, said, tmp_
     newest = run / "checkpoints" / "10k"
     if how == "renamed":
         newest = newest.rename(run / "checkpoints" / "11k")
-    elif how == "another run":
+    else:
         other_id = "0123456789abcdef"
         checkpoint.save(run, 10_000, networks, {"iteration": 1}, settings=settings, run_id=other_id)
-    else:
-        other = f"{settings}runner: {{seed: 2}}\n"
-        checkpoint.save(run, 10_000, networks, {"iteration": 1}, settings=other)
     saved, notices = resume.find(str(run))
     assert saved.folder == run / "checkpoints" / "9k"
     assert notices == [f"{newest} is skipped: {said}"]

@@ -15,8 +15,6 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ign
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from harl_mapush.runs.run_folder import LOGS
-
 _MOST_BYTES = 64 * 2**20  # limit of points that wait to be written; the oldest are dropped first
 _INTERVAL_S = 10.0  # time between two writes
 _PREFIX = "events.out.tfevents."  # start of a file name
@@ -118,10 +116,6 @@ class Curves:
                 f"{_PREFIX}{self._begin():010d}.{socket.gethostname()}."
                 f"{os.getpid()}.{next(_numbers)}"
             )
-            # Older runs have a folder for logs. The run's own folder is not made again: it may
-            # have been moved.
-            if self._folder.name == LOGS:
-                self._folder.mkdir(exist_ok=True)
             self._path = self._folder / name
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         return self._descriptor

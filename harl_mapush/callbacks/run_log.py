@@ -6,7 +6,7 @@ from harl_mapush.callbacks.logger import NullLogger, RunLogger
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.parts import Parts
 from harl_mapush.run_settings import LoggerCfg
-from harl_mapush.runs import provenance, run_folder
+from harl_mapush.runs import provenance
 from harl_mapush.runs.record import RunRecord
 
 
@@ -22,7 +22,7 @@ def make_logger(
     algorithm = record.settings["algorithm"]["name"]
     logger = RunLogger(
         cfg,
-        run_folder.curves_folder(record.folder),
+        record.folder,
         f"Env mapush Task {task} Algo {algorithm} Exp {cfg.exp_name}",
         env_steps=progress.env_steps,
         headline=parts.env.report.headline,

@@ -195,37 +195,12 @@ def _problem(folder: Path) -> str | None:
 
 
 def _of_another_run(run: Path, folder: Path) -> str | None:
-    """Return a description of a checkpoint in ``run`` from another run, else None.
-
-    Older runs and checkpoints have no id, so their settings are compared.
-    """
+    """Return a description of a checkpoint in ``run`` from another run, else None."""
     own_id = provenance.run_id(run)
     other_id = checkpoint.run_id(folder)
-    is_foreign = own_id is not None and other_id is not None and own_id != other_id
-    try:
-        of_run, _ = config.resolve(run_folder.read_config(run), {})
-        of_checkpoint, _ = config.resolve(load_yaml(folder / run_folder.CONFIG), {})
-    except ConfigError:
-        # The settings are lost, or need a module. ``settings`` reports it.
-        return "it was written by another run" if is_foreign else None
-    difference = fixed_difference(of_run, of_checkpoint)
-    if difference is None:
-        return "it was written by another run of the same settings" if is_foreign else None
-    key, expected, value = difference
-    return f"it was written by a run with {key}={value}, not {expected}"
-
-
-def fixed_difference(first: Any, second: Any) -> tuple[str, Any, Any] | None:
-    """Return a setting with unequal values, though fixed for a whole run, and both values.
-
-    None: there is no such setting.
-    """
-    before = flatten(to_dict(first))
-    after = flatten(to_dict(second))
-    for key in {**before, **after}:
-        if key not in CHANGEABLE_ON_RESUME and before.get(key) != after.get(key):
-            return key, before.get(key), after.get(key)
-    return None
+    if None in (own_id, other_id) or own_id == other_id:
+        return None
+    return "it was written by another run"
 
 
 def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) -> list[str]:

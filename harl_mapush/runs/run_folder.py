@@ -22,14 +22,11 @@ from harl_mapush.runs import durable
 from mqe.config import ConfigError, load_yaml, read_text
 
 CONFIG = "config.yaml"
-LOGS = "logs"  # TensorBoard's files of older runs
 CHECKPOINTS = "checkpoints"
 COLLECTORS = "collectors"  # logs of the collectors' processes
 LOCK = ".lock"  # locked by the process that trains
 
 _CHECKSUM = "# sha256 of the lines below: "
-_LARGEST_MENDED = 32_768  # largest file searched for a flipped bit [bytes]
-_MOST_DAMAGED = 4  # limit of damaged characters in a checksum's line
 _UNITS = {"M": 1_000_000, "k": 1_000}
 
 
@@ -45,11 +42,6 @@ def parse_step_name(name: str) -> int | None:
     """Return the env steps of a checkpoint folder's name, None for any other name."""
     match = re.fullmatch(r"(\d+)([Mk]?)", name)
     return int(match[1]) * _UNITS.get(match[2], 1) if match else None
-
-
-def curves_folder(run: Path) -> Path:
-    """Return the folder for TensorBoard's files. Within the run folder it has the run's name."""
-    return run / LOGS if (run / LOGS).is_dir() else run
 
 
 def checkpoints(run: Path) -> list[tuple[int, Path]]:
@@ -144,62 +136,17 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def check_settings(path: str | Path) -> list[str]:
-    """Return a notice if a file of settings carries a checksum and was changed since.
-
-    Raises ConfigError for a single flipped bit, since no editor flips one.
-    """
-    path = Path(path)
+    """Return a notice if a file of settings carries a checksum and was changed since."""
     try:
-        first, _, text = read_text(path).partition("\n")
+        first, _, text = read_text(Path(path)).partition("\n")
     except (OSError, ValueError):
         return []  # ``load_yaml`` reports it
-    digest = first[len(_CHECKSUM) :].strip()
-    if not _looks_like_checksum(first) or hashlib.sha256(text.encode()).hexdigest() == digest:
+    if not first.startswith(_CHECKSUM) or f"{first}\n{text}" == with_checksum(text):
         return []
-    # ``text`` has newlines for carriage returns, and a "-" with a flipped bit is one of these.
-    unchanged = path.read_bytes().partition(b"\n")[2]
-    line = _line_of_flipped_bit(unchanged, digest)
-    if line is not None:
-        number, damaged, written = line
-        raise ConfigError(
-            f"{path}, line {number + 1}: damaged, it says {damaged!r} and was written as "
-            f"{written!r}; mend that line, or remove the first line to accept it"
-        )
     return [
         f"{path} was changed since a run wrote it (its first line has another checksum); it counts "
         "as it is"
     ]
-
-
-def _line_of_flipped_bit(text: bytes, digest: str) -> tuple[int, str, str] | None:
-    """Find the flipped bit between ``text`` and the text with this SHA-256.
-
-    Return its line's number, text and former text, or None if no single bit explains the change.
-    """
-    if len(text) > _LARGEST_MENDED:
-        return None
-    expected = digest.encode()
-    before = hashlib.sha256()
-    for i, byte in enumerate(text):
-        rest = text[i + 1 :]
-        for bit in range(8):
-            trial = before.copy()
-            trial.update(bytes([byte ^ 1 << bit]) + rest)
-            if trial.hexdigest().encode() == expected:
-                whole = text[:i] + bytes([byte ^ 1 << bit]) + rest
-                number = whole[:i].count(b"\n")
-                start = whole.rfind(b"\n", 0, i) + 1
-                damaged = text[start:].partition(b"\n")[0].decode(errors="replace")
-                return number + 1, damaged, whole[start:].partition(b"\n")[0].decode()
-        before.update(text[i : i + 1])
-    return None
-
-
-def _looks_like_checksum(line: str) -> bool:
-    """Return whether a line is a checksum's, also with some damaged characters."""
-    words = line[: len(_CHECKSUM)]
-    same = sum(a == b for a, b in zip(words, _CHECKSUM, strict=False))
-    return same >= len(_CHECKSUM) - _MOST_DAMAGED
 
 
 def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: datetime) -> Path:
@@ -215,12 +162,10 @@ def check_new_run_dir(path: Path) -> None:
     It must be no file, writable, and hold no run. A run killed before its first file does not
     count.
     """
-    begun = [path / LOGS, path / CHECKPOINTS]
     try:
         is_root = path.resolve().parent == path.resolve()
-        holds_run = (path / CONFIG).exists() or any(
-            folder.is_dir() and any(folder.iterdir()) for folder in begun
-        )
+        saved = path / CHECKPOINTS
+        holds_run = (path / CONFIG).exists() or (saved.is_dir() and any(saved.iterdir()))
         existing = next(
             parent for parent in (path, *path.absolute().parents) if os.path.lexists(parent)
         )

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from harl_mapush import config
-from harl_mapush.runs import checkpoint, exported, resume
+from harl_mapush.runs import checkpoint, exported
 from harl_mapush.runs.run_folder import checkpoints
 from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
 from mqe.config import ConfigError
@@ -72,37 +69,16 @@ def average(folders: Sequence[Path], out: Path) -> None:
 
 def _check_one_run(folders: Sequence[Path]) -> None:
     """Raise ConfigError unless all checkpoints belong to one run, each under its own name."""
-    last = folders[-1]
-    hint = "remove it, or average fewer checkpoints (--last)"
-    newest = _settings(last)
-    newest_id = checkpoint.run_id(last)  # None for an older one
-    for folder in folders[:-1]:
-        problem = checkpoint.misnamed(folder)
-        if problem is not None:
-            raise ConfigError(f"checkpoint {folder}: {problem}; {hint}")
+    newest_id = checkpoint.run_id(folders[-1])
+    for folder in folders if len(folders) > 1 else ():
         other_id = checkpoint.run_id(folder)
-        difference = resume.fixed_difference(newest, _settings(folder))
-        if difference is not None:
-            key, expected, value = difference
+        problem = checkpoint.misnamed(folder)
+        if problem is None and None not in (newest_id, other_id) and newest_id != other_id:
+            problem = f"another run wrote it than {folders[-1].name}"
+        if problem is not None:
             raise ConfigError(
-                f"checkpoint {folder}: it is of another run than {last.name} ({key}={value}, not "
-                f"{expected}); {hint}"
+                f"checkpoint {folder}: {problem}; remove it, or average fewer checkpoints (--last)"
             )
-        if None not in (newest_id, other_id) and newest_id != other_id:
-            raise ConfigError(
-                f"checkpoint {folder}: another run of the same settings wrote it than "
-                f"{last.name}; {hint}"
-            )
-    if len(folders) > 1 and (problem := checkpoint.misnamed(last)) is not None:
-        raise ConfigError(f"checkpoint {last}: {problem}; {hint}")
-
-
-def _settings(folder: Path) -> Any:
-    """Return a checkpoint's settings, as written if they need a module of the user's."""
-    values = checkpoint.read_config(folder)
-    with suppress(ConfigError):
-        values, _ = config.resolve(values, {})
-    return values
 
 
 def _mean(weights: Sequence[dict[str, Tensor]], label: str) -> dict[str, Tensor]:

@@ -87,7 +87,7 @@ def read_run(folder: Path) -> RunLog:
     """Read a run's settings and curves. Raise ConfigError if ``folder`` has none."""
     if not (folder / run_folder.CONFIG).is_file():
         raise ConfigError(f"{folder} is no run: it lacks {run_folder.CONFIG}; name a run's folder")
-    curves = _read_curves(run_folder.curves_folder(folder))
+    curves = _read_curves(folder)
     if not curves:
         raise ConfigError(f"{folder}: it has no curves yet; wait for the first iterations")
     settings = flatten(run_folder.read_config(folder))

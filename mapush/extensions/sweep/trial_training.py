@@ -108,7 +108,7 @@ class Training:
 
     def _curve(self) -> list[tuple[int, float]]:
         """Return the metric's curve."""
-        folder = run_folder.curves_folder(self._folder)
+        folder = self._folder
         if not folder.is_dir():  # the run has not created it yet
             return []
         if self._log is None:

@@ -263,7 +263,7 @@ def test_settings_of_the_run_that_are_damaged_are_those_of_the_checkpoint(
 
 def test_a_run_killed_before_its_settings_can_be_started_again(gait, tmp_path, capsys) -> None:
     out = tmp_path / "run"
-    for name in ("logs", "checkpoints"):
+    for name in ("named_files", "checkpoints"):
         (out / name).mkdir(parents=True)
     assert train.main(["--resume", str(out)]) == 2
     assert f"start it again with --out {out}" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from harl_mapush.runs import checkpoint, durable, resume, run_folder
 from mapush import cli
 from mapush.export import policy_folder
 from mqe.config import ConfigError
-from mqe.manifest import MANIFEST, damage, renew_manifest
+from mqe.manifest import MANIFEST, damage
 from mqe.tensor_files import read_tensors
 from tests.support.tiny_runs import TINY
 
@@ -154,35 +153,12 @@ def test_a_checkpoint_that_cannot_be_averaged_leaves_nothing(run, how: str, said
     assert sorted(run.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ("task: {object: tblock}", "task.object=tblock, not cuboid"),
-        ("runner: {seed: 2}", "runner.seed=2, not 1"),
-        ("task: {action_scale: [0.4, 0.5, 0.5]}", "task.action_scale=[0.4, 0.5, 0.5], not [0.5"),
-        ("algorithm: {learning_rate: 1.0e-4}", ""),  # a resume may change it
-    ],
-)
-def test_checkpoints_of_different_runs_are_not_averaged(run, settings: str, said: str) -> None:
-    folders = [folder for _, folder in run_folder.checkpoints(run)][::-1]
-    for folder in folders:
-        text = settings if folder is folders[0] else ""
-        (folder / "config.yaml").write_text(f"env: {{num_agents: 2}}\n{text}\n")
-        renew_manifest(folder)
-    if not said:
-        average(folders, run / "mean")
-        return
-    with pytest.raises(ConfigError, match=re.escape(f"9k: it is of another run than 11k ({said}")):
-        average(folders, run / "mean")
-    assert not (run / "mean").exists()
-
-
-def test_runs_of_equal_settings_are_told_apart_by_their_ids(run) -> None:
+def test_runs_are_told_apart_by_their_ids(run) -> None:
     same = Numbers(1.0, 1.0)
     old, _, _ = [folder for _, folder in run_folder.checkpoints(run)][::-1]
     ours = save(run, 12_000, same, same, "ours")
     theirs = save(run, 13_000, same, same, "theirs")
-    with pytest.raises(ConfigError, match="12k: another run of the same settings wrote it than 13"):
+    with pytest.raises(ConfigError, match="12k: another run wrote it than 13"):
         average([ours, theirs], run / "mean")
     for folders in ([old, ours], [ours, old]):  # an older checkpoint has no id
         average(folders, run / "-".join(folder.name for folder in folders))
