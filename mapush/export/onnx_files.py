@@ -33,6 +33,12 @@ def import_package(name: str) -> Any:
         raise ConfigError(f"{name} is not installed; {install('export')}") from None
 
 
+def check_packages() -> None:
+    """Raise ConfigError if a package for exports is not installed."""
+    for name in ("onnx", "onnxruntime"):
+        import_package(name)
+
+
 def write(exported: Exported, path: Path, is_batch: bool = True) -> None:
     """Write one network, with a free number of rows or the example's."""
     names = (*exported.inputs, *exported.outputs) if is_batch else ()

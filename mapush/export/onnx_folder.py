@@ -27,8 +27,7 @@ STARTS = "starts.npz"
 
 def check(request: ExportRequest) -> None:
     """Raise ConfigError without ONNX."""
-    for package in ("onnx", "onnxruntime"):
-        onnx_files.import_package(package)
+    onnx_files.check_packages()
 
 
 def write(request: ExportRequest) -> dict[str, float]:

@@ -194,8 +194,7 @@ def check(request: ExportRequest) -> None:
             f"--for unitree: {request.name} is a team, and Unitree's controllers walk only; name a "
             "gait, for example pretrained:go2_velocity, or leave --for out"
         )
-    for package in ("onnx", "onnxruntime"):
-        onnx_files.import_package(package)
+    onnx_files.check_packages()
 
 
 def write(request: ExportRequest) -> dict[str, float]:
