@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqe.config import ConfigError, install
@@ -31,15 +30,6 @@ _STYLE = {
     "figure.constrained_layout.h_pad": 0.08,
     "pdf.fonttype": 42,  # whole fonts; publishers refuse Matplotlib's default
 }
-
-
-def check_figure(name: str, flag: str = "--figure") -> None:
-    """Raise ConfigError if ``name`` is no figure's file, or if Matplotlib is missing."""
-    if Path(name).suffix not in SUFFIXES:
-        raise ConfigError(
-            f"{flag} {name!r}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-        )
-    import_matplotlib()
 
 
 def import_matplotlib() -> Any:
@@ -87,13 +77,3 @@ def panels(number: int, columns: int, width: float, height: float) -> tuple[Figu
 def interval_key(metric: str) -> str:
     """Return the name of a rate's 95 % interval among the calculator's metrics."""
     return f"{metric.removesuffix('_rate')}_ci95"
-
-
-def spans(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[float]] | None:
-    """Return a metric's error bars below and above, None for a metric without an interval."""
-    key = interval_key(name)
-    if any(key not in row for row in rows):
-        return None
-    below = [row[name] - row[key][0] for row in rows]
-    above = [row[key][1] - row[name] for row in rows]
-    return [below, above]

@@ -292,7 +292,7 @@ def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg
 
 def _check_files(arguments: Any) -> None:
     """Raise ConfigError early if an output file cannot be written."""
-    for flag in ("json", "csv", "figure", "record"):
+    for flag in ("json", "csv", "record"):
         config.check_writable(flag, getattr(arguments, flag))
 
 

@@ -351,7 +351,7 @@ def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
         "--record --size --camera --tiles --speed --fps --title --no_captions --replay "
         "--num_episodes --agent --web --looks "
         "--seeds --policy --workers "
-        "--all_checkpoints --only --team_only --csv --figure --task --object --num_agents "
+        "--all_checkpoints --only --team_only --csv --task --object --num_agents "
         "--suite".split()
     )
 

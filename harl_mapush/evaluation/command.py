@@ -11,21 +11,19 @@ from typing import Any
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg, Suite
-from harl_mapush.evaluation.drawing import draw
 from harl_mapush.evaluation.episodes import MOST_EPISODES
-from harl_mapush.evaluation.measuring import Say, describe, headline, measure
+from harl_mapush.evaluation.measuring import Say, describe, measure
 from harl_mapush.evaluation.policies import find_function, policy_names
 from harl_mapush.evaluation.suite_player import EXAMINATIONS, Player, run_of
 from harl_mapush.evaluation.tables import table_for
 from harl_mapush.evaluation.watchers import WATCHERS
-from harl_mapush.figure_style import check_figure
 from harl_mapush.runs import evaluation_worlds
 from mqe.config import ConfigError, flatten
 from mqe.registry import resolve_sim
 from mqe.tasks.episode_report import describe_metrics
 
 # Flags of the calculator alone
-FLAGS = ("json", "csv", "figure", "seeds", "all_checkpoints", "workers", "team_only", "only")
+FLAGS = ("json", "csv", "seeds", "all_checkpoints", "workers", "team_only", "only")
 
 
 def add_flags(parser: config.Parser) -> None:
@@ -66,12 +64,6 @@ def add_flags(parser: config.Parser) -> None:
         help="with --all_checkpoints or a suite of conditions: file for a table of the metrics; "
         "*.txt has the lines of MAPush's success_rate.txt",
     )
-    group.add_argument(
-        "--figure",
-        metavar="FILE",
-        help="with --all_checkpoints or a suite of conditions: file for a plot of success (.png, "
-        ".svg or .pdf)",
-    )
 
 
 def check_flags(arguments: Any) -> None:
@@ -91,8 +83,6 @@ def check_flags(arguments: Any) -> None:
         raise ConfigError(
             f"--seeds {' '.join(map(str, seeds))}: must be different whole numbers from 0 on"
         )
-    if arguments.figure is not None:
-        check_figure(arguments.figure)
     if arguments.policy is not None:
         if arguments.all_checkpoints:
             raise ConfigError(
@@ -118,11 +108,8 @@ def find_suite(cfg: RunCfg, arguments: Any) -> Suite:
         )
     if arguments.only and not has_conditions:
         raise ConfigError("--only: the suite has no conditions; name one, as --suite robustness")
-    for flag in ("csv", "figure"):
-        if getattr(arguments, flag) is not None and not (
-            has_conditions or arguments.all_checkpoints
-        ):
-            raise ConfigError(f"--{flag} shows the checkpoints of a run; add --all_checkpoints")
+    if arguments.csv is not None and not (has_conditions or arguments.all_checkpoints):
+        raise ConfigError("--csv shows the checkpoints of a run; add --all_checkpoints")
     return suite
 
 
@@ -215,8 +202,6 @@ def _write_rows(rows: Iterable[Mapping[str, Any]], cfg: RunCfg, arguments: Any) 
         if arguments.csv is not None:
             text = as_table(cfg.task.name, written)
             Path(arguments.csv).write_text(text, encoding="utf-8")
-    if arguments.figure is not None:
-        draw(written, headline(cfg), Path(arguments.figure))
 
 
 def write_head(cfg: RunCfg, suite: Suite, folder: Path | None) -> None:

@@ -265,10 +265,6 @@ def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:
         ),
         ("--checkpoint pretrained:cuboid --csv a.csv", "add --all_checkpoints"),
         ("--checkpoint pretrained:cuboid --all_checkpoints", "is not in a run folder"),
-        (
-            "--checkpoint pretrained:cuboid --all_checkpoints --figure a.txt",
-            "must end in .png, .svg or .pdf",
-        ),
         ("--checkpoint pretrained:cuboid --mode viewer --seeds 1", "belongs to --mode calculator"),
     ],
 )

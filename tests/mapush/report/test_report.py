@@ -17,7 +17,7 @@ import pytest
 from harl_mapush import train
 from harl_mapush.callbacks.curves import Curves
 from harl_mapush.runs.provenance import ORIGIN
-from harl_mapush.runs.run_folder import LOGS, write_config
+from harl_mapush.runs.run_folder import write_config
 from mapush import cli
 from mapush.report.bootstrap import bootstrap_interval, interquartile_mean
 from mapush.report.figures import SUCCESS, curves
@@ -29,14 +29,14 @@ from tests.support.tiny_runs import TINY
 
 def make_run(folder: Path, seed: int, clip: float, values: list[float]) -> Path:
     """Write a run's files, with one point every 100 env steps."""
-    (folder / LOGS).mkdir(parents=True)
+    folder.mkdir(parents=True)
     # Which change nothing that is learned.
     limits = f"max_wall_time: {seed}m\n  checkpoint_interval: {100 * seed}"
     write_config(
         folder,
         f"runner:\n  seed: {seed}\n  {limits}\nalgorithm:\n  name: happo\n  clip_param: {clip}\n",
     )
-    points = Curves(folder / LOGS, lambda line: None)
+    points = Curves(folder, lambda line: None)
     for i, value in enumerate(values):
         points.add({"mapush/return": value}, 100 * (i + 1))
     points.close()
@@ -182,15 +182,12 @@ def test_a_notebooks_backend_does_not_matter(tmp_path) -> None:
 def test_every_figure_of_a_process_is_drawn_whatever_the_backend(tmp_path) -> None:
     program = f"""
 import os
-from pathlib import Path
-from harl_mapush.evaluation.drawing import draw
-from harl_mapush.figure_style import check_figure
+from harl_mapush.figure_style import figure_style, panels
 
-check_figure("a.png")
-row = {{"success_rate": 0.5, "success_ci95": [0.4, 0.6]}}
-checkpoints = [row | {{"is_fresh": False, "env_steps": 1}}]
-draw(checkpoints, "success_rate", Path({str(tmp_path / "a.png")!r}))
-draw([row | {{"condition": "usual"}}], "success_rate", Path({str(tmp_path / "b.pdf")!r}))
+for path in ({str(tmp_path / "a.png")!r}, {str(tmp_path / "b.pdf")!r}):
+    with figure_style():
+        figure, _ = panels(1, 1, 5.4, 3.2)
+        figure.savefig(path)
 assert os.environ["MPLBACKEND"] == "module://nothing"
 """
     environment = os.environ | {"MPLBACKEND": "module://nothing", "PYTHONPATH": str(ROOT)}
@@ -203,7 +200,7 @@ assert os.environ["MPLBACKEND"] == "module://nothing"
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_a_pipe_or_a_device_among_the_curves_is_one_line(tmp_path, capsys, kind) -> None:
     run = make_run(tmp_path / "run", 3, 0.2, [1.0, 2.0])
-    path = run / LOGS / "events.out.tfevents.9"
+    path = run / "events.out.tfevents.9"
     if kind == "pipe":
         os.mkfifo(path)
     else:
