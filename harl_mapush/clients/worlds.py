@@ -13,6 +13,7 @@ from torch import Tensor
 
 from harl_mapush.clients.world_picture import WorldPicture
 from harl_mapush.config import RunCfg
+from harl_mapush.runs import exported as exported  # reads policies of former releases
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env

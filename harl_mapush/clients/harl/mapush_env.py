@@ -24,6 +24,7 @@ from harl_mapush.clients.flat_settings import (
 from harl_mapush.clients.harl.harl_env import Array, HarlEnv, Infos
 from harl_mapush.clients.world_picture import WorldPicture
 from harl_mapush.config import RunCfg, RunnerCfg
+from harl_mapush.runs import exported as exported  # reads policies of former releases
 from mqe.config import build
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
