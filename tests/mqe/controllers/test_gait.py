@@ -257,7 +257,7 @@ def test_a_checkpoint_of_a_gait_has_a_description_and_one_without_is_still_read(
     assert described.command
     former = tmp_path / "former"
     shutil.copytree(gait, former, ignore=UNDESCRIBED)
-    assert describe_policy(str(former)) == replace(described, command="")
+    assert describe_policy(str(former)) == replace(described, command="unknown")
 
 
 def gait_task(num_envs: int = 1) -> VelocityTask:
