@@ -70,14 +70,8 @@ def exported(run, tmp_path_factory) -> Path:
 
 def test_the_example_follows_the_environment_state_by_state(run, exported) -> None:
     folder = checkpoint.resolve(str(run))
-    task = {
-        "spawn": "independent",
-        "decision_period": 5,
-        "keep_apart": APART,
-        "close_share": 0.0,
-        "tangled_share": 0.0,
-    }
-    cfg, _ = config.resolve(checkpoint.read_config(folder), {**ON_CPU, "task": task})
+    over = {**ON_CPU, "task": {"decision_period": 5, "keep_apart": APART}}
+    cfg = evaluation_worlds.settings(folder, over, num_envs=2)
     follow_the_environment(exported, cfg, folder)
     starts = np.load(exported / "starts.npz")
     assert len(starts["qpos"]) == evaluation_worlds.NUM_ENVS
