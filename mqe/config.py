@@ -94,7 +94,7 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
 
 
 def _check_number(values: Any, where: str) -> None:
-    """Raise ConfigError for too many values, each counted wherever an alias repeats it."""
+    """Raise ConfigError for too many values. An alias counts at every repetition."""
     number = 0
     ahead = [values]
     while ahead:

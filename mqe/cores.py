@@ -1,4 +1,4 @@
-"""How many processor cores this process may use."""
+"""The number of processor cores available to this process."""
 
 from __future__ import annotations
 

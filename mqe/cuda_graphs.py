@@ -17,7 +17,7 @@ _Output = TypeVar("_Output")
 
 
 class GraphMemory:
-    """Memory for several graphs. Each may overwrite another's results."""
+    """Memory for several graphs. Each graph may overwrite another's results."""
 
     pool: Any = None
 
@@ -25,7 +25,7 @@ class GraphMemory:
 class GraphedFunction(Generic[_Output]):
     """A function on tensors, recorded as a CUDA graph at its third call and replayed from then on.
 
-    A wait for the device inside it breaks the recording. The next call tries again.
+    A wait for the device inside the function breaks the recording. The next call tries again.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class GraphedFunction(Generic[_Output]):
     ) -> None:
         """Record on ``device``. The function may draw from ``generator`` only.
 
-        ``pack`` turns the function's result into the recorded one, and ``unpack`` turns it back
+        ``pack`` turns the function's result into the recorded result, and ``unpack`` reverses this
         after every replay. ``unpack`` must copy, because the next replay writes to the same memory.
         """
         self._device = device
@@ -85,10 +85,10 @@ def capturing(
     pool: Any = None,
     generator: torch.Generator | None = None,
 ) -> Iterator[None]:
-    """Record launches on ``device`` into ``graph``, with memory from ``pool`` or its own.
+    """Context manager: record launches on ``device`` into ``graph``, with memory from ``pool`` or
+    its own.
 
-    Each replay draws anew from ``generator``. An error in between leaves stream and device as they
-    were.
+    Each replay draws anew from ``generator``. An error restores stream and device.
     """
     with (
         torch.cuda.device(device),
@@ -119,7 +119,7 @@ def capture_stream(index: int) -> torch.cuda.Stream:
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """Make tensors writable at any time, also for a caller in inference mode."""
+    """Context manager: make tensors writable at any time, also for a caller in inference mode."""
     has_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(has_gradients):
         yield
@@ -127,8 +127,9 @@ def lasting() -> Iterator[None]:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Keep the garbage collector off: freeing other graphs would become part of the recording, or
-    break it.
+    """Context manager: keep the garbage collector off.
+
+    Freeing other graphs would become part of the recording, or break the recording.
     """
     was_enabled = gc.isenabled()
     gc.disable()

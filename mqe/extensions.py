@@ -65,9 +65,9 @@ class Registry(dict[str, _Member]):
 def load_extensions() -> None:
     """Load all entry points in the group ``mapush.extensions``, once.
 
-    An entry point names a module, to be imported, or a function without arguments, to be called.
-    Either registers members. The program's entry points call this before they read settings, and so
-    do their processes. Raises ConfigError if a package fails.
+    An entry point names a module for import, or a function without arguments to call. Either
+    registers members. The program's entry points call this before they read settings, and so do
+    their processes. Raises ConfigError if a package fails.
     """
     entries = list(entry_points(group=GROUP))
     is_listed = any(entry.value == BUILT_IN.value for entry in entries)

@@ -21,7 +21,8 @@ _NAMES = (
 
 
 def host_memory() -> tuple[int | None, int | None]:
-    """Return the host's available bytes and all its bytes. None if the system does not tell.
+    """Return the host's available memory and its total memory [bytes]. None if the system does not
+    tell.
 
     Control groups' limits count. Cached files count as available: the system frees them on demand.
     """
@@ -53,7 +54,7 @@ def _of_the_machine() -> tuple[int | None, int | None]:
 
 
 def _number(path: Path) -> int | None:
-    """Return the number in a file. None for ``max`` or -1, and without the file."""
+    """Return the integer in a file. None for ``max`` or -1, and without the file."""
     try:
         number = int(path.read_text())
     except (OSError, ValueError):
@@ -62,7 +63,7 @@ def _number(path: Path) -> int | None:
 
 
 def _table(path: Path) -> dict[str, int]:
-    """Return a file's numbers by name: lines such as ``MemTotal: 24 kB`` or ``cache 24``."""
+    """Return a file's integers by name: lines such as ``MemTotal: 24 kB`` or ``cache 24``."""
     counts = {}
     try:
         for line in path.read_text().splitlines():

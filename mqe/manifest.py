@@ -99,7 +99,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
     """Describe the first damaged file in ``folder``. Return None if all named files are whole.
 
-    A folder without a manifest has nothing to compare with. Readers report missing files
+    A folder without a manifest has no checksums to compare. Readers report missing files
     themselves.
     """
     path = folder / MANIFEST
@@ -152,7 +152,7 @@ def _write(folder: Path, content: dict[str, Any]) -> None:
 def git_revision() -> str:
     """Return the running program's git revision, with ``-dirty`` after changes to its files.
 
-    It is the revision of the checkout, or of the installation's source.
+    The revision is the checkout's, or that of the installation's source.
     """
     return revision_of(Path(__file__).resolve().parent.parent)
 

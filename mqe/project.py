@@ -1,4 +1,4 @@
-"""Where the package comes from: the only file that a publication changes."""
+"""The package's origin: the only file to change for a publication."""
 
 from __future__ import annotations
 

@@ -116,8 +116,8 @@ SIMULATORS.register("warp", SimulatorEntry(_make_warp, _check_warp, _plan_warp))
 
 
 def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
-    """Return the simulator's name and device for ``cfg`` on this machine. Errors name the setting
-    to change.
+    """Return the simulator's name and device for ``cfg`` on this machine. Errors name the wrong
+    setting.
     """
     device = _resolve_device(cfg)
     name = cfg.name if cfg.name != "auto" else ("mujoco" if device.type == "cpu" else "warp")
@@ -230,7 +230,7 @@ def make_env(
 ) -> MultiAgentEnv:
     """Build the environment for task settings ``task``. One seed gives one sequence of episodes.
 
-    The team has the largest size in ``env.team_sizes``. If several processes share the worlds,
+    The team has the largest size in ``env.team_sizes``. If several processes divide the worlds,
     ``env.num_envs`` is the number in this ``share``. ``places`` holds each world's seed and number,
     by default ``seed`` and 0, 1, ... ``first_episode`` is the number of every world's first
     episode. With ``senses_parts``, observers of physics steps also get the robots' parts in contact

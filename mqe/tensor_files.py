@@ -45,7 +45,7 @@ class LfsPointerError(Exception):
 
 
 def is_lfs_pointer(path: Path) -> bool:
-    """Return whether a file is the pointer that git-lfs keeps in a file's place."""
+    """Return whether a file is a pointer of git-lfs."""
     with path.open("rb") as file:
         return file.read(len(_LFS)) == _LFS
 

@@ -51,14 +51,14 @@ class TimeStep(NamedTuple):
 
 
 class Image(NamedTuple):
-    """A vector's image in a symmetric scene: its numbers in another order, some negated."""
+    """A vector's image in a symmetric scene: its components in another order, some negated."""
 
     index: Tensor  # (K,) int64
     sign: Tensor  # (K,)
 
     @classmethod
     def of(cls, index: Sequence[int], sign: Sequence[float], device: torch.device) -> Image:
-        """Build it on a device."""
+        """Build the image on a device."""
         return cls(torch.tensor(index, device=device), torch.tensor(sign, device=device))
 
     @classmethod
@@ -78,7 +78,7 @@ class Image(NamedTuple):
 
 
 class TeamImage(NamedTuple):
-    """A team's appearance in a symmetric scene. All agents' numbers change alike."""
+    """A team's image in a symmetric scene. All agents' components change alike."""
 
     obs: Image  # of an agent's
     action: Image  # of an agent's
@@ -95,7 +95,7 @@ class TeamImage(NamedTuple):
 class Symmetries(NamedTuple):
     """Scenes with equal behaviour and equal rewards.
 
-    None: there is no such scene, or a number's image in it is unknown.
+    None: there is no such scene, or a component without a known image.
     """
 
     mirror: TeamImage | None = None  # left and right swapped
@@ -107,10 +107,10 @@ ROBOT_SETS = ("teammates", "robots")  # kinds of sets
 
 
 class EntityBlock(NamedTuple):
-    """Numbers for several entities of one kind, one entity after the other, in a flat vector.
+    """Components of several entities of one kind, one entity after the other, in a flat vector.
 
-    An entity's first number is 1 if it is present, else 0. The next two are its position. Order has
-    no meaning, except in a state: there robot entity k is agent k.
+    An entity's first component is 1 if the entity is present, else 0. The next two are its
+    position. Order has no meaning, except in a state: there robot entity k is agent k.
     """
 
     kind: str  # for instance "outline"
@@ -125,7 +125,7 @@ class EntityBlock(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Place behind the last number."""
+        """Index behind the last component."""
         return self.start + self.num_entities * self.size
 
 
@@ -162,7 +162,7 @@ class TeamSpec(NamedTuple):
 
 
 class Share(NamedTuple):
-    """An environment's worlds within a run, if several processes share them."""
+    """An environment's worlds within a run, if several processes divide the worlds."""
 
     first: int = 0  # number of its first world
     num_shares: int = 1
@@ -186,8 +186,8 @@ class VecEnv(Protocol):
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
         """Start a new episode everywhere. Return obs (N, A, O) and state.
 
-        Staggered, the first episodes' time limits are spread over a whole one. The collection of
-        ``statistics`` then starts.
+        Staggered, the first episodes' time limits are spread over a whole time limit. The
+        collection of ``statistics`` then starts.
         """
         ...
 

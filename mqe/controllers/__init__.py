@@ -1,4 +1,6 @@
-"""Controllers: they turn a task's commands into joint targets and keep a memory."""
+"""Controllers: they turn a task's commands into joint targets, and keep state between control
+steps.
+"""
 
 from __future__ import annotations
 

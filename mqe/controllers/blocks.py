@@ -1,10 +1,10 @@
 """Networks over equal blocks of worlds: a world's result does not depend on the number of other
 worlds.
 
-Libraries multiply matrices with few rows, and a tensor's last few numbers, in another order than
+Libraries multiply matrices with few rows, and a tensor's last few elements, in another order than
 the rest. The results differ in the last bits. So every tensor has a whole number of blocks, and
-every product has one block's rows. A world then has the same numbers with any other worlds, if it
-stays at its row within a block.
+every product has one block's rows. A world then has equal results with any other worlds, if the
+world stays at its row within a block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIZE = 32  # worlds: whole registers of every processor
 
 
 class ActiveWorlds:
-    """Worlds not at rest, packed into as few blocks as possible."""
+    """Active worlds, packed into as few blocks as possible."""
 
     def __init__(self, resting: Tensor, size: int = SIZE) -> None:
         """Follow the simulator's tensor ``resting`` (N,) bool. N is a multiple of ``size``."""

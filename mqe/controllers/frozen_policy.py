@@ -90,7 +90,7 @@ class PolicyDescription:
 
     @property
     def observation_names(self) -> list[str]:
-        """Names of all observed numbers."""
+        """Names of all observation components."""
         return [str(name) for term in self.observations.values() for name in term["names"]]
 
     @property

@@ -82,8 +82,8 @@ def gait_names(gait: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> 
 
 
 def gait_digest(names: Sequence[str]) -> str:
-    """Return a SHA-256 over the weights of gaits. It changes if a gait is retrained under its old
-    name.
+    """Return a SHA-256 over the weights of gaits. A gait retrained under its old name has another
+    digest.
     """
     digests = [describe_policy(name, "task.gait").digest for name in dict.fromkeys(names)]
     if len(digests) == 1:

@@ -116,11 +116,14 @@ _KINDS: dict[str, _Kind] = {
 class Actor(nn.Module):
     """One robot's network, from observation and memory (B, O + M) to action and memory (B, U + M).
 
-    M is 0 without a GRU. Rows may then have any leading dimensions.
+    B rows, O observation size, U action size, M memory size. Without a GRU M is 0, and several
+    leading dimensions may replace B.
     """
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
-        """Chain ``layers``. Raises ValueError for sizes without a match, and for a second GRU."""
+        """Chain ``layers``. Raises ValueError for unequal sizes of adjacent layers, and for a
+        second GRU.
+        """
         super().__init__()
         self.layers = nn.ModuleList(layers)
         grus = [layer for layer in layers if isinstance(layer, nn.GRU)]
@@ -132,7 +135,7 @@ class Actor(nn.Module):
         self.out_size = _out_size(layers)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return the action, and the memory after it behind the action."""
+        """Return the action, followed by the memory after the action."""
         if not self.memory_size:
             for layer in self.layers:
                 rows = layer(rows)
@@ -146,7 +149,9 @@ class Actor(nn.Module):
         return torch.cat((x, memory), dim=-1)
 
     def _recur(self, gru: nn.GRU, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the GRU for one decision. Return its output (B, H) and the memory (B, M)."""
+        """Run the GRU for one decision. Return its output (B, H), H its hidden size, and the memory
+        (B, M).
+        """
         # The layout of the memory is (layer, hidden unit).
         hidden = memory.reshape(-1, *self._memory_shape).transpose(0, 1).contiguous()
         with torch.backends.cudnn.flags(enabled=False):  # as in training

@@ -1,8 +1,8 @@
 """Set readers: the first part of a network, from flat vectors with sets to features.
 
-The members of ``SET_READERS`` differ in their view of the other robots. Points on the object's
+The members of ``SET_READERS`` differ in their input from the other robots. Points on the object's
 outline are always pooled. Neither the order of entities nor absent entities affect the features, so
-one network reads sets with any number of entities. B rows, E entities, K numbers per entity, W
+one network reads sets with any number of entities. B rows, E entities, K features per entity, W
 width.
 """
 
@@ -22,10 +22,10 @@ _FAR = 1e9  # [m^2] squared distance of an absent robot
 
 
 class SetReader(nn.Module):
-    """Reads the vector as it is, its sets included, in their order."""
+    """Passes the flat vector on unchanged, sets included."""
 
     def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
-        """Read vectors with ``size`` numbers and the sets ``blocks``, through hidden layers of
+        """Read vectors of ``size`` components with the sets ``blocks``, through hidden layers of
         ``width``.
         """
         super().__init__()
@@ -38,7 +38,7 @@ class SetReader(nn.Module):
 
 
 class WithoutRobots(SetReader):
-    """Reads the outline's points, and no robots."""
+    """Pools the outline's points, and ignores other robots."""
 
     def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
         super().__init__(size, blocks, width)
@@ -59,7 +59,7 @@ class WithoutRobots(SetReader):
         return torch.cat(parts, dim=-1)
 
     def own(self, x: Tensor) -> Tensor:
-        """Return the numbers (..., K) outside all sets, from vectors (..., size)."""
+        """Return the components (..., K) outside all sets, from vectors (..., size)."""
         return torch.cat([x[..., part] for part in self.own_slices], dim=-1)
 
     def _is_pooled(self, block: EntityBlock) -> bool:
@@ -67,7 +67,9 @@ class WithoutRobots(SetReader):
 
 
 class NearestRobots(WithoutRobots):
-    """Reads the two nearest robots as well, the nearer first, with zeros for missing ones."""
+    """Pools the outline's points, and reads the two nearest robots, the nearer first, with zeros
+    for missing ones.
+    """
 
     def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
         super().__init__(size, blocks, width)
@@ -84,7 +86,7 @@ class NearestRobots(WithoutRobots):
 
 
 class DeepSet(WithoutRobots):
-    """Pools the robots as it does the points (Zaheer et al. 2017)."""
+    """Pools the robots and the outline's points (Zaheer et al. 2017)."""
 
     def _is_pooled(self, block: EntityBlock) -> bool:
         return True
@@ -115,7 +117,7 @@ _CRITICS = {"none": "deep_set", "nearest": "deep_set"}
 
 
 def make_reader(name: str, size: int, blocks: Sequence[EntityBlock], width: int) -> SetReader:
-    """Build an actor's reader. Raise ValueError if it has nothing to read."""
+    """Build an actor's reader. Raise ValueError for a vector without sets."""
     if name != "flat" and not blocks:
         raise ValueError(
             f"network.sets={name} reads observations as sets, and there are none; set "
@@ -143,7 +145,7 @@ def _encoder(size: int, width: int) -> nn.Sequential:
 
 
 def _nearest(robots: Tensor) -> Tensor:
-    """Return the two nearest robots' numbers (..., 2 K), from (..., E, K)."""
+    """Return the two nearest robots' features (..., 2 K), from (..., E, K)."""
     lacking = NUM_NEAREST - robots.shape[-2]
     if lacking > 0:
         robots = pad(robots, (0, 0, 0, lacking))

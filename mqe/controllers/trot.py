@@ -60,7 +60,7 @@ GAIT_TERMS = (
 
 
 def _mirror_index() -> tuple[int, ...]:
-    """Return the source index of each number in a mirrored observation."""
+    """Return the source index of each component in a mirrored observation."""
     index: list[int] = []
     for term in GAIT_TERMS:
         places = _SWAPPED_JOINTS if term.has_legs else range(len(term.mirror_signs))
@@ -164,8 +164,10 @@ class Trot:
         return torch.addcmul(self._obs_offset, joined, self._obs_scale)
 
     def swing(self, phase: Tensor, moving: Tensor) -> Tensor:
-        """Return each foot's phase in its swing (N, A, 4): 0 on the floor, 1 at the top. FL swings
-        with RR.
+        """Return each foot's height in its swing (N, A, 4), relative to the top: 0 on the floor, 1
+        at the top.
+
+        FL swings with RR.
         """
         cycle = torch.remainder(phase.unsqueeze(-1) + self._foot_offset, 1.0)
         # The cycle's second half.
@@ -181,7 +183,7 @@ def planar_velocity(state: SceneState) -> Tensor:
 
 
 def is_moving(command: Tensor) -> Tensor:
-    """Return whether each command (..., 3) asks for walking rather than standing, (...,) bool."""
+    """Return whether each command (..., 3) requires walking rather than standing, (...,) bool."""
     return command.abs().amax(dim=-1) > STANDING_COMMAND
 
 

@@ -41,7 +41,9 @@ def _unpack(packed: tuple[PackedStep, SceneState, dict[str, Tensor]]) -> StepRes
 
 
 class PackedStep:
-    """A TimeStep in two tensors, masks and numbers, so a copy takes two operations."""
+    """A TimeStep in two tensors, one for masks and one for floats, so a copy takes two
+    operations.
+    """
 
     def __init__(self, step: TimeStep) -> None:
         """Take ``step`` as it is."""

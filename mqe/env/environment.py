@@ -82,9 +82,9 @@ class MultiAgentEnv:
         """Join a simulator, its scene, a task and its randomization. Call ``reset`` before
         ``step``.
 
-        ``report`` sums metrics up (None: by means). ``share`` says which worlds in a run these are.
-        ``first_episode`` is the number of every world's first episode. ``settings`` are the plain
-        values for the sections ``env`` and ``task``, if any.
+        ``report`` sums metrics up (None: by means). ``share`` is the range of these worlds in the
+        run. ``first_episode`` is the number of every world's first episode. ``settings`` are the
+        plain values for the sections ``env`` and ``task``, if any.
         """
         self.sim = sim
         self.scene = scene
@@ -189,8 +189,8 @@ class MultiAgentEnv:
         """Start a new episode in every world. Return obs (N, A, O) and critic state.
 
         Staggered, these first episodes begin at ages spread evenly over the time limit. Statistics
-        begin when it has passed once: until then only these cut-off episodes and short whole ones
-        end.
+        begin after one whole time limit: until then only these cut-off episodes and short whole
+        episodes end.
         """
         self.check_open()
         self._paused = None
@@ -229,11 +229,11 @@ class MultiAgentEnv:
         ``goal`` is x and y (N, 2) [m], or x, y and heading (N, 3) [m, m, rad], world frame.
 
         In the push task the present episode's goal moves. A heading needs ``task.goal_heading`` and
-        holds until the episode ends. (N, 2) leaves it as it is. In the navigation task ``goal``
-        replaces the planner's sub-goal in the coming decision. Call it after ``reset``, between two
-        decisions. Raises ConfigError if the task has no goal, or goals without a heading, and
-        ValueError for a goal with infinite or undefined numbers. If reading a value would make the
-        host wait, such a goal shows in the observations instead.
+        holds until the episode ends. (N, 2) leaves the heading unchanged. In the navigation task
+        ``goal`` replaces the planner's sub-goal in the coming decision. Call this after ``reset``,
+        between two decisions. Raises ConfigError if the task has no goal, or goals without a
+        heading, and ValueError for a goal with infinite or undefined values. If reading a value
+        would make the host wait, such a goal shows in the observations instead.
         """
         self.check_open()
         if self._set_goal is None:
@@ -292,10 +292,11 @@ class MultiAgentEnv:
         return step
 
     def pause(self, mask: Tensor) -> None:
-        """Put the worlds ``mask`` (N,) aside until the next ``reset``: they do not move, end or
-        count.
+        """Put the worlds ``mask`` (N,) aside until the next ``reset``: paused worlds do not move,
+        end or count.
 
-        If reading a value would make the host wait, they keep running: a graph steps all worlds.
+        If reading a value would make the host wait, the worlds keep running: a graph steps all
+        worlds.
         """
         if self.is_synchronous:
             self._paused = mask.clone()
@@ -303,7 +304,7 @@ class MultiAgentEnv:
 
     @contextmanager
     def observed_by(self, *observers: Observer) -> Iterator[None]:
-        """Call the hooks of ``observers``, and no others, inside the block."""
+        """Context manager: call the hooks of ``observers``, and no others."""
         assert not self._observers
         self._observers = observers
         try:
@@ -312,8 +313,8 @@ class MultiAgentEnv:
             self._observers = ()
 
     def record_broken_worlds(self) -> BrokenWorldRecorder:
-        """Keep every world's last states from now on. Return the recorder. Call it before the first
-        step.
+        """Record every world's last states from now on. Return the recorder. Call this before the
+        first step.
         """
         self._recorder = BrokenWorldRecorder(
             self.scene, self.num_envs, self.device, self.share.first
@@ -321,10 +322,10 @@ class MultiAgentEnv:
         return self._recorder
 
     def grow_buffers(self) -> str | None:
-        """Enlarge the simulator's contact buffers if they overflowed, and return a message, or None
-        if all was well.
+        """Enlarge the simulator's overflowed contact buffers. Return a message, or None without an
+        overflow.
 
-        To be called between rollouts: it waits for the device, and the next step is captured anew.
+        Call this between rollouts: it waits for the device, and the next step is captured anew.
         """
         return None if self._grow_buffers is None else self._grow_buffers()
 
@@ -520,8 +521,8 @@ class MultiAgentEnv:
         return self._take_physics_steps(targets)
 
     def _take_physics_steps(self, targets: Tensor) -> Tensor:
-        """Take the physics steps of a control step one by one, motors following ``targets``
-        (4, N, J).
+        """Take the physics steps of a control step one by one, with motor targets (4, N, J)
+        [rad].
         """
         has_failed = torch.zeros_like(self.sim.data.failed)
         for row in targets:
@@ -551,8 +552,8 @@ class MultiAgentEnv:
                 self.sim.data.xfrc_applied[:, body, :3].copy_(disturbance.force[:, i])
 
     def _count(self, outcome: Outcome, live: Tensor) -> tuple[Tensor, Tensor]:
-        """Count a control step in ``live`` worlds. Return its rewards (K, N, A) and ends (E + 1,
-        N).
+        """Add a control step in ``live`` worlds. Return its rewards (K, N, A) and ends (E +
+        1, N).
         """
         self._steps += live
         self._sums += torch.where(live.unsqueeze(1), outcome.measures, self._zero)
@@ -594,7 +595,7 @@ class MultiAgentEnv:
         self._statistics.record(ended & (self._unsettled <= 0), metrics)
 
     def _start_episodes(self, mask: Tensor) -> None:
-        """Put the worlds ``mask`` (N,) at the start of their next episode."""
+        """Begin the next episode in the worlds ``mask`` (N,)."""
         self._episode += mask
         self._steps.masked_fill_(mask, 0)
         self._return.masked_fill_(mask, 0.0)

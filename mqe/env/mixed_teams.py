@@ -1,8 +1,8 @@
 """Worlds with several teams or objects behind one ``VecEnv``: an environment for each.
 
-A simulator steps worlds with one model, so each part has its own, with a share of the worlds.
-Missing robots are padded: their observations are zeros, so they take no part, and their rewards and
-terminations are those of the present robots.
+A simulator steps worlds with one model, so each part has its own simulator and a fraction of the
+worlds. Missing robots are padded: their observations are zeros, so they take no part, and their
+rewards and terminations are those of the present robots.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class MixedTeams:
     def __init__(self, parts: Sequence[MultiAgentEnv], labels: Sequence[str] | None = None) -> None:
         """Join ``parts``, named by ``labels`` in statistics, by default by their team sizes.
 
-        Their observations and states must have equal sizes. Teams of unequal sizes need a number
-        for presence (``TeamSpec.presence``).
+        Their observations and states must have equal sizes. Teams of unequal sizes need a presence
+        component (``TeamSpec.presence``).
         """
         largest = max(parts, key=lambda part: part.num_agents)
         sizes = {part.num_agents for part in parts}
@@ -112,12 +112,16 @@ class MixedTeams:
         return self._padded([obs for obs, _ in inputs]), torch.cat([state for _, state in inputs])
 
     def _padded(self, obs: Sequence[Tensor]) -> Tensor:
-        """Join observations (n, a, O) as (N, A, O), with zeros for absent robots."""
+        """Join observations (n, a, O), n worlds with a robots each, as (N, A, O), with zeros for
+        absent robots.
+        """
         pad = torch.nn.functional.pad
         return torch.cat([pad(x, (0, 0, 0, self.num_agents - x.shape[1])) for x in obs])
 
     def _with_means(self, rewards: Sequence[Tensor]) -> Tensor:
-        """Join rewards (n, a) as (N, A), with the team's mean for absent robots."""
+        """Join rewards (n, a), n worlds with a robots each, as (N, A), with the team's mean for
+        absent robots.
+        """
         rows = []
         for reward in rewards:
             lacking = self.num_agents - reward.shape[1]

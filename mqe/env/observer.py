@@ -16,7 +16,7 @@ class PhysicsStep:
     def __init__(self, state: SceneState, sim: Simulator, scene: Scene) -> None:
         """Take the state before the last step of ``sim``, and its contact forces.
 
-        ``state`` is changed: its contact forces, one step behind until now, become the step's own.
+        ``state`` is changed: its contact forces, one step old until now, become this step's forces.
         """
         forces = state.forces
         forces.copy_(sim.data.sensordata[:, : forces.shape[1]])
@@ -28,8 +28,8 @@ class PhysicsStep:
 
     @property
     def torque(self) -> Tensor:
-        """(N, A, J) [N m] of the motors, overwritten by the next step. Raises SimulatorError if the
-        simulator does not report them.
+        """(N, A, J) [N m] torques of the motors, overwritten by the next step. Raises
+        SimulatorError if the simulator does not report them.
         """
         actuator_force = self._sim.features.actuator_force
         if actuator_force is None:
@@ -56,7 +56,7 @@ class Observer:
         """Receive a physics step, of every world."""
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
-        """Receive the end of a control step, before any reset. It counts in ``live`` (N,)
+        """Receive the end of a control step, before any reset. The step counts in ``live`` (N,)
         worlds.
         """
 

@@ -11,9 +11,7 @@ CAPACITY = 1000  # episodes; older ones are forgotten
 
 
 class EpisodeStatistics:
-    """The last 1,000 finished episodes at most, one row each. Only reading them waits for the
-    device.
-    """
+    """The last 1,000 finished episodes at most, one row each. Only reading waits for the device."""
 
     def __init__(
         self,
@@ -25,7 +23,8 @@ class EpisodeStatistics:
     ) -> None:
         """Keep F metrics ``names`` for every episode in ``num_envs`` worlds. ``rates`` are 0 or 1.
 
-        Means cover all processes with a ``share`` of the worlds. They must ask for them together.
+        Means cover all processes with a ``share`` of the worlds. All these processes must request
+        means together.
         """
         self.names = names
         self._rates = rates
@@ -83,7 +82,7 @@ class EpisodeStatistics:
         self._count.fill_(count)
 
     def _newest(self, count_limit: int) -> Tensor:
-        """Return the rows of the newest ``most`` episodes, with NaN for missing ones."""
+        """Return the rows of the newest ``count_limit`` episodes, with NaN for missing ones."""
         return self._rows[
             (self._count - torch.arange(count_limit, device=self._count.device)) % self._room
         ]

@@ -40,7 +40,8 @@ def make_mqe_env(
     """Return an environment and its settings.
 
     ``args`` may have ``num_envs``, ``num_agents``, ``sim_device`` and ``seed``. ``custom_cfg`` has
-    settings by section, or changes a dictionary of them. Raises ConfigError for an impossible one.
+    settings by section, or changes a dictionary of settings. Raises ConfigError for an impossible
+    setting.
     """
     cfg_class = TASKS.find(task, "task").cfg
     sections = _with_arguments(args, {"env": {}, "sim": {}, "task": {"name": task}})

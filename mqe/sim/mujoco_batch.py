@@ -53,7 +53,9 @@ class MujocoBatchSimulator:
 
     @property
     def features(self) -> SimulatorFeatures:
-        """Worlds at rest, torques, and snapshots with a world's own model fields."""
+        """Optional abilities: resting worlds, motor torques, and snapshots with per-world model
+        fields.
+        """
         return SimulatorFeatures(
             resting=torch.from_numpy(self._is_resting),
             actuator_force=self._actuator_force,
@@ -84,8 +86,8 @@ class MujocoBatchSimulator:
             self._follow(ids, ctrl)
 
     def _follow(self, ids: NDArray[np.int64] | None, ctrl: Tensor) -> None:
-        """Take a physics step a row of ``ctrl`` (K, N, nu), all in one call: single steps take 6 %
-        longer.
+        """Take K physics steps, one for each row of ``ctrl`` (K, N, nu), in one call. Single steps
+        take 6 % longer.
         """
         rows = ctrl.transpose(0, 1).numpy()
         before = self._time.numpy().copy()
@@ -114,7 +116,7 @@ class MujocoBatchSimulator:
             )
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
-        """Put the worlds ``mask`` (N,) into a new state, without memory of the old one."""
+        """Set a new state in the worlds ``mask`` (N,), without memory of the old state."""
         data = self.data
         rows = mask.unsqueeze(1)
         for view, values in ((data.qpos, qpos), (data.qvel, qvel), (data.mocap_pos, mocap_pos)):

@@ -89,7 +89,7 @@ class Capacity(NamedTuple):
 def known_to_warp(model: mujoco.MjModel) -> mujoco.MjModel:
     """Copy a model without options unknown to MuJoCo Warp.
 
-    They are not needed: its sparse solver works, and takes fewer iterations.
+    The options are not needed: Warp's sparse solver takes fewer iterations.
     """
     model = copy.copy(model)
     model.opt.disableflags &= ~_UNKNOWN_FLAGS
@@ -145,7 +145,7 @@ class MujocoWarpSimulator:
 
     @property
     def features(self) -> SimulatorFeatures:
-        """Graphs on a GPU, torques, and growing contact buffers."""
+        """Optional abilities: graphs on a GPU, motor torques, and growing contact buffers."""
         return SimulatorFeatures(
             graphs=self._graphs,
             actuator_force=lambda: self._actuator_force,
@@ -182,7 +182,7 @@ class MujocoWarpSimulator:
         )
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
-        """Put the worlds ``mask`` (N,) into a new state, without memory of the old one.
+        """Set a new state in the worlds ``mask`` (N,), without memory of the old state.
 
         The first call loads a step's kernels, so compilation is no part of a training's first
         iteration.
@@ -228,7 +228,7 @@ class MujocoWarpSimulator:
 
     @property
     def size(self) -> Capacity:
-        """The contact buffers as they are now."""
+        """The present sizes of the contact buffers."""
         return self._size
 
     def usage(self) -> Capacity:
@@ -247,9 +247,10 @@ class MujocoWarpSimulator:
         return int((self._lost != 0).sum())
 
     def grow_buffers(self) -> str | None:
-        """Enlarge buffers with overflows since the last call. Return a message, or None.
+        """Enlarge the contact buffers after an overflow since the last call.
 
-        This replaces all views.
+        Returns a message about lost contacts, or None. Growth replaces the tensor views in
+        ``data``.
         """
         bits = self._lost_bits()
         worlds = self.lost_contacts()
@@ -277,13 +278,13 @@ class MujocoWarpSimulator:
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The integration state of every world, and how far the contact buffers have grown."""
+        """The integration state of every world, and the sizes of the contact buffers."""
         return {name: view.clone() for name, view in self._state().items()} | {
             "size": torch.tensor(self._size)
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``. Larger contact buffers replace all views."""
+        """Restore a ``state_dict``. Larger contact buffers replace the tensor views in ``data``."""
         contacts, rows = state["size"].tolist()
         size = Capacity(max(contacts, self._size.contacts), max(rows, self._size.rows))
         if size != self._size:
@@ -299,7 +300,7 @@ class MujocoWarpSimulator:
             del self._data, self._model
 
     def _resize(self, size: Capacity) -> None:
-        """Replace the contact buffers and all views. The state stays."""
+        """Replace the contact buffers and the tensor views in ``data``. The state stays."""
         state = self.state_dict()
         self._make_data(size)
         self.load_state_dict(state)
@@ -358,7 +359,7 @@ class MujocoWarpSimulator:
     def _substeps(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Take physics steps as ``mjw.step`` does, but skip work without effect.
 
-        These are passive forces in a model without any, and, in a model without a history of
+        Skipped are passive forces in a model without any, and, in a model without a history of
         sensors, sensors in all but the last step.
         """
         opt = self._model.opt
@@ -389,7 +390,7 @@ class MujocoWarpSimulator:
         self._is_loaded = True
 
     def _renew(self) -> None:
-        """Drop recordings over replaced memory, once nothing uses it any more."""
+        """Drop recordings over replaced memory, once the device has finished with that memory."""
         self._wait()
         self._recorded: dict[tuple[int, bool], _Recorded] = {}
         if self._graphs is not None:
@@ -443,7 +444,7 @@ _STREAMS: dict[tuple[int, int], wp.Stream] = {}  # by device and handle
 
 
 def _warps_name(stream: torch.cuda.Stream) -> wp.Stream:
-    """Return Warp's only object for one of torch's streams: with any of them Warp forgets the
+    """Return Warp's only object for a torch stream. With several objects Warp forgets the
     stream.
     """
     key = (stream.device.index, stream.cuda_stream)
@@ -453,9 +454,7 @@ def _warps_name(stream: torch.cuda.Stream) -> wp.Stream:
 
 
 def _has_passive_forces(model: mujoco.MjModel, fields: Collection[str]) -> bool:
-    """Return whether anything acts on ``model``, or may once ``fields`` differ between worlds,
-    without being driven.
-    """
+    """Return whether ``model`` has passive forces, or may have with per-world ``fields``."""
     option = model.opt
     in_a_fluid = option.density > 0.0 or option.viscosity > 0.0 or bool(option.wind.any())
     has_passive = any(

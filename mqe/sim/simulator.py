@@ -71,7 +71,7 @@ class Simulator(Protocol):
 
     @property
     def features(self) -> SimulatorFeatures:
-        """The optional abilities, asked for once."""
+        """The optional abilities, read once by the environment."""
         ...
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
@@ -83,7 +83,7 @@ class Simulator(Protocol):
         ...
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
-        """Put the worlds ``mask`` (N,) into a new state, without memory of the old one (warm start,
+        """Set a new state in the worlds ``mask`` (N,), without memory of the old state (warm start,
         forces).
         """
         ...
@@ -122,9 +122,7 @@ def integration_state(data: SimulatorData, warmstart: Tensor, time: Tensor) -> d
 
 
 def snapshot(sim: Simulator, env: int) -> mujoco.MjData:
-    """Return world ``env`` as MjData on the host, forward kinematics done, to render or to look
-    at.
-    """
+    """Return world ``env`` as MjData on the host for rendering, forward kinematics done."""
     if sim.features.snapshot is not None:
         return sim.features.snapshot(env)
     data = mujoco.MjData(sim.model)

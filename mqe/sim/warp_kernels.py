@@ -45,7 +45,7 @@ class KernelModule(NamedTuple):
 
 @contextmanager
 def recorded_launches() -> Iterator[dict[KernelModule, None]]:
-    """Record launched modules in order instead of launching them.
+    """Context manager: record launched modules in order instead of launching them.
 
     Both branches of conditions run once. No other thread may launch kernels meanwhile.
     """
@@ -105,10 +105,10 @@ def load_in_parallel(modules: Collection[KernelModule], device: wp.Device) -> No
 
 @contextmanager
 def compiling_in_processes() -> Iterator[None]:
-    """Give each call to NVIDIA's compiler a process.
+    """Context manager: run each call to NVIDIA's compiler in a process.
 
-    In one process it compiles one module at a time, with any number of threads. If a call's process
-    fails, or another Warp compiles elsewhere, the call is made here.
+    In one process the compiler takes one module at a time, with any number of threads. If a call's
+    process fails, or another Warp compiles elsewhere, the call is made in this process.
     """
     try:
         compile_here = pkgutil.resolve_name(_COMPILER)

@@ -1,6 +1,4 @@
-"""How much of a device's memory the GPU simulator will take, computed without a GPU or running a
-kernel.
-"""
+"""The GPU simulator's memory on a device, computed without a GPU or running a kernel."""
 
 from __future__ import annotations
 
@@ -25,18 +23,18 @@ class MemoryUse(NamedTuple):
     step: float  # a world, more while a step runs, as long as its graph exists
 
     def total(self, num_envs: int) -> int:
-        """Return the bytes of ``num_envs`` worlds."""
+        """Return the memory [bytes] for ``num_envs`` worlds."""
         return round(self.fixed + num_envs * (self.state + self.step))
 
 
 def memory_use(
     model: mujoco.MjModel, fields: dict[str, int] | None = None, size: Capacity | None = None
 ) -> MemoryUse:
-    """Return the allocations by ``MujocoWarpSimulator`` for ``model``.
+    """Return the memory allocated by ``MujocoWarpSimulator`` for ``model``.
 
-    ``fields`` are bytes per world for per-world fields. A few worlds are made on Warp's CPU device
-    and stepped without launching any kernel. Only a step's allocations remain, counted by Warp's
-    tracker.
+    ``fields`` is the memory of per-world fields [bytes per world]. A few worlds are made on Warp's
+    CPU device and stepped without launching any kernel. Only a step's allocations remain, counted
+    by Warp's tracker.
     """
     warp_model = known_to_warp(model)
     size = size or capacity(model)
@@ -53,7 +51,7 @@ def memory_use(
 
 
 def _bytes(model: mujoco.MjModel, size: Capacity, num_envs: int) -> tuple[int, int]:
-    """Bytes of model and worlds, and the most during a step."""
+    """Return the memory [bytes] for model and worlds, and the peak during a step."""
     wp.init()
     tracker = context.runtime.core
     with wp.ScopedDevice("cpu"), wp.ScopedMemoryTracker("plan", print=False) as tracking:

@@ -1,4 +1,4 @@
-"""How robots are dropped at the start of an episode: the reference's distribution."""
+"""Distribution of dropped robots at the start of an episode, from the reference."""
 
 from mqe.world.objects import FLOOR_SLAB
 

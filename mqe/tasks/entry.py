@@ -26,7 +26,7 @@ LEAST_FOOT_FRICTION = 0.05  # wet ice
 
 @dataclass(frozen=True)
 class EnvCfg:
-    """Section ``env``: numbers and kinds of worlds and robots."""
+    """Section ``env``: counts and kinds of worlds and robots."""
 
     num_envs: int = option(256, "parallel worlds", min=1, max=1_000_000_000)
     num_agents: int | None = option(
@@ -106,7 +106,7 @@ class EnvCfg:
 
 
 class TaskSetup(NamedTuple):
-    """A task over its scene, before there is a simulator.
+    """A task and its scene, before the simulator is built.
 
     ``fields`` are model fields with per-world values.
     """
@@ -117,7 +117,7 @@ class TaskSetup(NamedTuple):
 
 
 class PushedObjects(NamedTuple):
-    """All worlds' objects, each number as the least and the largest."""
+    """Properties of all worlds' objects, each as minimum and maximum."""
 
     name: str
     mass: tuple[float, float]  # [kg]
@@ -127,7 +127,7 @@ class PushedObjects(NamedTuple):
 
     @classmethod
     def of(cls, objects: Sequence[ObjectCfg], num_robots: int | None = None) -> PushedObjects:
-        """Return the numbers for one or several objects."""
+        """Return the properties of one or several objects."""
         name = objects[0].name if len(objects) == 1 else f"{len(objects)} shapes"
         masses = [obj.mass for obj in objects]
         forces = [sliding_force(obj) for obj in objects]
@@ -136,7 +136,7 @@ class PushedObjects(NamedTuple):
 
 
 class TaskEntry(NamedTuple):
-    """One task by name: the rest of the program knows nothing else about it."""
+    """One task by name, with all task-specific facts for the rest of the program."""
 
     cfg: type  # the section ``task``, a frozen dataclass with ``name``
     make: Callable[[Any, EnvCfg, torch.device, Streams], TaskSetup]
@@ -172,7 +172,9 @@ class TaskEntry(NamedTuple):
 
 
 def velocity_commands(scale: Sequence[float]) -> dict[str, Any]:
-    """Describe actions of robots under gaits. ``scale`` [m/s, m/s, rad/s] is an action of 1."""
+    """Describe actions of robots under gaits. ``scale`` [m/s, m/s, rad/s] is the velocity of an
+    action of 1.
+    """
     return {
         "names": ["forward", "left", "turning_left"],
         "unit": "m/s, m/s, rad/s",

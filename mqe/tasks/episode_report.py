@@ -18,7 +18,7 @@ Metrics = dict[str, float | int | list[float] | None]
 
 
 def mean(values: Tensor) -> float | None:
-    """Return the mean over the numbers among the values, None without any."""
+    """Return the mean over the values other than None. None: there are none."""
     numbers = values[~torch.isnan(values)]
     return float(numbers.mean()) if len(numbers) else None
 
@@ -43,21 +43,21 @@ def describe_metrics(metrics: Metrics) -> str:
 
 
 def format_metric(value: float | list[float] | None) -> str:
-    """Format one metric: a number, several, or none."""
+    """Format one metric: a value, several, or none."""
     if value is None:
         return "none"
     return " ".join(f"{number:.4g}" for number in (value if isinstance(value, list) else [value]))
 
 
 def rate(name: str, happened: Tensor) -> Metrics:
-    """Return the share of True among episodes (N,), with its Wilson interval."""
+    """Return the fraction of True among episodes (N,), with its Wilson confidence interval."""
     count = int(happened.sum())
     trials = len(happened)
     return {f"{name}_rate": count / trials, f"{name}_ci95": list(wilson_interval(count, trials))}
 
 
 def nothing_at_start(state: SceneState) -> dict[str, Tensor]:
-    """Return no metrics about the start."""
+    """Return no metrics: the default for metrics of the initial state."""
     return {}
 
 
@@ -91,7 +91,7 @@ class Report(NamedTuple):
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Return the 95 % score interval of a proportion (Wilson 1927)."""
+    """Return the 95 % confidence interval of a proportion by Wilson's score (1927)."""
     share = successes / trials
     z2 = Z_95**2
     middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)

@@ -128,16 +128,16 @@ class Task(Protocol):
         ...
 
     def layout(self, episode: Tensor) -> Layout:
-        """Propose a start in every world for episode number ``episode`` (N,) int64."""
+        """Draw each world's initial layout for episode number ``episode`` (N,) int64."""
         ...
 
     def begin(self, mask: Tensor) -> None:
-        """Begin episodes in the worlds ``mask``, at the last starts from ``layout``."""
+        """Begin episodes in the worlds ``mask``, from their last layouts."""
         ...
 
     def command(self, actions: Tensor) -> None:
-        """Take a decision: actions (N, A, U), clipped to [-1, 1]. Delayed ones come every control
-        step.
+        """Take a decision: actions (N, A, U), clipped to [-1, 1]. Delayed actions come every
+        control step.
         """
         ...
 
@@ -152,7 +152,7 @@ class Task(Protocol):
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return obs (W, A, O) and critic state, (W, S) or (W, A, S), for any W worlds.
 
-        ``memory`` (W, C) belongs to them. C is 0 for a task without one.
+        ``memory`` (W, C) is the observed memory of these worlds. C is 0 for a task without one.
         """
         ...
 
@@ -253,9 +253,9 @@ class TermTask(TaskDefaults, ABC):
         )
 
     def obs_names(self, agent: int) -> tuple[str, ...]:
-        """Return the names of an agent's observed numbers in order.
+        """Return the names of an agent's observation components in order.
 
-        A term without names for its numbers uses its own name and a number from 0.
+        Components without names have the term's name and a number from 0.
         """
         return self.terms.observations.number_names(names_of_others(agent, self.num_agents))
 
@@ -303,7 +303,7 @@ class TermTask(TaskDefaults, ABC):
     def mirror_image(self, action: Image) -> TeamImage | None:
         """Return the mirror image of observations, actions and states.
 
-        None: an observation term has none.
+        None: an observation term has no mirror image.
         """
         obs = self.terms.observations.mirror
         return None if obs is None else TeamImage(obs, action, self.terms.state.mirror)

@@ -126,8 +126,8 @@ def build_terms(
 ) -> TaskTerms:
     """Build a task's terms for ``worlds``, as chosen in ``cfg``.
 
-    ``empty_scene`` holds one world's features, for sizes. ``order`` is an argument of
-    ``StateTerms``. Raise ConfigError for an impossible choice.
+    ``empty_scene`` holds one world's features, for sizes. ``order`` (A, A) int64 lists the robots
+    in each agent's state (FP). Raises ConfigError for an impossible choice.
     """
     weights = chosen_weights(terms.rewards, cfg)
     if not weights:

@@ -65,15 +65,15 @@ class Memory:
     ) -> Tensor:
         """Return a new tensor (N, *shape) with the value ``start`` at the beginning of an episode.
 
-        With ``start=None`` it begins with zeros, and episodes leave it alone.
+        With ``start=None`` the tensor begins with zeros, and new episodes do not reset it.
         """
         size = (self._worlds.num_envs, *shape)
         tensor = torch.empty(size, dtype=dtype, device=self._worlds.device)
         return self.keep(name, tensor, start)
 
     def keep(self, name: str, tensor: Tensor, start: float | None = 0.0) -> Tensor:
-        """Remember ``tensor`` (N, ...) as ``remember`` does, and return it. It may be part of a
-        larger one.
+        """Remember ``tensor`` (N, ...) as ``remember`` does, and return it. A view into a larger
+        tensor is allowed.
         """
         tensor.fill_(start or 0.0)
         self._tensors[name] = tensor
@@ -120,8 +120,9 @@ class ObservationTerm(Term):
     """A part of an agent's observation, (N, A, ...), or of the critic's state.
 
     A term ``over`` entities is (N, A, entities, ...) in an observation and (N, entities, ...) in a
-    state: ``numbers``, signs, index and noise then belong to one entity. With ``is_set`` order has
-    no meaning, and an entity's first number is 1 if it is present. All are 0 if not.
+    state: ``numbers`` (names of components), signs, index and noise then belong to one entity. With
+    ``is_set`` order has no meaning, and an entity's first component is 1 if the entity is present.
+    All components of an absent entity are 0.
     """
 
     # The names of its numbers; by default the name of the term and a number from 0.
@@ -160,14 +161,14 @@ class TerminationTerm(Term):
 
 @dataclass(frozen=True)
 class MeasureTerm(Term):
-    """A number or mask of every control step, summed over the episode: (N,), or (N, A)."""
+    """A value or mask at every control step, summed over the episode: (N,), or (N, A)."""
 
     per_robot: bool = False
 
 
 @dataclass(frozen=True)
 class MetricTerm(Term):
-    """A number for a whole episode, (N,) or (N, A), from ``EpisodeFeatures``.
+    """A value for a whole episode, (N,) or (N, A), from ``EpisodeFeatures``.
 
     NaN: the metric does not count for this episode.
     """
@@ -250,8 +251,8 @@ class TermList(ABC, Generic[_T]):
 
 
 def _has_shape(value: Tensor, shape: str, num_agents: int) -> bool:
-    """Return whether a tensor has a shape such as ``N,``, ``N, A`` or ``N, ...``, any number of
-    dimensions from one on.
+    """Return whether a tensor has a shape such as ``N,``, ``N, A`` or ``N, ...``, with one
+    dimension or more.
     """
     letters = shape.split(", ")
     if "A" in letters and (value.dim() < 2 or value.shape[1] != num_agents):
@@ -291,20 +292,20 @@ class ObservationTerms(TermList[ObservationTerm]):
 
     @staticmethod
     def one(value: Tensor) -> Tensor:
-        """Return a term's numbers for one agent in the first world."""
+        """Return a term's components for one agent in the first world."""
         return value[0, 0]
 
     def join(self, features: Any) -> Tensor:
-        """Join the terms."""
+        """Concatenate the terms' components."""
         return _cat([value.flatten(2) for value in self.values(features)], dim=-1)
 
     def number_names(self, entities: Sequence[str]) -> tuple[str, ...]:
-        """Return all numbers' names. ``entities`` are names for terms over robots."""
+        """Return all components' names. ``entities`` are names for terms over robots."""
         return tuple(name for part in self._layout for name in part.number_names(entities))
 
     def describe(self, entities: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return names, unit and meaning for every term's numbers. ``entities`` are those in terms
-        over robots.
+        """Return names, unit and meaning of every term's components. ``entities`` name the robots
+        of terms over robots.
         """
         return {
             name: {
@@ -317,7 +318,7 @@ class ObservationTerms(TermList[ObservationTerm]):
 
     @property
     def blocks(self) -> tuple[EntityBlock, ...]:
-        """The sets among the terms, at their places."""
+        """The sets among the terms, with their positions in the observation."""
         blocks = []
         start = 0
         for part in self._layout:
@@ -329,7 +330,9 @@ class ObservationTerms(TermList[ObservationTerm]):
 
     @property
     def presence(self) -> int | None:
-        """Index of the presence number, None without one. It is 1 for a participating agent."""
+        """Index of the presence component, None without one. Its value is 1 for a participating
+        agent.
+        """
         if PRESENT not in self.terms:
             return None
         before = self.names.index(PRESENT)
@@ -342,11 +345,14 @@ class ObservationTerms(TermList[ObservationTerm]):
 
     @cached_property
     def turn(self) -> Image | None:
-        """Image with the object at its next equal heading, None if a term's is unknown."""
+        """Image with the object at its next equal heading, None if a term has no known image."""
         return self._image(lambda part: part.turn(self.worlds.cfg))
 
     def _image(self, places: Callable[[_Part], _Places]) -> Image | None:
-        """Return the image with ``places`` for every part, None if one has none."""
+        """Return the image of all parts, None if a part has none.
+
+        ``places`` returns a part's indices and signs.
+        """
         index: list[int] = []
         signs: list[float] = []
         for part in self._layout:
@@ -375,7 +381,7 @@ class StateTerms(ObservationTerms):
 
     @staticmethod
     def one(value: Tensor) -> Tensor:
-        """Return a term's numbers in the first world."""
+        """Return a term's components in the first world."""
         return value[0]
 
     def shapes(self, term: ObservationTerm) -> tuple[str, ...]:
@@ -407,10 +413,10 @@ class StateTerms(ObservationTerms):
 
 
 class _Part:
-    """A term's place in an observation or state: its numbers for each of its entities."""
+    """A term's position in an observation or state, and its components for each of its entities."""
 
     def __init__(self, name: str, term: ObservationTerm, numbers: Tensor) -> None:
-        """Read the size off one world's ``numbers``. Entities are their first dimension."""
+        """Read the size from one world's ``numbers``. Entities are their first dimension."""
         self._name = name
         self._term = term
         if term.over is None:
@@ -420,25 +426,25 @@ class _Part:
 
     @property
     def num_numbers(self) -> int:
-        """Return the count of numbers over all entities."""
+        """Return the count of components over all entities."""
         return self._size * self._num_entities
 
     def block(self, start: int) -> EntityBlock | None:
-        """Return the term as a set from index ``start`` on, None if it is no set."""
+        """Return the term as a set from index ``start`` on, None if the term is no set."""
         if not self._term.is_set:
             return None
         assert self._term.over is not None
         return EntityBlock(self._term.over, start, self._num_entities, self._size)
 
     def noise(self) -> list[float]:
-        """Return every number's noise scale."""
+        """Return every component's noise scale."""
         noise = self._term.noise
         if not isinstance(noise, tuple):
             noise = (float(noise),) * self._size
         return list(noise) * self._num_entities
 
     def number_names(self, entities: Sequence[str]) -> list[str]:
-        """Return all numbers' names."""
+        """Return all components' names."""
         numbers = self._term.numbers
         if self._term.over is not None:
             assert numbers is not None
@@ -450,7 +456,7 @@ class _Part:
         return list(numbers)
 
     def mirror(self, cfg: Any) -> tuple[list[int], list[float]] | None:
-        """Return index and signs of the mirror image, counted from the term's first number."""
+        """Return index and signs of the mirror image, counted from the term's first component."""
         signs = self._term.mirror_signs
         if callable(signs):
             signs = signs(cfg)
@@ -549,7 +555,7 @@ class TerminationTerms(TermList[TerminationTerm]):
 
 
 class MeasureTerms(TermList[MeasureTerm]):
-    """Numbers per control step, one column each, summed over the episode by the environment."""
+    """Measures per control step, one column each, summed over the episode by the environment."""
 
     def __init__(self, terms: Mapping[str, MeasureTerm], worlds: Worlds) -> None:
         """Build ``terms``."""
@@ -577,7 +583,7 @@ class MeasureTerms(TermList[MeasureTerm]):
 
 @dataclass(frozen=True)
 class OfEpisode:
-    """A metric: a measure's mean or sum over an episode, or 1 if it ever happened."""
+    """A metric: a measure's mean or sum over an episode, or 1 after any positive value."""
 
     measure: str
     how: Literal["mean", "sum", "happened"] = "mean"  # the method of EpisodeFeatures
@@ -679,7 +685,7 @@ def column_names(
 
 
 def join_columns(values: Iterable[Tensor]) -> Tensor:
-    """Join numbers and masks, (N,) or (N, columns) each, as float columns.
+    """Join values and masks, (N,) or (N, columns) each, as float columns.
 
     Neighbouring masks are converted together, because every operation costs a GPU the same.
     """

@@ -52,14 +52,16 @@ class WalkingFeatures:
     terminated: Terminated  # the conditions that end the episode, for rewards
 
     def __init__(self, state: SceneState, prev: SceneState, task: WalkingTask) -> None:
-        """Hold the state before (``prev``) and after a control step. In a scene both are one."""
+        """Hold the state before (``prev``) and after a control step. At a single moment both are
+        equal.
+        """
         self.state = state
         self.prev = prev
         self.task = task
 
 
 class WalkingTask(TermTask):
-    """Base class. A subclass declares settings, terms and starts.
+    """Base class. A subclass declares settings, terms and initial poses.
 
     Terms are functions of ``WalkingFeatures``, or of its subclass in ``features_class``. All
     declared terms are in use. ``task.weights`` and the other term settings change them.
@@ -102,10 +104,10 @@ class WalkingTask(TermTask):
 
     @abstractmethod
     def starts(self, episode: Tensor) -> Tensor:
-        """Return all robots' x, y [m] and heading [rad], (N, A, 3), for episodes (N,)."""
+        """Return all robots' initial x, y [m] and heading [rad], (N, A, 3), for episodes (N,)."""
 
     def layout(self, episode: Tensor) -> Layout:
-        """Return new episodes' start: robots standing still."""
+        """Return the initial layout of new episodes: robots standing still."""
         places = self.starts(episode)
         pos = torch.cat((places[..., :2], torch.full_like(places[..., :1], START_HEIGHT)), dim=-1)
         level = torch.zeros_like(places[..., :2])
@@ -120,7 +122,9 @@ class WalkingTask(TermTask):
         self._controller.begin(mask)
 
     def command(self, actions: Tensor) -> None:
-        """Take actions (N, A, 3) as forward, sideways and turning velocity."""
+        """Take actions (N, A, 3): forward, sideways and turning speed relative to
+        ``action_scale``.
+        """
         self._controller.command(self.cfg.action_scale * actions)
 
     def targets(self, state: SceneState) -> Tensor:

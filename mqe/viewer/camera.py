@@ -66,8 +66,8 @@ class Camera:
     ) -> None:
         """Follow world ``world`` at ``rate`` pictures a second [Hz].
 
-        ``aspect`` is a picture's width over its height, ``drawn_model`` the number of
-        its model in the film.
+        ``aspect`` is a picture's width over its height, ``drawn_model`` the index of the world's
+        model in the film.
         """
         self.world = world
         self._drawn_model = drawn_model

@@ -1,4 +1,4 @@
-"""Drawings in a scene: velocity commands as arrows, the object's trail, its planned way, and the
+"""Drawings in a scene: velocity commands as arrows, the object's path, its planned path, and the
 cost-to-go on the floor.
 """
 
@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A flat cell on the floor: its middle and half its lengths [m], and its colour."""
+    """A flat rectangle on the floor: centre [m], half-extents [m] and colour."""
 
     middle: tuple[float, float]
     half_size: tuple[float, float]
@@ -65,8 +65,9 @@ Drawing = Line | Cell
 
 
 def cost_field(cells: Sequence[Sequence[float]]) -> list[Cell]:
-    """Return cells (x, y, half their lengths [m], share of the highest cost-to-go), from green at
-    the goal to orange.
+    """Return rectangles coloured by cost-to-go, from green at the goal to orange.
+
+    ``cells`` (C, 5): x, y, half-extents along x and y [m], cost relative to the highest cost.
     """
     drawn = []
     for x, y, half_x, half_y, share in cells:
@@ -96,13 +97,13 @@ def command_arrows(pos: np.ndarray, xmat: np.ndarray, command: Sequence[float]) 
 
 
 def trail(points: Sequence[np.ndarray]) -> list[Line]:
-    """Return the object's way over the floor through ``points`` (3,) [m]."""
+    """Return the object's path over the floor through ``points`` (3,) [m]."""
     stride = 1 + len(points) // _MOST_SEGMENTS
     return _on_floor(points[::stride], _TRAIL_COLOR)
 
 
 def planned_way(points: Sequence[Sequence[float] | np.ndarray]) -> list[Line]:
-    """Return an object's planned way through ``points`` (x, y, ...) [m]."""
+    """Return an object's planned path through ``points`` (x, y, ...) [m]."""
     return _on_floor(points, _WAY_COLOR)
 
 

@@ -1,4 +1,4 @@
-"""The scene in films and viewers: other shapes, colours and lights on the same bodies.
+"""The scene's appearance in films and viewers: other shapes, colours and lights on the same bodies.
 
 Additions have no mass and no contacts. Training uses another model, so this file changes neither
 its physics nor its speed.
@@ -70,7 +70,7 @@ _TYPES = {
 def shown_model(scene: Scene, meshes: Meshes = NO_MESHES) -> mujoco.MjModel:
     """Return a model for films and viewers with the bodies and joints of ``scene``.
 
-    ``meshes`` draw their robots, simple shapes the others.
+    Robots without ``meshes`` have simple shapes.
     """
     if scene.spec is None:
         return scene.model
@@ -167,7 +167,7 @@ def _add_materials(spec: mujoco.MjSpec, num_robots: int) -> None:
 
 
 def _dress_robot(spec: mujoco.MjSpec, robot: RobotCfg, index: int) -> None:
-    """Hide a robot's collision shapes and draw its looks, if it has any."""
+    """Hide a robot's collision shapes and draw its visual shapes, if it has any."""
     if not robot.trunk_looks:
         return
     links = {"trunk": robot.trunk_looks}
@@ -184,7 +184,7 @@ def _dress_robot(spec: mujoco.MjSpec, robot: RobotCfg, index: int) -> None:
 
 
 def with_meshes(scene: Scene, plain: mujoco.MjSpec, meshes: Meshes) -> mujoco.MjSpec:
-    """Return the scene's description with the robots' own meshes, and else as it is."""
+    """Return the scene's description with the robots' own meshes and no other changes."""
     spec = plain.copy()
     for i, robot in enumerate(scene.robots):
         if robot.name in meshes:
@@ -194,8 +194,8 @@ def with_meshes(scene: Scene, plain: mujoco.MjSpec, meshes: Meshes) -> mujoco.Mj
 
 
 def _draw_meshes(spec: mujoco.MjSpec, robot: RobotCfg, index: int, parts: tuple[Part, ...]) -> None:
-    """Hide a robot's collision shapes and draw its own meshes, the trunk's largest mesh in the
-    robot's colour.
+    """Hide a robot's collision shapes and draw its meshes, the trunk's largest mesh in the robot's
+    colour.
     """
     for link in {part.link for part in parts}:
         for geom in spec.body(f"robot{index}/{link}").geoms:

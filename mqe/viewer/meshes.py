@@ -71,7 +71,7 @@ def prepare(
 
 
 def add_looks(parser: Any) -> None:
-    """Add ``--looks`` to a parser, or to a group in it."""
+    """Add the option ``--looks`` to a parser, or to a group in it."""
     parser.add_argument(
         "--looks",
         metavar="LOOKS",
@@ -81,7 +81,9 @@ def add_looks(parser: Any) -> None:
 
 
 def chosen(looks: str | None, robots: Sequence[RobotCfg]) -> dict[str, tuple[Part, ...]]:
-    """Return the meshes for ``--looks``: ``shapes``, ``meshes``, or a checkout's path."""
+    """Return the meshes for the option ``--looks``: ``shapes``, ``meshes``, or a checkout's
+    path.
+    """
     if looks is None or looks == "shapes":
         return {}
     return prepare(robots, None if looks == "meshes" else Path(looks))
@@ -135,7 +137,7 @@ def _visual_parts(path: Path) -> list[Part]:
 
 
 def _links(model: mujoco.MjModel) -> list[tuple[str, int] | None]:
-    """Return every body's link (name and body): its own, or its parent's."""
+    """Return the link (name and body) of every body: its own, or its parent's."""
     links: list[tuple[str, int] | None] = [None]
     for body in range(1, model.nbody):
         name = model.body(body).name

@@ -31,9 +31,9 @@ PROBE_TIMEOUT = 60.0  # [s]
 def choose_backend() -> str:
     """Return the OpenGL backend: ``MUJOCO_GL`` if set, else the first working one.
 
-    Each is tried in a separate process: a half installed backend can crash its process, and a
-    failed one keeps the next from loading. Raise ConfigError, with the package to install, if none
-    works.
+    Each backend is tried in a separate process: a half installed backend can crash its process, and
+    a failed one keeps the next from loading. Raise ConfigError, with the package to install, if no
+    backend works.
     """
     requested = os.environ.get("MUJOCO_GL", "").lower().strip()
     if requested:
@@ -92,7 +92,7 @@ class OffscreenRenderer:
         )
 
     def add(self, drawings: Sequence[Drawing]) -> None:
-        """Draw something besides the model in the current scene, as much as it has room for."""
+        """Draw ``drawings`` besides the model in the current scene, up to the scene's capacity."""
         scene = self._scene
         for drawing in drawings[: scene.maxgeom - scene.ngeom]:
             drawing.draw(scene.geoms[scene.ngeom])

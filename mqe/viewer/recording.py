@@ -32,7 +32,7 @@ class Episode:
 class Round:
     """Episodes side by side.
 
-    Each keeps its last picture until all have ended, and then for ``hold_frames`` more.
+    Each episode keeps its last picture until all have ended, and then for ``hold_frames`` more.
     """
 
     episodes: Sequence[Episode | None]  # one a tile
@@ -73,7 +73,7 @@ class Recording(Observer):
         )
 
     def step(self, policy: FilmedPolicy) -> None:
-        """Take one decision, at first from the start of the first episodes."""
+        """Take one decision, at first from the initial state of the first episodes."""
         env = self._env
         world = self._world
         tiles = range(len(self._steps))
@@ -113,7 +113,7 @@ class Recording(Observer):
         ]
 
     def _plan(self) -> None:
-        """Ask a task with a planner for the coming decision's ways."""
+        """Request the planned paths of the coming decision, from a task with a planner."""
         plan = self._env.task.features.shown_plan
         if plan is not None:
             for tile in range(len(self._ways)):
@@ -125,7 +125,7 @@ class Recording(Observer):
         return bool(episodes) and not episodes[-1].outcome
 
     def _begin(self, tile: int) -> None:
-        """Begin a tile's next episode, if it is to have one more."""
+        """Begin a tile's next episode, if one is left."""
         number = len(self._episodes[tile]) * len(self._steps) + tile + 1
         if number <= self._num_episodes:
             self._steps[tile] = 0

@@ -90,11 +90,11 @@ def record(
 ) -> Film:
     """Film ``episodes`` episodes, or at most ``seconds`` [s] of film, into an .mp4 or .gif file.
 
-    ``tiles`` (columns, rows) episodes run side by side, in the worlds from ``world`` on. The film
-    runs at ``speed`` times the world's own speed. ``fps`` is rounded to a rate of whole control
-    steps. With ``whole_episodes`` only the first episode may be cut by ``seconds``. ``title``
-    begins every caption. ``meshes`` are the robots' own, if there are any. Raise ConfigError if
-    this machine cannot render.
+    ``tiles`` (columns, rows) episodes run side by side, in the worlds from ``world`` on. ``speed``
+    is film time relative to simulated time. ``fps`` is rounded to a rate of whole control steps.
+    With ``whole_episodes`` only the first episode may be cut by ``seconds``. ``title`` begins every
+    caption. ``meshes`` are the robots' own, if there are any. Raise ConfigError if this machine
+    cannot render.
     """
     frame = FrameSpec(*size, *tiles)
     num_tiles = frame.columns * frame.rows
@@ -216,7 +216,7 @@ def film_states(
     caption: str,
     size: tuple[int, int] = (960, 540),
 ) -> Film:
-    """Film states (T, nq) in the scene of ``env`` at half the world's speed.
+    """Film states (T, nq) in the scene of ``env`` at half of real time.
 
     ``fixed`` (T, ...) holds goal positions and obstacles as ``SceneState.rows`` does. States
     without finite numbers, or too far away for a camera, are left out.
@@ -239,7 +239,7 @@ def film_states(
 
 
 def _shown_state(scene: Scene, qpos: NDArray[np.float32], fixed: NDArray[np.float32]) -> ShownState:
-    """Return the drawn state for ``qpos`` (nq,) and ``fixed``, the goal's place and the
+    """Return the drawn state for ``qpos`` (nq,) and ``fixed``, the goal's position and the
     obstacles.
     """
     num_obstacles = scene.num_obstacles

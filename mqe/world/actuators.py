@@ -11,8 +11,8 @@ MAX_DELAY = 12  # physics steps: 60 ms
 
 
 class History:
-    """Every world's last values, newest first. An episode's first value stands in for
-    earlier ones.
+    """Every world's last values, newest first. Before an episode's start its first value is
+    repeated.
     """
 
     def __init__(self, length: int, shape: tuple[int, ...], device: torch.device) -> None:
@@ -58,10 +58,10 @@ class History:
 
 
 class TargetDelay:
-    """Every world's last joint targets, and the target in force in each physics step."""
+    """Every world's last joint targets, and the applied target in each physics step."""
 
     def __init__(self, num_envs: int, num_targets: int, device: torch.device) -> None:
-        """Start without targets: an episode's first target stands in for earlier ones."""
+        """Begin without targets. Before an episode's start its first target is repeated."""
         # This control step's, and those of earlier ones that may be in force.
         num_steps = 1 - (-MAX_DELAY // DECIMATION)
         self._targets = History(num_steps, (num_envs, num_targets), device)
@@ -71,10 +71,10 @@ class TargetDelay:
         self.load_state_dict = self._targets.load_state_dict
 
     def send(self, targets: Tensor, delay: Tensor | int) -> Tensor:
-        """Add a control step's targets (N, J). Return the targets in force (4, N, J) in its physics
-        steps.
+        """Add a control step's targets (N, J) [rad]. Return the applied targets (4, N, J) in its
+        physics steps.
 
-        ``delay`` counts physics steps, one number or (N,) int64, at most ``MAX_DELAY``.
+        ``delay`` counts physics steps, one value or (N,) int64, at most ``MAX_DELAY``.
         """
         self._targets.push(targets)
         if isinstance(delay, int):

@@ -1,6 +1,6 @@
-"""Broken worlds: limits for their numbers, and their last states.
+"""Broken worlds: limits for their states, and their last states.
 
-Finite numbers may still be nonsense: a robot a kilometre away, a knee bent three times round. A
+Finite values may still be nonsense: a robot a kilometre away, a knee bent three times round. A
 world beyond any limit is broken: it is reset, counted and left out of the learning.
 """
 
@@ -59,9 +59,9 @@ class Limits:
         self._has_object = scene.object is not None
 
     def are_met(self, state: SceneState, looks_inside: bool = True) -> Tensor:
-        """Return whether all numbers of each world are finite and within their limits, (N,) bool.
+        """Return whether all values of each world are finite and within their limits, (N,) bool.
 
-        ``looks_inside`` also checks whether a robot is inside the object.
+        ``looks_inside`` also checks for robots inside the object.
         """
         rows = self._limited(state) if looks_inside else state.rows
         low = self._low[: len(rows)]
@@ -69,7 +69,7 @@ class Limits:
         return (rows.clamp(low, high) == rows).all(dim=0)
 
     def violation(self, state: SceneState) -> str | None:
-        """Describe the number furthest beyond its limits in the first violating state among T
+        """Describe the value furthest beyond its limits in the first violating state among T
         columns.
         """
         rows = self._limited(state)
@@ -102,7 +102,9 @@ class Limits:
 
 
 class BrokenWorldRecorder:
-    """Every world's last states. A broken world's are kept until they are taken."""
+    """Every world's last states. A broken world's states are kept until their removal by
+    ``take_broken``.
+    """
 
     def __init__(
         self, scene: Scene, num_envs: int, device: torch.device, first_world: int = 0
@@ -144,9 +146,10 @@ class BrokenWorldRecorder:
         return broken
 
     def _take(self) -> dict[int, Tensor]:
-        """Return broken worlds' states (X, T) on the host, by world number, at most 64 worlds.
+        """Return broken worlds' T last states (X, T) on the host, by world number, at most 64
+        worlds.
 
-        Waits for the device. All worlds are recorded again after this.
+        X are the rows of a state. Waits for the device. All worlds are recorded again after this.
         """
         ids = (~self._is_recording).nonzero()[:_MOST_LOOKED_AT, 0]
         ages = self._age[ids].tolist()
@@ -161,7 +164,7 @@ class BrokenWorldRecorder:
 
 
 def bytes_of_last_states(scene: Scene) -> int:
-    """Return the bytes of a world's last states."""
+    """Return the memory [bytes] for a world's last states."""
     return (NUM_STATES + 1) * scene.num_rows * 4
 
 

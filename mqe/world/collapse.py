@@ -21,14 +21,16 @@ def rests_on_floor(state: SceneState, robots: Robots) -> Tensor:
 
 
 class CollapseTimers:
-    """The time each robot has been low, and the time it has rested on more than its feet."""
+    """The time since each robot's trunk became low, and its time in contact with more than its
+    feet.
+    """
 
     SIZE = 2  # numbers a robot
 
     def __init__(self, values: Tensor, robots: Robots) -> None:
         """Store the timers in ``values`` (N, A, 2) [s]. Zero stands for a robot on its feet.
 
-        Timers below zero count from zero on only.
+        A negative timer first rises to zero in any posture.
         """
         self.values = values
         self._robots = robots
@@ -37,7 +39,7 @@ class CollapseTimers:
         self._limits = limits - 0.5 * STEP_DT
 
     def update(self, state: SceneState) -> None:
-        """Count one control step with the end ``state``. Timers of robots on their feet return to
+        """Add one control step with the end ``state``. Timers of robots on their feet return to
         zero.
         """
         is_low = state.robot_pos[..., 2] < self._robots.low_height

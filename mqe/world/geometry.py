@@ -88,11 +88,11 @@ def rotate_2d(vec: Tensor, angle: Tensor) -> Tensor:
 
 
 def heading_frame(rotation: Tensor) -> Tensor:
-    """Return the planar heading frames' axes (..., 2, 2), forward and left, from rotations (..., 3,
-    3).
+    """Return the planar heading frames' axes (..., 2, 2), one per row, from rotations (..., 3, 3).
 
-    Forward is the body's x axis without its vertical part, at length 1, and left the same a quarter
-    turn on: a row each. A vertical x axis has no heading. Its frame is zero or arbitrary.
+    The first axis (forward) is the body's x axis without its vertical part, at length 1. The second
+    (left) is a quarter turn further. A vertical x axis has no heading. Its frame is zero or
+    arbitrary.
     """
     entries, sign = _frame_table(rotation.device, rotation.dtype)
     forward = length(rotation[..., :2, 0]).clamp(min=1e-12)
@@ -115,7 +115,7 @@ def in_frame(vec: Tensor, frame: Tensor) -> Tensor:
 
 
 def wrap_to_pi(angle: Tensor) -> Tensor:
-    """Return the same angles in (-pi, pi] [rad]."""
+    """Return equal angles in (-pi, pi] [rad]."""
     return math.pi - torch.remainder(math.pi - angle, TWO_PI)
 
 
@@ -148,8 +148,9 @@ class Polygon:
 
 
 def distance_to_boxes(points: Tensor, centers: Tensor, half_sizes: Tensor) -> Tensor:
-    """Return the distance (...) from points (..., 2) to a union of axis-aligned boxes (B, 2), 0
-    inside.
+    """Return the distance (...) from points (..., 2) to a union of axis-aligned boxes, 0 inside.
+
+    B boxes have ``centers`` (B, 2) and half-extents ``half_sizes`` (B, 2).
     """
     gap = ((points.unsqueeze(-2) - centers).abs() - half_sizes).clamp(min=0.0)
     return length(gap).amin(dim=-1)
@@ -165,7 +166,7 @@ def distance_to_discs(points: Tensor, centers: Tensor, radii: Tensor) -> Tensor:
 
 
 def _mirrored(x: Tensor) -> Tensor:
-    """Look at a tensor with its dimensions in reverse."""
+    """Return a view with the dimensions in reverse order."""
     return x.permute(*range(x.dim() - 1, -1, -1))
 
 

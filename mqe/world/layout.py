@@ -1,4 +1,4 @@
-"""A scene's layout: start poses for new episodes."""
+"""A scene's initial layout for new episodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MovedProps(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The start of N new episodes, one proposal per world, world frame."""
+    """The initial layout of N new episodes, one per world, world frame."""
 
     robot_pos: Tensor  # (N, A, 3) [m]
     robot_quat: Tensor  # (N, A, 4) wxyz

@@ -67,7 +67,7 @@ class GeomCfg:
 
 @dataclass(frozen=True)
 class ObjectCfg:
-    """An object for pushing, with its numbers for the task.
+    """An object for pushing, with its properties for the task.
 
     The object frame has its origin, the "object position", at the first part's centre. The centre
     of mass may lie elsewhere.
@@ -123,7 +123,7 @@ class ObjectCfg:
     def with_width(self, factor: float) -> ObjectCfg:
         """Return the object with lengths along y multiplied by ``factor``, at equal mass.
 
-        A cylinder's radius is multiplied instead. Robots start further out by the gain in reach.
+        A cylinder's radius is multiplied instead. Robots spawn further out by the gain in reach.
         """
 
         def widened(geom: GeomCfg) -> GeomCfg:
@@ -148,7 +148,7 @@ class ObjectCfg:
 
     @property
     def num_equal_headings(self) -> int:
-        """Number of headings with an equal look, 0 for all headings."""
+        """Number of headings with equal appearance, 0 for all headings."""
 
         def turned(quarters: int) -> set[Any]:
             geoms = set()
@@ -170,7 +170,9 @@ class ObjectCfg:
 
     @property
     def mirror_signs(self) -> tuple[float, float] | None:
-        """Signs of x and y, object frame, in a reflection onto itself. None without one."""
+        """Signs of x and y, object frame, in a reflection onto itself. None for an asymmetric
+        object.
+        """
 
         def looks(x: float, y: float) -> tuple[set[Any], set[Any]]:
             geoms = {
@@ -248,7 +250,7 @@ def _check_parts(cfg: ObjectCfg) -> None:
 
 
 def _check_ranges(cfg: ObjectCfg) -> None:
-    """Raise ConfigError for a number beyond reason, or a reversed range."""
+    """Raise ConfigError for a value out of range, or a reversed range."""
     for name, unit, (smallest, largest) in (
         ("friction", "", (0.0, _MOST_FRICTION)),
         ("spawn_ring", " m", _LENGTHS),
@@ -335,8 +337,10 @@ class Footprint:
         return reduce(torch.minimum, [part(points) for part in self.parts])
 
     def push_direction(self, points: Tensor) -> Tensor:
-        """Return the inward normal (..., 2), object frame, of the reward polygon's edge nearest a
-        point.
+        """Return the inward unit normals (..., 2), object frame, of the reward polygon's nearest
+        edges.
+
+        ``points`` (..., 2) [m] are in the object frame.
         """
         return self.polygon.inward_normal(points)
 
@@ -344,9 +348,9 @@ class Footprint:
     def outline_points(self) -> Tensor:
         """(16, 2) [m] points on the true outline, object frame.
 
-        They are the furthest points on rays from the origin. Bearings are even round a square and
-        stretched by a long object. In an object with two symmetric sides, point 15 - k mirrors
-        point k in the x axis, and point 7 - k (modulo 16) in the y axis.
+        The points are the outline's furthest points on rays from the origin. Bearings are even
+        round a square and stretched by a long object. In an object with two symmetric sides, point
+        15 - k mirrors point k in the x axis, and point 7 - k (modulo 16) in the y axis.
         """
         reach = np.array([[abs(x) for x in corner] for corner in self._corners()]).max(axis=0)
         angle = (np.arange(NUM_OUTLINE_POINTS) + 0.5) * (2.0 * math.pi / NUM_OUTLINE_POINTS)
@@ -361,7 +365,7 @@ class Footprint:
         return self.outline_points.unsqueeze(0)
 
     def equal_headings_of(self, num_worlds: int) -> Tensor:
-        """Return the number of headings with an equal look, 0 for all, (1,) for all W worlds or
+        """Return the number of headings with equal appearance, 0 for all, (1,) for all W worlds or
         (W,).
         """
         return self.equal_headings
@@ -386,7 +390,7 @@ class Footprints(Footprint):
     def __init__(
         self, cfg: ObjectCfg, shapes: Sequence[ObjectCfg], device: torch.device | str = "cpu"
     ) -> None:
-        """Describe the objects ``shapes`` of N worlds, with further numbers from ``cfg``."""
+        """Describe the objects ``shapes`` of N worlds, with further properties from ``cfg``."""
         super().__init__(cfg, device)
         most_parts = max(len(shape.geoms) for shape in shapes)
         padded = [(*s.geoms, *s.geoms[:1] * (most_parts - len(s.geoms))) for s in shapes]
@@ -409,8 +413,10 @@ class Footprints(Footprint):
         return geometry.distance_to_boxes(points, self._centers, self._half_sizes)
 
     def push_direction(self, points: Tensor) -> Tensor:
-        """Return the inward normal (N, A, 2) of the nearest side of each object's bounding
-        rectangle.
+        """Return the inward unit normals (N, A, 2), object frame, of the bounding rectangles'
+        nearest sides.
+
+        ``points`` (N, A, 2) [m] are in the object frame.
         """
         offset = points - self._middle
         outside = offset.abs() - self._half_reach
@@ -423,7 +429,7 @@ class Footprints(Footprint):
         return _repeated(self.points, num_worlds)
 
     def equal_headings_of(self, num_worlds: int) -> Tensor:
-        """Return the number of headings with an equal look in each world, (W,)."""
+        """Return the number of headings with equal appearance in each world, (W,)."""
         return _repeated(self.equal_headings, num_worlds)
 
 

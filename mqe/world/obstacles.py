@@ -31,7 +31,7 @@ class ObstacleCfg:
 
     @property
     def half_size(self) -> tuple[float, float]:
-        """Return half the length along x and y [m]."""
+        """Return the half-extents along x and y [m]."""
         if self.shape == "post":
             return self.size[0], self.size[0]
         return self.size[0] / 2, self.size[1] / 2

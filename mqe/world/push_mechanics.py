@@ -43,7 +43,7 @@ class Support(NamedTuple):
 
 
 class Pushes(NamedTuple):
-    """Places and directions of pushes, object frame."""
+    """Positions and directions of pushes, object frame."""
 
     points: Array  # (P, 2) [m]
     directions: Array  # (P, 2) unit vectors
@@ -133,9 +133,9 @@ def sides(obj: ObjectCfg, margin: float = MARGIN, step: float = _STEP) -> Pushes
 def least_force(
     obj: ObjectCfg, pushes: Pushes, support: Support | None = None, tilt: float = 0.0
 ) -> LeastPush:
-    """Return the least total push by robots at given places for moving the object.
+    """Return the least total push by robots at given positions for moving the object.
 
-    Each robot can exert an equal part. ``tilt`` [rad] is the largest angle between a push and its
+    Each robot can exert an equal force. ``tilt`` [rad] is the largest angle between a push and its
     direction, as allowed by friction between robot and object. ``support`` defaults to MuJoCo's
     contacts.
     """
@@ -153,7 +153,7 @@ def least_force_of(
     tilt: float = 0.0,
     spacing: float = SPACING,
 ) -> LeastPush:
-    """Return the least total push by ``num_robots`` robots at their best places, ``spacing`` [m]
+    """Return the least total push by ``num_robots`` robots at their best positions, ``spacing`` [m]
     apart.
     """
     pushes = sides(obj)
@@ -161,7 +161,7 @@ def least_force_of(
     is_near = gap < spacing - 1e-9
 
     def chosen(powers: Array) -> Array:
-        """Take the strongest push of those left, again and again."""
+        """Repeatedly take the strongest push of the remaining ones."""
         left = powers.copy()
         numbers = np.empty((len(powers), num_robots), dtype=np.int64)
         for k in range(num_robots):
@@ -186,7 +186,7 @@ def _least(
     scale = obj.reach
 
     def forces(heading: Array, turn: Array) -> tuple[Array, Array]:
-        """Return the force (M,) and the numbers of the chosen pushes (M, R) in each motion."""
+        """Return the force (M,) and the indices of the chosen pushes (M, R) in each motion."""
         velocity, rate = _motion(heading, turn, scale)
         resistance = _speeds(support.points - center, velocity, rate)
         moved = _velocities(pushes.points - center, velocity, rate)

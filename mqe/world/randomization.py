@@ -1,9 +1,8 @@
-"""Domain randomization: bodies, motors, delays, noise and disturbances that vary between worlds and
-over time.
+"""Domain randomization: properties of bodies and motors, delays, noise and disturbances.
 
 Everything is off by default. A single number holds for all worlds. From a range ``[low, high]``
-every world, episode or moment draws its own, from counter-based streams, so world 3's fifth episode
-is the same whatever runs beside it.
+every world, episode or moment draws its own value, from counter-based streams. World 3's fifth
+episode therefore does not depend on the number of worlds.
 """
 
 from __future__ import annotations
@@ -142,8 +141,8 @@ def bounds(value: Span) -> tuple[float, float]:
 def model_fields(
     cfg: RandomizationCfg, scene: Scene, given: dict[str, Tensor], streams: Streams, num_envs: int
 ) -> dict[str, Tensor]:
-    """Return model fields (N, ...) with per-world values: the task's ``given``, and those varied by
-    ``cfg``.
+    """Return model fields (N, ...) with per-world values: the task's ``given`` fields, and those
+    varied by ``cfg``.
 
     Raises ConfigError if ``cfg`` varies a missing object.
     """
@@ -193,7 +192,7 @@ def model_fields(
 
 
 class _EpisodeDraws(NamedTuple):
-    """Numbers of the present episodes, (N, 1) each."""
+    """Random values of the present episodes, (N, 1) each."""
 
     latency: Tensor  # [s] of joint targets
     command_latency: Tensor  # [s] of actions
@@ -334,7 +333,7 @@ class Randomization:
             self.is_away.copy_(torch.where(mask.unsqueeze(1), is_away, self.is_away))
 
     def actions_in_force(self, actions: Tensor, step: Tensor) -> Tensor:
-        """Return the actions (N, A, U) in force in control step ``step`` (N,). ``actions`` are the
+        """Return the applied actions (N, A, U) in control step ``step`` (N,). ``actions`` are the
         newest.
         """
         if self.has_freezes:
@@ -357,7 +356,7 @@ class Randomization:
         return self._actions.at(late.to(torch.int64))
 
     def placed(self, layout: Layout) -> Layout:
-        """Return the start of the episodes with absent robots far away, in their own direction."""
+        """Return the initial layout with absent robots far away, in their own direction."""
         if self._absence is None and "absent" not in self.cfg.lost_robots:
             return layout
         planar = layout.robot_pos[..., :2]
@@ -369,7 +368,7 @@ class Randomization:
     def without_power(self, targets: Tensor, joint_pos: Tensor, step: Tensor) -> Tensor:
         """Return joint targets (N, A, J) [rad] equal to ``joint_pos`` for dead robots.
 
-        Then their motors only damp.
+        A dead robot's motors only damp.
         """
         if not self.has_losses:
             return targets
@@ -453,9 +452,9 @@ class Randomization:
 
 
 def _absent_share(cfg: RandomizationCfg, needed_force: Tensor | None, num_agents: int) -> Tensor:
-    """Return each world's part of the range ``cfg.absent_robots``, (N, 1) or (1, 1).
+    """Return each world's used fraction of the range ``cfg.absent_robots``, (N, 1) or (1, 1).
 
-    It is the lower end, as long as enough robots are left to push.
+    The range's lower end counts as long as enough robots are left to push.
     """
     if cfg.robot_force == 0.0 or needed_force is None:
         return torch.ones(1, 1)
@@ -466,7 +465,7 @@ def _absent_share(cfg: RandomizationCfg, needed_force: Tensor | None, num_agents
 
 
 class _Fields:
-    """Model fields with per-world values, made as they are asked for."""
+    """Model fields with per-world values, created on first use."""
 
     def __init__(self, scene: Scene, given: dict[str, Tensor], num_envs: int) -> None:
         self.values = {name: values.clone() for name, values in given.items()}

@@ -110,7 +110,7 @@ class Scene:
 
     @property
     def num_forces(self) -> int:
-        """Return the number of contact forces in a state, three a sensor."""
+        """Return the number of contact force components in a state, three per sensor."""
         return SceneState.sizes(self.num_robots, self.object is not None)[2]
 
     @property
@@ -163,7 +163,7 @@ def build_scene(
     The object has ``inertia`` "physical" or "reference". The goal is drawn as a disc of
     ``success_radius`` [m]. ``robots`` names one kind for all robots, or one for each. ``model`` is
     "physical" or "reference", for robots and for objects' contacts, or the path of the robots'
-    MJCF, with its options and contact numbers. ``arena`` is the length along x and y [m] between
+    MJCF, with its options and contact parameters. ``arena`` is the length along x and y [m] between
     the walls. ``obstacles`` need an object. ``foot_friction`` is the robots' friction on the floor,
     sliding or also torsion and rolling [m], unless ``model`` is a path.
     """
@@ -240,7 +240,7 @@ def build_scene(
 
 
 def take_physics_steps(sim: Simulator, scene: Scene, targets: Tensor) -> None:
-    """Advance every world by a physics step for each row of motor targets (K, N, J)."""
+    """Advance every world by K physics steps, one for each row of motor targets (K, N, J) [rad]."""
     if scene.substeps > 1:
         targets = targets.repeat_interleave(scene.substeps, dim=0)
     sim.step(len(targets), targets)
@@ -266,7 +266,7 @@ def read_state(sim: Simulator, scene: Scene) -> SceneState:
 def with_part_sensors(scene: Scene) -> Scene:
     """Return the scene with force sensors between each robot's trunk and feet and the object.
 
-    They follow the scene's other sensors and change nothing in the physics.
+    These sensors follow the scene's others and change nothing in the physics.
     """
     assert scene.spec is not None
     assert scene.object is not None
@@ -281,9 +281,9 @@ def with_part_sensors(scene: Scene) -> Scene:
 
 
 def with_block(scene: Scene) -> Scene:
-    """Return the scene with a movable block of ``BLOCK_SIZE`` and the floor's material.
+    """Return the scene with a movable box of ``BLOCK_SIZE`` and the floor's material.
 
-    It is the last mocap body.
+    The box is the last mocap body.
     """
     assert scene.spec is not None
     spec = scene.spec.copy()
@@ -306,7 +306,7 @@ def with_block(scene: Scene) -> Scene:
 def forces_of_parts(sim: Simulator, scene: Scene) -> Tensor | None:
     """Return net contact forces (N, A, 3, 3) [N] between each robot's ``PARTS`` and the object.
 
-    They are from the last physics step, world frame, None for a scene without sensors for them.
+    The forces are from the last physics step, world frame. None: the scene has no sensors for them.
     """
     if not scene.has_part_sensors:
         return None
@@ -363,9 +363,9 @@ def mover_places(scene: Scene, pos: Tensor, quat: Tensor) -> Tensor:
 
 
 def place_props(sim: Simulator, scene: Scene, props: MovedProps) -> None:
-    """Place obstacles, markers and goals for the end of the coming control step.
+    """Set positions of obstacles, markers and goals for the end of the coming control step.
 
-    Moving obstacles move there.
+    Moving obstacles get a velocity towards these positions.
     """
     pos = props.pos
     sim.data.mocap_pos[:, 1:].copy_(pos)
@@ -581,7 +581,7 @@ def _add_mover(spec: mujoco.MjSpec, name: str, height: float) -> mujoco.MjsBody:
 
 
 def _add_marker(spec: mujoco.MjSpec, name: str, is_first: bool) -> None:
-    """Add a spot on the floor. The first one is larger."""
+    """Add a disc on the floor. The first disc is larger."""
     marker = spec.worldbody.add_body(name=name, mocap=True)
     marker.add_site(
         name=name,

@@ -78,7 +78,7 @@ def _plus(a: float, b: float, s: float, t: float) -> list[Box]:
 
 
 def _disc(a: float, b: float, s: float, t: float) -> list[Box]:
-    """Return five strips of a disc, each as long as the disc is at the strip's middle."""
+    """Return five strips of a disc, each as long as the disc at the strip's centre line."""
     radius = 1.2 * a
     strips: list[Box] = []
     for k in (0, -1, 1, -2, 2):
@@ -102,7 +102,7 @@ for _name, _family in (
 def make_shape(name: str, boxes: Sequence[Box], mass: float, friction: float) -> ObjectCfg:
     """Return an object of uniform density from ``boxes`` without overlap.
 
-    ``friction`` is the material's own.
+    ``mass`` is in kg. ``friction`` is the material's own coefficient.
     """
     areas = [box[2] * box[3] for box in boxes]
     geoms = tuple(
@@ -128,9 +128,9 @@ def draw_shapes(
 ) -> list[ObjectCfg]:
     """Return an object for each world in ``streams``, from the seed and the world's number.
 
-    Masses [kg] lie in the given range, or follow from sliding forces in the
-    range ``force`` [N]. ``kinds`` are families and box objects, all families by default. A kind
-    named twice comes twice as often.
+    Masses [kg] lie in the range ``mass``, or follow from sliding forces in the range ``force`` [N].
+    ``kinds`` are families and box objects, all families by default. A repeated kind is drawn more
+    often.
     """
     episode = torch.zeros_like(streams.numbers)
     drawn = streams.uniform(purpose, episode, (_NUM_DRAWN,)).cpu().double()

@@ -24,7 +24,7 @@ class SceneState:
 
     World frame unless the name ends in ``_b``: origin in the middle of the arena floor, x forward,
     y left, z up, quaternions wxyz. Bodies (B) are the A robots and then the object, if the scene
-    has one. A scene without an object has no object quantities.
+    has one. A scene without an object has no object quantities. P pairs of robots, K obstacles.
     """
 
     # Of each obstacle: position, quaternion, and how many contacts it has, with anything and with
@@ -34,9 +34,7 @@ class SceneState:
     def __init__(
         self, rows: Tensor, num_robots: int, has_object: bool, num_obstacles: int = 0
     ) -> None:
-        """Name the ``rows`` (X, N): qpos, qvel, contact forces, goal position and obstacles, one
-        number of all worlds a row.
-        """
+        """Name the ``rows`` (X, N): qpos, qvel, contact forces, goal position and obstacles."""
         self.rows = rows
         self.num_robots = num_robots
         self.has_object = has_object
@@ -74,7 +72,7 @@ class SceneState:
         return SceneState(rows, self.num_robots, self.has_object, self.num_obstacles)
 
     def with_goal(self, position: Tensor) -> SceneState:
-        """Return the scene without obstacles and with its goal at ``place`` (N, 2) [m]."""
+        """Return the scene without obstacles and with its goal at ``position`` (N, 2) [m]."""
         first_goal = sum(self.sizes(self.num_robots, self.has_object)[:3])
         goal = torch.nn.functional.pad(position.t(), (0, 0, 0, 1))
         rows = torch.cat((self.rows[:first_goal], goal))
@@ -108,7 +106,7 @@ class SceneState:
 
     @property
     def obstacle_pos(self) -> Tensor:
-        """(N, K, 3) [m] obstacle centres. Those below the floor are not in use."""
+        """(N, K, 3) [m] obstacle centres. Unused obstacles are below the floor."""
         return self._parts[4].unflatten(1, (self.num_obstacles, 3))
 
     @property
@@ -118,8 +116,8 @@ class SceneState:
 
     @property
     def obstacle_contacts(self) -> Tensor:
-        """(N, K, 2) each obstacle's contacts in the last physics step: any, and with the object
-        alone.
+        """(N, K, 2) each obstacle's contacts in the last physics step: with anything, and with the
+        object.
         """
         return self._parts[6].unflatten(1, (self.num_obstacles, 2))
 

@@ -18,8 +18,9 @@ _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 class Streams:
     """Random numbers for N worlds, equal on every device and independent of earlier draws.
 
-    A draw is about thirty operations on the device at any size: draw all numbers for an episode at
-    once (``UniformRanges``). Column k in a draw does not depend on the number of columns.
+    A draw is about thirty operations on the device at any size: draw all random values of an
+    episode at once (``UniformRanges``). Column k in a draw does not depend on the number of
+    columns.
     """
 
     def __init__(
@@ -41,8 +42,8 @@ class Streams:
         self._counters: dict[int, Tensor] = {}  # by the number of columns
 
     def uniform(self, purpose: int, episode: Tensor, shape: tuple[int, ...] = ()) -> Tensor:
-        """Draw float32 in [0, 1), (N, *shape), for ``episode`` (N,) int64. Each ``purpose`` is its
-        own stream.
+        """Draw float32 in [0, 1), (N, *shape), for ``episode`` (N,) int64, from the stream
+        ``purpose``.
         """
         key = _mix(self._world_key + _mix(episode + (purpose << 40)))
         # The last fold would change low bits only.
@@ -69,7 +70,7 @@ class Streams:
 
 
 class UniformRanges:
-    """C numbers drawn at once, each uniform in its own range."""
+    """C random values drawn at once, each uniform in its own range."""
 
     def __init__(self, ranges: Sequence[tuple[float, float]], device: torch.device | str) -> None:
         """Store the ranges [low, high)."""

@@ -1,7 +1,8 @@
 """The push task's sets: other robots, the whole team, and points on the object's outline.
 
-An entity's first number is 1 if it is present. An absent entity's numbers are all 0. A set has room
-for ``task.max_robots`` robots, so all teams' observations have the same size.
+An entity's first feature is 1 if the entity is present. An absent entity's features are all 0. A
+set has room for ``task.max_robots`` robots, so all teams' observations have the same size. N
+worlds, A robots, M = ``task.max_robots``, P outline points, E entities, K features per entity.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from mqe.world.geometry import axes_along, in_frame
 
 
 def others_b(features: SceneFeatures) -> Tensor:
-    """Return the other robots (N, A, M - 1, 5) as a set in each robot's heading frame.
+    """Return the set (N, A, M - 1, 5) of other robots in each robot's heading frame.
 
-    Numbers: presence, x, y [m], sine and cosine of the heading.
+    Features: presence, x, y [m], sine and cosine of the heading. M is ``task.max_robots``.
     """
     room = features.constants.max_robots - 1
     return _as_set(features.bodies_b[:, :, 1:], seen_others(features), room)
@@ -33,7 +34,7 @@ def seen_others(features: SceneFeatures) -> Tensor:
 
 def team(features: SceneFeatures) -> Tensor:
     """Return the set (N, M, 8) of all robots in the critic's frame: presence, then
-    ``SceneFeatures.robots_towards_goal``.
+    ``SceneFeatures.robots_towards_goal``. M is ``task.max_robots``.
     """
     robots = features.robots_towards_goal
     return _as_set(robots, features.roster.takes_part, features.constants.max_robots)
@@ -55,7 +56,7 @@ def outline_towards_goal(features: SceneFeatures) -> Tensor:
 
 
 def _as_set(values: Tensor, is_there: Tensor, room: int) -> Tensor:
-    """Return the set (..., room, 1 + K) for entities (..., E, K), with padding for missing ones."""
+    """Pad entities (..., E, K) to the set (..., room, 1 + K), with presence as first feature."""
     is_there = is_there.unsqueeze(-1)
     entities = torch.cat((is_there, values * is_there), dim=-1)
     return pad(entities, (0, 0, 0, room - entities.shape[-2]))

@@ -1,4 +1,7 @@
-"""Features of the push task: quantities for its terms, each computed on first use."""
+"""Features of the push task: quantities for its terms, each computed on first use.
+
+N worlds, A robots, P = A (A - 1) / 2 pairs, B = A + 1 bodies with the object, C memory columns.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ class PushConstants:
         device: torch.device | str = "cpu",
         shapes: Sequence[ObjectCfg] = (),
     ) -> None:
-        """Compute them for the settings ``task`` and a team of ``num_agents``.
+        """Compute the constants for the settings ``task`` and a team of ``num_agents``.
 
         ``shapes`` are the worlds' own objects, if they differ.
         """
@@ -103,7 +106,8 @@ class PushConstants:
         """Return the turn (N,) [rad] from the object's nearest equal heading to ``goal_heading``
         (N,) [rad].
 
-        It is 0 for an object with equal appearance at every heading, and without a goal heading.
+        The turn is 0 for an object with equal appearance at every heading, and without a goal
+        heading.
         """
         if goal_heading is None:
             return torch.zeros_like(object_yaw)
@@ -122,7 +126,7 @@ class Teamwork:
     def __init__(self, effort: Tensor, nearest: Tensor) -> None:
         """Keep the efforts (N, A) [N] and the nearest distances (N,) [m] in these tensors.
 
-        An episode begins with zeros and infinity.
+        The efforts begin at 0, the distances at infinity.
         """
         self.effort = effort
         self.nearest = nearest
@@ -134,11 +138,11 @@ class Teamwork:
         distance: Tensor,
         is_out: Tensor | None = None,
     ) -> Tensor:
-        """Count one control step. Return its new ground times the equality of the pushes, (N,) [m].
+        """Add one control step. Return the gained distance times the pushes' equality, (N,) [m].
 
-        The object came from ``prev_distance`` to ``distance`` (N,) [m] from the goal. ``push`` (N,
+        The object moved from ``prev_distance`` to ``distance`` (N,) [m] from the goal. ``push`` (N,
         A) [N] is each robot's push towards the goal at the end. A push away from the goal counts as
-        0. Robots in ``is_out`` (N, A) have no share.
+        0. Robots in ``is_out`` (N, A) are excluded.
         """
         self.effort.lerp_(push.clamp(min=0.0), STEP_DT / EFFORT_TIME)
         torch.minimum(self.nearest, prev_distance, out=self.nearest)
@@ -147,7 +151,7 @@ class Teamwork:
         return gained * self.equality(is_out)
 
     def equality(self, is_out: Tensor | None = None) -> Tensor:
-        """Return A times the least robot's share (N,) in all efforts."""
+        """Return A times the smallest robot's fraction (N,) of the summed efforts."""
         if is_out is None:
             total = self.effort.sum(dim=1).clamp(min=LEAST_EFFORT)
             return self.effort.amin(dim=1) * self.effort.shape[1] / total
@@ -169,7 +173,9 @@ class TangleTimers:
         self.values = values
 
     def update(self, is_touching: Tensor) -> None:
-        """Count one control step. At its end pairs touch or not, (N, P) bool."""
+        """Add one control step. ``is_touching`` (N, P) bool marks the pairs in contact at
+        its end.
+        """
         contact, gap = self.values.unbind(dim=-1)
         gap.add_(STEP_DT).masked_fill_(is_touching, 0.0)
         is_kept = is_touching | ((contact > 0.0) & (gap < GAP_TIME - 0.5 * STEP_DT))
@@ -207,8 +213,8 @@ class SceneFeatures:
         """Describe ``state``. ``memory`` (N, C) holds the ``Roster`` for sets, and the goal's
         heading.
 
-        Without it all robots take part and observe one another, and the goal's heading comes from
-        the settings.
+        Without ``memory`` all robots take part and observe one another, and the settings give the
+        goal's heading.
         """
         self.state = state
         self.constants = constants
@@ -249,9 +255,7 @@ class SceneFeatures:
 
     @cached_property
     def inward(self) -> Tensor:
-        """(N, A, 2) the way into the object through the reward outline's nearest edge, object
-        frame.
-        """
+        """(N, A, 2) inward unit normal of the reward outline's nearest edge, object frame."""
         return self.constants.footprint.push_direction(self.local_robot)
 
     @cached_property
@@ -261,14 +265,14 @@ class SceneFeatures:
 
     @cached_property
     def is_touching(self) -> Tensor:
-        """(N, P) bool: the two robots of the pair press on one another."""
+        """(N, P) bool: the pair's robots are in contact."""
         return (self.state.robot_contact_force != 0.0).any(dim=-1)
 
     @cached_property
     def push_ahead(self) -> Tensor:
-        """(N, A) [N] each robot's useful push along its nose.
+        """(N, A) [N] each robot's useful push, weighted by its alignment with the robot's heading.
 
-        The useful push, at least 0, times the cosine between force and nose, at least 0.
+        The weight is the cosine between contact force and heading. Negative values count as 0.
         """
         force = self.state.contact_force[..., :2]
         nose = self.state.robot_frame[..., 0, :]
@@ -277,8 +281,8 @@ class SceneFeatures:
 
     @cached_property
     def push_astray(self) -> Tensor:
-        """(N, A) [N] each robot's push on the object if it is over 60 degrees off its nose,
-        else 0.
+        """(N, A) [N] each robot's contact force on the object if over 60 degrees off the robot's
+        heading, else 0.
         """
         force = self.state.contact_force[..., :2]
         magnitude = force.norm(dim=-1)
@@ -287,7 +291,9 @@ class SceneFeatures:
 
     @cached_property
     def places_b(self) -> Tensor:
-        """(N, A, 1 + A, 2) [m] goal, object and the others in each robot's heading frame."""
+        """(N, A, 1 + A, 2) [m] positions of goal, object and other robots in each robot's heading
+        frame.
+        """
         a = self.constants.num_agents
         pos = self.state.body_pos[..., :2]
         goal = self.state.goal_pos[:, :2].view(-1, 1, 1, 2).expand(-1, a, -1, -1)
@@ -305,17 +311,19 @@ class SceneFeatures:
 
     @cached_property
     def bodies_yaw_b(self) -> Tensor:
-        """(N, A, A, 3) likewise, with the heading as one angle in [0, 2 pi)."""
+        """(N, A, A, 3) object and others in each robot's heading frame: x, y [m], heading [rad] in
+        [0, 2 pi).
+        """
         turned = self.state.yaw[:, self.constants.observed] - self.state.robot_yaw.unsqueeze(2)
         turned = torch.remainder(turned, TWO_PI).unsqueeze(-1)
         return torch.cat((self.places_b[:, :, 1:], turned), dim=-1)
 
     @cached_property
     def _towards_goal(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Headings (N, B, 2) (sine, cosine), positions (N, A, 2) and velocities (N, A, 2) in the
-        goal frame.
+        """Headings (N, B, 2) (sine, cosine), positions (N, A, 2) [m] and velocities (N, A, 2) [m/s]
+        in the goal frame.
 
-        Its origin is the object, and its x axis points to the goal.
+        The frame's origin is the object, and its x axis points to the goal.
         """
         a = self.constants.num_agents
         state = self.state
@@ -328,7 +336,7 @@ class SceneFeatures:
 
     @cached_property
     def object_heading(self) -> Tensor:
-        """(N, 2) sine and cosine of the object's heading, counted from the way to the goal."""
+        """(N, 2) sine and cosine of the object's heading, relative to the direction of the goal."""
         return self._towards_goal[0][:, self.constants.num_agents]
 
     @cached_property
@@ -352,7 +360,7 @@ class SceneFeatures:
     def heading_error_axes(self) -> Tensor:
         """(N, 2) sine and cosine of the heading error times the number of equal headings.
 
-        They are continuous at a change of the nearest equal heading.
+        Both are continuous at a change of the nearest equal heading.
         """
         error = self.heading_error
         angle = error * self.constants.footprint.equal_headings_of(len(error))
@@ -396,8 +404,8 @@ class SceneFeatures:
 
     @cached_property
     def robots_in_arena(self) -> Tensor:
-        """(N, A, 6) place [m], yaw [rad], velocity [m/s] and yaw rate [rad/s] of every robot, world
-        frame.
+        """(N, A, 6) position [m], yaw [rad], velocity [m/s] and yaw rate [rad/s] of every robot,
+        world frame.
         """
         a = self.constants.num_agents
         pos = self.state.body_pos[:, :a, :2]
@@ -407,7 +415,7 @@ class SceneFeatures:
 
 
 class StepFeatures(SceneFeatures):
-    """Quantities in one control step: at its end, and compared with the past."""
+    """Quantities in one control step: at its end, and compared with earlier states."""
 
     terminated: Terminated  # what ends the episodes; rewards and measures may use it
 
@@ -427,9 +435,10 @@ class StepFeatures(SceneFeatures):
         start.
 
         Without the timers ``collapse`` and ``tangle`` no robot collapses, and none are tangled.
-        ``rest`` (N,) [s] is the object's resting time at the goal. Without it the object need not
-        rest. Robots in ``is_out`` (N, A) neither fall nor collapse, and nobody waits for their
-        push. Without it, all are present. ``memory`` (N, C) is an argument of ``SceneFeatures``.
+        ``rest`` (N,) [s] is the object's resting time at the goal. None: the object need not rest.
+        Robots in ``is_out`` (N, A) neither fall nor collapse, and nobody waits for their push.
+        None: all robots are present. ``memory`` (N, C) holds the ``Roster`` for sets, and the
+        goal's heading.
         """
         super().__init__(state, constants, memory)
         self.prev = prev
@@ -441,7 +450,7 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def shared_progress(self) -> Tensor:
-        """(N,) [m] new ground towards the goal, times the equality of pushes."""
+        """(N,) [m] gained distance towards the goal, times the equality of pushes."""
         return self._teamwork.update(
             self.state.useful_push, self.prev.goal_distance, self.state.goal_distance, self._is_out
         )
@@ -459,7 +468,7 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def is_at_goal(self) -> Tensor:
-        """(N,) bool: the object has the place and, if one is asked for, the heading of the goal."""
+        """(N,) bool: the object has the goal's position and, if required, the goal's heading."""
         cfg = self.constants.cfg
         is_there = success(self.state.goal_distance, cfg.success_radius)
         if cfg.success_heading is None:

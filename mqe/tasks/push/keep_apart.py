@@ -72,7 +72,7 @@ class CommandLimit(nn.Module):
     presence: Tensor  # (K,) columns of their presence, none if all are present
 
     def __init__(self, obs_names: Sequence[str], distance: float, decision_period: int) -> None:
-        """Keep ``distance`` [m]. ``obs_names`` name an observation's numbers."""
+        """Keep ``distance`` [m]. ``obs_names`` name an observation's components."""
         super().__init__()
         self.distance = distance
         self.rate = rate_of(decision_period)
@@ -96,8 +96,8 @@ class CommandLimit(nn.Module):
         return keep_apart(command, others, is_there, self.distance, self.rate)
 
     def others(self, obs: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the other robots' places (..., K, 2) [m] and a mask (..., K) of those that are
-        there, None for all.
+        """Return the other robots' positions (..., K, 2) [m] and a mask (..., K) of present ones,
+        None for all.
         """
         is_there = obs[..., self.presence] > 0.0 if len(self.presence) else None
         return obs[..., self.places].unflatten(-1, (-1, 2)), is_there

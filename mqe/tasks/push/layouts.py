@@ -1,4 +1,6 @@
-"""Starts for push episodes: object in the middle, robots on a ring around it, goal further out."""
+"""Initial layouts of push episodes: object in the middle, robots on a ring around it, goal further
+out.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,13 @@ TANGLED_JOINTS = (
 
 
 class PushLayouts:
-    """Draws episode starts: all of a world's numbers from one stream, each scaled to its own range.
+    """Draws initial layouts: all random numbers of a world from one stream, each scaled to its own
+    range.
 
     ``independent`` spawn is the reference's distribution: each robot is placed without regard to
     the others, and 6 to 7 % of all spawns are collisions. ``separated`` keeps every two robots, and
-    every robot and the object, too far apart to touch. In shares of the separated starts,
-    ``close_share`` and ``tangled_share``, two robots then are brought together.
+    every robot and the object, too far apart to touch. In fractions ``close_share`` and
+    ``tangled_share`` of the separated layouts, two robots then are brought together.
     """
 
     purpose = 10  # the random stream it draws from
@@ -92,8 +95,8 @@ class PushLayouts:
 
     @staticmethod
     def _gap(nearest: float, num_agents: int) -> float:
-        """Return the least angle between two robots [rad], seen from the middle of a ring from
-        ``nearest`` on.
+        """Return the least angle between two robots [rad], seen from the centre of a ring with
+        least radius ``nearest`` [m].
         """
         least = 0.5 * ROBOT_CLEARANCE / math.sin(math.pi / max(num_agents, 2))
         if nearest < least:
@@ -116,7 +119,7 @@ class PushLayouts:
         return [ring, turn, TILT, TILT, TURN] + [VELOCITY] * 6 + joints
 
     def draw(self, streams: Streams, episode: Tensor) -> Layout:
-        """Return every world's start for episode number ``episode`` (N,)."""
+        """Return every world's initial layout for episode number ``episode`` (N,)."""
         drawn = self.ranges.draw(streams, self.purpose, episode)
         n = len(drawn)
         world, robot, encounter = drawn.tensor_split((self.sizes[0], sum(self.sizes)), dim=1)
@@ -158,9 +161,9 @@ class Encounters:
     """Brings two robots of some worlds together: legs side by side, or, tangled, under one
     another's trunk.
 
-    The second robot of a pair goes to the first one's side and a little further out, so that hips
-    are not beside hips. The nearer they are, the less they may be turned from looking along the
-    same line.
+    The second robot of a pair goes to the first robot's side and a little further out, so the hips
+    are not beside hips. The nearer the robots are, the smaller is the largest angle between their
+    headings.
     """
 
     def __init__(
@@ -170,8 +173,9 @@ class Encounters:
         close_share: float,
         tangled_share: float,
     ) -> None:
-        """Arrange the given shares of all starts for ``robots``. Trunks nearer than a collision are
-        lost.
+        """Arrange ``robots`` in fractions ``close_share`` and ``tangled_share`` of all layouts.
+
+        Trunks nearer than ``collision_distance`` [m] are a collision.
         """
         num_agents = len(robots)
         device = robots.device
@@ -267,8 +271,8 @@ def spread_angles(draw: Tensor, gap: float) -> Tensor:
 
 @cache
 def _spread_table(num_agents: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return each draw's required excess over another to come after it (A, A), and the turning ones
-    (A,).
+    """Return each draw's required excess over another to come after it, (A, A), and the rotating
+    draws (A,).
     """
     index = torch.arange(num_agents, device=device)
     least = torch.where(index.unsqueeze(1) > index, -1e-12, 0.0)  # of equals the later comes after

@@ -21,7 +21,7 @@ class Reached(Memory):
         self._is_reached = self.remember("is_reached", dtype=torch.bool)
 
     def __call__(self, step: StepFeatures) -> Tensor:
-        """Count one control step and return the mask."""
+        """Add one control step and return the mask."""
         self._is_reached |= step.is_success
         return self._is_reached
 

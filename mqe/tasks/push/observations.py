@@ -1,10 +1,10 @@
-"""Observations of the push task: what robots observe, and the critic's state.
+"""Observations of the push task: the robots' observations, and the critic's state.
 
 A robot observes the scene in its own heading frame: goal and object (x, y), the object's heading,
-then place and heading of every other robot, in the order i - 1, i - 2, ... round the team. The
+then position and heading of every other robot, in the order i - 1, i - 2, ... round the team. The
 critic's frame has its origin at the object and x towards the goal. Metres, radians and seconds.
 
-Observations as sets have the same size for every team, and no number tells a robot who it is:
+Observations as sets have the same size for every team, and do not identify the robot:
 
     present, goal (x, y), object (x, y), task.max_robots - 1 others, 16 points of the outline
     critic: distance to the goal, 16 points of the outline, task.max_robots robots
@@ -45,7 +45,7 @@ def _object_signs(cfg: PushCfg) -> tuple[float, ...] | None:
 def _mirrored_points(cfg: PushCfg) -> Sequence[int] | None:
     """Return each outline point's partner in the mirror.
 
-    An object without symmetry is seen as its mirror image.
+    An asymmetric object has points of its mirror image.
     """
     axis = OBJECTS[cfg.object].mirror_signs
     if axis is None or cfg.shapes is not None:
@@ -67,12 +67,12 @@ def _quarters(cfg: PushCfg) -> int:
 
 
 def _same(cfg: PushCfg, size: int) -> tuple[Sequence[int], Sequence[float]]:
-    """Return the image of numbers independent of the object's heading."""
+    """Return the image of components independent of the object's heading."""
     return range(size), (1.0,) * size
 
 
 def _turned_heading(cfg: PushCfg, size: int) -> tuple[list[int], list[float]]:
-    """Return the image of numbers ending with sine and cosine of the object's heading."""
+    """Return the image of components ending with sine and cosine of the object's heading."""
     index = list(range(size))
     signs = [1.0] * size
     for _ in range(_quarters(cfg)):  # the sine becomes the cosine, the cosine minus the sine

@@ -44,7 +44,7 @@ JUMP = 0.4  # [m] between two observations, above which a new episode has begun
 
 
 class PivotingTeam:
-    """Robots that walk an object to the goal; observations (N, A, O) to actions (N, A, 3)."""
+    """Robots walking an object to the goal, from observations (N, A, O) to actions (N, A, 3)."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class PivotingTeam:
         decision_period: int,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Plan for the object; ``obs_names`` are the names of the numbers that a robot observes."""
+        """Plan for the object. ``obs_names`` name the observation's components."""
         self._scene = ObservedScene(obs_names, obj, device)
         self._time_step = decision_period * STEP_DT
         self._rate = rate_of(decision_period)
@@ -142,7 +142,7 @@ class PivotingTeam:
         return (off_lane.abs() < width) & (behind > 0.0) & (behind < to_hull + RUN_OUT)
 
     def reset_memory(self, done: Tensor) -> None:
-        """Forget the episodes that ended in worlds ``done`` (N,)."""
+        """Reset the memory in worlds with an ended episode, ``done`` (N,) bool."""
         if self._memory is not None:
             self._memory.last_goal.masked_fill_(done.view(-1, 1, 1), torch.inf)
 
@@ -155,7 +155,7 @@ class PivotingTeam:
         self._memory.is_pressing.copy_(is_pressing)
 
     def _next_stand(self, scene: Seen) -> Tensor:
-        """Return the stand (N, A) where each robot presses, and remember it."""
+        """Return each robot's next stand (N, A), and store it."""
         memory = self._memory
         if memory is None or memory.stand.shape != scene.goal.shape[:2]:
             memory = self._memory = Memory(scene.goal)
@@ -178,7 +178,7 @@ class PivotingTeam:
         return stand
 
     def _rams(self, scene: Seen, is_ready: Tensor) -> Tensor:
-        """Return which robots (N, A) walk back, to ram an object that is stuck."""
+        """Return a mask (N, A) of robots walking back to ram a stuck object."""
         memory = self._memory
         assert memory is not None
         memory.goal.lerp_(scene.goal, self._time_step / MEMORY_TIME)
@@ -192,7 +192,7 @@ class PivotingTeam:
 
 
 class Stands:
-    """Places where a team presses, as planned for an object with straight sides."""
+    """Pushing positions of a team, planned for an object with straight sides."""
 
     def __init__(self, obj: ObjectCfg, num_agents: int, device: torch.device | str) -> None:
         plan = make_plan(obj, num_agents)
@@ -208,14 +208,16 @@ class Stands:
         return (points.unsqueeze(-2) - stood).norm(dim=-1).argmin(dim=-1)
 
     def after(self, stand: Tensor, goal: Tensor) -> Tensor:
-        """Return the stand (N, A) to press at, for a team at ``stand`` and a goal (N, A, 2)."""
+        """Return the next stand (N, A) after ``stand`` (N, A) for a goal (N, A, 2) [m], object
+        frame.
+        """
         angle = torch.atan2(goal[..., 1], goal[..., 0])
         bins = torch.round(angle / (2.0 * math.pi / BINS)).long() % BINS
         return self._choice[bins, stand]
 
     def at(self, stand: Tensor, goal: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the middles (N, A, 2) [m], the sides' normals (N, A, 2), the directions (N, A, 2)
-        of the push and the spacings (N, A, 1) [m] of stands (N, A).
+        """Return centres (N, A, 2) [m], sides' normals (N, A, 2), push directions (N, A, 2) and
+        spacings (N, A, 1) [m] of stands (N, A).
         """
         spacing = self._spacing[stand].unsqueeze(-1)
         return self._middles[stand], self._normals[stand], self._directions[stand], spacing
@@ -237,18 +239,18 @@ class RoundStands:
         return torch.zeros_like(stand)
 
     def at(self, stand: Tensor, goal: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return what ``Stands.at`` returns."""
+        """Return the same quantities as ``Stands.at``."""
         towards = goal / goal.norm(dim=-1, keepdim=True).clamp(min=1e-6)
         return -self._radius * towards, towards, towards, self._spacing
 
 
 def is_round(obj: ObjectCfg) -> bool:
-    """Return whether all headings of an object look alike."""
+    """Return whether an object has equal appearance at all headings."""
     return obj.num_equal_headings == 0
 
 
 class Memory:
-    """What each robot of a pivoting team remembers, (N, A)."""
+    """State of each robot of a pivoting team between decisions, (N, A)."""
 
     def __init__(self, goal: Tensor) -> None:
         self.stand = torch.zeros(goal.shape[:2], dtype=torch.int64, device=goal.device)
@@ -352,11 +354,11 @@ class Hull:
         self._distances = self.reach(self._outward).squeeze(-1)
 
     def reach(self, direction: Tensor) -> Tensor:
-        """Return how far (..., 1) [m] the object extends in a direction (..., 2)."""
+        """Return the object's extent (..., 1) [m] in a direction (..., 2)."""
         return (direction @ self._corners.T).amax(dim=-1, keepdim=True)
 
     def way(self, robot_pos: Tensor, target: Tensor, is_clear: Tensor) -> Tensor:
-        """Return the way (..., 2) [m] to a point outside, round the hull unless it is clear."""
+        """Return the vector (..., 2) [m] to ``target``, around the hull unless ``is_clear``."""
         bearing = torch.atan2(robot_pos[..., 1], robot_pos[..., 0])
         rest = wrap_to_pi(torch.atan2(target[..., 1], target[..., 0]) - bearing)
         ahead = bearing + rest.clamp(-TURN_AHEAD, TURN_AHEAD)

@@ -43,8 +43,7 @@ class Posture:
         self._limits = torch.tensor(limits, device=device).unsqueeze(1)  # (3, 1, B)
 
     def lost(self, rotation: Tensor, body_z: Tensor, is_out: Tensor | None = None) -> Tensor:
-        """Return three masks (3, N): a robot rolls too far, pitches too far, a body's height is
-        off.
+        """Return three masks (3, N): excessive roll, excessive pitch, a body's height out of range.
 
         ``rotation`` (N, B, 3, 3) and heights ``body_z`` (N, B) [m] belong to the robots and, last,
         the object. Robots in ``is_out`` (N, A) do not count.

@@ -1,9 +1,9 @@
-"""Where a team should push an object that it cannot slide straight: a plan by dynamic programming.
+"""A plan by dynamic programming for pushing an object too heavy to slide straight.
 
 The object is walked, as people walk a wardrobe: robots press abreast at one end of a side, the
-object turns about a centre beyond the other end, and they change ends. A plan says for every
-direction of the goal in the object frame, and for every stand where the robots are, at which stand
-they push next. The motion of each stand's push follows from ``mqe.world.push_mechanics``.
+object turns about a centre beyond the other end, and the robots change ends. A plan gives the next
+stand for every direction of the goal in the object frame, and for every present stand. The motion
+at each stand follows from ``mqe.world.push_mechanics``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(obj: ObjectCfg, num_robots: int) -> Plan:
-    """Plan for ``num_robots`` abreast; the object needs straight sides."""
+    """Plan for ``num_robots`` abreast. The object needs straight sides."""
     middles, normals, spacing, sides_of = _stands(obj, num_robots)
     directions = _turned(normals, LEAN * sides_of)
     forces = np.empty(len(middles))
@@ -67,8 +67,9 @@ def make_plan(obj: ObjectCfg, num_robots: int) -> Plan:
 
 
 def _stands(obj: ObjectCfg, num_robots: int) -> tuple[Array, Array, Array, Array]:
-    """Return middles (K, 2), normals (K, 2) and spacings (K,) of the stands at both ends and in the
-    middle of every side, and which end (K,) it is: 1 left, -1 right, 0 neither.
+    """Return centres (K, 2) [m], normals (K, 2), spacings (K,) [m] and ends (K,) of K stands.
+
+    Every side has a stand at both ends and in its middle. Ends: 1 left, -1 right, 0 middle.
     """
     pushes = sides(obj, margin=END)
     middles = []
@@ -112,7 +113,7 @@ def _turned(vectors: Array, angles: Array) -> Array:
 def _choose(
     obj: ObjectCfg, middles: Array, normals: Array, velocities: Array, rates: Array
 ) -> NDArray[np.int64]:
-    """Return the stand (BINS, K) that brings the origin to the goal soonest."""
+    """Return the stand (BINS, K) with the shortest time to the goal."""
     angles = 2.0 * math.pi / BINS * np.arange(BINS)
     towards = np.stack((np.cos(angles), np.sin(angles)), axis=1)
     # In the object frame the goal turns against the object.
@@ -133,7 +134,7 @@ def _choose(
 
 
 def _change_times(obj: ObjectCfg, middles: Array, normals: Array) -> Array:
-    """Return the time (K, K) [s] to walk from one stand to another round the object."""
+    """Return the walking time (K, K) [s] between stands round the object."""
     from_origin = middles - 0.5 * normals
     bearing = np.arctan2(from_origin[:, 1], from_origin[:, 0])
     turn = np.abs((bearing[:, None] - bearing + math.pi) % (2.0 * math.pi) - math.pi)

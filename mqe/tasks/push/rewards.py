@@ -60,10 +60,10 @@ def ocb(inward: Tensor, goal_direction: Tensor) -> Tensor:
 
 
 def expanded_direction(to_goal: Tensor, object_yaw: Tensor) -> Tensor:
-    """Return the direction (N, 2) that the expanded OCB term compares with, world frame.
+    """Return the expanded OCB term's reference direction (N, 2), world frame.
 
-    It is the direction to the goal, turned back by half the difference between the goal's yaw and
-    the object's. Goals have no yaw, so theirs counts as 0. The reference adds 0.01 m to both
+    The direction to the goal is turned back by half the difference between the goal's yaw and the
+    object's. Goals have no yaw, so their yaw counts as 0. The reference adds 0.01 m to both
     coordinates, so the length is not quite 1.
     """
     yaw_error = wrap_to_pi(-object_yaw)
@@ -190,5 +190,5 @@ REWARDS.update(
 def weights_of(
     preset: str, object_name: str, overrides: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """Return non-zero weights by term: the object's preset, under the user's own."""
+    """Return non-zero weights by term: the user's ``overrides``, else the object's preset."""
     return merged_weights(REWARDS, preset_weights(preset, object_name), overrides)

@@ -12,7 +12,7 @@ class Roster:
     """Participating robots, and each robot's observed ones, as columns in a memory."""
 
     def __init__(self, values: Tensor, num_agents: int) -> None:
-        """Read both off ``values`` (N, C), 1 for yes and 0 for no. They stay views."""
+        """Read both masks from ``values`` (N, C), 1 for yes and 0 for no, as views."""
         self.takes_part = values[:, :num_agents]  # (N, A)
         # (N, A, A) the robot of the row observes that of the column, if it takes part.
         self.observes = values[:, num_agents:].unflatten(1, (num_agents, num_agents))

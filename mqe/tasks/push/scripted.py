@@ -46,9 +46,9 @@ class ScriptedTeam:
     ) -> None:
         """Let the first ``num_pushing`` robots push (None: all). The others step aside.
 
-        ``obs_names`` name an observation's numbers. ``reach`` [m] is the distance from the object's
-        origin to its furthest corner. ``action_scale`` and ``decision_period`` are those of the
-        task.
+        ``obs_names`` name an observation's components. ``reach`` [m] is the distance from the
+        object's origin to its furthest corner. ``action_scale`` and ``decision_period`` are those
+        of the task.
         """
         self._columns = columns_of(obs_names, LOOKED_AT, device)
         self._standoff = CLEARANCE + reach
@@ -95,8 +95,10 @@ class ScriptedTeam:
     def _line(
         self, obs: Tensor, position: Tensor, ahead: Tensor, left: Tensor, bearing: Tensor
     ) -> Tensor:
-        """Return each robot's line (N, A, 1) [m] left of the way to the goal, by its order round
-        the object. ``bearing`` (N, A, 1) [rad] is its own, 0 behind the object.
+        """Return each robot's lateral offset (N, A, 1) [m], left of the line to the goal.
+
+        The offset follows the robots' order round the object. ``bearing`` (N, A, 1) [rad] is each
+        robot's own, 0 behind the object.
         """
         if self._limit is None or self._num_pushing < obs.shape[1]:
             return torch.zeros_like(bearing)
@@ -118,7 +120,9 @@ class ScriptedTeam:
         across: Tensor,
         line: Tensor,
     ) -> Tensor:
-        """Return the way (N, A, 2) [m] to the robot's place behind the object, round it."""
+        """Return the vector (N, A, 2) [m] to the robot's position behind the object, around the
+        object.
+        """
         behind = torch.atan2(line, torch.full_like(along, -self._standoff))
         angle = torch.atan2(across, along)
         rest = torch.remainder(behind - angle + math.pi, 2.0 * math.pi) - math.pi
@@ -129,7 +133,7 @@ class ScriptedTeam:
 
 
 def columns_of(obs_names: Sequence[str], names: Sequence[str], device: torch.device) -> Tensor:
-    """Return the columns of the numbers ``names`` in an observation."""
+    """Return the columns of the components ``names`` in an observation."""
     return torch.tensor([obs_names.index(name) for name in names], device=device)
 
 
@@ -144,9 +148,9 @@ def scripted_solo(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
 
 
 def scripted_walk(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
-    """Return a script in which all robots walk the object, side by side at one end of a side.
+    """Return a script for all robots walking the object, side by side at one end of a side.
 
-    A round object gains nothing from it and is pushed straight, with rams.
+    A round object is pushed straight, with rams.
     """
     task: PushTask = env.task  # pyright: ignore[reportAssignmentType]
     if task.cfg.shapes is not None:

@@ -96,7 +96,7 @@ def parse_force(text: str) -> float:
 
 @dataclass(frozen=True)
 class PushCfg(TermCfg):
-    """The push task: object, observations, rewards, start and end of episodes."""
+    """The push task: object, observations, rewards, initial layout and end of episodes."""
 
     name: str = option("go1push_mid", "name of the task", choices=("go1push_mid",))
     object: str = option("cuboid", "object that the team pushes", choices=OBJECTS)

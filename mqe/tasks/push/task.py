@@ -37,8 +37,8 @@ _ACTION_SIGNS = (1.0, -1.0, -1.0)  # of vx, vy and yaw rate in a mirror that swa
 
 
 class PushTask(TermTask):
-    """N worlds, A agents, three numbers an action: forward, sideways and turning speed in [-1,
-    1].
+    """N worlds with A agents. An action has three components in [-1, 1]: forward, sideways and
+    turning speed.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class PushTask(TermTask):
         return Symmetries(mirror, turn, numbers)
 
     def layout(self, episode: Tensor) -> Layout:
-        """Draw every world's start for episode number ``episode`` (N,)."""
+        """Draw every world's initial layout for episode number ``episode`` (N,)."""
         if self.cfg.entity_dropout > 0.0:
             shape = self._observes.shape[1:]
             drawn = self._streams.uniform(_DROPOUT, episode, tuple(shape))
@@ -154,7 +154,7 @@ class PushTask(TermTask):
 
     @property
     def features(self) -> TaskFeatures:
-        """Moving and turning goals, frozen networks in blocks, lost robots, and success."""
+        """Moving and turning goals, networks in blocks of worlds, lost robots, and success."""
         set_goal_heading = None
         if self.goal_heading is not None:
             set_goal_heading = self.set_goal_heading
@@ -169,14 +169,14 @@ class PushTask(TermTask):
         )
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:
-        """Forget how near the object came to the old goals, and for how long it rested there."""
+        """Reset the object's nearest distance to the goal, and its resting time there."""
         self.steps.teamwork.nearest.masked_fill_(mask, torch.inf)
         if self.steps.rest is not None:
             self.steps.rest.masked_fill_(mask, 0.0)
         return True
 
     def set_goal_heading(self, heading: Tensor, mask: Tensor) -> None:
-        """Ask for ``heading`` (N,) [rad] of the object at the goal, until the episode ends."""
+        """Require the object's ``heading`` (N,) [rad] at the goal, until the episode ends."""
         assert self.goal_heading is not None
         self.goal_heading.copy_(torch.where(mask, heading, self.goal_heading))
 
@@ -189,14 +189,16 @@ class PushTask(TermTask):
         self._is_away = is_away
 
     def limit(self, actions: Tensor, obs: Tensor) -> Tensor:
-        """Return actions (N, A, 3) that keep robots apart, from their observations (N, A, O)."""
+        """Return actions (N, A, 3) limited to keep robots apart, from their observations (N,
+        A, O).
+        """
         assert self._limit is not None
         velocity = actions * self._action_scale
         limited = self._limit(obs, velocity)
         return torch.where(limited == velocity, actions, limited / self._action_scale)
 
     def command(self, actions: Tensor) -> None:
-        """Take actions (N, A, 3) in [-1, 1] and hold the velocities they ask for."""
+        """Take actions (N, A, 3) in [-1, 1], and hold their velocity commands."""
         self._controller.command(actions * self._action_scale)
 
     def targets(self, state: SceneState) -> Tensor:

@@ -60,7 +60,7 @@ DEFAULT_TERMINATIONS = tuple(TERMINATIONS)
 
 
 def describe_terminations(cfg: PushCfg) -> dict[str, Any]:
-    """Return the terminations as words and numbers for JSON, for a reader without this library.
+    """Describe the terminations in words and values for JSON, for a reader without this library.
 
     Conditions hold after a control step.
     """

@@ -1,4 +1,7 @@
-"""Features of the velocity task: quantities for its terms, each computed on first use."""
+"""Features of the velocity task: quantities for its terms, each computed on first use.
+
+N worlds with one robot each, W observed worlds (N or 2 N).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class VelocityConstants:
     """Constants for a velocity task's features."""
 
     def __init__(self, cfg: VelocityCfg, robots: Robots) -> None:
-        """Compute them for the settings ``task`` and a world's one robot."""
+        """Compute the constants for the settings ``task`` and a world's one robot."""
         device = robots.device
         self.cfg = cfg
         self.robots = robots
@@ -46,7 +49,7 @@ class VelocityConstants:
 
 
 class VelocityMemory(NamedTuple):
-    """Observed numbers besides the scene, as views into one tensor."""
+    """Observed values besides the scene, as views into one tensor."""
 
     SIZE = GaitMemory.SIZE + 9
     LOADED_SIZE = SIZE + 3
@@ -85,7 +88,7 @@ class VelocityMemory(NamedTuple):
 
 
 class Actuation(NamedTuple):
-    """The last action as joint targets, and how much it differs from those before it."""
+    """The last action as joint targets, and its differences from earlier actions."""
 
     targets: Tensor  # (N, 1, J) [rad]
     change: Tensor  # (N, 1, J) first difference of actions
@@ -136,13 +139,13 @@ class SceneFeatures:
 
     @cached_property
     def force_b(self) -> Tensor:
-        """(N, 1, 3) the force on the trunk in its frame, as a share of the largest one."""
+        """(N, 1, 3) the force on the trunk in its frame, relative to the largest force."""
         largest = max(self.constants.cfg.max_force, 1.0)
         return rotate_inverse(self.state.robot_rotation, self.memory.force) / largest
 
     @cached_property
     def load(self) -> Tensor:
-        """(N, 1) load as a share of the largest one, zeros without loads."""
+        """(N, 1) load relative to the largest load, zeros without loads."""
         if not self.memory.has_load:
             return torch.zeros_like(self.memory.force[:, :, 0])
         return self.memory.load[..., 0] / self.constants.cfg.max_load
@@ -184,7 +187,7 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def tracking(self) -> Tracking:
-        """How well the command is followed, at the moment and in the mean over a trot's cycle."""
+        """Tracking rewards for the momentary velocity, and for the mean over a trot's cycle."""
         error = self._error
         # (N, 1, moment or mean, speed or turn).
         both = torch.stack((length(error[..., :2]), error[..., 2].abs()), dim=-1)
@@ -195,9 +198,9 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def push(self) -> Tensor:
-        """(N, 1) force against the load on the way ahead, as a share of the largest load.
+        """(N, 1) forward force against the load, relative to the largest load.
 
-        No faster than commanded: further speed adds nothing.
+        Speed above the command adds nothing.
         """
         ahead = torch.minimum(self.velocity[..., 0], self.memory.command[..., 0])
         return self.load * resistance(ahead)
@@ -219,7 +222,9 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def wanted_swing(self) -> Tensor:
-        """(N, 1, 4) each foot's phase in its swing: 0 on the floor, 1 at the top."""
+        """(N, 1, 4) desired height of each foot in its swing, relative to the top: 0 on the floor,
+        1 at the top.
+        """
         return self.constants.trot.swing(self.memory.gait.phase, self.is_moving)
 
     @cached_property
@@ -270,9 +275,9 @@ class StepFeatures(SceneFeatures):
 
 
 def resistance(speed: Tensor) -> Tensor:
-    """Return the resisting share (...) of a load at forward ``speed`` (...) [m/s].
+    """Return the resisting fraction (...) of a load at forward ``speed`` (...) [m/s].
 
-    It is the whole load at walking speeds, as for sliding friction, and zero backwards.
+    The fraction is 1 at walking speeds, as for sliding friction, and 0 backwards.
     """
     return torch.tanh(speed.clamp(min=0.0) / LOAD_SPEED)
 

@@ -1,4 +1,4 @@
-"""Random events in a gait's training: starts, commands, kicks and forces."""
+"""Random events in a gait's training: initial poses, commands, kicks and forces."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Event(NamedTuple):
 
 
 class RandomEvents:
-    """Draws starts, commands, kicks and forces."""
+    """Draws initial poses, commands, kicks and forces for N worlds."""
 
     def __init__(self, cfg: VelocityCfg, streams: Streams, episode: Tensor) -> None:
         """Draw from ``streams`` on the device of ``episode`` (N,)."""
@@ -77,12 +77,16 @@ class RandomEvents:
         )
 
     def start(self, episode: Tensor) -> tuple[Tensor, Tensor]:
-        """Return each start's pose as a share of the table (N,), and a command (N, 1, 3)."""
+        """Draw initial conditions for the episodes ``episode`` (N,).
+
+        Returns each pose's relative position (N,) in the pose table, in [0, 1), and commands (N, 1,
+        3).
+        """
         pose, command = self._start.draw(self._streams, _START, episode).split((1, 4), dim=1)
         return pose[:, 0], self._command(command)
 
     def step(self, episode: Tensor, step: Tensor) -> Event:
-        """Return the events before control step ``step`` (N,) in the episodes (N,)."""
+        """Return the events before control step ``step`` (N,) in the episodes ``episode`` (N,)."""
         key = episode * _KEYS_AN_EPISODE + step
         chance, turn, strength, command, load = self._step.draw(self._streams, _STEP, key).split(
             (3, 2, 2, 4, 1), dim=1
@@ -102,7 +106,7 @@ class RandomEvents:
         )
 
     def _command(self, drawn: Tensor) -> Tensor:
-        """Return commands (N, 1, 3) made of four numbers (N, 4) each."""
+        """Return commands (N, 1, 3) from random numbers (N, 4)."""
         kind = (drawn[:, :1] >= self._kinds).sum(dim=1)
         # The kind's number, stretched, also says which commands are slow, and which ask for much on
         # every axis.

@@ -16,8 +16,8 @@ SINK_DEPTH = 0.003
 
 
 def excess_depth(clearance: Tensor) -> Tensor:
-    """Return by how much feet with these clearances (..., 4) [m] are too deep in the floor,
-    summed, (...,) [m].
+    """Return the summed excess depth (...,) [m] of feet in the floor, from clearances (...,
+    4) [m].
     """
     return (-SINK_DEPTH - clearance).clamp(min=0.0).sum(dim=-1)
 

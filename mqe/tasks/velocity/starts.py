@@ -1,4 +1,4 @@
-"""Start poses for gait training: standing, dropped, crumpled, kneeling, or leaning against a
+"""Initial poses for gait training: standing, dropped, crumpled, kneeling, or leaning against a
 wall.
 """
 
@@ -31,7 +31,7 @@ _CLEARANCE = 0.005  # [m] between the lowest point and the floor
 
 
 class Poses(NamedTuple):
-    """P poses for one robot."""
+    """A table of P initial poses for one robot."""
 
     tilt: Tensor  # (P, 2) [rad] roll and pitch
     yaw: Tensor  # (P, 1) [rad]
@@ -97,8 +97,7 @@ def _kneeling(robot: RobotCfg, height: Tensor, kneels: Tensor, scatter: Tensor) 
     """Return joints (P, J) for level robots at ``height`` (P, 1) [m] with some legs (P, 4) on their
     knees.
 
-    A kneeling leg has its knee on the floor and its calf along it. Another leg has its foot below
-    its hip.
+    A kneeling leg has its knee and its calf on the floor. Another leg has its foot below its hip.
     """
     knee = torch.acos((height - robot.knee_radius) / robot.link_length)
     foot = torch.acos((height - robot.foot_radius - KNEELING_SLACK) / (2.0 * robot.link_length))

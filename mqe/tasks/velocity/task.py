@@ -71,7 +71,7 @@ class VelocityTask(TermTask):
         self._pose_sizes = (3, 3, 6, NUM_JOINTS)
 
     def layout(self, episode: Tensor) -> Layout:
-        """Return standing, dropped or lying starts with any heading."""
+        """Return initial layouts: standing, dropped or lying robots with any heading."""
         pose, self._first_command = self._random_events.start(episode)
         drawn = self._poses[(pose * len(self._poses)).to(torch.int64)]
         turned, pos, velocity, joints = drawn.split(self._pose_sizes, dim=1)

@@ -35,7 +35,8 @@ def live_model(
 ) -> mujoco.MjModel:
     """Return the ``shown_model`` of ``scene`` with a last body for the camera to track.
 
-    See ``shown_model`` for ``meshes``. ``numbers`` are custom numbers for the renderer, by name.
+    See ``shown_model`` for ``meshes``. ``numbers`` are MuJoCo's custom numeric fields for the
+    renderer, by name.
     """
     if scene.spec is None:
         return shown_model(scene)
@@ -75,7 +76,7 @@ class LiveView:
         self._then = time.monotonic()
 
     def reset(self, camera: mujoco.MjvCamera) -> None:
-        """Look at everything from the films' side again, and follow it."""
+        """Turn the camera to the films' direction of view again, and follow the scene."""
         camera.azimuth = CAMERAS["follow"].azimuth
         camera.elevation = CAMERAS["follow"].elevation
         self.follows = True
@@ -88,8 +89,8 @@ class LiveView:
     ) -> None:
         """Move the camera's body, and the camera back if something would leave the picture.
 
-        ``aspect`` is the picture's width over its height. A panel at the left covers the share
-        ``covered`` of the width.
+        ``aspect`` is the picture's width over its height. ``covered`` is the fraction of the width
+        behind the panel at the left.
         """
         if not self.follows:
             camera.type = mujoco.mjtCamera.mjCAMERA_FREE
@@ -122,7 +123,7 @@ class LiveView:
     def _choose_distance(self, camera: mujoco.MjvCamera, needed: float) -> None:
         """Choose the distance at an episode's start, and when something leaves the picture.
 
-        A distance of the user's stays until a reset.
+        A distance chosen by the user stays until a reset.
         """
         episode = (self._player.world, self._player.episode)
         is_new = episode != self._episode
@@ -146,8 +147,8 @@ class LiveView:
 
 
 def drawn_lines(player: Player, data: mujoco.MjData, arrows: bool, trace: bool) -> list[Drawing]:
-    """Return the robots' velocity commands as arrows, the object's trail and its planned way, and
-    the cost-to-go if the user asks for it.
+    """Return drawings: the robots' velocity commands, the object's path and planned path, and, on
+    request, the cost-to-go.
     """
     lines: list[Drawing] = []
     if trace:

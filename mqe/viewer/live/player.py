@@ -43,7 +43,7 @@ class Controls:
 
 
 class Player(Observer):
-    """Worlds, their policies, and an episode's displayed quantities."""
+    """Plays episodes in N worlds, and stores the shown world's displayed quantities."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class Player(Observer):
     ) -> None:
         """Play ``num_episodes`` in the worlds of ``env`` and show one world.
 
-        ``policies`` are factories by name. The first one acts first. Actions times ``action_scale``
-        are the displayed velocity commands, None for no display.
+        ``policies`` are factories by name. The first policy acts first. Actions times
+        ``action_scale`` are the displayed velocity commands, None for no display.
         """
         self.env = env
         self.policies = policies
@@ -208,7 +208,9 @@ class Player(Observer):
                 self.commands = []
 
     def _plan(self) -> None:
-        """Ask a task with a planner for the object's way and its cost in the shown world."""
+        """Request the object's planned path and cost-to-go in the shown world, from a task with a
+        planner.
+        """
         if self._shown_plan is not None:
             self.way = self._shown_plan.way(self.world).tolist()
             self.cost_cells = self._shown_plan.cost_cells(self.world).tolist()
@@ -250,7 +252,7 @@ class Player(Observer):
         self.useful_impulse = [old + new for old, new in pairs]
 
     def _follow_object(self, data: mujoco.MjData) -> None:
-        """Record the object's distance to the goal and its trail."""
+        """Record the object's distance to the goal and its path."""
         position = data.body("object").xpos
         to_goal = data.body("goal").xpos - position
         self.distance[1].append(math.hypot(to_goal[0], to_goal[1]))
@@ -267,7 +269,7 @@ class Player(Observer):
             time.sleep(_NAP)
 
     def _look(self) -> None:
-        """Show the present state, of another world if the user asks for it."""
+        """Show the present state, of another world on the user's request."""
         requested = min(max(self.controls.world, 0), self.env.num_envs - 1)
         if requested != self.world:
             self.world = requested

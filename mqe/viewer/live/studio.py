@@ -108,7 +108,8 @@ def has_display() -> bool:
 
 @contextmanager
 def _open_in_browser(address: str) -> Iterator[None]:
-    """Open a page in the user's browser by a private file.
+    """Context manager: open a page in the user's browser by a private file, and remove the file at
+    the end.
 
     All users on a machine can read its programs' arguments, so the browser's command line must not
     contain the token.
@@ -124,7 +125,8 @@ def _open_in_browser(address: str) -> Iterator[None]:
 def served(
     listener: socket.socket, panel: Panel, guard: PageGuard, plugins: Sequence[Any] = ()
 ) -> Iterator[ViewerHandle]:
-    """Serve the page on ``listener`` from a thread. The page is up when the block begins.
+    """Context manager: serve the page on ``listener`` from a thread. The page is up when the block
+    begins.
 
     Raise ConfigError for the second page of a process: Studio's pages share one connection to Dear
     ImGui, and a second one waits for ever or crashes.
@@ -170,7 +172,9 @@ def _listening_socket(port: int) -> socket.socket:
 def _serve(
     endpoint: Any, listener: socket.socket, panel: Panel, guard: PageGuard, is_up: threading.Event
 ) -> None:
-    """Serve the page on ``listener`` until its end. Set ``is_up`` once it can be opened."""
+    """Serve the page on ``listener`` until its end. Set ``is_up`` as soon as a browser can open the
+    page.
+    """
     from mujoco.studio import web_viewer  # not in every package of Studio
 
     logging.getLogger("WebServer").setLevel(logging.ERROR)
@@ -201,10 +205,10 @@ def _wait_for_answer(port: int) -> None:
 
 @contextmanager
 def _bound_to(web_viewer: Any, listener: socket.socket, guard: PageGuard) -> Iterator[None]:
-    """Make Studio's server listen on ``listener`` behind ``guard``.
+    """Context manager: make Studio's server listen on ``listener`` behind ``guard``.
 
-    Its default socket listens to the whole network. Studio's thread looks these functions up after
-    it has started.
+    Its default socket listens to the whole network. Studio's thread resolves these functions after
+    its start.
     """
     server = web_viewer.web_server
     bind = server.bind_public_socket
@@ -223,7 +227,7 @@ def _bound_to(web_viewer: Any, listener: socket.socket, guard: PageGuard) -> Ite
 
 
 class _Hands(plugin.SimPlugin):
-    """Puts the forces of a user's pulls at bodies into the shown world."""
+    """Applies a user's mouse forces on bodies to the shown world."""
 
     def __init__(self, player: Player) -> None:
         self._player = player
@@ -232,7 +236,7 @@ class _Hands(plugin.SimPlugin):
 
     @messages.handler
     def on_perturb(self, event: messages.PerturbSnapshot) -> bool:
-        """Put the forces into the world."""
+        """Apply the mouse forces to the world."""
         if self._pulled is not None:
             self._forces[self._pulled].zero_()
         self._pulled = self._player.world if np.any(event.state) else None
@@ -270,7 +274,7 @@ class Panel(plugin.ViewerPlugin):
 
     @messages.handler
     def on_update(self, _: messages.UpdateEvent) -> None:
-        """Aim the camera, let the user pull at a body, and draw arrows and trail."""
+        """Aim the camera, let the user pull at a body, and draw arrows and path."""
         viewer = self.viewer
         self.num_frames += 1
         size = imgui.GetIO().DisplaySize
@@ -430,7 +434,9 @@ class Panel(plugin.ViewerPlugin):
 
 
 def pushing_words(impulses: Sequence[float]) -> str:
-    """Return a line with each robot's share of the push towards the goal, from impulses [N s]."""
+    """Format each robot's fraction of the push towards the goal, from impulses [N s], as one
+    line.
+    """
     total = sum(impulses)
     shares = (
         ", ".join(f"{100.0 * impulse / total:.0f} %" for impulse in impulses)

@@ -38,7 +38,7 @@ def robots_of(
     """Return the robots for a team of ``num_agents``, all alike or with one name each.
 
     ``model`` is the maker's present description ("physical"), the reference's URDF ("reference") or
-    a path to a maker's MJCF. Raises ConfigError for an unknown name or a wrong number.
+    a path to a maker's MJCF. Raises ConfigError for an unknown name or a wrong number of names.
     """
     robot_names = (names,) * num_agents if isinstance(names, str) else tuple(names)
     if not robot_names:

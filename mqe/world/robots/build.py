@@ -51,8 +51,9 @@ def add_robot(
     """Add a robot to the world: bodies ``<name>/trunk`` ..., joints and position actuators in
     policy order.
 
-    ``collision`` and ``hits`` are its geoms' contype and conaffinity. ``limbs`` is a further bit in
-    both for collisions among thighs, calves and feet. With 0 they do not collide.
+    ``collision`` and ``hits`` are MuJoCo's bit masks contype and conaffinity of the robot's geoms.
+    ``limbs`` is a further bit in both masks for collisions among thighs, calves and feet, 0 for
+    none.
     """
 
     def body(parent, label: str, pos: tuple[float, float, float], inertial: Inertial):
@@ -135,7 +136,7 @@ def add_motor_inertia(joint: mujoco.MjsJoint, motor: Motor) -> None:
 
 
 def make_servo(actuator: mujoco.MjsActuator, robot: RobotCfg, limits: tuple[float, float]) -> None:
-    """Make a spring and a damper about the target, with torques within ``limits`` [N m]."""
+    """Make a spring-damper about the target, with torques within ``limits`` [N m]."""
     actuator.gaintype = mujoco.mjtGain.mjGAIN_FIXED
     actuator.biastype = mujoco.mjtBias.mjBIAS_AFFINE
     actuator.gainprm = [robot.stiffness] + [0.0] * 9
@@ -145,11 +146,10 @@ def make_servo(actuator: mujoco.MjsActuator, robot: RobotCfg, limits: tuple[floa
 
 
 def make_dc_motor(actuator: mujoco.MjsActuator, robot: RobotCfg, motor: Motor) -> None:
-    """Make MuJoCo's DC motor with a spring and a damper about the target as its controller.
+    """Make MuJoCo's DC motor with a spring-damper about the target as its controller.
 
     Its current limit is the peak torque, its voltage limit the line of the torque-speed curve. The
-    line depends on the ratio of torque constant and resistance only, so that the torque constant is
-    1 by choice.
+    line depends on the ratio of torque constant and resistance only, so the torque constant is 1.
     """
     torque_constant = 1.0
     largest_voltage = torque_constant * motor.no_load_speed

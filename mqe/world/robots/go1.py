@@ -1,9 +1,9 @@
-"""The Unitree Go1, twice: of the reference's URDF, and of its maker's present one.
+"""The Unitree Go1, twice: from the reference's URDF, and from its maker's present URDF.
 
 The reference's URDF is Unitree's first one. Unitree corrected masses, inertias, joint ranges and
 limits in 2022, and added the rotors: github.com/unitreerobotics/unitree_ros,
-robots/go1_description/xacro/const.xacro (commit ca57a18) and urdf/go1.urdf (4590b76). Every number
-is one of the two URDFs' unless its comment says otherwise.
+robots/go1_description/xacro/const.xacro (commit ca57a18) and urdf/go1.urdf (4590b76). Every value
+is from one of the two URDFs unless its comment names another source.
 """
 
 from __future__ import annotations

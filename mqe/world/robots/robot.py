@@ -34,7 +34,7 @@ class Inertial(NamedTuple):
 
     def mirrored(self, front: int, left: int) -> Inertial:
         """Return the inertial of the leg at ``front`` and ``left`` (+1 or -1 each), mirrored from
-        the front left leg's.
+        the front left leg.
         """
         x, y, z = self.com
         xx, yy, zz, xy, xz, yz = self.inertia
@@ -56,8 +56,8 @@ class Shape(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A shape for films and viewers in place of a link's collision primitives, without mass or
-    contact.
+    """A visual-only shape. Such shapes replace a link's collision primitives in films and
+    viewers.
     """
 
     type: str  # "box", "sphere", "capsule", "cylinder" or "hull"
@@ -135,7 +135,8 @@ class RobotFile(Protocol):
     ) -> None:
         """Add the robot to the world, with the names of ``add_robot``.
 
-        ``collision`` and ``hits`` are its geoms' contype and conaffinity.
+        ``collision`` and ``hits`` are MuJoCo's bit masks contype and conaffinity of the robot's
+        geoms.
         """
         ...
 
@@ -208,14 +209,14 @@ class RobotCfg:
 
 
 def four_legs(make: Callable[[int, int], Leg]) -> tuple[Leg, Leg, Leg, Leg]:
-    """Return the legs in their order, each made by ``make(front, left)`` with +1 or -1 for
-    either.
-    """
+    """Return the legs in their order, each from ``make(front, left)`` with +1 or -1 for either."""
     return make(1, 1), make(1, -1), make(-1, 1), make(-1, -1)
 
 
 def read_looks(robot: str) -> tuple[tuple[Look, ...], ...]:
-    """Return a robot's looks in ``mqe/assets/looks``: of trunk, left hip, thigh and calf."""
+    """Return a robot's visual shapes in ``mqe/assets/looks``: for trunk, left hip, thigh and
+    calf.
+    """
     links = load_yaml(str(files("mqe") / "assets" / "looks" / f"{robot}.yaml"))
     return tuple(tuple(_read_look(**entry) for entry in links[link]) for link in LINKS)
 
@@ -229,14 +230,18 @@ def _read_look(
     y: float = 0.0,
     **parts: Any,
 ) -> Look:
-    """Return one look. A hull has sections of a beam along x, or of a post along z at ``y``."""
+    """Return one visual shape. A hull has sections of a beam along x, or of a post along z at ``y``
+    [m].
+    """
     points = [point for section in beam for point in _beam_corners(*section)]
     points += [point for section in post for point in _post_corners(y, *section)]
     return Look(type, tuple(size), tuple(pos), points=tuple(points), **parts)
 
 
 def mirrored_looks(links: Sequence[Sequence[Look]], left: int) -> Any:
-    """Return the looks of a leg on the side ``left`` (+1 or -1) from those of a left one."""
+    """Return the visual shapes of a leg on the side ``left`` (+1 or -1), from those of a
+    left leg.
+    """
     return tuple(tuple(_mirrored_look(look, left) for look in looks) for looks in links)
 
 
@@ -247,7 +252,7 @@ def _mirrored_look(look: Look, left: int) -> Look:
 
 
 def _beam_corners(x: float, half: float, low: float, high: float, bevel: float) -> list[Vector]:
-    """Return a section's corners [m] from its half width, bottom, top and bevel."""
+    """Return a section's corners [m] from its half-width, bottom, top and bevel."""
     corners = []
     for side in (1.0, -1.0):
         for y, z in (
@@ -263,7 +268,7 @@ def _beam_corners(x: float, half: float, low: float, high: float, bevel: float) 
 def _post_corners(
     y: float, z: float, x: float, half_length: float, half_width: float
 ) -> list[Vector]:
-    """Return a section's corners [m] from its middle, half length and half width."""
+    """Return a section's corners [m] from its centre and half-extents."""
     corners = []
     for along, across in ((1.0, 0.5), (0.7, 1.0), (-0.7, 1.0), (-1.0, 0.5)):
         for side in (1.0, -1.0):

@@ -130,8 +130,10 @@ class Robots:
         return (boxes + self._rounds[..., 1:]).amax(dim=-1)
 
     def _lowest(self, up_b: Tensor, joint_pos: Tensor, margins: Tensor) -> Tensor:
-        """Return the lowest height (...) [m] among knees and trunk, each less its margin (1
-        + G,).
+        """Return the lowest height (...) [m] among knees and trunk, each less its margin (1 + G,)
+        [m].
+
+        G are the trunk's shapes.
         """
         knees = (self.knees(joint_pos) * up_b.unsqueeze(-2)).sum(dim=-1).amin(dim=-1, keepdim=True)
         # A robot's own matrix each, or one for all.
