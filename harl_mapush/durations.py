@@ -1,4 +1,4 @@
-"""Durations as people write and read them."""
+"""Durations in human-readable form."""
 
 from __future__ import annotations
 

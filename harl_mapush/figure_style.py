@@ -50,7 +50,7 @@ def import_matplotlib() -> Any:
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Draw and save figures in this project's style while the block runs."""
+    """Context manager: draw and save figures in this project's style."""
     mpl = import_matplotlib()
     from cycler import cycler
 
@@ -75,5 +75,5 @@ def panels(number: int, columns: int, width: float, height: float) -> tuple[Figu
 
 
 def interval_key(metric: str) -> str:
-    """Return the name of a rate's 95 % interval among the calculator's metrics."""
+    """Return the name of a rate's 95 % confidence interval among the calculator's metrics."""
     return f"{metric.removesuffix('_rate')}_ci95"

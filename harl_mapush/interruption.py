@@ -40,7 +40,7 @@ _UNKNOWN_SAVE_S = 5.0  # time allowed for the last checkpoint before the first i
 
 
 class Signalled(BaseException):
-    """An ending signal other than Ctrl-C arrived. Ctrl-C raises KeyboardInterrupt."""
+    """A termination signal other than Ctrl-C arrived. Ctrl-C raises KeyboardInterrupt."""
 
     def __init__(self, number: int) -> None:
         self.signal = signal.Signals(number)
@@ -48,7 +48,7 @@ class Signalled(BaseException):
 
 
 class Interruption:
-    """Records an ending signal until the iteration is complete.
+    """Records a termination signal until the iteration is complete.
 
     A second signal by hand (Ctrl-C, for instance) ends the process at once. Clusters repeat their
     signals, without further effect. Ignored signals, such as SIGHUP under ``nohup``, stay ignored.
@@ -127,7 +127,9 @@ class WallTime:
 
 @contextmanager
 def as_exceptions() -> Iterator[None]:
-    """Turn ending signals into KeyboardInterrupt (Ctrl-C) and Signalled (others)."""
+    """Context manager: raise KeyboardInterrupt on Ctrl-C, and Signalled on other termination
+    signals.
+    """
 
     def raise_signalled(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
@@ -143,7 +145,9 @@ def as_exceptions() -> Iterator[None]:
 
 @contextmanager
 def as_exits(program: str) -> Iterator[None]:
-    """Let ending signals write one line and exit, for code with nothing to free."""
+    """Context manager: write one line and exit on a termination signal, for code with nothing to
+    free.
+    """
     before = exit_on_signals(program)
     try:
         yield
@@ -152,7 +156,7 @@ def as_exits(program: str) -> Iterator[None]:
 
 
 def exit_on_signals(program: str) -> dict[int, Any]:
-    """Let ending signals write one line and exit. Return the former handlers."""
+    """Set handlers for termination signals: write one line and exit. Return the former handlers."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         sys.stderr.write(f"{program}: ended by {signal.Signals(number).name} before it began\n")
@@ -164,7 +168,7 @@ def exit_on_signals(program: str) -> dict[int, Any]:
 
 
 def program_of_python_m() -> str | None:
-    """Return the program for ``python -m`` to run, None without ``-m``."""
+    """Return the program's name ``python -m MODULE``, None without ``-m``."""
     # According to Python's documentation argv[0] is "-m" until the module is found.
     if sys.argv[:1] != ["-m"]:
         return None
@@ -175,7 +179,7 @@ def program_of_python_m() -> str | None:
 
 
 def _install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
-    """Set ``handler`` for all ending signals except ignored ones. Return the former handlers.
+    """Set ``handler`` for all termination signals except ignored ones. Return the former handlers.
 
     Outside the main thread nothing is set.
     """

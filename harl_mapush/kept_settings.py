@@ -1,4 +1,4 @@
-"""The settings kept in a run's folder, and the record of the run with them."""
+"""The settings stored in a run's folder, and the run's record."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def kept_settings(cfg: RunCfg, machine: Machine, num_ranks: int, num_agents: int
 
 
 def make_record(cfg: RunCfg, folder: Path, parts: Parts, device: torch.device) -> RunRecord:
-    """Return a run's record with the kept settings ``cfg``."""
+    """Return a run's record with the stored settings ``cfg``."""
     task = parts.env.task
     networks = parts.algorithm.networks
     actors = [networks[f"actor_agent{i}"] for i in range(parts.env.num_agents)]

@@ -37,7 +37,9 @@ class Lessons(MixedTeams):
         return self._obs, state
 
     def step(self, actions: Tensor) -> TimeStep:
-        """Hold ``actions`` (N, A, U) for one decision. Report the teachers' actions for it."""
+        """Hold ``actions`` (N, A, U) for one decision. Report the teachers' actions for this
+        decision.
+        """
         taught = self._teach()
         step = super().step(actions)
         step.info[TEACHER_ACTIONS] = taught
@@ -62,7 +64,7 @@ class Lessons(MixedTeams):
 
 
 def settings(cfg: RunCfg) -> list[RunCfg]:
-    """Return the settings of each lesson's worlds, with its share of ``env.num_envs``.
+    """Return the settings of each lesson's worlds, with an equal part of ``env.num_envs``.
 
     Raises ConfigError for an impossible lesson.
     """

@@ -23,7 +23,7 @@ class Machine(NamedTuple):
 
 
 def choose_machine(sim: SimCfg, runner: RunnerCfg, launched: Launch) -> Machine:
-    """Return this rank's simulator and devices. Raise ConfigError if there are none."""
+    """Return this rank's simulator and devices. Raise ConfigError for missing ones."""
     name, device = resolve_sim(sim)
     device = launched.device(device)
     learner = torch.device(runner.learner_device) if runner.collectors else device

@@ -44,7 +44,7 @@ _PROCESS = 290 * _MIB + (0 if torch.version.cuda is None else 280 * _MIB)
 
 
 class MemoryPlan(NamedTuple):
-    """Bytes for a run's parts and on its device. Device bytes are None if unknown."""
+    """Memory of a run's parts and on its device [bytes]. Device memory is None if unknown."""
 
     device: str
     num_envs: int
@@ -81,8 +81,8 @@ def plan_memory(
     """Compute the memory for training by ``cfg`` on this simulator and device.
 
     There are ``num_ranks`` processes, ``num_local`` of them on this machine. ``cfg`` has one
-    process's share of the worlds. Raises ConfigError if algorithm, network and runner do not go
-    together.
+    process's share of the worlds. Raises ConfigError for conflicting settings of algorithm, network
+    and runner.
     """
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg.env, cfg.task)
@@ -187,7 +187,7 @@ def share_among(plan: MemoryPlan, num_workers: int) -> MemoryPlan:
 def most_worlds(plan: MemoryPlan) -> int | None:
     """Return the largest number of worlds, over all ranks, for the other settings.
 
-    It is rounded down to two significant binary digits. None: the free memory is unknown.
+    The number is rounded down to two significant binary digits. None: the free memory is unknown.
     """
     if plan.free is None:
         return None
@@ -196,7 +196,7 @@ def most_worlds(plan: MemoryPlan) -> int | None:
 
 
 def check_memory(plan: MemoryPlan) -> None:
-    """Raise ConfigError, with fitting numbers, if a run does not fit on its device.
+    """Raise ConfigError, with fitting values, if a run does not fit on its device.
 
     Nothing is raised if the free memory is unknown.
     """
@@ -249,9 +249,9 @@ def describe(plan: MemoryPlan) -> str:
 
 
 def device_memory(device: torch.device) -> tuple[int | None, int | None]:
-    """Return the device's bytes available to this process, and all its bytes.
+    """Return the device's memory available to this process, and its total memory [bytes].
 
-    The first number includes this process's context. Both are None if they are unknown.
+    The first value includes this process's context. Both are None if unknown.
     """
     if device.type != "cpu":
         free, total = torch.cuda.mem_get_info(device)
@@ -291,7 +291,7 @@ def _plan_worlds(
 def _simulator(
     setup: TaskSetup, sim_name: str, sim: SimCfg, device: torch.device
 ) -> tuple[float, float]:
-    """Return the bytes of a process with this simulator without worlds, and bytes per world."""
+    """Return the memory [bytes] of a process with this simulator without worlds, and per world."""
     model = setup.scene.model
     fields = sum(values.numel() for values in setup.fields.values())
     plan = SIMULATORS[sim_name].plan_memory

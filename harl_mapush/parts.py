@@ -42,7 +42,7 @@ def check(cfg: RunCfg) -> None:
 def build(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) -> Parts:
     """Build this rank's environment, algorithm and trainer. ``stack`` closes them.
 
-    Raises ConfigError if algorithm, network and runner do not go together.
+    Raises ConfigError for conflicting settings of algorithm, network and runner.
     """
     make = _build_with_collectors if cfg.runner.collectors else _build_in_process
     try:

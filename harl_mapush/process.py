@@ -31,12 +31,12 @@ _GROWTH = 64 * _MIB  # additional memory with every request to the system
 
 
 def keep_freed_memory() -> bool:
-    """Make glibc keep freed blocks, and return whether it does.
+    """Make glibc keep freed memory, and return whether glibc does.
 
-    By default it maps every block beyond 32 MiB anew and returns it to the system when it is freed.
-    The system clears each page at its first touch, which can take a third of an update's time.
-    Nothing is changed without glibc, or if the variables ``MALLOC_...`` or ``GLIBC_TUNABLES`` are
-    set.
+    By default glibc maps every allocation beyond 32 MiB anew and returns freed memory to the
+    system. The system clears each page at its first touch, which can take a third of an update's
+    time. Nothing is changed without glibc, or if the variables ``MALLOC_...`` or ``GLIBC_TUNABLES``
+    are set.
     """
     if "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
         return False
@@ -80,7 +80,9 @@ def say(text: str) -> None:
 
 @contextmanager
 def library_lines(say: Callable[[str], None]) -> Iterator[None]:
-    """Pass the library's log messages, such as warnings about broken worlds, to ``say``."""
+    """Context manager: pass the library's log messages, such as warnings about broken worlds, to
+    ``say``.
+    """
     handler = _Lines(say)
     libraries = [logging.getLogger(name) for name in ("mqe", "harl_mapush")]
     levels = [library.level for library in libraries]

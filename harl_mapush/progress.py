@@ -54,7 +54,7 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """Share of completed iterations, in [0, 1]."""
+        """Completed fraction of the iterations, in [0, 1]."""
         return self.iteration / self.num_iterations
 
     @property
@@ -69,7 +69,7 @@ class Progress:
     def is_due(self, interval: int) -> bool:
         """Return whether a task due every ``interval`` env steps follows the last iteration.
 
-        It does after an iteration past a multiple of ``interval``, and after the run's last.
+        The task follows an iteration past a multiple of ``interval``, and the run's last iteration.
         """
         return self._is_due_after(self.iteration, interval)
 

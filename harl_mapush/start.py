@@ -96,7 +96,7 @@ class Start(NamedTuple):
 
 
 def _load_state(trainer: Trainer, saved: SavedRun, state: dict[str, Any]) -> None:
-    """Load a saved state into a trainer. Raise ConfigError if it does not fit."""
+    """Load a saved state into a trainer. Raise ConfigError for another trainer's state."""
     try:
         trainer.load_state_dict(state)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:

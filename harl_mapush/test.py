@@ -131,9 +131,9 @@ def main(
     program: str = PROGRAM,
     make: Callable[[str], config.Parser] = make_parser,
 ) -> int:
-    """Measure or show a team as the command line says, and return the exit code.
+    """Measure or show a team by the arguments ``argv``. Return the exit code.
 
-    ``make`` builds the command line of ``program``.
+    ``make`` builds the parser. Error messages name ``program``.
     """
     with library_lines(say):
         return config.exit_code(lambda: _main(make(program).parse(argv), program), program)
@@ -195,7 +195,7 @@ def _main(arguments: Any, program: str) -> int:
 
 
 def _names_a_world(arguments: Any) -> bool:
-    """Return whether a viewer or a film is to show a world rather than a team."""
+    """Return whether a viewer or a film shows a world rather than a team."""
     world = (arguments.task, arguments.object, arguments.suite)
     return arguments.mode == "viewer" and any(name is not None for name in world)
 
@@ -250,7 +250,7 @@ def _play(
     name: str,
     device: torch.device,
 ) -> int:
-    """Film, show, examine or measure the team, as the command line says."""
+    """Film, show, examine or measure the team, by the command line's arguments."""
     if arguments.mode == "viewer":
         check_memory(plan_playing(cfg, name, device))
     if folder is not None:

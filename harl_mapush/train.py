@@ -54,7 +54,10 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
-    """Train by the command line for ``program``. Return the exit code."""
+    """Train a team by the arguments ``argv``. Return the exit code.
+
+    Error messages name ``program``.
+    """
     name = launch.name_rank(program)
     return launch.run_to_exit(
         lambda: config.exit_code(lambda: _main(argv, program), name, launch.write_error)
@@ -106,7 +109,7 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
 
 
 def _resume(name: str, over: Mapping[str, Any], program: str) -> int:
-    """Resume a run, changed by ``over``. If it is already finished, say so and return 0."""
+    """Resume a run, changed by ``over``. For a finished run write a line and return 0."""
     saved, notices = resume.find(name)
     cfg, more = resume.settings(saved, over)
     for notice in notices + more:

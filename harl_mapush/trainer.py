@@ -64,7 +64,7 @@ class Trainer(Protocol):
 
 
 class Monitor:
-    """Checks each iteration's numbers and reports it to the callbacks, for all trainers."""
+    """Checks each iteration's metrics and reports them to the callbacks, for all trainers."""
 
     def __init__(self, progress: Progress, callbacks: Sequence[Callback], ranks: Ranks) -> None:
         self._progress = progress
@@ -73,9 +73,10 @@ class Monitor:
         self._breaks_often = False  # whether too many worlds broke in the last iteration
 
     def to_host(self, metrics: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str, float]:
-        """Copy the iteration's numbers to the host at once. Raise NonFiniteError for a bad one.
+        """Copy the iteration's metrics to the host at once. Raise NonFiniteError for an infinite
+        value or NaN.
 
-        The error names the first bad one. Rewards come first, since losses depend on them.
+        The error names the first such metric. Rewards come first, since losses depend on them.
         """
         sizes = {f"{name}/weights": flat.abs().max() for name, flat in weights.items()}
         everything = metrics | sizes
@@ -160,7 +161,9 @@ class Monitor:
 
 @contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """Compute float32 matrix products with ``precision``, and restore the former one afterwards."""
+    """Context manager: compute float32 matrix products with ``precision``, and restore the former
+    one.
+    """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:

@@ -1,7 +1,7 @@
 """The contract between a learner and its users.
 
-Its users are the trainers, checkpoints, the memory plan, the doctor and evaluation. T decisions per
-block, N environments, A agents, O obs size, U action size, R recurrent layers, H hidden size.
+Its users are the trainers, checkpoints, the memory plan, the doctor and evaluation. A block is T
+decisions. N environments, A agents, O obs size, U action size, R recurrent layers, H hidden size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Decision(NamedTuple):
 
 
 class LearnerBytes(NamedTuple):
-    """Bytes of a learner on its device, besides its weights and the optimisers' moments."""
+    """A learner's memory on its device [bytes], besides its weights and the optimisers' moments."""
 
     experience: float
     update: float  # at its largest
@@ -93,8 +93,8 @@ class Algorithm(Protocol):
     def update(self, experience: Any, progress: float = 0.0) -> dict[str, Tensor]:
         """Learn after a block, in as many steps as the settings require, none during a warm-up.
 
-        ``progress`` in [0, 1) is the completed share of the run. Return metrics as 0-dim tensors on
-        the device.
+        ``progress`` in [0, 1) is the completed fraction of the run. Return metrics as 0-dim tensors
+        on the device.
         """
         ...
 
@@ -123,7 +123,7 @@ class Algorithm(Protocol):
         ...
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return the bytes needed to learn on a device type.
+        """Return the memory for learning on a device type.
 
         Raise ValueError as ``make_experience`` does.
         """

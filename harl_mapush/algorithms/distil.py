@@ -262,7 +262,7 @@ class Distil:
     # Planning
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return the bytes of the ring and of one update."""
+        """Return the memory for the ring and one update."""
         spec = self.spec
         row = spec.num_agents * (spec.obs_size + spec.action_size) * _FLOAT
         sizes = self.network.hidden_sizes

@@ -1,7 +1,7 @@
 """Learning algorithms by name.
 
-A new one here needs its file, a line below and a section in ``docs/background/algorithms.md``. One
-from outside uses ``mapush.register_algorithm``.
+A new algorithm here needs its file, a line below and a section in
+``docs/background/algorithms.md``. An outside algorithm uses ``mapush.register_algorithm``.
 """
 
 from __future__ import annotations

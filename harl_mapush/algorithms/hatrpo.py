@@ -71,7 +71,7 @@ class Hatrpo(Happo):
 def trust_region_step(
     actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: HatrpoCfg
 ) -> dict[str, Tensor]:
-    """Step the actor in place, or leave it as it is if no step size is accepted.
+    """Step the actor in place, or leave the actor unchanged if no step size is accepted.
 
     Return metrics of the last step size as 0-dim tensors. Conjugate gradient amplifies rounding, so
     products and sums are in upstream HARL's order here.
@@ -245,7 +245,7 @@ def _forward(actor: Actor, tile: ActorBatch) -> Tensor:
 def _ratio(tile: ActorBatch, mean: Tensor, std: Tensor, aggregation: str) -> Tensor:
     """Return every action's probability ratio.
 
-    ``std`` (U,) is expanded to rows first, so its gradient is a sum over them.
+    ``std`` (U,) is expanded to rows first, so its gradient is a sum over rows.
     """
     log_probs = losses.gaussian_log_prob(tile.actions, mean, std.expand_as(mean))
     return losses.factor_ratio(log_probs, tile.log_probs, aggregation)

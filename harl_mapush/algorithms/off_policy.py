@@ -1,6 +1,6 @@
 """Base class for off-policy algorithms: a team of actors, and twin critics for joint actions.
 
-They learn from a replay buffer. A subclass adds its own actors, targets and actor loss. N
+Both learn from a replay buffer. A subclass adds its own actors, targets and actor loss. N
 environments, A agents, O obs size, U action size, B batch rows, G critic views (1, or A for FP
 states).
 """
@@ -64,8 +64,8 @@ class OffPolicy(ABC):
 
         ``cfg`` is an instance of the algorithm's settings class. Networks are initialised on the
         CPU from torch's global generator. ``seed`` determines actions, batches and orders. Every
-        rank has a replay buffer with its own worlds' transitions, and draws its share of every
-        batch from it.
+        rank has a replay buffer with its own worlds' transitions, and draws an equal part of every
+        batch.
         """
         self.cfg: OffPolicyCfg = cfg
         self.network = self.cfg.built_network(network)
@@ -330,7 +330,7 @@ class OffPolicy(ABC):
         return team
 
     def _join(self) -> None:
-        """Make the current stream wait for the updates beside the collecting."""
+        """Make the current stream wait for the parallel updates."""
         if self.side is not None:
             self.side.join()
 
@@ -487,11 +487,13 @@ class OffPolicy(ABC):
     # Random numbers
 
     def noise(self, *size: int) -> Tensor:
-        """Draw standard normal numbers."""
+        """Draw standard normal noise."""
         return self.ranks.draw(torch.randn, size, generator=self.generator, device=self.device)
 
     def draw_order(self) -> tuple[int, ...]:
-        """Draw the order of the actors' updates, or return the agents' own if it has no effect."""
+        """Draw the order of the actors' updates. Return the agents' own order if it has no
+        effect.
+        """
         cfg = self.cfg
         if cfg.fixed_order or cfg.all_at_once or not cfg.is_sequential:
             return tuple(range(self.num_agents))
@@ -590,7 +592,7 @@ class OffPolicy(ABC):
     # Planning
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return the bytes of the replay buffer and one update.
+        """Return the memory for the replay buffer and one update.
 
         An update has its batch, and tensors for two critics' gradients.
         """
@@ -662,8 +664,8 @@ def _check_settings(
 
 
 def _check_symmetries(names: Sequence[str], spec: TeamSpec, formulas: OffPolicyFormulas) -> None:
-    """Raise ValueError if transitions have no images by one of the symmetries ``names``, or one is
-    named twice.
+    """Raise ValueError if transitions have no images by one of the symmetries ``names``, or for a
+    repeated name.
     """
     reason = None
     available = []

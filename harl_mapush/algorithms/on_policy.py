@@ -107,7 +107,7 @@ class OnPolicy(ABC):
 
     @property
     def value_learners(self) -> list[ValueLearner]:
-        """The rewards' critic, and the costs' critic if they are limited."""
+        """The rewards' critic, and the costs' critic in case of a cost limit."""
         return [self.value] if self.cost_limit is None else [self.value, self.cost_limit.value]
 
     @property
@@ -199,7 +199,7 @@ class OnPolicy(ABC):
     # Learning
 
     def update(self, experience: Storage, progress: float = 0.0) -> dict[str, Tensor]:
-        """Learn from a full rollout. ``progress`` in [0, 1) is the run's completed share.
+        """Learn from a full rollout. ``progress`` in [0, 1) is the run's completed fraction.
 
         Return metrics as 0-dim tensors on the device, named ``agent{i}/...`` and ``critic/...``.
         """
@@ -270,7 +270,10 @@ class OnPolicy(ABC):
         return self.formulas.joins_advantages(self.num_values)
 
     def surrogate(self, ratio: Tensor, advantages: Tensor) -> Tensor:
-        """Return the objective (L, B) of actions, from their probability ratios and advantages."""
+        """Return the objective (L, B) of actions, from their probability ratios and advantages.
+
+        L decisions of a training sequence, B sequences.
+        """
         return losses.clipped_surrogate(ratio, advantages, self.cfg.clip_param)
 
     def update_policy(self, agent: int, batches: list[ActorBatch]) -> dict[str, Tensor]:
@@ -355,7 +358,7 @@ class OnPolicy(ABC):
     # Planning
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return the bytes of a rollout and an update on a device type."""
+        """Return the memory for a rollout and an update."""
         storage = self._make_storage(num_steps, num_envs, torch.device("meta"))
         parts = [storage] if storage.costs is None else [storage, storage.costs]
         fields = [field for part in parts for field in vars(part).values()]

@@ -116,7 +116,7 @@ def replay(path: Path, film: Path) -> tuple[Film, str]:
 
 
 def _sizes(scene: Scene) -> tuple[int, int, int, int]:
-    """Return the sizes of a state's parts."""
+    """Return the row counts of a state's parts."""
     model = scene.model
     before_goal = (model.nq, model.nv, scene.num_forces)
     return (*before_goal, scene.num_rows - sum(before_goal))

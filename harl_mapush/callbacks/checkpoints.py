@@ -23,7 +23,7 @@ class UnsavedError(Exception):
 
 
 class FolderTakenError(UnsavedError):
-    """The run's folder belongs to another run or process now and must not be written to."""
+    """Another run or process has taken the run's folder, so nothing more may be written there."""
 
 
 class Record(Protocol):

@@ -24,8 +24,8 @@ _numbers = itertools.count()
 class Curves:
     """Collects points and writes them every few seconds, and on request.
 
-    After a failed write the points are kept, up to a limit, and written whole once writing works
-    again.
+    After a failed write the points are kept, up to a limit, and written at the next successful
+    write.
     """
 
     def __init__(

@@ -26,7 +26,10 @@ class FilmLog(Protocol):
 
 
 def check_film(interval: int | None, evaluation_interval: int | None) -> None:
-    """Raise ConfigError if films every ``interval`` env steps cannot be made."""
+    """Raise ConfigError for films without an evaluation, or on a machine without OpenGL.
+
+    ``interval`` and ``evaluation_interval`` are in env steps, None for no films and no evaluation.
+    """
     if interval is None:
         return
     if evaluation_interval is None:

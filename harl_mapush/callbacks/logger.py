@@ -117,7 +117,7 @@ class RunLogger:
 
     @contextmanager
     def _ignoring_closed_output(self) -> Iterator[None]:
-        """Drop all further output once the terminal, or the reader of a pipe, is gone."""
+        """Context manager: drop all output once the terminal, or the reader of a pipe, is gone."""
         try:
             yield
         except OSError:
@@ -210,7 +210,7 @@ def progress_line(
 ) -> str:
     """Format the progress of a run as one line: env steps, rate, return, success, time left.
 
-    Rate and time are left out until known.
+    Unknown rates and times are left out.
     """
     done = f"{format_count(report.env_steps)} of {format_count(report.num_env_steps)} env steps"
     named = [("return", "return"), *((label.lower(), name) for label, name in headline[:1])]
@@ -254,7 +254,7 @@ def statistics_line(statistics: Mapping[str, float], headline: Headline) -> str:
 
 
 def format_count(count: float) -> str:
-    """Format a number in three digits, with k, M or G for a thousand, a million or 1e9."""
+    """Format a number with three digits, and k, M or G for thousand, million or billion."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= 0.9995 * size:
             return f"{count / size:.3g}{unit}"

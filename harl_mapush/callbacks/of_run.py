@@ -1,4 +1,4 @@
-"""The callbacks of a run, as its settings ask for them."""
+"""The callbacks of a run, chosen by its settings."""
 
 from __future__ import annotations
 

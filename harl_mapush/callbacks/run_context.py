@@ -14,7 +14,7 @@ from mqe.extensions import Registry
 
 
 class RunContext(NamedTuple):
-    """A run, as its callbacks see it."""
+    """A run's parts, as arguments for its callbacks."""
 
     folder: Path
     settings: Mapping[str, Any]  # nested plain values, as in the folder's config.yaml

@@ -1,6 +1,6 @@
 """Evaluation during the training, in separate environments. HARL's name is ``use_eval``.
 
-It draws no numbers from the training's generators, so the training is the same without it. Every
+The evaluation draws nothing from the training's generators, so the training does not change. Every
 evaluation plays the same episodes, also after a resume, so results can be compared.
 """
 
@@ -46,7 +46,7 @@ def make_evaluation_env(env: EnvCfg, sim: SimCfg, task: Any, runner: RunnerCfg) 
 
 
 class TrainingEvaluation:
-    """Measures a team every ``runner.evaluation_interval`` env steps, and names the best one."""
+    """Measures a team every ``runner.evaluation_interval`` env steps, and finds the best one."""
 
     def __init__(self, env: MultiAgentEnv, num_episodes: int, folder: Path, env_steps: int) -> None:
         """Play ``num_episodes`` in ``env``, for the run in ``folder`` at ``env_steps``."""
@@ -112,7 +112,7 @@ class TrainingEvaluation:
 
     @torch.no_grad()
     def _play(self, algorithm: Algorithm | ActingOn) -> dict[str, float]:
-        """Return means over the first episodes of every world, as many as there are rounds."""
+        """Return means over each world's first episode in every round."""
         env = self.env
         env.load_state_dict(self._start)
         statistics: EpisodeStatistics | None = None

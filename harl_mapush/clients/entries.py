@@ -89,7 +89,7 @@ def load_team(
 
 
 def _checked(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return settings. Raise ConfigError for anything but a dictionary or None."""
+    """Return settings. Raise ConfigError for a value other than a dictionary or None."""
     if settings is None:
         return {}
     if not isinstance(settings, Mapping):

@@ -49,9 +49,10 @@ def long_key(key: str) -> str:
 def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Turn HARL's flat environment settings into sections. Raise ConfigError for an unknown key.
 
-    Keys of ``KEYS`` have our name there. A dotted key (``sim.num_threads``) is taken as it is. Any
-    other belongs to the task (``object``, ``state_type``, ``observation``, ...). None leaves a
-    default alone. Two keys for one setting are an error, but ``num_envs`` replaces ``n_threads``.
+    ``KEYS`` maps HARL's keys to our names. A dotted key (``sim.num_threads``) is our name already.
+    Any other key belongs to the task (``object``, ``state_type``, ``observation``, ...). None
+    leaves a default unchanged. Two keys for one setting are an error, but ``num_envs`` replaces
+    ``n_threads``.
     """
     sections: dict[str, Any] = {}
     spellings = keys_of_settings(settings)
@@ -79,8 +80,8 @@ def resolve_settings(settings: Mapping[str, Any]) -> RunCfg:
 
 
 def plain_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn sections into HARL's flat settings, each key spelled as shortly as ``parse_settings``
-    understands it.
+    """Turn sections into HARL's flat settings, each under the shortest key for
+    ``parse_settings``.
     """
     short = {long: key for key, long in KEYS.items()}
     long = {
@@ -146,7 +147,7 @@ def as_python(value: Any) -> Any:
 
 @contextmanager
 def spelled(spellings: Mapping[str, str]) -> Iterator[None]:
-    """Make errors name every setting by the user's own key."""
+    """Context manager: make errors name every setting by the user's own key."""
     try:
         yield
     except ConfigError as error:

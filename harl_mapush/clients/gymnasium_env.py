@@ -85,7 +85,7 @@ class GymnasiumEnv(VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start episodes in all worlds, or in those of ``options["reset_mask"]`` (N,). Return all
+        """Start episodes in all worlds, or in the worlds ``options["reset_mask"]`` (N,). Return all
         observations. A ``seed`` begins another sequence of episodes in all worlds.
         """
         others = dict(options or {})

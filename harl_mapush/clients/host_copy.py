@@ -13,8 +13,8 @@ Array = NDArray[np.float32]
 def to_host(*tensors: Tensor) -> list[Array]:
     """Return tensors as arrays of their shapes, for the caller to keep. Booleans are 0 and 1.
 
-    From a GPU all cross in one transfer, with one wait, into page-locked memory. PyTorch uses the
-    memory again once no array is left.
+    From a GPU all tensors are copied in one transfer, with one wait, into page-locked memory.
+    PyTorch reuses the memory once no array is left.
     """
     numbers = [tensor.detach().to(torch.float32) for tensor in tensors]
     if not numbers[0].is_cuda:

@@ -65,7 +65,9 @@ class PettingZooEnv(ParallelEnv[str, Array, Array]):
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Array], dict[str, dict[str, Any]]]:
-        """Start an episode. A ``seed`` begins another sequence of them. ``options`` are ignored."""
+        """Start an episode. A ``seed`` begins another sequence of episodes. ``options`` are
+        ignored.
+        """
         obs, state = self.client.reset(seed)
         self.agents = list(self.possible_agents)
         self._state = numpy_of(state[0]).reshape(-1)

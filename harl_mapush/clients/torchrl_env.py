@@ -19,10 +19,9 @@ class TorchRLEnv(EnvBase):
 
     The group has ``observation`` (N, A, O), ``action`` (N, A, U) and ``reward`` (N, A, 1). At the
     root are the critic's ``state``, (N, S), or (N, A, S) within the group if each agent has its
-    own, ``done``, ``terminated`` and ``truncated`` (N, 1), and ``broken`` (N, 1). A broken
-    world counts as truncated. Observations of an agent with fewer numbers than
-    others end in zeros. ``next`` has the last observation of an episode, and ``reset`` begins
-    the next one under the mask ``_reset``.
+    own, ``done``, ``terminated`` and ``truncated`` (N, 1), and ``broken`` (N, 1). A broken world
+    counts as truncated. Shorter observations end in zeros. ``next`` has the last observation of an
+    episode, and ``reset`` begins the next one under the mask ``_reset``.
     """
 
     def __init__(
@@ -126,7 +125,9 @@ class TorchRLEnv(EnvBase):
 
 
 def _is_device(requested: torch.device | str, device: torch.device) -> bool:
-    """Return whether ``requested`` is ``device``. Without a number it is the current one."""
+    """Return whether ``requested`` is ``device``. A device type without an index is the current
+    device.
+    """
     try:
         named = torch.device(requested)
     except RuntimeError:

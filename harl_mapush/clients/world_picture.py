@@ -42,7 +42,7 @@ class WorldPicture:
         return self._renderer.draw()
 
     def cut(self) -> None:
-        """Let the camera jump to the next episode instead of gliding there."""
+        """Let the camera jump to the next episode instead of moving there smoothly."""
         self._camera.cut()
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ class Worlds:
         return make_env(self.cfg.env, self.cfg.sim, self.cfg.task, seed)
 
     def with_num_envs(self, num_envs: int) -> Worlds:
-        """Return the settings of as many worlds."""
+        """Return the settings for ``num_envs`` worlds."""
         env = replace(self.cfg.env, num_envs=num_envs)
         return Worlds(replace(self.cfg, env=env))
 
@@ -107,8 +107,8 @@ class ClientEnv:
         return torch.ones(self.env.num_envs, dtype=torch.bool, device=self.device)
 
     def use_seed(self, seed: int) -> None:
-        """Begin another sequence of episodes at the next reset. Raise ConfigError if the seed
-        cannot be.
+        """Begin another sequence of episodes at the next reset. Raise ConfigError for an invalid
+        seed.
 
         The worlds are built anew, unless they have this seed and have not begun.
         """
@@ -128,8 +128,9 @@ class ClientEnv:
         return self.env.step(actions)
 
     def join(self, actions: Mapping[str, Any], present: Sequence[str]) -> Tensor:
-        """Return actions (N, A, U) from actions (N, U) by the names of ``present`` agents. Others
-        have zeros. A single world's may be (U,).
+        """Return actions (N, A, U) from each present agent's actions (N, U), by name.
+
+        Absent agents have zeros. A single world's actions may be (U,).
         """
         spec = self.env.spec
         num_envs = self.env.num_envs
@@ -155,7 +156,7 @@ class ClientEnv:
         return joined
 
     def render(self) -> NDArray[np.uint8]:
-        """Return a picture (height, width, 3) of the first world as it is now."""
+        """Return a picture (height, width, 3) of the first world's present state."""
         if self._picture is None:
             self._picture = WorldPicture(self.env)
         return self._picture.draw()

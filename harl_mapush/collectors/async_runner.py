@@ -36,14 +36,14 @@ _LOOK_S = 0.2  # longest wait of the learner before the next check for an end of
 class AsyncRunner:
     """Trains an off-policy algorithm on the transitions of ``runner.collectors`` processes.
 
-    An iteration has as many transitions as an iteration of ``Runner``. It ends when they are
-    stored and no update is owed.
+    An iteration has as many transitions as an iteration of ``Runner``. It ends with all transitions
+    stored and no update owed.
     """
 
     def __init__(
         self, env: RemoteEnvSpec, algorithm: Algorithm, cfg: RunCfg, launcher: Launcher
     ) -> None:
-        """Allocate the replay buffer; ``launcher`` starts the collectors.
+        """Allocate the replay buffer. ``launcher`` starts the collectors.
 
         ``algorithm`` must be a ``ReplayLearner``. ``cfg`` comes from ``settled``.
         """
@@ -74,7 +74,7 @@ class AsyncRunner:
         self._lags: list[int] = []
 
     def learn(self, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> None:
-        """Train to the end. All processes and threads have ended when this returns.
+        """Train to the end. All processes and threads have ended on return.
 
         Raises, besides the errors of ``Trainer.learn``, CollectionError if collecting or learning
         cannot continue.

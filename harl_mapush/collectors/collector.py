@@ -1,6 +1,6 @@
-"""A collector: worlds and a team fill blocks with transitions.
+"""A collector: worlds and a team fill blocks of T decisions with transitions.
 
-It knows neither processes nor pipes. Its caller carries weights and blocks.
+It knows neither processes nor pipes. Its caller sends weights and receives blocks.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Weights(NamedTuple):
 
 
 class BlockReport(NamedTuple):
-    """Statistics of a block, as plain numbers."""
+    """Statistics of a block, as plain values."""
 
     rewards: dict[str, float]  # means per agent and control step
     num_valid: float  # number of transitions in the means
@@ -84,7 +84,7 @@ class Block(NamedTuple):
     report: BlockReport
 
     def transitions(self, device: torch.device) -> list[Transition]:
-        """Return the decisions on ``device``, after one copy of each array."""
+        """Return the block's T transitions on ``device``. Each array is copied once."""
         tensors = [torch.from_numpy(array).to(device) for array in self.arrays]
         return [Transition(*decision) for decision in zip(*tensors, strict=True)]
 
@@ -121,7 +121,7 @@ class Collector:
         self.team.num_updates = weights.num_updates
 
     def collect(self, after_decision: Callable[[int], None] = lambda t: None) -> Block:
-        """Return a new block; ``after_decision`` gets the number of decisions so far."""
+        """Return a new block. ``after_decision`` is called with the number of decisions so far."""
         if self._obs is None:
             self._obs, state = self.env.reset(staggered=self.staggered)
             self._experience.start(self._obs, state)

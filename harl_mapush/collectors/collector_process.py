@@ -38,7 +38,7 @@ def main(
     log: str,
     make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector,
 ) -> None:
-    """Answer weights with a block, until the learner closes the connection."""
+    """Answer each message of weights with a block, until the learner closes the connection."""
     _settle(log)
     device = torch.device(settings["sim"]["device"])
     try:
@@ -58,7 +58,7 @@ def main(
 
 
 class _Signs:
-    """Sends signs of life while a block is collected. Ends it once the learner is gone."""
+    """Sends signs of life during a block. Ends the block once the learner is gone."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -18,7 +18,7 @@ from mqe.registry import resolve_sim
 def settled(cfg: RunCfg) -> RunCfg:
     """Return a run's settings with the devices, threads and update ratio of its processes.
 
-    Raises ConfigError if settings do not go together.
+    Raises ConfigError for settings in conflict with collectors.
     """
     runner = cfg.runner
     algorithm = cfg.algorithm

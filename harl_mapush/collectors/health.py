@@ -73,7 +73,7 @@ def lines(
 def _lines_of_mapush(
     scalars: Mapping[str, float], collectors: Supervisor, pace: Pace
 ) -> tuple[str, ...]:
-    """Return lines that begin as those of MAPush's asynchronous trainer."""
+    """Return lines in the form of MAPush's asynchronous trainer."""
     said = [
         f"[Worker {post.number}] Sent {post.num_blocks * pace.block} transitions | "
         f"Rate {scalars[f'collector{post.number}/env_steps_per_s']:.1f} steps/s"

@@ -1,7 +1,8 @@
 """Launchers start collectors, on this machine or elsewhere.
 
-A ``Worker`` stands for a started collector. It takes weights, and returns a block and signs of life
-in between. ``LAUNCHERS`` has the launchers by name, as in ``runner.engine``.
+A ``Worker`` stands for a started collector. A worker receives weights, and returns a block of T
+decisions and signs of life in between. ``LAUNCHERS`` has the launchers by name, as in
+``runner.engine``.
 """
 
 from __future__ import annotations
@@ -42,10 +43,13 @@ class CollectionError(RuntimeError):
 
 
 class Worker(Protocol):
-    """A started collector. One thread uses it."""
+    """A started collector, used by one thread."""
 
     def send(self, weights: Weights) -> None:
-        """Request a block. Raise WorkerGoneError if the collector has ended."""
+        """Send the actors' ``weights``, and request a block of T decisions by these weights.
+
+        Raises WorkerGoneError if the collector has ended.
+        """
         ...
 
     def receive(self) -> Block | str | None:
@@ -64,7 +68,7 @@ class Worker(Protocol):
         ...
 
     def end(self, timeout_s: float) -> None:
-        """Ask the collector to end, and kill it after ``timeout_s``."""
+        """Request the collector's end, and kill it after ``timeout_s``."""
         ...
 
 
@@ -140,7 +144,9 @@ class LocalWorker:
         theirs.close()
 
     def send(self, weights: Weights) -> None:
-        """Send weights. Raise WorkerGoneError if the process has ended or takes none."""
+        """Send ``weights``, and request a block. Raise WorkerGoneError if the process does not
+        accept them.
+        """
         try:
             self.connection.send(weights)
         except OSError:
@@ -189,7 +195,7 @@ class LocalWorker:
 
 
 def _limit_waits(ends: Connection) -> None:
-    """Let a message fail if a stopped process takes or sends only a part."""
+    """Make a message fail if a stopped process receives or sends only a part."""
     limit = struct.pack("ll", _MESSAGE_S, 0)
     with socket.fromfd(ends.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as pipe:
         pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)

@@ -35,7 +35,7 @@ class ReplayLearner(Algorithm, Protocol):
         ...
 
     def make_rings(self, num_envs: int, num_rings: int) -> ReplayExperience:
-        """Allocate a replay buffer for ``num_rings`` processes, each with an equal share."""
+        """Allocate a replay buffer with an equal ring for each of ``num_rings`` processes."""
         ...
 
     def team_rewards(self, rewards: Tensor) -> Tensor:

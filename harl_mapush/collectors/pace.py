@@ -1,8 +1,8 @@
 """The pace of storing and learning: a rule for either to continue.
 
 The learner owes ``update_ratio`` updates for every transition stored after the warm-up. It waits
-while it owes less than one. Storing waits while the learner owes the updates of a whole block, so
-the queue fills up and the collectors wait.
+while less than one update is owed. Storing waits while the learner owes the updates of a whole
+block, so the queue fills up and the collectors wait.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harl_mapush.learning.off_policy.experience import ReplayExperience
 
 @dataclass
 class Pace:
-    """Counts of stored and learned transitions, and the rule between the two."""
+    """Numbers of stored and learned transitions, and the rule between the two."""
 
     algorithm: ReplayLearner
     experience: ReplayExperience

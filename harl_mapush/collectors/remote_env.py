@@ -19,7 +19,7 @@ class RemoteEnvSpec:
     """The worlds of a run with collectors. One world, never stepped, gives their sizes."""
 
     def __init__(self, cfg: RunCfg, device: torch.device) -> None:
-        """Read the sizes off a world of ``cfg``. The learner is on ``device``."""
+        """Read the sizes from a world of ``cfg``. The learner is on ``device``."""
         env_cfg = dataclasses.replace(cfg.env, num_envs=1, randomize=RandomizationCfg())
         one = make_env(env_cfg, SimCfg(name="mujoco", device="cpu", num_threads=1), cfg.task, 0)
         self.spec = one.spec
@@ -36,7 +36,7 @@ class RemoteEnvSpec:
             self.spec = self.spec._replace(symmetries=task.spec.symmetries)
 
     def record_broken_worlds(self) -> None:
-        """Return None; the worlds are in other processes."""
+        """Return None: the worlds are in other processes."""
 
     def grow_buffers(self) -> None:
         """Do nothing. Collectors grow their own buffers and report it with a block."""

@@ -1,7 +1,7 @@
 """The supervisor: a thread that starts collectors, requests blocks and replaces dead collectors.
 
-Blocks go to the learner through one queue. Each collector has a limit on its blocks in work and in
-the queue. At the limit it waits. Nothing is dropped.
+Blocks go to the learner through one queue. Each collector has a limit on its blocks in progress and
+in the queue. At the limit the collector waits. Nothing is dropped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FullBlock(NamedTuple):
 
 @dataclass
 class Post:
-    """The post of one collector: its present worker, its work and its counters."""
+    """One collector's position in a run: its present worker, its progress and its counters."""
 
     number: int
     log: Path
@@ -81,7 +81,7 @@ class Post:
 
 
 class Supervisor(threading.Thread):
-    """Keeps the K collectors of a run at work, in the learner's process."""
+    """Keeps the K collectors of a run working, in the learner's process."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Supervisor(threading.Thread):
 
         ``settings`` are plain values. ``logs`` is the folder for the collectors' output. A
         collector without a sign of life for ``stall_s`` [s] is reported, and restarted after twice
-        the time. ``num_starts`` is the number of earlier starts of the run's collectors.
+        this time. ``num_starts`` is the number of earlier starts of the run's collectors.
         """
         super().__init__(name="supervisor", daemon=True)
         logs.mkdir(exist_ok=True)
@@ -129,7 +129,7 @@ class Supervisor(threading.Thread):
     # The learner's thread
 
     def begin(self, num_blocks: int, weights: Weights) -> None:
-        """Start all collectors. Together they collect ``num_blocks``, by ``weights`` at first."""
+        """Start all collectors. Together they collect ``num_blocks``, with ``weights`` at first."""
         self._num_left = num_blocks
         self.weights = weights
         _LOG.info("[Ingest] starts: thread %s, room for %d blocks", self.name, self.capacity)
@@ -150,7 +150,7 @@ class Supervisor(threading.Thread):
         return self.queue.popleft() if self.queue else None
 
     def oldest_version(self) -> int | None:
-        """Return the oldest policy version among blocks in work and in the queue."""
+        """Return the oldest policy version among blocks in progress and in the queue."""
         # A finished block enters the queue before it leaves the work.
         versions = [post.in_work for post in self.posts]
         versions += [full.version for full in list(self.queue)]
@@ -166,7 +166,7 @@ class Supervisor(threading.Thread):
     # The supervisor's thread
 
     def run(self) -> None:
-        """Look after one collector after the other, until the run ends."""
+        """Serve the collectors in turn until the run ends."""
         try:
             while not self._is_ending.is_set():
                 for post in self.posts:
@@ -183,7 +183,7 @@ class Supervisor(threading.Thread):
             self._end_workers(_END_S)
 
     def _look_after(self, post: Post) -> None:
-        """Start a collector, take a message, or request a block."""
+        """Start a collector, receive a message, or request a block."""
         worker = post.worker or self._employ(post)
         try:
             message = worker.receive()
@@ -202,7 +202,7 @@ class Supervisor(threading.Thread):
             self._bury(post, worker, str(error))
 
     def _wait_for_messages(self) -> None:
-        """Wait for a collector that builds or collects."""
+        """Wait for a message of a busy collector."""
         busy = [post.worker for post in self.posts if post.is_busy and post.worker is not None]
         if busy:
             self._launcher.wait(busy, _ROUND_S)
@@ -269,7 +269,7 @@ class Supervisor(threading.Thread):
             raise WorkerGoneError("killed, since it made no progress")
 
     def _bury(self, post: Post, worker: Worker, cause: str) -> None:
-        """Report a dead collector. Raise CollectionError if no other takes its place."""
+        """Report a dead collector. Raise CollectionError after too many deaths in a row."""
         worker.end(0.0)
         problem = f"{post.describe()} died ({cause}); its last line: {last_line(post.log)}"
         post.worker = None

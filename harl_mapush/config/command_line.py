@@ -103,8 +103,8 @@ class Parser(argparse.ArgumentParser):
         return arguments
 
     def spelled(self, argv: Sequence[str] | None) -> list[str]:
-        """Return the words of ``argv`` with ``--num-envs`` as ``--num_envs`` and
-        ``--task.object NAME`` as ``--set task.object=NAME``.
+        """Return the words of ``argv`` with ``--num-envs`` as ``--num_envs`` and ``--task.object
+        NAME`` as ``--set task.object=NAME``.
         """
         flags = self._option_string_actions
         words = iter(sys.argv[1:] if argv is None else argv)
@@ -184,7 +184,7 @@ def add_other_test_flags(parser: Arguments) -> None:
 
 
 def _other_flag_values(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the values of other libraries' flags, and name our settings in a line each."""
+    """Return the values of other libraries' flags. Write a line with our setting for each."""
     layers = []
     for flag, other in other_names.TRAIN_FLAGS.items():
         text = getattr(arguments, flag, None)
@@ -242,7 +242,7 @@ def check_writable(flag: str, name: str | None) -> None:
 def exit_code(
     main: Callable[[], int], program: str, write: Callable[[str, str], None] = write_error
 ) -> int:
-    """Run ``main`` and return its exit code, or the code for the error or signal at its end.
+    """Run ``main`` and return its exit code, or the code for its final error or signal.
 
     A user's mistake or a system's refusal gives one line on stderr and exit code 2. ``write`` takes
     the program's name and the line. Signals give 128 and their number, as in a shell: Ctrl-C 130,

@@ -70,7 +70,7 @@ def allow_program(values: Mapping[str, Any]) -> None:
 def _leave_out_program(sim: dict[str, Any], named: Mapping[str, Any]) -> list[str]:
     """Remove a program from a file's section ``sim``. Return notices.
 
-    A file of settings may be a stranger's, so it starts no program.
+    A settings file may come from a stranger, so it must not start a program.
     """
     program = sim.get("python")
     if program is None or "python" in named or program in _NAMED_PROGRAMS:
@@ -191,7 +191,7 @@ def _ignored_keys(given: NetworkCfg, built: NetworkCfg) -> list[str]:
 
 
 def check_layer(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an impossible value, even if a later layer replaces it.
+    """Raise ConfigError for an impossible value, even if a later layer replaces the value.
 
     The keys of ``task``, ``algorithm`` and ``sim`` depend on a name, perhaps in another layer.
     Their values must be valid for at least one member with such a key.
@@ -235,9 +235,7 @@ def _check_named_section(section: str, content: Mapping[str, Any]) -> None:
 def _replace(
     replaces: Mapping[str, str], content: dict[str, Any], named: Mapping[str, Any]
 ) -> list[str]:
-    """Remove settings from ``content`` if ``named`` has a setting in their place. Return
-    notices.
-    """
+    """Remove settings from ``content`` if ``named`` has a replacement for them. Return notices."""
     notices = []
     for key, replaced in replaces.items():
         if key in named and replaced not in named and content.get(replaced) is not None:

@@ -92,10 +92,10 @@ def load_preset(name: str) -> dict[str, Any]:
 
 
 def machine_preset(over: Mapping[str, Any], num_ranks: int = 1) -> tuple[str, str]:
-    """Return the preset for a training without one on this machine, and the reason for it.
+    """Return the preset for a training without one on this machine, and the reason for the choice.
 
-    ``over`` is the command line's settings. Those that choose a task or a learner, or come from a
-    module of the user, may not suit the best presets, so they get the most general one.
+    ``over`` is the command line's settings. A chosen task or learner, or a user's module, may not
+    suit the best presets, so such a command line gets the most general one.
     """
     task = over.get("task") or {}
     env = over.get("env") or {}

@@ -68,10 +68,10 @@ def suite_summaries() -> dict[str, str]:
 
 
 def load_suite(names: str) -> Suite:
-    """Return the suite with this name, or in this file, with defaults for missing keys.
+    """Return the suite named ``names``, or in the file ``names``, with defaults for missing keys.
 
-    Several names, joined by commas, are laid over each other. Raises ConfigError for an unknown
-    name or key.
+    Several names, joined by commas, are merged, later ones over earlier ones. Raises ConfigError
+    for an unknown name or key.
     """
     return _suite(names, _read_all(names))
 

@@ -1,7 +1,7 @@
-"""The start of ranks under ``torchrun``, their meeting, and the end of all if one dies or hangs.
+"""The start of ranks under ``torchrun``, their meeting, and the end of all after a rank's death.
 
-``torchrun`` ends all ranks if one dies. A message to a rank that hangs fails after some time.
-With ``--max-restarts``, ``torchrun`` starts the ranks again, and they resume from the run's newest
+``torchrun`` ends all ranks if one dies. A message to a hanging rank fails after some time. With
+``--max-restarts``, ``torchrun`` starts the ranks again, and they resume from the run's newest
 checkpoint.
 """
 
@@ -47,7 +47,10 @@ _END = "mapush-end"  # the exit code, if a restart would end alike
 
 
 class Launch(NamedTuple):
-    """This process's numbers under ``torchrun``. The defaults are a process without it."""
+    """Rank, number of ranks and number of restarts from ``torchrun``.
+
+    The defaults describe a single process without ``torchrun``.
+    """
 
     rank: int = 0
     size: int = 1
@@ -57,7 +60,7 @@ class Launch(NamedTuple):
 
     @classmethod
     def of_environment(cls) -> Launch:
-        """Read the numbers from torchrun's environment variables."""
+        """Read rank, sizes and restarts from torchrun's environment variables."""
         names = (
             "RANK",
             "WORLD_SIZE",
@@ -92,7 +95,7 @@ class Launch(NamedTuple):
         return max(1, num_cores() // self.local_size)
 
     def remember(self, run: Path) -> None:
-        """Write down the run's folder for these processes' next start."""
+        """Store the run's folder for a restart of these processes."""
         if self.local_rank == 0:
             _write_note(_RUN, str(run.resolve()))
 
@@ -157,7 +160,7 @@ def write_error(program: str, line: str) -> None:
 def joined(
     launch: Launch, device: torch.device, how_to_resume: Callable[[], str]
 ) -> Iterator[Ranks]:
-    """Yield this rank among all ranks.
+    """Context manager: yield this rank among all ranks.
 
     ``how_to_resume`` returns the hint for the user if a rank is lost.
     """

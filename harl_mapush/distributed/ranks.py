@@ -2,7 +2,7 @@
 
 A single process (``ALONE``) sends, copies and draws nothing here. With several ranks, sums over
 worlds become sums over all ranks' worlds. Every rank draws the random numbers for all worlds and
-takes its own rows. So generators are in the same state on all ranks, and results do not depend on
+uses its own rows. So generators are in the same state on all ranks, and results do not depend on
 the worlds' distribution.
 """
 
@@ -84,11 +84,12 @@ class Ranks:
     def average_(
         self, gradient: Tensor, weight: Tensor | None, *numbers: Tensor
     ) -> tuple[Tensor, ...]:
-        """Average a gradient (P,) over all ranks in place. Return ``numbers`` (0-dim), averaged.
+        """Average a gradient (P,) over all ranks in place. Return the scalars ``*numbers``,
+        averaged.
 
         One message carries both. A rank's gradient is a mean over rows, and ``weight`` (0-dim) is
-        the sum of these rows' weights. The average weights ranks by it. With None, and for
-        ``numbers``, all ranks have equal weight.
+        the sum of these rows' weights. The average weights ranks by this sum. With None, and for
+        ``*numbers``, all ranks have equal weight.
         """
         if self.size == 1:
             return numbers
@@ -104,8 +105,8 @@ class Ranks:
     # Random numbers
 
     def draw(self, sampler: Callable[..., Tensor], shape: tuple[int, ...], **how: Any) -> Tensor:
-        """Return this rank's rows, of ``shape``, from random numbers drawn by ``sampler``
-        for all.
+        """Draw random numbers for all ranks by ``sampler``. Return this rank's rows, of
+        ``shape``.
         """
         return self.part(sampler((shape[0] * self.size, *shape[1:]), **how))
 
@@ -128,7 +129,7 @@ class Ranks:
     # Objects on the host
 
     def gather(self, thing: _Thing) -> list[_Thing]:
-        """Return all ranks' objects, in rank order."""
+        """Return all ranks' objects ``thing``, in rank order."""
         if self.size == 1:
             return [thing]
         things: list[Any] = [None] * self.size
@@ -163,7 +164,8 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Share any rank's ConfigError: rank 0 raises it with the rank's name, the others exit.
+        """Context manager: share any rank's ConfigError. Rank 0 raises with the rank's name, the
+        others exit.
 
         No code inside may wait for another rank.
         """

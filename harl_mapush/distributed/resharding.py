@@ -21,12 +21,13 @@ def on_host(state: Any) -> Any:
 
 
 def redistribute(shares: Sequence[Any], current: Any, rank: int, size: int) -> Any:
-    """Return the share of rank ``rank`` of ``size`` in the states saved by other ranks.
+    """Return the part for rank ``rank`` of ``size`` from the states saved by other ranks.
 
     ``shares`` are the saved states, by rank. ``current`` is a state of the rank's present worlds. A
     dimension counts worlds, or parts of worlds, if its length in ``current`` differs from the saved
-    one by the ratio between the two numbers of ranks. The shares are joined and cut again along it.
-    All other values, such as counters and buffer sizes, come from the first share.
+    one by the ratio between the two numbers of ranks. The saved states are joined and cut again
+    along this dimension. All other values, such as counters and buffer sizes, come from the first
+    state.
     """
     first = shares[0]
     if isinstance(first, dict):

@@ -23,7 +23,7 @@ _NUM_COMPILED = 64  # number of worlds for the compilation
 
 
 def facts(cfg: RunCfg, saved: SavedRun | None) -> dict[str, Any]:
-    """Return the settings and versions to be equal on all ranks, by name."""
+    """Return the settings and versions to compare between ranks, by name."""
     versions = {package: installed(package) for package in PACKAGES}
     versions["python"] = platform.python_version()
     start = None if saved is None else str(saved.folder)

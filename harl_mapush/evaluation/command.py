@@ -93,7 +93,7 @@ def check_flags(arguments: Any) -> None:
 
 
 def find_suite(cfg: RunCfg, arguments: Any) -> Suite:
-    """Return the suite to play; raise ConfigError for flags without an effect in it."""
+    """Return the suite to play. Raise ConfigError for flags without an effect in this suite."""
     suite = config.measured_suite(cfg.task.name, arguments.suite)
     for watcher in suite.watchers:
         WATCHERS.find(watcher, f"suite {suite.name}: watchers")

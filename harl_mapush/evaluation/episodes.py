@@ -1,7 +1,7 @@
 """Episodes by seed and number, bit-identical on a CPU in every batch and process.
 
 Worlds come in blocks of ``blocks.SIZE``: a seed's world k is row k % SIZE in block k // SIZE.
-Blocks are always played whole, with worlds beyond the requested episodes paused.
+Blocks are always played whole, with surplus worlds paused.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def play_requests(
 ) -> Iterator[dict[int, Columns]]:
     """Yield each request's metrics by seed, in the order of requests and worlds.
 
-    ``num_workers`` new processes play the episodes. 0: this process plays them.
+    ``num_workers`` new processes play the episodes. With 0 this process plays them.
     """
     jobs = [
         job
@@ -162,7 +162,7 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
 
 
 def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
-    """Split a request into jobs: one, or one for each worker, or batches of ``num_envs`` worlds."""
+    """Split a request into jobs: one, or one per worker, or batches of ``num_envs`` worlds."""
     blocks = [
         (seed, block) for seed in request.seeds for block in range(-(-request.num_episodes // SIZE))
     ]
@@ -240,7 +240,9 @@ class _TeamBlocks:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Limit torch to one thread, because the split over threads changes the last bits of sums."""
+    """Context manager: limit torch to one thread. A split over threads changes the last bits of
+    sums.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -72,7 +72,7 @@ def report_of(cfg: RunCfg) -> Report:
 
 
 def headline(cfg: RunCfg) -> str:
-    """Return the metric for ranking a task's teams, the first in its headline (more is better)."""
+    """Return the metric for ranking a task's teams, the first in its headline. More is better."""
     if not report_of(cfg).headline:
         raise ConfigError(
             f"task.name={cfg.task.name}: its report has no headline metric to rank teams by; add "

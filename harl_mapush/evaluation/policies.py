@@ -67,7 +67,7 @@ def find_function(name: str) -> Policy:
 
 
 def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
-    """Wrap a user's function to turn its failures and wrong shapes into ConfigError."""
+    """Wrap a user's function. Raise ConfigError for its exceptions and wrong shapes."""
 
     def act(obs: Tensor) -> Tensor:
         try:

@@ -72,10 +72,10 @@ class Player:
         )
 
     def compare(self, request: Request) -> dict[str, Metrics]:
-        """Return how often the suite's other policies succeed on a request's first starts.
+        """Return the success of the suite's other policies from a request's first initial layouts.
 
         The metrics are the task's headline metric, its interval and ``num_episodes``. A policy
-        without the means to act in these worlds gets a note.
+        unable to act in these worlds gets a note.
         """
         compared: dict[str, Metrics] = {}
         if not report_of(request.cfg).headline:
@@ -113,7 +113,7 @@ class Player:
         return evaluation_worlds.acts_in_teams_of(trained, fewer)
 
     def _other(self, request: Request, policy: str) -> Request:
-        """Return the first starts of a request for another policy."""
+        """Return a request for another policy from the same first initial layouts."""
         if policy == ONE_FEWER:
             assert request.cfg.env.num_agents is not None  # config.resolve sets it
             team = {"env": {"num_agents": request.cfg.env.num_agents - 1}}
@@ -190,5 +190,5 @@ def _check_flags(over: Mapping[str, Any], name: str, changes: Mapping[str, Any])
 
 
 def run_of(folder: Path) -> Path | None:
-    """Return a checkpoint's run folder. None: it is not in one."""
+    """Return a checkpoint's run folder. None: the checkpoint is not in a run folder."""
     return folder.parent.parent if folder.parent.name == run_folder.CHECKPOINTS else None

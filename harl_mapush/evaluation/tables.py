@@ -17,7 +17,7 @@ TABLES: Registry[Table] = Registry("kind of table")
 
 
 def table_for(file: str) -> Table:
-    """Return the kind of table for the ending of ``file``. CSV: the ending is unknown."""
+    """Return the kind of table for the ending of ``file``, CSV for an unknown ending."""
     return TABLES.get(file.rpartition(".")[2], TABLES["csv"])
 
 

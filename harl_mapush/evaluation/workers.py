@@ -1,4 +1,4 @@
-"""Jobs in worker processes. Neither their number nor crashes change the results."""
+"""Jobs in worker processes. Results depend on neither their number nor crashes."""
 
 from __future__ import annotations
 

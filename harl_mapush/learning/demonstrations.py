@@ -1,4 +1,4 @@
-"""Demonstrations: observations of a student, and the actions of a teacher for them.
+"""Demonstrations: observations of a student, and a teacher's actions for these observations.
 
 R rows, N environments, A agents, O obs size, U action size, B batch rows.
 """
@@ -47,7 +47,7 @@ class Demonstrations:
         return min(self._num_added, len(self.obs)) * self.obs.shape[1]
 
     def start(self, obs: Tensor, state: Tensor) -> None:
-        """Do nothing. A decision needs no state before it."""
+        """Do nothing: demonstrations store no initial state."""
 
     def begin(self) -> None:
         """Do nothing. A block needs no preparation."""
@@ -57,7 +57,7 @@ class Demonstrations:
         return None
 
     def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
-        """Store the obs (N, A, O) of a decision, and the teacher's actions for them."""
+        """Store the obs (N, A, O) of a decision, and the teacher's actions."""
         row = self._num_added % len(self.obs)
         self.obs[row] = obs
         self.actions[row] = step.info[TEACHER_ACTIONS]

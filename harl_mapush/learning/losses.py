@@ -85,7 +85,7 @@ def value_loss(
 ) -> Tensor:
     """Return every value's loss, in the critic's units.
 
-    With ``clip_param`` it is the larger one with and without clipping.
+    With ``clip_param`` this is the larger loss with and without clipping.
     """
     loss = value_error(targets - values, huber_delta)
     if clip_param is None:

@@ -1,4 +1,4 @@
-"""Floats held by passes through networks, for memory plans."""
+"""Memory of passes through networks, in floats, for memory plans."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def passed_floats(
 ) -> float:
     """Return the floats for a pass without gradients over ``rows``, ``at_once`` rows at a time.
 
-    Each row at a time needs a layer's input and output, and all rows a GRU's parts.
+    Each simultaneous row needs a layer's input and output, and all rows a GRU's parts.
     """
     return _GRU_PASSING * gru_floats(network, sizes) * rows + 2.0 * max(sizes) * at_once
 
 
 def trained_floats(network: NetworkCfg, sizes: tuple[int, ...], input_size: int) -> int:
-    """Return the floats of a row with ``input_size`` numbers in a pass with gradients."""
+    """Return the floats of a row with ``input_size`` components in a pass with gradients."""
     layers = graph_floats(sizes, has_norm=network.use_layer_norm)
     return layers + _GRU_KEPT * gru_floats(network, sizes) + input_size
 
@@ -35,7 +35,7 @@ def trained_floats(network: NetworkCfg, sizes: tuple[int, ...], input_size: int)
 def reader_floats(reader: SetReader) -> float:
     """Return the floats per row for a set reader's pass with gradients.
 
-    They are measured: autograd's saved tensors, and the largest gradient with its product.
+    The count is measured: autograd's saved tensors, and the largest gradient with its product.
     """
     saved: dict[int, float] = {}
     weights = {weight.untyped_storage().data_ptr() for weight in reader.parameters()}
@@ -61,8 +61,8 @@ def graph_floats(sizes: tuple[int, ...], *, has_norm: bool) -> int:
     """Return the peak floats per row for hidden layers of ``sizes`` with gradients.
 
     A layer keeps its result until its own backward pass. Then the gradients of its result, its
-    activation's input and its own input are added. With normalisation it keeps the values before
-    and after its activation and after the normalisation, and one layer's gradient is added.
+    activation's input and its own input are added. With normalisation the layer keeps the values
+    before and after its activation and after the normalisation, and one layer's gradient is added.
     """
     if has_norm:
         return 3 * sum(sizes) + max(sizes)

@@ -1,7 +1,7 @@
 """Actors and critics: MLP or MLP and GRU, with HARL's parameter names.
 
 Rows are laid out (L, B, ...): L consecutive decisions of a chunk (1 without recurrence), B chunks.
-R recurrent layers, H hidden size.
+R recurrent layers, H hidden size, O obs size, S state size, U action size.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Actor(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Return mean actions (L, B, U) for obs (L, B, O), and the hidden states if recurrent.
 
-        A hidden state (L, B, R, H) is the one after its decision.
+        A hidden state (L, B, R, H) belongs to the time after its decision.
         """
         if not self.is_recurrent:
             return self(obs), None
@@ -100,7 +100,7 @@ class Critic(nn.Module):
     def forward(self, state: Tensor) -> Tensor:
         """Return values (..., num_values) for state (..., S), without recurrence.
 
-        They are in the value normaliser's units.
+        The values are in the value normaliser's units.
         """
         return self.v_out(self.base(self.sets(self.obs_norm(state))))
 
@@ -109,7 +109,7 @@ class Critic(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Return values (L, B, num_values) for state (L, B, S), and hidden states if recurrent.
 
-        A hidden state (L, B, R, H) is the one after its decision.
+        A hidden state (L, B, R, H) belongs to the time after its decision.
         """
         if not self.is_recurrent:
             return self(state), None
@@ -295,7 +295,7 @@ _ACTIVATIONS = {
 def dense(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
     """Return activation(x W' + b) (..., H) of rows x (..., I).
 
-    This equals a linear layer and its activation, and can be differentiated as often. But only the
+    This equals a linear layer and its activation, with derivatives of every order. But only the
     result is kept for the gradient, and the gradient of the bias is a product with a vector. On a
     GPU this takes a fifth less time than sums over rows.
     """

@@ -51,7 +51,7 @@ class ValueNorm(nn.Module):
     def mean_std(self) -> tuple[Tensor, Tensor]:
         """Return the debiased mean and standard deviation, (1,) each.
 
-        Before the first update they are 0 and the least standard deviation.
+        Before the first update the mean is 0 and the deviation the smallest allowed.
         """
         debias = self.debiasing_term.clamp(min=_DEBIAS_MIN)
         mean = self.running_mean / debias
@@ -114,8 +114,8 @@ class RunningNorm(InputNorm):
 def normalize_advantages(advantages: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Return advantages with mean 0 and standard deviation 1 over entries with weight 1.
 
-    The statistics are over all ranks. Entries with weight 0 take no part in them, but are shifted
-    and scaled alike.
+    The statistics are over all ranks. Entries with weight 0 do not enter the statistics, but are
+    shifted and scaled alike.
     """
     wide = torch.float64  # sums of a million entries are inexact in float32
     total = weights.sum(dtype=wide)
@@ -130,7 +130,7 @@ def normalize_advantages(advantages: Tensor, weights: Tensor, ranks: Ranks = ALO
 
 
 class ReturnNorm(RunningNorm):
-    """Reward scale, from the discounted returns' standard deviation and largest size."""
+    """Reward scale, from the discounted returns' standard deviation and largest absolute value."""
 
     peak: Tensor
 

@@ -64,7 +64,7 @@ class FlatAdam:
         self.grad.zero_()
 
     def add_gradient(self, loss: Tensor) -> None:
-        """Add the gradient of ``loss``. It must depend on every parameter."""
+        """Add the gradient of ``loss``. The loss must depend on every parameter."""
         gradients = torch.autograd.grad(loss, self.parameters)
         self.grad.add_(torch.cat([gradient.reshape(-1) for gradient in gradients]))
 
@@ -74,14 +74,17 @@ class FlatAdam:
         torch.cat([gradient.reshape(-1) for gradient in gradients], out=self.grad)
 
     def share(self, weight: Tensor | None, *numbers: Tensor) -> tuple[Tensor, ...]:
-        """Average the gradient and ``numbers`` over all ranks. Return the averaged numbers.
+        """Average the gradient and the scalars ``*numbers`` over all ranks. Return the averaged
+        scalars.
 
-        ``weight`` is an argument of ``Ranks.average_``.
+        ``weight`` (0-dim) is the sum of this rank's row weights. Without it all ranks weigh
+        equally.
         """
         return self.ranks.average_(self.grad, weight, *numbers)
 
     def step(self, max_grad_norm: float, enabled: Tensor | None = None) -> Tensor:
-        """Clip the gradient to ``max_grad_norm`` (0: no clipping) and step. Return its norm before.
+        """Clip the gradient to ``max_grad_norm`` (0: no clipping) and step. Return the unclipped
+        norm.
 
         If ``enabled`` (0-dim) is 0 instead of 1, neither parameters nor moments change.
         """

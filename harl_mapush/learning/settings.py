@@ -401,7 +401,7 @@ class OffPolicyCfg(AlgorithmCfg):
         return replace(network, **OFF_POLICY_FORMULAS[self.compat].network)
 
     def for_acting(self) -> Self:
-        """Return settings without updates beside the collecting."""
+        """Return settings without updates in parallel with collecting."""
         return replace(self, beside_collecting=False)
 
     def idle_settings(self, spec: TeamSpec, num_transitions: int) -> list[str]:

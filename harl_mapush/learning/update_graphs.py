@@ -16,7 +16,7 @@ _Output = TypeVar("_Output")
 class Graphs:
     """Functions on tensors at fixed addresses, replayed as CUDA graphs with shared memory.
 
-    On other devices the functions run as they are.
+    On other devices the functions run directly.
     """
 
     def __init__(self, device: torch.device, generator: torch.Generator) -> None:

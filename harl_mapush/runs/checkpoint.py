@@ -102,7 +102,7 @@ def resolve(name: str | Path) -> Path:
     """Return the folder of a checkpoint, of a run's last checkpoint, or of ``pretrained:NAME``.
 
     A policy in a single file, if its format has any, is returned unchanged. The folder needs its
-    settings and actors only. Raises ConfigError if it is absent, unknown or incomplete.
+    settings and actors only. Raises ConfigError for an absent, unknown or incomplete folder.
     """
     folder = _locate(str(name))
     kind = format_of(folder)
@@ -153,7 +153,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_training_state(folder: Path) -> dict[str, Any]:
     """Read a checkpoint's training state onto the CPU without running code in it.
 
-    Raises ConfigError if it is damaged.
+    Raises ConfigError for a damaged file.
     """
     try:
         state = read_file(folder / TRAINING_STATE)
@@ -212,7 +212,7 @@ def check_actors(folder: Path) -> None:
 
 
 def load(folder: Path, networks: Mapping[str, nn.Module]) -> None:
-    """Load a checkpoint into networks with equal shapes. Raise ConfigError if it does not fit."""
+    """Load a checkpoint into networks with equal shapes. Raise ConfigError for other networks."""
     _load(folder, {f"{name}.pt": network for name, network in networks.items()})
 
 
@@ -232,7 +232,7 @@ def read_actors(folder: Path) -> dict[str, dict[str, Tensor]]:
 
 
 def remove_partial(run: Path) -> None:
-    """Remove the incomplete checkpoints left by a killed process."""
+    """Remove the incomplete checkpoints in a run's folder, left by a killed process."""
     for path in (run / CHECKPOINTS).glob(".*-*"):
         shutil.rmtree(path, ignore_errors=True)
 

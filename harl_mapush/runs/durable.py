@@ -1,4 +1,4 @@
-"""Files safe from a power loss: flushed to the disk before and after they get their name."""
+"""Files safe from a power loss: flushed to the disk before and after their renaming."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder and rename it to ``folder`` once it is filled. An error removes it.
+    """Context manager: yield an empty folder, and rename the filled folder to ``folder``.
 
-    Its files are flushed to the disk before the rename. An existing folder is replaced. The parent
-    folder must exist.
+    An error removes the folder. Its files are flushed to the disk before the rename. An existing
+    folder is replaced. The parent folder must exist.
     """
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)

@@ -96,7 +96,9 @@ def settings(
 
 
 def _of_a_later_version(folder: Path | None, error: ConfigError) -> ConfigError:
-    """Return the error for unreadable settings of a checkpoint, with its version if it is later."""
+    """Return the error for unreadable settings of a checkpoint, with the version of a later
+    writer.
+    """
     present = packages().get("mapush")
     written = None if folder is None else read_manifest(folder).get("packages")
     version = written.get("mapush", present) if isinstance(written, dict) else present
@@ -111,8 +113,8 @@ def _of_a_later_version(folder: Path | None, error: ConfigError) -> ConfigError:
 
 
 def shown(folder: Path | None, over: Mapping[str, Any], suite: str | None) -> RunCfg:
-    """Return the settings for a viewer or a film: the worlds of a suite as they are measured, or
-    without a suite the team's training worlds.
+    """Return the settings for a viewer or a film: a suite's worlds, or the team's training
+    worlds.
     """
     return settings(folder, over, num_envs=1, with_suite=suite is not None)
 
@@ -135,7 +137,7 @@ def _largest_team(trained: RunCfg) -> int | None:
 def contents(cfg: RunCfg) -> dict[str, Any]:
     """Return each world's number of robots, and the object's name, mass [kg] and sliding force [N].
 
-    A number with a range between worlds is a list: the least and the largest.
+    A value with a range between worlds is a list: minimum and maximum.
     """
     pushed = TASKS[cfg.task.name].objects(cfg.task)
     if pushed is None:

@@ -53,8 +53,8 @@ def export(folder: Path, cfg: RunCfg, actors: Sequence[nn.Module], task: Task) -
 def policy_of(folder: Path, task: Task | None = None) -> Policy | None:
     """Return a checkpoint's policy, or None for actors without declared layers.
 
-    ``task`` has the checkpoint's settings. Without it, this function builds one. Raises ConfigError
-    for a damaged checkpoint.
+    ``task`` has the checkpoint's settings. Without ``task``, this function builds a task. Raises
+    ConfigError for a damaged checkpoint.
     """
     if (folder / DESCRIPTION).is_file():
         return read_policy(str(folder))
@@ -125,7 +125,7 @@ def _build_actors(folder: Path, cfg: RunCfg, task: Task) -> list[nn.Module]:
 
 
 def describe_observation(task: Task, agent: int, others: Sequence[str]) -> dict[str, Any]:
-    """Return names, unit and meaning of an agent's observed numbers by term.
+    """Return names, unit and meaning of an agent's observation components by term.
 
     ``others`` names the other agents in their order in the observation.
     """

@@ -21,7 +21,7 @@ from mqe.world.scene import MAX_ROBOTS
 
 
 class Team(Protocol):
-    """A team's policy as evaluation, films and clients call it."""
+    """A team's policy for evaluation, films and clients."""
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Return actions (N, A, U) for obs (N, A, O)."""

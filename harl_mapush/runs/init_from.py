@@ -120,9 +120,9 @@ def _own_settings(
 ) -> tuple[dict[str, Any], str | None]:
     """Return the checkpoint's settings for this run in place of those in ``base``, and a notice.
 
-    They are its networks' sizes and, if it learned the same task, its policy's observations and
-    commands, and whether each robot has a separate actor. Settings in ``over`` are kept. The notice
-    names the changed values. It is None without changes.
+    They are its networks' sizes, whether each robot has a separate actor, and, after learning the
+    same task, its policy's observations and commands. Settings in ``over`` are kept. The notice
+    names the changed values, None without changes.
     """
     settings = checkpoint.read_config(resolve(what))
     cfg = config.resolve(base, over)[0]

@@ -1,8 +1,8 @@
 """A run's origin, ``origin.json`` in its folder, and its summaries for TensorBoard.
 
 The file has every start and the run's id, also found in its checkpoints. A training process
-compares the latest start with its own before it writes. So it notices if another run has taken its
-folder, or if another process has resumed the run.
+compares the latest start with its own before it writes. So the process notices if another run has
+taken its folder, or if another process has resumed the run.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def check_folder(run: Path, own_id: str, start: Mapping[str, Any]) -> None:
 
 
 def _read(run: Path) -> tuple[str | None, list[dict[str, Any]]]:
-    """Return the id and the starts in a run's ``origin.json``, neither if it is lost."""
+    """Return the id and the starts in a run's ``origin.json``, neither for a lost file."""
     try:
         content = json.loads(read_text(run / ORIGIN))
         starts = [dict(start) for start in content["starts"]]

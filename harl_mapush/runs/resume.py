@@ -142,7 +142,7 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
 def read(saved: SavedRun) -> dict[str, Any]:
     """Read the saved state onto the CPU.
 
-    Raises ConfigError if it is damaged or belongs to another checkpoint.
+    Raises ConfigError for a damaged state, or another checkpoint's.
     """
     assert saved.folder is not None
     state = checkpoint.read_training_state(saved.folder)

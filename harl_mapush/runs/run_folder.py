@@ -58,7 +58,7 @@ def checkpoints(run: Path) -> list[tuple[int, Path]]:
 
 
 def last_checkpoint(run: Path) -> Path | None:
-    """Return a run's checkpoint folder with the most env steps, None if it has none."""
+    """Return a run's checkpoint folder with the most env steps, None without checkpoints."""
     saved = checkpoints(run)
     return saved[0][1] if saved else None
 
@@ -77,10 +77,10 @@ def set_aside_after(run: Path, env_steps: int) -> list[Path]:
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Lock a run's folder for this process while it trains.
+    """Context manager: lock a run's folder for this process while it trains.
 
     The system releases the lock when the process ends in any way. Raises ConfigError if another
-    process has it, or if the folder cannot be written.
+    process has the lock, or if the folder cannot be written.
     """
     lock = FileLock(run / LOCK, timeout=0)
     try:
@@ -103,7 +103,8 @@ def locked(run: Path) -> Iterator[None]:
 def _holder(run: Path) -> str:
     """Describe the process named in a lock file.
 
-    Only locks on file systems without ``flock`` have a text. There it outlives a killed process.
+    Only locks on file systems without ``flock`` have a text. On such systems the lock file outlives
+    a killed process.
     """
     try:
         process, host = (run / LOCK).read_text(encoding="utf-8").split()[:2]
@@ -159,7 +160,7 @@ def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: date
 def check_new_run_dir(path: Path) -> None:
     """Raise ConfigError if ``path`` cannot be a new run's folder.
 
-    It must be no file, writable, and hold no run. A run killed before its first file does not
+    The path must be no file, writable, and hold no run. A run killed before its first file does not
     count.
     """
     try:
@@ -195,11 +196,12 @@ def check_new_run_dir(path: Path) -> None:
 
 @contextmanager
 def new_run_dir(path: Path, is_named: bool = True) -> Iterator[Path]:
-    """Make a new run's folder, with a folder for checkpoints, and lock it for this process.
+    """Context manager: make a new run's folder, with a folder for checkpoints, and lock it for this
+    process.
 
     A folder named by the user (``is_named``) is used itself, otherwise the first unused name among
-    ``path``, ``path-2``, ``path-3``, ... If two processes ask at once, each gets a separate folder,
-    or one gets a ConfigError.
+    ``path``, ``path-2``, ``path-3``, ... Simultaneous requests by two processes give separate
+    folders, or a ConfigError for one.
     """
     with ExitStack() as stack:
         # If the default folder exists, a number is appended to its name.

@@ -83,7 +83,7 @@ def add_flags(parser: config.Arguments) -> None:
 
 
 def asked_for(arguments: Any) -> FilmCfg | None:
-    """Return the film for ``--record``, if any. Raise ConfigError if it is invalid."""
+    """Return the requested film for ``--record``, if any. Raise ConfigError for an invalid one."""
     if arguments.record is not None:
         return read(arguments, arguments.record, "--record")
     for flag in FLAGS:
@@ -94,7 +94,7 @@ def asked_for(arguments: Any) -> FilmCfg | None:
 
 
 def read(arguments: Any, name: str, flag: str) -> FilmCfg:
-    """Return the film in the file ``name`` from ``flag``. Raise ConfigError if it is invalid."""
+    """Return the film in the file ``name`` from ``flag``. Raise ConfigError for an invalid film."""
     path = Path(name)
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"{flag} {name!r}: a film is an .mp4 or .gif file; name one that ends so")
@@ -216,7 +216,7 @@ def make_side_by_side(
 
 
 class _Progress:
-    """Says a film's progress every few seconds."""
+    """Writes a film's progress every few seconds."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -224,7 +224,7 @@ class _Progress:
         self._begun = self._said = time.monotonic()
 
     def __call__(self, words: str, done: float, total: float | None) -> None:
-        """Say ``done`` seconds out of ``total``."""
+        """Write ``done`` seconds out of ``total``."""
         now = time.monotonic()
         if words != self._words:
             self._words = words

@@ -53,7 +53,9 @@ def watch(
 
 
 def _policies(cfg: RunCfg, team: Path | str, env: MultiAgentEnv) -> dict[str, Callable[[], Policy]]:
-    """Return the viewer's policies by name: the run's checkpoints, and those without training."""
+    """Return the viewer's policies by name: the run's checkpoints, and policies without
+    training.
+    """
     teams: dict[str, Path | str] = {}
     if isinstance(team, str):
         teams[team] = team

@@ -26,13 +26,13 @@ Infos = list[dict[int, dict[str, Any]]]
 
 
 class HarlEnv:
-    """N environments of A agents as HARL's runners see them. ``infos[i][a]`` is agent a's
+    """N environments of A agents under the contract of HARL's runners. ``infos[i][a]`` is agent a's
     dictionary in environment i.
 
     If an environment is done, its dictionaries hold ``original_obs`` (A, O) and ``original_state``
-    (A, S), the last ones of the episode. ``bad_transition`` is True if the clock ended
-    it, or if the simulation broke (then ``broken`` is True as well). With proper time limits HARL
-    drops the last reward in both cases.
+    (A, S), the last ones of the episode. ``bad_transition`` is True if the clock ended the episode,
+    or if the simulation broke (then ``broken`` is True as well). With proper time limits HARL drops
+    the last reward in both cases.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class HarlEnv:
         """Apply actions (N, A, U), an array, tensor or nested lists, clipped to [-1, 1], for one
         decision.
 
-        Give obs (N, A, O), states (N, A, S), rewards (N, A, 1), dones (N, A), infos and no
+        Return obs (N, A, O), states (N, A, S), rewards (N, A, 1), dones (N, A), infos and no
         available actions. Finished environments start their next episode at once, and return its
         first obs and states.
         """
@@ -149,7 +149,7 @@ class HarlEnv:
         return (total / self.n_agents if self.team_reward == "mean" else total).expand_as(rewards)
 
     def _states(self, state: Tensor) -> Tensor:
-        """(N, A, S): with EP states, the same for every agent."""
+        """(N, A, S): each agent's state. EP states are equal for all agents."""
         if state.ndim == 3:
             return state
         return state.unsqueeze(1).expand(-1, self.n_agents, -1)
@@ -175,7 +175,7 @@ class HarlEnv:
 
 
 def box(size: int, limit: float = float("inf")) -> Any:
-    """Return a space of ``size`` numbers between -limit and limit. Raise ConfigError without
+    """Return a space of ``size`` dimensions between -limit and limit. Raise ConfigError without
     gymnasium.
     """
     try:

@@ -48,8 +48,8 @@ _CONFIGS = "harl.utils.configs_tools"
 
 
 class UpstreamEnv(MAPushEnv):
-    """``MAPushEnv`` as upstream's code needs it: a list of None for available actions, spaces as
-    wide as the arrays.
+    """``MAPushEnv`` for upstream's code: a list of None for available actions, and spaces as wide
+    as the arrays.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -160,7 +160,7 @@ def task_name(env_args: Mapping[str, Any]) -> str:
 
 
 def _defaults_or(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Extend ``get_defaults_yaml_args`` by the environment ``mapush``."""
+    """Return ``get_defaults_yaml_args`` extended by the environment ``mapush``."""
 
     def get_defaults_yaml_args(algo: str, env: str) -> tuple[dict[str, Any], dict[str, Any]]:
         if env != ENV_NAME:
@@ -186,7 +186,9 @@ def _make(env_args: Mapping[str, Any], n_threads: int, seed: int) -> UpstreamEnv
 
 
 def _by_name(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Hand environment ``mapush`` to ``ours``, without the name, and others to ``theirs``."""
+    """Return a function: environment ``mapush`` goes to ``ours``, without the name, others to
+    ``theirs``.
+    """
 
     def choose(env: str, *arguments: Any, **keywords: Any) -> Any:
         if env == ENV_NAME:

@@ -95,7 +95,7 @@ class MAPushEnv(HarlEnv):
     def seed(self, seed: int) -> None:
         """Rebuild the worlds with another sequence of episodes. Call ``reset`` next.
 
-        An impossible seed is a ConfigError, as in the constructor, and changes nothing.
+        An impossible seed raises ConfigError, as in the constructor, and changes nothing.
         """
         with spelled({KEYS["seed"]: "seed"}):
             checked = build(RunnerCfg, {"seed": as_python(seed)}, "runner").seed

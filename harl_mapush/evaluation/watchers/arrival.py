@@ -1,4 +1,4 @@
-"""The places of an object around its goal: whether it arrives, when, and for how long."""
+"""The object's positions around its goal: arrival, arrival time, and length of stay."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ArrivalWatcher(EpisodeWatcher):
     metric = "path_efficiency"
 
     def __init__(self, env: MultiAgentEnv, goal: Goal) -> None:
-        """Set up the counters. The goal's heading adds a place."""
+        """Set up the counters. A goal heading adds a region."""
         n = env.num_envs
         device = env.device
         super().__init__(n, device)
@@ -95,7 +95,7 @@ class ArrivalWatcher(EpisodeWatcher):
         self._steps += live
 
     def episodes(self) -> dict[str, Tensor]:
-        """Return the measurements (N,) by name. Times of unreached places are NaN."""
+        """Return the measurements (N,) by name. Times of unreached regions are NaN."""
         was_reached = self._inside > 0.0
         nan = torch.full_like(self._path, torch.nan)
         measured: dict[str, Tensor] = {}
@@ -118,10 +118,10 @@ class ArrivalWatcher(EpisodeWatcher):
 
     @staticmethod
     def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
-        """Return the metrics of the places. Broken episodes count as failures.
+        """Return the metrics of the regions. Broken episodes count as failures.
 
-        A place is a disc around the goal, or the disc of 1 m together with the goal heading. Two
-        rates for each place NAME are over all episodes:
+        A region is a disc around the goal, or the disc of 1 m together with the goal heading. Two
+        rates for each region NAME are over all episodes:
 
         - ``NAME_rate``: episodes with the object ever there
         - ``NAME_at_end_rate``: episodes with the object there at the end
@@ -149,7 +149,7 @@ class ArrivalWatcher(EpisodeWatcher):
 
     @staticmethod
     def describe(metrics: Metrics) -> str:
-        """Format the metrics of the places, one a line."""
+        """Format the metrics of the regions, one a line."""
         rows = []
         for name in _places(metrics):
             title = name.replace("_", " ").replace(
@@ -168,6 +168,6 @@ class ArrivalWatcher(EpisodeWatcher):
 
 
 def _places(names: Iterable[str]) -> list[str]:
-    """Return the places in these names of metrics."""
+    """Return the regions in these names of metrics."""
     suffix = "_stay_share"
     return [name.removesuffix(suffix) for name in names if name.endswith(suffix)]

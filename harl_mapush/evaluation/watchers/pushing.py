@@ -1,4 +1,4 @@
-"""How a team pushes: impulse and work towards the goal, time in contact, direction, parts, rest.
+"""A team's pushes: impulse and work towards the goal, time in contact, direction, body parts, rest.
 
 Contact forces come from the simulator at every physics step (200 Hz), since legs touch for a few
 milliseconds. Forces are horizontal, net of each robot or part on the object. Directions and
@@ -9,7 +9,7 @@ velocities belong to the start of the step. Definitions:
 - A team's *pushing time* is the physics steps with at least one pushing robot. Its *phase* lasts
   from the first such step to the last.
 - A *spell* is an unbroken sequence of a robot's pushing steps.
-- The *useful* force is the component from the object towards the goal, negative if it leads away.
+- The *useful* force is the component from the object towards the goal, negative away from it.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class PushTotals:
         """Add K physics steps.
 
         Horizontal vectors: ``force`` (K, N, A, 2) [N] from each robot on the object, ``part_force``
-        (K, N, A, 3, 2) [N] from its ``PARTS``, ``ahead`` (K, N, A, 2) unit vectors to the
-        noses, ``goal_direction`` (K, N, 2) the unit vector from the object to the goal, and
+        (K, N, A, 3, 2) [N] from its ``PARTS``, ``ahead`` (K, N, A, 2) the robots' headings as unit
+        vectors, ``goal_direction`` (K, N, 2) the unit vector from the object to the goal, and
         ``object_velocity`` (K, N, 2) [m/s]. A world with all forces zero is not pushed.
         """
         magnitude = length(force)
@@ -326,8 +326,9 @@ def _of_robots(sums: Mapping[str, Tensor], name: str) -> Tensor:
 
 
 def _useful_shares(sums: Mapping[str, Tensor]) -> Tensor:
-    """Return the robots' shares (N, A) in the useful impulse. NaN: no robot has a positive one, and
-    no mean counts the episode.
+    """Return the robots' fractions (N, A) of the useful impulse.
+
+    NaN: no robot has a positive impulse, and no mean counts the episode.
     """
     positive = _of_robots(sums, "useful_impulse").clamp(min=0.0)
     return positive / positive.sum(dim=1, keepdim=True)
@@ -384,6 +385,6 @@ def _ratios(sums: Mapping[str, Tensor]) -> Metrics:
 
 
 def _ratio(upper: Tensor, lower: Tensor) -> float | None:
-    """Return the ratio of two sums. None: it is not finite."""
+    """Return the ratio of two sums, None if it is not finite."""
     ratio = float(upper.sum() / lower.sum())
     return ratio if math.isfinite(ratio) else None

@@ -24,7 +24,7 @@ class Goal(NamedTuple):
 
 
 class EpisodeWatcher(Observer, ABC):
-    """An observer that measures episodes, sums the measurements up and formats them."""
+    """An observer of episodes. It measures, summarizes and formats."""
 
     senses_parts = False  # needs the forces of the robots' parts
     metric = ""  # one of its metrics, in every summary of it
@@ -35,12 +35,12 @@ class EpisodeWatcher(Observer, ABC):
 
     @classmethod
     def supports(cls, env: MultiAgentEnv) -> bool:
-        """Return whether worlds of this kind have something to measure."""
+        """Return whether the watcher can measure worlds of this kind."""
         return True
 
     @classmethod
     def build(cls, env: MultiAgentEnv, goal: Goal) -> EpisodeWatcher:
-        """Build a registered watcher, whose class takes these two."""
+        """Build a registered watcher from its class."""
         return cls(env, goal)  # type: ignore[arg-type]
 
     def finish(self, is_finished: Tensor) -> None:
@@ -78,6 +78,6 @@ def format_value(metrics: Metrics, name: str, unit: str = "") -> str:
 
 
 def format_rate(metrics: Metrics, name: str) -> str:
-    """Format the rate NAME_rate with its 95 % interval."""
+    """Format the rate ``<name>_rate`` with its 95 % confidence interval."""
     low, high = metrics[f"{name}_ci95"]  # type: ignore[misc]
     return f"{format_value(metrics, f'{name}_rate')} ({low:.3f} to {high:.3f})"

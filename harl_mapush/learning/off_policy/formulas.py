@@ -56,7 +56,7 @@ class OffPolicyFormulas:
     # Critics
 
     def deterministic(self, cfg: OffPolicyCfg) -> OffPolicyCfg:
-        """Return the settings as the critics of deterministic actors heed them."""
+        """Return the settings with effect on the critics of deterministic actors."""
         return cfg
 
     def critic_weights(self, active: Tensor) -> Tensor | None:
@@ -82,7 +82,7 @@ class OffPolicyFormulas:
     ) -> Tensor:
         """Return the critics' targets (B, G) from discounted next values and the entropy bonus.
 
-        ``values`` are the smaller ones of both target critics.
+        ``values`` are the minimum over both target critics.
         """
         assert isinstance(normalizer, ReturnNorm)
         return td.td_target(returns * normalizer.scale(), discount, values + bonus)
@@ -106,7 +106,7 @@ class OffPolicyFormulas:
     ) -> Tensor:
         """Return all log temperatures' gradients.
 
-        They follow from each agent's log probabilities (B,) and active (B, A).
+        ``log_probs`` are each agent's log probabilities (B,). ``active`` is (B, A).
         """
         triples = zip(log_probs, targets, active.unbind(1), strict=True)
         return torch.stack([td.temperature_gradient(*triple) for triple in triples])

@@ -1,6 +1,6 @@
 """Actors, critics and target networks for off-policy algorithms, with HARL's parameter names.
 
-B rows, G critic views.
+B rows, G critic views, A agents, O obs size, S state size, U action size.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class TwinCritic(nn.Module):
     def forward(self, state: Tensor, actions: Tensor, *, only_first: bool = False) -> Tensor:
         """Return both critics' values (2, B, G) for state (B, G, S) and actions (B, A U).
 
-        With ``only_first`` the result has those of the first critic alone: (1, B, G).
+        With ``only_first`` the result is the first critic's alone: (1, B, G).
         """
         if self.sets:
             x = self._joined(state, actions)
@@ -177,7 +177,7 @@ class TwinCritic(nn.Module):
         return torch.stack([self.critic(x), self.critic2(x)])
 
     def _joined(self, state: Tensor, actions: Tensor) -> Tensor:
-        """Return states (B, G, ...) with each robot's action among its numbers."""
+        """Return states (B, G, ...) with each robot's action inserted in its entity."""
         parts = []
         end = 0
         for block in self.sets:
@@ -197,7 +197,7 @@ class TwinCritic(nn.Module):
 def _with_actions(
     state_size: int, sets: Sequence[EntityBlock], action_sizes: Sequence[int]
 ) -> tuple[int, tuple[EntityBlock, ...]]:
-    """Return size and sets of states with each robot's action."""
+    """Return size and sets of states with each robot's action inserted."""
     (action_size,) = set(action_sizes)
     moved = []
     further = 0

@@ -83,7 +83,7 @@ class ReplayShape(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole replay buffer."""
+        """Memory of the whole replay buffer [bytes]."""
         inputs = self.num_agents * self.obs_size + self.num_views * self.state_size
         floats = 2 * inputs + self.num_agents * (self.action_size + 1) + self.num_views
         flags = 1 + self.ends_apart * self.num_agents
@@ -317,7 +317,7 @@ class RingReplay:
         return ring * self.shape.num_rows + number % self.shape.num_rows
 
     def _used(self, num_added: Sequence[int]) -> Tensor:
-        """Return the rows in use if so many were ever added to each ring."""
+        """Return the rows in use after ``num_added`` rows in each ring."""
         rows = self.shape.num_rows
         used = [
             torch.arange(min(added, rows)) + ring * rows for ring, added in enumerate(num_added)

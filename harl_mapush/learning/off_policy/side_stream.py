@@ -1,4 +1,4 @@
-"""Parallel work on a GPU, beside the current stream."""
+"""Parallel work on a GPU, in a second stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SideStream:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def run(self, work: Callable[[], _Output]) -> _Output:
-        """Do ``work`` after the current stream's queued work, and beside later work.
+        """Do ``work`` after the current stream's queued work, in parallel with later work.
 
         The caller keeps all tensors read by ``work`` until ``join``.
         """

@@ -1,7 +1,7 @@
 """Batches with symmetric images of their transitions.
 
 B batch rows, A agents, G critic views, I images: all products of the symmetries. An image permutes
-a team's numbers and negates some.
+a team's vector components and negates some.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _count(rows: int, columns: int, device: torch.device) -> Tensor:
 
 
 def _image_of(parts: Sequence[Tensor], symmetry: TeamImage) -> list[Tensor]:
-    """Return the image of obs (A, O), states (G, S), actions (A, U), and one number per agent and
+    """Return the image of obs (A, O), states (G, S), actions (A, U), and one value per agent and
     view.
     """
     assert symmetry.state is not None

@@ -39,7 +39,8 @@ def td_target(returns: Tensor, discount: Tensor, next_values: Tensor) -> Tensor:
 
 
 def huber(error: Tensor, delta: float | None) -> Tensor:
-    """Return e² / 2 up to ``delta`` and delta (|e| - delta / 2) beyond, or e² if it is None.
+    """Return e² / 2 up to ``delta`` and delta (|e| - delta / 2) beyond. Without ``delta`` return
+    e².
 
     The square without a half is upstream HARL's.
     """
@@ -70,5 +71,5 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def move_towards(target: Tensor, source: Tensor, share: float) -> None:
-    """Move ``target`` in place by ``share`` of the way to ``source`` (Polyak averaging)."""
+    """Move ``target`` in place towards ``source`` by the fraction ``share`` (Polyak averaging)."""
     target.lerp_(source, share)

@@ -155,7 +155,7 @@ def compute_gae(
 
     ``values`` (T, N, V) belong to the decisions' states. ``next_values`` (T, N, V) belong to the
     true next states: 0 after a termination, the value of the episode's last state after a time-out.
-    ``continues`` (T, N, 1) is 0 at the end of an episode. Where ``cut`` (T, N, 1) is 1, the
+    ``continues`` (T, N, 1) is 0 at the end of an episode. With ``cut`` (T, N, 1) at 1, the
     advantage is 0 and does not flow into earlier ones.
     """
     advantages = torch.empty_like(rewards)

@@ -62,7 +62,7 @@ class Shuffle:
         return self.ranks.order(num_rows, self.generator)
 
     def agents(self, num_agents: int) -> list[int]:
-        """Draw an order of agents, the same on all ranks."""
+        """Draw an order of agents, equal on all ranks."""
         return torch.randperm(num_agents, generator=self.host_generator).tolist()
 
 
@@ -150,7 +150,7 @@ def cut(
 def split(batch: Batch, size: int, *, number: int | None = None) -> Iterator[Batch]:
     """Yield views of ``size`` consecutive sequences: the first ``number`` views, or all.
 
-    If all are yielded, the last view may be shorter.
+    Without ``number`` the last view may be shorter.
     """
     total = num_rows(batch)
     if size >= total:

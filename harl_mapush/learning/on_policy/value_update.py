@@ -27,7 +27,7 @@ from mqe.vec_env import EntityBlock
 
 
 class ValueLearner:
-    """A critic, its optimiser and its value normaliser."""
+    """Trains a critic. It has the critic, an optimiser and a value normaliser."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ValueLearner:
 
     @torch.no_grad()
     def compute_values(self, storage: Storage) -> None:
-        """Compute the critic's values for all states in the rollout, in its own units."""
+        """Compute the critic's values for all states in the rollout, in the critic's units."""
         if self.critic.is_recurrent:
             self._unroll_values(storage)
             return
@@ -187,7 +187,7 @@ class ValueLearner:
         return total
 
     def _values(self, states: Tensor) -> Tensor:
-        """Return the values (rows, V') of states (..., S), tile by tile."""
+        """Return the values (rows, V') of states (..., S), tile by tile. V' values per row."""
         rows = states.view(-1, states.shape[-1])
         parts = [self.critic(rows.narrow(0, start, length)) for start, length in tile_slices(rows)]
         return torch.cat(parts)
