@@ -27,7 +27,7 @@ def _members() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a class or a function, ours or an extension's, when it is first asked for.
+    """Import a class or a function, ours or an extension's, at its first use.
 
     The command line begins without torch.
     """

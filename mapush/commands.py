@@ -13,7 +13,7 @@ Main = Callable[[Sequence[str]], int]  # the rest of the command line to an exit
 
 
 class Command(NamedTuple):
-    """A subcommand, imported when it is called."""
+    """A subcommand, imported at its first call."""
 
     target: str | Main  # MODULE:FUNCTION, or the function itself
     help: str  # one line in ``mapush --help``

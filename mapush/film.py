@@ -56,7 +56,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Film the teams on the command line. Return the exit code."""
+    """Film the teams in the arguments ``argv``. Return the exit code."""
     with library_lines(say):
         return config.exit_code(lambda: _film(make_parser().parse(argv)), PROGRAM)
 

@@ -1,4 +1,4 @@
-"""``mapush list objects``: the push that each object takes, and what robots can exert."""
+"""``mapush list objects``: each object's sliding force, and the robots' pushing force."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from mqe.world.robots import ROBOTS, RobotCfg
 
 
 def register_object(name: str, cfg: ObjectCfg) -> None:
-    """Register an object as ``task.object=NAME``.
+    """Register an object under ``name``, for ``task.object``.
 
     Raise ConfigError unless ``cfg`` is an ``ObjectCfg``.
     """
@@ -50,9 +50,9 @@ def register_object(name: str, cfg: ObjectCfg) -> None:
 
 
 def register_suite(file: str | Path, task: str | None = None) -> None:
-    """Register a YAML file as ``--suite NAME``, its name without the suffix.
+    """Register a YAML file as a suite for ``--suite``, under the file's name without the suffix.
 
-    It becomes the default suite of ``task``. Raises ConfigError if the file holds no suite.
+    The suite becomes the default suite of ``task``. Raises ConfigError if the file holds no suite.
     """
     suites.register_suite(file, task)
 
@@ -68,7 +68,7 @@ def register_reward(
     """Register a task's reward term, (N,) or (N, A), unweighted at every control step.
 
     ``function`` takes the task's ``StepFeatures``. A subclass of ``mqe.tasks.terms.Memory`` may
-    remember. ``weight`` is the default for ``task.weights.NAME``.
+    remember. ``weight`` is the default for ``task.weights.<name>``.
     """
     term = RewardTerm(help or _meaning(name, function), function, unit, weight=weight)
     _terms_of(task).rewards.register(name, term)
@@ -85,10 +85,10 @@ def register_observation(
 ) -> None:
     """Register an observation term for a task's agents, (N, A, ...).
 
-    ``function`` takes the task's ``SceneFeatures``. ``task.more_observations=[NAME]`` adds the
-    term, ``task.replaced_observations.DEFAULT=NAME`` substitutes it for a default term.
-    ``mirror_signs`` holds the sign, 1 or -1, of each number in a mirror between left and right.
-    ``algorithm.symmetries=[mirror]`` and ``mirror_loss_coef`` need them. ``more`` are further
+    ``function`` takes the task's ``SceneFeatures``. ``task.more_observations=[<name>]`` adds the
+    term, ``task.replaced_observations.DEFAULT=<name>`` substitutes the term for a default one.
+    ``mirror_signs`` holds the sign, 1 or -1, of each component in a mirror between left and right.
+    ``algorithm.symmetries=[mirror]`` and ``mirror_loss_coef`` need the signs. ``more`` are further
     fields of ``mqe.tasks.terms.ObservationTerm``.
     """
     term = _observation_term(name, function, mirror_signs, help, unit, more)
@@ -106,7 +106,7 @@ def register_state(
 ) -> None:
     """Register a term for the critic's state in a task, (N, ...).
 
-    ``function`` takes the task's ``SceneFeatures``. ``task.more_state=[NAME]`` adds the term. See
+    ``function`` takes the task's ``SceneFeatures``. ``task.more_state=[<name>]`` adds the term. See
     ``register_observation`` for the other arguments.
     """
     term = _observation_term(name, function, mirror_signs, help, unit, more)
@@ -122,8 +122,8 @@ def register_termination(
 ) -> None:
     """Register a termination for a task's episodes, a mask (N,) from ``StepFeatures``.
 
-    ``task.more_terminations=[NAME]`` adds it, and a metric NAME: the fraction of episodes with this
-    end.
+    ``task.more_terminations=[<name>]`` adds the termination, and a metric ``<name>``: the fraction
+    of episodes with this end.
     """
     term = TerminationTerm(help or _meaning(name, function), function, is_failure=is_failure)
     _terms_of(task).terminations.register(name, term)
@@ -138,11 +138,11 @@ def register_metric(
     per_robot: bool = False,
     task: str | None = None,
 ) -> None:
-    """Register a metric of a task's episodes from numbers or masks at control steps.
+    """Register a metric of a task's episodes from values or masks at control steps.
 
     ``function`` returns them from the task's ``StepFeatures``, (N,), or (N, A) with ``per_robot``.
-    ``how``: their mean or sum over the episode, or 1 if one was above 0 (``happened``).
-    ``task.more_metrics=[NAME]`` adds the metric.
+    ``how``: their mean or sum over the episode, or 1 after any value above 0 (``happened``).
+    ``task.more_metrics=[<name>]`` adds the metric.
     """
     help = help or _meaning(name, function)
     measure = MeasureTerm(help, function, unit, per_robot)
@@ -151,7 +151,7 @@ def register_metric(
 
 
 def register_task(name: str, task: TaskEntry | type[WalkingTask]) -> None:
-    """Register a task as ``task.name=NAME``."""
+    """Register a task under ``name``, for ``task.name``."""
     entry = walking_entry(task) if isinstance(task, type) else task
     if "name" not in [field.name for field in fields(entry.cfg)]:
         raise ConfigError(f"task {name!r}: its settings need a field name, by default {name!r}")
@@ -161,10 +161,11 @@ def register_task(name: str, task: TaskEntry | type[WalkingTask]) -> None:
 def register_algorithm(
     name: str, cfg: type[AlgorithmCfg], algorithm: Callable[..., Algorithm]
 ) -> None:
-    """Register an algorithm as ``algorithm.name=NAME`` with settings in the class ``cfg``.
+    """Register an algorithm under ``name``, for ``algorithm.name``.
 
-    ``algorithm`` takes the arguments of ``harl_mapush.algorithms.entries.make_algorithm``. Raises
-    ConfigError unless NAME is the settings' default ``name``.
+    ``cfg`` is its settings class. ``cfg().name`` must equal ``name``, otherwise ConfigError is
+    raised. ``algorithm`` builds the learner from the arguments of
+    ``harl_mapush.algorithms.entries.make_algorithm``.
     """
     if cfg().name != name:
         raise ConfigError(
@@ -175,7 +176,7 @@ def register_algorithm(
 
 
 def register_simulator(name: str, entry: SimulatorEntry) -> None:
-    """Register a simulator as ``sim.name=NAME``."""
+    """Register a simulator under ``name``, for ``sim.name``."""
     SIMULATORS.register(name, entry)
 
 
@@ -193,7 +194,7 @@ def register_format(name: str, checkpoint_format: Format) -> None:
 
 
 def register_client(name: str, client: Client) -> None:
-    """Register an environment interface as ``mapush.make(task, client=NAME)``.
+    """Register an environment interface under ``name``, for ``mapush.make(task, client=<name>)``.
 
     ``client`` takes ``Worlds`` (``harl_mapush.clients.entries``), and options as keyword arguments.
     """
@@ -201,16 +202,16 @@ def register_client(name: str, client: Client) -> None:
 
 
 def register_command(name: str, target: str | Callable[[Sequence[str]], int], help: str) -> None:
-    """Register a subcommand, ``mapush NAME``.
+    """Register a subcommand, ``mapush <name>``.
 
     ``target`` takes the rest of the command line and returns an exit code. A string
-    ``MODULE:FUNCTION`` is imported when the command is called.
+    ``MODULE:FUNCTION`` is imported at the command's call.
     """
     COMMANDS.register(name, Command(target, help))
 
 
 def register_robot(name: str, cfg: RobotCfg) -> None:
-    """Register a robot as ``env.robots=NAME``.
+    """Register a robot under ``name``, for ``env.robots``.
 
     Raise ConfigError unless ``cfg`` is a ``RobotCfg``.
     """
@@ -219,7 +220,7 @@ def register_robot(name: str, cfg: RobotCfg) -> None:
 
 
 def _check_type(kind: str, name: str, cfg: object, expected: type) -> None:
-    """Raise ConfigError if ``cfg`` is no ``expected``."""
+    """Raise ConfigError unless ``cfg`` is an ``expected``."""
     if not isinstance(cfg, expected):
         raise ConfigError(
             f"{kind} {name!r}: must be a mapush.{expected.__name__}, not {cfg!r:.100}"

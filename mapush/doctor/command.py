@@ -100,7 +100,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check the machine as the command line says. Return the exit code."""
+    """Check the machine by the arguments ``argv``. Return the exit code."""
     return config.exit_code(lambda: _main(list(sys.argv[1:] if argv is None else argv)), PROGRAM)
 
 
@@ -173,7 +173,7 @@ def examine(
 
 @contextmanager
 def _signs_of_life(tell: Callable[[float], None]) -> Iterator[None]:
-    """Call ``tell`` every few seconds with the elapsed time [s]."""
+    """Context manager: call ``tell`` every few seconds with the elapsed time [s]."""
     is_over = threading.Event()
     start = time.perf_counter()
 
@@ -254,7 +254,7 @@ def result_of_crash(report: Sequence[StageResult], returncode: int) -> StageResu
 def _check_apart(argv: list[str], is_json: bool) -> int:
     """Run the check in a process with GPU kernels one by one.
 
-    The process reports results as it runs. If it dies, its last stage has failed.
+    The process reports results as it runs. If the process dies, its last stage has failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
@@ -314,7 +314,7 @@ def _teller(is_json: bool, report: str | None) -> Callable[[StageResult], None]:
 
 @contextmanager
 def _clean_stdout(active: bool) -> Iterator[None]:
-    """Redirect the stdout of libraries, compiled ones included, to stderr."""
+    """Context manager: redirect the stdout of libraries, compiled ones included, to stderr."""
     if not active:
         yield
         return

@@ -77,7 +77,7 @@ def train(
 ) -> IterationReport:
     """Train, for ``limit_s`` after the first iteration at most. Return the last report.
 
-    Raises StageError with the training's last line if it fails.
+    Raises StageError, with the training's last line, after a failure.
     """
     watch = _Watch(checkup.is_launched_singly, limit_s)
     printed = io.StringIO()
@@ -116,7 +116,7 @@ def train_on_ranks(checkup: Checkup, folder: Path) -> str:
 
 
 class _EnoughError(Exception):
-    """Ends a training after its time."""
+    """Ends a training at its time limit."""
 
 
 class _Watch(Callback):
@@ -141,6 +141,6 @@ class _Watch(Callback):
         self.last = report
 
     def on_wait(self) -> None:
-        """End the training after its time."""
+        """End the training at its time limit."""
         if self._limit_s is not None and time.monotonic() > self._deadline:
             raise _EnoughError

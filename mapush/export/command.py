@@ -2,7 +2,7 @@
 
 The default is ONNX, with a contract in JSON and the scene.
 
-Running it needs ONNX Runtime, and MuJoCo for the scene, but not this library
+The exported files need ONNX Runtime, and MuJoCo for the scene, but not this library
 (``examples/exported_team.py``).
 """
 
@@ -93,7 +93,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _new_folder(arguments: Any) -> Path:
-    """Return the folder to make. Raises ConfigError, before any work, if that is impossible."""
+    """Return the folder to make. Raises ConfigError, before any work, for an impossible one."""
     if (arguments.target is None) == (arguments.folder is None):
         raise ConfigError("OUT_DIR: name one folder to make, after the checkpoint or with --out")
     out = Path(arguments.target or arguments.folder)

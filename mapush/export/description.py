@@ -55,7 +55,7 @@ def gait_inputs(lead: Sequence[int | str]) -> dict[str, Numbers]:
 
 
 def gait_memory(lead: Sequence[int | str]) -> Numbers:
-    """Describe a gait's memory between control steps."""
+    """Describe a gait's memory between control steps, with the leading dimensions ``lead``."""
     names = [
         "phase",
         *(f"{which}_action_{joint}" for which in ("last", "older") for joint in JOINTS),
@@ -67,14 +67,14 @@ def gait_memory(lead: Sequence[int | str]) -> Numbers:
 
 
 def command(lead: Sequence[int | str], scale: Sequence[float], rate_hz: float) -> Numbers:
-    """Describe a velocity command."""
+    """Describe a velocity command, with the leading dimensions ``lead``."""
     described = numbers([*lead, 3], COMMAND, "m/s, m/s, rad/s", HEADING)
     limits = [[-limit for limit in scale], list(scale)]
     return described | {"range": limits, "rate_hz": rate_hz, "robot_stands_below": STANDING_COMMAND}
 
 
 def joint_targets(lead: Sequence[int | str]) -> Numbers:
-    """Describe the motors' joint targets."""
+    """Describe the motors' joint targets, with the leading dimensions ``lead``."""
     described = numbers(
         [*lead, NUM_JOINTS], JOINTS, "rad", "joint", "position targets; see motors and robots"
     )
@@ -93,12 +93,12 @@ def observation(terms: Mapping[str, Any], rate_hz: float) -> dict[str, Any]:
 
 
 def observed_names(terms: Mapping[str, Any]) -> list[str]:
-    """Return the names of all observed numbers."""
+    """Return the names of all observation components."""
     return [name for term in terms.values() for name in term["names"]]
 
 
 def action(lead: Sequence[int | str], actions: Mapping[str, Any], rate_hz: float) -> Numbers:
-    """Describe a robot's scaled action."""
+    """Describe a robot's scaled action, with the leading dimensions ``lead``."""
     names = actions["names"]
     described = numbers([*lead, len(names)], names, actions["unit"], actions.get("frame", "none"))
     scale = actions["scale"]
@@ -128,7 +128,7 @@ def _robot(name: str, cfg: RobotCfg, torque_limit: list[float]) -> dict[str, Any
 
 
 def motors(scene: Scene) -> dict[str, Any]:
-    """Describe the motors' force law and delay."""
+    """Describe the scene's motors: force law and delay."""
     return {
         "law": "torque = stiffness * (target - joint_pos) - damping * joint_vel, within +- "
         "torque_limit",

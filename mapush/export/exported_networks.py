@@ -25,7 +25,7 @@ from mqe.world.scene import STEP_DT
 
 
 class ExportedActor(nn.Module):
-    """One robot's actor, obs (B, O) to a velocity command (B, 3).
+    """One robot's actor, from obs (B, O) to a velocity command (B, 3).
 
     A recurrent actor also has its memory (B, M) as input and output.
     """
@@ -45,7 +45,7 @@ class ExportedActor(nn.Module):
         self.register_buffer("scale", torch.tensor(scale))
 
     def forward(self, obs: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return the command, and for a recurrent actor the memory after it."""
+        """Return the command, followed by a recurrent actor's new memory."""
         if hidden is None:
             return (self._command(obs, self.actor(obs)),)
         decided = self.actor(torch.cat((obs, hidden), dim=-1))
@@ -109,8 +109,8 @@ class ExportedGait(nn.Module):
 class ExportedTeam(nn.Module):
     """A team's actors and gaits in one module, from observations to joint targets.
 
-    It computes one control step. Rows with ``decide`` (B,) true get a new command from the actors.
-    Other rows keep ``command``.
+    One call computes one control step. Rows with ``decide`` (B,) true get a new command from the
+    actors. Other rows keep ``command``.
     """
 
     def __init__(self, actors: list[ExportedActor], gaits: list[ExportedGait]) -> None:
@@ -125,7 +125,8 @@ class ExportedTeam(nn.Module):
         """Return joint targets (B, A, J), commands (B, A, 3) and gait memory (B, A, 25).
 
         ``proprioception`` has up_b, angvel_b, joint_pos, joint_vel and memory, (B, A, ...) each,
-        and for recurrent actors hidden (B, A, M). Recurrent actors also return their new hidden.
+        and for recurrent actors hidden (B, A, M). Recurrent actors also return their new hidden
+        states.
         """
         hidden = proprioception[5] if self.is_recurrent else None
         decided = []

@@ -1,4 +1,4 @@
-"""Folder of an export: networks, their contract, the scene and the episodes' starts."""
+"""Folder of an export: networks, their contract, the scene and the episodes' initial layouts."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def check(request: ExportRequest) -> None:
 
 
 def write(request: ExportRequest) -> dict[str, float]:
-    """Write networks, contract, scene and starts. Return the largest differences from torch.
+    """Write networks, contract, scene and initial layouts. Return the largest differences from
+    torch.
 
-    Raises ConfigError if a difference is too large.
+    Raises ConfigError for a too large difference.
     """
     cfg = request.cfg
     folder = request.folder

@@ -1,7 +1,7 @@
 """A policy as a checkpoint folder: the last checkpoint, or the mean of the last ones.
 
 With a constant learning rate, the weights keep fluctuating around an optimum. The mean of several
-checkpoints is then mostly nearer to it than a single one (B. T. Polyak and A. B. Juditsky,
+checkpoints is then mostly nearer to the optimum than a single one (B. T. Polyak and A. B. Juditsky,
 "Acceleration of Stochastic Approximation by Averaging", 1992).
 """
 
@@ -33,7 +33,7 @@ def write(request: ExportRequest) -> dict[str, float]:
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
-    """Return a run's last checkpoints, oldest first. Raises ConfigError if it has fewer."""
+    """Return a run's last ``count`` checkpoints, oldest first. Raises ConfigError for fewer."""
     stored = [folder for _, folder in checkpoints(run)]
     if len(stored) < count:
         raise ConfigError(
@@ -82,7 +82,9 @@ def _check_one_run(folders: Sequence[Path]) -> None:
 
 
 def _mean(weights: Sequence[dict[str, Tensor]], label: str) -> dict[str, Tensor]:
-    """Return the mean of state dicts. Tensors without floating-point numbers are the last one's."""
+    """Return the mean of state dicts. Tensors without floating-point values are the last
+    checkpoint's.
+    """
     last = weights[-1]
     shapes = [{key: value.shape for key, value in state.items()} for state in weights]
     if any(state_shapes != shapes[-1] for state_shapes in shapes):

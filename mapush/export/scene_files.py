@@ -1,4 +1,4 @@
-"""Files of an exported world: the scene as MJCF, and the starts of episodes."""
+"""Files of an exported world: the scene as MJCF, and the initial layouts of episodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mqe.world.streams import Streams
 def write_scene(
     env: MultiAgentEnv, looks: str | None, path: Path, say: Callable[[str], None]
 ) -> None:
-    """Write the scene as MJCF, with the robots' ``looks``."""
+    """Write the scene as MJCF. ``looks`` selects the robots' appearance."""
     spec = env.scene.spec
     assert spec is not None
     if looks is not None:
@@ -36,14 +36,16 @@ def write_scene(
 
 
 def least_mujoco(scene: Path) -> str:
-    """Return the oldest MuJoCo that reads a scene: its contact sensors and motors are new."""
+    """Return the oldest MuJoCo version able to read a scene. Its contact sensors and motors are
+    new.
+    """
     has_dc_motors = 'dyntype="dcmotor"' in scene.read_text(encoding="utf-8")
     return "3.12.0" if has_dc_motors else "3.3.5"
 
 
 def write_starts(cfg: RunCfg, path: Path) -> None:
-    """Write for every world the first episode's start, the object's outline, and the model fields
-    with different values between worlds.
+    """Write every world's first initial layout, its object's outline, and the model fields with
+    per-world values.
     """
     device = torch.device("cpu")
     setup = TASKS[cfg.task.name].make(

@@ -130,7 +130,7 @@ class TeamNetworks:
         }
 
     def _action(self, lead: Sequence[int | str], agent: int) -> dict[str, Any]:
-        """Describe a robot's scaled action, a command for a gait or other numbers."""
+        """Describe a robot's scaled action, a gait's command or another action."""
         if self._gaits:
             return description.command(lead, self._actions[agent]["scale"], self._decision_hz)
         return description.action(lead, self._actions[agent], self._decision_hz)

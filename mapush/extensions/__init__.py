@@ -1,1 +1,1 @@
-"""What a reader of the core need not know; see mapush/built_in.py."""
+"""Optional parts outside the core. See mapush/built_in.py."""

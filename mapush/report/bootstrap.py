@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 def interquartile_mean(values: Array) -> Array:
     """Return the mean of the middle half of ``values`` (..., R) over the last axis.
 
-    A quarter, rounded down, is cut off at each end. Up to three values have the plain mean.
+    R runs. A quarter, rounded down, is cut off at each end. Up to three values have the plain mean.
     """
     num_values = values.shape[-1]
     num_cut = int(_TRIMMED * num_values)
@@ -29,7 +29,7 @@ def interquartile_mean(values: Array) -> Array:
 
 
 def bootstrap_interval(strata: Sequence[Array], seed: int = 0) -> tuple[Array, Array]:
-    """Return the bounds (P,) of the 95 % percentile interval for the interquartile mean.
+    """Return the bounds (P,) of the 95 % percentile confidence interval for the interquartile mean.
 
     Each stratum (P, R) has P points from R runs. A resample draws R runs with replacement from
     every stratum, and takes the interquartile mean over all draws.

@@ -182,7 +182,7 @@ def _film_in(run: Path) -> Path | None:
 
 
 def _film(run: Path, path: Path) -> None:
-    """Film the last checkpoint of ``run``. Raises ConfigError if this machine cannot."""
+    """Film the last checkpoint of ``run``. Raises ConfigError without rendering on this machine."""
     folder = checkpoint.resolve(str(run))
     cfg = evaluation_worlds.shown(folder, {}, suite=None)
     film = FilmCfg(path, _FILM_SIZE, (1, 1), CAMERAS["follow"], _FILM_EPISODES, _FILM_SECONDS)

@@ -46,12 +46,12 @@ class RunLog:
 
     @property
     def label(self) -> str:
-        """The algorithm, and the preset if it is known."""
+        """The algorithm, and the preset if known."""
         words = [str(self.settings.get("algorithm.name", "unknown algorithm")), self.preset]
         return ", ".join(word for word in words if word is not None)
 
     def last(self, tag: str) -> float | None:
-        """Return a curve's last value, None without such a curve."""
+        """Return a curve's last value. None: the run has no such curve."""
         return float(self.curves[tag].values[-1]) if tag in self.curves else None
 
 
@@ -75,7 +75,7 @@ class Group:
 
 
 class Band(NamedTuple):
-    """The interquartile mean over a group's runs, with its 95 % interval."""
+    """The interquartile mean over a group's runs, with its 95 % confidence interval."""
 
     x: Array
     mean: Array

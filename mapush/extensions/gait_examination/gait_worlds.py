@@ -1,4 +1,4 @@
-"""Worlds with one robot each, dropped as in the push task, which follows velocity commands."""
+"""Worlds with one robot each, dropped as in the push task, under velocity commands."""
 
 from __future__ import annotations
 
@@ -51,9 +51,11 @@ class PhysicsStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Walker:
-    """A gait policy, observation (N, 1, 59) to action (N, 1, 12), with its robot and its world.
+    """A gait policy, from observation (N, 1, 59) to action (N, 1, 12), with its robot and its
+    worlds.
 
-    ``robot`` and ``model`` are arguments of ``build_scene``.
+    ``robot`` is the robot's registered name. ``model`` is its description: "physical", "reference"
+    or the path of an MJCF.
     """
 
     policy: GaitPolicy
@@ -79,8 +81,8 @@ class GaitWorlds:
         """Drop the robots at the origin with random yaw, or at ``start`` (x [m], yaw [rad]).
 
         ``latency`` (N,) int64 delays joint targets [physics steps] beyond the motors' lag (None: no
-        delay). ``block`` is the position (N, 3) [m] and the orientation (N, 4) of each world's
-        block on the floor (None: no block).
+        delay). ``block`` is the position (N, 3) [m] and the orientation (N, 4) of a box on the
+        floor in each world (None: no box).
         """
         self.scene = build_scene(1, obj, robots=walker.robot, model=walker.model)
         if block is not None:
@@ -125,8 +127,9 @@ class GaitWorlds:
         return planar_velocity(self.state)[:, 0]
 
     def along_x(self, speed: float, direction: float = 1.0) -> Tensor:
-        """Return commands (N, 3) along the x axis at ``speed`` [m/s] towards positive x, nose first
-        for ``direction`` 1 and tail first for -1.
+        """Return commands (N, 3) for walking towards positive x at ``speed`` [m/s].
+
+        The robot walks forward for ``direction`` 1 and backward for -1.
         """
         heading = 0.0 if direction > 0.0 else math.pi
         turn = wrap_to_pi(heading - self.state.robot_yaw[:, 0])
@@ -169,7 +172,9 @@ class GaitWorlds:
         self.state = state.like(torch.where(self._broken, self.state.rows, state.rows))
 
     def _drop(self, start: tuple[float, float] | None) -> Layout:
-        """Draw spawns from the push task's ranges of height, tilt, velocity and joint angles."""
+        """Draw initial poses from the push task's ranges of height, tilt, velocity and joint
+        angles.
+        """
         joints = [
             (JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in self.scene.robots[0].joint_pos
         ]

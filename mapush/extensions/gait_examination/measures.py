@@ -35,8 +35,8 @@ class FootMotion(NamedTuple):
 def stance(state: SceneState, robots: Robots) -> Tensor:
     """Return the posture (N, 4) of each world's first robot.
 
-    Columns: the sines of pitch and roll, and the offsets of front and rear feet ahead of their
-    nominal positions [m].
+    Columns: the sines of pitch and roll, and the forward offsets [m] of front and rear feet from
+    their nominal positions.
     """
     feet = robots.feet(state.joint_pos)[:, 0, :, 0]
     nominal = robots.feet(robots.joint_pos)[:, 0]
@@ -108,7 +108,7 @@ def swing_clearance(clearance: Tensor, dt: float) -> Tensor:
 
 
 def slip_share(clearance: Tensor, speed: Tensor) -> float:
-    """Return the share of contact time with a foot faster than ``SLIP_SPEED``."""
+    """Return the fraction of contact time with a foot faster than ``SLIP_SPEED`` [m/s]."""
     is_contact = clearance <= 0.0
     return float((is_contact & (speed > SLIP_SPEED)).sum() / is_contact.sum().clamp(min=1))
 
@@ -125,7 +125,8 @@ def stance_depth(clearance: Tensor, quantile: float = 0.95) -> float:
 def overshoot(command: Tensor, achieved: Tensor) -> float:
     """Return the relative excess of speed over the grid's fastest commands along x or y.
 
-    It is the mean over these axes and cells of ``command`` (C, 3), negative for slower robots.
+    The result is the mean over these axes and cells of ``command`` (C, 3), negative for slower
+    robots. C is the number of commands.
     """
     speed = command[:, :2].abs()
     is_fast = (speed == speed.max()) & (speed > 0.0)
@@ -134,10 +135,10 @@ def overshoot(command: Tensor, achieved: Tensor) -> float:
 
 
 def asymmetry(commands: Tensor, velocity: Tensor) -> float:
-    """Return the mean of |v(c) - M v(M c)| over commands c (C, 3) and velocity components.
+    """Return the mean of |v(c) - M v(M c)| over C commands c and velocity components.
 
     v(c) is the achieved ``velocity`` (C, 3): vx, vy [m/s] and yaw rate [rad/s]. M changes the signs
-    of vy and yaw rate. ``commands`` must contain every command's mirror image.
+    of vy and yaw rate. ``commands`` (C, 3) must contain every command's mirror image.
     """
     mirror = torch.tensor(_MIRRORED, device=commands.device)
     # (C, C) from each command to each mirror image
@@ -156,9 +157,10 @@ def cost_of_transport(torque: Tensor, joint_vel: Tensor, mass: float, speed: flo
 
 
 def fast_power_share(targets: Tensor, dt: float) -> float:
-    """Return the share of the targets' AC power above ``FAST_TARGETS``, 0 for constant targets.
+    """Return the fraction of the targets' AC power above ``FAST_TARGETS`` [Hz], 0 for constant
+    targets.
 
-    ``targets`` (T, ...) [rad], ``dt`` [s] apart, should cover whole gait cycles: then no power
+    ``targets`` (T, ...) [rad], ``dt`` [s] apart, should cover whole gait cycles. Otherwise power
     leaks to higher frequencies.
     """
     power = torch.fft.rfft(targets - targets.mean(dim=0), dim=0).abs().square()

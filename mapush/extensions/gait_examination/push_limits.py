@@ -26,7 +26,7 @@ def measure_push_limits(
     num_robots: int = NUM_ROBOTS,
     duration: float = DURATION,
 ) -> dict[str, int | float]:
-    """Walk into a wall and into a 12 kg box, ahead and backwards, and measure force and speed."""
+    """Walk into a wall and into a 12 kg box, forward and backward, and measure force and speed."""
     metrics: dict[str, int | float] = {}
     falls = 0
     for way, direction in (("ahead", 1.0), ("back", -1.0)):
@@ -69,7 +69,7 @@ class _Pushing:
 
     @property
     def contact_share(self) -> float:
-        """Share of physics steps with contact between robot and object."""
+        """Fraction of physics steps with contact between robot and object."""
         return float(self._contact.mean()) / self._num_steps
 
     def walk(self, duration: float) -> None:

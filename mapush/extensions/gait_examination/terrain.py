@@ -55,10 +55,10 @@ def measure_terrain(
 
 
 def blocks(kerbs: Sequence[float], slopes: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """Return positions (M, 3) [m] and orientations (M, 4) of a block with its near edge at x = 0.
+    """Return positions (M, 3) [m] and orientations (M, 4) of M boxes with their near edge at x = 0.
 
-    The block is level and as high as each kerb [m], then tilted by each slope [degrees] from the
-    floor on.
+    A box is level and as high as each kerb [m], then tilted by each slope [degrees] from the floor
+    on.
     """
     length, _, height = BLOCK_SIZE
     rise = torch.tensor([*kerbs, *[0.0] * len(slopes)])
@@ -74,9 +74,10 @@ def blocks(kerbs: Sequence[float], slopes: Sequence[float]) -> tuple[Tensor, Ten
 
 
 def largest_passed(sizes: Sequence[float], share: Sequence[float]) -> float:
-    """Return the largest size before the first that fewer than ``PASSING_SHARE`` of robots pass.
+    """Return the largest passed size before the first failed one, 0 if the first size fails.
 
-    ``sizes`` ascend. 0: too few robots pass the first.
+    ``sizes`` ascend. ``share`` is the fraction of robots past each size. A size fails below
+    ``PASSING_SHARE``.
     """
     largest = 0.0
     for size, passed in zip(sizes, share, strict=True):

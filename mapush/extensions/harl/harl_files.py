@@ -283,7 +283,7 @@ def _check_algorithm(algo: Any) -> None:
 
 @contextmanager
 def _named(file: HarlFile) -> Iterator[None]:
-    """Prefix error messages with the file's name."""
+    """Context manager: prefix error messages with the file's name."""
     try:
         yield
     except ConfigError as error:

@@ -65,7 +65,7 @@ class HarlFormulas(Formulas):
     def advantages(self, storage: Storage, *, are_joint: bool) -> list[Tensor]:
         """Return every agent's normalised advantages (T, N).
 
-        Sums run over (T, N, A) if values are the agents' own, else over (A, T, N).
+        Sums run over (T, N, A) for values per agent, else over (A, T, N).
         """
         weights = torch.stack([storage.weights(agent) for agent in range(storage.shape.num_agents)])
         advantages = storage.advantages.permute(2, 0, 1).expand_as(weights)

@@ -53,8 +53,8 @@ def isaac_scene(
 ) -> dict[str, Any]:
     """Return the scene for Isaac Gym's worker: descriptions, names in our order, motors, materials.
 
-    ``pairs`` is the capacity for pairs of shapes, by default from ``contact_pairs``.
-    Raises ConfigError for a floor with friction against torsion and rolling.
+    ``pairs`` is the capacity for pairs of shapes, by default from ``contact_pairs``. Raises
+    ConfigError for a floor with torsional or rolling friction.
     """
     if model.geom_condim[model.geom("floor").id] > 3:
         raise ConfigError(

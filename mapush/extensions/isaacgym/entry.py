@@ -82,7 +82,7 @@ def _check_isaacgym(cfg: IsaacGymCfg, device: torch.device) -> None:
 
 
 def _plan_isaacgym(model: mujoco.MjModel, cfg: IsaacGymCfg) -> tuple[float, float]:
-    """Return the bytes of PhysX's buffer of pairs, and of each world.
+    """Return the memory [bytes] of PhysX's buffer of pairs, and per world.
 
     By default the buffer grows with the worlds.
     """

@@ -1,6 +1,6 @@
 """A compiled model as URDF for Isaac Gym.
 
-Reading the text gives exactly the same numbers.
+Parsing the text gives bit-identical values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A simulator in a separate process, under another interpreter.
 
 Both sides map the memory with the state, so a control step costs two short messages on pipes. Any
-end of the process becomes a ``SimulatorError`` in one line, with the process's last words.
+end of the process becomes a ``SimulatorError`` in one line, with the process's last output.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class ProcessSimulator:
 
     @property
     def features(self) -> SimulatorFeatures:
-        """Growing buffers alone. A message reports lost contacts."""
+        """Optional abilities: growing buffers only. A message reports lost contacts."""
         return SimulatorFeatures(grow_buffers=self.grow_buffers)
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
@@ -179,7 +179,7 @@ class ProcessSimulator:
                 self._tensors[name].copy_(self._shared[name])
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
-        """Put the worlds in ``mask`` (N,) into a new state, with no memory of the old one."""
+        """Set a new state in the worlds ``mask`` (N,), with no memory of the old state."""
         data = self.data
         for view, values in ((data.qpos, qpos), (data.qvel, qvel), (data.mocap_pos, mocap_pos)):
             rows = mask.view(-1, *[1] * (view.dim() - 1))
@@ -318,7 +318,9 @@ class ProcessSimulator:
         return answer
 
     def _wait(self, fd: int) -> None:
-        """Wait for a pipe. Raise TimeoutError if it is late, EOFError if the worker has gone."""
+        """Wait for a pipe. Raise TimeoutError after the time limit, EOFError if the worker has
+        gone.
+        """
         poll = self._polls[fd].poll
         for _ in range(max(1, round(self._timeout / _TICK_S))):
             if poll(_TICK_S * 1000):

@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_team(cfg: NavigateCfg, env: EnvCfg, team: PolicyDescription, push_cfg: PushCfg) -> None:
-    """Raise ConfigError if the settings do not fit the team."""
+    """Raise ConfigError for settings in conflict with the team."""
     if env.num_agents not in (None, 1):
         raise ConfigError(
             f"env.num_agents: {cfg.name} has one agent, which leads the {team.num_robots} robots "

@@ -28,7 +28,7 @@ def _without_shift(env: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _straight_line(env: Any) -> Callable[[Tensor], Tensor]:
-    """Return the policy with straight ways to the goal."""
+    """Return the policy with straight paths to the goal."""
     env.task.planning.use_planner("straight_line")
     return _without_shift(env)
 
@@ -36,7 +36,7 @@ def _straight_line(env: Any) -> Callable[[Tensor], Tensor]:
 def _robots_of_team(cfg: NavigateCfg) -> Mapping[str, Any]:
     """Return the frozen team's robots and model.
 
-    A team without a readable description has none. Acting with it is an error.
+    A team without a readable description has no known robots. Acting with it is an error.
     """
     try:
         team = describe_policy(cfg.team, "task.team")

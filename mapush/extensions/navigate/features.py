@@ -1,4 +1,7 @@
-"""Features for the navigation task: shared quantities, each computed at its first use."""
+"""Features for the navigation task: shared quantities, each computed at its first use.
+
+N worlds, W observed worlds (N or 2 N), A robots, K obstacles, M nearest obstacles.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,9 @@ class SceneFeatures(push.SceneFeatures):
 
     @cached_property
     def object_in_plan(self) -> Tensor:
-        """(W, 4) sine and cosine of the object's heading, and its velocity [m/s]."""
+        """(W, 4) sine and cosine of the object's heading, and its velocity [m/s], in the plan's
+        frame.
+        """
         planar = torch.stack(
             (self.state.object_frame[:, 0], self.state.object_linvel[:, :2]), dim=1
         )
@@ -102,7 +107,7 @@ class SceneFeatures(push.SceneFeatures):
 
     @cached_property
     def robots_in_plan(self) -> Tensor:
-        """(W, A, 4) the robots' places [m] and headings (sine, cosine)."""
+        """(W, A, 4) the robots' positions [m] and headings (sine, cosine) in the plan's frame."""
         frame = self.plan_frame.unsqueeze(1)
         places = in_frame(self.offset[..., :2], frame)
         ahead = in_frame(self.state.robot_frame[..., 0, :], frame)
@@ -110,13 +115,13 @@ class SceneFeatures(push.SceneFeatures):
 
     @cached_property
     def subgoal_in_plan(self) -> Tensor:
-        """(W, 2) [m] the sub-goal in force in the plan's frame."""
+        """(W, 2) [m] the current sub-goal in the plan's frame."""
         return in_frame(self.plan.subgoal - self.state.object_pos[:, :2], self.plan_frame)
 
     @cached_property
     def room_in_plan(self) -> Tensor:
-        """(W, A, 3) distance [m] from each robot's middle to the nearest obstacle or wall, and its
-        growth per metre along the plan's axes.
+        """(W, A, 3) distance [m] from each robot's centre to the nearest obstacle or wall, and its
+        gradient along the plan's axes.
         """
         state = self.state
         problem = self.navigate.problem
@@ -136,7 +141,9 @@ class SceneFeatures(push.SceneFeatures):
 
     @cached_property
     def rays(self) -> Tensor:
-        """(W, A, 64) [m] the robots' free ways, from straight ahead to the left and around."""
+        """(W, A, 64) [m] the free distances around each robot, from straight ahead
+        counter-clockwise.
+        """
         problem = self.navigate.problem
         return look_around(self.state, ray_directions(self.state), problem.shapes, problem.arena)
 
@@ -147,8 +154,8 @@ class SceneFeatures(push.SceneFeatures):
 
     @cached_property
     def obstacles_in_plan(self) -> Tensor:
-        """(W, M, 7) the nearest obstacles: position [m], heading (sine, cosine), half the lengths
-        [m], and 1. Missing ones are zeros.
+        """(W, M, 7) the nearest obstacles: position [m], heading (sine, cosine), half-extents [m],
+        and 1. Missing ones are zeros.
         """
         state = self.state
         shown = state.object_pos.new_zeros(len(state.object_pos), NUM_OBSERVED_OBSTACLES, 7)
@@ -198,7 +205,7 @@ class StepFeatures(SceneFeatures, push.StepFeatures):
 
     @cached_property
     def progress(self) -> Tensor:
-        """(N,) by how much the cost-to-go fell."""
+        """(N,) the decrease of the cost-to-go."""
         return self._cost_to_go(self.prev) - self._cost_to_go(self.state)
 
     @cached_property
@@ -229,7 +236,7 @@ class NavigateEpisodes(EpisodeFeatures):
 
     @cached_property
     def spl(self) -> Tensor:
-        """(N,) success, weighed by the shortest way over the object's way."""
+        """(N,) success times the shortest path's length over the object's path length."""
         shortest = (self.mean("shortest") - self.success_radius).clamp(min=0.0)
         taken = torch.maximum(self.sum("path"), shortest).clamp(min=1e-6)
         return self.is_success * shortest / taken

@@ -31,8 +31,8 @@ class TeamController:
         ``policy`` maps observations (N, A, O) to actions (N, A, 3), every ``decision_period``
         control steps. Its memory, with ``memory_shape`` (A, M), follows the observations and the
         actions. ``observe`` makes observations from the scene with a sub-goal (N, 2) in place of
-        the goal. An action times ``action_scale`` (3,) is a velocity command. ``limit`` changes it
-        by the observations, and ``gait`` walks by it.
+        the goal. An action times ``action_scale`` (3,) is a velocity command. ``limit`` restricts
+        the command by the observations. ``gait`` follows the restricted command.
         """
         self._policy = policy
         self._observe = observe
@@ -74,7 +74,7 @@ class TeamController:
         return self._gait.targets(state)
 
     def _decide(self, obs: Tensor) -> Tensor:
-        """Return the actions (N, A, 3) for ``obs`` (N, A, O), and remember."""
+        """Return the actions (N, A, 3) for ``obs`` (N, A, O), and update the memory."""
         size = self._memory.shape[-1]
         if size == 0:
             return self._policy(obs).clamp(-1.0, 1.0)

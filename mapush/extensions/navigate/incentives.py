@@ -1,4 +1,4 @@
-"""Checks on rewards: arriving pays more than waiting and failing."""
+"""Checks on rewards: arriving must pay more than waiting and failing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Starts of navigation episodes: the map's place for the object, and the robots about it."""
+"""Initial layouts of navigation episodes: the object's position from the map, robots around the
+object.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ _SPACING = 0.9  # [m] between the robots of a row
 
 
 def row_behind(count: int, reach: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return places (1, A, 2) and quaternions (1, A, 4) for robots in a row behind an object,
-    looking along x.
+    """Return positions (1, A, 2) [m] and quaternions (1, A, 4) for ``count`` robots in a row behind
+    an object, headed along x.
 
     ``reach`` [m] is the distance from the object's origin to its furthest corner.
     """
@@ -28,19 +30,21 @@ def row_behind(count: int, reach: float, device: torch.device) -> tuple[Tensor, 
 
 
 class MapStarts:
-    """Starts on maps. Robots stand around the object, or in a row behind it."""
+    """Draws initial layouts on maps. Robots stand around the object, or in a row behind it."""
 
     def __init__(
         self, maps: MapTable, layouts: PushLayouts, streams: Streams, reach: float
     ) -> None:
-        """Take the robots' places round an object of ``reach`` [m] from ``layouts``."""
+        """Take the robots' positions round an object of ``reach`` [m] from ``layouts``."""
         self._maps = maps
         self._layouts = layouts
         self._streams = streams
         self._row, self._row_quat = row_behind(layouts.num_agents, reach, maps.goal.device)
 
     def draw(self, episode: Tensor) -> tuple[Layout, Tensor, Tensor]:
-        """Return the layout, the maps (N,) and the object's starts (N, 2) [m] of episodes (N,)."""
+        """Return the layout, the maps (N,) and the object's initial positions (N, 2) [m] of
+        episodes (N,).
+        """
         maps = self._maps
         index = torch.remainder(self._streams.numbers + episode, len(maps.goal))
         start = maps.start[index]

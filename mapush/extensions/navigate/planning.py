@@ -37,7 +37,9 @@ class Planning:
         memory: Memory,
         num_envs: int,
     ) -> None:
-        """Plan on maps with shortest ways ``shortest`` (L,) [m], and remember in ``memory``."""
+        """Plan on maps with shortest paths ``shortest`` (L,) [m], and store in ``memory``. L is the
+        number of maps.
+        """
         cfg = constants.cfg
         maps = constants.problem.maps
         device = maps.goal.device
@@ -96,7 +98,7 @@ class Planning:
         self._sways = planner.sways
 
     def count_step(self) -> None:
-        """Count a control step."""
+        """Add a control step to the episodes' times."""
         if self._steps is not None:
             self._steps += 1
 
@@ -152,9 +154,9 @@ class Planning:
         return problem.grid.look_up(problem.value, rows, position)
 
     def way(self, world: int) -> Tensor:
-        """Return one world's planned way (P, 2) [m] from the sub-goal to the goal.
+        """Return one world's planned path (P, 2) [m] from the sub-goal to the goal.
 
-        Each point is the planner's sub-goal for an object at the point before. For pictures: it
+        Each point is the planner's sub-goal for an object at the point before. For pictures: this
         waits for the device.
         """
         goal = self.goal[world : world + 1]
@@ -165,10 +167,10 @@ class Planning:
         return torch.cat(way)
 
     def cost_cells(self, world: int) -> Tensor:
-        """Return cells (C, 5) of one world's cost-to-go with room for the object: x, y and half
-        their lengths [m], and the cost over the highest cost.
+        """Return cells (C, 5) of one world's cost-to-go with room for the object: x, y and
+        half-extents [m], and the cost over the highest cost.
 
-        For pictures: it waits for the device.
+        For pictures: this waits for the device.
         """
         problem, rows = self._problem_of(self.followed)
         distance, _, value = problem.fields[rows[world]]
@@ -184,8 +186,8 @@ class Planning:
     def _count_standstill(self, progress: Tensor) -> Tensor:
         """Count standing and slow decisions, and return a mask (N,) of standing objects.
 
-        ``progress`` (N, 2) [m] is the cost-to-go's averages minus the cost-to-go. An object's first
-        motion ends the robots' approach.
+        ``progress`` (N, 2) [m] is the averages of the cost-to-go minus the cost-to-go. An object's
+        first motion ends the robots' approach.
         """
         count = self._standstill
         stands = progress[:, 0] < STANDSTILL

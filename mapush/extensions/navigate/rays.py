@@ -29,7 +29,7 @@ def ray_directions(state: SceneState) -> Tensor:
 def look_around(
     state: SceneState, directions: Tensor, shapes: ObstacleShapes, arena: tuple[float, float]
 ) -> Tensor:
-    """Return the distances (W, A, R) [m] from the robots' middles along ``directions`` (W, A, R,
+    """Return the distances (W, A, R) [m] from the robots' centres along ``directions`` (W, A, R,
     2), at most ``RANGE``.
     """
     num_robots = directions.shape[1]

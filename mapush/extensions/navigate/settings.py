@@ -42,7 +42,7 @@ MID_LEVELS: Registry[MidLevel | None] = Registry("mid level", {"team": None})
 def shifted(
     action: Tensor, planned: Tensor, position: Tensor, cfg: NavigateCfg, arena: tuple[float, float]
 ) -> Tensor:
-    """Return the ``planned`` sub-goals (N, 2) [m], shifted along and across the way to them from
+    """Return the ``planned`` sub-goals (N, 2) [m], shifted along and across the line to them from
     the objects at ``position`` (N, 2).
     """
     to_planned = planned - position

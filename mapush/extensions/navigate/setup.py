@@ -24,7 +24,7 @@ _FRICTION = 1  # stream: the object's friction of each world, drawn once
 
 
 def make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
-    """Build the task. Raises ConfigError for settings that do not fit the team or the maps."""
+    """Build the task. Raises ConfigError for settings in conflict with the team or the maps."""
     policy = read_policy(cfg.team, "task.team")
     team = policy.description
     push_cfg = settings_of(cfg, team)

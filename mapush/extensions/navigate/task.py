@@ -29,9 +29,9 @@ from mqe.world.state import SceneState
 
 
 class NavigateTask(TermTask):
-    """N worlds, one agent, two numbers an action in [-1, 1].
+    """N worlds with one agent. An action has two components in [-1, 1].
 
-    They shift the planned sub-goal ahead and to the left.
+    The components shift the planned sub-goal ahead and to the left.
     """
 
     num_agents = 1
@@ -47,8 +47,10 @@ class NavigateTask(TermTask):
         constants: NavigateConstants,
         shortest: Tensor,
     ) -> None:
-        """Lead ``team`` of ``robots`` from ``starts``, on maps with shortest ways ``shortest`` (L,)
-        [m].
+        """Lead ``team`` of ``robots`` from ``starts``, on maps with shortest paths ``shortest``
+        (L,) [m].
+
+        L is the number of maps.
         """
         device = robots.device
         self.cfg = cfg
@@ -79,13 +81,13 @@ class NavigateTask(TermTask):
         self.symmetries = Symmetries(self.mirror_image(action))
 
     def layout(self, episode: Tensor) -> Layout:
-        """Return the start for episode number ``episode`` (N,) on its map."""
+        """Return the initial layout for episode number ``episode`` (N,) on its map."""
         layout, index, start = self._starts.draw(episode)
         self._proposed = (index, start)
         return layout
 
     def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes in ``mask``, and plan from the new starts."""
+        """Reset the memory in the worlds ``mask``, and plan from the new layouts."""
         self._team.begin(mask)
         super().begin(mask)
         self.planning.begin(*self._proposed, mask)

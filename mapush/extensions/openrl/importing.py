@@ -44,7 +44,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Import files as the command line says. Return the exit code."""
+    """Import files by the arguments ``argv``. Return the exit code."""
     return config.exit_code(lambda: _main(argv), PROGRAM)
 
 

@@ -1,5 +1,6 @@
-"""Our environments behind OpenRL's vector-env contract: NumPy arrays, a list of infos. It does not
-need OpenRL.
+"""Our environments behind OpenRL's vector-env contract: NumPy arrays, a list of infos.
+
+This module does not need OpenRL.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from mqe.vec_env import TimeStep, VecEnv
 class OpenRLEnv:
     """E environments with A agents for OpenRL's drivers.
 
-    Actions count half, as in MAPush's trainer, so policies mean the same here and there. Time-outs
+    Actions count half, as in MAPush's trainer, so policies have equal meaning in both. Time-outs
     and broken worlds are ``bad_transition``s. OpenRL heeds them under ``use_proper_time_limits``.
     Infos for finished worlds have ``final_obs`` (A, O), the episode's last. OpenRL never reads it.
     """

@@ -27,7 +27,7 @@ _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)
 def check_room(num_collectors: int, num_cpus: int, nodes: Mapping[str, float]) -> None:
     """Raise ConfigError if collectors of ``num_cpus`` each do not fit on ``nodes``.
 
-    ``nodes`` are numbers of CPUs by name.
+    ``nodes`` has the number of CPUs by node name.
     """
     fit = sum(int(cpus // num_cpus) for cpus in nodes.values())
     if fit >= num_collectors:
@@ -62,7 +62,8 @@ def cpus_of(node: Mapping[str, Any]) -> float:
 
 
 def connect(**own_settings: Any) -> Path | None:
-    """Join the cluster at RAY_ADDRESS, or start Ray on this machine alone; ``leave`` ends it.
+    """Join the cluster at RAY_ADDRESS, or start Ray on this machine alone. ``leave`` ends the
+    session.
 
     ``own_settings`` apply to Ray on this machine alone. Its folder for logs and sockets is
     returned. Raises ConfigError if the cluster cannot be reached, or if others can read its token.
@@ -101,7 +102,7 @@ def leave(session: Path | None) -> None:
 def check_token(path: Path) -> None:
     """Raise ConfigError if other users can read the cluster's token.
 
-    Whoever has the token can run programs on the cluster.
+    The token allows its holder to run programs on the cluster.
     """
     if path.is_file() and path.stat().st_mode & 0o077:
         raise ConfigError(
@@ -145,7 +146,7 @@ def answers(address: str) -> bool:
 
 @contextmanager
 def signal_handlers_kept() -> Iterator[None]:
-    """Restore the signal handlers after Ray has replaced them."""
+    """Context manager: at its end restore the signal handlers replaced by Ray."""
     before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
     try:
         yield

@@ -85,7 +85,7 @@ class RayCollector:
         self._lines.append(f"{collector.env.num_envs} worlds on {collector.env.device}")
 
     def collect(self, weights: Weights) -> Block:
-        """Collect a block by ``weights``."""
+        """Collect a block of decisions by ``weights``."""
         self._thread = threading.get_ident()
         with library_lines(self._lines.append), torch.no_grad():
             self._collector.load(weights)
@@ -190,7 +190,7 @@ class RayLauncher:
 
 
 class RayWorker:
-    """A collector on a Ray cluster: it is placed, builds its worlds, and collects."""
+    """A collector on a Ray cluster: Ray places it, then it builds its worlds and collects."""
 
     def __init__(
         self, make_actor: Callable[[], Any], problem: Callable[[], str | None], log: Path
@@ -211,7 +211,7 @@ class RayWorker:
         self._num_decisions = 0
 
     def send(self, weights: Weights) -> None:
-        """Request a block."""
+        """Send the actors' ``weights``, and request a block of decisions."""
         self._activity = COLLECTING
         self.reference = self._actor.collect.remote(weights)
 
@@ -255,7 +255,7 @@ class RayWorker:
         return self._where
 
     def stack(self) -> str:
-        """Return the stack where the actor collects."""
+        """Return the actor's stack during collecting."""
         try:
             return ray.get(self._control("stack"), timeout=_STACK_S)
         except RayError:

@@ -17,7 +17,7 @@ GRACE_S = 60.0  # between asking a training to save and killing it
 
 
 def main() -> int:
-    """Train as the command line says until the sweep ends. Return the exit code."""
+    """Train by the command line's arguments until the sweep ends. Return the exit code."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from harl_mapush import train  # an import of seconds, during which the sweep may end
 

@@ -73,7 +73,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sweep as the command line says. Return the exit code."""
+    """Run a sweep by the arguments ``argv``. Return the exit code."""
     return config.exit_code(lambda: _sweep(make_parser().parse(argv)), PROGRAM)
 
 
@@ -106,7 +106,7 @@ def _sweep(arguments: Any) -> int:
 
 
 def _command(folder: Path, imports: Sequence[str]) -> str:
-    """Return the command line that continues a sweep."""
+    """Return the command line for continuing a sweep."""
     words = [word for name in imports for word in ("--import", name)]
     return shlex.join([*PROGRAM.split(), *words, str(folder)])
 

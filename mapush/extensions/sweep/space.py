@@ -1,4 +1,4 @@
-"""SPACE.yaml: a run, the settings that vary in it, and the metric for the ranking."""
+"""SPACE.yaml: a run, its varied settings, and the metric for the ranking."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def assignments(values: Mapping[str, Any]) -> list[str]:
 def settings_of(
     base: Mapping[str, Any], values: Mapping[str, Any]
 ) -> tuple[RunCfg, dict[str, Any]]:
-    """Return a run with some settings changed, as it is built and as nested values."""
+    """Return a run with some settings changed, as built and as nested values."""
     over = config.flag_values(argparse.Namespace(set=assignments(values)))
     return config.resolve(base, over)[0], merge(base, over)
 

@@ -144,7 +144,9 @@ class Sweep:
         )
 
     def importance(self) -> dict[str, float]:
-        """Return each setting's share in good results (PED-ANOVA), {} for few trials."""
+        """Return each setting's fraction of the effect on good results (PED-ANOVA), {} for few
+        trials.
+        """
         if len(self._results()) < 8 or len(self.space.distributions) < 2:
             return {}
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()

@@ -1,9 +1,9 @@
 """Robots from MJCF files in Unitree's simulator, unitree_mujoco.
 
-Bodies, joints, collision shapes, contact numbers, torque limits and physics options are the file's.
-Its motors take torques. The vendor's bridge computes them as tau + kp (q* - q) + kd (dq* - dq) from
-a message. Here the actuators compute them, with tau = 0 and dq* = 0. Their control is q*, and their
-order is the joints'.
+Bodies, joints, collision shapes, contact parameters, torque limits and physics options are the
+file's. Its motors take torques. The vendor's bridge computes them as tau + kp (q* - q) + kd (dq* -
+dq) from a message. Here the actuators compute them, with tau = 0 and dq* = 0. Their control is q*,
+and their order is the joints'.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class VendorFile:
     ) -> None:
         """Add the robot under the world, with names as in ``add_robot``.
 
-        ``collision`` and ``hits`` are its geoms' contype and conaffinity. The robot collides with
-        itself, as in the vendor's scene.
+        ``collision`` and ``hits`` are MuJoCo's bit masks contype and conaffinity of the robot's
+        geoms. The robot collides with itself, as in the vendor's scene.
         """
         theirs = _read(Path(self.path))
         limits = {motor.target: motor.ctrlrange.copy() for motor in theirs.actuators}

@@ -94,7 +94,7 @@ class UnitreeGait(nn.Module):
         return (command.abs().amax(dim=-1, keepdim=True) > STANDING_COMMAND).to(command.dtype)
 
     def _lift(self, phase: Tensor, angle: float, moving: Tensor) -> Tensor:
-        """Return the feet's lift (B, J) in an action's units, ``angle`` before ``phase``."""
+        """Return the feet's lift (B, J) in an action's units, ``angle`` [rad] before ``phase``."""
         sine = _turned(phase, angle)[..., :1]
         # A foot swings in the second half of its cycle.
         swing = (-sine * self.sides).clamp(min=0.0) * moving

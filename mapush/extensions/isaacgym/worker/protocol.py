@@ -35,7 +35,7 @@ class ProtocolError(Exception):
 
 
 class Sizes(NamedTuple):
-    """Numbers of worlds, and of a world's coordinates, in MuJoCo's names."""
+    """Number of worlds, and of a world's coordinates, in MuJoCo's names."""
 
     num_envs: int
     nq: int

@@ -1,4 +1,4 @@
-"""One map: an arena with obstacles, the object's start and its goal."""
+"""One map: an arena with obstacles, the object's initial position and its goal."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def check_map(arena_map: ArenaMap, room: Room, where: str) -> None:
 
 
 def _check_sweep(arena_map: ArenaMap, mover: Placed, where: str) -> None:
-    """Raise ConfigError if robots have no room beside a moving obstacle's way."""
+    """Raise ConfigError if robots have no room beside a moving obstacle's path."""
     name = f"{where}: the moving {mover.cfg.shape} at {_point((mover.x, mover.y))}"
     if not SPEEDS[0] <= mover.speed <= SPEEDS[1]:
         raise ConfigError(
@@ -131,8 +131,9 @@ def _check_sweep(arena_map: ArenaMap, mover: Placed, where: str) -> None:
 
 
 def swept(placed: Placed) -> list[Placed]:
-    """Return a moving obstacle at points on its way, at most 0.1 m apart. A fixed obstacle stays as
-    it is.
+    """Return copies of an obstacle along its path, at most 0.1 m apart.
+
+    A fixed obstacle has one copy.
     """
     if placed.to is None:
         return [placed]
@@ -141,7 +142,7 @@ def swept(placed: Placed) -> list[Placed]:
 
 
 def goal_way(arena_map: ArenaMap) -> list[tuple[float, float]]:
-    """Return points on the goal's way, at most 0.1 m apart. A goal at rest has one point."""
+    """Return points on the goal's path, at most 0.1 m apart. A goal at rest has one point."""
     if arena_map.goal_to is None:
         return [arena_map.goal]
     return _points(arena_map.goal, arena_map.goal_to)

@@ -63,7 +63,7 @@ def open_arena(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def reference(rng: random.Random, room: Room) -> ArenaMap:
-    """Return the reference's scene: 14 x 15 m and two cubes, clear of start and goal."""
+    """Return the reference's scene: 14 x 15 m and two cubes, clear of initial position and goal."""
     # Further from the wall for objects larger than the reference's box.
     start = (max(1.6, room.reach + 0.75) - 7.0, 0.0)
     side = rng.choice((-1.0, 1.0))
@@ -112,8 +112,8 @@ def scattered(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def wall_with_door(x: float, y: float, width: float, height: float) -> list[Placed]:
-    """Return a wall across an arena with ``height``, at ``x``, with a door ``width`` wide at
-    ``y``.
+    """Return a wall across an arena of ``height`` [m], at ``x`` [m], with a door of ``width`` [m]
+    at ``y`` [m].
     """
     walls = []
     for side in (1.0, -1.0):
@@ -141,7 +141,7 @@ def doors(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def u_turn(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with a long wall, open at one end, between start and goal."""
+    """Return 20 x 14 m with a long wall, open at one end, between initial position and goal."""
     length = rng.choice((12.0, 13.0, 14.0))
     wall = Placed(ObstacleCfg("box", (length, THICKNESS, HEIGHT)), length / 2 - 10.0, 0.0)
     side = rng.choice((-1.0, 1.0))
@@ -151,7 +151,9 @@ def u_turn(rng: random.Random, room: Room) -> ArenaMap:
 
 
 def moving(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with three cubes on lines across the way, or two for large objects."""
+    """Return 20 x 14 m with three cubes moving on lines across the object's path, or two for large
+    objects.
+    """
     num_movers = 3 if room.reach < 1.0 else 2
     y = 7.0 - room.spawn
     start = (room.spawn - 10.0, rng.uniform(-y, y))

@@ -48,7 +48,7 @@ class _MapEntry:
 
 
 def read_maps(path: Path) -> list[ArenaMap]:
-    """Read a file's maps. Raise ConfigError if it has none."""
+    """Read a file's maps. Raise ConfigError for a file without maps."""
     try:
         return _read_list(path)
     except OSError as error:

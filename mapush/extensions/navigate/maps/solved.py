@@ -31,9 +31,9 @@ def room_of(obj: ObjectCfg) -> Room:
 
 
 def problem_of(cfg: NavigateCfg, obj: ObjectCfg, device: torch.device) -> tuple[Problem, Tensor]:
-    """Return the problem on the task's maps, and each map's shortest way (L,) [m].
+    """Return the problem on the task's maps, and each map's shortest path (L,) [m].
 
-    Raises ConfigError for a map without room for the object.
+    L is the number of maps. Raises ConfigError for a map without room for the object.
     """
     room = room_of(obj)
     if cfg.map in FAMILIES:
@@ -53,7 +53,7 @@ def _solved(
     reach: float,
     device: torch.device,
 ) -> tuple[Problem, Tensor]:
-    """Return the problem on all maps, and each map's shortest way (L,) [m].
+    """Return the problem on all maps, and each map's shortest path (L,) [m].
 
     A program with several environments on equal maps solves them once.
     """
@@ -75,7 +75,7 @@ def _check_maps(cfg: NavigateCfg, maps: list[ArenaMap], room: Room) -> None:
 
 
 def _check_reachable(cfg: NavigateCfg, shortest: Tensor) -> None:
-    """Raise ConfigError if the object does not fit through to a goal."""
+    """Raise ConfigError for a goal unreachable for the object."""
     is_blocked = (shortest > BLOCKED).nonzero().flatten().tolist()
     if is_blocked:
         raise ConfigError(

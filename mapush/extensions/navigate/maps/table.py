@@ -56,7 +56,9 @@ class MapTable(NamedTuple):
     def of(
         cls, maps: Sequence[ArenaMap], slots: Sequence[ObstacleCfg], device: torch.device | str
     ) -> MapTable:
-        """Put each map's obstacles into slots with their shapes, and park the other slots."""
+        """Assign each map's obstacles to slots of equal shape. Move unused slots below the
+        floor.
+        """
         pos = np.zeros((len(maps), len(slots), 3), dtype=np.float32)
         pos[..., 2] = PARKED_HEIGHT
         yaw = np.zeros(pos.shape[:2], dtype=np.float32)
@@ -126,8 +128,8 @@ class MapTable(NamedTuple):
 
 
 def _to_and_fro(way: Tensor, distance: Tensor) -> Tensor:
-    """Return the place (..., 2) [m] on a line ``way`` (..., 2) after ``distance`` (...) [m] to its
-    end and back, again and again.
+    """Return the position (..., 2) [m] on a line ``way`` (..., 2) after ``distance`` (...) [m] to
+    its end and back, repeatedly.
     """
     length = way.norm(dim=-1)
     gone = torch.remainder(distance, (2.0 * length).clamp(min=1e-6))
@@ -152,7 +154,7 @@ class ObstacleShapes:
         """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to the nearest obstacle at
         ``pos`` (M, K, 3) and ``yaw`` (M, K).
 
-        Inside it is negative, without obstacles 100.
+        The distance is negative inside an obstacle, and 100 without obstacles.
         """
         nearest = points.new_full((len(pos), points.shape[-2]), 100.0)
         for k, is_post in enumerate(self._is_post):
@@ -175,8 +177,8 @@ class ObstacleShapes:
         """Return the distance (M, P) [m] from ``origin`` (M, P, 2) along unit vectors ``ray`` (M,
         P, 2) to the first obstacle.
 
-        Obstacles are at ``pos`` (M, K, 3) with x axes ``ahead`` (M, K, 2). Inside one it is 0,
-        without any infinite.
+        Obstacles are at ``pos`` (M, K, 3) with x axes ``ahead`` (M, K, 2). The distance is 0 inside
+        an obstacle, and infinite without obstacles.
         """
         offset = pos[:, None, :, :2] - origin.unsqueeze(2)  # (M, P, K, 2)
         ray = ray.unsqueeze(2)
@@ -194,7 +196,7 @@ class ObstacleShapes:
 
 
 def _along_box(offset: Tensor, ray: Tensor, ahead: Tensor, half_size: Tensor) -> Tensor:
-    """Return the distance (...) [m] along ``ray`` (..., 2) to boxes with middles at ``offset``
+    """Return the distance (...) [m] along ``ray`` (..., 2) to boxes with centres at ``offset``
     (..., 2) and x axes ``ahead`` (..., 2).
     """
     axes = axes_along(ahead)

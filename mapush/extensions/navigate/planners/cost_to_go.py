@@ -1,11 +1,11 @@
 """Cost-to-go fields on an arena's grid, batched.
 
-A way's cost is its length, weighed by the cost per metre in its cells. Sweeps find it: on every
-straight line of cells, in 16 directions, one running minimum lets each cell use all cells ahead. A
-few rounds of sweeps find ways with a few turns. The number of operations does not depend on the
-number of worlds.
+A path's cost is its length, weighed by the cost per metre in its cells. Sweeps find the cheapest
+path: on every straight line of cells, in 16 directions, one running minimum lets each cell use all
+cells ahead. A few rounds of sweeps find paths with a few turns. The number of operations does not
+depend on the number of worlds.
 
-N worlds, H rows of cells along y and W columns along x, P points.
+N worlds, H rows of cells along y and W columns along x, P points, C fields, L maps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNKS = {"cpu": 8, "cuda": 1024}
 
 
 def can_branch_on(values: Tensor) -> bool:
-    """Return whether values can be looked at without waiting for the device."""
+    """Return whether the host can read values without waiting for the device."""
     return values.device.type == "cpu"
 
 
@@ -50,9 +50,9 @@ class Grid:
         self._last = torch.tensor([self.width - 1.0, self.height - 1.0], device=device)
 
     def sample(self, maps: Tensor, points: Tensor) -> Tensor:
-        """Return maps (N, C, H, W) at points (N, P, 2) [m], (N, C, P).
+        """Return fields ``maps`` (N, C, H, W) at points (N, P, 2) [m], (N, C, P).
 
-        Values between cell middles are interpolated. The border's values hold outside.
+        Values between cell centres are interpolated. The border's values hold outside.
         """
         places = (points * self._scale).unsqueeze(1)
         values = torch.nn.functional.grid_sample(
@@ -84,7 +84,7 @@ class _Lines(NamedTuple):
     length: float  # [m] of a step
 
     def of(self, values: Tensor) -> Tensor:
-        """Return ``values`` (N, H W + 1) along the lines, (N, M, L)."""
+        """Return ``values`` (N, H W + 1) along the lines, (N, M, L). M lines, L cells per line."""
         return values.index_select(1, self.cells.flatten()).unflatten(1, self.cells.shape)
 
 
@@ -107,7 +107,7 @@ class CostToGo:
         directed: Tensor | None = None,
         num_rounds: int = NUM_ROUNDS,
     ) -> Tensor:
-        """Return the cost-to-go (N, H, W) to ``goal`` (N, 2) [m] at ``cost`` (N, H, W) a metre.
+        """Return the cost-to-go (N, H, W) to ``goal`` (N, 2) [m] at ``cost`` (N, H, W) per metre.
 
         ``directed`` (N, 16, H, W) is the extra cost per metre in each of the ``directions``.
         """
@@ -146,8 +146,8 @@ class CostToGo:
 
 
 def _cost_along(lines: _Lines, cost: Tensor) -> Tensor:
-    """Return the cost (N, M, L) from the first cell of each line to every other, at ``cost`` (N,
-    H W) a metre.
+    """Return the cost (N, M, L) from the first cell of each line to every other, at ``cost`` (N, H
+    W) per metre. M lines, L cells per line.
     """
     pad = cost.new_zeros(len(cost), 1)
     rows = lines.of(torch.cat((cost, pad), dim=1))

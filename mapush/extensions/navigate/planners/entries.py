@@ -1,7 +1,7 @@
 """Planners by name.
 
-A planner is a function from ``Problem`` to way-points (M, P, 2), from start to goal on every map.
-The team follows them. The planner ``field`` needs none.
+A planner is a function from ``Problem`` to way-points (M, P, 2), P points from the object to the
+goal on each of M maps. The team follows these way-points. The planner ``field`` needs none.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ def straight_line(problem: Problem) -> Tensor:
 
 
 def register_planner(name: str, function: WaypointPlanner, help: str = "") -> None:
-    """Register a planner as ``task.planner=NAME``, by default with its docstring as help.
+    """Register a planner under ``name``, for ``task.planner``, by default with its docstring as
+    help.
 
-    ``function`` returns way-points (M, P, 2) [m] from start to goal on each of M maps. The team
-    follows them. Raise ConfigError if the name is taken.
+    ``function`` returns way-points (M, P, 2) [m] from the object to the goal, P on each of M maps.
+    The team follows these way-points. Raise ConfigError if the name is taken.
     """
     help = help or (function.__doc__ or name).strip().partition("\n\n")[0]
     PLANNERS.register(name, waypoint_planner(function, " ".join(help.split())))

@@ -1,7 +1,7 @@
 """Followers: the next sub-goal for an object at any position.
 
-The field's follower compares straight ways to points at most ``look_ahead`` away, by the cost up to
-the point and from there to the goal. The other follows way-points.
+The field's follower compares straight lines to points at most ``look_ahead`` away, by the cost up
+to the point and from there to the goal. The other follows way-points.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Follower(ABC):
 
 
 class FieldFollower(Follower):
-    """Descends the cost-to-go by straight looks ahead."""
+    """Descends the cost-to-go along straight lines of limited length."""
 
     def __init__(self, problem: Problem, look_ahead: float) -> None:
-        """Look up to ``look_ahead`` [m] ahead on the maps in ``problem``."""
+        """Compare points up to ``look_ahead`` [m] ahead on the maps in ``problem``."""
         device = problem.maps.goal.device
         self._grid = problem.grid
         self._reach = problem.reach
@@ -88,10 +88,10 @@ class FieldFollower(Follower):
 
 
 class WaypointFollower(Follower):
-    """Follows a path: the sub-goal is the point a little further on than the nearest one."""
+    """Follows a path: the sub-goal lies ``look_ahead`` beyond the path's nearest point."""
 
     def __init__(self, waypoints: Tensor, look_ahead: float) -> None:
-        """Follow all maps' polygons ``waypoints`` (M, P, 2)."""
+        """Follow all maps' polylines ``waypoints`` (M, P, 2)."""
         self.path, spacing = evenly_spaced(waypoints)
         self._ahead = (look_ahead / spacing.clamp(min=1e-6)).ceil().to(torch.int64)  # (M,)
 
@@ -107,8 +107,8 @@ class WaypointFollower(Follower):
 def swayed(subgoal: Tensor, position: Tensor, standstill: Tensor) -> Tensor:
     """Return ``subgoal`` (N, 2), turned to and fro about a standing object at ``position`` (N, 2).
 
-    ``standstill`` (N,) int64 counts its decisions without motion, 0 for a moving object. A robot
-    between walls comes free when it has to push from another side.
+    ``standstill`` (N,) int64 counts the object's decisions without motion, 0 for a moving object. A
+    robot stuck between walls is freed by pushing from another side.
     """
     is_left = torch.remainder(standstill, _SWAY_PERIOD) < _SWAY_PERIOD // 2
     angle = torch.where(standstill > 0, torch.where(is_left, _SWAY, -_SWAY), 0.0)
@@ -119,8 +119,8 @@ def turned(subgoal: Tensor, position: Tensor, slow: Tensor) -> Tensor:
     """Return ``subgoal`` (N, 2), turned to a side about an object at ``position`` (N, 2) after many
     slow decisions.
 
-    ``slow`` (N,) int64 counts them. A robot pushes on with its rear, at a third of a team's speed,
-    until it has to walk round the object.
+    ``slow`` (N,) int64 counts the slow decisions. A robot pushes on with its rear, at a third of a
+    team's speed, until it must walk round the object.
     """
     is_turned = torch.remainder(slow, _TURN_PERIOD) >= _PATIENCE
     is_left = torch.remainder(slow, 2 * _TURN_PERIOD) < _TURN_PERIOD
@@ -129,7 +129,7 @@ def turned(subgoal: Tensor, position: Tensor, slow: Tensor) -> Tensor:
 
 
 def evenly_spaced(waypoints: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``NUM_SAMPLES`` points (M, S, 2) on each path, and their spacing (M,) [m]."""
+    """Return S = ``NUM_SAMPLES`` points (M, S, 2) on each path, and their spacing (M,) [m]."""
     lengths = (waypoints[:, 1:] - waypoints[:, :-1]).norm(dim=-1)
     ends = torch.nn.functional.pad(lengths.cumsum(dim=1), (1, 0))  # (M, P)
     total = ends[:, -1:]

@@ -73,10 +73,12 @@ class LiveProblem(ABC):
 
 
 class MovingProblem(LiveProblem):
-    """Obstacles and goals move along lines. Ways keep clear of obstacles now and shortly after."""
+    """Obstacles and goals move along lines. Paths keep clear of present and predicted obstacle
+    positions.
+    """
 
     def clearance(self, worlds: Tensor, index: Tensor, time: Tensor) -> Tensor:
-        """Return the least distance over the foreseen times."""
+        """Return the least distance over the predicted times."""
         problem = self.problem
         grid = problem.grid
         points = grid.centers.flatten(0, 1)
@@ -91,12 +93,12 @@ class MovingProblem(LiveProblem):
 class SeenProblem(LiveProblem):
     """Robots know the goal and the arena, and mark the ends of their rays on a grid.
 
-    The grid has half the planner's cell. Places without a mark count as free. Moving obstacles
+    The grid has half the planner's cell size. Cells without a mark count as free. Moving obstacles
     leave a trace.
     """
 
     def __init__(self, problem: Problem, num_envs: int, memory: Memory) -> None:
-        """Begin without marks. They live in ``memory``."""
+        """Begin without marks. Marks are stored in ``memory``."""
         super().__init__(problem, num_envs)
         grid = problem.grid
         self._lengths = grid.centers.new_tensor(problem.arena)
@@ -143,9 +145,9 @@ class SeenProblem(LiveProblem):
 
 def distance_to_met(is_met: Tensor, grid: Grid, furthest: float) -> Tensor:
     """Return the distance (M, H, W) [m] from each cell to the nearest True in ``is_met`` (M, 2 H, 2
-    W), on a grid with half the cell.
+    W), on a grid with half the cell size.
 
-    It is large without one within ``furthest`` [m] along x and y.
+    The distance is large without a True within ``furthest`` [m] along x and y.
     """
     half_x = grid.cell[0] / 2
     half_y = grid.cell[1] / 2

@@ -77,7 +77,9 @@ def solve_problem(
     arena: tuple[float, float],
     reach: float,
 ) -> tuple[Problem, Tensor]:
-    """Return the problem on all maps, and each map's shortest way (L,) [m]."""
+    """Return the problem on all maps, and each map's shortest path (L,) [m]. L is the number of
+    maps.
+    """
     device = maps.goal.device
     grid = Grid(arena, CELL, device)
     solver = CostToGo(grid, device)
@@ -121,9 +123,10 @@ def _cost_of(clearance: Tensor, reach: float) -> Tensor:
 def lacking_room(
     grid: Grid, clearance: Tensor, points: Tensor, directions: Tensor, reach: float
 ) -> Tensor:
-    """Return at how many places robots lack room to push in ``directions`` (D, 2) or (M, D, 2),
-    (M, D, P) from 0 to 3, with the object at ``points`` (P, 2) or (M, P, 2) and the maps'
-    ``clearance`` (M, H, W).
+    """Return the number of pushing positions without room for robots, (M, D, P) from 0 to 3.
+
+    Robots push in ``directions`` (D, 2) or (M, D, 2), the object is at ``points`` (P, 2) or (M, P,
+    2), and the maps have ``clearance`` (M, H, W) [m].
     """
     lacking = []
     for angle, beyond in _PUSHING:
