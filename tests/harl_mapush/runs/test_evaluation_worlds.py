@@ -118,7 +118,7 @@ def test_python_is_warned_and_measures_as_the_command_line_does(
     cfg = evaluation_worlds.settings(
         folder, {"env": {"num_envs": 2}, "sim": SIM, "task": {"episode_length_s": 0.4}}
     )
-    assert (cfg.task.decision_period, cfg.task.spawn, cfg.runner.seed) == (5, "independent", 0)
+    assert (cfg.task.decision_period, cfg.task.spawn, cfg.runner.seed) == (5, "separated", 0)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     # Two worlds alone: other last bits than in a block.
     figures = evaluate(env, load_team(cfg, folder, env))
