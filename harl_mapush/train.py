@@ -89,7 +89,7 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
     if arguments.config is None and arguments.preset is None and not files:
         arguments.preset, reason = config.machine_preset(over, started.size)
         sys.stdout.write(
-            f"Note: the preset is {arguments.preset}, since {reason}; --preset NAME takes another, "
+            f"The preset is {arguments.preset}, since {reason}; --preset NAME takes another, "
             "mapush list presets names them.\n"
         )
     base = {} if arguments.preset is None else config.load_preset(arguments.preset)

@@ -184,6 +184,6 @@ def test_the_preset_of_the_machine_is_named_with_its_reason(monkeypatch, capsys)
     monkeypatch.setattr(train.experiment, "run", lambda cfg, saved, program: cfg.env.num_envs)
     assert train.main(["--num_envs", "4"]) == 4
     assert capsys.readouterr().out == (
-        "Note: the preset is laptop_hasac, since the device is a CPU; --preset NAME takes another, "
+        "The preset is laptop_hasac, since the device is a CPU; --preset NAME takes another, "
         "mapush list presets names them.\n"
     )

@@ -74,7 +74,7 @@ def test_a_team_comes_with_the_worlds_in_which_it_is_measured() -> None:
     obs, _ = env.reset()
     assert team(obs).shape == (2, 2, 3)
     assert env.settings["task"]["object"] == "tblock"
-    assert env.settings["task"]["spawn"] == "independent"
+    assert env.settings["task"]["spawn"] == "separated"
     env.close()
     with pytest.raises(ConfigError, match="num_agents=3: checkpoint .* was trained with"):
         mapush.load_team("pretrained:tblock", settings={"env.num_agents": 3})
