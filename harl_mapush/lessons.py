@@ -91,8 +91,8 @@ def settings(cfg: RunCfg) -> list[RunCfg]:
             raise ConfigError(f"algorithm.lessons[{k}]: {error}") from None
         if worlds.task.name != cfg.task.name:
             raise ConfigError(
-                f"algorithm.lessons[{k}]: task.name={worlds.task.name}: all lessons have the run's "
-                f"task, {cfg.task.name}; leave it out"
+                f"algorithm.lessons[{k}]: task.name={worlds.task.name}: all lessons have the "
+                f"run's task, {cfg.task.name}; leave task.name out"
             )
         resolved.append(worlds)
     largest = max(worlds.env.num_agents or 0 for worlds in resolved)
@@ -136,7 +136,8 @@ def _teacher(worlds: RunCfg, folder: Any, part: MultiAgentEnv) -> Team:
     teacher = load_team(worlds, folder, part)
     if getattr(teacher, "is_recurrent", False):
         raise ConfigError(
-            f"{folder} has a memory, which is not saved with a run; name a teacher without"
+            f"{folder} is recurrent, and lessons do not save its memory; name a teacher without "
+            "recurrence"
         )
     return teacher
 
@@ -148,6 +149,7 @@ def _check_sizes(part: MultiAgentEnv, first: MultiAgentEnv) -> None:
     ]
     if numbers[0] != numbers[1]:
         raise ConfigError(
-            "observations, states or decisions differ from those of the first lesson "
-            f"({numbers[0]} and {numbers[1]}); teams of several sizes need task.observation=sets"
+            f"obs size, state size and decision period are {numbers[0]}, in the first lesson "
+            f"{numbers[1]}, and must be equal; teams of several sizes need "
+            "task.observation=sets"
         )

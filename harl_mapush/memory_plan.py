@@ -157,7 +157,7 @@ def plan_learner(plan: MemoryPlan, device: torch.device) -> tuple[MemoryPlan, Me
         name, size = plan.buffer
         raise ConfigError(
             f"{name}={size} takes {alone.needed / GIB:.1f} GiB with an update, but {device} has "
-            f"{free / GIB:.1f} GiB free; lower it, or set another runner.learner_device"
+            f"{free / GIB:.1f} GiB free; lower {name}, or set another runner.learner_device"
         )
     return plan._replace(rollout=0, update=0), alone
 

@@ -110,13 +110,15 @@ def _add_viewer(parser: config.Parser) -> None:
     add_looks(viewer)
     group = parser.add_argument_group("film")
     group.add_argument(
-        "--record", metavar="FILE", help="a film (.mp4 or .gif) in place of the viewer"
+        "--record",
+        metavar="FILE",
+        help="output file for a film (.mp4 or .gif) in place of the viewer",
     )
     filming.add_flags(group)
     group.add_argument(
         "--replay",
         metavar="FILE.npz",
-        help="a broken world for the film, from a run's broken/ folder",
+        help="input file of a broken world, from a run's broken/ folder, for a film",
     )
 
 

@@ -40,7 +40,11 @@ def make_parser() -> config.Parser:
     )
     # --out of a training run has another meaning.
     parser.add_argument(
-        "--out", metavar="FILE", dest="file", required=True, help="the film, an .mp4 or .gif"
+        "--out",
+        metavar="FILE",
+        dest="file",
+        required=True,
+        help="output file for the film, .mp4 or .gif",
     )
     parser.add_argument(
         "--num_episodes",
@@ -85,7 +89,7 @@ def _side_by_side(film: FilmCfg, arguments: Any) -> FilmCfg:
     if num_teams > _MOST_TEAMS:
         raise ConfigError(f"{num_teams} teams: at most {_MOST_TEAMS} in one film")
     if arguments.tiles is not None:
-        raise ConfigError("--tiles: several teams have a tile each; leave it out")
+        raise ConfigError("--tiles: several teams have a tile each; leave --tiles out")
     if arguments.size is not None:
         return film
     columns, rows = layout(num_teams)

@@ -154,7 +154,9 @@ def register_task(name: str, task: TaskEntry | type[WalkingTask]) -> None:
     """Register a task under ``name``, for ``task.name``."""
     entry = walking_entry(task) if isinstance(task, type) else task
     if "name" not in [field.name for field in fields(entry.cfg)]:
-        raise ConfigError(f"task {name!r}: its settings need a field name, by default {name!r}")
+        raise ConfigError(
+            f"task {name!r}: the settings class needs a field name with the default {name!r}"
+        )
     TASKS.register(name, entry)
 
 
@@ -169,8 +171,8 @@ def register_algorithm(
     """
     if cfg().name != name:
         raise ConfigError(
-            f"algorithm {name!r}: its settings need a field name, by default {name!r}, "
-            f"not {cfg().name!r}"
+            f"algorithm {name!r}: the settings class needs a field name with the default "
+            f"{name!r}, not {cfg().name!r}"
         )
     ALGORITHMS.register(name, AlgorithmEntry(cfg, algorithm))
 
@@ -231,7 +233,7 @@ def _terms_of(task: str | None) -> TermRegistry:
     """Return a task's terms. Raises ConfigError for an unknown task or one without terms."""
     terms = TASKS.find(task or DEFAULT_TASK, "task").terms
     if terms is None:
-        raise ConfigError(f"task {task!r}: its entry has no terms; give TaskEntry some")
+        raise ConfigError(f"task {task!r}: the entry has no terms; give TaskEntry terms")
     return terms
 
 

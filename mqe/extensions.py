@@ -44,10 +44,11 @@ class Registry(dict[str, _Member]):
         """
         if not re.fullmatch(r"[A-Za-z]\w*", name):
             raise ConfigError(
-                f"{self.kind} {name!r}: a name has letters, digits and _, and begins with a letter"
+                f"{self.kind} {name!r}: the name must begin with a letter and have letters, "
+                "digits and _ only; choose another"
             )
         if name in self and self[name] != member:
-            raise ConfigError(f"{self.kind} {name!r}: there is one of this name; choose another")
+            raise ConfigError(f"{self.kind} {name!r}: the name is taken; choose another")
         self[name] = member
         return member
 

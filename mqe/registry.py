@@ -140,8 +140,8 @@ def slow_choice(cfg: SimCfg) -> str | None:
     if _has_warp() or (cfg.name, cfg.device) != ("auto", "auto") or not torch.cuda.is_available():
         return None
     return (
-        f"the GPU stays idle without MuJoCo Warp; {install('gpu')} brings it, "
-        "--device cpu says it may"
+        f"the GPU stays idle without MuJoCo Warp; {install('gpu')} installs MuJoCo Warp, "
+        "--device cpu uses the CPU on purpose"
     )
 
 
@@ -212,8 +212,8 @@ def make_worlds(
         for part in parts:
             part.close()
         raise ConfigError(
-            f"env.team_sizes={list(sizes)}: teams of several sizes need observations of one size; "
-            "say task.observation=sets, or leave it out"
+            f"env.team_sizes={list(sizes)}: teams of several sizes need observations of one "
+            "size; say task.observation=sets, or leave env.team_sizes out"
         )
     return MixedTeams(parts)
 

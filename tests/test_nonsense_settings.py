@@ -109,8 +109,8 @@ def config_values(values: dict[str, Any]) -> dict[str, Any]:
         ("task.object_mass=1e-3", "task.object_mass: must be at least 0.1 and at most 1000"),
         ("task.object_mass=1e4", "task.object_mass: must be at least 0.1 and at most 1000"),
         ("task.object_mass=0.01 N", "task.object_mass=0.01 N: must be at least 0.1 N"),
-        ("task.max_robots=1", "task.max_robots=1 is the room in observed sets"),
-        ("task.success_rest_s=1e6", "no object rests that long in task.episode_length_s=20"),
+        ("task.max_robots=1", "task.max_robots=1 is the capacity of observed sets"),
+        ("task.success_rest_s=1e6", "is too long for task.episode_length_s=20"),
         ("task.weights.exception=5", "task.weights.exception: 5 pays for a failure"),
         ("task.weights.reach=-5", "task.weights.reach: -5 charges for success"),
         ("env.randomize.payload=-3", "env.randomize.payload: -3 kg is more than half of the trunk"),
@@ -128,7 +128,7 @@ def test_nonsense_is_refused_by_name(setting: str, said: str, capsys) -> None:
         ("algorithm.critic_warmup=1000", "critic_warmup=1000: the run has about 0 updates"),
         ("task.object=tblock", "algorithm.symmetries: turn changes nothing"),
         ("env.robots=[go1,go2]", "algorithm.symmetries: numbers changes nothing"),
-        ("task.costs=[reach]", "task.costs: reach neither paid nor limited"),
+        ("task.costs=[reach]", "task.costs: reach without effect"),
     ],
 )
 def test_a_setting_without_effect_is_named(setting: str, said: str, tmp_path, capsys) -> None:

@@ -648,7 +648,10 @@ def _check_settings(
             "team_reward=mean"
         )
     if cfg.warmup > cfg.buffer_size:
-        raise ValueError(f"warmup ({cfg.warmup}) must fit into buffer_size ({cfg.buffer_size})")
+        raise ValueError(
+            f"warmup ({cfg.warmup}) must fit into buffer_size ({cfg.buffer_size}); "
+            "lower algorithm.warmup"
+        )
     if cfg.all_at_once and not (cfg.share_param and cfg.is_sequential):
         raise ValueError(
             "all_at_once is an update of one actor by all agents' new actions; set "
@@ -679,8 +682,8 @@ def _check_symmetries(names: Sequence[str], spec: TeamSpec, formulas: OffPolicyF
         unknown = next(name for name in names if name not in available)
         reason = (
             f"this task defines no image of observations and states for {unknown}, or not with "
-            "these settings (the push task needs task.observation=sincos or sets, and terms of "
-            "one's own say how they look)"
+            "these settings (the push task needs task.observation=sincos or sets, and your own "
+            "terms need mirror_signs)"
         )
     elif len(set(spec.obs_sizes)) > 1 or len(set(spec.action_sizes)) > 1:
         available = []

@@ -150,7 +150,7 @@ class ClientEnv:
             if values.shape != (num_envs, size):
                 raise ValueError(
                     f"actions: those of {name} must have the shape {(num_envs, size)} (worlds, "
-                    f"numbers), not {tuple(values.shape)}"
+                    f"action components), not {tuple(values.shape)}"
                 )
             joined[:, i, :size] = values
         return joined

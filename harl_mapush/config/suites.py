@@ -132,7 +132,10 @@ def _read(path: Path) -> dict[str, Any]:
     check_layer({key: value for key, value in content.items() if key in SECTIONS})
     conditions = content.get("conditions", {})
     if not isinstance(conditions, Mapping):
-        raise ConfigError(f"{path}: conditions: must be names with sections of settings")
+        raise ConfigError(
+            f"{path}: conditions: must map names to sections of settings, as in "
+            "{far: {task: {goal_distance: [4.0, 6.0]}}}"
+        )
     for condition in conditions.values():
         check_layer(condition)
     for key, kind in (("watchers", str), ("policies", str), ("seeds", int)):

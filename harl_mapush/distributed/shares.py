@@ -36,7 +36,7 @@ def own_settings(cfg: RunCfg, ranks: Ranks, started: Launch, device: torch.devic
         return cfg
     if cfg.runner.collectors:
         raise ConfigError(
-            f"runner.collectors={cfg.runner.collectors}: one learner has collectors, not "
+            f"runner.collectors={cfg.runner.collectors}: collectors need a single learner, not "
             f"{ranks.size} ranks; start without torchrun, or set runner.collectors=0"
         )
     num_envs, rest = divmod(cfg.env.num_envs, ranks.size)

@@ -34,16 +34,19 @@ def add_flags(parser: config.Parser) -> None:
         metavar="SEED",
         type=int,
         nargs="+",
-        help="seeds whose episodes are pooled (default: the suite's, which has seed 0)",
+        help="seeds of the pooled episodes (default: the suite's, or 0)",
     )
     group.add_argument(
-        "--workers", metavar="K", type=int, help="number of processes (default: this one alone)"
+        "--workers",
+        metavar="K",
+        type=int,
+        help="number of worker processes (default: this process alone)",
     )
     group.add_argument(
         "--team_only",
         action="store_const",
         const=True,
-        help="leave out the policies to which the suite compares the team",
+        help="measure the team alone, without the suite's comparison policies",
     )
     group.add_argument(
         "--only",

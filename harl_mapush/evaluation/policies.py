@@ -62,7 +62,9 @@ def find_function(name: str) -> Policy:
     config.import_modules([module], "--policy")
     function = getattr(importlib.import_module(module), attribute, None)
     if not callable(function):
-        raise ConfigError(f"--policy {name}: module {module} has no function {attribute}")
+        raise ConfigError(
+            f"--policy {name}: module {module} has no function {attribute}; correct the name"
+        )
     return cast("Policy", function)
 
 
@@ -76,7 +78,8 @@ def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             text = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
-                f"--policy {name}: raised {text} ({frame.filename}, line {frame.lineno})"
+                f"--policy {name}: the function raised {text} ({frame.filename}, line "
+                f"{frame.lineno}); correct the function"
             ) from error
         shape = (len(obs), env.num_agents, env.spec.action_size)
         if not isinstance(actions, Tensor) or actions.shape != shape:
@@ -84,7 +87,8 @@ def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
             returned = tuple(actions.shape) if is_tensor else type(actions).__name__
             raise ConfigError(
                 f"--policy {name}: returned {returned} for observations {tuple(obs.shape)}; "
-                f"return a tensor of shape {shape}: worlds, agents, numbers in [-1, 1]"
+                f"return a tensor of shape {shape}: worlds, agents, action components in [-1, "
+                "1]"
             )
         return actions
 

@@ -334,8 +334,8 @@ class OffPolicyCfg(AlgorithmCfg):
     )
     beside_collecting: bool = option(
         False,
-        "updates on a GPU beside the collecting of the next block, by a team whose weights are "
-        "one block older; without effect with collectors or several ranks",
+        "updates on a GPU in parallel with collecting; the collecting team's weights are then "
+        "one block of decisions older; without effect with collectors or several ranks",
     )
     n_step: int = option(
         3,
@@ -391,8 +391,8 @@ class OffPolicyCfg(AlgorithmCfg):
     symmetries: tuple[str, ...] = option(
         (),
         "symmetries by which transitions in a batch are replaced by images, an equal share by "
-        "each and each combination: mirror (left and right swapped), turn (the object at another "
-        "heading at which it looks the same), numbers (robots numbered from another one on)",
+        "each and each combination: mirror (left and right swapped), turn (the object at its "
+        "next heading of equal appearance), numbers (robots numbered from another one on)",
         choices=Symmetries._fields,
     )
 
@@ -413,7 +413,8 @@ class OffPolicyCfg(AlgorithmCfg):
         if 0 < self.critic_warmup >= num_updates:
             lines.append(
                 f"algorithm.critic_warmup={self.critic_warmup}: the run has about {num_updates} "
-                "updates, and actors never learn; raise runner.num_env_steps, or lower it"
+                "updates, and actors never learn; raise runner.num_env_steps, or lower "
+                "algorithm.critic_warmup"
             )
         for name in self.symmetries:
             image = getattr(spec.symmetries, name)
@@ -440,6 +441,6 @@ def _unlimited(costs: Sequence[str]) -> list[str]:
     if not costs:
         return []
     return [
-        f"task.costs: {', '.join(costs)} neither paid nor limited; say algorithm.name=happo and "
-        "algorithm.cost_limit, or leave them out"
+        f"task.costs: {', '.join(costs)} without effect; say algorithm.name=happo and "
+        "algorithm.cost_limit, or leave task.costs out"
     ]

@@ -117,7 +117,8 @@ def resolve(name: str | Path) -> Path:
     further = kind.actor_file(num_agents)
     if further not in names and (folder / further).exists():
         raise ConfigError(
-            f"checkpoint {folder}: it has more actors than its {CONFIG} has robots ({num_agents})"
+            f"checkpoint {folder}: more actors than robots in its {CONFIG} ({num_agents}); use "
+            "another checkpoint"
         )
     check_files(folder, files)
     return folder

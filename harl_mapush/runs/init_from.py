@@ -41,7 +41,9 @@ def resolve(what: str) -> Path:
     except ConfigError as error:
         raise ConfigError(f"{KEY}: {error}") from None
     if checkpoint.format_of(folder) is OURS and not (folder / CONFIG).is_file():
-        raise ConfigError(f"{KEY}: {what} lacks {CONFIG}, which has the sizes of its networks")
+        raise ConfigError(
+            f"{KEY}: {what} lacks {CONFIG} with the network sizes; name another checkpoint"
+        )
     return folder
 
 

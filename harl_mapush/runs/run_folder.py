@@ -87,8 +87,8 @@ def locked(run: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise ConfigError(
-            f"{run}: another process is training in this folder{_holder(run)}; wait for its end "
-            "(SIGTERM makes it save its state and end), then try again"
+            f"{run}: another process is training in this run folder{_holder(run)}; wait for "
+            "that process, or send SIGTERM to save the state and end the run, then try again"
         ) from None
     except OSError as error:
         raise ConfigError(
@@ -110,7 +110,7 @@ def _holder(run: Path) -> str:
         process, host = (run / LOCK).read_text(encoding="utf-8").split()[:2]
     except (OSError, ValueError):
         return ""
-    return f" (process {process} on {host}; if it is over, remove {run / LOCK})"
+    return f" (process {process} on {host}; if that process is over, remove {run / LOCK})"
 
 
 def with_checksum(text: str) -> str:

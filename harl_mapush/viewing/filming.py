@@ -68,7 +68,10 @@ def add_flags(parser: config.Arguments) -> None:
         "--tiles", metavar="CxR", help="columns x rows of episodes side by side, for example 3x3"
     )
     parser.add_argument(
-        "--speed", metavar="X", type=float, help="film speed, 0.5 for half the world's (default: 1)"
+        "--speed",
+        metavar="X",
+        type=float,
+        help="playback speed relative to simulated time, 0.5 for slow motion (default: 1)",
     )
     parser.add_argument(
         "--fps", metavar="N", type=float, help="pictures per second (default: 25, for a .gif 12)"
@@ -97,7 +100,7 @@ def read(arguments: Any, name: str, flag: str) -> FilmCfg:
     """Return the film in the file ``name`` from ``flag``. Raise ConfigError for an invalid film."""
     path = Path(name)
     if path.suffix not in SUFFIXES:
-        raise ConfigError(f"{flag} {name!r}: a film is an .mp4 or .gif file; name one that ends so")
+        raise ConfigError(f"{flag} {name!r}: must end in .mp4 or .gif; name another file")
 
     size = SIZES[path.suffix]
     if arguments.size is not None:

@@ -33,18 +33,22 @@ class PolicyDescription:
     format_version: int = option(FORMAT_VERSION, "version of this format", choices=(1,))
     command: str = option("unknown", "command of the training, or unknown")
     weights: dict[str, str] = option(
-        dict, "files of weights in the same folder and their SHA-256: one for all robots, or each"
+        dict,
+        "files of weights in the same folder and their SHA-256: one file for all robots, "
+        "or one each",
     )
     robots: str | tuple[str, ...] = option("go1", "kind of robot, one for all or one each")
     model: str = option("reference", "env.model of the training")
-    num_robots: int = option(1, "robots of a team", min=1, max=100)
+    num_robots: int = option(1, "number of robots in a team", min=1, max=100)
     largest_team: int | None = option(None, "largest team; null: num_robots alone", min=1, max=100)
-    decision_period: int = option(1, "control steps (50 Hz) of a decision", min=1, max=1000)
+    decision_period: int = option(
+        1, "number of control steps (50 Hz) per decision", min=1, max=1000
+    )
     observations: dict[str, Any] = option(
         dict, "terms of a robot's observation in their order: names, units and meaning"
     )
     actions: dict[str, Any] = option(
-        dict, "names, unit and frame of the numbers of an action, their scale and their limits"
+        dict, "names, unit and frame of an action's components, with scale and limits"
     )
     learned_in: dict[str, Any] = option(dict, "sections env and task of the training")
     actors: tuple[Any, ...] = option(
@@ -56,24 +60,29 @@ class PolicyDescription:
             raise ValueError("robots: must name at least one kind")
         if len(self.weights) not in (1, self.num_robots):
             raise ValueError(
-                f"weights: {len(self.weights)} files for {self.num_robots} robots; one, or one each"
+                f"weights: {len(self.weights)} files for {self.num_robots} robots; list one "
+                "file for all robots, or one each"
             )
         if len(self.actors) not in (1, len(self.weights)):
             raise ValueError(
-                f"actors: {len(self.actors)} lists of layers for {len(self.weights)} files; one, "
-                "or one each"
+                f"actors: {len(self.actors)} lists of layers for {len(self.weights)} files; "
+                "give one list for all files, or one each"
             )
         for name in self.weights:
             if Path(name).name != name:
-                raise ValueError(f"weights: must be names of files beside it, not {name!r}")
+                raise ValueError(
+                    f"weights: must be names of files beside policy.yaml, not {name!r}"
+                )
         if set(self.learned_in) - {"env", "task"}:
-            raise ValueError("learned_in: has sections env and task alone")
+            raise ValueError("learned_in: must have the sections env and task only")
         for section in self.learned_in.values():
             if not isinstance(section, dict):
-                raise ValueError("learned_in: env and task are sections")
+                raise ValueError("learned_in: env and task must be sections of keys")
         for name, term in self.observations.items():
             if not isinstance(term, dict) or not isinstance(term.get("names"), list):
-                raise ValueError(f"observations.{name}: must have names, a list")
+                raise ValueError(
+                    f"observations.{name}: must have a list of texts under the key names"
+                )
 
     @property
     def digest(self) -> str:

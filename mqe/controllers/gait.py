@@ -100,7 +100,8 @@ def load_team_gait(gait: str | Sequence[str] | None, robots: Robots) -> Callable
     names = gait_names(gait, robots.cfgs)
     if len(names) != len(robots):
         raise ConfigError(
-            f"task.gait: {names} are {len(names)} gaits for {len(robots)} robots; name one, or each"
+            f"task.gait: {names} are {len(names)} gaits for {len(robots)} robots; name one gait "
+            "for all robots, or one each"
         )
     pairs = list(zip(names, robots.cfgs, strict=True))
     gaits = []
@@ -138,18 +139,18 @@ def load_gait(name: str, device: torch.device, robot: RobotCfg | None = None) ->
     if robot is not None and description.robot != robot.name:
         raise ConfigError(
             f"task.gait: '{name}' is the gait of a {description.robot}, not of a {robot.name}; "
-            f"leave it out, or name one that was trained with env.robots={robot.name}"
+            f"leave task.gait out, or name a gait trained with env.robots={robot.name}"
         )
     if description.observation_names != list(GAIT_NAMES):
         raise ConfigError(
-            f"task.gait: '{name}' observes {', '.join(description.observations)}, not what a gait "
-            "of this version does; train it anew, or name pretrained:NAME"
+            f"task.gait: '{name}' observes {', '.join(description.observations)}, unlike a gait "
+            "of this version; train the gait anew, or name pretrained:NAME"
         )
     network = policy.network(device, "task.gait")
     if network.memory_size:
         raise ConfigError(
             f"task.gait: '{name}' was trained with network.use_recurrent_policy; a gait has no "
-            "memory"
+            "memory; name a gait without recurrence"
         )
     actor = network.actor(0)
     if (actor.in_size, actor.out_size) != (len(GAIT_NAMES), NUM_JOINTS):

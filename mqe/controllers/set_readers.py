@@ -120,8 +120,8 @@ def make_reader(name: str, size: int, blocks: Sequence[EntityBlock], width: int)
     """Build an actor's reader. Raise ValueError for a vector without sets."""
     if name != "flat" and not blocks:
         raise ValueError(
-            f"network.sets={name} reads observations as sets, and there are none; set "
-            "task.observation=sets, or network.sets=flat"
+            f"network.sets={name} needs observations as sets; set task.observation=sets, or "
+            "network.sets=flat"
         )
     return SET_READERS[name](size, blocks, width)
 

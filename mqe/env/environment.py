@@ -258,7 +258,7 @@ class MultiAgentEnv:
                 f"mask must be {self.num_envs} booleans, not {tuple(mask.shape)} of {mask.dtype}"
             )
         if self.is_synchronous and not bool((goal.isfinite().all(dim=1) | ~mask).all()):
-            raise ValueError("goal must have finite numbers in every world of the mask")
+            raise ValueError("goal must be finite in every world of mask")
         state = self.state
         goal = goal.detach()
         if has_heading:
@@ -405,8 +405,8 @@ class MultiAgentEnv:
             raise TypeError(f"actions must be real numbers, not {actions.dtype}")
         if actions.shape != self._actions_shape:
             raise ValueError(
-                f"actions must have the shape {self._actions_shape} (worlds, agents, numbers), not "
-                f"{tuple(actions.shape)}"
+                f"actions must have the shape {self._actions_shape} (worlds, agents, action "
+                f"components), not {tuple(actions.shape)}"
             )
 
     def _step_result(self, actions: Tensor) -> StepResult:

@@ -30,7 +30,7 @@ class EnvCfg:
 
     num_envs: int = option(256, "parallel worlds", min=1, max=1_000_000_000)
     num_agents: int | None = option(
-        None, "robots in one world; null: the object's team", min=1, max=MAX_ROBOTS
+        None, "number of robots in one world; null: the object's team", min=1, max=MAX_ROBOTS
     )
     robots: str | tuple[str, ...] = option(
         DEFAULT_ROBOT, "kind of robot, or one kind for each robot of the team", choices=ROBOTS
@@ -48,7 +48,7 @@ class EnvCfg:
         max=10.0,
     )
     imports: tuple[str, ...] = option(
-        (), "a user's modules that --import brought; recorded, never imported from here"
+        (), "user modules imported by --import; recorded, never imported from a settings file"
     )
     randomize: RandomizationCfg = option(
         RandomizationCfg,
@@ -90,13 +90,13 @@ class EnvCfg:
             )
         if sizes and self.num_agents not in (None, sizes[-1]):
             raise ConfigError(
-                f"env.num_agents={self.num_agents}: env.team_sizes={list(sizes)} has the largest "
-                f"team; say {sizes[-1]}, or leave one of them out"
+                f"env.num_agents={self.num_agents}: env.team_sizes={list(sizes)} has the "
+                f"largest team; say {sizes[-1]}, or leave env.num_agents or env.team_sizes out"
             )
         if sizes and not isinstance(self.robots, str):
             raise ConfigError(
-                "env.robots: names one kind for each robot of a team of one size; name one kind "
-                "for all, or leave env.team_sizes out"
+                "env.robots: a kind for each robot needs teams of one size; name one kind for "
+                "all, or leave env.team_sizes out"
             )
 
     @property

@@ -63,8 +63,8 @@ class TermCfg:
                 raise ConfigError(unknown("key", key, weights, is_open=True))
             if name in self.costs and self.weights[name]:
                 raise ConfigError(
-                    f"task.costs: {name} has the weight {self.weights[name]:g} in task.weights; a "
-                    "term is a cost or a part of the reward, so leave it out of one of the two"
+                    f"task.costs: {name} has the weight {self.weights[name]:g} in task.weights; "
+                    f"leave {name} out of task.costs or of task.weights"
                 )
 
         chosen: dict[str, tuple[Iterable[str], Mapping[str, Any]]] = {
@@ -132,7 +132,7 @@ def build_terms(
     weights = chosen_weights(terms.rewards, cfg)
     if not weights:
         raise ConfigError(
-            "task.weights: every term of the rewards is switched off; leave one that is not 0"
+            "task.weights: every reward term has the weight 0; give one term another weight"
         )
     observed = observed_names(default.observations, cfg)
     in_state = _with_more(default.state, cfg.more_state)

@@ -272,8 +272,8 @@ class ObservationTerms(TermList[ObservationTerm]):
         super().__init__(terms, worlds)
         for name in self.memories:
             raise ConfigError(
-                f"{name}: an observation or a term of the state must not remember; it is computed "
-                "of any worlds, of last states and first ones together"
+                f"{name}: observation and state terms cannot have memory, since any worlds may "
+                "be observed; register a class without mqe.tasks.terms.Memory"
             )
         device = worlds.device
         values = zip(self.terms.items(), self.values(empty_scene), strict=True)
@@ -464,8 +464,8 @@ class _Part:
             return None
         if len(signs) != self._size:
             raise ConfigError(
-                f"{self._name}: mirror_signs of {self._name} must have a sign for each number, "
-                f"{self._size - len(signs):+d} in all; correct them where the term is registered"
+                f"{self._name}: mirror_signs has {len(signs)} signs, and the term {self._size} "
+                "per entity; correct mirror_signs in the term's registration"
             )
         index = self._term.mirror_index or range(self._size)
         entities = self._term.mirror_entities(cfg) or range(self._num_entities)

@@ -41,8 +41,8 @@ START_HEIGHT = 0.35  # [m] of the trunks, from which robots drop onto their feet
 class WalkingCfg(TermCfg):
     """Settings for a walking task. A subclass adds fields and sets the default ``name``."""
 
-    name: str = option("walking", "the task")
-    episode_length_s: float = option(10.0, "time limit [s]", above=0.0)
+    name: str = option("walking", "name of the task")
+    episode_length_s: float = option(10.0, "time limit of an episode [s]", above=0.0)
     action_scale: float = option(0.5, "velocity of an action of 1 [m/s, rad/s]", above=0.0)
 
 

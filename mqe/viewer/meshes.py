@@ -159,7 +159,7 @@ def _reduced(parts: list[Part]) -> tuple[Part, ...]:
     try:
         fast_simplification: Any = importlib.import_module("fast_simplification")
     except ImportError as error:
-        raise ConfigError(f"--looks: {error}; {HINT}") from None
+        raise ConfigError(f"--looks: the meshes cannot be reduced ({error}); {HINT}") from None
     excess = 1.0 - TRIANGLES / total
     smaller = []
     for part in parts:

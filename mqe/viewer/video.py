@@ -323,7 +323,7 @@ def _outcomes(rounds: list[Round], num_frames: int) -> list[str]:
 
 def _check_name(path: Path) -> None:
     if path.suffix not in SUFFIXES:
-        raise ConfigError(f"{str(path)!r}: a film is an .mp4 or a .gif file; name one that ends so")
+        raise ConfigError(f"{str(path)!r}: must end in .mp4 or .gif; name another file")
 
 
 def _draw(

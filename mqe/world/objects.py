@@ -99,9 +99,8 @@ class ObjectCfg:
         lowest = min(geom.pos[2] - 0.5 * geom.size[-1] for geom in self.geoms)
         if self.spawn_height + lowest < 0.0:
             raise ConfigError(
-                f"object {self.name}: spawned at a height of {self.spawn_height} m it reaches "
-                "into the floor; "
-                f"its lowest point asks for {-lowest:g} m"
+                f"object {self.name}: spawned at a height of {self.spawn_height} m the object "
+                f"reaches into the floor; raise spawn_height to {-lowest:g} m"
             )
 
     @property
@@ -216,30 +215,30 @@ def _check_name(name: str) -> None:
     """Raise ConfigError for a name without a printed form."""
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
         raise ConfigError(
-            f"object {name!r:.100}: its name must be 1 to {_LONGEST_NAME} printable characters"
+            f"object {name!r:.100}: the name must be 1 to {_LONGEST_NAME} printable characters"
         )
 
 
 def _check_parts(cfg: ObjectCfg) -> None:
     """Raise ConfigError for parts without a valid shape, size, position or mass."""
     if not cfg.geoms:
-        raise ConfigError(f"object {cfg.name}: it has no parts; give it a GeomCfg")
+        raise ConfigError(f"object {cfg.name}: geoms is empty; add a GeomCfg")
     for geom in cfg.geoms:
         num_lengths = NUM_LENGTHS.get(geom.type)
         if num_lengths is None or not _are_within(geom.size, num_lengths, *_LENGTHS):
             raise ConfigError(
-                f"object {cfg.name}: a {geom.type} of size {geom.size}; allowed are box (3 "
-                f"lengths) and cylinder (radius, height), each from {_LENGTHS[0]:g} to "
+                f"object {cfg.name}: geoms: a {geom.type} has size={geom.size}; allowed are box "
+                f"(3 lengths) and cylinder (radius, height), each from {_LENGTHS[0]:g} to "
                 f"{_LENGTHS[1]:g} m"
             )
         if not _are_within(geom.pos, 3, -_LENGTHS[1], _LENGTHS[1]):
             raise ConfigError(
-                f"object {cfg.name}: a part at pos={geom.pos}; three numbers up to "
+                f"object {cfg.name}: geoms: a part has pos={geom.pos}; three numbers up to "
                 f"{_LENGTHS[1]:g} m are allowed"
             )
         if not _are_within([geom.mass], 1, 0.0, _MASSES[1]):
             raise ConfigError(
-                f"object {cfg.name}: a part of mass {geom.mass}; a number from 0 to "
+                f"object {cfg.name}: geoms: a part has mass={geom.mass}; a number from 0 to "
                 f"{_MASSES[1]:g} kg is allowed"
             )
     if not _are_within([cfg.mass], 1, *_MASSES):

@@ -96,7 +96,7 @@ class RandomizationCfg:
         choices=LOSSES,
     )
     lost_share: float = option(
-        1.0, "share of episodes in which a robot is lost, with lost_robots", min=0.0, max=1.0
+        1.0, "fraction of episodes with a lost robot, for lost_robots", min=0.0, max=1.0
     )
     lost_time: Span = option(
         0.0, "time in the episode at which a robot dies, or a late one begins [s]", min=0.0, max=1e6
@@ -148,7 +148,9 @@ def model_fields(
     """
     for name in ("object_mass", "object_friction"):
         if scene.object is None and _varies(getattr(cfg, name), 1.0):
-            raise ConfigError(f"env.randomize.{name}: this task has no object; leave it at 1")
+            raise ConfigError(
+                f"env.randomize.{name}: this task has no object; leave the setting at 1"
+            )
     spans = (
         cfg.object_mass,
         cfg.object_friction,
@@ -249,7 +251,8 @@ class Randomization:
             )
         if cfg.robot_force > 0.0 and needed_force is None:
             raise ConfigError(
-                "env.randomize.robot_force: this task has no object to slide; leave it at 0"
+                "env.randomize.robot_force: this task has no object to slide; "
+                "leave the setting at 0"
             )
         self.cfg = cfg
         self.needed_force = needed_force

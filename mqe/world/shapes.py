@@ -154,8 +154,8 @@ def check_kinds(kinds: Sequence[str], where: str) -> None:
     for kind in kinds:
         if kind not in FAMILIES and kind not in of_boxes:
             raise ConfigError(
-                f"{where}: {kind!r} must be a family ({', '.join(FAMILIES)}) or an object of boxes "
-                f"that are {HEIGHT} m high ({', '.join(of_boxes)})"
+                f"{where}: {kind!r} is unknown; name a family ({', '.join(FAMILIES)}) or an "
+                f"object of boxes {HEIGHT} m high ({', '.join(of_boxes)})"
             )
 
 
@@ -295,8 +295,7 @@ def _read_shape(entry: Any, where: str) -> ObjectCfg:
     for first, second in itertools.combinations(range(len(boxes)), 2):
         if _overlap(boxes[first], boxes[second]) > _LARGEST_OVERLAP:
             raise ConfigError(
-                f"{where}: boxes {first} and {second} overlap, so that their common part would "
-                "weigh twice; list boxes that touch"
+                f"{where}: boxes {first} and {second} overlap; list boxes without common parts"
             )
     for name, (smallest, largest) in (("mass", MASSES), ("friction", _FRICTIONS)):
         if not _are_numbers([entry[name]], 1) or not smallest <= entry[name] <= largest:

@@ -208,7 +208,7 @@ def test_a_lesson_has_a_teacher_and_worlds_alone(lesson) -> None:
     ("lesson", "message"),
     [
         ({"teacher": "pretrained:cuboid"}, "pretrained/cuboid"),
-        (BEAMS | {"task": {"observation": "sincos"}}, r"lessons\[1\]: observations, states"),
+        (BEAMS | {"task": {"observation": "sincos"}}, r"lessons\[1\]: obs size, state size"),
     ],
 )
 def test_teachers_that_cannot_act_there_are_refused(lesson, message) -> None:

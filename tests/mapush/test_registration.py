@@ -283,7 +283,7 @@ def test_choices_are_looked_up_when_a_value_is_checked(elsewhere) -> None:
         (
             "import mapush\nfrom mqe.world.objects import "
             "CYLINDER\nmapush.register_object('../x', CYLINDER)\n",
-            "begins with a",
+            "must begin with a letter",
         ),
     ],
 )
@@ -297,7 +297,7 @@ def test_modules_that_cannot_be_are_refused_in_a_line(elsewhere, content, compla
 def test_the_same_member_twice_is_no_mistake(elsewhere) -> None:
     config.import_modules(["own_object"])
     mapush.register_object("crate", OBJECTS["crate"])
-    with pytest.raises(ConfigError, match="task 'x': its settings need a field name"):
+    with pytest.raises(ConfigError, match="task 'x': the settings class needs a field name"):
         mapush.register_task(
             "x", TASKS["go1push_mid"]._replace(cfg=type(OBJECTS["crate"].geoms[0]))
         )

@@ -36,7 +36,7 @@ def test_a_name_stands_for_one_member():
     shapes: Registry[int] = Registry("shape")
     shapes.register("box", 6)
     shapes.register("box", 6)
-    with pytest.raises(ConfigError, match="shape 'box': there is one of this name"):
+    with pytest.raises(ConfigError, match="shape 'box': the name is taken"):
         shapes.register("box", 7)
 
 

@@ -112,7 +112,7 @@ def test_a_gpus_simulator_on_a_cpu_is_reported():
         (EnvCfg(num_envs=2), SIM, {"spawn": "seperated"}, "task.spawn: .* did you mean separated"),
         (EnvCfg(num_envs=2), SIM, {"state_type": "ep"}, "task.state_type: .* did you mean EP"),
         (EnvCfg(num_envs=2), SIM, {"action_scale": (5.0, 5.0, 5.0)}, "task.action_scale: must be"),
-        (EnvCfg(num_envs=2), SIM, {"weights": NOTHING}, "task.weights: every term"),
+        (EnvCfg(num_envs=2), SIM, {"weights": NOTHING}, "task.weights: every reward term"),
     ],
 )
 def test_settings_that_were_made_by_hand_are_checked_as_those_that_are_read(env, sim, task, said):

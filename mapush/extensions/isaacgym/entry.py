@@ -32,11 +32,11 @@ class ProcessSimCfg(SimCfg):
         None, "interpreter of the simulator's process; null: the interpreter of mapush"
     )
     step_timeout: float = option(
-        4.0, "time after which a step of the process counts as lost [s]", min=0.1, max=86400.0
+        4.0, "time limit for a step of the process [s]", min=0.1, max=86400.0
     )
     start_timeout: float = option(
         300.0,
-        "time after which the start of the process, first step included, counts as lost [s]",
+        "time limit for the start of the process, first step included [s]",
         min=0.1,
         max=86400.0,
     )
@@ -76,8 +76,9 @@ def _check_isaacgym(cfg: IsaacGymCfg, device: torch.device) -> None:
     total = torch.cuda.get_device_properties(device).total_memory
     if pairs * _PAIR_BYTES > total:
         raise ConfigError(
-            f"sim.contact_pairs={pairs} takes {pairs * _PAIR_BYTES / 2**30:.1f} GiB, but {device} "
-            f"has {total / 2**30:.1f} GiB; lower it, or leave it out"
+            f"sim.contact_pairs={pairs} takes {pairs * _PAIR_BYTES / 2**30:.1f} GiB, but "
+            f"{device} has {total / 2**30:.1f} GiB; lower sim.contact_pairs, or leave "
+            "sim.contact_pairs out"
         )
 
 

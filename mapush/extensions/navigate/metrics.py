@@ -17,10 +17,10 @@ MEASURES.update(
         "robot_contact": MeasureTerm(
             "1 while a robot touches an obstacle", lambda step: step.is_touching_obstacle[:, 1]
         ),
-        "path": MeasureTerm("way of the object", lambda step: step.path, "m"),
+        "path": MeasureTerm("length of the object's path", lambda step: step.path, "m"),
         "progress": MeasureTerm("decrease of the cost-to-go", lambda step: step.progress),
         "shortest": MeasureTerm(
-            "length of the shortest way from the start to the goal",
+            "length of the shortest path from the start to the goal",
             lambda step: step.plan.shortest[:, 0],
             "m",
         ),
@@ -50,14 +50,16 @@ METRICS.update(
             "1 for an end by a collapse", lambda episodes: episodes.terminated["collapse"]
         ),
         "episode_time_s": MetricTerm("length of the episode", lambda episodes: episodes.time, "s"),
-        "path_length": MetricTerm("way of the object", lambda episodes: episodes.sum("path"), "m"),
+        "path_length": MetricTerm(
+            "length of the object's path", lambda episodes: episodes.sum("path"), "m"
+        ),
         "shortest_length": MetricTerm(
-            "length of the shortest way around the obstacles",
+            "length of the shortest path around the obstacles",
             lambda episodes: episodes.mean("shortest"),
             "m",
         ),
         "spl": MetricTerm(
-            "success weighed by the length of the shortest way over that of the way taken",
+            "success times the length of the shortest path over the length of the object's path",
             lambda episodes: episodes.spl,
         ),
         "legs": MetricTerm(
@@ -65,11 +67,11 @@ METRICS.update(
             lambda episodes: episodes.legs,
         ),
         "object_contact_share": MetricTerm(
-            "share of control steps at which the object touches an obstacle",
+            "fraction of control steps at which the object touches an obstacle",
             lambda episodes: episodes.mean("object_contact"),
         ),
         "robot_contact_share": MetricTerm(
-            "share of control steps at which a robot touches an obstacle",
+            "fraction of control steps at which a robot touches an obstacle",
             lambda episodes: episodes.mean("robot_contact"),
         ),
     },

@@ -49,8 +49,8 @@ STATE.update(
             over="robots",
         ),
         "obstacles": ObservationTerm(
-            "nearest obstacles in the plan's frame: place, heading (sine, cosine), half their "
-            "lengths, and 1",
+            "nearest obstacles in the plan's frame: place, heading (sine, cosine), "
+            "half-extents, and 1",
             lambda scene: scene.obstacles_in_plan.flatten(1),
             "m, 1",
             mirror_signs=_OBSTACLE * NUM_OBSERVED_OBSTACLES,
@@ -76,7 +76,7 @@ STATE.update(
             mirror_signs=_PLACE,
         ),
         "robot_room": ObservationTerm(
-            "distance of each robot's middle from the nearest obstacle or wall, and its slope "
+            "distance of each robot's centre from the nearest obstacle or wall, and its slope "
             "along the plan's axes",
             lambda scene: scene.room_in_plan,
             "m, 1",

@@ -80,7 +80,7 @@ class NavigateCfg(TermCfg):
     decision_period: int = option(
         25, "number of control steps (50 Hz) that a sub-goal is held", min=1, max=1000
     )
-    episode_length_s: float = option(120.0, "time limit [s]", min=0.02, max=1e6)
+    episode_length_s: float = option(120.0, "time limit of an episode [s]", min=0.02, max=1e6)
     success_radius: float = option(
         1.0,
         "distance of the object's origin from the goal below which it is success [m]",

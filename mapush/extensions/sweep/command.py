@@ -52,12 +52,14 @@ def make_parser() -> config.Parser:
     parser.add_argument(
         "--num_trials",
         metavar="N",
-        help="number of settings that the search tries (default: SPACE.yaml's)",
+        help="number of trials, each with one combination of settings (default: num_trials in "
+        "SPACE.yaml)",
     )
     parser.add_argument(
         "--jobs",
         metavar="J",
-        help="trials at once (default: one on each GPU, or on each core without a GPU)",
+        help="number of simultaneous trials (default: one on each GPU, or on each core without "
+        "a GPU)",
     )
     # --out of a training run has another meaning.
     parser.add_argument(
@@ -67,7 +69,9 @@ def make_parser() -> config.Parser:
         help="the sweep's folder (default: results/sweeps/<name>-<date>)",
     )
     config.add_import(parser)
-    group = parser.add_argument_group("settings of every trial, in place of those of SPACE.yaml")
+    group = parser.add_argument_group(
+        "settings for every trial, in place of the key settings in SPACE.yaml"
+    )
     config.add_flags(group, _FLAGS)
     return parser
 

@@ -52,9 +52,17 @@ class StoppingCfg:
     """ASHA: a trial continues past a rung only if it is among the best ``1 / keep`` so far."""
 
     first: int | None = option(
-        None, "env steps of the first rung; null: runner.num_env_steps / keep^2", min=1
+        None,
+        "length of a trial up to the first rung, in env steps; null: "
+        "runner.num_env_steps / stopping.keep^2",
+        min=1,
     )
-    keep: int = option(3, "factor between rungs; one trial in this many continues past each", min=2)
+    keep: int = option(
+        3,
+        "ratio between the env steps of successive rungs; a fraction 1 / "
+        "keep of the trials continues past each rung",
+        min=2,
+    )
 
 
 @dataclass(frozen=True)
@@ -71,16 +79,18 @@ class SweepCfg:
     )
     metric: str = option("mapush/success_rate", "tag of the curve whose last value ranks trials")
     mode: str = option(
-        "max", "direction of a better metric, larger or smaller", choices=("max", "min")
+        "max",
+        "better direction of the metric: max (larger) or min (smaller)",
+        choices=("max", "min"),
     )
     search: str = option(
         "optuna",
-        "method that chooses the settings: TPE, at random, or every combination",
+        "search method: optuna (TPE sampler), random (random sampling) or grid (every combination)",
         choices=("optuna", "random", "grid"),
     )
     num_trials: int | None = option(
         None,
-        f"number of settings that a search tries; null: {DEFAULT_TRIALS}",
+        f"number of trials, each with one combination of settings; null: {DEFAULT_TRIALS}",
         min=1,
         max=100_000,
     )
@@ -89,7 +99,7 @@ class SweepCfg:
     )
     confirm: int = option(
         3,
-        "number of best settings of a search that are trained again with each of the seeds",
+        "number of best combinations of settings to train again with each seed",
         min=0,
         max=1000,
     )

@@ -79,8 +79,8 @@ class CommandLimit(nn.Module):
         robot_names = [match[1] for match in map(_OTHER_ROBOT.fullmatch, obs_names) if match]
         if not robot_names:
             raise ConfigError(
-                f"task.keep_apart={distance:g}: the robots of this team do not observe each "
-                "other, so that none can keep its distance; say task.keep_apart=0"
+                f"task.keep_apart={distance:g} needs observations of other robots; say "
+                "task.keep_apart=0"
             )
         places = [obs_names.index(f"{robot}_{axis}") for robot in robot_names for axis in "xy"]
         self.register_buffer("places", torch.tensor(places))

@@ -101,10 +101,9 @@ class PushLayouts:
         least = 0.5 * ROBOT_CLEARANCE / math.sin(math.pi / max(num_agents, 2))
         if nearest < least:
             raise ConfigError(
-                f"task.object: its spawn_ring begins at {nearest} m, where {num_agents} robots "
-                "cannot be spawned "
-                f"{ROBOT_CLEARANCE} m apart; begin it at {least:.2f} m, take fewer robots, or "
-                "task.spawn=independent"
+                f"task.object: spawn_ring begins at {nearest} m, where {num_agents} robots "
+                f"cannot be spawned {ROBOT_CLEARANCE} m apart; begin spawn_ring at {least:.2f} "
+                "m, take fewer robots, or task.spawn=independent"
             )
         return 2.0 * math.asin(0.5 * ROBOT_CLEARANCE / nearest)
 
@@ -181,8 +180,7 @@ class Encounters:
         device = robots.device
         if num_agents < 2:
             raise ConfigError(
-                "task.close_share, task.tangled_share: they bring two robots together; say 0 for "
-                "one"
+                "task.close_share, task.tangled_share: need two robots; say 0 for a team of one"
             )
         pairs = torch.tensor(list(combinations(range(num_agents), 2)), device=device)
         index = torch.arange(num_agents, device=device)

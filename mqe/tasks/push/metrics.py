@@ -87,18 +87,18 @@ METRICS.update(
             "s",
         ),
         "collaboration_degree": MetricTerm(
-            "share of control steps with all robots within 0.5 m of the object's outline; of "
-            "successes",
+            "fraction of control steps with all robots within 0.5 m of the object's outline; "
+            "successes only",
             lambda e: e.measures.column("collaboration", e.means_of_successes),
         ),
         "collaboration_degree_reference": MetricTerm(
-            "share of control steps with all robots within 1 m of the object's origin; of "
-            "successes",
+            "fraction of control steps with all robots within 1 m of the object's origin; "
+            "successes only",
             lambda e: e.measures.column("collaboration_reference", e.means_of_successes),
         ),
         "contact_share": MetricTerm(
-            "share of the robot in the contact impulse on the object, which sums the force's "
-            "magnitude whatever its direction; of episodes with contact",
+            "robot's fraction of the contact impulse on the object; the impulse sums the "
+            "force's magnitude, whatever the direction; episodes with contact only",
             _contact_share,
             per_robot=True,
         ),

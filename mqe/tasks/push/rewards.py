@@ -116,13 +116,12 @@ REWARDS.update(
         ),
         "push": RewardTerm("1 while the object moves", lambda step: push(step.state.object_linvel)),
         "ocb": RewardTerm(
-            "occlusion-based (OCB) cosine between the way through the object's nearest edge and "
-            "the "
-            "way to the goal",
+            "occlusion-based (OCB) cosine between the inward normal of the object's nearest "
+            "edge and the direction to the goal",
             lambda step: ocb(step.inward, step.local_goal),
         ),
         "ocb_expanded": RewardTerm(
-            "OCB cosine with the way to the goal turned back by half the object's yaw",
+            "OCB cosine with the direction to the goal turned back by half the object's yaw",
             _expanded_ocb,
             is_same_turned=False,
         ),
@@ -163,19 +162,20 @@ REWARDS.update(
             "N s",
         ),
         "impulse_ahead": RewardTerm(
-            "the robot's own impulse on the object towards the goal, as far as its nose points "
-            "along it",
+            "the robot's own impulse on the object towards the goal, weighted by the cosine "
+            "between force and robot heading",
             lambda step: step.push_ahead * STEP_DT,
             "N s",
         ),
         "impulse_astray": RewardTerm(
-            "the robot's own impulse on the object more than 60 degrees off its nose (a penalty: "
-            "weight below 0)",
+            "the robot's own impulse on the object more than 60 degrees off the robot's "
+            "heading (a penalty: weight below 0)",
             lambda step: step.push_astray * STEP_DT,
             "N s",
         ),
         "shared_progress": RewardTerm(
-            "new ground towards the goal times how equally the robots push (0 alone, 1 alike)",
+            "gained distance towards the goal times the equality of the robots' pushes (0: one "
+            "idle robot, 1: equal pushes)",
             lambda step: step.shared_progress,
             "m",
         ),

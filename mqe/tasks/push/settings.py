@@ -130,7 +130,9 @@ class PushCfg(TermCfg):
         1.0, "factor on the object's length along y, or on its radius", min=0.05, max=10.0
     )
     gait: str | tuple[str, ...] | None = option(
-        None, "frozen policy that walks, or one per robot; null: that of each robot's kind"
+        None,
+        "frozen gait policy for all robots, or one per robot; null: the default of each "
+        "robot's kind",
     )
     rewards: str = option("default", "reward preset", choices=tuple(PRESETS))
     observation: str = option(
@@ -155,13 +157,13 @@ class PushCfg(TermCfg):
         choices=("EP", "FP"),
     )
     spawn: str = option(
-        "separated", "places of robots at spawn: apart, or anywhere on the ring", choices=SPAWNS
+        "separated", "positions of robots at spawn: apart, or anywhere on the ring", choices=SPAWNS
     )
     close_share: float = option(
-        0.0, "share of starts with two robots almost touching", min=0.0, max=1.0
+        0.0, "fraction of initial layouts with two robots almost touching", min=0.0, max=1.0
     )
     tangled_share: float = option(
-        0.0, "share of starts with two robots' legs tangled", min=0.0, max=1.0
+        0.0, "fraction of initial layouts with two robots' legs tangled", min=0.0, max=1.0
     )
     goal_distance: tuple[float, float] = option(
         (1.5, 3.0), "range of the goal's distance at spawn [m]", above=0.0
@@ -169,7 +171,7 @@ class PushCfg(TermCfg):
     decision_period: int = option(
         1, "number of control steps (50 Hz) that a command is held", min=1, max=1000
     )
-    episode_length_s: float = option(20.0, "time limit [s]", min=0.02, max=1e6)
+    episode_length_s: float = option(20.0, "time limit of an episode [s]", min=0.02, max=1e6)
     success_radius: float = option(
         1.0,
         "distance of the object's origin from the goal below which it is success [m]",
@@ -195,8 +197,8 @@ class PushCfg(TermCfg):
     )
     goal_heading: float | None = option(
         None,
-        "heading of the object at the goal, in the arena [rad], until env.set_goal turns the goal; "
-        "null: any",
+        "goal heading of the object, world frame [rad]; env.set_goal changes the heading for "
+        "one episode; null: any heading",
         min=-2.0 * math.pi,
         max=2.0 * math.pi,
     )
@@ -244,13 +246,13 @@ class PushCfg(TermCfg):
             )
         if self.success_heading is not None and self.goal_heading is None:
             raise ConfigError(
-                f"task.success_heading={self.success_heading:g} needs the heading of the goal; say "
-                "task.goal_heading=0, or leave both out"
+                f"task.success_heading={self.success_heading:g} needs a goal heading; say "
+                "task.goal_heading=0, or leave task.success_heading out"
             )
         if self.observes_heading and self.goal_heading is None:
             raise ConfigError(
-                "task.observes_heading needs the heading of the goal; say task.goal_heading=0, or "
-                "leave both out"
+                "task.observes_heading needs a goal heading; say task.goal_heading=0, or leave "
+                "task.observes_heading out"
             )
         masses = self.object_mass
         for mass in masses.values() if isinstance(masses, dict) else (masses,):
@@ -260,24 +262,26 @@ class PushCfg(TermCfg):
             self._check_shapes()
         if self.observation == "sets" and self.state_type == "FP":
             raise ConfigError(
-                "task.state_type: FP lists the robots in an order for each of them, and "
-                "task.observation=sets has none; say task.state_type=EP"
+                "task.state_type: FP needs robots in an order, and task.observation=sets has "
+                "no order; say task.state_type=EP"
             )
         if self.entity_dropout > 0.0 and self.observation != "sets":
             raise ConfigError(
                 f"task.entity_dropout={self.entity_dropout:g} leaves robots out of sets; say "
-                f"task.observation=sets instead of {self.observation}, or leave it out"
+                f"task.observation=sets instead of {self.observation}, or leave "
+                "task.entity_dropout out"
             )
         if self.max_robots != _ROOM and self.observation != "sets":
             raise ConfigError(
-                f"task.max_robots={self.max_robots} is the room in observed sets; say "
-                f"task.observation=sets instead of {self.observation}, or leave it out"
+                f"task.max_robots={self.max_robots} is the capacity of observed sets; say "
+                f"task.observation=sets instead of {self.observation}, or leave task.max_robots "
+                "out"
             )
         if self.success_rest_s >= self.episode_length_s:
             raise ConfigError(
-                f"task.success_rest_s={self.success_rest_s:g}: no object rests that long in "
-                f"task.episode_length_s={self.episode_length_s:g}; say less, or lengthen the "
-                "episodes"
+                f"task.success_rest_s={self.success_rest_s:g} is too long for "
+                f"task.episode_length_s={self.episode_length_s:g}; lower task.success_rest_s, "
+                "or raise task.episode_length_s"
             )
         self._check_incentives()
         nearest, furthest = self.goal_distance
@@ -291,8 +295,8 @@ class PushCfg(TermCfg):
         share = self.close_share + self.tangled_share
         if share > 1.0:
             raise ConfigError(
-                f"task.close_share and task.tangled_share: {share:g} together; they may be 1 at "
-                "most"
+                f"task.close_share and task.tangled_share: {share:g} in sum; lower one to a sum "
+                "of 1 at most"
             )
         if share > 0.0 and self.spawn != "separated":
             raise ConfigError(
@@ -316,8 +320,8 @@ class PushCfg(TermCfg):
         """Raise ConfigError for settings in conflict with differing shapes."""
         if self.observation != "sets":
             raise ConfigError(
-                f"task.shapes={self.shapes}: only outlines tell the worlds' objects apart; say "
-                "task.observation=sets"
+                f"task.shapes={self.shapes} needs outlines in the observation; say "
+                "task.observation=sets, or leave task.shapes out"
             )
         for name in ("shape_mass", "shape_force"):
             low, high = getattr(self, name) or (0.0, 0.0)

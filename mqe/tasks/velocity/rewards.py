@@ -52,7 +52,7 @@ REWARDS.update(
             weight=2.0,
         ),
         "push": RewardTerm(
-            "force against the load on the way ahead, as a share of the largest load",
+            "forward force against the load, relative to the largest load",
             lambda step: step.push,
         ),
         "feet": RewardTerm(

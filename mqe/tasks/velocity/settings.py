@@ -18,13 +18,13 @@ class VelocityCfg(TermCfg):
     """Commands, disturbances and rewards in a gait's training."""
 
     name: str = option("go1_velocity", "name of the task", choices=("go1_velocity",))
-    episode_length_s: float = option(20.0, "time limit [s]", min=STEP_DT, max=160.0)
+    episode_length_s: float = option(20.0, "time limit of an episode [s]", min=STEP_DT, max=160.0)
     max_command: tuple[float, float, float] = option(
-        (0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate|", min=0.0, max=10.0
+        (0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate| [rad/s]", min=0.0, max=10.0
     )
-    standing_share: float = option(0.12, "share of commands that are zero", min=0.0, max=1.0)
+    standing_share: float = option(0.12, "fraction of zero commands", min=0.0, max=1.0)
     restless_share: float = option(
-        0.15, "share of worlds whose command changes about five times a second", min=0.0, max=1.0
+        0.15, "fraction of worlds with about five new commands a second", min=0.0, max=1.0
     )
     max_kick: float = option(
         1.2, "largest sudden change of the trunk's velocity [m/s]", min=0.0, max=20.0

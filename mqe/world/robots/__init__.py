@@ -43,14 +43,14 @@ def robots_of(
     robot_names = (names,) * num_agents if isinstance(names, str) else tuple(names)
     if not robot_names:
         raise ConfigError(
-            "env.robots: [] names no robot; name one kind for all, or one a robot (allowed: "
-            f"{', '.join(ROBOTS)})"
+            "env.robots: [] names no robot; name one kind for all robots, or one per robot "
+            f"(allowed: {', '.join(ROBOTS)})"
         )
     robots = tuple(ROBOTS.find(name, "env.robots") for name in robot_names)
     if len(robot_names) != num_agents:
         raise ConfigError(
             f"env.robots: {list(robot_names)} names {len(robot_names)} robots for a team of "
-            f"{num_agents}; name one kind for all, or one a robot"
+            f"{num_agents}; name one kind for all robots, or one per robot"
         )
     return tuple(robot_model(robot, model) for robot in robots)
 

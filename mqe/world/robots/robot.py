@@ -181,14 +181,12 @@ class RobotCfg:
         ):
             if len(shape.size) != SHAPES.get(shape.type):
                 raise ConfigError(
-                    f"robot {self.name}: a {shape.type} of size {shape.size}; allowed are box (3 "
-                    "numbers), sphere (1) "
-                    "and capsule (2)"
+                    f"robot {self.name}: shape {shape.type!r} has size={shape.size}; give a box "
+                    "3 lengths, a sphere 1, a capsule 2 [m]"
                 )
         if any(shape.type == "capsule" for shape in self.trunk_shapes):
             raise ConfigError(
-                f"robot {self.name}: a trunk is made of boxes and spheres, whose lowest point is "
-                "known"
+                f"robot {self.name}: trunk_shapes has a capsule; use boxes and spheres"
             )
 
     @property

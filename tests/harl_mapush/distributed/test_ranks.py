@@ -316,7 +316,8 @@ def test_settings_of_a_rank_are_its_share_of_the_worlds() -> None:
         own_settings(cfg, Ranks(1, 5), Launch(1, 5, 1, 5), CPU)
     cfg, _ = config.resolve({}, {"runner": {"collectors": 2}, "sim": {"device": "cpu"}})
     with pytest.raises(
-        ConfigError, match="collectors=2: one learner has collectors, not 3 ranks; .*collectors=0"
+        ConfigError,
+        match="collectors=2: collectors need a single learner, not 3 ranks; .*collectors=0",
     ):
         own_settings(cfg, Ranks(1, 3), Launch(1, 3, 1, 3), CPU)
 

@@ -232,7 +232,7 @@ def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:
     )
     assert test.main(["--policy", "test_measuring:failing", *words]) == 2
     error = capsys.readouterr().err
-    assert "--policy test_measuring:failing: raised ValueError: not today (" in error
+    assert "--policy test_measuring:failing: the function raised ValueError: not today (" in error
     assert "test_measuring.py, line " in error
     assert error.count("\n") == 1
 

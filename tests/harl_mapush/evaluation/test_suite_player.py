@@ -212,7 +212,7 @@ def test_what_cannot_be_is_refused_before_anything_is_played(
         ("watchers: [pushin]", "watchers: unknown watcher 'pushin'"),
         ("seeds: [a]", "seeds: ['a'] must be a list, as in [0, 1]"),
         ("episodes: 0", "episodes: 0 must be a whole number from 1 on"),
-        ("conditions: [a]", "conditions: must be names with sections of settings"),
+        ("conditions: [a]", "conditions: must map names to sections of settings"),
         ("task: {success_radius: far}", "task.success_radius"),
         ("conditions: {a: {env: {num_envs: none}}}", "env.num_envs"),
         ("examination: knee", "unknown examination 'knee'"),

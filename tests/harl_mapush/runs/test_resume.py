@@ -192,7 +192,7 @@ def test_a_run_that_is_being_trained_is_left_alone(run, capsys) -> None:
         assert train.main(["--resume", str(run)]) == 2
     said = capsys.readouterr().err
     assert str(run) in said
-    assert "another process is training in this folder" in said
+    assert "another process is training in this run folder" in said
     assert not (run / "checkpoints" / "96").exists()
 
 
@@ -222,7 +222,7 @@ def test_a_lock_without_flock_names_its_process_and_host(tmp_path, monkeypatch) 
 
     monkeypatch.setattr(FileLock, "acquire", fail)
     (tmp_path / ".lock").write_text("4791\nnode07\n1\n")
-    message = f"process 4791 on node07; if it is over, remove {tmp_path / '.lock'}"
+    message = f"process 4791 on node07; if that process is over, remove {tmp_path / '.lock'}"
     with pytest.raises(ConfigError, match=re.escape(message)), run_folder.locked(tmp_path):
         pass
 

@@ -69,7 +69,7 @@ def test_flags_make_a_film() -> None:
         ("--no_captions", "--no_captions: belongs to a film; add --record FILE.mp4"),
         ("--record x.mp4 --camera 10,nan", "elevation from -90 to 90"),
         ("--record x.mp4 --camera 10,-20,0", "distance from 0.1 to 100 m"),
-        ("--record x.avi", "an .mp4 or .gif file"),
+        ("--record x.avi", "must end in .mp4 or .gif"),
         ("--mode viewer --tiles 2x2", "--tiles 2x2: belongs to a film; add --record FILE.mp4"),
         ("--mode calculator --record x.mp4", "--record 'x.mp4' belongs to --mode viewer"),
         ("--record x.mp4 --num_episodes 0", "--num_episodes 0"),
@@ -131,7 +131,7 @@ def test_play_films_as_well(tmp_path, monkeypatch, capsys) -> None:
     ("words", "said"),
     [
         ("pretrained:cuboid", "missing: --out; example: mapush film"),
-        ("pretrained:cuboid --out x.avi", "--out 'x.avi': a film is an .mp4 or .gif file"),
+        ("pretrained:cuboid --out x.avi", "--out 'x.avi': must end in .mp4 or .gif"),
         ("zero random --out x.mp4 --tiles 2x1", "--tiles: several teams have a tile each"),
         ("zero random --out x.mp4 --num_episodes 0", "--num_episodes 0: must be at least 1"),
         ("zero nobody --out x.mp4", "nobody"),

@@ -209,7 +209,7 @@ HIDDEN = ["linear", "hidden", GAIT_OBS_SIZE, 8]
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"observations": {"gait": {"names": ["clock"]}}}, "not what a gait of this version does"),
+        ({"observations": {"gait": {"names": ["clock"]}}}, "unlike a gait of this version"),
         ({"actors": ([HIDDEN],)}, "59 inputs and 8 actions, but a gait has 59 and 12"),
         ({"actors": ([HIDDEN, ["linear", "out", 9, 12]],)}, "out.weight has shape .12, 8."),
         ({"actors": ([HIDDEN, HIDDEN],)}, "the sizes of its layers differ"),
@@ -233,11 +233,11 @@ def test_a_description_that_the_weights_contradict_is_refused(changed, message, 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("weights: {../w.pt: a}", "must be names of files beside it"),
+        ("weights: {../w.pt: a}", "must be names of files beside policy.yaml"),
         ("weights: {}", "0 files for 1 robots"),
         ("actors: []", "0 lists of layers for 1 files"),
-        ("learned_in: {env: 1}", "env and task are sections"),
-        ("observations: {gait: 1}", "must have names"),
+        ("learned_in: {env: 1}", "env and task must be sections of keys"),
+        ("observations: {gait: 1}", "must have a list of texts"),
         ("format_version: 2", "format_version"),
         ("gain: 1", "unknown key"),
     ],

@@ -125,7 +125,7 @@ def test_a_goal_from_outside_moves_in_chosen_worlds_and_pays_nothing_by_itself()
     with pytest.raises(ValueError, match="mask must be"):
         env.set_goal(torch.zeros(env.num_envs, 2), torch.ones(1, dtype=torch.bool))
     unknown = torch.full((env.num_envs, 2), torch.nan)
-    with pytest.raises(ValueError, match="goal must have finite numbers"):
+    with pytest.raises(ValueError, match="goal must be finite"):
         env.set_goal(unknown)
     env.set_goal(unknown, torch.zeros(env.num_envs, dtype=torch.bool))
 

@@ -155,7 +155,7 @@ def test_environment_and_exported_actor_limit_by_the_same_noisy_places(observati
 
 
 def test_robots_that_do_not_observe_each_other_cannot_keep_apart() -> None:
-    with pytest.raises(ConfigError, match="do not observe each other"):
+    with pytest.raises(ConfigError, match="keep_apart=.* needs observations of other robots"):
         CommandLimit(("goal_x", "goal_y", "object_x", "object_y"), 0.3, 5)
 
 

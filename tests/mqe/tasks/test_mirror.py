@@ -194,7 +194,8 @@ def test_tasks_whose_mirror_image_is_no_change_of_signs_have_none(monkeypatch):
         OBSERVATIONS, "own_height", dataclasses.replace(height, mirror_signs=(1.0, 1.0, 1.0))
     )
     with pytest.raises(
-        ConfigError, match="mirror_signs of own_height must have a sign for each number, -2 in all"
+        ConfigError,
+        match="own_height: mirror_signs has 3 signs, and the term 1",
     ):
         make_task(more_observations=("own_height",))
     hook = dataclasses.replace(

@@ -313,7 +313,7 @@ def test_a_film_that_was_not_written_is_no_film(program: str, monkeypatch, tmp_p
 
 
 def test_a_film_is_an_mp4_or_a_gif(tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"\.mp4 or a \.gif"):
+    with pytest.raises(ConfigError, match=r"\.mp4 or \.gif"):
         record(make_env(1), Still(), tmp_path / "film.avi")
 
 

@@ -248,7 +248,8 @@ def test_any_latency_of_commands_can_be_had():
 
 def test_there_is_nothing_to_vary_of_an_object_that_is_not_there():
     with pytest.raises(
-        ConfigError, match="env.randomize.object_mass: this task has no object; leave it at 1"
+        ConfigError,
+        match="env.randomize.object_mass: this task has no object; leave the setting at 1",
     ):
         make_env(
             EnvCfg(2, randomize=RandomizationCfg(object_mass=2.0)),

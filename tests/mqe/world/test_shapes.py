@@ -231,7 +231,7 @@ def test_outlines_are_those_of_each_world_and_last_states_have_them_too():
         ({"boxes": [[0, 0, 1.0, 1.0], [0.5, 0, 0.5, 0.5]]}, "boxes 0 and 1 overlap"),
         ({"name": "\ud800"}, r"its name '\\ud800' has characters that cannot be printed"),
         ({"name": "a\x1b[31m"}, "has characters that cannot be printed"),
-        ({"name": "a" * 1000}, "its name must be 1 to 100 printable characters"),
+        ({"name": "a" * 1000}, "the name must be 1 to 100 printable characters"),
         ({"colour": 1}, "must have the keys boxes, friction, mass, name, and no others"),
     ],
 )
@@ -249,7 +249,7 @@ def test_a_file_of_ones_own_is_read_and_mistakes_are_named(entry, message, tmp_p
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"observation": "sincos"}, "task.shapes=drawn: only outlines"),
+        ({"observation": "sincos"}, "task.shapes=drawn needs outlines"),
         ({"shape_mass": (3.0, 2.0)}, r"task.shape_mass: \[3, 2\] .* say \[2, 3\]"),
         ({"shape_force": (3.0, 2.0)}, r"task.shape_force: \[3, 2\] .* say \[2, 3\]"),
         (
