@@ -64,7 +64,7 @@ class Lessons(MixedTeams):
 
 
 def settings(cfg: RunCfg) -> list[RunCfg]:
-    """Return the settings of each lesson's worlds, with an equal part of ``env.num_envs``.
+    """Return the settings for each lesson's worlds. Lessons divide ``env.num_envs`` equally.
 
     Raises ConfigError for an impossible lesson.
     """

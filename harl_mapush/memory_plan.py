@@ -69,7 +69,7 @@ class MemoryPlan(NamedTuple):
 
     @property
     def in_worlds(self) -> int:
-        """Sum of the parts in proportion to the number of worlds."""
+        """Memory proportional to the number of worlds [bytes]."""
         if self.buffer is not None:
             return self.simulator + self.environment
         return self.needed - self.fixed

@@ -130,7 +130,7 @@ class Runner:
 
 
 class RewardSums:
-    """Sums of every reward term, and of the reward, over a block's valid transitions."""
+    """Sums over a block's valid transitions, for every reward term and the reward."""
 
     def __init__(self, env: VecEnv) -> None:
         self._period = env.decision_period

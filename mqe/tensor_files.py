@@ -41,7 +41,7 @@ def read_file(path: Path | IO[bytes]) -> Any:
 
 
 class LfsPointerError(Exception):
-    """A pointer of git-lfs is in the place of a file."""
+    """A git-lfs pointer stands in place of a file."""
 
 
 def is_lfs_pointer(path: Path) -> bool:

@@ -90,7 +90,7 @@ class DistilCfg(AlgorithmCfg):
 
 
 class Distil:
-    """A team of squashed actors learning the actions of teachers."""
+    """Squashed actors learning the actions of teachers."""
 
     actor_class = SquashedActor
 

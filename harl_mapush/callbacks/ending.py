@@ -34,7 +34,7 @@ class EndOnRequest(Callback):
         ranks: Ranks,
         pauses: Sequence[int] = (),
     ) -> None:
-        """End the run of ``trainer``. ``pauses`` are the intervals [env steps] of slow callbacks.
+        """End the run of ``trainer``. ``pauses`` are the slow callbacks' intervals [env steps].
 
         To measure checkpoints, this callback must follow ``saver``.
         """

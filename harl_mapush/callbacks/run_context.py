@@ -1,4 +1,4 @@
-"""The parts of a run visible to its callbacks, and the registry of users' callbacks."""
+"""A run's parts for callbacks, and the registry for users' callbacks."""
 
 from __future__ import annotations
 

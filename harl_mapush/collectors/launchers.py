@@ -80,7 +80,7 @@ class Launcher(Protocol):
         ...
 
     def wait(self, workers: Sequence[Any], timeout_s: float) -> None:
-        """Wait for a message of one of the launcher's workers, at most ``timeout_s``."""
+        """Wait for a message from any worker, at most ``timeout_s``."""
         ...
 
 
@@ -110,7 +110,7 @@ class LocalLauncher:
         return LocalWorker(self._collect, settings, identity, log)
 
     def wait(self, workers: Sequence[LocalWorker], timeout_s: float) -> None:
-        """Wait for a message of one of the processes."""
+        """Wait for a message from any process."""
         connection.wait([worker.connection for worker in workers], timeout_s)
 
 

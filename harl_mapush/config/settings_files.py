@@ -9,7 +9,7 @@ from mqe.extensions import Registry
 
 
 class SettingsFile(NamedTuple):
-    """A kind of settings file as a layer of a run."""
+    """A kind of settings file as a layer in a run's settings."""
 
     help: str
     # Takes the settings of the run file, those of the command line, and the path. Returns the

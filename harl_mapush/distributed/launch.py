@@ -47,7 +47,7 @@ _END = "mapush-end"  # the exit code, if a restart would end alike
 
 
 class Launch(NamedTuple):
-    """Rank, number of ranks and number of restarts from ``torchrun``.
+    """This process's rank, rank count and restart count under ``torchrun``.
 
     The defaults describe a single process without ``torchrun``.
     """

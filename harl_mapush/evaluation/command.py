@@ -194,7 +194,7 @@ def _player(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, say:
 
 
 def _write_rows(rows: Iterable[Mapping[str, Any]], cfg: RunCfg, arguments: Any) -> None:
-    """Write rows of metrics to the files of the command line."""
+    """Write rows of metrics to the command line's output files."""
     as_table = table_for(arguments.csv or "")
     as_table(cfg.task.name, [])  # raises early for a task that it cannot describe
     written: list[Mapping[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The player of suites: a team, its comparisons, its conditions, or all of a run's checkpoints."""
+"""The player for suites: a team, its comparisons, its conditions, or all checkpoints in a run."""
 
 from __future__ import annotations
 

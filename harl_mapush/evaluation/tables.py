@@ -1,4 +1,4 @@
-"""Rows of metrics as text, by the ending of the file."""
+"""Rows of metrics as text, in a format chosen by the file suffix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABLES: Registry[Table] = Registry("kind of table")
 
 
 def table_for(file: str) -> Table:
-    """Return the kind of table for the ending of ``file``, CSV for an unknown ending."""
+    """Return the table format for the suffix of ``file``, CSV for an unknown suffix."""
     return TABLES.get(file.rpartition(".")[2], TABLES["csv"])
 
 

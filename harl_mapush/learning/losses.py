@@ -21,7 +21,7 @@ def gaussian_log_prob(actions: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 def standard_log_prob(noise: Tensor) -> Tensor:
     """Return the log density of standard normal draws.
 
-    Minus log std it is the log density of mean + std noise.
+    Minus log std this gives the log density at mean + std noise.
     """
     return -0.5 * noise**2 - _HALF_LOG_2_PI
 

@@ -96,8 +96,8 @@ def settings(
 
 
 def _of_a_later_version(folder: Path | None, error: ConfigError) -> ConfigError:
-    """Return the error for unreadable settings of a checkpoint, with the version of a later
-    writer.
+    """Return the error for a checkpoint with unreadable settings, with the writer's version if
+    later.
     """
     present = packages().get("mapush")
     written = None if folder is None else read_manifest(folder).get("packages")

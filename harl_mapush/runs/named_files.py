@@ -23,9 +23,9 @@ def named_files(task: Any) -> dict[str, Path]:
 
 
 def digests(task: Any, lessons: Sequence[Mapping[str, Any]] | None = None) -> dict[str, str]:
-    """Return the SHA-256 of a task's files and frozen policies by setting, without the gaits.
+    """Return the SHA-256 by setting for a task's files and frozen policies, without the gaits.
 
-    The teachers of ``lessons`` count as well.
+    The teachers in ``lessons`` count as well.
     """
     by_setting = {f"task.{key}": sha256(path) for key, path in named_files(task).items()}
     for key in TASKS[task.name].frozen_policies:
@@ -49,10 +49,9 @@ def keep(run: Path, task: Any) -> None:
 def changed(
     folder: Path, task: Any, lessons: Sequence[Mapping[str, Any]] | None = None
 ) -> list[str]:
-    """Return the settings with another file or policy than in the training of a checkpoint.
+    """Return the settings with another file or policy than in a checkpoint's training.
 
-    ``folder`` is the checkpoint's. The settings are those of a task, and the teachers of
-    ``lessons``.
+    ``folder`` is the checkpoint's. The settings are a task's, and the teachers in ``lessons``.
     """
     before = read_manifest(folder).get(NAMED_FILES)
     if not isinstance(before, dict):

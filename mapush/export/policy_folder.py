@@ -23,7 +23,7 @@ from mqe.manifest import MANIFEST, check_files, renew_manifest
 
 
 def write(request: ExportRequest) -> dict[str, float]:
-    """Write the mean of a run's last checkpoints, or a copy of one checkpoint."""
+    """Write the mean over a run's last checkpoints, or a copy of one checkpoint."""
     folders = [request.folder]
     if request.last > 1:
         folders = last_checkpoints(Path(request.name), request.last)

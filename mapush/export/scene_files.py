@@ -1,4 +1,4 @@
-"""Files of an exported world: the scene as MJCF, and the initial layouts of episodes."""
+"""Files for an exported world: the scene as MJCF, and the episodes' initial layouts."""
 
 from __future__ import annotations
 

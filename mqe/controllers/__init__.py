@@ -13,7 +13,7 @@ from mqe.world.state import SceneState
 
 
 class Controller(Protocol):
-    """Moves the robots of N worlds for a task, and defines the meaning of its commands."""
+    """Moves a task's robots in N worlds, and defines the meaning of commands."""
 
     def begin(self, mask: Tensor) -> None:
         """Reset memory and command in the worlds of ``mask`` (N,)."""

@@ -25,8 +25,8 @@ class SetReader(nn.Module):
     """Passes the flat vector on unchanged, sets included."""
 
     def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
-        """Read vectors of ``size`` components with the sets ``blocks``, through hidden layers of
-        ``width``.
+        """Read ``size``-dimensional vectors with the sets ``blocks``, through hidden layers
+        ``width`` wide.
         """
         super().__init__()
         self.in_size = size

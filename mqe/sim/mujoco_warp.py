@@ -278,7 +278,7 @@ class MujocoWarpSimulator:
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The integration state of every world, and the sizes of the contact buffers."""
+        """Every world's integration state, and the contact buffers' sizes."""
         return {name: view.clone() for name, view in self._state().items()} | {
             "size": torch.tensor(self._size)
         }

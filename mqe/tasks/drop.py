@@ -1,4 +1,4 @@
-"""Distribution of dropped robots at the start of an episode, from the reference."""
+"""The reference's distribution for dropped robots at an episode's start."""
 
 from mqe.world.objects import FLOOR_SLAB
 

@@ -304,8 +304,8 @@ class ObservationTerms(TermList[ObservationTerm]):
         return tuple(name for part in self._layout for name in part.number_names(entities))
 
     def describe(self, entities: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return names, unit and meaning of every term's components. ``entities`` name the robots
-        of terms over robots.
+        """Return names, unit and meaning for every term's components. ``entities`` name the robots
+        for terms over robots.
         """
         return {
             name: {

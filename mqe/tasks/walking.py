@@ -47,7 +47,7 @@ class WalkingCfg(TermCfg):
 
 
 class WalkingFeatures:
-    """State of W worlds, the argument of terms."""
+    """State of W worlds, as terms receive it."""
 
     terminated: Terminated  # the conditions that end the episode, for rewards
 

@@ -256,7 +256,7 @@ def _half_size(geom: GeomCfg) -> tuple[float, float]:
 
 
 def _is_inside(obj: ObjectCfg, points: Array) -> NDArray[np.bool_]:
-    """Return a mask (P,) of the points (P, 2) inside a part of the object."""
+    """Return a mask (P,) for points (P, 2) inside a part of the object."""
     inside = np.zeros(len(points), dtype=bool)
     for geom in obj.geoms:
         offset = np.abs(points - geom.pos[:2])

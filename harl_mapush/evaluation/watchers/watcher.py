@@ -1,4 +1,4 @@
-"""Base class of the watchers: observers of every world's first episode."""
+"""Base class for watchers: observers during every world's first episode."""
 
 from __future__ import annotations
 

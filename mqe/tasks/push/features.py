@@ -336,7 +336,7 @@ class SceneFeatures:
 
     @cached_property
     def object_heading(self) -> Tensor:
-        """(N, 2) sine and cosine of the object's heading, relative to the direction of the goal."""
+        """(N, 2) sine and cosine of the object's heading, relative to the goal's direction."""
         return self._towards_goal[0][:, self.constants.num_agents]
 
     @cached_property
@@ -360,7 +360,7 @@ class SceneFeatures:
     def heading_error_axes(self) -> Tensor:
         """(N, 2) sine and cosine of the heading error times the number of equal headings.
 
-        Both are continuous at a change of the nearest equal heading.
+        Both are continuous when the nearest equal heading changes.
         """
         error = self.heading_error
         angle = error * self.constants.footprint.equal_headings_of(len(error))

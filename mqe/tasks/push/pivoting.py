@@ -250,7 +250,7 @@ def is_round(obj: ObjectCfg) -> bool:
 
 
 class Memory:
-    """State of each robot of a pivoting team between decisions, (N, A)."""
+    """Each robot's state between decisions in a pivoting team, (N, A)."""
 
     def __init__(self, goal: Tensor) -> None:
         self.stand = torch.zeros(goal.shape[:2], dtype=torch.int64, device=goal.device)

@@ -237,9 +237,7 @@ def _read_look(
 
 
 def mirrored_looks(links: Sequence[Sequence[Look]], left: int) -> Any:
-    """Return the visual shapes of a leg on the side ``left`` (+1 or -1), from those of a
-    left leg.
-    """
+    """Return a leg's visual shapes on the side ``left`` (+1 or -1), from those of a left leg."""
     return tuple(tuple(_mirrored_look(look, left) for look in looks) for looks in links)
 
 
