@@ -484,7 +484,7 @@ def test_a_suggestion_is_near_or_missing(capsys) -> None:
         (("--set", "env.n_envs=3"), "say --set env.num_envs=VALUE"),
         (("--sed", "3"), "did you mean --seed?"),
         (("--object", "crate"), "); one of your own needs --import MODULE"),
-        (("--set", "task.weights.looking=1"), "idle); one of your own needs --import MODULE"),
+        (("--set", "task.weights.looking=1"), "); one of your own needs --import MODULE"),
         (
             ("--set", "task.more_metrics=[object_speed]"),
             "); one of your own needs --import MODULE",
@@ -508,6 +508,8 @@ def test_names_of_other_libraries_are_answered(capsys, argv, words) -> None:
 
 def test_what_is_suggested_exists() -> None:
     settings = other_names.dotted(config.all_classes())
+    for entry in ALGORITHMS.values():
+        settings |= other_names.dotted({"algorithm": entry.cfg})
     assert set(other_names.NAMES.values()) <= set(settings)
     assert not {f"{key.partition('.')[0]}.{name}" for name, key in other_names.NAMES.items()} & set(
         settings
