@@ -118,7 +118,7 @@ def config_values(values: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_nonsense_is_refused_by_name(setting: str, said: str, capsys) -> None:
-    assert train.main(["--set", setting]) == 2
+    assert train.main(["--preset", "laptop", "--set", setting]) == 2
     assert said in error_line(capsys)
 
 

@@ -533,7 +533,9 @@ TANK = ObjectCfg(
     name="tank",
     geoms=(GeomCfg("cylinder", (2.75, 0.5), 40.0),),
     outline=tuple(
-        (2.75 * math.cos(k * math.pi / 6.0), 2.75 * math.sin(k * math.pi / 6.0)) for k in range(12)
+        # Rounded, so that corners are exact mirror images of one another.
+        (round(2.75 * math.cos(k * math.pi / 6.0), 6), round(2.75 * math.sin(k * math.pi / 6.0), 6))
+        for k in range(12)
     ),
     friction=(0.3, 0.4),
     spawn_height=0.35 - FLOOR_SLAB,

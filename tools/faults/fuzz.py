@@ -46,7 +46,7 @@ from mqe.pretrained import pretrained_folder
 from mqe.registry import SIMULATORS, TASKS
 from mqe.viewer import video
 from mqe.viewer.live import page_guard
-from mqe.world import footprint, shapes
+from mqe.world import shapes
 
 _TOO_LONG_S = 5.0
 _HANGS_S = 60.0
@@ -440,34 +440,27 @@ def page_request(draw: random.Random, files: Path) -> tuple[Callable[[], int], A
 
 
 def named_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
-    """Make a file of shapes, of maps, or a mesh, with nonsense inside."""
-    kind = draw.choice(("shapes.json", "maps.yaml", "mesh.obj", "mesh.stl"))
+    """Make a file of shapes or of maps, with nonsense inside."""
+    kind = draw.choice(("shapes.json", "maps.yaml"))
     path = files / kind
     content: Any
     if kind == "shapes.json":
         shape = {"name": "a", "mass": 4.0, "friction": 0.5, "boxes": [[0.0, 0.0, 1.0, 1.0]]}
         content = [shape | {draw.choice([*shape, "mesh", "x"]): value(draw)}]
         path.write_text(json.dumps(draw.choice((content, value(draw)))), encoding="utf-8")
-    elif kind == "maps.yaml":
+    else:
         arena_map = {"start": [-1.5, 0], "goal": [1.5, 0], "obstacles": [{"box": [0, 0, 1, 1]}]}
         arena_map[draw.choice([*arena_map, "x"])] = value(draw)
         content = {"arena": draw.choice(([8, 8], value(draw))), "maps": [arena_map]}
         path.write_text(yaml.safe_dump(content), encoding="utf-8", errors="surrogatepass")
-    else:
-        content = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 2 3\nf 1 2 4\n"
-        path.write_text(
-            content.replace(draw.choice("0123"), scalar(draw)[:50], 3), "utf-8", "replace"
-        )
     if draw.random() < 0.2:
         path.write_bytes(damaged(draw, path.read_bytes()))
 
     def read() -> None:
         if kind == "shapes.json":
             shapes.read_shapes(str(path))
-        elif kind == "maps.yaml":
-            importlib.import_module("mapush.extensions.navigate.maps.files").read_maps(path, 0.05)
         else:
-            footprint.boxes_of_mesh(path, shapes.NUM_BOXES)
+            importlib.import_module("mapush.extensions.navigate.maps.files").read_maps(path)
 
     return lambda: attempt(read), (kind, content)
 

@@ -116,7 +116,9 @@ def sorted_by_place(others: Tensor) -> Tensor:
     return others.gather(1, order.unsqueeze(-1).expand_as(others))
 
 
-@pytest.mark.parametrize("kind", OBJECTS)
+@pytest.mark.parametrize(
+    "kind", [name for name, obj in OBJECTS.items() if obj.mirror_signs is not None]
+)
 def test_sets_of_a_mirrored_scene_are_the_mirror_images(kind):
     torch.manual_seed(0)
     task = make_task(50, 3, object=kind, observation="sets")

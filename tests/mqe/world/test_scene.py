@@ -246,11 +246,13 @@ LOW = [name for name, obj in OBJECTS.items() if obj.spawn_height < WALL_HEIGHT]
 @pytest.mark.parametrize("name", LOW)
 def test_walls_stop_an_object(name):
     scene = build_scene(1, OBJECTS[name])
-    sim = _simulate(scene, _layout(1, [(-4.0, 0.0)], object_xy=(ARENA_HALF_SIZE - 2.0, 0.0)), 1)
+    reach = max(x for x, _ in OBJECTS[name].outline)
+    start = ARENA_HALF_SIZE - max(2.0, reach + 0.5)
+    sim = _simulate(scene, _layout(1, [(-4.0, 0.0)], object_xy=(start, 0.0)), 1)
     for _ in range(100):
         sim.data.qvel[:, scene.robot_qvel] = 2.0
         sim.step(4)
-    assert ARENA_HALF_SIZE - 2.0 < float(sim.data.qpos[0, scene.robot_qpos]) < ARENA_HALF_SIZE
+    assert start < float(sim.data.qpos[0, scene.robot_qpos]) < ARENA_HALF_SIZE
 
 
 def test_four_walls_enclose_a_square_of_24_metres():

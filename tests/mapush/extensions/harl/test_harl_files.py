@@ -27,9 +27,7 @@ from tests.support.upstream_folders import recorded, upstream_folder, write_conf
 def resolved(file: Path, *argv: str) -> tuple[config.RunCfg, list[str]]:
     arguments = train.make_parser().parse(["--load_config", str(file), *argv])
     over = config.flag_values(arguments)
-    base, notices = harl_files.apply(
-        train._base(arguments, has_file=True), over, harl_files.read(file)
-    )
+    base, notices = harl_files.apply({}, over, harl_files.read(file))
     return config.resolve(base, over)[0], notices
 
 

@@ -279,4 +279,4 @@ def test_a_map_that_is_no_text_is_named(tmp_path) -> None:
     path = tmp_path / "maps.yaml"
     path.write_bytes(b"maps: [{start: [-1.5, 0], goal: [1.5, 0]}] # \xc7x")
     with pytest.raises(ConfigError, match=r"maps\.yaml: it is no text; name another file"):
-        read_maps(path, 0.05)
+        read_maps(path)
