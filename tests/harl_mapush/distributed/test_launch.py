@@ -218,7 +218,7 @@ def test_a_restart_after_the_time_limit_builds_nothing(
     monkeypatch.setattr(machine, "resolve_sim", None)
     start(0).first_start()
     (tmp_path / "none_abc" / "mapush-start").write_text(repr(time.monotonic() - 3600))
-    argv = [*TINY, "--max_wall_time", "1h", "--out", str(tmp_path / "run")]
+    argv = ["--preset", "laptop", *TINY, "--max_wall_time", "1h", "--out", str(tmp_path / "run")]
     said = []
     for restarts in (1, 2):
         start(restarts)

@@ -227,7 +227,7 @@ def test_what_differs_from_training_is_a_table() -> None:
     cfg = evaluation_worlds.settings(folder, {})
     head, *rows, blank = evaluation_worlds.differences(folder, cfg).splitlines()
     assert head.split("  ")[0] == "setting"
-    assert "task.spawn                        separated              independent" in rows
+    assert "task.close_share                  0.25                   0.0" in rows
     assert "env.randomize.kick_speed          [0.0, 0.6]             0.0" in rows
     assert all(len(row) < 80 for row in rows)
     assert blank == ""

@@ -11,7 +11,6 @@ import torch
 from torch import tensor
 
 from harl_mapush.evaluation.calculator import evaluate, first_episodes
-from harl_mapush.evaluation.episodes import _goal
 from harl_mapush.evaluation.watchers import WATCHERS
 from harl_mapush.evaluation.watchers.arrival import ArrivalWatcher
 from harl_mapush.evaluation.watchers.energy import EnergyWatcher
@@ -149,7 +148,6 @@ def test_an_episode_continues_after_success_which_counts_at_its_time() -> None:
 @pytest.mark.parametrize(("name", "equal"), [("tblock", 0.0), ("cuboid", 0.5 * math.pi)])
 def test_the_heading_that_counts_is_the_one_in_force(name: str, equal: float) -> None:
     env = make_env(2, object=name, goal_heading=0.0, success_ends=False, episode_length_s=0.1)
-    cfg: Any = SimpleNamespace(task=env.task.cfg)
 
     def turn_the_goals(obs: torch.Tensor) -> torch.Tensor:
         if int(env._steps.max()) == 2:
@@ -157,7 +155,8 @@ def test_the_heading_that_counts_is_the_one_in_force(name: str, equal: float) ->
             env.set_goal(torch.cat((env.state.object_pos[:, :2], heading.unsqueeze(1)), dim=1))
         return still(obs)
 
-    goal = _goal(cfg, env)
+    features = env.task.features
+    goal = Goal(features.success_radius, features.heading_error)
     places = ArrivalWatcher(env, goal)
     pushing = PushWatcher(env, goal)
     before = env.task.goal_heading.tolist()

@@ -27,7 +27,8 @@ from tests.support.upstream_folders import recorded, upstream_folder, write_conf
 def resolved(file: Path, *argv: str) -> tuple[config.RunCfg, list[str]]:
     arguments = train.make_parser().parse(["--load_config", str(file), *argv])
     over = config.flag_values(arguments)
-    base, notices = harl_files.apply({}, over, harl_files.read(file))
+    preset = {} if arguments.preset is None else config.load_preset(arguments.preset)
+    base, notices = harl_files.apply(preset, over, harl_files.read(file))
     return config.resolve(base, over)[0], notices
 
 

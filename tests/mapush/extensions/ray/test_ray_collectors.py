@@ -59,7 +59,8 @@ def test_settings_that_no_cluster_can_have_are_refused(monkeypatch):
         config.resolve({"runner": {"engine": "ray"}}, {})
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        ConfigError, match=r"Ray is not installed; pip install '\.\[ray\]' in a clone of mapush, or use local"
+        ConfigError,
+        match=r"Ray is not installed; pip install '\.\[ray\]' in a clone of mapush, or use local",
     ):
         cluster_settings()
 
