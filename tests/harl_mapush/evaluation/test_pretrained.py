@@ -47,7 +47,7 @@ def test_a_shipped_team_pushes(name: str) -> None:
     task = {
         "spawn": "separated",
         "success_radius": 1.0,
-        "goal_distance": [1.2, 1.6],
+        "goal_distance": [1.5, 2.0],
         "episode_length_s": 15.0,
         "close_share": 0,
         "tangled_share": 0,

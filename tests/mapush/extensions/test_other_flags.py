@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from harl_mapush import config, test, train
-from harl_mapush.config.other_names import TEST_FLAGS, TRAIN_FLAGS
+from harl_mapush.config.other_names import NAMES, TEST_FLAGS, TRAIN_FLAGS
 from harl_mapush.config.settings_files import SETTINGS_FILES
 from mqe.pretrained import pretrained_folder
 from tests.support.error_lines import error_line
@@ -16,12 +16,12 @@ from tests.support.paths import ROOT
 from tests.test_hostile_files import endless
 
 
-def test_flags_of_harl_and_mapush_are_taken() -> None:
+def test_the_flags_are_those_of_harl_of_mapush_and_the_names_of_other_libraries() -> None:
     assert set(SETTINGS_FILES) == {"load_config"}
     common = {"train_timesteps", "headless", "use_tensorboard"}
-    of_training = {"lr", "episode_length", "log_interval", "num_workers", "run_duration"}
-    assert common | of_training <= set(TRAIN_FLAGS)
-    assert common | {"test_mode", "algo", "exp_name", "config"} <= set(TEST_FLAGS)
+    of_training = {"log_interval", "num_workers", "run_duration", "env", "model_dir"}
+    assert set(TRAIN_FLAGS) == common | of_training | set(NAMES)
+    assert set(TEST_FLAGS) == common | {"test_mode", "algo", "exp_name", "config"}
 
 
 @pytest.mark.parametrize(
