@@ -24,11 +24,13 @@ from harl_mapush.collectors.launchers import (
     WorkerGoneError,
     last_line,
 )
+from mqe.config import ConfigError
 
 MOST_DEATHS = 3  # deaths of a collector in a row, without a block in between, that end the run
 _ROUND_S = 0.05  # longest time between two looks at the collectors
 # Time that every collector has for its start: kernels are compiled, and the machine may be busy.
 _START_S = 600.0
+_REFUSED = "mqe.config.ConfigError: "  # start of a last line about settings of the worlds
 _END_S = 3.0  # time of the collectors to end after the request
 _LOG = logging.getLogger(__name__)
 
@@ -112,7 +114,7 @@ class Supervisor(threading.Thread):
         self._most_blocks = queue_blocks + 1  # of a collector, in work and in the queue
         self._stall_s = stall_s
         self._num_left = 0  # blocks that are not requested yet
-        self._error: CollectionError | None = None
+        self._error: CollectionError | ConfigError | None = None
         self._arrival = threading.Event()
         self._is_ending = threading.Event()
 
@@ -143,7 +145,8 @@ class Supervisor(threading.Thread):
     def take(self) -> FullBlock | None:
         """Return the oldest block in the queue, None without any.
 
-        Raises CollectionError if collecting cannot continue.
+        Raises CollectionError if collecting cannot continue, ConfigError if collectors refuse the
+        settings of their worlds.
         """
         if self._error is not None:
             raise self._error
@@ -172,7 +175,7 @@ class Supervisor(threading.Thread):
                 for post in self.posts:
                     self._look_after(post)
                 self._wait_for_messages()
-        except CollectionError as error:
+        except (CollectionError, ConfigError) as error:
             self._error = error
         except Exception as error:
             words = " ".join(str(error).split())[:300]
@@ -269,9 +272,15 @@ class Supervisor(threading.Thread):
             raise WorkerGoneError("killed, since it made no progress")
 
     def _bury(self, post: Post, worker: Worker, cause: str) -> None:
-        """Report a dead collector. Raise CollectionError after too many deaths in a row."""
+        """Report a dead collector.
+
+        Raise CollectionError after too many deaths in a row, ConfigError for refused settings.
+        """
         worker.end(0.0)
-        problem = f"{post.describe()} died ({cause}); its last line: {last_line(post.log)}"
+        line = last_line(post.log)
+        if not post.is_ready and line.startswith(_REFUSED):
+            raise ConfigError(line.removeprefix(_REFUSED))
+        problem = f"{post.describe()} died ({cause}); its last line: {line}"
         post.worker = None
         post.num_deaths += 1
         post.num_deaths_in_a_row += 1

@@ -21,6 +21,7 @@ from harl_mapush.collectors.collector import (
 )
 from harl_mapush.collectors.launchers import CollectionError, WorkerGoneError
 from harl_mapush.collectors.supervisor import Supervisor
+from mqe.config import ConfigError
 
 BLOCK = Block((np.zeros(1),), BlockReport({}, 1.0, 0.0, {}, None))
 
@@ -130,6 +131,17 @@ def test_a_dead_collector_is_named_in_one_line_and_replaced(tmp_path, caplog) ->
         "Note: Collector 0 (process 1) died (killed by SIGKILL); its last line: 8 worlds on cpu. "
         "Its unfinished episodes are lost (8 in all so far), and it is restarted."
     ]
+    collectors.end()
+
+
+def test_settings_that_a_collector_refuses_end_the_run_at_once(tmp_path) -> None:
+    collectors, workers = make(tmp_path, [BUILDING, WorkerGoneError("exit code 1")])
+    (tmp_path / "logs" / "0.txt").write_text("mqe.config.ConfigError: freeze_time: say 20\n")
+    collectors.begin(2, Weights(0, 0, []))
+    collectors.join(5.0)
+    assert len(workers) == 1
+    with pytest.raises(ConfigError, match="^freeze_time: say 20$"):
+        collectors.take()
     collectors.end()
 
 
