@@ -213,7 +213,7 @@ def test_episode_metrics() -> None:
         ({"weights": {"progres": 1.0}}, "progress"),
         ({"rewards": "mine"}, "published"),
         ({"spawn": 3}, "task.spawn"),
-        ({"close_share": 0.6, "tangled_share": 0.6}, "1.2 together"),
+        ({"close_share": 0.6, "tangled_share": 0.6}, "1.2 in sum"),
         ({"close_share": 0.1, "spawn": "independent"}, "say task.spawn=separated"),
     ],
 )

@@ -257,6 +257,6 @@ def test_nothing_explodes_and_no_robot_is_lost(name: str, num_agents: int, kind:
 
 
 def test_a_single_robot_has_no_partner_to_be_close_to() -> None:
-    with pytest.raises(ConfigError, match="say 0 for one"):
+    with pytest.raises(ConfigError, match="say 0 for a team of one"):
         draw("cuboid", 1, 1, 0.1, 0.0)
     assert math.isfinite(draw("cuboid", 1, 1, 0.0, 0.0).robot_pos.sum().item())
