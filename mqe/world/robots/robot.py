@@ -233,7 +233,7 @@ def _read_look(
     """
     points = [point for section in beam for point in _beam_corners(*section)]
     points += [point for section in post for point in _post_corners(y, *section)]
-    return Look(type, tuple(size), tuple(pos), points=tuple(points), **parts)
+    return Look(type, tuple(size), (pos[0], pos[1], pos[2]), points=tuple(points), **parts)
 
 
 def mirrored_looks(links: Sequence[Sequence[Look]], left: int) -> Any:
