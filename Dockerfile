@@ -1,6 +1,6 @@
 # For CPUs:        docker build -t mapush .
 # For NVIDIA GPUs: docker build -t mapush --build-arg EXTRA=gpu --build-arg TORCH_INDEX= .
-# To train:        docker run --rm --gpus all -v "$PWD/results:/work/results" mapush train
+# To train:        docker run --rm --gpus all -v "$PWD/results:/runs/results" mapush train
 FROM python:3.12-slim
 ARG EXTRA=""
 ARG TORCH_INDEX="https://download.pytorch.org/whl/cpu"
@@ -12,7 +12,7 @@ COPY . .
 # torch goes first: then no dependency pulls another build of it.
 RUN pip install --no-cache-dir -c constraints.txt ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} torch \
     && pip install --no-cache-dir -c constraints.txt ".${EXTRA:+[$EXTRA]}"
-WORKDIR /work
+WORKDIR /runs
 ENV MUJOCO_GL=egl
 ENTRYPOINT ["mapush"]
 CMD ["--help"]

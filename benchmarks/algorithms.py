@@ -105,10 +105,8 @@ def work(job: Job, device: str) -> None:
         else:
             call("train", *job.train, "--device", device, "--out", str(job.folder))
         partial = table.with_suffix(".partial.csv")
-        call(
-            "test", str(job.folder), "--all_checkpoints", *job.test,
-            "--device", "cpu", "--csv", str(partial),
-        )  # fmt: skip
+        where = ("--device", "cpu", "--csv", str(partial))
+        call("test", str(job.folder), "--all_checkpoints", *job.test, *where)
         partial.rename(table)
 
 

@@ -148,7 +148,7 @@ def make(
     say: Callable[[str], None],
     looks: str | None = None,
 ) -> Film:
-    """Film a checkpoint or a named policy, with progress in a bar or through ``say``.
+    """Film a checkpoint or a named policy. ``say`` receives lines of progress.
 
     See ``meshes.chosen`` for ``looks``.
     """

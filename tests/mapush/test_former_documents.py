@@ -35,7 +35,10 @@ def value_of(cfg: Any, dotted: str) -> Any:
 def test_an_import_of_the_documents(line: str) -> None:
     if re.search("Logger|Runner", line):
         pytest.importorskip("harl")
-    exec(line, {})  # noqa: S102
+    names: dict[str, Any] = {}
+    exec(line, names)  # noqa: S102
+    imported = line.rpartition(" import ")[2].split(", ")
+    assert {name.split(".")[0] for name in imported} <= set(names)
 
 
 @pytest.mark.parametrize("line", ROWS["train"])
