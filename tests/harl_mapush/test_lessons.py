@@ -154,6 +154,10 @@ def test_a_student_comes_near_its_teacher() -> None:
         runner.collect()
         errors.append(float(runner.update()["teacher/squared_error"]))
     assert errors[-1] < 0.1 * errors[0]
+    obs, _ = env.reset()
+    actions = student.act(obs, deterministic=True).actions
+    taught = env.step(actions).info[TEACHER_ACTIONS]
+    assert float((actions - taught).square().mean()) < 0.1 * errors[0]
 
 
 def test_the_learning_rate_falls_to_zero_over_the_second_half() -> None:

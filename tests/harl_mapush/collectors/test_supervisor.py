@@ -156,6 +156,18 @@ def test_a_collector_that_dies_again_and_again_ends_the_run(tmp_path) -> None:
     collectors.end()
 
 
+def test_deaths_with_blocks_in_between_do_not_end_the_run(tmp_path) -> None:
+    dying = [READY, BLOCK, WorkerGoneError("exit code 1")]
+    collectors, workers = make(tmp_path, *[dying] * 4)
+    collectors.begin(6, Weights(0, 0, []))
+    num_blocks = 0
+    while num_blocks < 6:
+        collectors.wait(1.0)
+        num_blocks += collectors.take() is not None
+    assert (len(workers), collectors.num_restarts) == (5, 4)
+    collectors.end()
+
+
 def test_a_launcher_that_is_gone_ends_the_run_at_once(tmp_path) -> None:
     collectors, _ = make(tmp_path, [CollectionError("the cluster is gone")])
     collectors.begin(2, Weights(0, 0, []))

@@ -21,7 +21,7 @@ from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import load_team
 from mapush import cli
-from mapush.export import onnx_files
+from mapush.export import onnx_files, scene_files
 from mapush.export.exported_networks import ExportedActor
 from mqe.config import merge
 from mqe.controllers.network import build_network, declare
@@ -266,3 +266,11 @@ def test_a_gait_leaves_alone_and_walks_in_the_example(tmp_path, monkeypatch) -> 
     gait = exported_team.Network(tmp_path / "gait" / "gait.onnx")
     velocities = exported_team.follow_commands(world, gait)
     np.testing.assert_allclose(velocities, commands, atol=0.06)
+
+
+@pytest.mark.parametrize(("model", "version"), [("reference", "3.3.5"), ("physical", "3.12.0")])
+def test_a_scene_names_the_oldest_mujoco_with_its_motors(model, version, tmp_path) -> None:
+    env = make_env(EnvCfg(num_envs=1, model=model), SimCfg("mujoco", "cpu", 1), PushCfg(), 0)
+    scene_files.write_scene(env, None, tmp_path / "scene.xml", lambda line: None)
+    env.close()
+    assert scene_files.least_mujoco(tmp_path / "scene.xml") == version

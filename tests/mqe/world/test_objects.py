@@ -331,3 +331,8 @@ def test_an_object_that_cannot_be_is_one_line(changes, message) -> None:
 )
 def test_odd_objects_that_can_be_are_taken(changes) -> None:
     assert crate(**changes).mass == 4.0
+
+
+def test_all_objects_but_the_loaded_one_are_their_own_mirror_images() -> None:
+    asymmetric = [name for name, obj in OBJECTS.items() if obj.mirror_signs is None]
+    assert asymmetric == ["loaded"]
