@@ -47,7 +47,7 @@ def entry_of(result: Mapping[str, Any], command: Sequence[str]) -> dict[str, Any
         **{name: row[name] for name in ("policy", "suite", "object", "robots")},
         "changed_settings": row["note"],
         "object_mass_kg": result["object_mass_kg"],
-        "sliding_force_n": result["sliding_force_n"],
+        "sliding_force_n": rounded(result["sliding_force_n"]),
         "num_successes": counts[0],
         "num_episodes": counts[1],
         "success_interval": [round(bound, 4) for bound in wilson_interval(*counts)],
@@ -56,6 +56,13 @@ def entry_of(result: Mapping[str, Any], command: Sequence[str]) -> dict[str, Any
         "mapush": __version__,
         "revision": git_revision(),
     }
+
+
+def rounded(force: float | Sequence[float]) -> float | list[float]:
+    """Return a force [N], or the least and the largest force, with two decimals."""
+    if isinstance(force, Sequence):
+        return [round(bound, 2) for bound in force]
+    return round(force, 2)
 
 
 if __name__ == "__main__":

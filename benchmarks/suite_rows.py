@@ -19,6 +19,7 @@ from harl_mapush import config, test
 from harl_mapush.config.suites import ONE_FEWER
 from harl_mapush.evaluation.policies import policy_names
 from harl_mapush.runs import checkpoint, evaluation_worlds
+from mqe.registry import TASKS
 
 FILE = Path(__file__).parent / "results" / "suites.jsonl"
 DIGITS = 4  # after the point
@@ -31,7 +32,6 @@ METRICS = (
     "push_feet_share",
 )
 KEY = ("suite", "object", "robots", "policy", "note")
-WITHOUT_SUITE = "the reference's"  # its task, without --suite
 # Settings that a row does not name: how the result was computed, and what its suite implies.
 UNNAMED = ("sim.", "task.decision_period", "task.shapes", "task.spawn")
 
@@ -64,9 +64,11 @@ def rows_of(result: Mapping[str, Any], command: Sequence[str]) -> Iterator[dict[
     if arguments.team not in policy_names():
         folder = checkpoint.resolve(arguments.team)
     cfg = evaluation_worlds.settings(folder, config.flag_values(arguments))
+    default = config.suite_of_policy(arguments.team) or TASKS[cfg.task.name].suite
+    suite = arguments.suite or default
     note = [text for text in arguments.set or () if not text.startswith(UNNAMED)]
     where = {
-        "suite": arguments.suite or WITHOUT_SUITE,
+        "suite": suite,
         "object": cfg.task.object if cfg.task.shapes is None else f"shapes {cfg.task.shapes}",
         "robots": cfg.env.num_agents,
     }

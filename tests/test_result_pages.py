@@ -69,6 +69,9 @@ def test_a_command_and_its_result_become_rows(monkeypatch: pytest.MonkeyPatch) -
     lost = [*words.split(), "--set", "env.randomize.lost_robots=[dead]", "--num_agents", "3"]
     row = next(suite_rows.rows_of(result, lost))
     assert (row["robots"], row["note"]) == (3, "env.randomize.lost_robots=[dead]")
+    for team_name, suite in (("cuboid", "push"), ("pose", "pose")):  # suites without a flag
+        row = next(suite_rows.rows_of(result, ["mapush", "test", f"pretrained:{team_name}"]))
+        assert row["suite"] == suite
 
 
 def test_an_entry_of_a_leaderboard_states_worlds_rate_and_origin(
