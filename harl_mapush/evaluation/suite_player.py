@@ -59,7 +59,7 @@ class Player:
     say: Say
 
     def request(self, changes: Mapping[str, Any] | None = None) -> Request:
-        """Return the team's episodes in the suite's worlds with ``changes``."""
+        """Return a request for the team's episodes in the suite's worlds, with ``changes``."""
         settings = merge(merge(self.suite.worlds, changes or {}), self.over)
         return Request(
             evaluation_worlds.settings(self.folder, settings),

@@ -57,10 +57,10 @@ class MapStarts:
         is_behind = maps.is_behind[index]
         height = drawn.robot_pos[..., 2:]
         behind = torch.cat((self._row.expand(len(index), -1, -1), height), dim=-1)
-        wide = is_behind.view(-1, 1, 1)
+        is_in_row = is_behind.view(-1, 1, 1)
         layout = drawn._replace(
-            robot_pos=torch.where(wide, behind, drawn.robot_pos) + shift.unsqueeze(1),
-            robot_quat=torch.where(wide, self._row_quat, drawn.robot_quat),
+            robot_pos=torch.where(is_in_row, behind, drawn.robot_pos) + shift.unsqueeze(1),
+            robot_quat=torch.where(is_in_row, self._row_quat, drawn.robot_quat),
             object_pos=drawn.object_pos + shift,
             object_quat=object_quat,
             goal_pos=torch.nn.functional.pad(maps.goal[index], (0, 1)),
