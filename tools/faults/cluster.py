@@ -82,7 +82,6 @@ def try_ranks(folder: Path) -> int:
     """Interrupt a run under torchrun by its clock, restart it, and check torchrun's arguments."""
     failed = 0
     for job, flags in (
-        ("push-node", "--standalone --nproc_per_node 4 -m harl_mapush.train"),
         (
             "push-nodes",
             "--nnodes 2 --nproc_per_node 4 --rdzv_id 77 --rdzv_backend c10d --rdzv_endpoint "
