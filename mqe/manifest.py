@@ -118,6 +118,8 @@ def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
             f"{MANIFEST}: written in format {str(version):.20}, this version of mapush reads "
             f"format {FORMAT_VERSION}"
         )
+    if any(Path(name).name != name for name in hashes):
+        return f"{MANIFEST}: damaged (it names a file of another folder)"
     for name in hashes if names is None else names:
         if name not in hashes:
             return f"{name}: damaged, or from elsewhere ({MANIFEST} does not list it)"

@@ -110,6 +110,27 @@ def test_files_that_never_end(kind: str, tmp_path, capsys) -> None:
     assert time.perf_counter() - start < 5.0
 
 
+def test_a_manifest_names_files_of_its_own_folder(tmp_path) -> None:
+    content = {"format_version": 1, "files": {"/proc/kcore": "0"}}
+    (tmp_path / MANIFEST).write_text(json.dumps(content))
+    assert damage(tmp_path) == f"{MANIFEST}: damaged (it names a file of another folder)"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sim: {name: isaacgym, python: ./x.sh}", "sim.python: a file of settings starts no"),
+        ("conditions: {a: {sim: {name: isaacgym, python: ./x.sh}}}", "sim.python: a file of"),
+        ("logger: {out_dir: /elsewhere}", "unknown key 'logger'"),
+    ],
+)
+def test_a_suite_starts_no_program_and_names_no_folder(text: str, said: str, tmp_path) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        config.load_suite(str(path))
+
+
 def test_a_run_file_that_is_a_link_to_itself(tmp_path) -> None:
     path = tmp_path / "run.yaml"
     path.symlink_to(path)
@@ -158,8 +179,8 @@ def test_a_changed_run_file_is_named(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("renamed", "it is the checkpoint of 10k env steps under another name"),
-        ("another run", "it was written by another run"),
+        ("renamed", "manifest.json: it is the checkpoint of 10k env steps under another name"),
+        ("another run", "manifest.json: it was written by another run"),
     ],
 )
 def test_a_newest_checkpoint_that_is_not_the_runs_own_is_skipped(how, said, tmp_path) -> None:

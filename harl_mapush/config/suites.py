@@ -9,13 +9,13 @@ from typing import Any
 
 from harl_mapush.config.layers import check_layer
 from harl_mapush.config.presets import configs_folder
-from harl_mapush.config.sections import SECTIONS
 from mqe.config import ConfigError, load_yaml, merge, unknown
 from mqe.pretrained import PRETRAINED
 from mqe.registry import TASKS
 
 ONE_FEWER = "one_fewer"  # the same team with one robot fewer, among the policies of a suite
 SCRIPTS = "scripts"  # the task's scripted policies, among the policies of a suite
+_SECTIONS = ("env", "task", "sim")  # of settings in a suite's file
 _REGISTERED: dict[str, Path] = {}  # files of extensions and of users' packages, by name
 _FORMER_NAMES: dict[str, str] = {}  # present names of registered suites by their former ones
 
@@ -126,10 +126,10 @@ def _read(path: Path) -> dict[str, Any]:
     content = load_yaml(path)
     keys = {entry.name for entry in fields(Suite)} - {"name", "worlds"}
     for key in content:
-        if key not in (*keys, *SECTIONS):
-            raise ConfigError(f"{path}: {unknown('key', key, sorted({*keys, *SECTIONS}))}")
+        if key not in (*keys, *_SECTIONS):
+            raise ConfigError(f"{path}: {unknown('key', key, sorted({*keys, *_SECTIONS}))}")
     content.setdefault("help", "")
-    check_layer({key: value for key, value in content.items() if key in SECTIONS})
+    _check_worlds(path, {key: value for key, value in content.items() if key in _SECTIONS})
     conditions = content.get("conditions", {})
     if not isinstance(conditions, Mapping):
         raise ConfigError(
@@ -137,7 +137,7 @@ def _read(path: Path) -> dict[str, Any]:
             "{far: {task: {goal_distance: [4.0, 6.0]}}}"
         )
     for condition in conditions.values():
-        check_layer(condition)
+        _check_worlds(path, condition)
     for key, kind in (("watchers", str), ("policies", str), ("seeds", int)):
         values = content.get(key, [])
         if not isinstance(values, list) or not all(type(value) is kind for value in values):
@@ -148,10 +148,19 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
+def _check_worlds(path: Path, layer: Mapping[str, Any]) -> None:
+    """Raise ConfigError for impossible settings in a suite's file, or a program to start."""
+    check_layer(layer)
+    if (layer.get("sim") or {}).get("python") is not None:
+        raise ConfigError(
+            f"{path}: sim.python: a file of settings starts no program; say --set sim.python=..."
+        )
+
+
 def _suite(name: str | None, content: Mapping[str, Any]) -> Suite:
     """Build a suite from the keys of a file."""
-    suite = Suite(name, worlds={key: value for key, value in content.items() if key in SECTIONS})
-    others = {key: value for key, value in content.items() if key not in SECTIONS}
+    suite = Suite(name, worlds={key: value for key, value in content.items() if key in _SECTIONS})
+    others = {key: value for key, value in content.items() if key not in _SECTIONS}
     for key in ("watchers", "policies", "seeds"):
         if key in others:
             others[key] = tuple(others[key])

@@ -197,7 +197,7 @@ def misnamed(folder: Path) -> str | None:
     named = parse_step_name(folder.resolve().name)
     if not isinstance(written, int) or named is None or named == written:
         return None
-    return f"it is the checkpoint of {step_name(written)} env steps under another name"
+    return f"{MANIFEST}: it is the checkpoint of {step_name(written)} env steps under another name"
 
 
 def run_id(folder: Path) -> str | None:

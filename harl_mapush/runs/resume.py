@@ -16,6 +16,7 @@ from harl_mapush.config import RunCfg
 from harl_mapush.runs import checkpoint, named_files, provenance, run_folder
 from harl_mapush.runs.evaluation_worlds import other_gait
 from mqe.config import ConfigError, flatten, load_yaml, to_dict
+from mqe.manifest import MANIFEST
 from mqe.registry import SIMULATORS, resolve_sim
 
 PROGRAM = "python -m harl_mapush.train"
@@ -200,7 +201,7 @@ def _of_another_run(run: Path, folder: Path) -> str | None:
     other_id = checkpoint.run_id(folder)
     if None in (own_id, other_id) or own_id == other_id:
         return None
-    return "it was written by another run"
+    return f"{MANIFEST}: it was written by another run"
 
 
 def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) -> list[str]:

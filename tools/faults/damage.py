@@ -21,9 +21,10 @@ import torch
 
 from harl_mapush.runs import checkpoint, resume
 from mqe.config import ConfigError
+from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy
 from mqe.manifest import MANIFEST
 
-_READ_TO_ACT = ("actor_agent0.pt", "actor_agent1.pt", "config.yaml", MANIFEST)
+_READ_TO_ACT = ("actor_agent0.pt", "actor_agent1.pt", "config.yaml", DESCRIPTION, MANIFEST)
 
 
 def main() -> int:
@@ -94,9 +95,7 @@ def judge(run: Path, newest: Path, path: Path, settings: object) -> str:
         now, more = resume.settings(resumed, {})
     except ConfigError:
         return "unnoticed"  # there are whole checkpoints, and it did not resume from one
-    # A run's id or env steps in the manifest are compared: the line names the checkpoint.
-    names = (path.name, str(newest)) if path.name == MANIFEST else (path.name,)
-    is_named = any(name in line for line in lines + more for name in names)
+    is_named = any(path.name in line for line in lines + more)
     if now != settings:
         return "unnoticed"
     if resumed.folder != newest:
@@ -112,6 +111,7 @@ def is_refused(folder: Path, name: str) -> bool:
     """
     try:
         checkpoint.resolve(str(folder))
+        describe_policy(str(folder))
     except ConfigError as error:
         return name in str(error) or MANIFEST in str(error)
     return False

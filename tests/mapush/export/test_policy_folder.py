@@ -168,7 +168,7 @@ def test_a_checkpoint_under_another_name_is_not_averaged(run, tmp_path, capsys) 
     (run / "checkpoints" / "9k").rename(run / "checkpoints" / "20k")
     assert cli.main([*EXPORT, str(run), str(tmp_path / "mean"), "--last", "2"]) == 2
     error = capsys.readouterr().err
-    assert "20k: it is the checkpoint of 9k env steps under another name" in error
+    assert "20k: manifest.json: it is the checkpoint of 9k env steps under another name" in error
 
 
 def test_the_mean_of_a_real_run_plays(gait, tmp_path, capsys) -> None:
