@@ -69,4 +69,4 @@ def test_damage_is_noticed(gait, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.syspath_prepend(str(FAULTS))
     damage = importlib.import_module("damage")
     assert damage.try_files(run, random.Random(0), truncations=2, flips=4)
-    assert capsys.readouterr().out.count("6        6        0         0          6 of 6") == 3
+    assert capsys.readouterr().out.count("6        6        0         0          6 of 6") == 4
