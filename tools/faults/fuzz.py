@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -24,6 +25,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ import torch
 import yaml
 from websockets.datastructures import Headers
 
+import mapush
 from harl_mapush import config, experiment, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.callbacks import broken_log
@@ -188,6 +191,10 @@ def run_cases(num_cases: int, seed: int) -> bool:
         named_file,
         control_group,
         environment,
+        suite_file,
+        policy_file,
+        notebook,
+        fork,
     )
     tallies = {kind.__name__: Counter[str]() for kind in kinds}
     before = Path.cwd()
@@ -517,11 +524,122 @@ def environment(draw: random.Random, files: Path) -> tuple[Callable[[], int], An
     return run, (what, words)
 
 
+def suite_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a suite's file with nonsense inside."""
+    content: dict[Any, Any] = {"task": {"object": "cuboid"}, "watchers": ["pushing"], "seeds": [0]}
+    section, names = draw.choice(some_keys(draw))
+    layer = {section: {draw.choice(names or ["x"]): value(draw)}}
+    content |= draw.choice((layer, {"conditions": {"a": layer}}, {}))
+    keys = ("watchers", "policies", "episodes", "seeds", "conditions", "examination", "help")
+    content |= {draw.choice(keys): value(draw)}
+    path = files / "suite.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8", errors="surrogatepass")
+    if draw.random() < 0.2:
+        path.write_bytes(damaged(draw, path.read_bytes()))
+    words = ["test", "pretrained:cuboid", "--suite", str(path), "--num_envs", "2"]
+    return lambda: cli.main(words), content
+
+
+def policy_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a policy's folder with nonsense in its description or manifest, without settings."""
+    for name in ("policy.yaml", "actor_agent0.pt", "manifest.json"):
+        shutil.copy(pretrained_folder("cuboid") / name, files)
+    name = draw.choice(("policy.yaml", "manifest.json"))
+    content = yaml.safe_load((files / name).read_text())
+    place = content
+    for _ in range(draw.randrange(3)):
+        inner = [entry for entry in place.values() if isinstance(entry, dict) and entry]
+        place = draw.choice(inner) if inner else place
+    place[draw.choice([*place, "x"])] = value(draw)
+    write = json.dumps if name == "manifest.json" else yaml.safe_dump
+    (files / name).write_text(write(content), encoding="utf-8", errors="surrogatepass")
+    if name == "policy.yaml":
+        (files / "manifest.json").unlink()
+    words = draw.choice((["test", str(files), "--num_envs", "2"], ["train", "--init_from"]))
+    return lambda: cli.main([*words, str(files)] if words[0] == "train" else words), (name, place)
+
+
+_WORLDS: list[Any] = []  # of notebooks and forks, made once
+
+
+def worlds() -> Any:
+    """Return open worlds, the same for all notebooks."""
+    if not _WORLDS or _WORLDS[0]._is_closed:
+        sim = {"sim.device": "cpu", "sim.num_threads": 2, "env.num_envs": 2}
+        _WORLDS[:] = [mapush.make("go1push_mid", settings=sim)]
+        _WORLDS[0].reset()
+    return _WORLDS[0]
+
+
+def notebook(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make cells that misuse open worlds, in any order. The worlds must step afterwards."""
+    tensors = (
+        torch.zeros(2, 2, 3),
+        torch.zeros(2, 2, 4),
+        torch.zeros(0),
+        torch.full((2, 2, 3), torch.nan),
+        torch.zeros(2, 2, 3, dtype=torch.int64),
+        torch.zeros(2, 2, 3, requires_grad=True),
+        [[0.0] * 3] * 2,
+        None,
+    )
+    cells: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+        ("reset", lambda env: env.reset()),
+        ("step", lambda env: env.step(draw.choice(tensors))),
+        ("restore", lambda env: env.load_state_dict(env.state_dict())),
+        ("close", lambda env: env.close()),
+        ("make", lambda env: mapush.make(value(draw), settings={"env.num_envs": value(draw)})),
+    )
+    chosen = [draw.choice(cells) for _ in range(draw.randrange(1, 4))]
+
+    def run() -> int:
+        codes = (attempt(partial(cell, worlds())) for _, cell in chosen)
+        code = next(filter(None, codes), 0)
+        worlds().reset()
+        worlds().step(torch.zeros(2, 2, 3))
+        return code
+
+    return run, [name for name, _ in chosen]
+
+
+def fork(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a fork of a process with open worlds. Its child uses them, or makes its own."""
+    uses: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+        ("reset", lambda env: env.reset()),
+        ("step", lambda env: env.step(torch.zeros(2, 2, 3))),
+        ("save", lambda env: env.state_dict()),
+        ("close", lambda env: env.close()),
+        ("forget", lambda env: (_WORLDS.clear(), gc.collect())),
+        ("evaluate", lambda env: checkpoint.check_actors(pretrained_folder("cuboid"))),
+    )
+    name, use = draw.choice(uses)
+
+    def run() -> int:
+        env = worlds()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(5)  # a child that hangs ends by a signal
+            code = 1
+            with contextlib.suppress(BaseException):
+                code = attempt(partial(use, env))
+            os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        worlds().step(torch.zeros(2, 2, 3))
+        if code == 2:
+            sys.stderr.write("the fork's line\n")
+        return code
+
+    return run, name
+
+
 def attempt(call: Callable[[], Any]) -> int:
     """Return the exit code of a command with this call."""
     try:
         call()
-    except ConfigError as error:
+    except (ConfigError, RuntimeError, ValueError, TypeError) as error:
+        file = traceback.extract_tb(error.__traceback__)[-1].filename
+        if not isinstance(error, ConfigError) and "/mqe/" not in file:
+            raise
         sys.stderr.write(f"{' '.join(str(error).split())}\n")
         return 2
     return 0
