@@ -26,6 +26,7 @@ from mqe.pretrained import pretrained_folder
 from mqe.registry import SIMULATORS, TASKS
 from mqe.tasks.push.rewards import REWARDS
 from mqe.world.randomization import RandomizationCfg
+from tests.support.rounding import FEW_STEPS
 from tests.support.tiny_runs import OF_ANY_ALGORITHM, SMALL, TINY
 
 SIZES = ("--num_env_steps", "1", "--set", "task.decision_period=1")
@@ -80,7 +81,7 @@ def test_a_run_starts_with_the_networks_of_another(run, gait, tmp_path, capsys) 
             # Follows the spread of the returns, whatever the learning rate.
             if key.startswith("v_out"):
                 continue
-            torch.testing.assert_close(after[key], value, rtol=0, atol=1e-6)
+            torch.testing.assert_close(after[key], value, rtol=0, atol=FEW_STEPS)
     assert load_yaml(new / "config.yaml")["runner"]["init_from"] == str(run)
 
 

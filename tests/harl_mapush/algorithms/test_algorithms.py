@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from harl_mapush.algorithms import hatrpo
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.hatrpo import conjugate_gradient
 from harl_mapush.config import RunnerCfg
@@ -19,6 +20,7 @@ from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.runner import Runner
 from tests.support.hooks import Hooks
+from tests.support.rounding import FEW_STEPS
 from tests.support.toy import ToyEnv
 
 # Formulas
@@ -85,7 +87,8 @@ def test_conjugate_gradient_solves_a_linear_system():
     matrix = root @ root.T + torch.eye(6)
     target = torch.randn(6, dtype=torch.float64)
     x = conjugate_gradient(lambda vector: matrix @ vector, target)
-    assert torch.allclose(x, torch.linalg.solve(matrix, target), atol=1e-6)
+    # The matrix lengthens every vector, so the residual bounds the error.
+    assert float((x - torch.linalg.solve(matrix, target)).norm()) < hatrpo._CG_TOLERANCE**0.5
 
 
 def test_learning_rate_adapts_to_the_divergence():
@@ -127,7 +130,7 @@ def test_flat_adam_is_torchs_adam(weight_decay, is_fused):
         assert float(norm) == pytest.approx(float(clipped), rel=1e-5)
         adam.step()
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        assert torch.allclose(mine, other, atol=1e-6)
+        assert torch.allclose(mine, other, atol=FEW_STEPS)
 
 
 @pytest.mark.parametrize("is_fused", [False, True])
@@ -311,7 +314,7 @@ def test_before_its_first_step_a_policy_is_the_one_that_collected():
     metrics = runner.algorithm.learn(filled(runner))
     for agent in range(2):
         assert float(metrics[f"agent{agent}/ratio"]) == pytest.approx(1.0, abs=1e-5)
-        assert float(metrics[f"agent{agent}/kl"]) == pytest.approx(0.0, abs=1e-6)
+        assert float(metrics[f"agent{agent}/kl"]) == pytest.approx(0.0, abs=FEW_STEPS)
 
 
 def test_an_agent_dead_all_along_is_left_alone():

@@ -28,6 +28,7 @@ from mqe import cores
 from mqe.config import ConfigError
 from mqe.controllers.blocks import SIZE
 from tests.support.products import ignore_other_rows
+from tests.support.rounding import FEW_STEPS
 from tests.support.toy import ToyEnv
 from tests.support.toy_collectors import settings
 from tests.support.transitions import GAMMA, transition
@@ -269,7 +270,9 @@ def test_noise_of_hatd3_differs_over_all_worlds_and_not_over_a_share():
     team.ranks = Ranks(1, 2)
     team.world_share = (0, 2)
     team.noise = lambda *size: torch.ones(size)
-    assert torch.allclose(team.explore(obs) - team._act(obs), torch.tensor(0.8 / 3.0), atol=1e-6)
+    assert torch.allclose(
+        team.explore(obs) - team._act(obs), torch.tensor(0.8 / 3.0), atol=FEW_STEPS
+    )
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ from mqe.vec_env import Share
 from mqe.world.streams import Streams
 from tests.support.meeting import on_ranks
 from tests.support.products import ignore_other_rows
+from tests.support.rounding import FEW_STEPS
 from tests.support.toy import ToyEnv
 
 CPU = torch.device("cpu")
@@ -101,7 +102,7 @@ def test_normalisers_of_two_ranks_are_that_of_all_rows(make: Any) -> None:
 
     for state in on_ranks(2, update):
         for name, value in whole.state_dict().items():
-            assert torch.allclose(state[name], value, rtol=1e-6, atol=1e-6), name
+            assert torch.allclose(state[name], value, rtol=FEW_STEPS, atol=FEW_STEPS), name
 
 
 def test_advantages_of_two_ranks_are_normalised_together() -> None:
@@ -111,7 +112,7 @@ def test_advantages_of_two_ranks_are_normalised_together() -> None:
     results = on_ranks(
         2, lambda ranks: normalize_advantages(advantages[ranks.rank], weights[ranks.rank], ranks)
     )
-    assert torch.allclose(torch.stack(results), whole, atol=1e-6)
+    assert torch.allclose(torch.stack(results), whole, atol=FEW_STEPS)
 
 
 def test_streams_and_statistics_go_by_the_number_of_the_world() -> None:

@@ -11,6 +11,7 @@ from harl_mapush.learning.normalization import (
     normalize_advantages,
     rescale_output,
 )
+from tests.support.rounding import FEW_STEPS
 
 
 def test_advantages_use_the_population_deviation_and_epsilon_1e_5():
@@ -48,9 +49,9 @@ def test_value_norm_by_hand():
     mean = (0.75 * 0.25 * 3 + 0.25 * 6) / debias
     mean_sq = (0.75 * 0.25 * 10 + 0.25 * 36) / debias
     expected = (mean, math.sqrt(mean_sq - mean**2))
-    assert tuple(float(x) for x in norm.mean_std()) == pytest.approx(expected, rel=1e-6)
+    assert tuple(float(x) for x in norm.mean_std()) == pytest.approx(expected, rel=FEW_STEPS)
     assert norm.denormalize(norm.normalize(torch.tensor([5.0]))).item() == pytest.approx(
-        5.0, rel=1e-6
+        5.0, rel=FEW_STEPS
     )
 
 

@@ -26,12 +26,9 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.manifest import renew_manifest
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import SimCfg, make_env
+from tests.support.rounding import in_double, rounding
 
 CPU = torch.device("cpu")
-# MKL's products depend on the alignment of the weights in memory: the learner's lie in one flat
-# buffer, those of a file each for itself. Three products in a row, of up to 300 terms near 1 with a
-# rounding of 6e-8 each, differ by 3 * 300 ** 0.5 * 6e-8 = 3e-6 on average; the bound is 5 times it.
-ROUNDING = 1.5e-5
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 SETS = {"task": {"observation": "sets"}, "env": {"num_agents": 3}}
 
@@ -99,18 +96,21 @@ def test_every_kind_of_policy_acts_as_its_algorithm(name: str, share: bool, tmp_
     declared = [declare(actor) or [] for actor in actors]
     network = build_network(declared, [actor.state_dict() for actor in actors])
     in_place = TeamPolicy(network)
+    # Products depend on the alignment of the weights in memory, which is another in a file's.
+    in_float64 = TeamPolicy(in_double(network))
 
     hidden = None
     done = torch.tensor([False, True, False, False, True])
     for _ in range(3):
         obs = torch.randn(5, env.num_agents, env.spec.obs_size)
         decision = algorithm.act(obs, hidden, deterministic=True)
+        bound = rounding(decision.actions, in_float64(obs.double()))
         for team in (described, former, alone):
             assert isinstance(team, TeamPolicy)
-            torch.testing.assert_close(team(obs), decision.actions, rtol=0.0, atol=ROUNDING)
-            team.reset_memory(done)
+            torch.testing.assert_close(team(obs), decision.actions, rtol=0.0, atol=bound)
         assert torch.equal(in_place(obs), decision.actions)
-        in_place.reset_memory(done)
+        for team in (described, former, alone, in_place, in_float64):
+            team.reset_memory(done)
         if decision.hidden is not None:
             hidden = decision.hidden.masked_fill(done.view(1, -1, 1, 1), 0.0)
     env.close()
@@ -124,7 +124,9 @@ def test_shipped_policies_are_described_as_their_checkpoints_are_read(name: str,
     obs = torch.randn(4, env.num_agents, env.spec.obs_size)
     expected = algorithm.act(obs, deterministic=True).actions
     policy = read_policy(PRETRAINED + name)
-    torch.testing.assert_close(policy.network(CPU)(obs), expected, rtol=0.0, atol=ROUNDING)
+    network = policy.network(CPU)
+    bound = rounding(expected, in_double(network)(obs.double()))
+    torch.testing.assert_close(network(obs), expected, rtol=0.0, atol=bound)
     actors = [algorithm.networks[f"actor_agent{i}"] for i in range(env.num_agents)]
     described = exported._describe(folder, cfg, actors, env.task)
     assert described is not None

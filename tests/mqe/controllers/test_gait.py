@@ -43,6 +43,7 @@ from mqe.world.collapse import REST_TIME
 from mqe.world.geometry import quat_from_rpy
 from mqe.world.scene import STEP_DT, build_scene, read_state
 from mqe.world.streams import Streams
+from tests.support.rounding import FEW_STEPS
 from tests.support.scenes import DEFAULT_JOINT_POS, GO1, make_scene_state, team
 from tests.support.tiny_runs import TINY
 
@@ -60,7 +61,7 @@ def test_gravity_is_seen_in_the_body_frame():
     command = torch.zeros(1, 2, 3)
     gravity = Trot(team(1)).observe(state, command, is_moving(command), memory)[0, :, :3]
     torch.testing.assert_close(
-        gravity, torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]), atol=1e-6, rtol=0
+        gravity, torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]), atol=FEW_STEPS, rtol=0
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from mqe.controllers.set_readers import (
 from mqe.env.environment import MultiAgentEnv
 from mqe.vec_env import EntityBlock, TeamSpec
 from tests.support.pushing import make_env, make_task
+from tests.support.rounding import in_double, rounding
 
 LARGEST = 0.2e6  # multiply-adds of an actor's decision
 
@@ -76,13 +78,15 @@ def test_a_reader_does_not_see_the_order_of_entities_nor_those_that_are_not_ther
     torch.manual_seed(0)
     actor = Actor(NetworkCfg((16,), sets=name, gain=1.0), spec.obs_size, 3, spec.obs_sets)
     x = vectors(spec.obs_size, spec.obs_sets)
+    bound = rounding(actor(x), in_double(actor)(x.double()))
     for block in spec.obs_sets:
         entities = entities_of(x, block)
         shuffled = changed(x, block, entities[:, torch.randperm(block.num_entities)])
         hidden = entities.clone()
         hidden[:, 3:, 1:] = 5.0  # whatever stands where no entity is
-        is_equal = torch.allclose(actor(x), actor(shuffled), atol=1e-6)
-        is_hidden = torch.allclose(actor(x), actor(changed(x, block, hidden)), atol=1e-6)
+        close = partial(torch.allclose, rtol=0.0, atol=bound)
+        is_equal = close(actor(x), actor(shuffled))
+        is_hidden = close(actor(x), actor(changed(x, block, hidden)))
         assert (is_equal, is_hidden) == (name != "flat", name != "flat")
     empty = vectors(spec.obs_size, spec.obs_sets, 0)
     assert bool(torch.isfinite(actor(empty)).all())
@@ -142,11 +146,15 @@ def test_critics_do_not_see_the_order_of_the_robots(name, spec):
     entities[:, :3] = entities[:, order]
     other = changed(x, robots, entities)
     values = twins(x.unsqueeze(1), actions.flatten(1))
-    assert torch.allclose(critic(x), critic(other), atol=1e-6) == (name != "flat")
+    exact = in_double(twins)(x.unsqueeze(1).double(), actions.flatten(1).double())
+    close = partial(torch.allclose, rtol=0.0, atol=rounding(values, exact))
+    bound = rounding(critic(x), in_double(critic)(x.double()))
+    same = torch.allclose(critic(x), critic(other), rtol=0.0, atol=bound)
+    assert same == (name != "flat")
     moved = twins(other.unsqueeze(1), actions[:, order].flatten(1))
-    assert torch.allclose(values, moved, atol=1e-6) == (name != "flat")
+    assert close(values, moved) == (name != "flat")
     swapped = twins(x.unsqueeze(1), actions[:, order].flatten(1))
-    assert not torch.allclose(values, swapped, atol=1e-6) or name == "count"
+    assert not close(values, swapped) or name == "count"
 
 
 @pytest.fixture(scope="module")

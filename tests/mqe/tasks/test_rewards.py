@@ -17,6 +17,7 @@ from mqe.world.geometry import quat_from_yaw
 from mqe.world.objects import OBJECTS
 from mqe.world.state import SceneState
 from tests.support.paths import ROOT
+from tests.support.rounding import FEW_STEPS
 from tests.support.scenes import changed, make_scene_state
 
 
@@ -151,7 +152,7 @@ def test_crowding_and_time() -> None:
     )
     gap = 1 - math.hypot(0.3, 0.48) / 0.6
     assert term("crowding", features(close)) == pytest.approx(
-        [0.5 + 0.2 + 0.0, 0.5 + gap, 0.2 + gap], abs=1e-6
+        [0.5 + 0.2 + 0.0, 0.5 + gap, 0.2 + gap], abs=FEW_STEPS
     )
     assert term("time", features(close)) == [1.0]
 
@@ -289,7 +290,7 @@ def test_only_new_ground_is_shared_progress() -> None:
     for before, after in ((3.0, 2.9), (2.9, 3.2), (3.2, 2.9), (2.9, 2.7)):
         shared = teamwork.update(push, tensor([before]), tensor([after]))
         gained.append(shared.item() / teamwork.equality().item())
-    assert gained == pytest.approx([0.1, 0.0, 0.0, 0.2], abs=1e-6)
+    assert gained == pytest.approx([0.1, 0.0, 0.0, 0.2], abs=FEW_STEPS)
     memory.reset(tensor([True]))
     assert teamwork.update(push, tensor([5.0]), tensor([5.0])).item() == 0.0
 

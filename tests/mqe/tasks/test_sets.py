@@ -16,6 +16,7 @@ from mqe.world.objects import OBJECTS, Footprint
 from mqe.world.state import SceneState
 from tests.mqe.tasks.test_mirror import image_of, scenes
 from tests.support.pushing import make_task
+from tests.support.rounding import FEW_STEPS
 from tests.support.scenes import make_scene_state
 
 
@@ -83,9 +84,9 @@ def test_the_numbers_of_two_robots_and_a_cuboid():
     )
     task = make_task(1, 2, observation="sets", max_robots=3)
     obs, critic = task.observe(state, task.memory)
-    assert obs[0, 0, :5].tolist() == pytest.approx([1.0, 5.0, 0.0, 3.0, 0.0], abs=1e-6)
+    assert obs[0, 0, :5].tolist() == pytest.approx([1.0, 5.0, 0.0, 3.0, 0.0], abs=FEW_STEPS)
     others = observed(task, state, "teammates")[0, 0]
-    assert others[0].tolist() == pytest.approx([1.0, 0.0, -2.0, -1.0, 0.0], abs=1e-6)
+    assert others[0].tolist() == pytest.approx([1.0, 0.0, -2.0, -1.0, 0.0], abs=FEW_STEPS)
     assert not others[1:].any()  # room for a third robot
     outline = observed(task, state, "outline")[0, 0]
     assert float(outline[:, 1].min()) == pytest.approx(2.4, abs=1e-5)  # the near face
@@ -133,7 +134,9 @@ def test_sets_of_a_mirrored_scene_are_the_mirror_images(kind):
 def test_points_of_the_outline_lie_on_it(kind):
     footprint = Footprint(OBJECTS[kind])
     points = footprint.outline_points
-    torch.testing.assert_close(footprint.distance(points), torch.zeros(16), rtol=0.0, atol=1e-6)
+    torch.testing.assert_close(
+        footprint.distance(points), torch.zeros(16), rtol=0.0, atol=FEW_STEPS
+    )
     assert bool((footprint.distance(1.01 * points) > 0.0).all())
 
 

@@ -18,6 +18,7 @@ from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 from mqe.world.scene import build_scene
 from tests.mqe.viewer.test_looks import rolled_out
+from tests.support.rounding import FEW_STEPS
 
 LEG = """
 <body name="{leg}_hip" pos="{x} {y} 0"><joint axis="1 0 0"/><geom class="seen" mesh="small"/>
@@ -73,10 +74,10 @@ def test_meshes_are_read_in_the_frames_of_the_links(checkout: Path) -> None:
     parts = meshes.prepare([ROBOTS["go1"]], checkout)["go1"]
     assert {part.link for part in parts} == set(meshes._LINKS)
     trunk, snout = [part for part in parts if part.link == "trunk"]
-    np.testing.assert_allclose(trunk.vertices.max(axis=0), (0.2, 0.1, 0.05), atol=1e-6)
-    np.testing.assert_allclose(snout.vertices.max(axis=0), (0.32, 0.02, 0.03), atol=1e-6)
+    np.testing.assert_allclose(trunk.vertices.max(axis=0), (0.2, 0.1, 0.05), atol=FEW_STEPS)
+    np.testing.assert_allclose(snout.vertices.max(axis=0), (0.32, 0.02, 0.03), atol=FEW_STEPS)
     _, foot = [part for part in parts if part.link == "RL_calf"]  # welded to the calf
-    np.testing.assert_allclose(foot.vertices.min(axis=0), (-0.02, -0.02, -0.23), atol=1e-6)
+    np.testing.assert_allclose(foot.vertices.min(axis=0), (-0.02, -0.02, -0.23), atol=FEW_STEPS)
     assert foot.rgba == pytest.approx((0.2, 0.3, 0.4, 1.0))
     assert trunk.area == pytest.approx(8 * (0.2 * 0.1 + 0.2 * 0.05 + 0.1 * 0.05), rel=1e-5)
 
@@ -150,4 +151,4 @@ def test_large_meshes_need_the_package_that_reduces_them(checkout: Path, monkeyp
     parts = meshes.prepare([ROBOTS["go1"]], checkout)["go1"]
     total = 12 * len(parts)
     assert requests == [pytest.approx(1.0 - 100 / total)] * len(parts)
-    np.testing.assert_allclose(parts[0].vertices.max(axis=0), (0.2, 0.1, 0.05), atol=1e-6)
+    np.testing.assert_allclose(parts[0].vertices.max(axis=0), (0.2, 0.1, 0.05), atol=FEW_STEPS)

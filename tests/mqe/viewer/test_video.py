@@ -20,6 +20,7 @@ from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.render_pool import FrameSpec, Picture, Renderer, RenderPool, Tile
 from mqe.viewer.video import FilmedTeam, record, record_teams
 from tests.support.pushing import make_env
+from tests.support.rounding import FEW_STEPS
 
 
 class Still:
@@ -121,8 +122,8 @@ def test_everything_is_in_the_picture(name: str, num_agents: int) -> None:
         bodies = [*(f"robot{i}/trunk" for i in range(num_agents)), "object", "goal"]
         for offset in (data.body(body).xpos - eye for body in bodies):
             depth = offset @ ahead
-            assert abs(offset @ across) + MARGIN <= depth * half_height * 16 / 9 + 1e-6
-            assert abs(offset @ np.cross(across, ahead)) + MARGIN <= depth * half_height + 1e-6
+            assert abs(offset @ across) + MARGIN <= depth * half_height * 16 / 9 + FEW_STEPS
+            assert abs(offset @ np.cross(across, ahead)) + MARGIN <= depth * half_height + FEW_STEPS
 
 
 @pytest.mark.usefixtures("can_render")

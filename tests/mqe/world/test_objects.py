@@ -23,6 +23,7 @@ from mqe.world.objects import (
     robot_object_friction,
 )
 from tests.support.pushing import make_task
+from tests.support.rounding import FEW_STEPS
 
 PHYSICAL = {
     # A twelfth of the mass times 1.2^2 + 0.5^2 and 1.2^2 + 1.2^2
@@ -47,7 +48,7 @@ def test_inertia_by_hand(name: str, kind: str, table: dict) -> None:
     expected_mass, expected_com, expected_inertia = table[name]
     assert mass == expected_mass == OBJECTS[name].mass
     np.testing.assert_allclose(com, expected_com, atol=1e-12)
-    np.testing.assert_allclose(inertia, np.diag(expected_inertia), atol=1e-6)
+    np.testing.assert_allclose(inertia, np.diag(expected_inertia), atol=FEW_STEPS)
 
 
 @pytest.mark.parametrize("cfg", OBJECTS.values(), ids=OBJECTS)

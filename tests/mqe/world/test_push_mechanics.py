@@ -18,6 +18,7 @@ from mqe.world.push_mechanics import (
     uniform_support,
 )
 from mqe.world.scene import build_scene, sliding_force
+from tests.support.rounding import FEW_STEPS
 
 
 def push_at(x: float, y: float, dx: float = 1.0, dy: float = 0.0) -> Pushes:
@@ -26,7 +27,7 @@ def push_at(x: float, y: float, dx: float = 1.0, dy: float = 0.0) -> Pushes:
 
 def test_push_through_the_center_takes_the_force_of_a_slide():
     push = least_force(CUBOID, push_at(-0.6, 0.0))
-    assert push.force == pytest.approx(1.0, abs=1e-6)
+    assert push.force == pytest.approx(1.0, abs=FEW_STEPS)
     assert push.center is None
     assert push.velocity[0] > 0.99
 
@@ -82,7 +83,7 @@ def test_loads_balance_the_weight():
 
 def test_sides_leave_out_what_another_part_covers():
     points = sides(TBLOCK).points
-    inner = (np.abs(points[:, 0]) < 0.2) & (np.abs(points[:, 1] - 0.25) < 1e-6)
+    inner = (np.abs(points[:, 0]) < 0.2) & np.isclose(points[:, 1], 0.25)
     assert not inner.any()
 
 

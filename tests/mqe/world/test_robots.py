@@ -22,6 +22,7 @@ from mqe.viewer.video import record
 from mqe.world.robots import ROBOTS, Robots, robots_of
 from mqe.world.robots.robot import NUM_JOINTS, Shape
 from mqe.world.scene import build_scene
+from tests.support.rounding import SIX_DECIMALS
 from tests.support.tiny_runs import TINY
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
@@ -50,13 +51,15 @@ def go2_gait(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(("name", "mass"), [("go1", 11.309932), ("go2", 15.019)])
 def test_a_robot_weighs_what_its_urdf_says(name: str, mass: float) -> None:
     model = build_scene(1, None, robots=name).model
-    assert model.body_subtreemass[0] == pytest.approx(mass, abs=1e-6)
+    assert model.body_subtreemass[0] == pytest.approx(mass, abs=SIX_DECIMALS)
 
 
 def test_the_physical_go1_has_the_corrected_masses_and_rotors() -> None:
     model = build_scene(1, None, robots="go1", model="physical").model
     legs = 4 * (0.591 + 0.92 + 0.135862 + 0.06)
-    assert model.body_subtreemass[0] == pytest.approx(5.204 + 0.001 + legs + 12 * 0.089, abs=1e-6)
+    assert model.body_subtreemass[0] == pytest.approx(
+        5.204 + 0.001 + legs + 12 * 0.089, abs=SIX_DECIMALS
+    )
     calf = model.body("robot0/FL_calf").inertia
     assert max(calf) < 0.0016  # the first URDF has 0.0040 [kg m^2]
     rotor = 0.000111842 * 6.33**2
@@ -76,7 +79,7 @@ def test_torque_falls_along_the_motors_line(speed: float, torque: float) -> None
     data.ctrl[:] = 100.0  # far ahead of every joint
     data.qvel[6] = speed
     mujoco.mj_forward(model, data)
-    assert data.actuator_force[0] == pytest.approx(torque, abs=1e-6)
+    assert data.actuator_force[0] == pytest.approx(torque, abs=SIX_DECIMALS)
 
 
 def test_legs_collide_with_one_another_only_in_the_physical_model() -> None:
@@ -175,7 +178,7 @@ def test_the_model_of_a_mixed_team_holds_both() -> None:
     model = build_scene(2, None, robots=("go2", "go1")).model
     trunks = [model.body(f"robot{k}/trunk").id for k in range(2)]
     masses = [float(model.body_subtreemass[body]) for body in trunks]
-    assert masses == pytest.approx([15.019, 11.309932], abs=1e-6)
+    assert masses == pytest.approx([15.019, 11.309932], abs=SIX_DECIMALS)
     warp = pytest.importorskip("mqe.sim.mujoco_warp")
     assert warp.capacity(model) == warp.capacity(build_scene(2, None).model)
 

@@ -24,6 +24,7 @@ from mqe.world.scene import (
     pack_layout,
     read_state,
 )
+from tests.support.rounding import FEW_STEPS, SIX_DECIMALS
 from tests.support.scenes import DEFAULT_JOINT_POS, GO1
 
 
@@ -56,10 +57,10 @@ def test_masses_are_the_urdfs():
     scene = build_scene(2, OBJECTS["cuboid"])
     model = scene.model
     trunk = model.body("robot1/trunk")
-    assert model.body_subtreemass[trunk.id] == pytest.approx(11.309932, abs=1e-6)
+    assert model.body_subtreemass[trunk.id] == pytest.approx(11.309932, abs=SIX_DECIMALS)
     assert model.body("object").mass[0] == pytest.approx(4.0)
     # Nothing else weighs.
-    assert model.body_subtreemass[0] == pytest.approx(2 * 11.309932 + 4.0, abs=1e-6)
+    assert model.body_subtreemass[0] == pytest.approx(2 * 11.309932 + 4.0, abs=SIX_DECIMALS)
 
 
 def test_combine_is_the_parallel_axis_theorem():
@@ -431,7 +432,7 @@ def test_mass_of_each_world_is_its_own():
     sim.data.qpos[:, scene.robot_qpos + 2] = 2.0  # in the air
     sim.data.xfrc_applied[:, body, 0] = 40.0
     sim.step(20)
-    np.testing.assert_allclose(sim.data.qvel[:, scene.robot_qvel], [1.0, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(sim.data.qvel[:, scene.robot_qvel], [1.0, 0.5], rtol=FEW_STEPS)
 
 
 @pytest.mark.parametrize(("front", "left"), [(1, 1), (1, -1), (-1, 1), (-1, -1)])

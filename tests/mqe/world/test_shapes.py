@@ -37,6 +37,7 @@ from mqe.world.shapes import (
 )
 from mqe.world.streams import Streams
 from tests.mqe.tasks.test_mirror import scenes
+from tests.support.rounding import FEW_STEPS
 
 TASK = PushCfg(observation="sets", shapes="drawn", spawn="separated", decision_period=5)
 MASS = (2.0, 20.0)
@@ -110,7 +111,7 @@ def test_boxes_of_a_family_touch_and_do_not_overlap(family):
         for part in shape.geoms[1:]:
             assert float(Footprint(shape).distance(tensor(part.pos[:2]))) == 0.0
         points = Footprint(shape).outline_points
-        assert float(Footprint(shape).distance(points).max()) < 1e-6
+        assert float(Footprint(shape).distance(points).max()) < FEW_STEPS
 
 
 def test_held_out_shapes_are_twenty_of_all_families_and_none_is_drawn():
@@ -165,7 +166,9 @@ def test_both_simulators_have_the_same_shapes():
     for name in (*fields, "body_invweight0", "dof_invweight0"):
         expected = torch.from_numpy(sims[0]._batch.expanded(name)).float()
         seen = wp.to_torch(getattr(sims[1]._model, name))
-        torch.testing.assert_close(seen.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            seen.reshape(expected.shape), expected, rtol=1e-5, atol=FEW_STEPS
+        )
     for sim in sims:
         sim.close()
 

@@ -19,6 +19,7 @@ from mqe.config import ConfigError
 from mqe.vec_env import TeamSpec, TimeStep
 from mqe.world.objects import OBJECTS
 from tests.support.pushing import make_env
+from tests.support.rounding import FEW_STEPS
 
 
 class Scripted:
@@ -261,7 +262,7 @@ def test_the_references_state_of_two_robots_has_17_numbers_in_one_frame(monkeypa
     expected = torch.cat(
         (scene.object_pos[0, :2], torch.remainder(scene.object_yaw[:1], 2 * torch.pi))
     )
-    assert states[0, 0, :3] == pytest.approx(expected.numpy(), abs=1e-6)
+    assert states[0, 0, :3] == pytest.approx(expected.numpy(), abs=FEW_STEPS)
     assert states[0, 0, 3:5] == pytest.approx(scene.goal_pos[0, :2].numpy())
     assert states[0, 0, 11:13] == pytest.approx(scene.robot_pos[0, 1, :2].numpy())
     env.close()

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn, tensor
+from torch import Tensor, nn, tensor
 
 from harl_mapush import config, test, train
 from harl_mapush.runs import checkpoint, policy
@@ -21,6 +22,7 @@ from mqe.config import ConfigError, load_yaml
 from mqe.tensor_files import read_tensors
 from mqe.vec_env import TeamSpec
 from tests.support.pushing import make_task
+from tests.support.rounding import rounding
 from tests.support.upstream_folders import recorded, upstream_folder, write_config
 
 
@@ -423,16 +425,21 @@ def test_upstreams_models_act_as_they_do_upstream(tmp_path) -> None:
     team = policy.load_team(cfg, folder, Env())  # type: ignore[arg-type]
     obs = torch.stack([rows[0] for rows in record["stages"][1]["buffer"]["obs"]], dim=1)
     weights = record["stages"][1]["post"]["actor"][1]
-    x = nn.functional.layer_norm(
-        obs[:, 1], (8,), *(weights[f"base.feature_norm.{p}"] for p in ("weight", "bias"))
-    )
-    for k, size in ((0, 24), (3, 16)):
-        x = torch.relu(x @ weights[f"base.mlp.fc.{k}.weight"].T + weights[f"base.mlp.fc.{k}.bias"])
-        x = nn.functional.layer_norm(
-            x, (size,), weights[f"base.mlp.fc.{k + 2}.weight"], weights[f"base.mlp.fc.{k + 2}.bias"]
-        )
-    mean = x @ weights["act.action_out.fc_mean.weight"].T + weights["act.action_out.fc_mean.bias"]
-    assert torch.allclose(team(obs)[:, 1], mean, atol=1e-6)
+
+    def mean_of(x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+        def tensors(name: str) -> tuple[Tensor, Tensor]:
+            return weights[f"{name}.weight"], weights[f"{name}.bias"]
+
+        x = nn.functional.layer_norm(x, (8,), *tensors("base.feature_norm"))
+        for k, size in ((0, 24), (3, 16)):
+            x = torch.relu(nn.functional.linear(x, *tensors(f"base.mlp.fc.{k}")))
+            x = nn.functional.layer_norm(x, (size,), *tensors(f"base.mlp.fc.{k + 2}"))
+        return nn.functional.linear(x, *tensors("act.action_out.fc_mean"))
+
+    mean = mean_of(obs[:, 1], weights)
+    exact = mean_of(obs[:, 1].double(), {name: w.double() for name, w in weights.items()})
+    bound = rounding(mean, exact)
+    assert torch.allclose(team(obs)[:, 1], mean, rtol=0.0, atol=bound)
 
 
 @pytest.mark.parametrize("what", ["run", "run/models", "run/models with its own config.json"])

@@ -26,6 +26,7 @@ from mqe.registry import SIMULATORS
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 from mqe.world.scene import build_scene
+from tests.support.rounding import FEW_STEPS
 
 SCENE = build_scene(2, OBJECTS["cuboid"])
 MODEL = SCENE.model
@@ -74,7 +75,7 @@ def test_joints_and_quaternions_lie_where_isaac_gym_has_them(engine) -> None:
     views["qpos"][:] = qpos
     views["qvel"][:] = qvel
     engine.step(1, 0)
-    np.testing.assert_allclose(views["qpos"], qpos, atol=1e-6)
+    np.testing.assert_allclose(views["qpos"], qpos, atol=FEW_STEPS)
     np.testing.assert_allclose(views["qvel"], qvel, atol=1e-5)
     names = [
         name.rpartition("/")[2]
@@ -140,7 +141,7 @@ def test_only_worlds_that_the_host_changed_are_written(engine) -> None:
     engine.step(1, 0)
     moved = engine._gym.root[engine._root_ids[:, 0]]
     assert (moved[:, 2] - before[engine._root_ids[:, 0], 2]).tolist() == pytest.approx(
-        [0.25, 0.0, 0.25], abs=1e-6
+        [0.25, 0.0, 0.25], abs=FEW_STEPS
     )
     assert moved[:, 7].tolist() == [0.0, 2.0, 0.0]
 

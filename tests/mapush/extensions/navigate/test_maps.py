@@ -22,6 +22,7 @@ from mqe.config import ConfigError
 from mqe.world.objects import OBJECTS
 from mqe.world.obstacles import PARKED_HEIGHT, ObstacleCfg
 from tests.mapush.extensions.navigate.navigating import navigate_setup
+from tests.support.rounding import FEW_STEPS
 
 CUBOID = Room(0.85, 1.85)
 
@@ -75,7 +76,7 @@ def test_maps_that_were_written_are_read_again(family: str, benchmarks, tmp_path
     assert benchmarks.to_json(values) == benchmarks.to_json(maps)
     for arena_map, written in zip(values, maps, strict=True):
         check_map(arena_map, room_of(OBJECTS["cylinder"]), "map")
-        assert arena_map.goal == pytest.approx(written.goal, abs=1e-6)
+        assert arena_map.goal == pytest.approx(written.goal, abs=FEW_STEPS)
         assert arena_map.spawn == written.spawn
         assert slots_of([arena_map]) == slots_of([written])
 
@@ -202,7 +203,7 @@ def test_clearance_is_the_distance_to_the_nearest_obstacle():
     points = tensor([[2.0, 0.0], [0.0, 0.0], [4.0, 0.0]])
     values = shapes.clearance(points, pos, yaw)
     corner = 2.0 - 0.5**0.5
-    assert values[0].tolist() == pytest.approx([corner, -0.5, 0.85], abs=1e-6)
+    assert values[0].tolist() == pytest.approx([corner, -0.5, 0.85], abs=FEW_STEPS)
     assert values[1].tolist() == [100.0] * 3
 
 

@@ -28,6 +28,7 @@ from mqe.viewer.render_pool import FrameSpec, Renderer
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.state import SceneState
 from tests.mapush.extensions.navigate.navigating import MAP, navigate_setup
+from tests.support.rounding import FEW_STEPS
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 
@@ -122,8 +123,8 @@ def test_the_viewer_draws_the_cost_field_when_it_is_asked_to() -> None:
     x, y, half_x, half_y, share = torch.tensor(cells).unbind(dim=1)
     assert float(x.abs().max()) < 5.0 - 0.6
     assert not bool(((x - 0.5).abs() < 1.0).logical_and(y.abs() < 1.0).any())
-    assert half_x.tolist() == pytest.approx([0.375] * len(cells), abs=1e-6)
-    assert half_y.tolist() == pytest.approx([0.375] * len(cells), abs=1e-6)
+    assert half_x.tolist() == pytest.approx([0.375] * len(cells), abs=FEW_STEPS)
+    assert half_y.tolist() == pytest.approx([0.375] * len(cells), abs=FEW_STEPS)
     nearest = int((x - 3.5).hypot(y).argmin())
     assert float(share[nearest]) == float(share.min()) < 0.1
     assert float(share.max()) == 1.0

@@ -18,6 +18,7 @@ from mqe.world.objects import OBJECTS
 from mqe.world.scene import build_scene
 from tests.mqe.viewer.test_looks import rolled_out
 from tests.support.pushing import make_env
+from tests.support.rounding import FEW_STEPS
 
 ASPECT = 16 / 9
 
@@ -62,9 +63,9 @@ def test_all_of_it_is_in_the_picture_beside_the_panel(covered: float) -> None:
     shown.aim(covered)
     places = shown.places()
     left = -1.0 + 2.0 * covered
-    assert (places[:, 0] - places[:, 2] / ASPECT >= left - 1e-6).all()
-    assert (places[:, 0] + places[:, 2] / ASPECT <= 1.0 + 1e-6).all()
-    assert (np.abs(places[:, 1]) + places[:, 2] <= 1.0 + 1e-6).all()
+    assert (places[:, 0] - places[:, 2] / ASPECT >= left - FEW_STEPS).all()
+    assert (places[:, 0] + places[:, 2] / ASPECT <= 1.0 + FEW_STEPS).all()
+    assert (np.abs(places[:, 1]) + places[:, 2] <= 1.0 + FEW_STEPS).all()
 
 
 def test_the_user_turns_and_zooms_until_the_view_is_reset() -> None:
