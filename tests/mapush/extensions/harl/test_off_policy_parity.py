@@ -14,9 +14,10 @@ from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.q_networks import TwinCritic
 from tests.support import harl_off_policy
 from tests.support.paths import DATA
+from tests.support.rounding import FEW_STEPS
 
 RECORDINGS = sorted((DATA / "harl_off_policy").glob("*.pt.xz"))
-TOLERANCE = 1e-6
+TOLERANCE = FEW_STEPS  # of weights near 1
 
 
 def replayed(name: str, stage: int = 0) -> dict[str, float]:

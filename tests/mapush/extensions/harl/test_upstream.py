@@ -16,6 +16,7 @@ from mapush.extensions.harl.harl_files import DEFAULTS
 from mqe.tensor_files import read_tensors
 from tests.harl_mapush.clients.harl.test_harl_client import upstream_run
 from tests.support.paths import ROOT
+from tests.support.rounding import FEW_STEPS
 from tests.support.upstream import HARL, needs_checkout
 
 LEARNER = ROOT / "benchmarks" / "learner.py"
@@ -60,7 +61,7 @@ def test_the_same_update_gives_the_same_weights(algos: list[str], monkeypatch, c
     lines = capsys.readouterr().out.splitlines()
     differences = [facts["weights_max_difference"] for facts in map(json.loads, lines[2::3])]
     assert len(differences) == len(algos)
-    assert max(differences) <= 1e-6
+    assert max(differences) <= FEW_STEPS
 
 
 @needs_checkout
