@@ -72,7 +72,7 @@ def settings(cfg: RunCfg) -> list[RunCfg]:
     if not lessons:
         raise ConfigError(
             "algorithm.lessons: a student needs a lesson; say --set "
-            "'algorithm.lessons=[{teacher: pretrained:any}]'"
+            "'algorithm.lessons=[{teacher: pretrained:cuboid}]'"
         )
     if len(lessons) > cfg.env.num_envs:
         raise ConfigError(
@@ -83,6 +83,12 @@ def settings(cfg: RunCfg) -> list[RunCfg]:
     resolved = []
     for k, lesson in enumerate(lessons):
         over = {section: lesson.get(section) or {} for section in ("env", "task")}
+        for name in ("num_envs", "team_sizes"):
+            if name in over["env"]:
+                raise ConfigError(
+                    f"algorithm.lessons[{k}]: env.{name}: lessons divide the run's worlds equally; "
+                    "leave it out"
+                )
         over["env"] = over["env"] | {"num_envs": (cfg.env.num_envs + k) // len(lessons)}
         try:
             worlds, _ = config.resolve(to_dict(plain), over)

@@ -195,6 +195,7 @@ def test_each_world_counts_alike_and_absent_agents_do_not() -> None:
         ([ONE], {}, "env.num_agents=2: the largest team of algorithm.lessons has 1 robots; say 1"),
         ([BEAMS, BEAMS | {"task": {"objct": "beam"}}], {}, r"lessons\[1\]: .*task.objct"),
         ([BEAMS, BEAMS | {"task": {"name": "go1_velocity"}}], {}, r"lessons\[1\]: task.name="),
+        ([BEAMS | {"env": {"num_envs": 100}}], {}, r"lessons\[0\]: env.num_envs: lessons divide"),
     ],
 )
 def test_lessons_that_cannot_be_are_refused(entries, env, message) -> None:
