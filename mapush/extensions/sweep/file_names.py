@@ -1,3 +1,0 @@
-"""Names of files in a sweep's folder."""
-
-SETTINGS = "settings.yaml"  # of every trial
