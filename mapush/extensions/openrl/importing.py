@@ -83,7 +83,9 @@ def _import_policies(source: Path, out: str | None, object_name: str | None) -> 
     run.mkdir(parents=True, exist_ok=True)
     run_folder.write_config(run, settings[max(settings)])
     for steps, policy in imported.items():
-        folder = checkpoint.save(run, steps, policy.networks, settings=settings[steps])
+        num_agents = policy.sections["env"]["num_agents"]
+        actors = {f"actor_agent{agent}": policy.actor for agent in range(num_agents)}
+        folder = checkpoint.save(run, steps, actors, settings=settings[steps])
         sys.stdout.write(f"{files[steps]} -> {folder}\n")
 
     notices = [notice for policy in imported.values() for notice in policy.notices]
@@ -121,7 +123,7 @@ def _policies(source: Path) -> list[Path]:
 
 
 def _import_config(source: Path, out: str | None) -> None:
-    """Write a run file, and print the task file's ignored settings."""
+    """Write a run file, and print the task file's settings without effect."""
     task_file = mapush_tasks.convert(source)
     _settings(task_file.sections)  # raises for invalid values
     path = Path(f"{task_file.sections['task']['object']}.yaml" if out is None else out)
@@ -131,8 +133,9 @@ def _import_config(source: Path, out: str | None) -> None:
     path.write_text(
         f"# From MAPush's {source.name}.\n{dump_yaml(task_file.sections)}", encoding="utf-8"
     )
-    for key, reason in task_file.ignored.items():
-        sys.stdout.write(f"not honoured: {key}={reason}\n")
+    for key, reason in task_file.refused.items():
+        sys.stdout.write(f"Note: not converted: {key}={reason}\n")
+    sys.stdout.write(f"Without effect here: {', '.join(task_file.unread)}.\n")
     sys.stdout.write(f"{path}: train with --config {path}\n")
 
 

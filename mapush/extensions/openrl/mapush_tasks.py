@@ -1,14 +1,13 @@
 """A reader for MAPush's task configurations (``task/*/config.py``), without executing them.
 
 It supports literals, ``+ - * /``, ``dict(...)``, ``np.pi``, names in the same class and derived
-classes. Every other value is reported as not honoured.
+classes.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import fnmatch
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +23,9 @@ from harl_mapush.config.other_names import (
 )
 from harl_mapush.evaluation.tables import TABLES
 from mqe.config import ConfigError, flatten, merge
-from mqe.tasks.drop import TILT
-from mqe.tasks.push.layouts import TURN
 from mqe.tasks.push.rewards import weights_of
 from mqe.tasks.push.settings import PRESETS
-from mqe.world.objects import FLOOR_FRICTION, FLOOR_SLAB, OBJECTS, ObjectCfg
-from mqe.world.scene import ARENA_HALF_SIZE
+from mqe.world.objects import OBJECTS
 
 TASK_FILE = Path("task", "config.py")  # in a folder of MAPush's results
 MAX_BYTES = 2**18
@@ -38,74 +34,8 @@ _ROOT_CLASS = "Go1Cfg"  # from which task files derive
 NUM_NPCS = 2  # object and goal marker
 NO_PITCH_LIMIT = 1.6  # [rad] MAPush's limit, which no pitch angle reaches
 _FILES = {"SmallBox": "cuboid", "SuperSmallTblock": "tblock", "BigCylinder": "cylinder"}
-_SIZE = 2.0 * ARENA_HALF_SIZE
-_FULL_TURN = [0, math.tau]
-_TRACK = "terrain.BarrierTrack_kwargs"
-# Values that the push task always has.
-_EXPECTED: dict[str, Any] = {
-    "env.num_npcs": NUM_NPCS,
-    "asset.npc_collision": True,
-    "asset.fix_npc_base_link": False,
-    "asset.npc_gravity": True,
-    "terrain.map_size": [_SIZE, _SIZE],
-    f"{_TRACK}.track_width": _SIZE,
-    f"{_TRACK}.plane.block_length": _SIZE,
-    f"{_TRACK}.static_friction": FLOOR_FRICTION,
-    f"{_TRACK}.dynamic_friction": FLOOR_FRICTION,
-    f"{_TRACK}.wall_height": 0.5,
-    f"{_TRACK}.add_perlin_noise": False,
-    f"{_TRACK}.options": ["init", "plane", "wall"],
-    "command.cfg.vel": True,
-    "control.control_type": "C",
-    "termination.check_obstacle_conditioned_threshold": False,
-    "termination.z_wave_kwargs.threshold": 0.35,
-    "goal.static_goal_pos": False,
-    "goal.random_goal_pos": True,
-    "goal.received_goal_pos": False,
-    "goal.sequential_goal_pos": False,
-    "goal.general_dist": False,
-    "goal.random_goal_theta_from_init": _FULL_TURN,
-    "domain_rand.push_robots": False,
-    "rewards.individualized_rewards": False,
-    "rewards.shared_gated_rewards": False,  # a setting of MAPush's HARL fork
-    "domain_rand.random_base_init_state": True,
-    "domain_rand.init_base_pos_range.theta": list(TURN),
-    "domain_rand.init_base_rpy_range.r": list(TILT),
-    "domain_rand.init_base_rpy_range.p": list(TILT),
-    "domain_rand.init_base_rpy_range.y": list(TURN),
-    "domain_rand.init_npc_rpy_range.y": list(TURN),
-}
-# Keys that have no effect in MAPush, because of other values in the same files.
-_WITHOUT_EFFECT = (
-    "asset.*name_npc",
-    "asset._*",
-    "asset.terminate_after_contacts_on",
-    "terrain.num_rows",
-    "terrain.num_cols",
-    f"{_TRACK}.*",
-    "goal.goal_pos",
-    "goal.goal_rpy",
-    "goal.random_goal_rpy_range.*",
-    "goal.received_final_pos",
-    "goal.goal_poses",
-    "goal.yaw_active",
-    "goal.check_setting",
-    "init_state.multi_init_state",
-    "init_state.init_state_class",
-    "init_state.init_states",
-    "test_metrics.*",
-    "env.env_name",
-    "rewards.contact_threshold",
-)
-# Reasons why a key is not honoured.
-_REASONS = {
-    "env.num_envs": "the command line sets it, as in MAPush: --num_envs",
-    "viewer.*": "films have a camera of their own",
-    "goal.static_goal_pos": "goals are drawn at random in every episode",
-    "goal.sequential_goal_pos": "goals are drawn at random in every episode",
-    "goal.received_goal_pos": "goals are drawn at random in every episode",
-    "goal.general_dist": "goals have no heading here",
-}
+_SCALES = "rewards.scales."
+_TERMINATIONS = "termination.termination_terms"
 _WEIGHTS = {
     "target_reward_scale": "target",
     "approach_reward_scale": "approach",
@@ -115,7 +45,6 @@ _WEIGHTS = {
     "reach_target_reward_scale": "reach",
     "exception_punishment_scale": "exception",
 }
-_TERMINATIONS = {"roll", "pitch", "z_wave", "collision"}
 
 
 class Unread(NamedTuple):
@@ -128,7 +57,8 @@ class TaskFile(NamedTuple):
     """A MAPush task configuration, converted to sections for a run file."""
 
     sections: dict[str, Any]
-    ignored: dict[str, str]  # keys that are not honoured, with the reason of each
+    refused: dict[str, str]  # keys whose values cannot be converted, with the reason of each
+    unread: list[str]  # other keys
 
 
 def reference_task(object_name: str) -> dict[str, Any]:
@@ -194,39 +124,20 @@ def convert(path: Path) -> TaskFile:
             f"MAPush's file {path}: pushes {_show(pushed)} among {num_npcs} objects and markers; "
             f"go1push_mid pushes one of {', '.join(_FILES)} to one goal"
         )
-    obj = OBJECTS[name]
     task = reference_task(name)
-    sections = {"task": task, "env": {"num_agents": obj.num_agents}}
-    ignored: dict[str, str] = {}
+    sections = {"task": task, "env": {"num_agents": OBJECTS[name].num_agents}}
+    refused: dict[str, str] = {}
     for key, (section, ours, is_possible) in _COPIED.items():
         if key not in values:
             continue
         if is_possible(values[key]):
             sections[section][ours] = values[key]
         else:
-            ignored[key] = f"{_show(values[key])}; not a value of {section}.{ours}"
-    task |= _rewards(values, name, ignored)
-    task |= _terminations(values, ignored)
-
-    expected = _EXPECTED | _of_object(obj)
-    for key, value in values.items():
-        if key in _CONVERTED or key.startswith("rewards.scales.") or key in ignored:
-            continue
-        reason = _reason(key)
-        if key in expected:
-            if not _is_same(value, expected[key]):
-                ignored[key] = f"{_show(value)}; {reason or f'here {_show(expected[key])}'}"
-        elif not any(fnmatch.fnmatchcase(key, pattern) for pattern in _WITHOUT_EFFECT):
-            ignored[key] = f"{_show(value)}; {reason or 'unknown here'}"
-    return TaskFile(sections, ignored)
-
-
-def _reason(key: str) -> str | None:
-    """Return the particular reason why a key is not honoured, if there is one."""
-    for pattern, reason in _REASONS.items():
-        if fnmatch.fnmatchcase(key, pattern):
-            return reason
-    return None
+            refused[key] = f"{_show(values[key])}; not a value of {section}.{ours}"
+    task |= _rewards(values, name, refused)
+    task |= _terminations(values)
+    unread = [key for key in values if key not in _CONVERTED and not key.startswith(_SCALES)]
+    return TaskFile(sections, refused, unread)
 
 
 def read_values(path: Path) -> dict[str, Any]:
@@ -238,7 +149,7 @@ def read_values(path: Path) -> dict[str, Any]:
             )
         # ast reads bytes as Python does: with a byte-order mark, or another encoding's line.
         tree = ast.parse(path.read_bytes())
-        values = _flat_settings(_task_class(tree, path))
+        values = flatten(_task_class(tree, path))
     except OSError as error:
         raise ConfigError(f"MAPush's file {path}: cannot be read ({error.strerror})") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -255,17 +166,17 @@ def read_values(path: Path) -> dict[str, Any]:
     return values
 
 
-def _rewards(values: Mapping[str, Any], name: str, ignored: dict[str, str]) -> dict[str, Any]:
+def _rewards(values: Mapping[str, Any], name: str, refused: dict[str, str]) -> dict[str, Any]:
     """Return the preset if it has exactly the file's weights, else a preset with the weights."""
     names = dict(_WEIGHTS)
     if values.get("rewards.expanded_ocb_reward") is True:
         names["ocb_reward_scale"] = "ocb_expanded"
     weights = {}
     for key, value in values.items():
-        if key.startswith("rewards.scales."):
+        if key.startswith(_SCALES):
             term = names.get(key.rpartition(".")[2])
             if term is None or not _is_number(value):
-                ignored[key] = f"{_show(value)}; no reward term has this name; see task.weights"
+                refused[key] = f"{_show(value)}; no reward term has this name; see task.weights"
             else:
                 weights[term] = float(value)
     for preset in ("published", "repo"):
@@ -275,39 +186,15 @@ def _rewards(values: Mapping[str, Any], name: str, ignored: dict[str, str]) -> d
     return {"rewards": "repo", "weights": dict.fromkeys(unweighted, 0.0) | weights}
 
 
-def _terminations(values: Mapping[str, Any], ignored: dict[str, str]) -> dict[str, float]:
-    """Return the terminations' limits. Record impossible terminations as ignored."""
-    key = "termination.termination_terms"
-    terms = values.get(key, sorted(_TERMINATIONS))
-    if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
-        ignored[key] = f"{_show(terms)}; not understood"
-        return {}
-    differing = [f"{term} ends no episode here" for term in terms if term not in _TERMINATIONS]
-    for term in ("z_wave", "collision"):
-        if term not in terms:
-            differing.append(f"{term} always ends an episode here")
-    if differing:
-        ignored[key] = "; ".join(differing)
-
+def _terminations(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return limits that no robot reaches for terminations that the file leaves out."""
+    terms = values.get(_TERMINATIONS)
     limits = {}
-    if "roll" not in terms:
+    if isinstance(terms, list) and "roll" not in terms:
         limits["roll_limit"] = 2.0 * math.pi
-    if "pitch" not in terms:
+    if isinstance(terms, list) and "pitch" not in terms:
         limits["pitch_limit"] = NO_PITCH_LIMIT
     return limits
-
-
-def _of_object(obj: ObjectCfg) -> dict[str, Any]:
-    tilt = [-obj.spawn_tilt, obj.spawn_tilt]
-    return {
-        "asset.vertex_list": [list(vertex) for vertex in obj.outline],
-        "domain_rand.friction_range": list(obj.friction),
-        "domain_rand.init_base_pos_range.r": list(obj.spawn_ring),
-        "domain_rand.init_npc_rpy_range.r": tilt,
-        "domain_rand.init_npc_rpy_range.p": tilt,
-        "termination.collision_kwargs.threshold": obj.collision_distance,
-        "init_state.init_states_npc.0.pos.2": obj.spawn_height + FLOOR_SLAB,
-    }
 
 
 def object_of(values: Mapping[str, Any]) -> str | None:
@@ -404,30 +291,11 @@ def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
             is_division_by_zero = isinstance(op, ast.Div) and b == 0
             if _is_number(a) and _is_number(b) and not is_division_by_zero:
                 return _OPERATORS[type(op)](a, b)
-        case ast.Subscript(value=whole, slice=ast.Constant(value=int(index))):
-            items = _value(whole, scope)
-            if isinstance(items, list) and -len(items) <= index < len(items):
-                return items[index]
-        case ast.Call(func=ast.Name(id="merge_dict"), args=[_, changes]):
-            return _value(changes, scope)
-        case ast.Call(func=ast.Name(id="dict" | "init_state_class"), args=[], keywords=keywords):
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
             return {
                 word.arg: _value(word.value, scope) for word in keywords if word.arg is not None
             }
     return Unread(ast.unparse(node))
-
-
-def _flat_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings by dotted names, the object's initial height among them."""
-    flat = flatten(values)
-    states = flat.get("init_state.init_states_npc")
-    try:
-        height = states[0]["pos"][2]  # type: ignore[index]
-    except (TypeError, KeyError, IndexError):
-        return flat
-    del flat["init_state.init_states_npc"]
-    flat["init_state.init_states_npc.0.pos.2"] = height
-    return flat
 
 
 def _is_number(value: Any) -> bool:
@@ -438,16 +306,6 @@ def _is_range(value: Any) -> bool:
     return (
         isinstance(value, list) and len(value) == 2 and all(_is_number(number) for number in value)
     )
-
-
-def _is_same(value: Any, expected: Any) -> bool:
-    if isinstance(expected, list):
-        if not isinstance(value, list) or len(value) != len(expected):
-            return False
-        return all(_is_same(a, b) for a, b in zip(value, expected, strict=True))
-    if _is_number(expected):
-        return _is_number(value) and math.isclose(value, expected, abs_tol=1e-6)
-    return value == expected
 
 
 def _show(value: Any) -> str:
@@ -477,7 +335,7 @@ _COPIED: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
 _CONVERTED = {
     "asset.file_npc",
     "rewards.expanded_ocb_reward",
-    "termination.termination_terms",
+    _TERMINATIONS,
     *_COPIED,
 }
 

@@ -18,12 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from harl_mapush.algorithms.ippo import IppoCfg
-from harl_mapush.learning.networks import Actor, Critic
-from harl_mapush.learning.normalization import ValueNorm
+from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs.checkpoint import CONFIG as OUR_CONFIG
 from harl_mapush.runs.formats import FORMATS, Format
@@ -35,7 +32,7 @@ from mapush.extensions.openrl.mapush_tasks import (
     values_beside,
 )
 from mapush.extensions.openrl.openrl_files import LOG_STD, MODULE, OpenRLModule, read
-from mqe.config import ConfigError, build, load_yaml, to_dict
+from mqe.config import ConfigError, load_yaml, to_dict
 from mqe.vec_env import VecEnv
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import MAX_ROBOTS
@@ -46,36 +43,14 @@ _ACTION_SIZE = 3
 _TASKS = ("go1push", "go1push_mid")  # MAPush's names of its task
 _UNUSED = "base.mlp.fc_h."  # the template of the middle layers
 _MEAN = "act.action_out.fc_mean"
-_VALUE = "v_out"
 _PARTS = ("weight", "bias")
-_STD_BOUNDS = NetworkCfg.__dataclass_fields__["std_y_coef"].metadata
-# Deviations as shares of std_y_coef, between which torch.logit is finite
-_LEAST_OF_RANGE = 1e-30
-_MOST_OF_RANGE = 0.999
-_LEARNING = {  # OpenRL's settings to ours
-    "lr": "learning_rate",
-    "critic_lr": "critic_learning_rate",
-    "ppo_epoch": "num_epochs",
-    "num_mini_batch": "num_minibatches",
-    "clip_param": "clip_param",
-    "entropy_coef": "entropy_coef",
-    "value_loss_coef": "value_loss_coef",
-    "max_grad_norm": "max_grad_norm",
-    "gamma": "gamma",
-    "gae_lambda": "lam",
-    "huber_delta": "huber_delta",
-    "use_huber_loss": "use_huber_loss",
-    "opti_eps": "adam_eps",
-    "use_clipped_value_loss": "use_clipped_value_loss",
-    "use_proper_time_limits": "use_proper_time_limits",
-}
 
 
 class Imported(NamedTuple):
     """A MAPush policy, converted to a checkpoint."""
 
     sections: dict[str, Any]  # of the settings
-    networks: dict[str, nn.Module]  # by file name
+    actor: Actor  # of every robot
     is_object_known: bool  # False: the object is a guess from the number of agents
     notices: list[str]  # parts of the file that are left out or changed
 
@@ -83,8 +58,7 @@ class Imported(NamedTuple):
 def convert(path: Path, object_name: str | None = None) -> Imported:
     """Convert a ``module.pt`` to a checkpoint. Raise ConfigError if it is no MAPush team.
 
-    A measurement uses neither critic nor learning settings. Impossible ones are left out with a
-    notice.
+    Critic, deviations and learning settings are left out.
     """
     module = read(path)
     worlds = _worlds(path)
@@ -98,15 +72,13 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
         else:
             num_agents = worlds["env"]["num_agents"]
         weights = _trunk(module.policy, num_layers) | _head(module.policy)
-        weights["act.action_out.log_std"], std_y_coef = _log_std(module, notices)
         network = NetworkCfg(
             hidden_sizes=(hidden_size,) * num_layers,
             activation="relu",
             use_layer_norm=True,  # compat=harl needs it
-            std_y_coef=std_y_coef,
         )
         actor = Actor(network, obs_size, len(module.policy[LOG_STD]))
-        actor.load_state_dict(weights)
+        actor.load_state_dict({**actor.state_dict(), **weights})
     except ConfigError:
         raise
     except (KeyError, RuntimeError, ValueError) as error:
@@ -114,18 +86,12 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
         raise ConfigError(
             f"OpenRL's file {path}: not a network as MAPush trains it ({detail})"
         ) from None
-    networks: dict[str, nn.Module] = {f"actor_agent{agent}": actor for agent in range(num_agents)}
-    networks |= _critic(module, network, obs_size, notices)
-
-    sections = {
-        "network": to_dict(network),
-        "algorithm": _learning(module, notices),
-        "runner": _count(module.settings, "episode_length", "num_steps"),
-    }
+    algorithm = {"name": "ippo", "compat": "harl", "share_param": True}
+    sections = {"network": to_dict(network), "algorithm": algorithm}
     if worlds is not None:
         if object_name is not None:
             worlds["task"]["object"] = object_name
-        return Imported(sections | worlds, networks, is_object_known=True, notices=notices)
+        return Imported(sections | worlds, actor, is_object_known=True, notices=notices)
 
     if task_file.get("env.num_npcs", NUM_NPCS) != NUM_NPCS:
         notices.append(
@@ -141,43 +107,9 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
         guess = "cylinder"
     else:
         guess = "cuboid"
-    sections["env"] = {"num_agents": num_agents} | _count(module.settings, "num_envs", "num_envs")
+    sections["env"] = {"num_agents": num_agents}
     sections["task"] = reference_task(known_object or guess)
-    return Imported(sections, networks, known_object is not None, notices)
-
-
-def _log_std(module: OpenRLModule, notices: list[str]) -> tuple[Tensor, float]:
-    """Return the actor's ``log_std`` and the setting ``std_y_coef`` for OpenRL's deviations.
-
-    OpenRL has no bound. Here the largest ``std_y_coef`` is one.
-    """
-    std = ACTION_FACTOR * module.policy[LOG_STD].view(-1).nan_to_num().double().exp()
-    widest = min(2.0 * float(std.max()), _STD_BOUNDS["max"])
-    widest = max(widest, _STD_BOUNDS["min"])
-    if bool((std > _MOST_OF_RANGE * widest).any()):
-        limit = widest / ACTION_FACTOR
-        notices.append(f"standard deviations above {limit:g} count as {limit:g}")
-    share = (std / widest).clamp(_LEAST_OF_RANGE, _MOST_OF_RANGE)
-    return torch.logit(share).float(), widest
-
-
-def _critic(
-    module: OpenRLModule, network: NetworkCfg, obs_size: int, notices: list[str]
-) -> dict[str, nn.Module]:
-    """Return critic and value normaliser by file name. New ones replace unusable ones."""
-    critic = Critic(network, obs_size)
-    normalizer = ValueNorm()
-    try:
-        weights = _trunk(module.critic, len(network.hidden_sizes))
-        weights |= {f"v_out.{part}": module.critic[f"{_VALUE}.{part}"] for part in _PARTS}
-        critic.load_state_dict(weights)
-        if module.value_normalizer:
-            normalizer.load_state_dict(module.value_normalizer)
-    except (KeyError, RuntimeError, ValueError):
-        notices.append("its critic is not one that is read; a new one takes its place")
-        critic = Critic(network, obs_size)
-        normalizer = ValueNorm()
-    return {"critic_agent": critic, "value_normalizer": normalizer}
+    return Imported(sections, actor, known_object is not None, notices)
 
 
 class OpenRLTeam:
@@ -185,8 +117,7 @@ class OpenRLTeam:
 
     def __init__(self, path: Path, env: VecEnv) -> None:
         """Load the policy. Raise ConfigError if it does not fit ``env``."""
-        actor = convert(path).networks["actor_agent0"]
-        assert isinstance(actor, Actor)
+        actor = convert(path).actor
         if set(env.spec.obs_sizes) != {actor.obs_size} or set(env.spec.action_sizes) != {
             actor.action_size
         }:
@@ -312,34 +243,6 @@ def _trunk(weights: Mapping[str, Tensor], num_layers: int) -> dict[str, Tensor]:
 
 def _head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"{_MEAN}.{part}": ACTION_FACTOR * weights[f"{_MEAN}.{part}"] for part in _PARTS}
-
-
-def _learning(module: OpenRLModule, notices: list[str]) -> dict[str, Any]:
-    """Return the section ``algorithm``: OpenRL's PPO as IPPO with a shared actor.
-
-    The two differ only in how they clip ratios.
-    """
-    section: dict[str, Any] = {
-        "name": "ippo",
-        "compat": "harl",
-        "share_param": True,
-        "value_norm_beta": 0.99999,
-    }
-    for theirs, ours in _LEARNING.items():
-        if theirs not in module.settings:
-            continue
-        value = module.settings[theirs]
-        try:
-            build(IppoCfg, {ours: value}, "algorithm")
-            section[ours] = value
-        except ConfigError as error:
-            notices.append(f"its {theirs} is left out ({error})")
-    return to_dict(build(IppoCfg, section, "algorithm"))
-
-
-def _count(settings: Mapping[str, Any], theirs: str, ours: str) -> dict[str, int]:
-    value = settings.get(theirs)
-    return {ours: value} if type(value) is int and 1 <= value <= 1_000_000 else {}
 
 
 def _object(name: object) -> str | None:

@@ -73,7 +73,7 @@ def write(tmp_path):
 
 def test_a_published_file_is_honoured_altogether(write) -> None:
     file = mapush_tasks.convert(write())
-    assert file.ignored == {}
+    assert file.refused == {}
     cfg, notices = config.resolve(file.sections, {})
     assert (cfg.task.object, cfg.task.rewards, cfg.env.num_agents) == ("tblock", "published", 2)
     assert (cfg.task.observation, cfg.task.inertia, cfg.task.pitch_limit) == (
@@ -102,7 +102,7 @@ def test_a_published_file_is_honoured_altogether(write) -> None:
 )
 def test_values_come_over(write, old: str, new: str, key: str, value: object) -> None:
     file = mapush_tasks.convert(write(old, new))
-    assert file.ignored == {}
+    assert file.refused == {}
     assert getattr(config.resolve(file.sections, {})[0].task, key) == value
 
 
@@ -124,29 +124,7 @@ def test_other_weights_come_over_one_by_one(write) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        (
-            "friction_range = [0.6, 0.7]",
-            "friction_range = [0.6, 0.9]",
-            "domain_rand.friction_range=[0.6, 0.9]; here",
-        ),
-        ("0.30])]", "0.50])]", "init_state.init_states_npc.0.pos.2=0.5; here 0.3"),
-        (
-            "static_friction = 0.1",
-            "static_friction = 1",
-            "terrain.BarrierTrack_kwargs.static_friction=1; here 0.1",
-        ),
-        ("[24.0, 24.0]", "[24.0, 12.0]", "terrain.map_size=[24.0, 12.0]; here [24.0, 24.0]"),
-        (
-            '"z_wave", ',
-            '"far_away", ',
-            "far_away ends no episode here; z_wave always ends an episode here",
-        ),
-        (
-            "random_goal_pos = True\n",
-            "random_goal_pos = False\n",
-            "goal.random_goal_pos=False; here True",
-        ),
-        ("num_npcs = 2", "num_npcs = 2\n        wind = 3", "env.wind=3; unknown here"),
+        ("num_npcs = 2", "num_npcs = 2\n        wind = 3", "env.wind"),
         (
             "push_reward_scale",
             "idle_scale = 1\n            push_reward_scale",
@@ -157,7 +135,7 @@ def test_other_weights_come_over_one_by_one(write) -> None:
             "THRESHOLD = float('1')",
             "goal.THRESHOLD=float('1'); not a value of task.success_radius",
         ),
-        ("[0, 2 * np.pi]", "[0, np.pi]", "goal.random_goal_theta_from_init=[0, 3.14"),
+        ("friction_range = [0.6, 0.7]", "mass = 3", "domain_rand.mass"),
     ],
 )
 def test_what_has_no_effect_here_is_named(
@@ -165,7 +143,8 @@ def test_what_has_no_effect_here_is_named(
 ) -> None:
     assert importing.main(["config", str(write(old, new)), "--out", str(tmp_path / "t.yaml")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(line in said for said in lines if said.startswith("not honoured: ")), lines
+    starts = ("Note: not converted: ", "Without effect here: ")
+    assert any(line in said for said in lines if said.startswith(starts)), lines
     assert load_yaml(tmp_path / "t.yaml")["task"]["object"] == "tblock"
 
 
@@ -183,7 +162,7 @@ def test_nothing_of_the_file_runs(write, tmp_path, capsys) -> None:
         == 0
     )
     assert not (tmp_path / "ran").exists()
-    assert "not honoured: terrain.x=open(" in capsys.readouterr().out
+    assert "terrain.x" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
