@@ -27,8 +27,6 @@ def _written(arena_map: ArenaMap) -> dict[str, Any]:
         values["start_yaw"] = arena_map.start_yaw
     if arena_map.spawn != "ring":
         values["spawn"] = arena_map.spawn
-    if arena_map.goal_to is not None:
-        values |= {"goal_to": arena_map.goal_to, "goal_speed": arena_map.goal_speed}
     obstacles = []
     for placed in arena_map.obstacles:
         *size, height = placed.cfg.size
@@ -36,8 +34,6 @@ def _written(arena_map: ArenaMap) -> dict[str, Any]:
         obstacle = {placed.cfg.shape: length, "at": (placed.x, placed.y), "yaw": placed.yaw}
         if height != HEIGHT:
             obstacle["height"] = height
-        if placed.to is not None:
-            obstacle |= {"to": placed.to, "speed": placed.speed}
         obstacles.append(obstacle)
     return values | {"obstacles": obstacles}
 

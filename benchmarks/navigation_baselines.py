@@ -22,7 +22,7 @@ from torch import Tensor
 import mapush
 from mapush.extensions.navigate.maps.arena_map import Placed, distance_to
 from mapush.extensions.navigate.planners.entries import PLANNERS, Planner
-from mapush.extensions.navigate.planners.followers import Follower, evenly_spaced
+from mapush.extensions.navigate.planners.followers import evenly_spaced
 from mapush.extensions.navigate.planners.problem import MARGIN, Problem
 from mapush.extensions.navigate.settings import MID_LEVELS
 from mqe.config import ConfigError, install
@@ -40,7 +40,7 @@ NUM_ITERATIONS = 3000  # of the tree on each map
 _CHECKED = 0.05  # [m] between two points of an edge that are checked
 
 
-class GoalFollower(Follower):
+class GoalFollower:
     """Leads to the goal itself, however far it is."""
 
     def __init__(self, problem: Problem, look_ahead: float) -> None:
@@ -295,7 +295,7 @@ def _check_observed(names: Sequence[str]) -> None:
 
 for _script in (walk, scripted_team, scripted_solo):
     MID_LEVELS.register(_script.__name__, _script)
-PLANNERS.register("goal", Planner(GoalFollower, "the goal itself: no high level", replans=True))
+PLANNERS.register("goal", Planner(GoalFollower, "the goal itself: no high level"))
 mapush.register_planner("spline", spline, "spline with random knots, blind to obstacles")
 mapush.register_planner("rrt", rrt, "random tree, blind to the object's size")
 mapush.register_planner("ompl", ompl, "OMPL's Informed RRT* with the object's size")

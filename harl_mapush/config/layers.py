@@ -42,10 +42,6 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
     "env": {"actuators": "reference"},
     "task": {
         "shape_friction": [0.2, 1.0],
-        "map_scale": 0.05,
-        "narrow_cost": 3.0,
-        "no_room_cost": 3.0,
-        "num_observed_obstacles": 6,
     },
     "algorithm": {
         "num_atoms": 0,
@@ -148,6 +144,8 @@ def with_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
         present["task"] = {**task, "name": TASK_ALIASES[task["name"]]}
     for section, keys in _KEYS_OF_0_3.items():
         content = present.get(section)
+        if section == "task" and isinstance(content, Mapping) and content.get("name") in TASKS:
+            keys = {**keys, **TASKS[content["name"]].former_keys}
         if isinstance(content, Mapping):
             present[section] = {
                 key: value

@@ -512,9 +512,9 @@ class MultiAgentEnv:
         )
         self._disturb(velocity_kicks)
         if self._moved_props is not None:
-            props = self._moved_props()
-            if props is not None:
-                place_props(self.sim, self.scene, props)
+            pos = self._moved_props()
+            if pos is not None:
+                place_props(self.sim, pos)
         if not any(observer.needs_physics_steps for observer in self._observers):
             take_physics_steps(self.sim, self.scene, targets)
             return self.sim.data.failed

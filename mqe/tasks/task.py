@@ -13,7 +13,7 @@ from torch import Tensor
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.tasks.terms import EpisodeFeatures, Memory, TaskTerms, Terminated, Worlds
 from mqe.vec_env import EntityBlock, Image, Symmetries, TeamImage, TeamSpec
-from mqe.world.layout import Layout, MovedProps
+from mqe.world.layout import Layout
 from mqe.world.state import SceneState
 
 
@@ -86,7 +86,7 @@ class TaskFeatures(NamedTuple):
     # Returns what pushes the robots before a control step (N,) of their episodes.
     disturb: Callable[[Tensor], Disturbance] | None = None
     # Returns obstacles and markers for the coming control step; None: they stay.
-    moved_props: Callable[[], MovedProps | None] | None = None
+    moved_props: Callable[[], Tensor | None] | None = None
     # Has frozen networks run over blocks of worlds; called before the first step.
     use_blocks: Callable[[ActiveWorlds], None] | None = None
     # Expects nothing of the robots that are True in the first mask (N, A), live: they are dead or

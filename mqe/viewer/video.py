@@ -29,7 +29,7 @@ from mqe.viewer.meshes import NO_MESHES, Meshes
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.recording import Episode, FilmedPolicy, Recording, Round
 from mqe.viewer.render_pool import FrameSpec, Picture, RenderPool, Tile
-from mqe.world.scene import Scene, mover_places
+from mqe.world.scene import Scene
 
 SUFFIXES = (".mp4", ".gif")
 _FAR = 100.0  # [m, rad] limit for drawn states
@@ -249,14 +249,7 @@ def _shown_state(scene: Scene, qpos: NDArray[np.float32], fixed: NDArray[np.floa
     pos[: 1 + num_obstacles] = places.reshape(-1, 3)
     quat = np.tile((1.0, 0.0, 0.0, 0.0), (scene.model.nmocap, 1))
     quat[1 : 1 + num_obstacles] = turns.reshape(-1, 4)
-    shown = qpos.astype(np.float64)
-    if scene.movers:
-        obstacles = torch.from_numpy(
-            np.concatenate((pos, quat), axis=1)[None, 1 : 1 + num_obstacles]
-        )
-        movers = mover_places(scene, *obstacles.split((3, 4), dim=2))
-        shown = np.concatenate((shown, movers[0].numpy()))
-    return ShownState(shown, pos, quat)
+    return ShownState(qpos.astype(np.float64), pos, quat)
 
 
 class _Captioner(NamedTuple):

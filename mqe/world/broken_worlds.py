@@ -175,7 +175,7 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
     model = scene.model
     places = []
     rates = []
-    for k in range(model.njnt - 3 * len(scene.movers)):  # which come last
+    for k in range(model.njnt):
         joint = model.joint(k)
         name = joint.name
         kind = joint.type[0]

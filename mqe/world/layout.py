@@ -7,14 +7,6 @@ from typing import NamedTuple
 from torch import Tensor
 
 
-class MovedProps(NamedTuple):
-    """Obstacles, markers and goals in the coming control step, world frame."""
-
-    pos: Tensor  # (N, K + M, 3) [m] at its end
-    velocity: Tensor | None = None  # (N, K, 2) [m/s] of the obstacles; None: none moves
-    goal: Tensor | None = None  # (N, 3) [m] at its end; None: they stay
-
-
 class Layout(NamedTuple):
     """The initial layout of N new episodes, one per world, world frame."""
 

@@ -1,4 +1,4 @@
-"""Obstacles for robots and objects, fixed or moving along a line."""
+"""Obstacles for robots and objects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ OBSTACLE_FRICTION = 0.3  # of painted walls, with robots and with objects
 PARKED_HEIGHT = -5.0  # [m] of the middle of an obstacle that is not in use: below the floor
 # [m] An obstacle whose middle is lower than this is parked.
 PARKED_BELOW = -1.0
-PARKED_ASIDE = 100.0  # [m] along x of a moving obstacle that is not in use, outside every arena
-MOVER_MASS = 1e4  # [kg] of a moving obstacle: what it meets hardly changes its speed
 
 
 @dataclass(frozen=True)
@@ -19,7 +17,6 @@ class ObstacleCfg:
 
     shape: str
     size: tuple[float, ...]  # [m] box: full x, y, height; post: radius, height
-    moves: bool = False  # a body of its own, whose contacts push
 
     def __post_init__(self) -> None:
         assert len(self.size) == SHAPES[self.shape]

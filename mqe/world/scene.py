@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from mqe.sim.simulator import Simulator
-from mqe.world.geometry import rotation_matrix, yaw_of
-from mqe.world.layout import Layout, MovedProps
+from mqe.world.layout import Layout
 from mqe.world.objects import (
     ROBOT_FLOOR_FRICTION,
     GeomCfg,
@@ -24,10 +23,7 @@ from mqe.world.objects import (
     robot_object_friction,
 )
 from mqe.world.obstacles import (
-    MOVER_MASS,
     OBSTACLE_FRICTION,
-    PARKED_ASIDE,
-    PARKED_BELOW,
     PARKED_HEIGHT,
     ObstacleCfg,
 )
@@ -117,13 +113,6 @@ class Scene:
     def num_obstacles(self) -> int:
         """Return the number of obstacle slots."""
         return len(self.obstacles)
-
-    @property
-    def movers(self) -> list[int]:
-        """Return the slots of moving obstacles. Their x, y and yaw follow the object's in qpos and
-        qvel.
-        """
-        return [k for k, obstacle in enumerate(self.obstacles) if obstacle.moves]
 
     @property
     def num_rows(self) -> int:
@@ -339,46 +328,14 @@ def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     fixed = [layout.goal_pos.unsqueeze(1)]
     if layout.obstacle_pos is not None:
         fixed.append(layout.obstacle_pos)
-    if scene.movers:
-        assert layout.obstacle_pos is not None
-        assert layout.obstacle_quat is not None
-        movers = mover_places(scene, layout.obstacle_pos, layout.obstacle_quat)
-        qpos.append(movers)
-        qvel.append(torch.zeros_like(movers))
     if scene.num_markers:
         fixed.append(layout.goal_pos.unsqueeze(1).expand(-1, scene.num_markers, -1))
     return torch.cat(qpos, dim=1), torch.cat(qvel, dim=1), torch.cat(fixed, dim=1)
 
 
-def mover_places(scene: Scene, pos: Tensor, quat: Tensor) -> Tensor:
-    """Return qpos (N, 3 V) of the V moving obstacles, from all positions (N, K, 3) and quaternions
-    (N, K, 4).
-    """
-    yaw = yaw_of(rotation_matrix(quat))
-    places = []
-    for k in scene.movers:
-        x, y, z = pos[:, k].unbind(dim=1)
-        places += [x.masked_fill(z < PARKED_BELOW, PARKED_ASIDE), y, yaw[:, k]]
-    return torch.stack(places, dim=1)
-
-
-def place_props(sim: Simulator, scene: Scene, props: MovedProps) -> None:
-    """Set positions of obstacles, markers and goals for the end of the coming control step.
-
-    Moving obstacles get a velocity towards these positions.
-    """
-    pos = props.pos
+def place_props(sim: Simulator, pos: Tensor) -> None:
+    """Set positions (N, K + M, 3) [m] of obstacles and markers."""
     sim.data.mocap_pos[:, 1:].copy_(pos)
-    if props.goal is not None:
-        sim.data.mocap_pos[:, 0].copy_(props.goal)
-    if props.velocity is None:
-        return
-    quat = sim.data.mocap_quat[:, 1 : 1 + scene.num_obstacles]
-    velocity = torch.nn.functional.pad(props.velocity, (0, 1))
-    start = pos[:, : scene.num_obstacles] - STEP_DT * velocity
-    first_qpos, first_qvel, _, _ = SceneState.sizes(scene.num_robots, scene.object is not None)
-    sim.data.qpos[:, first_qpos:].copy_(mover_places(scene, start, quat))
-    sim.data.qvel[:, first_qvel:].copy_(torch.cat([velocity[:, k] for k in scene.movers], dim=1))
 
 
 def turn_obstacles(sim: Simulator, scene: Scene, layout: Layout, mask: Tensor) -> None:
@@ -525,15 +482,8 @@ def _add_arena(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
 def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None:
     """Add an obstacle for robots and object, with sensors for any contact and for contact with the
     object.
-
-    A moving obstacle has its own body, for true contact velocities. Its mocap body sets every
-    obstacle's position.
     """
     body = spec.worldbody.add_body(name=name, mocap=True, pos=(0.0, 0.0, PARKED_HEIGHT))
-    touched = name
-    if obstacle.moves:
-        touched = f"{name}/body"
-        body = _add_mover(spec, touched, obstacle.height / 2)
     if obstacle.shape == "box":
         kind = mujoco.mjtGeom.mjGEOM_BOX
         size = [length / 2 for length in obstacle.size]
@@ -544,7 +494,7 @@ def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None
         name=name,
         type=kind,
         size=size,
-        rgba=(0.78, 0.42, 0.22, 1.0) if obstacle.moves else (0.44, 0.50, 0.60, 1.0),
+        rgba=(0.44, 0.50, 0.60, 1.0),
         mass=0.0,
         contype=OBJECT_BIT | WALL_BIT,
         conaffinity=0,
@@ -557,27 +507,11 @@ def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None
             name=sensor,
             type=mujoco.mjtSensor.mjSENS_CONTACT,
             objtype=mujoco.mjtObj.mjOBJ_XBODY,
-            objname=touched,
+            objname=name,
             reftype=mujoco.mjtObj.mjOBJ_XBODY if other else mujoco.mjtObj.mjOBJ_UNKNOWN,
             refname=other,
             intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1],
         )
-
-
-def _add_mover(spec: mujoco.MjSpec, name: str, height: float) -> mujoco.MjsBody:
-    """Add a body sliding along x and y at ``height`` [m] and turning about z."""
-    body = spec.worldbody.add_body(
-        name=name,
-        pos=(0.0, 0.0, height),
-        mass=MOVER_MASS,
-        ipos=(0.0, 0.0, 0.0),
-        inertia=(MOVER_MASS, MOVER_MASS, MOVER_MASS),
-        explicitinertial=True,
-    )
-    for joint, axis in (("x", (1.0, 0.0, 0.0)), ("y", (0.0, 1.0, 0.0))):
-        body.add_joint(name=f"{name}/{joint}", type=mujoco.mjtJoint.mjJNT_SLIDE, axis=axis)
-    body.add_joint(name=f"{name}/yaw", type=mujoco.mjtJoint.mjJNT_HINGE, axis=(0.0, 0.0, 1.0))
-    return body
 
 
 def _add_marker(spec: mujoco.MjSpec, name: str, is_first: bool) -> None:

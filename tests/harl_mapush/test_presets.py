@@ -131,6 +131,7 @@ def test_a_former_name_names_the_present_preset(name: str, words: str) -> None:
         ({"task": {"name": "go1push_mid"}}, "shape_friction", [0.2, 1.0], [0.5, 1.0]),
         ({"task": {"name": "go1push_upper"}}, "narrow_cost", 3.0, 1.3),
         ({"task": {"name": "go1push_upper"}}, "map_scale", 0.05, 0.1),
+        ({"task": {"name": "go1push_upper"}}, "failures_end", True, False),
     ],
 )
 def test_a_former_setting_loads_at_its_default_alone(section, key, default, other) -> None:
@@ -139,6 +140,16 @@ def test_a_former_setting_loads_at_its_default_alone(section, key, default, othe
     assert (cfg, notices) == (config.resolve(section, {})[0], [])
     with pytest.raises(ConfigError, match=rf"^unknown key '{name}\.{key}'[^\n]*$"):
         config.resolve({name: {**values, key: other}}, {})
+
+
+def test_a_former_setting_of_one_task_is_another_tasks_present_one() -> None:
+    former = {"task": {"name": "go1push_upper", "rewards": "default", "observation": "default"}}
+    assert config.resolve(former, {})[1] == []
+    with pytest.raises(ConfigError, match=r"^task\.observation: unknown value 'rays'"):
+        config.resolve({"task": {"name": "go1push_upper", "observation": "rays"}}, {})
+    published = {"task": {"name": "go1push_mid", "rewards": "published"}}
+    default = {"task": {"name": "go1push_mid", "rewards": "default"}}
+    assert config.resolve(published, default)[0].task.rewards == "default"
 
 
 def test_a_preset_with_a_small_sibling_names_it_on_a_cpu(capsys) -> None:

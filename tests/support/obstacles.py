@@ -9,16 +9,13 @@ from torch import tensor
 
 from mqe.sim.simulator import Simulator
 from mqe.world.geometry import quat_from_yaw
-from mqe.world.layout import Layout, MovedProps
+from mqe.world.layout import Layout
 from mqe.world.objects import OBJECTS
 from mqe.world.obstacles import PARKED_HEIGHT, ObstacleCfg
 from mqe.world.scene import (
-    DECIMATION,
-    STEP_DT,
     Scene,
     build_scene,
     pack_layout,
-    place_props,
     read_state,
     turn_obstacles,
 )
@@ -81,35 +78,3 @@ def slide(sim: Simulator, scene: Scene) -> tuple[torch.Tensor, torch.Tensor]:
     torch.testing.assert_close(state.obstacle_pos, start.obstacle_pos)
     torch.testing.assert_close(state.obstacle_quat, start.obstacle_quat)
     return furthest, touched
-
-
-MOVER = ObstacleCfg("box", (1.0, 1.0, 0.6), moves=True)
-
-
-def moving_scene() -> Scene:
-    return build_scene(1, OBJECTS["cuboid"], obstacles=(CUBE, MOVER))
-
-
-def shove(sim: Simulator, scene: Scene) -> tuple[torch.Tensor, torch.Tensor]:
-    """Let an obstacle approach the first world's box from behind for 1 s. The second world's
-    obstacle is parked. Return final positions of box and obstacle (2, 2, 3) and a contact mask
-    (2,).
-    """
-    both = torch.ones(2, dtype=torch.bool)
-    away = [9.0, 9.0, PARKED_HEIGHT]
-    pos = tensor([[away, [-1.2, 0.0, 0.3]], [away, away]])
-    quat = tensor([1.0, 0.0, 0.0, 0.0]).expand(NUM_ENVS, 2, 4)
-    whole = layout()._replace(obstacle_pos=pos, obstacle_quat=quat)
-    start = Layout(*(values[:2] for values in whole))
-    sim.write(both, *pack_layout(scene, start))
-    turn_obstacles(sim, scene, start, both)
-    velocity = tensor([[[0.0, 0.0], [0.4, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
-    standing = team(1).joint_pos.flatten().expand(DECIMATION, 2, -1)
-    has_touched = torch.zeros(2, dtype=torch.bool)
-    for _ in range(50):
-        pos = pos + STEP_DT * torch.nn.functional.pad(velocity, (0, 1))
-        place_props(sim, scene, MovedProps(pos, velocity))
-        sim.step(DECIMATION, standing)
-        state = read_state(sim, scene)
-        has_touched |= state.obstacle_contacts[:, 1, 1] > 0.0
-    return torch.stack((state.object_pos, state.obstacle_pos[:, 1]), dim=1), has_touched

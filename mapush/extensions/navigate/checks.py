@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from mapush.extensions.navigate.incentives import pay_for_waiting
 from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
 from mqe.controllers.frozen_policy import PolicyDescription
 from mqe.tasks.entry import EnvCfg
 from mqe.tasks.push.settings import PushCfg
-from mqe.world.scene import STEP_DT
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,14 +33,6 @@ def check_team(cfg: NavigateCfg, env: EnvCfg, team: PolicyDescription, push_cfg:
         raise ConfigError(
             f"task.decision_period: {cfg.decision_period} must be a multiple of the "
             f"{push_cfg.decision_period} control steps of a decision of '{cfg.team}'"
-        )
-    if cfg.rewards != "default":
-        num_steps = round(cfg.episode_length_s / STEP_DT)
-        _LOG.warning(
-            "Note: task.rewards=%s may pay up to %.0f for never finishing, and %g for finishing.",
-            cfg.rewards,
-            pay_for_waiting(cfg.all_weights(), num_steps),
-            cfg.all_weights().get("success", 0.0),
         )
     if env.model != team.model:
         _LOG.warning(

@@ -12,19 +12,9 @@ from mapush.extensions.navigate.terminations import DEFAULT_TERMINATIONS
 from mqe.tasks.term_settings import DefaultTerms, build_terms
 from mqe.tasks.terms import TaskTerms, Worlds
 
+_DEFAULT = DefaultTerms(OBSERVED, OBSERVED, DEFAULT_TERMINATIONS, DEFAULT_MEASURES, DEFAULT_METRICS)
+
 
 def navigate_terms(cfg: NavigateCfg, worlds: Worlds, empty_scene: SceneFeatures) -> TaskTerms:
     """Build the terms chosen by the settings, with sizes from one world's features."""
-    return build_terms(NAVIGATE_TERMS, _default_terms(cfg), cfg, worlds, empty_scene)
-
-
-def _default_terms(cfg: NavigateCfg) -> DefaultTerms:
-    """Return the terms for the chosen observation form."""
-    observations, state = OBSERVED[cfg.observation]
-    return DefaultTerms(
-        observations,
-        state,
-        DEFAULT_TERMINATIONS,
-        DEFAULT_MEASURES,
-        DEFAULT_METRICS,
-    )
+    return build_terms(NAVIGATE_TERMS, _DEFAULT, cfg, worlds, empty_scene)

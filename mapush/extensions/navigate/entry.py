@@ -20,17 +20,21 @@ from mqe.registry import TASK_ALIASES, TASKS
 from mqe.tasks.entry import PushedObjects, TaskEntry
 
 _FOLDER = Path(__file__).parent
+_FORMER_KEYS = {
+    "map_scale": 0.05,
+    "narrow_cost": 3.0,
+    "no_room_cost": 3.0,
+    "num_observed_obstacles": 6,
+    "failures_end": True,
+    "rewards": "default",
+    "observation": "default",
+    "actions": "shift",
+}
 
 
 def _without_shift(env: Any) -> Callable[[Tensor], Tensor]:
     """Return the policy without shifts: the planner's sub-goals."""
     return lambda obs: obs.new_zeros(*obs.shape[:2], 2)
-
-
-def _straight_line(env: Any) -> Callable[[Tensor], Tensor]:
-    """Return the policy with straight paths to the goal."""
-    env.task.planning.use_planner("straight_line")
-    return _without_shift(env)
 
 
 def _robots_of_team(cfg: NavigateCfg) -> Mapping[str, Any]:
@@ -57,7 +61,8 @@ NAVIGATE = TaskEntry(
     usual_env=_robots_of_team,
     objects=_objects,
     terms=NAVIGATE_TERMS,
-    policies={"straight_line": _straight_line, "planner": _without_shift},
+    policies={"planner": _without_shift},
+    former_keys=_FORMER_KEYS,
     frozen_policies=("team",),
     files=("map",),
 )
@@ -69,9 +74,6 @@ for _name, _former in {
     "scattered": "H1",
     "doors": "H2",
     "u_turn": "H3",
-    "unmapped": "H4",
-    "moving": None,
-    "moving_goal": None,
 }.items():
     register_suite(_FOLDER / "suites" / f"{_name}.yaml", former_name=_former)
 for _preset in ("navigate", "laptop_navigate"):

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from mapush.extensions.navigate.planners.problem import Problem, clearance_of
-from mapush.extensions.navigate.rays import look_around, ray_directions
 from mapush.extensions.navigate.settings import NUM_OBSERVED_OBSTACLES, NavigateCfg
 from mqe.tasks.push import features as push
 from mqe.tasks.push.features import PushConstants
@@ -140,14 +139,6 @@ class SceneFeatures(push.SceneFeatures):
         return torch.cat((room[..., :1], slope), dim=-1)
 
     @cached_property
-    def rays(self) -> Tensor:
-        """(W, A, 64) [m] the free distances around each robot, from straight ahead
-        counter-clockwise.
-        """
-        problem = self.navigate.problem
-        return look_around(self.state, ray_directions(self.state), problem.shapes, problem.arena)
-
-    @cached_property
     def is_obstacle(self) -> Tensor:
         """(W, K) bool: the obstacle is in use."""
         return self.state.obstacle_pos[..., 2] > PARKED_BELOW
@@ -199,14 +190,14 @@ class StepFeatures(SceneFeatures, push.StepFeatures):
         """(N,) bool: the object is at the goal."""
         return self.state.goal_distance < self.navigate.cfg.success_radius
 
-    def _cost_to_go(self, state: SceneState) -> Tensor:
-        problem = self.navigate.problem
-        return problem.grid.look_up(problem.value, self.map_index, state.object_pos[:, :2])
-
     @cached_property
     def progress(self) -> Tensor:
         """(N,) the decrease of the cost-to-go."""
-        return self._cost_to_go(self.prev) - self._cost_to_go(self.state)
+        before, now = (
+            self.navigate.problem.cost_to_go(self.map_index, state.object_pos[:, :2])
+            for state in (self.prev, self.state)
+        )
+        return before - now
 
     @cached_property
     def path(self) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mapush.extensions.navigate.rays import NUM_RAYS
 from mapush.extensions.navigate.settings import NAVIGATE_TERMS, NUM_OBSERVED_OBSTACLES
 from mqe.tasks.terms import ObservationTerm
 
@@ -54,15 +53,6 @@ STATE.update(
             lambda scene: scene.obstacles_in_plan.flatten(1),
             "m, 1",
             mirror_signs=_OBSTACLE * NUM_OBSERVED_OBSTACLES,
-        ),
-        "rays": ObservationTerm(
-            "free ways of each robot in 64 directions, from straight ahead to the left and around",
-            lambda scene: scene.rays,
-            "m",
-            numbers=tuple(f"ray{k}" for k in range(NUM_RAYS)),
-            mirror_signs=(1.0,) * NUM_RAYS,
-            mirror_index=(0, *reversed(range(1, NUM_RAYS))),
-            over="robots",
         ),
         "recent_progress": ObservationTerm(
             "decrease of the cost-to-go since its averages over the last 2 s and 8 s",

@@ -17,12 +17,13 @@ from mapush.extensions.navigate.features import (
 from mapush.extensions.navigate.frozen_team import TeamController
 from mapush.extensions.navigate.map_starts import MapStarts
 from mapush.extensions.navigate.planning import Planning
-from mapush.extensions.navigate.settings import ACTIONS, NavigateCfg
+from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.tasks.task import Outcome, ShownPlan, TaskFeatures, TermTask
 from mqe.tasks.terms import Memory, Terminated, Worlds
 from mqe.vec_env import Image, Symmetries
 from mqe.world.collapse import CollapseTimers
-from mqe.world.layout import Layout, MovedProps
+from mqe.world.geometry import axes_along, length
+from mqe.world.layout import Layout
 from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
@@ -62,11 +63,10 @@ class NavigateTask(TermTask):
 
         worlds = Worlds(num_envs, 1, device, cfg)
         memories = Memory(worlds)
-        self.planning = Planning(constants, shortest, memories, num_envs)
+        self.planning = Planning(constants, shortest, memories)
         self._collapse = CollapseTimers(
             memories.remember("collapse", len(robots), CollapseTimers.SIZE), robots
         )
-        self._cost = torch.zeros(num_envs, device=device)  # the present cost-to-go
         # Control steps of the present decision; equal in all worlds.
         self._age = 0
         self._proposed = (self.planning.map_index.clone(), self.planning.plan.planned.clone())
@@ -124,42 +124,31 @@ class NavigateTask(TermTask):
             subgoal.copy_(self._chosen_subgoal(state))
             self._team.command(subgoal)
         self._age += 1
-        self.planning.count_step()
         return self._team.targets(state)
 
     def _chosen_subgoal(self, state: SceneState) -> Tensor:
-        """Return the last actions' sub-goals (N, 2) [m]."""
-        choose = ACTIONS[self.cfg.actions]
-        position = state.object_pos[:, :2]
-        arena = self.constants.problem.arena
-        return choose(self._action, self.planning.plan.planned, position, self.cfg, arena)
+        """Return the planned sub-goals (N, 2) [m], shifted by the last actions along and across the
+        line to them.
+        """
+        planned = self.planning.plan.planned
+        to_planned = planned - state.object_pos[:, :2]
+        ahead = to_planned / length(to_planned).clamp(min=1e-6).unsqueeze(-1)
+        shift = (self._action.unsqueeze(-1) * axes_along(ahead)).sum(dim=1)
+        return planned + self.cfg.residual_scale * shift
 
-    def moved_props(self) -> MovedProps | None:
-        """Return the present obstacles and goals, and the marker at a new sub-goal."""
-        planning = self.planning
-        if self._age != 1 and not planning.is_live:
+    def moved_props(self) -> Tensor | None:
+        """Return positions (N, K + 1, 3) [m] of the obstacles and the marker at a new sub-goal."""
+        if self._age != 1:
             return None
-        maps = planning.maps
-        marker = torch.nn.functional.pad(planning.plan.subgoal, (0, 1)).unsqueeze(1)
-        if not planning.is_live:
-            obstacles = maps.obstacle_pos[planning.map_index]
-            return MovedProps(torch.cat((obstacles, marker), dim=1))
-        goal = torch.nn.functional.pad(planning.goal, (0, 1))
-        obstacles = maps.obstacles_at(planning.map_index, planning.time)
-        velocity = None
-        if maps.has_movers:
-            before = maps.obstacles_at(planning.map_index, planning.time - STEP_DT)
-            velocity = (obstacles - before)[..., :2] / STEP_DT
-        return MovedProps(torch.cat((obstacles, marker), dim=1), velocity, goal)
+        marker = torch.nn.functional.pad(self.planning.plan.subgoal, (0, 1)).unsqueeze(1)
+        obstacles = self.planning.maps.obstacle_pos[self.planning.map_index]
+        return torch.cat((obstacles, marker), dim=1)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge a control step, and plan at a decision's end."""
         outcome = super().evaluate(state, prev)
-        if self.planning.last_cost is not None:
-            self.planning.last_cost.copy_(self._cost)
         if self._age == self.decision_period:
             self._age = 0
-            self.planning.see(state)
             self.planning.update(state.object_pos[:, :2])
         return outcome
 
@@ -169,15 +158,9 @@ class NavigateTask(TermTask):
 
     def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
         """Return the features for the control step from ``prev`` to ``state``."""
-        features = StepFeatures(
+        return StepFeatures(
             state, prev, self.memory, self.constants, self.planning.map_index, self._collapse
         )
-        last_cost = self.planning.last_cost
-        if last_cost is not None:
-            self._cost = self.planning.cost_to_go(state.object_pos[:, :2])
-            # Goals move as well: what they add to the cost and take from it is part of the sum.
-            features.progress = last_cost - self._cost
-        return features
 
     def episode_features(
         self, sums: Tensor, steps: Tensor, terminated: Terminated
@@ -196,4 +179,3 @@ class NavigateTask(TermTask):
         """Restore a ``state_dict``."""
         self._team.load_state_dict(state["team"])
         super().load_state_dict(state)
-        self.planning.update_problems()

@@ -13,15 +13,6 @@ from mqe.tasks.push.terminations import collision
 from mqe.tasks.terms import TerminationTerm
 
 
-def _failure(help: str, condition: Callable[[StepFeatures], Tensor]) -> TerminationTerm:
-    """Return a failure. It ends an episode by default."""
-
-    def ends(step: StepFeatures) -> Tensor:
-        return condition(step) if step.navigate.cfg.failures_end else step.never
-
-    return TerminationTerm(help, ends)
-
-
 def _lost(limit: str) -> Callable[[StepFeatures], Tensor]:
     return lambda step: step.is_lost[Posture.names.index(limit)]
 
@@ -34,16 +25,16 @@ TERMINATIONS.update(
             lambda step: step.is_success,
             is_failure=False,
         ),
-        "roll": _failure("a trunk rolled beyond the team's roll_limit", _lost("roll")),
-        "pitch": _failure("a trunk pitched beyond the team's pitch_limit", _lost("pitch")),
-        "height": _failure(
+        "roll": TerminationTerm("a trunk rolled beyond the team's roll_limit", _lost("roll")),
+        "pitch": TerminationTerm("a trunk pitched beyond the team's pitch_limit", _lost("pitch")),
+        "height": TerminationTerm(
             "a trunk or the object 0.35 m above or below its height at spawn", _lost("height")
         ),
-        "collision": _failure(
+        "collision": TerminationTerm(
             "two trunks closer than the object's collision distance",
             lambda step: collision(step.pair_distance, step.constants.object.collision_distance),
         ),
-        "collapse": _failure(
+        "collapse": TerminationTerm(
             "a robot that lies or kneels for a while", lambda step: step.is_collapsed
         ),
     },

@@ -82,7 +82,7 @@ def _sweep(arguments: Namespace) -> int:
         raise ConfigError(f"optuna is missing; {install('sweep')}")
     from mapush.extensions.sweep.space import SETTINGS, SWEEP
     from mapush.extensions.sweep.study import open_study, trials
-    from mapush.extensions.sweep.training import train_all
+    from mapush.extensions.sweep.trial_training import train_all
 
     folder, space = _find(arguments)
     common = [word for name in arguments.imports for word in ("--import", name)]

@@ -31,7 +31,7 @@ from mqe.world.scene import (
 )
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
-from tests.support.obstacles import moving_scene, obstacle_scene, shove, slide
+from tests.support.obstacles import obstacle_scene, slide
 from tests.support.rounding import FEW_STEPS
 from tests.support.scenes import DEFAULT_JOINT_POS
 from tests.support.scenes import team as robots_of
@@ -438,11 +438,3 @@ def test_obstacles_stop_an_object_as_in_mujoco():
     furthest, touched = slide(MujocoWarpSimulator(scene.model, NUM_ENVS, CPU), scene)
     assert touched.tolist() == [False, True, True, True]
     torch.testing.assert_close(furthest, expected, rtol=0.0, atol=5e-3)
-
-
-def test_moving_obstacles_push_as_in_mujoco():
-    scene = moving_scene()
-    expected, _ = shove(MujocoBatchSimulator(scene.model, 2, 1), scene)
-    positions, has_touched = shove(MujocoWarpSimulator(scene.model, 2, CPU), scene)
-    assert has_touched.tolist() == [True, False]
-    torch.testing.assert_close(positions, expected, rtol=0.0, atol=5e-3)

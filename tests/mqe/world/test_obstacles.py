@@ -9,7 +9,7 @@ from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.world.objects import OBJECTS
 from mqe.world.obstacles import ObstacleCfg
 from mqe.world.scene import Scene, build_scene, read_state
-from tests.support.obstacles import NUM_ENVS, moving_scene, obstacle_scene, shove, slide
+from tests.support.obstacles import NUM_ENVS, obstacle_scene, slide
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +39,3 @@ def test_a_scene_is_restored_with_its_obstacles(scene):
 def test_half_the_size_of_a_post_is_its_radius_and_of_a_box_half_its_sides() -> None:
     assert ObstacleCfg("post", (0.3, 1.0)).half_size == (0.3, 0.3)
     assert ObstacleCfg("box", (0.4, 2.0, 1.0)).half_size == (0.2, 1.0)
-
-
-def test_a_moving_obstacle_pushes_an_object_and_one_that_is_parked_does_not() -> None:
-    scene = moving_scene()
-    ends, has_touched = shove(MujocoBatchSimulator(scene.model, 2, 1), scene)
-    assert has_touched.tolist() == [True, False]
-    # From -1.2 m at 0.4 m/s for 1 s; then half the obstacle and half the box further. A body that
-    # is put there step by step, without a velocity, stays a step's 8 mm behind.
-    assert ends[0, 1].tolist() == pytest.approx([-0.8, 0.0, 0.3], abs=1e-5)
-    assert ends[0, 0].tolist() == pytest.approx([0.3, 0.0, 0.25], abs=0.003)
-    assert ends[1, 0].tolist() == pytest.approx([0.0, 0.0, 0.25], abs=0.01)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from mapush.extensions.navigate.maps.arena_map import (
     HEIGHT,
@@ -24,7 +23,6 @@ from mqe.world.obstacles import ObstacleCfg
 
 CUBE = ObstacleCfg("box", (1.0, 1.0, HEIGHT))
 POST = ObstacleCfg("post", (0.15, HEIGHT))
-MOVER = replace(CUBE, moves=True)
 THICKNESS = 0.2  # [m] of walls
 _TRIES = 2000  # draws of a map before the generator gives up
 
@@ -51,14 +49,6 @@ def first_found(draw: Callable[[], ArenaMap | None], name: str) -> ArenaMap:
     raise ConfigError(
         f"task.map={name}: no such map has room for this object; take a smaller object, or another "
         "family"
-    )
-
-
-def open_arena(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m without obstacles."""
-    y = 7.0 - room.spawn
-    return ArenaMap(
-        (20.0, 14.0), (room.spawn - 10.0, rng.uniform(-y, y)), (8.0, rng.uniform(-y, y))
     )
 
 
@@ -150,56 +140,5 @@ def u_turn(rng: random.Random, room: Room) -> ArenaMap:
     return ArenaMap((20.0, 14.0), start, goal, (wall,))
 
 
-def moving(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with three cubes moving on lines across the object's path, or two for large
-    objects.
-    """
-    num_movers = 3 if room.reach < 1.0 else 2
-    y = 7.0 - room.spawn
-    start = (room.spawn - 10.0, rng.uniform(-y, y))
-    goal = (10.0 - room.reach - ROBOT_ROOM, rng.uniform(-4.0, 4.0))
-    placed = []
-    first = start[0] + room.spawn + 0.8
-    last = goal[0] - room.reach - 0.8
-    for k in range(num_movers):
-        x = first + (k + 0.5) / num_movers * (last - first)
-        ends = [rng.uniform(-5.5, -1.0), rng.uniform(1.0, 5.5)]
-        rng.shuffle(ends)
-        placed.append(Placed(MOVER, x, ends[0], 0.0, (x, ends[1]), rng.uniform(0.15, 0.4)))
-    return ArenaMap((20.0, 14.0), start, goal, tuple(placed))
-
-
-def moving_goal(rng: random.Random, room: Room) -> ArenaMap:
-    """Return 20 x 14 m with two doors in a wall, and behind it a goal on a line past both."""
-    width = door_width(room)
-    low = -7.0
-    walls = []
-    for y in (-3.5, 3.5, 7.0 + width / 2):
-        high = y - width / 2
-        shape = ObstacleCfg("box", (THICKNESS, round(high - low, 3), HEIGHT))
-        walls.append(Placed(shape, 0.0, (low + high) / 2))
-        low = y + width / 2
-    start = (room.spawn - 10.0, rng.uniform(-3.0, 3.0))
-    ends = [-4.5, 4.5]
-    rng.shuffle(ends)
-    x = rng.uniform(5.0, 8.0)
-    return ArenaMap(
-        (20.0, 14.0),
-        start,
-        (x, ends[0]),
-        tuple(walls),
-        goal_to=(x, ends[1]),
-        goal_speed=rng.uniform(0.1, 0.3),
-    )
-
-
-for _family in (
-    open_arena,
-    reference,
-    scattered,
-    doors,
-    u_turn,
-    moving,
-    moving_goal,
-):
+for _family in (reference, scattered, doors, u_turn):
     FAMILIES.register(_family.__name__, _family)

@@ -8,9 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mapush.extensions.navigate.maps.arena_map import ArenaMap, Room, check_map
+from mapush.extensions.navigate.maps.arena_map import ArenaMap, Room, check_map, read_maps
 from mapush.extensions.navigate.maps.families import FAMILIES, draw_maps
-from mapush.extensions.navigate.maps.files import read_maps
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners.problem import BLOCKED, Problem, solve_problem
 from mapush.extensions.navigate.settings import NavigateCfg

@@ -20,13 +20,6 @@ NUM_ROUNDS = 6  # of sweeps in all directions; a maze of ten turns needs five
 # Steps from cell to cell along x and y; each line is swept both ways.
 _STEPS = ((1, 0), (0, 1), (1, 1), (1, -1), (2, 1), (2, -1), (1, 2), (1, -2))
 _FAR = 1e6  # cost-to-go of a cell that no sweep has reached
-# Maps at a time: what fits into a processor's cache, or bounds the memory on a GPU.
-CHUNKS = {"cpu": 8, "cuda": 1024}
-
-
-def can_branch_on(values: Tensor) -> bool:
-    """Return whether the host can read values without waiting for the device."""
-    return values.device.type == "cpu"
 
 
 class Grid:
@@ -112,14 +105,7 @@ class CostToGo:
         ``directed`` (N, 16, H, W) is the extra cost per metre in each of the ``directions``.
         """
         if directed is None:
-            directed = cost.new_zeros(1, 1, 1, 1).expand(
-                len(cost), 2 * len(_STEPS), *cost.shape[1:]
-            )
-        chunk = CHUNKS[cost.device.type]
-        parts = zip(cost.split(chunk), goal.split(chunk), directed.split(chunk), strict=True)
-        return torch.cat([self._solve(*part, num_rounds) for part in parts])
-
-    def _solve(self, cost: Tensor, goal: Tensor, directed: Tensor, num_rounds: int) -> Tensor:
+            directed = cost.new_zeros(1, 2 * len(_STEPS), 1, 1)
         # Around the goal: the straight way.
         offset = self.grid.centers.flatten(0, 1) - goal.unsqueeze(1)
         distance = offset.norm(dim=-1)
@@ -140,7 +126,7 @@ class CostToGo:
                 behind = (rows - back).cummin(dim=1).values + back
                 best = torch.minimum(ahead, behind)
                 value = torch.minimum(value, best.flatten(1).index_select(1, lines.places))
-            if can_branch_on(value) and torch.allclose(before, value, rtol=1e-3):
+            if torch.allclose(before, value, rtol=1e-3):
                 break
         return value.unflatten(1, cost.shape[1:])
 

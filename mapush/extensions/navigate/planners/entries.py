@@ -29,18 +29,7 @@ class Planner(NamedTuple):
 
     follow: Callable[[Problem, float], Follower]  # for a problem and a look-ahead [m]
     help: str
-    replans: bool = False  # at every decision on maps with movement; else once, at the start
-    explores: bool = False  # knows only the obstacles that robots have seen
     sways: bool = False  # turns the sub-goal to and fro while the object stands still
-
-
-def waypoint_planner(function: WaypointPlanner, help: str) -> Planner:
-    """Return the entry for a planner with way-points."""
-
-    def follow(problem: Problem, look_ahead: float) -> Follower:
-        return WaypointFollower(function(problem), look_ahead)
-
-    return Planner(follow, help)
 
 
 PLANNERS: Registry[Planner] = Registry("planner")
@@ -58,21 +47,13 @@ def register_planner(name: str, function: WaypointPlanner, help: str = "") -> No
     ``function`` returns way-points (M, P, 2) [m] from the object to the goal, P on each of M maps.
     The team follows these way-points. Raise ConfigError if the name is taken.
     """
+
+    def follow(problem: Problem, look_ahead: float) -> Follower:
+        return WaypointFollower(function(problem), look_ahead)
+
     help = help or (function.__doc__ or name).strip().partition("\n\n")[0]
-    PLANNERS.register(name, waypoint_planner(function, " ".join(help.split())))
+    PLANNERS.register(name, Planner(follow, " ".join(help.split())))
 
 
-PLANNERS.register(
-    "field", Planner(FieldFollower, "descent of the cost-to-go", replans=True, sways=True)
-)
-PLANNERS.register(
-    "explore",
-    Planner(
-        FieldFollower,
-        "field without a map: obstacles are those that the robots' rays have met",
-        replans=True,
-        explores=True,
-        sways=True,
-    ),
-)
+PLANNERS.register("field", Planner(FieldFollower, "descent of the cost-to-go", sways=True))
 register_planner("straight_line", straight_line, "straight line to the goal, a baseline")

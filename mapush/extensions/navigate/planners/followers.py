@@ -7,7 +7,7 @@ to the point and from there to the goal. The other follows way-points.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -32,15 +32,15 @@ _TURN = 0.8  # [rad] that it turns then, to one side and the next time to the ot
 _TURN_PERIOD = 16  # decisions from one turn to the next; it lasts what is beyond _PATIENCE
 
 
-class Follower(ABC):
+class Follower(Protocol):
     """A planner's sub-goals on every map."""
 
-    @abstractmethod
     def subgoal(self, position: Tensor, index: Tensor) -> Tensor:
         """Return sub-goals (N, 2) [m] for objects at ``position`` (N, 2) on maps ``index`` (N,)."""
+        ...
 
 
-class FieldFollower(Follower):
+class FieldFollower:
     """Descends the cost-to-go along straight lines of limited length."""
 
     def __init__(self, problem: Problem, look_ahead: float) -> None:
@@ -87,7 +87,7 @@ class FieldFollower(Follower):
         return position + torch.maximum(chosen, nearest).unsqueeze(-1) * bearings[row, best]
 
 
-class WaypointFollower(Follower):
+class WaypointFollower:
     """Follows a path: the sub-goal lies ``look_ahead`` beyond the path's nearest point."""
 
     def __init__(self, waypoints: Tensor, look_ahead: float) -> None:

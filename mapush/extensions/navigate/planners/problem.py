@@ -9,10 +9,12 @@ from torch import Tensor
 
 from mapush.extensions.navigate.maps.arena_map import ROBOT_ROOM
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes
-from mapush.extensions.navigate.planners.cost_to_go import CHUNKS, CostToGo, Grid
+from mapush.extensions.navigate.planners.cost_to_go import CostToGo, Grid
 from mqe.world.geometry import rotate_2d
 
 CELL = 0.25  # [m] of the grid
+# Maps at a time: what fits into a processor's cache, or bounds the memory on a GPU.
+CHUNKS = {"cpu": 8, "cuda": 1024}
 MARGIN = 0.05  # [m] beyond the object's furthest corner
 BLOCKED = 100.0  # cost of a metre on which the object's corner would be 1 m inside an obstacle
 # Where robots push, seen from the object against its direction: an angle to the left [rad], and
@@ -34,20 +36,9 @@ class Problem(NamedTuple):
     grid: Grid
     fields: Tensor  # (M, 3, H, W) distance, cost and cost-to-go
 
-    @property
-    def distance(self) -> Tensor:
-        """Return the distance (M, H, W) [m] to obstacles and walls."""
-        return self.fields[:, 0]
-
-    @property
-    def cost(self) -> Tensor:
-        """Return the cost per metre (M, H, W)."""
-        return self.fields[:, 1]
-
-    @property
-    def value(self) -> Tensor:
-        """Return the cost-to-go (M, H, W)."""
-        return self.fields[:, 2]
+    def cost_to_go(self, index: Tensor, points: Tensor) -> Tensor:
+        """Return the cost-to-go (N,) at points (N, 2) on maps ``index`` (N,)."""
+        return self.grid.look_up(self.fields[:, 2], index, points)
 
     def clearance(self, points: Tensor) -> Tensor:
         """Return the distance (M, P) [m] from points (P, 2) or (M, P, 2) to obstacles and walls."""

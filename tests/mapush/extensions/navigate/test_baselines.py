@@ -14,13 +14,11 @@ from mapush.extensions.navigate.maps.families import CUBE
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.problem import Problem, solve_problem
-from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
-from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.registry import SimCfg
 from mqe.world.obstacles import ObstacleCfg
 from mqe.world.state import SceneState
 from tests.mapush.extensions.navigate.navigating import navigate_setup
-from tests.support.operations import operations_of_a_decision
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 WALL = ObstacleCfg("box", (0.2, 6.0, 0.6))
@@ -94,49 +92,6 @@ def test_without_a_high_level_the_sub_goal_is_the_goal(problem, benchmarks):
     assert torch.equal(solved, problem.maps.goal[1:])
 
 
-def test_the_references_scene_observation_actions_and_rewards(benchmarks):
-    settings = {"map": "reference", "num_maps": 2, "decision_period": 5}
-    of_reference = dict.fromkeys(("rewards", "observation"), "reference")
-    task = navigate_setup(1, **settings, **of_reference, actions="arena", failures_end=False).task
-    start = task.layout(torch.zeros(1, dtype=torch.int64))
-    task.begin(torch.ones(1, dtype=torch.bool))
-    state = SceneState.zeros(1, 2, True, num_obstacles=2)
-    state.object_pos[:] = start.object_pos
-    state.object_quat[:] = start.object_quat
-    state.obstacle_pos[0] = tensor([[-2.0, 2.0, 0.3], [2.0, -2.0, 0.3]])
-    state.goal_pos[0, 0] = -5.4 + 3.0
-    task.command(tensor([[[-0.5, 1.0]]]))
-    task.targets(state)
-    subgoal = tensor([-3.5, 5.5])
-    torch.testing.assert_close(task.memory[0, 2:4], subgoal)
-    obs, _ = task.observe(state, task.memory)
-    assert obs.shape == (1, 1, 26)
-    # The reference's frame begins at the wall.
-    assert obs[0, 0, 12:16].tolist() == pytest.approx([3.5, 5.5, 1.6, 0.0])
-    half = math.pi / 8
-    assert obs[0, 0, 16:20].tolist() == pytest.approx([0.0, 0.0, math.sin(half), math.cos(half)])
-    assert obs[0, 0, 20:24].tolist() == pytest.approx([5.0, 2.0, 9.0, -2.0])
-    outcome = task.evaluate(state, state)
-    rewards = dict(zip(task.names.rewards, outcome.rewards[:, 0, 0].tolist(), strict=True))
-    to_obstacles = [math.dist(subgoal, position) for position in ((-2.0, 2.0), (2.0, -2.0))]
-    to_planned = float((task.memory[0, :2] - subgoal).norm())
-    assert rewards == pytest.approx(
-        {
-            "success": 0.0,
-            "target": 0.3 / 4.0,
-            "obstacle_nearness": -0.1 * sum(1.0 / (1.0 + d) for d in to_obstacles),
-            "trajectory": 0.5 / (1.0 + to_planned),
-        }
-    )
-    # Both robots are at one place, and on the floor.
-    assert not outcome.terminations.any()
-
-
-def test_what_the_references_rewards_pay_for_waiting_is_said(caplog, benchmarks):
-    navigate_setup(1, rewards="reference")
-    assert "may pay up to 4800 for never finishing, and 2 for finishing" in caplog.text
-
-
 def test_robots_without_a_team_walk_to_the_sub_goal_or_push_by_a_script(benchmarks) -> None:
     names = ("object_x", "object_y", "goal_x", "goal_y")
     ahead_and_left = tensor([[[1.0, 0.0, 4.0, 0.0], [0.0, 0.0, 0.0, 0.25]]])
@@ -163,14 +118,3 @@ def test_every_baseline_leads_from_anywhere(name: str, problem, benchmarks) -> N
     subgoal = follower.subgoal(places, tensor([0, 1]).repeat(3))
     assert subgoal.shape == (6, 2)
     assert bool(subgoal.isfinite().all())
-
-
-def test_terms_of_the_reference_that_pay_for_waiting_count(benchmarks) -> None:
-    # 64 obstacles may be near.
-    with pytest.raises(ConfigError, match="may pay up to 38.4 in 6000 control steps"):
-        NavigateCfg(weights={"obstacle_nearness": 0.0001})
-
-
-def test_the_references_observation_waits_for_nothing(benchmarks) -> None:
-    task = NavigateCfg(map="doors", observation="reference", actions="arena", num_maps=2)
-    assert operations_of_a_decision(make_env(EnvCfg(2), SIM, task, seed=0)) > 500

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import replace
 
 import pytest
 import torch
 from torch import tensor
 
-from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed, Room, check_map
+from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed, Room, check_map, read_maps
 from mapush.extensions.navigate.maps.families import CUBE, FAMILIES, POST, draw_maps, wall_with_door
-from mapush.extensions.navigate.maps.files import read_maps
 from mapush.extensions.navigate.maps.solved import room_of
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners import problem
@@ -39,13 +37,7 @@ PUBLISHED = {
     "corridor": "db6c18dab24cf70e",
     "beside": "344ebec71a75ba4e",
     "forest": "0302bb70770a982a",
-    "moving": "f60baed9a1540797",
-    "moving_goal": "a8c17ef59aca699e",
 }
-
-
-def moving_post(at: tuple[float, float], to: tuple[float, float], speed: float = 0.5) -> Placed:
-    return Placed(replace(POST, moves=True), *at, 0.0, to, speed)
 
 
 @pytest.mark.parametrize("name", ["cuboid", "cylinder"])
@@ -86,33 +78,7 @@ def test_maps_that_were_written_are_read_again(family: str, benchmarks, tmp_path
     [
         ({"arena": (2.0, 30.0)}, "each side must be from 3 to 24 m"),
         ({"start": (4.0, 0.0)}, r"the start \(4.00, 0.00\) is 1.00 m from the wall"),
-        ({"goal": (1.2, 0.0)}, r"the goal \(1.20, 0.00\) overlaps with the box at \(0.50, 0.00\)"),
-        ({"obstacles": (Placed(POST, 0.0, 0.0),) * 65}, "65 obstacles; 64 at most"),
-        (
-            {"obstacles": (moving_post((-1.0, 2.0), (-1.0, -2.0)),)},
-            r"the start \(-2.80, 0.00\) is swept by the post at \(-1.00, 2.00\): 1.65 m between "
-            r"them, and the object with its robots needs 1.85 m",
-        ),
-        (
-            {"obstacles": (moving_post((0.5, 2.0), (0.5, -3.5)),)},
-            r"the moving post at \(0.50, 2.00\) comes within 0.35 m of the wall, and would crush",
-        ),
-        (
-            {"obstacles": (moving_post((0.5, 2.0), (0.5, 0.0)), Placed(POST, 0.5, -0.8))},
-            r"comes within 0.50 m of the post at \(0.50, -0.80\)",
-        ),
-        (
-            {"obstacles": (moving_post((0.5, 2.0), (0.5, 0.0), 3.0),)},
-            "has the speed 3 m/s; take one from 0.02 to 1 m/s",
-        ),
-        (
-            {"goal_to": (-2.0, 0.0), "goal_speed": 0.2},
-            r"the goal \(.*\) overlaps with the box at \(0.50, 0.00\)",
-        ),
-        (
-            {"goal_to": (3.0, 0.0), "goal_speed": 2.0},
-            "the goal has the speed 2 m/s; take one from 0.02 to 1 m/s",
-        ),
+        ({"goal": (1.2, 0.0)}, r"the goal \(1.20, 0.00\) is 0.20 m from the box at \(0.50, 0.00\)"),
     ],
 )
 def test_a_map_without_room_is_refused(change, words):
@@ -126,7 +92,7 @@ def test_a_map_without_room_is_refused(change, words):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("maps: []", "must have the key maps with 1 to 10,000 maps"),
+        ("maps: []", "must have the key maps with one map at least"),
         (
             "maps: [{start: [0, 0], gaol: [1, 1]}]",
             r"unknown key 'map 0\.gaol'; did you mean map 0\.goal",
@@ -144,13 +110,8 @@ def test_a_map_without_room_is_refused(change, words):
             r"obstacle 0: must be like \{box: \[length, width\], at: \[x, y\], yaw: 0.0\}",
         ),
         (
-            "arena: [9, 9]\n"
-            "maps: [{start: [0, 0], goal: [1, 1], obstacles: [{post: 1, at: [0, 3], to: [3, 3]}]}]",
-            "an obstacle that moves has both to",
-        ),
-        (
-            "arena: [9, 9]\nmaps: [{start: [0, 0], goal: [1, 1], goal_to: [2, 2]}]",
-            "a goal that moves has both goal_to",
+            "arena: [9, 9]\nmaps: [{start: [0, 0], goal: [1, 1], obstacles: [{post: 1}]}]",
+            "obstacle 0: at must be given",
         ),
     ],
 )
@@ -216,28 +177,6 @@ def test_a_door_is_a_gap_in_a_wall_across_the_arena() -> None:
     ]
 
 
-def test_a_moving_obstacle_goes_to_the_end_of_its_way_and_back(tmp_path) -> None:
-    path = tmp_path / "maps.yaml"
-    path.write_text(
-        "arena: [12, 10]\n"
-        "maps:\n"
-        "  - start: [-4, 0]\n"
-        "    goal: [4, 0]\n"
-        "    obstacles:\n"
-        "      - {post: 0.2, at: [0, 3], to: [0, -1], speed: 0.5}\n"
-        "      - {post: 0.2, at: [2, 3]}\n"
-    )
-    maps = read_maps(path)
-    check_map(maps[0], CUBOID, "map")
-    slots = slots_of(maps)
-    table = MapTable.of(maps, slots, "cpu")
-    mover = [slot.moves for slot in slots].index(True)
-    time = tensor([0.0, 2.0, 8.0, 9.0, 16.0])
-    values = table.obstacles_at(torch.zeros(5, dtype=torch.int64), time)
-    assert values[:, mover, 1].tolist() == pytest.approx([3.0, 2.0, -1.0, -0.5, 3.0])
-    assert bool((values[:, 1 - mover] == tensor([2.0, 3.0, 0.3])).all())
-
-
 def test_a_pipe_is_no_map(tmp_path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     with pytest.raises(ConfigError, match="a pipe, socket or device"):
@@ -279,5 +218,5 @@ def test_many_maps_are_planned_a_few_at_a_time(monkeypatch) -> None:
 def test_a_map_that_is_no_text_is_named(tmp_path) -> None:
     path = tmp_path / "maps.yaml"
     path.write_bytes(b"maps: [{start: [-1.5, 0], goal: [1.5, 0]}] # \xc7x")
-    with pytest.raises(ConfigError, match=r"maps\.yaml: it is no text; name another file"):
+    with pytest.raises(ConfigError, match=r"maps\.yaml: 'utf-8' codec can't decode"):
         read_maps(path)

@@ -22,7 +22,6 @@ def test_a_task_has_its_settings_under_its_other_name() -> None:
         ("H1", "scattered"),
         ("H2", "doors"),
         ("H3", "u_turn"),
-        ("H4", "unmapped"),
     ],
 )
 def test_suites_are_read_under_their_former_names(former: str, name: str) -> None:

@@ -11,7 +11,6 @@ from torch import Tensor, tensor
 import mapush
 from mapush.extensions.navigate.maps.arena_map import ArenaMap, Placed
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
-from mapush.extensions.navigate.planners import cost_to_go, live
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.followers import (
     NEAREST,
@@ -20,7 +19,6 @@ from mapush.extensions.navigate.planners.followers import (
     swayed,
     turned,
 )
-from mapush.extensions.navigate.planners.live import MovingProblem
 from mapush.extensions.navigate.planners.problem import (
     Problem,
     lacking_room,
@@ -92,7 +90,7 @@ def test_robots_need_room_where_they_push(problem):
     grid = problem.grid
     ways = tensor([[1.0, 0.0], [-1.0, 0.0]])
     beside = tensor([[1.3, 0.0]])  # of the wall at x = 0
-    lacking = lacking_room(grid, problem.distance, beside, ways, REACH)
+    lacking = lacking_room(grid, problem.fields[:, 0], beside, ways, REACH)
     assert lacking[0].tolist() == [[0.0], [0.0]]
     assert float(lacking[1, 0]) > 0.3  # ahead: robots would stand in the wall
     assert float(lacking[1, 1]) == 0.0
@@ -103,14 +101,16 @@ def test_two_robots_abreast_need_room_behind_the_object(problem):
     # right of that, 0.12 m from the wall.
     past = tensor([[0.75, 1.7]])
     ways = tensor([[1.0, 0.0], [0.0, 1.0]])
-    lacking = lacking_room(problem.grid, problem.distance, past, ways, REACH)
+    lacking = lacking_room(problem.grid, problem.fields[:, 0], past, ways, REACH)
     assert float(lacking[1, 0]) == pytest.approx(1.0 - 0.12 / 0.35, abs=0.14)
-    assert float(lacking_room(problem.grid, problem.distance, past, -ways, REACH)[1].sum()) == 0.0
+    assert (
+        float(lacking_room(problem.grid, problem.fields[:, 0], past, -ways, REACH)[1].sum()) == 0.0
+    )
     assert lacking[0].tolist() == [[0.0], [0.0]]
 
     # Near the wall nobody has room: one would stand in it, two 0.21 m from it (between cells of
     # 0.25 m), and what they lack adds up.
-    near = lacking_room(problem.grid, problem.distance, tensor([[1.0, 0.0]]), ways, REACH)
+    near = lacking_room(problem.grid, problem.fields[:, 0], tensor([[1.0, 0.0]]), ways, REACH)
     assert float(near[1, 0]) == pytest.approx(1.0 + 2.0 * (1.0 - 0.21 / 0.35), abs=0.34)
 
 
@@ -150,7 +150,7 @@ def test_the_field_turns_the_sub_goal_of_an_object_that_goes_on_slowly(
 
 
 def test_the_field_sways_after_the_robots_approach_until_the_object_moves_on():
-    assert {name for name in PLANNERS if PLANNERS[name].sways} == {"field", "explore"}
+    assert {name for name in PLANNERS if PLANNERS[name].sways} == {"field"}
     everywhere = torch.ones(1, dtype=torch.bool)
     tasks = [navigate_setup(1, planner=name).task for name in ("field", "straight_line")]
     position = tasks[0].layout(torch.zeros(1, dtype=torch.int64)).object_pos[:, :2]
@@ -219,57 +219,6 @@ def test_a_planner_of_ones_own_is_a_function_and_a_line():
         navigate_setup(1, planner="along_the_top")
 
 
-def test_the_field_plans_anew_as_an_obstacle_moves() -> None:
-    arena = (12.0, 12.0)
-    mover = Placed(ObstacleCfg("box", (1.0, 4.0, 0.6), moves=True), 0.0, -1.0, 0.0, (0.0, 1.0), 0.5)
-    maps = [ArenaMap(arena, (-3.0, 0.0), (3.0, 0.0), (mover,))]
-    slots = slots_of(maps)
-    table = MapTable.of(maps, slots, "cpu")
-    problem, _ = solve_problem(table, ObstacleShapes(slots, "cpu"), arena, REACH)
-    planner = MovingProblem(problem, 2)
-    follower = PLANNERS["field"].follow(planner.problem, 2.0)
-    index = torch.zeros(2, dtype=torch.int64)
-    position = tensor([[-2.0, 0.0], [-2.0, 0.0]])
-    everywhere = torch.ones(2, dtype=torch.bool)
-    planner.update(index, tensor([0.0, 4.0]), everywhere)
-    above, below = follower.subgoal(position, planner.worlds)
-    assert above[1] > 0.5  # the obstacle's middle is at y = -1, and at 1 in the other world
-    assert below[1] < -0.5
-    planner.update(index, tensor([4.0, 4.0]), tensor([True, False]))
-    subgoals = follower.subgoal(position, planner.worlds)
-    torch.testing.assert_close(subgoals[0], subgoals[1])
-
-
-def test_the_field_leads_to_where_the_goal_is_now() -> None:
-    arena = (12.0, 10.0)
-    goal_to = ArenaMap(arena, (-4.0, 0.0), (4.0, -3.0), goal_to=(4.0, 3.0), goal_speed=0.5)
-    table = MapTable.of([goal_to], (), "cpu")
-    # At the start, in the middle of its way, at its end, and on the way back.
-    times = tensor([0.0, 6.0, 12.0, 21.0])
-    index = torch.zeros(4, dtype=torch.int64)
-    goals = [[4.0, -3.0], [4.0, 0.0], [4.0, 3.0], [4.0, -1.5]]
-    assert table.goal_at(index, times).tolist() == goals
-    problem, _ = solve_problem(table, ObstacleShapes((), "cpu"), arena, REACH)
-    planner = MovingProblem(problem, 4)
-    position = tensor([[2.9, 0.0]]).expand(4, -1)
-    planner.update(index, times, torch.ones(4, dtype=torch.bool))
-    follower = PLANNERS["field"].follow(planner.problem, 2.0)
-    subgoal = torch.nn.functional.normalize(follower.subgoal(position, planner.worlds) - position)
-    to_goal = torch.nn.functional.normalize(tensor(goals) - position)
-    assert float((subgoal * to_goal).sum(dim=1).min()) > math.cos(0.2)
-
-
-@pytest.mark.parametrize(
-    ("map", "planner", "observation"),
-    [
-        ("moving", "field", "default"),
-        ("moving_goal", "explore", "default"),
-        ("doors", "explore", "rays"),
-        ("doors", "field", "default"),
-    ],
-)
-def test_planning_waits_for_nothing(map: str, planner: str, observation: str, monkeypatch) -> None:
-    for module in (cost_to_go, live):
-        monkeypatch.setattr(module, "can_branch_on", lambda values: False)
-    task = NavigateCfg(map=map, planner=planner, observation=observation, num_maps=2)
+def test_planning_waits_for_nothing() -> None:
+    task = NavigateCfg(map="doors", num_maps=2)
     assert operations_of_a_decision(make_env(EnvCfg(2), SIM, task, seed=0)) > 1000

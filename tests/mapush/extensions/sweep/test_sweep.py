@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 
 optuna = pytest.importorskip("optuna")
 
-from mapush.extensions.sweep import command, training  # noqa: E402
+from mapush.extensions.sweep import command, trial_training  # noqa: E402
 from mapush.extensions.sweep.space import SETTINGS, SWEEP, Space, read_space  # noqa: E402
 from mapush.extensions.sweep.study import count, open_study, ranking, trials  # noqa: E402
 
@@ -184,9 +184,9 @@ class Trainings:
         self.words: dict[int, list[str]] = {}
         self.variables: dict[int, str | None] = {}
         self.ended: list[int] = []
-        monkeypatch.setattr(training.subprocess, "Popen", self.start)
-        monkeypatch.setattr(training.Training, "_curve", lambda this: self.curve(this))
-        monkeypatch.setattr(training, "_PAUSE_S", 0.0)
+        monkeypatch.setattr(trial_training.subprocess, "Popen", self.start)
+        monkeypatch.setattr(trial_training.Training, "_curve", lambda this: self.curve(this))
+        monkeypatch.setattr(trial_training, "_PAUSE_S", 0.0)
 
     def start(self, words: list[str], env: dict[str, str], **_: Any) -> Any:
         flag = "--resume" if "--resume" in words else "--out"
@@ -214,7 +214,7 @@ class Trainings:
 
 def train(folder: Path, space: Space, num_places: int = 1) -> Any:
     study = open_study(folder, space)
-    training.train_all(folder, space, trials(study, space), [], [{}] * num_places)
+    trial_training.train_all(folder, space, trials(study, space), [], [{}] * num_places)
     return study
 
 
@@ -262,7 +262,7 @@ def test_an_interrupted_sweep_resumes_its_trials_and_draws_no_settings_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(training.time, "sleep", interrupt)
+        patch.setattr(trial_training.time, "sleep", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(tmp_path, space, num_places=2)
     assert trainings.ended == [0, 1]
@@ -282,9 +282,9 @@ def test_a_trial_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch,
     varied = {CLIP: [0.1, 0.2], SEED: [1, 2]}
     space = make_space(tmp_path, metric=METRIC, search="grid", space=varied)
     Trainings(monkeypatch, lambda number, at: at / 1000, lambda number: 1 if number == 1 else 0)
-    run = tmp_path / training.TRIALS / "0001"
+    run = tmp_path / trial_training.TRIALS / "0001"
     run.mkdir(parents=True)
-    (run / training.OUTPUT).write_text("some line\nmapush train: no memory\n")
+    (run / trial_training.OUTPUT).write_text("some line\nmapush train: no memory\n")
     study = train(tmp_path, space)
     reason = "exit code 1: mapush train: no memory"
     assert f"Trial 1: failed ({reason})." in capsys.readouterr().out
@@ -301,9 +301,9 @@ def test_a_trial_that_a_cluster_ends_stays_open(tmp_path, monkeypatch) -> None:
 def test_a_run_without_the_metric_fails_with_the_way_out(tmp_path, monkeypatch) -> None:
     space = make_space(tmp_path, metric="reward/totl", num_trials=1)
     Trainings(monkeypatch, lambda number, at: 0.0)
-    monkeypatch.setattr(training.Training, "_curve", lambda this: [])
+    monkeypatch.setattr(trial_training.Training, "_curve", lambda this: [])
     tags = SimpleNamespace(Tags=lambda: {"scalars": [METRIC]})
-    monkeypatch.setattr(training, "EventAccumulator", lambda *_, **__: tags)
+    monkeypatch.setattr(trial_training, "EventAccumulator", lambda *_, **__: tags)
     (trial,) = train(tmp_path, space).trials
     assert "unknown metric 'reward/totl'; did you mean reward/total?" in trial.user_attrs["reason"]
 
@@ -324,7 +324,7 @@ def test_each_gpu_has_a_trial_and_more_if_more_are_asked_for(
     assert [variables["CUDA_VISIBLE_DEVICES"] for variables in places] == gpus
     trainings = Trainings(monkeypatch, lambda number, at: 0.0)
     study = open_study(tmp_path, space)
-    training.train_all(tmp_path, space, trials(study, space), [], places)
+    trial_training.train_all(tmp_path, space, trials(study, space), [], places)
     assert set(trainings.variables.values()) == set(gpus)
 
 
