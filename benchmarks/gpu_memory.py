@@ -83,7 +83,7 @@ def measure(arguments: argparse.Namespace, num_envs: int) -> None:
             stages[f"update_{iteration}"] = used(device) / GIB
             env.grow_buffers()
     measured = max(stages.values())
-    parts = ("fixed", "simulator", "environment", "rollout", "update")
+    parts = ("fixed", "worlds", "learner")
     emit(
         part="memory",
         device=name_of(device),

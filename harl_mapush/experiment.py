@@ -7,7 +7,6 @@ from contextlib import ExitStack
 import torch
 
 from harl_mapush import parts
-from harl_mapush.callbacks.of_run import check_log
 from harl_mapush.collectors import collector_settings
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed import launch
@@ -56,7 +55,6 @@ def run(cfg: RunCfg, start: Start, program: str) -> int:
         with ranks.together():
             rank_cfg = own_settings(cfg, ranks, launched, machine.device)
             parts.check(rank_cfg)
-            check_log(cfg.logger, cfg.runner, writes=ranks.is_first)
             if ranks.is_first:
                 start.check_folder(stack)
             state = start.read_state(cfg.task.name)

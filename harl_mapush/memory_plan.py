@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mujoco
 import torch
@@ -13,12 +13,10 @@ from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.collectors.launchers import LAUNCHERS
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
-from harl_mapush.learning.network_memory import gru_floats, passed_floats
 from harl_mapush.machine import Machine
 from mqe.config import ConfigError
 from mqe.host_memory import host_memory
-from mqe.registry import SIMULATORS, TASKS, EnvCfg, SimCfg, TaskSetup
-from mqe.world.broken_worlds import bytes_of_last_states
+from mqe.registry import SIMULATORS, TASKS, SimCfg, TaskSetup
 from mqe.world.randomization import model_fields
 from mqe.world.streams import Streams
 
@@ -44,35 +42,29 @@ _PROCESS = 290 * _MIB + (0 if torch.version.cuda is None else 280 * _MIB)
 
 
 class MemoryPlan(NamedTuple):
-    """Memory of a run's parts and on its device [bytes]. Device memory is None if unknown."""
+    """A run's memory on a device [bytes]. The device's own memory is None if unknown."""
 
     device: str
     num_envs: int
-    num_steps: int  # 0 without a learner
-    fixed: int  # context, kernel code, networks: independent of ``num_envs`` and ``num_steps``
-    simulator: int
-    environment: int
-    rollout: int
-    update: int
+    fixed: int  # context, kernel code, networks
+    worlds: int  # simulator, task and environment
+    learner: int  # experience and one update
     free: int | None  # available to this process, its own context included
     total: int | None
+    # The setting for the size of ``learner``, if that is not ``env.num_envs``.
+    learner_setting: str | None = None
     num_ranks: int = 1  # processes with equal needs
     num_workers: int = 1  # calculator processes with equal needs and one ``free``
-    # A setting and its value, if ``rollout`` and ``update`` depend on it instead of on ``num_envs``
-    # and ``num_steps``.
-    buffer: tuple[str, int] | None = None
 
     @property
     def needed(self) -> int:
         """Sum of all parts."""
-        return self.fixed + self.simulator + self.environment + self.rollout + self.update
+        return self.fixed + self.worlds + self.learner
 
     @property
     def in_worlds(self) -> int:
         """Memory proportional to the number of worlds [bytes]."""
-        if self.buffer is not None:
-            return self.simulator + self.environment
-        return self.needed - self.fixed
+        return self.worlds + (self.learner if self.learner_setting is None else 0)
 
 
 def plan_memory(
@@ -84,9 +76,9 @@ def plan_memory(
     process's share of the worlds. Raises ConfigError for conflicting settings of algorithm, network
     and runner.
     """
+    playing = plan_playing(cfg, sim_name, device)
     with torch.random.fork_rng(devices=[]):
-        setup = _one_world_setup(cfg.env, cfg.task)
-        spec = setup.task.spec
+        spec = _one_world_setup(cfg).task.spec
         try:
             ranks = Ranks(size=num_ranks)
             team = make_algorithm(cfg.algorithm, cfg.network, spec, torch.device("cpu"), 0, ranks)
@@ -96,34 +88,35 @@ def plan_memory(
                 f"algorithm, network and runner do not go together: {error}"
             ) from None
     num_weights = sum(flat.numel() for flat in team.weights.values())
-
-    worlds = _plan_worlds(cfg.env.num_envs, setup, sim_name, cfg.sim, device)
-    recorded = bytes_of_last_states(setup.scene) if cfg.logger.broken_worlds else 0
-
-    evaluation = 0
+    fixed = (1 + cfg.runner.collectors) * playing.fixed + num_weights * _WEIGHT
+    if num_ranks > 1 and device.type != "cpu":
+        fixed += _MESSAGES
     if cfg.runner.evaluation_interval is not None:
-        share = min(cfg.runner.evaluation_envs, cfg.runner.evaluation_episodes) / worlds.num_envs
-        evaluation = round(share * (worlds.simulator + worlds.environment))
-
-    processes = (1 + cfg.runner.collectors) * worlds.fixed
-    messages = _MESSAGES if num_ranks > 1 and device.type != "cpu" else 0
+        fixed += playing.worlds * cfg.runner.evaluation_envs // cfg.env.num_envs
 
     # Ranks on one machine share its memory, but each has a GPU of its own.
-    free = worlds.free
+    free = playing.free
     if free is not None and device.type == "cpu":
         free = free // num_local
-
-    return worlds._replace(
-        num_steps=cfg.runner.num_steps,
-        environment=worlds.environment + cfg.env.num_envs * recorded,
-        fixed=processes + round(num_weights * _WEIGHT) + evaluation + messages,
-        rollout=round(learner.experience * _SLACK),
-        update=round(learner.update * _SLACK),
+    return playing._replace(
+        fixed=fixed,
+        learner=round((learner.experience + learner.update) * _SLACK),
+        learner_setting="algorithm.buffer_size" if learner.is_constant else None,
         free=free,
         num_ranks=num_ranks,
-        buffer=("algorithm.buffer_size", cfg.algorithm.buffer_size)
-        if learner.is_constant
-        else None,
+    )
+
+
+def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
+    """Compute the memory for the worlds in ``cfg``, without a learner."""
+    with torch.random.fork_rng(devices=[]):
+        setup = _one_world_setup(cfg)
+    fixed, per_world = _simulator(setup, sim_name, cfg.sim, device)
+    per_world += _WORLD + _ROBOT * setup.scene.num_robots
+    num_envs = cfg.env.num_envs
+    free, total = device_memory(device)
+    return MemoryPlan(
+        str(device), num_envs, round(fixed), round(num_envs * per_world), 0, free, total
     )
 
 
@@ -132,56 +125,18 @@ def check_run_memory(
 ) -> None:
     """Report a run's planned memory by ``say``. Raise ConfigError if it does not fit."""
     plan = plan_memory(cfg, machine.simulator, machine.device, num_ranks, num_local)
-    if cfg.runner.collectors and LAUNCHERS[cfg.runner.engine].is_elsewhere():
-        _, plan = plan_learner(plan, machine.learner)
-    elif machine.learner != machine.device:
-        plan, alone = plan_learner(plan, machine.learner)
-        say(describe(alone))
-    say(describe(plan))
-    check_memory(plan)
-
-
-def plan_learner(plan: MemoryPlan, device: torch.device) -> tuple[MemoryPlan, MemoryPlan]:
-    """Split a run's plan in two if worlds and learner have separate devices.
-
-    The first plan is for the worlds, the second for the learner. Raises ConfigError if replay
-    buffer and update do not fit on the learner's device.
-    """
-    free, total = device_memory(device)
-    fixed = _CONTEXT + _CODE if device.type != "cpu" else _PROCESS
-    alone = plan._replace(
-        device=str(device), fixed=fixed, simulator=0, environment=0, free=free, total=total
-    )
-    if free is not None and alone.needed > free:
-        assert plan.buffer is not None  # algorithms with collectors have one
-        name, size = plan.buffer
-        raise ConfigError(
-            f"{name}={size} takes {alone.needed / GIB:.1f} GiB with an update, but {device} has "
-            f"{free / GIB:.1f} GiB free; lower {name}, or set another runner.learner_device"
+    is_elsewhere = cfg.runner.collectors and LAUNCHERS[cfg.runner.engine].is_elsewhere()
+    plans = [plan]
+    if machine.learner != machine.device or is_elsewhere:
+        free, total = device_memory(machine.learner)
+        fixed = _PROCESS if machine.learner.type == "cpu" else _CONTEXT + _CODE
+        alone = plan._replace(
+            device=str(machine.learner), fixed=fixed, worlds=0, free=free, total=total
         )
-    return plan._replace(rollout=0, update=0), alone
-
-
-def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
-    """Compute the memory for the worlds in ``cfg`` and a team's decisions, without a learner."""
-    with torch.random.fork_rng(devices=[]):
-        setup = _one_world_setup(cfg.env, cfg.task)
-    worlds = _plan_worlds(cfg.env.num_envs, setup, sim_name, cfg.sim, device)
-    sizes = cfg.network.hidden_sizes
-    decision = passed_floats(cfg.network, sizes, worlds.num_envs, worlds.num_envs) * _FLOAT * _SLACK
-    # The hidden states before and after the decision.
-    hidden = (
-        2 * gru_floats(cfg.network, sizes) * worlds.num_envs * setup.task.spec.num_agents * _FLOAT
-    )
-    return worlds._replace(environment=worlds.environment + round(decision + hidden))
-
-
-def share_among(plan: MemoryPlan, num_workers: int) -> MemoryPlan:
-    """Return ``plan`` for ``num_workers`` equal processes beside this one on the device."""
-    if plan.free is not None and plan.device != "cpu":
-        # This process keeps its own context.
-        plan = plan._replace(free=plan.free - _CONTEXT)
-    return plan._replace(num_workers=num_workers)
+        plans = [alone] if is_elsewhere else [alone, plan._replace(learner=0)]
+    for plan in plans:
+        say(describe(plan))
+        check_memory(plan)
 
 
 def most_worlds(plan: MemoryPlan) -> int | None:
@@ -192,54 +147,36 @@ def most_worlds(plan: MemoryPlan) -> int | None:
     if plan.free is None:
         return None
     room = plan.free / plan.num_workers * _ROOM - (plan.needed - plan.in_worlds)
-    return _rounded(plan.num_envs * room / plan.in_worlds) * plan.num_ranks
+    return _rounded(plan.num_envs * room / max(plan.in_worlds, 1)) * plan.num_ranks
 
 
 def check_memory(plan: MemoryPlan) -> None:
-    """Raise ConfigError, with fitting values, if a run does not fit on its device.
+    """Raise ConfigError, with a fitting number of worlds, if a run does not fit on its device.
 
     Nothing is raised if the free memory is unknown.
     """
-    workers = plan.num_workers
-    if plan.free is None or plan.needed * workers <= plan.free:
+    if plan.free is None or plan.needed * plan.num_workers <= plan.free:
         return
-    # Share of rollout and update in the memory left by the other parts.
-    in_rows = plan.rollout + plan.update
-    room = plan.free / workers * _ROOM - (plan.needed - in_rows)
-    share = room / in_rows if in_rows else 0.0
-    num_envs = most_worlds(plan) or 0
-    num_steps = 0 if plan.buffer is not None else int(plan.num_steps * share)
-    num_fitting = int(plan.free * _ROOM / plan.needed)
-
-    ways = []
-    if num_envs >= 1:
-        ways.append(f"env.num_envs to {num_envs}")
-    if plan.buffer is not None:
-        name, size = plan.buffer
-        if _rounded(size * share) >= 1:
-            ways.append(f"{name} to {_rounded(size * share)}")
-    if num_steps >= 1:
-        ways.append(f"runner.num_steps to {num_steps}")
-    if workers > 1 and num_fitting >= 1:
-        ways.append(f"--workers to {num_fitting}")
+    num_envs = most_worlds(plan) if plan.worlds else 0
+    ways = [f"env.num_envs to {num_envs}"] if num_envs else []
+    if plan.learner and plan.learner_setting is not None:
+        ways.append(plan.learner_setting)
+    if plan.num_workers > 1:
+        ways.append("--workers")
+    hint = "end other programs that use it, or use another device"
     if ways:
         hint = f"lower {' or '.join(ways)}"
-    else:
-        hint = "end other programs that use it, or use another device"
-
     owner = "" if plan.num_ranks == 1 else f" on each of {plan.num_ranks} ranks"
-    owner += "" if workers == 1 else f" in each of {workers} workers"
-    steps = f" with runner.num_steps={plan.num_steps}" if plan.num_steps else ""
+    owner += "" if plan.num_workers == 1 else f" in each of {plan.num_workers} workers"
     raise ConfigError(
-        f"env.num_envs={plan.num_envs * plan.num_ranks}{steps} takes {plan.needed / GIB:.1f} "
-        f"GiB{owner}, but {plan.device} has {plan.free / GIB:.1f} GiB free; {hint}"
+        f"env.num_envs={plan.num_envs * plan.num_ranks} takes {plan.needed / GIB:.1f} GiB{owner}, "
+        f"but {plan.device} has {plan.free / GIB:.1f} GiB free; {hint}"
     )
 
 
 def describe(plan: MemoryPlan) -> str:
     """Format a plan as one line."""
-    parts = ("simulator", "environment", "rollout", "update", "fixed")
-    sizes = {name: f"{getattr(plan, name) / GIB:.2f}" for name in parts}
+    sizes = {name: f"{getattr(plan, name) / GIB:.2f}" for name in ("worlds", "learner", "fixed")}
     named = ", ".join(f"{name} {size}" for name, size in sizes.items() if size != "0.00")
     room = ""
     if plan.free is not None and plan.total is not None:
@@ -259,33 +196,13 @@ def device_memory(device: torch.device) -> tuple[int | None, int | None]:
     return host_memory()
 
 
-def _one_world_setup(env: EnvCfg, task: Any) -> TaskSetup:
+def _one_world_setup(cfg: RunCfg) -> TaskSetup:
     """Build a single world's task on the host, the source for all sizes."""
     host = torch.device("cpu")
     streams = Streams(0, 1, host)
-    setup = TASKS[task.name].make(task, replace(env, num_envs=1), host, streams)
-    fields = model_fields(env.randomize, setup.scene, setup.fields, streams, 1)
+    setup = TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, streams)
+    fields = model_fields(cfg.env.randomize, setup.scene, setup.fields, streams, 1)
     return setup._replace(fields=fields)
-
-
-def _plan_worlds(
-    num_envs: int, setup: TaskSetup, sim_name: str, sim: SimCfg, device: torch.device
-) -> MemoryPlan:
-    """Compute the memory for the worlds alone."""
-    fixed, per_world = _simulator(setup, sim_name, sim, device)
-    free, total = device_memory(device)
-    return MemoryPlan(
-        device=str(device),
-        num_envs=num_envs,
-        num_steps=0,
-        fixed=round(fixed),
-        simulator=round(num_envs * per_world),
-        environment=num_envs * (_WORLD + _ROBOT * setup.scene.num_robots),
-        rollout=0,
-        update=0,
-        free=free,
-        total=total,
-    )
 
 
 def _simulator(

@@ -126,26 +126,6 @@ class LoggerCfg:
         "with lines=harl",
         choices=("own", "harl"),
     )
-    film_interval: int | None = option(
-        None,
-        "env steps between two films of the evaluation's first episode, in films/, TensorBoard and "
-        "W&B; null: none",
-        min=1,
-        max=10**15,
-    )
-    wandb: str = option(
-        "off",
-        "curves, settings and films at Weights & Biases; offline: in the run folder, for "
-        "`wandb sync`",
-        choices=("off", "online", "offline"),
-    )
-    wandb_project: str = option("mapush", "name of the project at Weights & Biases")
-    broken_worlds: int = option(
-        5,
-        "number of broken worlds with their last 100 states in broken/; 0: none",
-        min=0,
-        max=1000,
-    )
     out_dir: str | None = option(
         None, "path of the run folder; null: results/mapush/<object>/<algo>/<exp_name>/..."
     )
@@ -154,13 +134,6 @@ class LoggerCfg:
         if not re.fullmatch(r"[\w.+=,@ -]+", self.exp_name) or self.exp_name.strip(". ") == "":
             raise ValueError(
                 f"exp_name: {self.exp_name!r} cannot name a folder; use letters, digits, - and _"
-            )
-        if not 0 < len(self.wandb_project.strip()) <= 128 or set("/\\#?%:") & set(
-            self.wandb_project
-        ):
-            raise ValueError(
-                f"wandb_project: {self.wandb_project!r} cannot name a project; use up to 128 "
-                "letters, digits, spaces, - and _"
             )
         if self.out_dir is not None and not self.out_dir.strip():
             raise ValueError("out_dir (--out): the name of a folder is needed, not an empty one")

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from harl_mapush import config
-from harl_mapush.callbacks.broken_log import replay
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import command
 from harl_mapush.evaluation.policies import policy_names
@@ -115,11 +114,6 @@ def _add_viewer(parser: config.Parser) -> None:
         help="output file for a film (.mp4 or .gif) in place of the viewer",
     )
     filming.add_flags(group)
-    group.add_argument(
-        "--replay",
-        metavar="FILE.npz",
-        help="input file of a broken world, from a run's broken/ folder, for a film",
-    )
 
 
 def _add_worlds(parser: config.Parser) -> None:
@@ -163,8 +157,6 @@ def _main(arguments: Any, program: str) -> int:
         arguments.suite = config.suite_of_policy(arguments.checkpoint)
     if arguments.mode not in MODES:
         raise ConfigError(f"--mode: {unknown('mode', arguments.mode, MODES)}")
-    if arguments.replay is not None:
-        return _replay(arguments)
     has_policy = arguments.checkpoint is not None or arguments.policy is not None
     if not (has_policy or arguments.mode == "calculator" or _names_a_world(arguments)):
         arguments.checkpoint = SHOWN
@@ -200,23 +192,6 @@ def _names_a_world(arguments: Any) -> bool:
     """Return whether a viewer or a film shows a world rather than a team."""
     world = (arguments.task, arguments.object, arguments.suite)
     return arguments.mode == "viewer" and any(name is not None for name in world)
-
-
-def _replay(arguments: Any) -> int:
-    """Film a broken world's recording."""
-    flags = {*VIEWER, *command.FLAGS, *filming.FLAGS, "checkpoint", "num_episodes"} - {"record"}
-    others = config.flag_values(arguments) or any(
-        getattr(arguments, flag) is not None for flag in flags
-    )
-    if arguments.mode != "viewer" or arguments.record is None or others:
-        raise ConfigError(
-            "--replay FILE.npz needs --record FILE.mp4, and takes nothing else except --mode viewer"
-        )
-    filming.asked_for(arguments)
-    config.check_writable("record", arguments.record)
-    made, cause = replay(Path(arguments.replay), Path(arguments.record))
-    sys.stdout.write(f"{made.path}: {made.seconds:.1f} s at half speed; {cause}.\n")
-    return 0
 
 
 def _check_mode(arguments: Any) -> None:

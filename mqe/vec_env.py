@@ -143,7 +143,6 @@ class TeamSpec(NamedTuple):
     state_sets: tuple[EntityBlock, ...] = ()
     # Index of the observed number for participation, 1 or 0. None: all agents always take part.
     presence: int | None = None
-    cost_names: tuple[str, ...] = ()  # of the costs in ``TimeStep.info``
 
     @property
     def num_agents(self) -> int:

@@ -52,8 +52,6 @@ NOT_RUN = {
     "mapush play pretrained:cuboid --record film.mp4 --looks PATH_OF_MENAGERIE": (
         "needs a checkout of MuJoCo Menagerie"
     ),
-    "mapush train --set logger.wandb=offline": "needs the extra wandb",
-    "mapush test --replay": "needs a world that broke; tests of callbacks film one",
 }
 
 # What the folder of a page has before its first line, made by commands at the same sizes.

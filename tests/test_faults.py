@@ -9,7 +9,6 @@ import shutil
 import pytest
 
 from harl_mapush import experiment, test, train
-from harl_mapush.callbacks import broken_log
 from tests.support.fault_scripts import FAULTS, script
 from tests.support.tiny_runs import TINY
 
@@ -45,7 +44,6 @@ def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
     for module, name in (
         (experiment, "run"),
         (test, "_play"),
-        (broken_log, "film_states"),
     ):
         monkeypatch.setattr(module, name, getattr(module, name))
     monkeypatch.syspath_prepend(str(FAULTS))

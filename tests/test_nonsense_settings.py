@@ -128,7 +128,6 @@ def test_nonsense_is_refused_by_name(setting: str, said: str, capsys) -> None:
         ("algorithm.critic_warmup=1000", "critic_warmup=1000: the run has about 0 updates"),
         ("task.object=tblock", "algorithm.symmetries: turn changes nothing"),
         ("env.robots=[go1,go2]", "algorithm.symmetries: numbers changes nothing"),
-        ("task.costs=[reach]", "task.costs: reach without effect"),
     ],
 )
 def test_a_setting_without_effect_is_named(setting: str, said: str, tmp_path, capsys) -> None:

@@ -22,7 +22,7 @@ from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
 from harl_mapush.algorithms.team import make_actors
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning.demonstrations import Demonstrations
-from harl_mapush.learning.network_memory import reader_floats, trained_floats
+from harl_mapush.learning.network_memory import row_floats
 from harl_mapush.learning.normalization import RunningNorm
 from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
 from harl_mapush.learning.off_policy.q_networks import SquashedActor
@@ -265,9 +265,7 @@ class Distil:
         """Return the memory for the ring and one update."""
         spec = self.spec
         row = spec.num_agents * (spec.obs_size + spec.action_size) * _FLOAT
-        sizes = self.network.hidden_sizes
-        floats = trained_floats(self.network, sizes, spec.obs_size)
-        floats += reader_floats(self.actors[0].sets)
+        floats = row_floats(self.actors[0], spec.obs_size)
         update = self._batch_size * (2 * row + spec.num_agents * floats * _FLOAT)
         ring = self._num_rows(num_envs) * num_envs * row
         return LearnerBytes(ring, round(update), is_constant=True)

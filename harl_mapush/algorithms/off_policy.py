@@ -22,7 +22,7 @@ from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
 from harl_mapush.algorithms.team import team_rewards
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS
-from harl_mapush.learning.network_memory import reader_floats
+from harl_mapush.learning.network_memory import row_floats
 from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.experience import ReplayExperience
@@ -600,14 +600,10 @@ class OffPolicy(ABC):
         shape = self.replay_shape(num_envs)
         row = shape.nbytes / shape.num_transitions
 
-        # Largest number of floats of a batch's row in all hidden layers and outputs.
-        critic_sizes = self.network.critic_hidden_sizes or self.network.hidden_sizes
-        floats_a_unit = 4 if self.network.use_layer_norm else 3
-        critic_floats = floats_a_unit * sum(critic_sizes) + 6
-        actor_floats = floats_a_unit * sum(self.network.hidden_sizes)
-        actor_floats += reader_floats(self.actors[0].sets)
-        critic_floats += reader_floats(self.critic.critic.sets)
-        floats = 2 * self.num_views * critic_floats + actor_floats
+        # A batch's floats in both critics and an actor.
+        critic = self.critic.critic
+        floats = 2 * self.num_views * row_floats(critic, critic.sets.in_size)
+        floats += row_floats(self.actors[0], self.spec.obs_size)
 
         # Batches that are drawn together, once in a graph's memory and once as a copy.
         num_drawn = max(1, math.ceil(cfg.update_ratio * num_steps * num_envs))

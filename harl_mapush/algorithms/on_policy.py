@@ -20,15 +20,9 @@ from harl_mapush.algorithms.team import make_actors, team_rewards
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning import losses
 from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS
-from harl_mapush.learning.network_memory import (
-    graph_floats,
-    passed_floats,
-    reader_floats,
-    trained_floats,
-)
+from harl_mapush.learning.network_memory import row_floats
 from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.normalization import RunningNorm, ValueNorm
-from harl_mapush.learning.on_policy.cost_limit import CostLimit
 from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import CPU_TILE_ROWS, ActorBatch, Shuffle
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
@@ -98,17 +92,11 @@ class OnPolicy(ABC):
 
         # Critic
         self.value = self._make_value_learner()
-        self.cost_limit = self._make_cost_limit()
 
     @property
     def unique_actors(self) -> list[Actor]:
         """The actors without repetition: one if it is shared."""
         return self.actors[:1] if self.cfg.share_param else self.actors
-
-    @property
-    def value_learners(self) -> list[ValueLearner]:
-        """The rewards' critic, and the costs' critic in case of a cost limit."""
-        return [self.value] if self.cost_limit is None else [self.value, self.cost_limit.value]
 
     @property
     def critic(self) -> Critic:
@@ -213,8 +201,7 @@ class OnPolicy(ABC):
             share = 1.0 - progress
             for optimizer in self.optimizers:
                 optimizer.learning_rate.fill_(self.cfg.learning_rate * share)
-            for value in self.value_learners:
-                value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * share)
+            self.value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * share)
 
     def compute_returns(self, storage: Storage) -> None:
         """Compute values, returns and advantages of a full rollout."""
@@ -222,8 +209,6 @@ class OnPolicy(ABC):
         def compute() -> None:
             self.value.compute_values(storage)
             self.value.compute_returns(storage)
-            if self.cost_limit is not None:
-                self.cost_limit.apply(storage)
 
         self.graphs("returns", compute, over=storage)
 
@@ -235,10 +220,6 @@ class OnPolicy(ABC):
                 metrics[f"agent{agent}/{name}"] = value
         for name, value in self.update_critic(storage).items():
             metrics[f"critic/{name}"] = value
-        if self.cost_limit is not None:
-            update = partial(self.cost_limit.update_critic, storage)
-            for name, value in self.graphs("cost_critic", update, over=storage).items():
-                metrics[f"cost_limit/{name}"] = value
         return metrics
 
     @abstractmethod
@@ -306,31 +287,23 @@ class OnPolicy(ABC):
             networks[f"actor_agent{i}"] = actor
         networks["critic_agent"] = self.critic
         networks["value_normalizer"] = self.value_normalizer
-        if self.cost_limit is not None:
-            networks["cost_critic"] = self.cost_limit.value.critic
         return networks
 
     @property
     def weights(self) -> dict[str, Tensor]:
         """Every network's parameters as a flat tensor."""
         actors = {f"agent{i}": optimizer.flat for i, optimizer in enumerate(self.optimizers)}
-        critics = {"critic": self.value.optimizer.flat}
-        if self.cost_limit is not None:
-            critics["cost_critic"] = self.cost_limit.value.optimizer.flat
-        return actors | critics
+        return actors | {"critic": self.value.optimizer.flat}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a bit-exact resume, without the rollout."""
-        state = {
+        return {
             "actors": [actor.state_dict() for actor in self.unique_actors],
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "value": self.value.state_dict(),
             "generator": self.generator.get_state(),
             "host_generator": self.shuffle.host_generator.get_state(),
         }
-        if self.cost_limit is not None:
-            state["cost_limit"] = self.cost_limit.state_dict()
-        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``. A constant schedule's learning rates come from the settings.
@@ -343,8 +316,6 @@ class OnPolicy(ABC):
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.value.load_state_dict(state["value"])
-        if self.cost_limit is not None:
-            self.cost_limit.load_state_dict(state["cost_limit"])
         self.generator.set_state(state["generator"].cpu())
         self.shuffle.host_generator.set_state(state["host_generator"].cpu())
 
@@ -352,69 +323,52 @@ class OnPolicy(ABC):
             for optimizer in self.optimizers:
                 optimizer.learning_rate.fill_(self.cfg.learning_rate)
         if self.cfg.schedule != "linear":
-            for value in self.value_learners:
-                value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate)
+            self.value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate)
 
     # Planning
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
         """Return the memory for a rollout and an update."""
+        cfg = self.cfg
         storage = self._make_storage(num_steps, num_envs, torch.device("meta"))
-        parts = [storage] if storage.costs is None else [storage, storage.costs]
-        fields = [field for part in parts for field in vars(part).values()]
-        tensors = {id(field): field for field in fields if isinstance(field, Tensor)}
-        experience = sum(tensor.nbytes for tensor in tensors.values())
-        num_floats = self._update_floats(num_steps * num_envs, on_cpu=device_type == "cpu")
-        return LearnerBytes(experience, 4.0 * num_floats)
+        fields = vars(storage).values()
+        experience = sum(field.nbytes for field in fields if isinstance(field, Tensor))
+        widest = max(self.network.hidden_sizes + self.network.critic_hidden_sizes)
+
+        def floats(network: Actor | Critic, in_size: int, rows: int, num_minibatches: int) -> float:
+            hidden = torch.zeros(1, *network.hidden_shape)
+            a_row = row_floats(
+                network,
+                in_size,
+                lambda x: network.unroll(
+                    x.unsqueeze(0), hidden.expand(len(x), -1, -1), torch.ones(1, len(x))
+                ),
+            )
+            trained = rows // num_minibatches
+            if device_type == "cpu":
+                rows = min(rows, CPU_TILE_ROWS)
+                trained = min(trained, CPU_TILE_ROWS)
+            # All rows pass without gradients, too.
+            return max(trained * (a_row + in_size), rows * 2.0 * widest)
+
+        rows = num_steps * num_envs
+        actor = floats(
+            self.actors[0], self.spec.obs_size, rows * self.graphs_at_once, cfg.num_minibatches
+        )
+        if cfg.mirror_loss_coef > 0.0:  # mirrored observations pass as well
+            actor *= 2.0
+        critic = floats(
+            self.critic,
+            self.state_shape[-1],
+            rows * self._num_views,
+            cfg.critic_num_minibatches or cfg.num_minibatches,
+        )
+        return LearnerBytes(experience, 4.0 * max(actor, critic))
 
     @property
     def graphs_at_once(self) -> int:
         """Number of agents whose rows and intermediate results an update holds at once."""
         return 1
-
-    def _update_floats(self, rows: int, *, on_cpu: bool) -> float:
-        """Return the peak number of floats during an update by ``rows`` decisions."""
-        cfg = self.cfg
-        network = self.network
-        actor_sizes = network.hidden_sizes
-        critic_sizes = network.critic_hidden_sizes or actor_sizes
-        critic_rows = rows * self._num_views
-
-        def cut(count: float) -> float:
-            return min(count, CPU_TILE_ROWS) if on_cpu else count
-
-        def trained(
-            sizes: tuple[int, ...],
-            input_size: int,
-            reader: float,
-            num_minibatches: int,
-            count: float,
-        ) -> float:
-            shuffled = count * input_size if num_minibatches > 1 else 0.0
-            tile = cut(count / num_minibatches)
-            return shuffled + (trained_floats(network, sizes, input_size) + reader) * tile
-
-        obs_size = self.spec.obs_size
-        actor_input = obs_size + 3 * self.action_size + 3
-        if cfg.mirror_loss_coef > 0.0:  # the pass over mirrored observations
-            actor_input += obs_size + graph_floats(actor_sizes, has_norm=network.use_layer_norm)
-        critic_input = self.state_shape[-1] + 3 * self.num_values
-        actor_reader = reader_floats(self.actors[0].sets)
-        critic_reader = reader_floats(self.critic.sets)
-        critic_num_minibatches = cfg.critic_num_minibatches or cfg.num_minibatches
-        return max(
-            trained(
-                actor_sizes,
-                actor_input,
-                actor_reader,
-                cfg.num_minibatches,
-                rows * self.graphs_at_once,
-            ),
-            trained(critic_sizes, critic_input, critic_reader, critic_num_minibatches, critic_rows),
-            passed_floats(network, actor_sizes, rows, cut(rows)) + actor_reader * cut(rows),
-            passed_floats(network, critic_sizes, critic_rows, cut(critic_rows))
-            + critic_reader * cut(critic_rows),
-        )
 
     # Helpers
 
@@ -451,7 +405,6 @@ class OnPolicy(ABC):
             critic_hidden=self.critic.hidden_shape if is_recurrent else None,
             keeps_final_state=self.formulas.keeps_final_state,
             presence=self.spec.presence,
-            has_costs=self.cost_limit is not None,
         )
         return Storage(shape, device, self.critic_state, self.team_rewards)
 
@@ -466,19 +419,6 @@ class OnPolicy(ABC):
             self.formulas,
             self.critic_sets(),
         )
-
-    def _make_cost_limit(self) -> CostLimit | None:
-        """Build the cost limit, None without one. Raise ValueError without costs."""
-        cfg = self.cfg
-        if cfg.cost_limit is None:
-            return None
-        if not self.spec.cost_names:
-            raise ValueError(
-                f"cost_limit must be null, not {cfg.cost_limit:g}: the task has no costs; name "
-                "terms of its reward in task.costs"
-            )
-        value = self._make_value_learner()
-        return CostLimit(cfg.cost_limit, cfg.cost_learning_rate, value, self.ranks)
 
     def _padded(self, x: Tensor) -> Tensor:
         """Pad x (..., an agent's action size) with zeros to the team's largest."""

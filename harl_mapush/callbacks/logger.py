@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import os
 import re
-import struct
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -23,7 +22,6 @@ from harl_mapush.process import library_lines
 from harl_mapush.progress import IterationReport
 from harl_mapush.trainer import Trainer
 
-_RGB = 3  # TensorBoard's number of the colour space
 _UNKNOWN = "-"  # a statistic before the end of the first episode
 # Statistics in the first section of TensorBoard, in this order.
 _OVERVIEW = ("success_rate", "return", "episode_time_s", "contact_share")
@@ -96,16 +94,6 @@ class RunLogger:
         for summary in summaries:
             self._curves.add_summary(summary)
 
-    def add_film(self, path: Path, env_steps: int) -> None:
-        """Show a film (.gif) as an animation among TensorBoard's images."""
-        data = path.read_bytes()
-        width, height = struct.unpack("<HH", data[6:10])  # from the GIF header
-        image = Summary.Image(
-            height=height, width=width, colorspace=_RGB, encoded_image_string=data
-        )
-        summary = Summary(value=[Summary.Value(tag="eval/film", image=image)])
-        self._curves.add_summary(summary, env_steps)
-
     def flush(self) -> None:
         """Write the curves so far. A run resumed from this point continues them."""
         self._curves.flush()
@@ -126,22 +114,6 @@ class RunLogger:
             os.close(nowhere)
 
 
-class Logger(Protocol):
-    """A log of a run's iterations."""
-
-    def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None:
-        """Record one iteration."""
-        ...
-
-    def flush(self) -> None:
-        """Write the buffered records."""
-        ...
-
-    def close(self) -> None:
-        """Write everything, and close the log."""
-        ...
-
-
 class NullLogger:
     """A log without output, for all ranks but the first."""
 
@@ -151,8 +123,6 @@ class NullLogger:
 
     def add_summaries(self, summaries: Iterable[Summary]) -> None: ...
 
-    def add_film(self, path: Path, env_steps: int) -> None: ...
-
     def flush(self) -> None: ...
 
     def close(self) -> None: ...
@@ -161,25 +131,21 @@ class NullLogger:
 class ProgressLog(Callback):
     """Logs every iteration with the trainer's statistics, on the first rank only."""
 
-    def __init__(self, loggers: Sequence[Logger], trainer: Trainer) -> None:
-        self._loggers = loggers
+    def __init__(self, logger: RunLogger | NullLogger, trainer: Trainer) -> None:
+        self._logger = logger
         self._trainer = trainer
 
     def on_iteration(self, report: IterationReport) -> None:
         """Log the iteration. All ranks compute the statistics, as sums over ranks."""
-        statistics = self._trainer.statistics()
-        for logger in self._loggers:
-            logger.log(report, statistics)
+        self._logger.log(report, self._trainer.statistics())
 
     def on_checkpoint(self, env_steps: int) -> None:
         """Write the curves before the checkpoint, since the run may resume from it."""
-        for logger in self._loggers:
-            logger.flush()
+        self._logger.flush()
 
     def on_end(self) -> None:
-        """Close the logs."""
-        for logger in self._loggers:
-            logger.close()
+        """Close the log."""
+        self._logger.close()
 
 
 class _Rate:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harl_mapush.callback import Callback
 from harl_mapush.callbacks.broken_log import BrokenLog
 from harl_mapush.callbacks.checkpoints import CheckpointSaver
 from harl_mapush.callbacks.ending import EndOnRequest
-from harl_mapush.callbacks.evaluation_film import EvaluationFilm, check_film
 from harl_mapush.callbacks.logger import NullLogger, ProgressLog, RunLogger
 from harl_mapush.callbacks.run_context import CALLBACKS, RunContext
 from harl_mapush.callbacks.training_evaluation import (
@@ -16,8 +15,7 @@ from harl_mapush.callbacks.training_evaluation import (
     TrainingEvaluation,
     make_evaluation_env,
 )
-from harl_mapush.callbacks.wandb_logger import WandbLogger, check_wandb
-from harl_mapush.config import LoggerCfg, RunCfg, RunnerCfg
+from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.interruption import WallTime
 from harl_mapush.parts import Parts
@@ -33,16 +31,6 @@ class RunCallbacks(NamedTuple):
     evaluation: TrainingEvaluation | None
 
 
-def check_log(logger: LoggerCfg, runner: RunnerCfg, *, writes: bool) -> None:
-    """Raise ConfigError for impossible films, or an impossible log at W&B.
-
-    ``writes``: this process writes the log.
-    """
-    check_film(logger.film_interval, runner.evaluation_interval)
-    if writes:
-        check_wandb(logger)
-
-
 def make_callbacks(
     cfg: RunCfg,
     record: RunRecord,
@@ -56,14 +44,10 @@ def make_callbacks(
         record.folder, record.settings, parts.env, parts.trainer, parts.team, ranks, logger.say
     )
     saver = CheckpointSaver(run, record)
-    loggers: list[Any] = [logger]
-    if ranks.is_first and cfg.logger.wandb != "off":
-        loggers.append(WandbLogger(cfg.logger, run.folder, record.run_id, run.settings, logger.say))
     callbacks: list[Callback] = []
-    num_recorded = cfg.logger.broken_worlds
-    recorder = parts.env.record_broken_worlds() if num_recorded else None
+    recorder = parts.env.record_broken_worlds()
     if recorder is not None:
-        callbacks.append(BrokenLog(recorder, run.folder, record.text, num_recorded, ranks))
+        callbacks.append(BrokenLog(recorder, ranks))
 
     evaluation = None
     intervals = []
@@ -77,12 +61,8 @@ def make_callbacks(
         interval = cfg.runner.evaluation_interval
         callbacks.append(EvaluationCallback(evaluation, interval, saver, run))
         intervals.append(interval)
-        if cfg.logger.film_interval is not None:
-            interval = cfg.logger.film_interval
-            callbacks.append(EvaluationFilm(evaluation, interval, saver, loggers, run))
-            intervals.append(interval)
 
-    callbacks.append(ProgressLog(loggers, run.trainer))
+    callbacks.append(ProgressLog(logger, run.trainer))
     callbacks += [make(run) for make in CALLBACKS.values()]
 
     # The end of a run measures the checkpoint that was written before.

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import ActingOn, Algorithm
 from harl_mapush.callback import Callback
@@ -27,14 +26,10 @@ from mqe.config import read_text
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.statistics import EpisodeStatistics
 from mqe.registry import EnvCfg, SimCfg, make_env
-from mqe.viewer.video import record
 from mqe.world.randomization import RandomizationCfg
 
 EVALUATIONS = "evaluations.json"  # in the run folder
 PREFIX = "eval/"
-_FILM_SECONDS = 20.0  # at most
-_FILM_RATE = 10.0  # [Hz]
-_FILM_SIZE = (320, 180)  # [pixels]
 SEED = 50_000  # added to the run's seed, for other episodes than those of the training
 
 
@@ -88,23 +83,6 @@ class TrainingEvaluation:
         text = json.dumps({"best": self.best, "all": self.history}, indent=1)
         durable.write_text(self._path, f"{text}\n")
         return {f"{PREFIX}{name}": value for name, value in metrics.items()}
-
-    @torch.no_grad()
-    def film(self, algorithm: Algorithm | ActingOn, path: Path, title: str) -> None:
-        """Film the first world's first episode, without exploration, into a .gif file.
-
-        Raises ConfigError or OSError if filming is impossible.
-        """
-        hidden = None
-
-        def act(obs: Tensor) -> Tensor:
-            nonlocal hidden
-            decision = algorithm.act(obs, hidden, deterministic=True)
-            hidden = decision.hidden
-            return decision.actions
-
-        self.env.load_state_dict(self._start)
-        record(self.env, act, path, 1, _FILM_SECONDS, _FILM_RATE, _FILM_SIZE, title=title)
 
     def close(self) -> None:
         """Free the worlds."""

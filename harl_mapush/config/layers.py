@@ -42,12 +42,21 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
     "env": {"actuators": "reference"},
     "task": {
         "shape_friction": [0.2, 1.0],
+        "costs": [],
+    },
+    "logger": {
+        "film_interval": None,
+        "wandb": "off",
+        "wandb_project": "mapush",
+        "broken_worlds": 5,
     },
     "algorithm": {
         "num_atoms": 0,
         "value_bound": 5.0,
         "normalize_returns": True,
         "agent_learning_rates": [],
+        "cost_limit": None,
+        "cost_learning_rate": 0.1,
     },
 }
 

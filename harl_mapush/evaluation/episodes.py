@@ -26,7 +26,7 @@ from harl_mapush.evaluation.policies import Policy, load_policy
 from harl_mapush.evaluation.watchers import WATCHERS
 from harl_mapush.evaluation.watchers.watcher import Goal
 from harl_mapush.evaluation.workers import run_jobs
-from harl_mapush.memory_plan import check_memory, plan_playing, share_among
+from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import seed_everything
 from harl_mapush.runs import evaluation_worlds
 from harl_mapush.runs.formats import Team, foreign
@@ -110,7 +110,7 @@ def _check_memory(requests: Sequence[Request], jobs: Sequence[Job], num_workers:
     plan = plan_playing(worlds, *resolve_sim(cfg.sim))
     if num_workers:
         workers_per_device = -(-min(num_workers, len(jobs)) // len(largest.devices))
-        plan = share_among(plan, workers_per_device)
+        plan = plan._replace(num_workers=workers_per_device)
     check_memory(plan)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -155,18 +154,6 @@ class OnPolicyCfg(AlgorithmCfg):
         "compat=harl with EP states: agent 0's",
         choices=("mean", "sum", "own"),
     )
-    cost_limit: float | None = option(
-        None,
-        "limit of the mean cost of a decision, the sum of task.costs per control step; null: none",
-        min=0.0,
-        max=1e6,
-    )
-    cost_learning_rate: float = option(
-        0.1,
-        "step of the Lagrange multiplier of cost_limit, per iteration and unit of cost above it",
-        min=1e-9,
-        max=1e6,
-    )
     num_epochs: int = option(
         5, "number of passes over a rollout in the actors' update", min=1, max=1000
     )
@@ -263,14 +250,6 @@ class OnPolicyCfg(AlgorithmCfg):
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the network settings with the formulas' requirements."""
         return replace(network, **ON_POLICY_FORMULAS[self.compat].network)
-
-    def for_acting(self) -> Self:
-        """Return the settings without a limit of costs."""
-        return replace(self, cost_limit=None)
-
-    def idle_settings(self, spec: TeamSpec, num_transitions: int) -> list[str]:
-        """Return a line for costs without a limit."""
-        return _unlimited(spec.cost_names) if self.cost_limit is None else []
 
     def for_trial(self, num_rows: int) -> Self:
         """Return settings with no more minibatches than rows."""
@@ -405,10 +384,8 @@ class OffPolicyCfg(AlgorithmCfg):
         return replace(self, beside_collecting=False)
 
     def idle_settings(self, spec: TeamSpec, num_transitions: int) -> list[str]:
-        """Return a line for costs, for a warm-up longer than the run, and for symmetries without
-        images.
-        """
-        lines = _unlimited(spec.cost_names)
+        """Return a line for a warm-up longer than the run, and for symmetries without images."""
+        lines = []
         num_updates = int(self.update_ratio * max(num_transitions - self.warmup, 0))
         if 0 < self.critic_warmup >= num_updates:
             lines.append(
@@ -434,13 +411,3 @@ class OffPolicyCfg(AlgorithmCfg):
             critic_warmup=0,
             update_ratio=max(self.update_ratio, (self.policy_delay + 1.0) / num_rows),
         )
-
-
-def _unlimited(costs: Sequence[str]) -> list[str]:
-    """Return a line for terms that are costs of an algorithm without a limit."""
-    if not costs:
-        return []
-    return [
-        f"task.costs: {', '.join(costs)} without effect; say algorithm.name=happo and "
-        "algorithm.cost_limit, or leave task.costs out"
-    ]

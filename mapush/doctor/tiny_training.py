@@ -52,7 +52,7 @@ def small_run(checkup: Checkup, folder: Path) -> RunCfg:
         env=replace(cfg.env, num_envs=num_envs),
         algorithm=cfg.algorithm.for_trial(rows),
         runner=runner,
-        logger=replace(cfg.logger, out_dir=str(folder), wandb="off", film_interval=None),
+        logger=replace(cfg.logger, out_dir=str(folder)),
     )
 
 

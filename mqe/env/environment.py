@@ -313,8 +313,8 @@ class MultiAgentEnv:
             self._observers = ()
 
     def record_broken_worlds(self) -> BrokenWorldRecorder:
-        """Record every world's last states from now on. Return the recorder. Call this before the
-        first step.
+        """Record the causes of broken worlds from now on. Return the recorder. Call this before
+        the first step.
         """
         self._recorder = BrokenWorldRecorder(
             self.scene, self.num_envs, self.device, self.share.first
@@ -425,8 +425,7 @@ class MultiAgentEnv:
         valid = decision.running | ended
         if self._recorder is not None:
             self._recorder.keep(valid)
-        num_rewards = len(self.task.names.rewards)
-        reward = decision.rewards[:num_rewards].sum(dim=0)
+        reward = decision.rewards.sum(dim=0)
         self._return += reward.mean(dim=1)
 
         if self.is_synchronous and bool(decision.running.all()):
@@ -448,15 +447,9 @@ class MultiAgentEnv:
         )
 
     def _named(self, rows: Tensor) -> dict[str, Tensor]:
-        """Return a decision's reward and cost sums (K + C, N, A) by name. Costs are means over
-        control steps.
-        """
-        names = self.task.names
-        named = {f"reward/{name}": rows[k] for k, name in enumerate(names.rewards)}
-        if names.costs:
-            costs = rows[len(names.rewards) :] / self.task.decision_period
-            named |= {f"cost/{name}": costs[k] for k, name in enumerate(names.costs)}
-        return named
+        """Return a decision's reward sums (K, N, A) by name."""
+        names = self.task.names.rewards
+        return {f"reward/{name}": rows[k] for k, name in enumerate(names)}
 
     def _take_control_steps(self, actions: Tensor) -> _Decision:
         """Hold ``actions`` for the control steps of one decision."""
@@ -482,7 +475,7 @@ class MultiAgentEnv:
             is_in_limits = self._limits.are_met(last, looks_inside=is_last) & ~has_failed
             live = running & is_in_limits
             if self._recorder is not None:
-                self._recorder.record(last)
+                self._recorder.record(last, is_in_limits | ~running)
             for observer in self._observers:
                 observer.on_control_step(last, live)
 
@@ -607,8 +600,6 @@ class MultiAgentEnv:
         self._state = read_state(self.sim, self.scene)
         self._state.forces.masked_fill_(mask.unsqueeze(1), 0.0)
         self.task.begin(mask)
-        if self._recorder is not None:
-            self._recorder.begin(mask)
 
     def _observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return obs and critic state for W worlds and their ``memory``. W is N or 2 N."""

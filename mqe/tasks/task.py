@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
     The task's terms name rows and columns.
     """
 
-    rewards: Tensor  # (K + C, N, A) weighted terms, whose sum is the reward, then costs
+    rewards: Tensor  # (K, N, A) weighted terms, whose sum is the reward
     terminations: Tensor  # (E, N) bool conditions; any of them ends the episode
     measures: Tensor  # (N, M) the environment sums them over the episode
 
@@ -48,7 +48,6 @@ class OutcomeNames(NamedTuple):
     rewards: tuple[str, ...]  # K
     measures: tuple[str, ...]  # M
     metrics: tuple[str, ...]  # F
-    costs: tuple[str, ...] = ()  # C, which are no part of the reward
 
 
 class Stateful(Protocol):
@@ -195,7 +194,6 @@ class TaskDefaults:
             obs_sets=self.obs_sets,
             state_sets=self.state_sets,
             presence=self.presence,
-            cost_names=self.names.costs,
         )
 
     @property
@@ -238,7 +236,6 @@ class TermTask(TaskDefaults, ABC):
             terms.rewards.names,
             terms.measures.columns,
             terms.metrics.columns,
-            terms.costs.names,
         )
 
     @property
@@ -286,8 +283,6 @@ class TermTask(TaskDefaults, ABC):
         # First, because rewards may be given for them.
         features.terminated = self.terms.terminations(features)
         rewards = self.terms.rewards(features)
-        if self.names.costs:
-            rewards = torch.cat((rewards, self.terms.costs(features)))
         return Outcome(rewards, features.terminated.rows, self.terms.measures(features))
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:

@@ -35,11 +35,6 @@ class TermCfg:
         min=-1e6,
         max=1e6,
     )
-    costs: tuple[str, ...] = option(
-        (),
-        "reward terms that are costs: no part of the reward, counted without a weight and limited "
-        "by algorithm.cost_limit, by name",
-    )
     replaced_observations: dict[str, str] = option(
         dict, "terms that agents observe in place of default ones, by the default one's name"
     )
@@ -61,14 +56,8 @@ class TermCfg:
             if name not in terms.rewards:
                 key = f"task.weights.{name}"
                 raise ConfigError(unknown("key", key, weights, is_open=True))
-            if name in self.costs and self.weights[name]:
-                raise ConfigError(
-                    f"task.costs: {name} has the weight {self.weights[name]:g} in task.weights; "
-                    f"leave {name} out of task.costs or of task.weights"
-                )
 
         chosen: dict[str, tuple[Iterable[str], Mapping[str, Any]]] = {
-            "costs": (self.costs, terms.rewards),
             "replaced_observations": (self.replaced_observations.values(), terms.observations),
             "more_observations": (self.more_observations, terms.observations),
             "more_state": (self.more_state, terms.state),
@@ -111,9 +100,8 @@ def merged_weights(
 
 
 def chosen_weights(terms: Mapping[str, RewardTerm], cfg: TermCfg) -> dict[str, float]:
-    """Return each reward term's non-zero weight in ``cfg``. Costs have none."""
-    weights = merged_weights(terms, cfg.preset_weights(), cfg.weights)
-    return {name: weight for name, weight in weights.items() if name not in cfg.costs}
+    """Return each reward term's non-zero weight in ``cfg``."""
+    return merged_weights(terms, cfg.preset_weights(), cfg.weights)
 
 
 def build_terms(
@@ -152,7 +140,6 @@ def build_terms(
         ObservationTerms(observations, worlds, empty_scene),
         StateTerms(state, worlds, empty_scene, order),
         RewardTerms(terms.rewards, weights, worlds),
-        RewardTerms(terms.rewards, dict.fromkeys(cfg.costs, 1.0), worlds),
         TerminationTerms({name: terms.terminations[name] for name in ends}, worlds),
         MeasureTerms(measures, worlds),
         MetricTerms(metrics, worlds),

@@ -657,7 +657,6 @@ class TaskTerms(NamedTuple):
     observations: ObservationTerms
     state: StateTerms
     rewards: RewardTerms
-    costs: RewardTerms  # of weight 1
     terminations: TerminationTerms
     measures: MeasureTerms
     metrics: MetricTerms

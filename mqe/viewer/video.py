@@ -17,22 +17,18 @@ from typing import Any, NamedTuple
 
 import imageio_ffmpeg
 import mujoco
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
-from mqe.viewer.camera import CAMERAS, Angle, Camera, ShownState
+from mqe.viewer.camera import CAMERAS, Angle, Camera
 from mqe.viewer.looks import shown_model
 from mqe.viewer.meshes import NO_MESHES, Meshes
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.recording import Episode, FilmedPolicy, Recording, Round
 from mqe.viewer.render_pool import FrameSpec, Picture, RenderPool, Tile
-from mqe.world.scene import Scene
 
 SUFFIXES = (".mp4", ".gif")
-_FAR = 100.0  # [m, rad] limit for drawn states
 HOLD_S = 2.0  # [s] duration of an episode's last picture, with its outcome
 _PALETTE_TIME = 2.0  # [s] of film for the colours of a .gif
 
@@ -206,50 +202,6 @@ def layout(num_tiles: int) -> tuple[int, int]:
     """Return the columns and rows of tiles in one picture."""
     columns = math.ceil(math.sqrt(num_tiles))
     return columns, math.ceil(num_tiles / columns)
-
-
-def film_states(
-    env: MultiAgentEnv,
-    qpos: NDArray[np.float32],
-    fixed: NDArray[np.float32],
-    path: str | Path,
-    caption: str,
-    size: tuple[int, int] = (960, 540),
-) -> Film:
-    """Film states (T, nq) in the scene of ``env`` at half of real time.
-
-    ``fixed`` (T, ...) holds goal positions and obstacles as ``SceneState.rows`` does. States
-    without finite numbers, or too far away for a camera, are left out.
-    """
-    path = Path(path)
-    rate = 0.5 / env.step_dt
-    frame = FrameSpec(*size)
-    _check_name(path)
-    visible = [t for t in range(len(qpos)) if (np.abs(qpos[t]) < _FAR).all()]
-    if not visible:
-        raise ConfigError(f"{str(path)!r}: none of the {len(qpos)} states can be seen: {caption}")
-    camera = Camera(env, 0, rate, frame.aspect)
-    times = [f"{(t - len(qpos)) * env.step_dt:5.2f} s" for t in visible]
-    states = [_shown_state(env.scene, qpos[t], fixed[t]) for t in visible]
-    pictures = (
-        [camera.tile(state, time, caption)] for state, time in zip(states, times, strict=True)
-    )
-    _draw(path, [shown_model(env.scene)], frame, pictures, len(visible), rate)
-    return Film(path, len(visible), len(visible) / rate, [])
-
-
-def _shown_state(scene: Scene, qpos: NDArray[np.float32], fixed: NDArray[np.float32]) -> ShownState:
-    """Return the drawn state for ``qpos`` (nq,) and ``fixed``, the goal's position and the
-    obstacles.
-    """
-    num_obstacles = scene.num_obstacles
-    ends = np.cumsum((3 + 3 * num_obstacles, 4 * num_obstacles))
-    places, turns, _ = np.split(fixed.astype(np.float64), ends)
-    pos = np.zeros((scene.model.nmocap, 3))
-    pos[: 1 + num_obstacles] = places.reshape(-1, 3)
-    quat = np.tile((1.0, 0.0, 0.0, 0.0), (scene.model.nmocap, 1))
-    quat[1 : 1 + num_obstacles] = turns.reshape(-1, 4)
-    return ShownState(qpos.astype(np.float64), pos, quat)
 
 
 class _Captioner(NamedTuple):

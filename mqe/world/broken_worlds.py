@@ -1,4 +1,4 @@
-"""Broken worlds: limits for their states, and their last states.
+"""Broken worlds: limits for their states, and causes.
 
 Finite values may still be nonsense: a robot a kilometre away, a knee bent three times round. A
 world beyond any limit is broken: it is reset, counted and left out of the learning.
@@ -9,9 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import mujoco
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mqe.world.scene import ARENA_HALF_SIZE, Scene
@@ -31,19 +29,16 @@ HEIGHTS = (
 )
 QUATERNION_LIMIT = 1.1  # in each number
 JOINT_MARGIN = 3.0  # [rad] beyond a joint's range
-NUM_STATES = 100  # that are kept of a broken world
 
 _UNBOUNDED = torch.finfo(torch.float32).max  # anything finite
 _MOST_LOOKED_AT = 64  # worlds at once whose states are brought to the host
 
 
 class BrokenWorld(NamedTuple):
-    """A broken world: its number, the cause and its last states."""
+    """A broken world's number, and the cause in words."""
 
     world: int
-    cause: str  # in words
-    # (T, X) its last states, as in SceneState.rows; not of earlier episodes.
-    rows: NDArray[np.float32]
+    cause: str
 
 
 class Limits:
@@ -69,16 +64,12 @@ class Limits:
         return (rows.clamp(low, high) == rows).all(dim=0)
 
     def violation(self, state: SceneState) -> str | None:
-        """Describe the value furthest beyond its limits in the first violating state among T
-        columns.
-        """
+        """Describe the value furthest beyond its limits in a single world's state."""
         rows = self._limited(state)
-        is_off = rows.clamp(self._low, self._high) != rows
-        off_states = is_off.any(dim=0).nonzero()
-        if not len(off_states):
+        off = (rows.clamp(self._low, self._high) != rows)[:, 0]
+        if not bool(off.any()):
             return None
-        values = rows[:, off_states[0, 0]]
-        off = is_off[:, off_states[0, 0]]
+        values = rows[:, 0]
         middle = (self._high / 2 + self._low / 2)[:, 0]
         half = (self._high / 2 - self._low / 2)[:, 0]
         excess = torch.where(off, ((values - middle).abs() / half).nan_to_num(nan=torch.inf), -1.0)
@@ -102,70 +93,45 @@ class Limits:
 
 
 class BrokenWorldRecorder:
-    """Every world's last states. A broken world's states are kept until their removal by
-    ``take_broken``.
-    """
+    """Every world's state. A broken world's first broken state stays until ``take_broken``."""
 
     def __init__(
         self, scene: Scene, num_envs: int, device: torch.device, first_world: int = 0
     ) -> None:
         """Record ``num_envs`` worlds of ``scene``, numbered from ``first_world`` on."""
-        self.scene = scene
+        self._scene = scene
         self._first_world = first_world
-        # One slot more: a world that broke keeps writing into the one after its last.
-        self._slots = torch.zeros(NUM_STATES + 1, scene.num_rows, num_envs, device=device)
-        # States of the episode, until it breaks.
-        self._age = torch.zeros(num_envs, dtype=torch.int64, device=device)
+        self._rows = torch.zeros(scene.num_rows, num_envs, device=device)
         self._is_recording = torch.ones(num_envs, dtype=torch.bool, device=device)
 
-    def record(self, state: SceneState) -> None:
-        """Store every world's state."""
-        slot = self._age.remainder(len(self._slots)).expand(1, *state.rows.shape)
-        self._slots.scatter_(0, slot, state.rows.unsqueeze(0))
-        self._age.add_(self._is_recording)
+    def record(self, state: SceneState, is_working: Tensor) -> None:
+        """Store every world's state. Stop recording worlds outside ``is_working`` (N,)."""
+        torch.where(self._is_recording, state.rows, self._rows, out=self._rows)
+        self.keep(is_working)
 
     def keep(self, valid: Tensor) -> None:
         """Stop recording worlds outside ``valid`` (N,)."""
         self._is_recording.logical_and_(valid)
 
-    def begin(self, mask: Tensor) -> None:
-        """Reset the worlds of ``mask`` (N,), except broken ones."""
-        self._age.masked_fill_(mask & self._is_recording, 0)
-
     def take_broken(self) -> list[BrokenWorld]:
-        """Return the worlds broken since the last call, 64 at most. Waits for the device."""
-        limits = Limits(self.scene, torch.device("cpu"))
+        """Return the worlds broken since the last call, 64 at most. Waits for the device.
+
+        All worlds are recorded again after this.
+        """
+        scene = self._scene
+        limits = Limits(scene, torch.device("cpu"))
+        ids = (~self._is_recording).nonzero()[:_MOST_LOOKED_AT, 0]
+        rows = self._rows[:, ids].cpu()
         broken = []
-        for world, rows in self._take().items():
-            scene = self.scene
+        for k, world in enumerate(ids.tolist()):
             has_object = scene.object is not None
-            state = SceneState(rows, scene.num_robots, has_object, scene.num_obstacles)
+            column = rows[:, k : k + 1]
+            state = SceneState(column, scene.num_robots, has_object, scene.num_obstacles)
             cause = limits.violation(state)
             cause = cause or "the simulator gave up on it, or an action was no number"
-            broken.append(BrokenWorld(self._first_world + world, cause, rows.t().numpy()))
-        return broken
-
-    def _take(self) -> dict[int, Tensor]:
-        """Return broken worlds' T last states (X, T) on the host, by world number, at most 64
-        worlds.
-
-        X are the rows of a state. Waits for the device. All worlds are recorded again after this.
-        """
-        ids = (~self._is_recording).nonzero()[:_MOST_LOOKED_AT, 0]
-        ages = self._age[ids].tolist()
-        slots = self._slots[:, :, ids].cpu()
-        taken = {}
-        for k, (world, age) in enumerate(zip(ids.tolist(), ages, strict=True)):
-            order = [i % len(slots) for i in range(max(0, age - NUM_STATES), age)]
-            taken[world] = slots[order, :, k].t()
-        self._age.masked_fill_(~self._is_recording, 0)
+            broken.append(BrokenWorld(self._first_world + world, cause))
         self._is_recording.fill_(True)
-        return taken
-
-
-def bytes_of_last_states(scene: Scene) -> int:
-    """Return the memory [bytes] for a world's last states."""
-    return (NUM_STATES + 1) * scene.num_rows * 4
+        return broken
 
 
 def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:

@@ -58,12 +58,9 @@ def test_a_replay_buffer_takes_the_same_for_any_number_of_worlds(monkeypatch, ca
         cfg, _ = config.resolve(config.load_preset("laptop_hasac"), over)
         return plan_memory(cfg, "mujoco", torch.device("cpu"))
 
-    with pytest.raises(ConfigError, match=r"lower algorithm.buffer_size to \d+$") as error:
+    with pytest.raises(ConfigError, match=r"lower algorithm.buffer_size$"):
         check_memory(plan(50_000_000))
-    fitting = int(str(error.value).rpartition(" ")[2])
-    check_memory(plan(fitting))
-    with pytest.raises(ConfigError):
-        check_memory(plan(2 * fitting))
+    check_memory(plan(500_000))
 
 
 def test_settings_that_fit_pass_where_the_largest_number_is_rounded_below_them(

@@ -61,7 +61,7 @@ def test_a_simulator_of_ones_own_is_planned_run_and_measured(module, capsys) -> 
     cfg, _ = config.resolve(config.load_file("run/config.yaml"), {})
     assert cfg.sim.name == "mine"
     plan = plan_memory(cfg, *resolve_sim(cfg.sim))
-    assert plan.simulator >= cfg.env.num_envs * 2e6
+    assert plan.worlds >= cfg.env.num_envs * 2e6
 
     measure = ["run", "--import", module, "--num_envs", "2", "--json", "metrics.json"]
     measure += ["--sim", "mine", "--set", "task.episode_length_s=0.2"]

@@ -29,7 +29,6 @@ class ToyEnv:
         death_rate: float = 0.0,
         failure_rate: float = 0.0,
         seed: int = 0,
-        cost_names: tuple[str, ...] = (),
     ) -> None:
         self.num_envs = num_envs
         self.num_agents = num_agents
@@ -38,7 +37,6 @@ class ToyEnv:
             action_sizes=action_sizes or (2,) * num_agents,
             state_size=2 * num_agents + 1 + (num_agents if state_type == "FP" else 0),
             state_type=state_type,
-            cost_names=cost_names,
         )
         self.decision_period = 2
         self.step_dt = 0.02
@@ -65,8 +63,6 @@ class ToyEnv:
         self.position = self.position + move * ~self.dead.unsqueeze(-1)
         self.clock = self.clock + 1
         reward = 1.0 - (self.position - self.corner).norm(dim=-1)
-        # Every cost is 1 for an agent on the right side, where agent 0 has its corner.
-        is_right = (self.position[..., 0] > 0.0).float()
         self.dead = self.dead | (self._draw(self.num_envs, self.num_agents) < self.death_rate)
         valid = self._draw(self.num_envs) >= self.failure_rate
         terminated = self.dead.clone()
@@ -79,7 +75,6 @@ class ToyEnv:
         self.dead = self.dead & ~done.unsqueeze(1)
         obs, state = self._see()
         info = {"reward/near": reward, TEACHER_ACTIONS: taught}
-        info |= {f"cost/{name}": is_right for name in self.spec.cost_names}
         return TimeStep(
             obs, state, reward, terminated, truncated, valid, final_obs, final_state, info
         )

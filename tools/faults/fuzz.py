@@ -29,7 +29,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import yaml
 from websockets.datastructures import Headers
@@ -37,7 +36,6 @@ from websockets.datastructures import Headers
 import mapush
 from harl_mapush import config, experiment, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.callbacks import broken_log
 from harl_mapush.clients.flat_settings import KEYS, parse_settings
 from harl_mapush.config.settings_files import SETTINGS_FILES
 from harl_mapush.distributed import launch
@@ -47,7 +45,6 @@ from mqe import control_groups, cores, host_memory
 from mqe.config import ConfigError, build
 from mqe.pretrained import pretrained_folder
 from mqe.registry import SIMULATORS, TASKS
-from mqe.viewer import video
 from mqe.viewer.live import page_guard
 from mqe.world import shapes
 
@@ -177,7 +174,6 @@ def run_cases(num_cases: int, seed: int) -> bool:
     signal.signal(signal.SIGALRM, _interrupt)
     experiment.run = lambda cfg, start, program: _stop_before_training(cfg)
     test._play = lambda cfg, folder, *_: checkpoint.check_actors(folder) or 0
-    broken_log.film_states = lambda *_: video.Film(Path("film.mp4"), 1, 1.0, [])
     kinds = (
         command_line,
         run_file,
@@ -185,7 +181,6 @@ def run_cases(num_cases: int, seed: int) -> bool:
         checkpoint_folder,
         settings,
         python_call,
-        broken_file,
         special_file,
         page_request,
         named_file,
@@ -366,35 +361,6 @@ def python_call(draw: random.Random, files: Path) -> tuple[Callable[[], int], An
     )
     call = draw.randrange(len(calls))
     return lambda: attempt(calls[call]), (call, cls.__name__, values, over, flat)
-
-
-def broken_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
-    """Make a broken world's file with nonsense inside."""
-    path = files / "broken.npz"
-    arrays: dict[str, Any] = {
-        "qpos": np.zeros((2, 45)),
-        "qvel": np.zeros((2, 42)),
-        "contact_forces": np.zeros((2, 9)),
-    }
-    arrays |= {
-        "goal_pos": np.zeros((2, 3)),
-        "cause": np.array("x"),
-        "settings": np.array("sim: {device: cpu}"),
-    }
-    strange = (
-        np.zeros(0),
-        np.full((2, 45), np.nan),
-        np.array("a"),
-        np.zeros((1, 2, 3), dtype=complex),
-        scalar(draw),
-    )
-    what = {draw.choice([*arrays]): draw.choice(strange) for _ in range(draw.randrange(3))}
-    with contextlib.suppress(UnicodeError):
-        np.savez(path, **(arrays | what))
-    if draw.random() < 0.4:
-        path.write_bytes(damaged(draw, path.read_bytes() if path.exists() else b"PK"))
-    words = ["--mode", "viewer", "--replay", str(path), "--record", str(files / "film.mp4")]
-    return lambda: test.main(words), what
 
 
 def special_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:

@@ -6,7 +6,6 @@ R recurrent layers, H hidden size.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,7 +33,6 @@ class StorageShape(NamedTuple):
     keeps_final_state: bool = True
     # The number of an observation that is 1 if the agent takes part; None: all always do.
     presence: int | None = None
-    has_costs: bool = False  # whether costs are stored beside the rewards
 
     @property
     def num_views(self) -> int:
@@ -111,23 +109,6 @@ class Storage:
         if shape.critic_hidden is not None:
             self.critic_hidden = zeros(steps + 1, envs * shape.num_views, *shape.critic_hidden)
 
-        # The same rollout with the team's costs in the place of the rewards.
-        self.costs: Storage | None = None
-        if shape.has_costs:
-            self.costs = self._with_other_rewards()
-
-    def _with_other_rewards(self) -> Storage:
-        """Return a rollout with shared tensors, except the rewards and their results."""
-        other = copy.copy(self)
-        other.rewards = torch.zeros_like(self.rewards)
-        other.values = torch.zeros_like(self.values)
-        other.final_values = torch.zeros_like(self.final_values)
-        other.returns = torch.zeros_like(self.returns)
-        other.advantages = torch.zeros_like(self.advantages)
-        if self.critic_hidden is not None:
-            other.critic_hidden = torch.zeros_like(self.critic_hidden)
-        return other
-
     def begin(self) -> None:
         """Begin a rollout: copy state, masks and hidden states from the last one's end."""
         self.state[0] = self.state[-1]
@@ -137,8 +118,6 @@ class Storage:
             self.actor_hidden[:, 0] = self.actor_hidden[:, -1]
         if self.critic_hidden is not None:
             self.critic_hidden[0] = self.critic_hidden[-1]
-        if self.costs is not None and self.costs.critic_hidden is not None:
-            self.costs.critic_hidden[0] = self.costs.critic_hidden[-1]
 
     def start(self, obs: Tensor, state: Tensor) -> None:
         """Store the state before the first decision."""
@@ -158,8 +137,6 @@ class Storage:
         self.actions[:, t] = decision.actions.transpose(0, 1)
         self.log_probs[:, t] = decision.log_probs.transpose(0, 1)
         self.rewards[t] = self._learned_rewards(step.reward)
-        if self.costs is not None:
-            self.costs.rewards[t] = team_cost(step).unsqueeze(-1)
         self.state[t + 1] = self._critic_state(step.obs, step.state)
         if self.final_state is not None:
             self.final_state[t] = self._critic_state(step.final_obs, step.final_state)
@@ -194,8 +171,6 @@ class Storage:
             carried["actor_hidden"] = self.actor_hidden[:, -1]
         if self.critic_hidden is not None:
             carried["critic_hidden"] = self.critic_hidden[-1]
-        if self.costs is not None and self.costs.critic_hidden is not None:
-            carried["cost_critic_hidden"] = self.costs.critic_hidden[-1]
         return {name: tensor.clone() for name, tensor in carried.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -207,11 +182,3 @@ class Storage:
             self.actor_hidden[:, -1] = state["actor_hidden"]
         if self.critic_hidden is not None:
             self.critic_hidden[-1] = state["critic_hidden"]
-        if self.costs is not None and self.costs.critic_hidden is not None:
-            self.costs.critic_hidden[-1] = state["cost_critic_hidden"]
-
-
-def team_cost(step: TimeStep) -> Tensor:
-    """Return the sum (N,) of a decision's costs, each the mean over the agents."""
-    costs = [value for name, value in step.info.items() if name.startswith("cost/")]
-    return torch.stack(costs).sum(dim=0).mean(dim=1)

@@ -199,9 +199,7 @@ def test_a_plan_counts_what_the_algorithm_keeps() -> None:
     wide, _ = config.resolve(
         {}, {"algorithm": {"name": OWN, "capacity": 128}, "env": {"num_envs": 10}}
     )
-    assert plan_memory(wide, "mujoco", torch.device("cpu")).rollout == pytest.approx(
-        2 * small.rollout, abs=1
-    )
+    assert plan_memory(wide, "mujoco", torch.device("cpu")).learner > 1.9 * small.learner
 
 
 def test_an_algorithm_from_outside_trains_resumes_starts_from_another_run_and_is_evaluated(

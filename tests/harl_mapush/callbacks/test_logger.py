@@ -139,18 +139,6 @@ def test_harls_lines_bring_harls_tags(cfg, tmp_path) -> None:
     assert ("critic/average_step_rewards" in tags) == ("harl" in (cfg.tags, cfg.lines))
 
 
-def test_a_film_is_one_of_tensorboards_images(tmp_path) -> None:
-    # A GIF of 3 x 2 pixels without a picture.
-    data = b"GIF89a" + bytes([3, 0, 2, 0, 0, 0, 0]) + b";"
-    (tmp_path / "film.gif").write_bytes(data)
-    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, io.StringIO())
-    logger.add_film(tmp_path / "film.gif", 700)
-    logger.close()
-    (image,) = EventAccumulator(str(tmp_path)).Reload().Images("eval/film")
-    assert (image.step, image.width, image.height) == (700, 3, 2)
-    assert image.encoded_image_string == data
-
-
 def test_lines_at_first_last_and_every_interval(tmp_path) -> None:
     stream = io.StringIO()
     logger = RunLogger(LoggerCfg(interval=3), tmp_path, TITLE, stream, headline=HEADLINE)

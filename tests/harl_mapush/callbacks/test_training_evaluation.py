@@ -10,16 +10,12 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from harl_mapush import config, train
-from harl_mapush.callbacks import evaluation_film
-from harl_mapush.callbacks.evaluation_film import FOLDER, check_film
 from harl_mapush.callbacks.training_evaluation import (
     EVALUATIONS,
     TrainingEvaluation,
     make_evaluation_env,
 )
 from harl_mapush.progress import Progress
-from mqe.config import ConfigError
-from mqe.viewer.offscreen import choose_backend
 from tests.support.tiny_runs import TINY
 
 EVERY = (
@@ -39,19 +35,10 @@ def command(gait: Path, out: Path, *settings: str) -> list[str]:
     return [*TINY, "--num_env_steps", "128", "--out", str(out), *sets]
 
 
-def can_render() -> bool:
-    try:
-        choose_backend()
-    except ConfigError:
-        return False
-    return True
-
-
 @pytest.fixture(scope="module")
 def run(gait, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("evaluated") / "run"
-    films = ["logger.film_interval=64"] if can_render() else []
-    assert train.main(command(gait, out, *EVERY, *films)) == 0
+    assert train.main(command(gait, out, *EVERY)) == 0
     return out
 
 
@@ -84,29 +71,6 @@ def test_every_interval_and_at_the_end(run):
         (128, 0),
     ]
     assert [point.value for point in curves.Scalars("eval/return")] == pytest.approx(returns)
-
-
-@pytest.mark.skipif(not can_render(), reason="neither EGL nor OSMesa")
-def test_films_are_in_the_folder_and_in_tensorboard(run):
-    curves = EventAccumulator(str(run)).Reload()
-    films = {image.step: image for image in curves.Images("eval/film")}
-    assert sorted(films) == [64, 128]
-    for env_steps, film in films.items():
-        data = (run / FOLDER / f"{env_steps}.gif").read_bytes()
-        assert film.encoded_image_string == data
-        assert (film.width, film.height) == (320, 180)
-
-
-def test_films_need_an_evaluation_and_a_machine_that_renders(monkeypatch):
-    with pytest.raises(ConfigError, match="64: .*; set runner.evaluation_interval as well"):
-        check_film(64, None)
-
-    def fail():
-        raise ConfigError("cannot render")
-
-    monkeypatch.setattr(evaluation_film, "choose_backend", fail)
-    with pytest.raises(ConfigError, match="film_interval=64: cannot render"):
-        check_film(64, 64)
 
 
 def test_the_best_is_named_and_saved(run):

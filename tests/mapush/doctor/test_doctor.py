@@ -85,8 +85,7 @@ def test_without_a_gpu_everything_else_passes_as_json_alone(few_worlds, monkeypa
     assert facts["versions"]["torch"] == torch.__version__
     assert (facts["simulator"], facts["device"], facts["gpus"]) == ("mujoco", "cpu", [])
     assert facts["memory_plan"]["needed"] == sum(
-        facts["memory_plan"][part]
-        for part in ("fixed", "simulator", "environment", "rollout", "update")
+        facts["memory_plan"][part] for part in ("fixed", "worlds", "learner")
     )
 
 

@@ -8,7 +8,6 @@ import ast
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,12 +20,10 @@ from harl_mapush.runs.policy import load_team
 from mqe.config import ConfigError, option
 from mqe.controllers import Controller
 from mqe.controllers.gait import GaitController, load_team_gait
-from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, SimCfg, make_env
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Outcome, OutcomeNames, TaskDefaults
-from mqe.vec_env import TimeStep
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.video import record
 from mqe.world.layout import Layout
@@ -149,30 +146,6 @@ def test_a_task_is_built_and_stepped(task: str) -> None:
     assert {f"{name}_rate" for name in entry.report.rates} <= set(statistics)
     assert set(entry.report.outcomes) <= set(env.task.names.metrics)
     env.close()
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_a_reward_term_of_any_task_may_be_a_cost_instead(name: str) -> None:
-    entry = TASKS[name]
-
-    def first_step(cfg: Any) -> tuple[MultiAgentEnv, TimeStep]:
-        env = make_env(EnvCfg(num_envs=2), SIM, cfg, seed=0)
-        env.reset()
-        step = env.step(torch.zeros(2, env.num_agents, env.spec.action_size))
-        env.close()
-        return env, step
-
-    env, plain = first_step(entry.cfg())
-    term = max(env.task.names.rewards, key=lambda term: plain.info[f"reward/{term}"].abs().sum())
-    value = plain.info[f"reward/{term}"]
-    weight = env.task.terms.rewards.weights[term]
-    env, costly = first_step(entry.cfg(costs=(term,)))
-    assert env.spec.cost_names == (term,)
-    assert f"reward/{term}" not in costly.info
-    cost = costly.info[f"cost/{term}"]
-    assert cost.abs().sum() > 0.0
-    torch.testing.assert_close(cost * weight * env.decision_period, value)
-    torch.testing.assert_close(costly.reward, plain.reward - value, atol=1e-5, rtol=1e-4)
 
 
 def test_a_task_without_optional_parts_has_neither_goal_nor_state_nor_memory(monkeypatch) -> None:

@@ -358,8 +358,8 @@ def test_the_memory_plan_knows_the_buffer_of_pairs() -> None:
     small = plan_of(200, None)
     large = plan_of(200, 5 * 2**23)  # filled a card of 8 GB
     assert large.needed - small.needed == pytest.approx(8.4e9 - 2e8 - 200 * 320 * 200, rel=0.01)
-    assert plan_of(400, None).simulator == 2 * small.simulator
-    assert small.simulator == pytest.approx(200 * (2.5e6 + 320 * 200), rel=0.01)
+    assert plan_of(400, None).worlds == 2 * small.worlds
+    assert small.worlds == pytest.approx(200 * (2.5e6 + 320 * 200), rel=0.01)
 
 
 def test_a_buffer_beyond_the_card_is_refused_by_its_name(monkeypatch) -> None:

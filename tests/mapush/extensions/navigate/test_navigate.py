@@ -349,10 +349,3 @@ def test_an_environment_goes_on_from_a_state_that_had_fewer_metrics(capsys) -> N
 def test_a_mid_level_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="task.mid_level: unknown value 'solo'"):
         NavigateCfg(mid_level="solo")
-
-
-def test_a_term_is_no_cost_and_part_of_the_reward_at_once() -> None:
-    with pytest.raises(ConfigError, match="robot_contact has the weight -1 in task.weights"):
-        NavigateCfg(costs=("robot_contact",), weights={"robot_contact": -1.0})
-    with pytest.raises(ConfigError, match="task.costs: unknown value 'robot_contac'"):
-        NavigateCfg(costs=("robot_contac",))
