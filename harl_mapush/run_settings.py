@@ -66,25 +66,12 @@ class RunnerCfg:
         "auto",
         "device of the learner beside collectors: auto (a GPU if there is one), cpu or cuda:K",
     )
-    update_ratio: float | None = option(
-        None,
-        "number of updates per transition with collectors; null: algorithm.update_ratio",
-        min=1e-6,
-        max=1e4,
-    )
     queue_blocks: int = option(
         4, "largest number of full blocks per collector in wait for storage", min=1, max=1000
     )
-    max_policy_lag: int = option(
-        64,
-        "largest lag of a collector's policy behind the learner, in versions; the learner waits "
-        "for slower collectors",
-        min=1,
-        max=1_000_000,
-    )
     stall_time: float = option(
-        30.0,
-        "idle time of a collector before it is reported, and at twice the time restarted [s]",
+        60.0,
+        "longest time of a collector without progress [s]; then the run ends",
         min=0.5,
         max=1e6,
     )
@@ -100,10 +87,6 @@ class RunnerCfg:
                 f"learner_device: unknown device {self.learner_device!r} (allowed: auto, cpu, "
                 "cuda, cuda:K)"
             )
-        if self.update_ratio is not None and not self.collectors:
-            raise ValueError(
-                "update_ratio: needs runner.collectors; without them, set algorithm.update_ratio"
-            )
         if self.engine != "local" and not self.collectors:
             raise ValueError(f"engine={self.engine}: needs runner.collectors, at least 1")
 
@@ -116,8 +99,8 @@ class LoggerCfg:
     interval: int = option(5, "iterations between two progress lines", min=1, max=10**9)
     lines: str = option(
         "one",
-        "form of the progress: one line, the four lines of HARL, or one line and those of MAPush's "
-        "asynchronous trainer about collectors",
+        "form of the progress: one line, or the four lines of HARL; async is one, since collectors "
+        "always have the lines of MAPush's asynchronous trainer",
         choices=("one", "harl", "async"),
     )
     tags: str = option(

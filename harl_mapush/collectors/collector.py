@@ -25,7 +25,7 @@ from harl_mapush.runs import exported as exported  # reads policies of former re
 from mqe.registry import make_env
 from mqe.vec_env import Share, VecEnv
 
-# Episodes between the first ones of two starts: a restarted collector plays new episodes.
+# Episodes between the first ones of two starts: a resumed run plays new episodes.
 EPISODES_A_START = 1 << 20
 _SEEDS_A_START = 1_000_003
 
@@ -42,24 +42,23 @@ class Identity:
 
     number: int
     num_collectors: int
-    num_starts: int = 0  # earlier starts of the collector with this number
+    num_starts: int = 0  # earlier starts of the run
 
 
 class Weights(NamedTuple):
     """One version of the actors' weights, on the host."""
 
-    version: int
     num_updates: int
     actors: list[dict[str, np.ndarray]]
 
     @classmethod
-    def of(cls, actors: Sequence[nn.Module], version: int, num_updates: int) -> Weights:
+    def of(cls, actors: Sequence[nn.Module], num_updates: int) -> Weights:
         """Copy the weights of ``actors``. This waits for their device."""
         states = []
         for actor in actors:
             state = actor.state_dict()
             states.append({name: value.cpu().numpy().copy() for name, value in state.items()})
-        return cls(version, num_updates, states)
+        return cls(num_updates, states)
 
     def load(self, actors: Sequence[nn.Module]) -> None:
         """Load the weights into ``actors``. Raise RuntimeError for other shapes or names."""

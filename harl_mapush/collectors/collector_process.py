@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +26,6 @@ from harl_mapush.collectors.collector import (
 from harl_mapush.process import keep_freed_memory, library_lines
 from mqe.config import printable
 
-STACK_SIGNAL = signal.SIGUSR1  # makes a collector write its stack to its log
 _SIGN_S = 1.0  # between two signs of life
 
 
@@ -81,9 +79,6 @@ def _settle(log: str) -> None:
     os.dup2(descriptor, 2)
     os.close(descriptor)
     faulthandler.enable()
-    faulthandler.register(STACK_SIGNAL, all_threads=False)
-    # The launcher started this process with all ending signals blocked.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {STACK_SIGNAL})
     keep_freed_memory()
     torch.set_num_threads(1)
     _say(f"process {os.getpid()}")

@@ -38,12 +38,11 @@ def settled(cfg: RunCfg) -> RunCfg:
     sim = LAUNCHERS.find(runner.engine, "runner.engine").sim_settings(cfg.sim)
     name, device = resolve_sim(sim)
     num_threads = sim.num_threads or max(1, num_cores() // runner.collectors)
-    ratio = algorithm.update_ratio if runner.update_ratio is None else runner.update_ratio
     learner = str(learner_device(runner.learner_device))
     return dataclasses.replace(
         cfg,
         sim=dataclasses.replace(sim, name=name, device=str(device), num_threads=num_threads),
-        algorithm=dataclasses.replace(algorithm, update_ratio=ratio, beside_collecting=False),
+        algorithm=algorithm.for_acting(),
         runner=dataclasses.replace(runner, learner_device=learner),
     )
 

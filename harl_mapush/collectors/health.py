@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
+from harl_mapush.collectors.fleet import Fleet
 from harl_mapush.collectors.pace import Pace
-from harl_mapush.collectors.supervisor import Supervisor
 
 _WINDOW_S = 10.0  # shortest time over which rates are computed
-_FULL = 0.8  # share of the queue's capacity beyond which a line of its own says so
 
 
 class Rates:
@@ -32,60 +31,26 @@ class Rates:
         return {name: (new[name] - old[name]) / span_s for name in new}
 
 
-def lines(
-    scalars: Mapping[str, float], collectors: Supervisor, pace: Pace, form: str = "one"
-) -> tuple[str, ...]:
+def lines(scalars: Mapping[str, float], fleet: Fleet, pace: Pace) -> tuple[str, ...]:
     """Return a line about each collector, about storing and about the learner.
 
-    ``scalars`` are the curves of TensorBoard. ``form`` is ``logger.lines``.
+    ``scalars`` are the curves of TensorBoard. The lines begin as those of MAPush's asynchronous
+    trainer.
     """
-    if form == "async":
-        return _lines_of_mapush(scalars, collectors, pace)
-    said = []
-    for post in collectors.posts:
-        name = f"collector{post.number}"
-        said.append(
-            f"[Collector {post.number}] {scalars[f'{name}/env_steps_per_s']:,.0f} steps/s | "
-            f"sent {post.num_blocks * pace.block:,} | "
-            f"waited {100 * scalars[f'{name}/waited']:.0f} % | "
-            f"policy v{post.version} (lag {scalars[f'{name}/policy_lag']:.0f})"
-        )
-    num_lost = collectors.num_lost_episodes
-    lost = f" ({num_lost:,} episodes lost)" if num_lost else ""
-    num_queued = f"{scalars['ingest/queue']:.0f}/{collectors.capacity}"
-    said.append(
-        f"[Ingest] +{scalars['ingest/transitions_per_s']:,.0f}/s | stored {pace.num_stored:,} | "
-        f"queue {num_queued} | errors {collectors.num_restarts}{lost}"
-    )
-    if scalars["ingest/queue"] > _FULL * collectors.capacity:
-        said.append(
-            f"[Ingest] the queue is above {100 * _FULL:.0f} % ({num_queued}): "
-            "collectors wait while it is full, and nothing is dropped"
-        )
-    said.append(
-        f"[Learner] warm-up {pace.num_warm:,}/{pace.warmup:,} | "
-        f"updates {pace.algorithm.num_updates:,} (ratio {scalars['learner/update_ratio']:.4g}) | "
-        f"waited {100 * scalars['learner/waited']:.0f} %"
-    )
-    return tuple(said)
-
-
-def _lines_of_mapush(
-    scalars: Mapping[str, float], collectors: Supervisor, pace: Pace
-) -> tuple[str, ...]:
-    """Return lines in the form of MAPush's asynchronous trainer."""
-    said = [
+    workers = [
         f"[Worker {post.number}] Sent {post.num_blocks * pace.block} transitions | "
-        f"Rate {scalars[f'collector{post.number}/env_steps_per_s']:.1f} steps/s"
-        for post in collectors.posts
+        f"Rate {scalars[f'collector{post.number}/env_steps_per_s']:.1f} steps/s | "
+        f"Waited {100 * scalars[f'collector{post.number}/waited']:.0f} % | "
+        f"Policy {post.version} (lag {pace.algorithm.num_updates - post.version})"
+        for post in fleet.posts
     ]
-    said.append(
+    return (
+        *workers,
         f"[BufferFiller] Rate {scalars['ingest/transitions_per_s']:.1f}/s | "
-        f"Buffer {pace.num_stored} | Queue {scalars['ingest/queue']:.0f}/{collectors.capacity} | "
-        f"Errors {collectors.num_restarts}"
+        f"Buffer {pace.num_stored} | Queue {fleet.num_queued}/{fleet.capacity} | "
+        f"Storing {100 * scalars['ingest/storing']:.0f} %",
+        f"[AsyncTrainer] Buffer warmup {min(len(pace.experience.replay), pace.warmup)}/"
+        f"{pace.warmup} | Updates {pace.algorithm.num_updates} "
+        f"(ratio {scalars['learner/update_ratio']:.4g}) | "
+        f"Waited {100 * scalars['learner/waited']:.0f} %",
     )
-    said.append(
-        f"[AsyncTrainer] Buffer warmup {pace.num_warm}/{pace.warmup} | "
-        f"Updates {pace.algorithm.num_updates}"
-    )
-    return tuple(said)

@@ -7,14 +7,11 @@ decisions and signs of life in between. ``LAUNCHERS`` has the launchers by name,
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import socket
 import struct
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from multiprocessing import Pipe, connection, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -28,10 +25,7 @@ from harl_mapush.interruption import ENDING_SIGNALS
 from mqe.extensions import Registry
 from mqe.registry import SimCfg
 
-NO_ANSWER = "it does not answer, so it is stopped or waits in the system"
-_STACK_S = 1.0  # longest wait for a stack
-_MESSAGE_S = 30  # longest pause within a message
-_FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
+_MESSAGE_S = 10  # longest pause within a message
 
 
 class WorkerGoneError(Exception):
@@ -43,7 +37,7 @@ class CollectionError(RuntimeError):
 
 
 class Worker(Protocol):
-    """A started collector, used by one thread."""
+    """A started collector."""
 
     def send(self, weights: Weights) -> None:
         """Send the actors' ``weights``, and request a block of T decisions by these weights.
@@ -61,10 +55,6 @@ class Worker(Protocol):
 
     def describe(self) -> str:
         """Return the collector's process, for instance ``process 4711``."""
-        ...
-
-    def stack(self) -> str:
-        """Return the collector's stack as one line, the innermost call first."""
         ...
 
     def end(self, timeout_s: float) -> None:
@@ -125,7 +115,6 @@ class LocalWorker:
         log: Path,
     ) -> None:
         """Start a process with ``collect``."""
-        self._log = log
         self.connection, theirs = Pipe()
         _limit_waits(self.connection)
         self.process = SpawnProcess(
@@ -163,21 +152,6 @@ class LocalWorker:
         """Return the process and its number."""
         return f"process {self.process.pid}"
 
-    def stack(self) -> str:
-        """Make the process write its stack to its log. Return the stack as one line."""
-        assert self.process.pid is not None
-        size = self._log.stat().st_size
-        os.kill(self.process.pid, collector_process.STACK_SIGNAL)
-        deadline = time.monotonic() + _STACK_S
-        frames: list[tuple[str, str, str]] = []
-        while not frames and time.monotonic() < deadline:
-            time.sleep(0.05)
-            frames = _FRAME.findall(tail(self._log, start=size))
-        if not frames:
-            return NO_ANSWER
-        calls = [f"{os.path.basename(file)}:{line} {name}" for file, line, name in frames[:8]]
-        return " < ".join(calls)
-
     def end(self, timeout_s: float) -> None:
         """Close the connection to end the process. Kill it after ``timeout_s``."""
         self.connection.close()
@@ -205,22 +179,12 @@ def _limit_waits(ends: Connection) -> None:
 def last_line(path: Path) -> str:
     """Return the last line of a log file, without empty lines and stacks."""
     last = "(none)"
-    for line in tail(path).splitlines():
-        is_in_stack = line.startswith(("  ", "Current thread", "Stack"))
-        if line.strip() and not is_in_stack:
-            last = line.strip()
+    with suppress(OSError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            is_in_stack = line.startswith(("  ", "Current thread", "Stack"))
+            if line.strip() and not is_in_stack:
+                last = line.strip()
     return last[:300]
-
-
-def tail(path: Path, num_bytes: int = 8192, start: int | None = None) -> str:
-    """Return the end of a file, or its contents from byte ``start`` on."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - num_bytes) if start is None else start)
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
 
 
 LAUNCHERS.register("local", LauncherEntry(lambda cfg: nullcontext(LocalLauncher())))

@@ -19,19 +19,15 @@ class Pace:
 
     algorithm: ReplayLearner
     experience: ReplayExperience
-    ratio: float  # updates per transition
     block: int  # transitions of a block
-    max_policy_lag: int  # versions
     num_stored: int = 0  # transitions since the start of the run
     num_counted: int = 0  # stored transitions after the warm-up, in this process
     num_learned: int = 0  # updates in this process
-    version: int = 0  # of the published weights
-    oldest_version: int | None = None  # oldest policy of the blocks that are not stored yet
 
     @property
-    def num_warm(self) -> int:
-        """Number of stored transitions, at most ``warmup``."""
-        return min(len(self.experience.replay), self.warmup)
+    def ratio(self) -> float:
+        """Number of updates per transition."""
+        return self.algorithm.cfg.update_ratio
 
     @property
     def warmup(self) -> int:
@@ -43,16 +39,9 @@ class Pace:
         """Whether the warm-up is over."""
         return len(self.experience.replay) >= self.warmup
 
-    @property
-    def lags(self) -> bool:
-        """Whether one more version would make a waiting transition too old."""
-        if self.oldest_version is None:
-            return False
-        return self.version - self.oldest_version >= self.max_policy_lag
-
     def may_learn(self) -> bool:
-        """Return whether an update is due and keeps all lags within ``max_policy_lag``."""
-        return self.is_warm and self.algorithm.num_owed >= 1.0 and not self.lags
+        """Return whether an update is due."""
+        return self.is_warm and self.algorithm.num_owed >= 1.0
 
     def is_done(self, num_stored: int) -> bool:
         """Return whether ``num_stored`` transitions are stored and their updates done."""
@@ -62,9 +51,8 @@ class Pace:
         return not self.is_warm or self.algorithm.num_owed < 1.0 + self.ratio * beyond
 
     def may_store(self) -> bool:
-        """Return whether the learner owes less than a block's updates, or waits for the block."""
-        owes_little = self.algorithm.num_owed < max(1.0, self.ratio * self.block)
-        return owes_little or not self.is_warm or self.lags
+        """Return whether the learner owes less than a block's updates."""
+        return not self.is_warm or self.algorithm.num_owed < max(1.0, self.ratio * self.block)
 
     def stored(self) -> None:
         """Count a stored block."""

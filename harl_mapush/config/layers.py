@@ -44,6 +44,7 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
         "shape_friction": [0.2, 1.0],
         "costs": [],
     },
+    "runner": {"update_ratio": None, "max_policy_lag": 64},
     "logger": {
         "film_interval": None,
         "wandb": "off",

@@ -44,7 +44,6 @@ CHANGEABLE_ON_RESUME = (
     "logger.lines",
     "logger.tags",
     "runner.queue_blocks",
-    "runner.max_policy_lag",
     "runner.stall_time",
     "runner.engine",
 )

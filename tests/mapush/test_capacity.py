@@ -13,7 +13,7 @@ from mapush import cli
 from mqe.config import ConfigError
 
 
-@pytest.mark.parametrize(("free_gib", "code"), [(40.0, 0), (0.4, 1)])
+@pytest.mark.parametrize(("free_gib", "code"), [(40.0, 0), (0.35, 1)])
 def test_it_names_the_worlds_that_fit(free_gib, code, monkeypatch, capsys) -> None:
     free = (round(free_gib * GIB), 64 * GIB)
     monkeypatch.setattr(memory_plan, "device_memory", lambda device: free)

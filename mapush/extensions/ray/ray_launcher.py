@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from harl_mapush.collectors.collector import (
     Weights,
     make_collector,
 )
-from harl_mapush.collectors.launchers import NO_ANSWER, CollectionError, WorkerGoneError
+from harl_mapush.collectors.launchers import CollectionError, WorkerGoneError
 from harl_mapush.config import RunCfg
 from harl_mapush.process import keep_freed_memory, library_lines, say
 from mapush.extensions.ray.cluster import (
@@ -48,7 +46,6 @@ _OBJECT_STORE = 200 * 2**20
 _HEAD_EVERY_S = 4.0
 _HEAD_TRIES = 5
 _PROGRESS_S = 1.0  # between two requests for an actor's progress
-_STACK_S = 2.0  # longest wait for a stack
 PLACING = "waiting for a place in the cluster"  # a sign of life
 NOT_MADE = "it could not be made"
 _CONTROL = "control"  # name of the threads of an actor that answer while it collects
@@ -67,7 +64,6 @@ class RayCollector:
         self._settings = settings
         self._identity = identity
         self._make = make
-        self._thread = 0
         self._num_decisions = 0
         self._lines: list[str] = []
 
@@ -77,7 +73,6 @@ class RayCollector:
 
     def build(self) -> None:
         """Build the worlds."""
-        self._thread = threading.get_ident()
         keep_freed_memory()
         torch.set_num_threads(1)
         with library_lines(self._lines.append), torch.no_grad():
@@ -86,7 +81,6 @@ class RayCollector:
 
     def collect(self, weights: Weights) -> Block:
         """Collect a block of decisions by ``weights``."""
-        self._thread = threading.get_ident()
         with library_lines(self._lines.append), torch.no_grad():
             self._collector.load(weights)
             return self._collector.collect(self._count)
@@ -96,10 +90,6 @@ class RayCollector:
         lines = self._lines[:]
         del self._lines[: len(lines)]
         return self._num_decisions, lines
-
-    def stack(self) -> str:
-        """Return the collecting thread's stack as one line."""
-        return stack_of_thread(self._thread)
 
     def _count(self, step: int) -> None:
         self._num_decisions += 1
@@ -254,13 +244,6 @@ class RayWorker:
         """Return the actor's process and machine."""
         return self._where
 
-    def stack(self) -> str:
-        """Return the actor's stack during collecting."""
-        try:
-            return ray.get(self._control("stack"), timeout=_STACK_S)
-        except RayError:
-            return NO_ANSWER
-
     def end(self, timeout_s: float) -> None:
         """Kill the actor. It holds nothing to be saved."""
         if self._actor is not None and self._problem() is None:
@@ -309,14 +292,6 @@ class RayWorker:
     def _say(self, line: str) -> None:
         with self._log.open("a") as file:
             file.write(f"{line}\n")
-
-
-def stack_of_thread(thread: int) -> str:
-    """Return a thread's stack as one line, the innermost call first."""
-    frame = sys._current_frames().get(thread)
-    stack = traceback.extract_stack(frame)[-8:] if frame is not None else []
-    calls = [f"{os.path.basename(at.filename)}:{at.lineno} {at.name}" for at in reversed(stack)]
-    return " < ".join(calls) if calls else "none"
 
 
 def how_an_actor_died(words: str) -> str:

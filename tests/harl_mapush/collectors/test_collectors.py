@@ -45,7 +45,7 @@ def rings(n_step: int = 3) -> RingReplay:
 def test_weights_arrive_as_they_were_published() -> None:
     ours = [nn.Linear(3, 2), nn.BatchNorm1d(2)]
     theirs = [nn.Linear(3, 2), nn.BatchNorm1d(2)]
-    weights = Weights.of(ours, 7, 70)
+    weights = Weights.of(ours, 70)
     first = ours[0].weight.clone()
     with torch.no_grad():
         ours[0].weight.add_(1.0)  # a later update
@@ -88,10 +88,10 @@ def test_transitions_of_all_rings_are_drawn_alike_however_many_each_has():
     assert torch.equal(again.newest, replay.newest)
 
 
-def limiter(num_rows: int, owed: float, **over: int) -> Pace:
-    algorithm = SimpleNamespace(num_owed=owed, cfg=SimpleNamespace(warmup=100))
-    given = {"ratio": 0.1, "block": 50, "max_policy_lag": 3} | over
-    return Pace(algorithm, SimpleNamespace(replay=range(num_rows), num_new=0), **given)  # type: ignore[arg-type]
+def limiter(num_rows: int, owed: float) -> Pace:
+    cfg = SimpleNamespace(warmup=100, update_ratio=0.1)
+    algorithm = SimpleNamespace(num_owed=owed, cfg=cfg)
+    return Pace(algorithm, SimpleNamespace(replay=range(num_rows), num_new=0), 50)  # type: ignore[arg-type]
 
 
 def test_nobody_waits_before_the_warm_up_and_then_the_faster_side_does():
@@ -117,53 +117,35 @@ def test_updates_are_owed_by_transition_and_an_iteration_ends_with_its_own():
     assert not side.is_done(101)
 
 
-def test_the_learner_waits_for_transitions_that_would_become_too_old_and_these_are_stored():
-    side = limiter(100, 40.0)
-    side.version = 5
-    side.oldest_version = 2
-    assert side.lags
-    assert not side.may_learn()
-    assert side.may_store()
-    side.oldest_version = 3
-    assert side.may_learn()
-
-
-def health_lines(num_queued: int = 3, form: str = "one") -> tuple[str, ...]:
+def health_lines() -> tuple[str, ...]:
     """Return the lines of a collector and a learner after 110 s."""
     rates = health.Rates()
     for at in (0.0, 100.0, 105.0, 110.0):
         sent = 1_204_224 + int(1203 * (at - 110.0))
         counters = {"ingest/transitions_per_s": sent, "collector0/env_steps_per_s": 4 * sent}
         waits = {"collector0/waited": 0.03 * at, "learner/waited": 0.12 * at}
-        rates.add(at, counters | waits)
-    values = {"collector0/policy_lag": 4, "ingest/queue": num_queued, "learner/update_ratio": 0.5}
-    scalars = rates.by_name() | values
+        rates.add(at, counters | waits | {"ingest/storing": 0.01 * at})
+    scalars = rates.by_name() | {"learner/update_ratio": 0.5}
     assert scalars["collector0/env_steps_per_s"] == pytest.approx(4812.0)
-    post = SimpleNamespace(number=0, num_blocks=1_204_224, version=812)
-    collectors = SimpleNamespace(posts=[post], num_lost_episodes=0, num_restarts=0, capacity=64)
+    post = SimpleNamespace(number=0, num_blocks=1_204_224, version=18196)
+    fleet = SimpleNamespace(posts=[post], num_queued=3, capacity=64)
     pace = SimpleNamespace(
         block=1,
         num_stored=1_204_224,
-        num_warm=5000,
         warmup=5000,
+        experience=SimpleNamespace(replay=range(7000)),
         algorithm=SimpleNamespace(num_updates=18200),
     )
-    return health.lines(scalars, collectors, pace, form)  # type: ignore[arg-type]
+    return health.lines(scalars, fleet, pace)  # type: ignore[arg-type]
 
 
 def test_health_is_one_line_a_part_with_rates_of_the_last_seconds():
     assert health_lines() == (
-        "[Collector 0] 4,812 steps/s | sent 1,204,224 | waited 3 % | policy v812 (lag 4)",
-        "[Ingest] +1,203/s | stored 1,204,224 | queue 3/64 | errors 0",
-        "[Learner] warm-up 5,000/5,000 | updates 18,200 (ratio 0.5) | waited 12 %",
+        "[Worker 0] Sent 1204224 transitions | Rate 4812.0 steps/s | Waited 3 % | "
+        "Policy 18196 (lag 4)",
+        "[BufferFiller] Rate 1203.0/s | Buffer 1204224 | Queue 3/64 | Storing 1 %",
+        "[AsyncTrainer] Buffer warmup 5000/5000 | Updates 18200 (ratio 0.5) | Waited 12 %",
     )
-
-
-@pytest.mark.parametrize(("queue", "is_said"), [(51, False), (52, True), (64, True)])
-def test_a_queue_above_80_percent_has_a_line(queue, is_said):
-    said = [line for line in health_lines(queue) if line.startswith("[Ingest]")][1:]
-    full = f"[Ingest] the queue is above 80 % ({queue}/64): collectors wait while it is full, "
-    assert said == [full + "and nothing is dropped"] * is_said
 
 
 def report(num_valid: float, reward: float, **statistics: float) -> BlockReport:
@@ -286,10 +268,6 @@ def test_noise_of_hatd3_differs_over_all_worlds_and_not_over_a_share():
             {"algorithm": {"name": "hasac"}, "env": {"num_envs": 10}, "runner": {"collectors": 4}},
             "set env.num_envs=12, for instance",
         ),
-        (
-            {"algorithm": {"name": "hasac"}, "runner": {"update_ratio": 0.5}},
-            "needs runner.collectors",
-        ),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(over, said):
@@ -333,9 +311,3 @@ def test_the_learners_device_is_named_or_found():
         learner_device("gpu")
     with pytest.raises(ConfigError, match="this machine has no cuda:99"):
         learner_device("cuda:99")
-
-
-def test_the_ratio_of_the_run_takes_the_place_of_the_algorithms():
-    cfg = settings(2, 8, 640, runner={"update_ratio": 0.25})
-    assert cfg.algorithm.update_ratio == 0.25
-    assert cfg.runner.learner_device in ("cpu", "cuda:0")

@@ -7,7 +7,6 @@ from __future__ import annotations
 import importlib.util
 import socket
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -153,7 +152,7 @@ class Actor:
     """A worker's view on an actor, around a real actor's object."""
 
     def __init__(self, collector) -> None:
-        for name in ("build", "collect", "progress", "stack"):
+        for name in ("build", "collect", "progress"):
             setattr(self, name, Method(getattr(collector, name)))
         self.where = Method(lambda: (4711, "there"))
 
@@ -171,7 +170,7 @@ def test_a_worker_stands_for_an_actor_as_if_it_were_a_process(monkeypatch, tmp_p
     worker = ray_launcher.RayWorker(lambda: Actor(collector), lambda: None, log)
     assert [worker.receive(), worker.receive()] == [BUILDING, READY]
     for _ in range(2):
-        worker.send(Weights.of(actors, 7, 70))
+        worker.send(Weights.of(actors, 70))
         block = worker.receive()
         assert isinstance(block, Block)
         assert block.report.num_valid > 0
@@ -210,7 +209,7 @@ def test_an_actor_without_a_place_is_alive_and_one_that_hangs_is_not(monkeypatch
     actor.collect = Method(pending.append)
     worker = ray_launcher.RayWorker(lambda: actor, lambda: None, tmp_path / "0.txt")
     assert worker.receive() == ray_launcher.PLACING
-    worker.send(Weights(0, 0, []))
+    worker.send(Weights(0, []))
     collector._num_decisions = 3
     assert [worker.receive() for _ in range(4)] == [
         None,
@@ -232,18 +231,6 @@ def test_a_token_that_others_can_read_is_refused(monkeypatch, tmp_path):
     token.chmod(0o600)
     ray_cluster.check_token(token)
     ray_cluster.check_token(tmp_path / "none")
-
-
-def test_a_stack_is_one_line_with_the_innermost_call_first():
-    is_over = threading.Event()
-    thread = threading.Thread(target=is_over.wait)
-    thread.start()
-    time.sleep(0.05)
-    words = ray_launcher.stack_of_thread(thread.ident)
-    is_over.set()
-    thread.join()
-    assert words.startswith("threading.py:")
-    assert " wait < " in words
 
 
 @pytest.mark.slow
