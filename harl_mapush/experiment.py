@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 
 import torch
@@ -12,7 +13,7 @@ from harl_mapush.config import RunCfg
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.shares import compile_first, facts, own_settings
-from harl_mapush.interruption import TIME_IS_UP, WallTime
+from harl_mapush.interruption import WallTime
 from harl_mapush.kept_settings import kept_settings, make_record
 from harl_mapush.machine import advice, choose_machine
 from harl_mapush.memory_plan import check_run_memory
@@ -27,12 +28,7 @@ def run(cfg: RunCfg, start: Start, program: str) -> int:
     Error messages and the resuming command name ``program``.
     """
     launched = Launch.of_environment()
-    wall_time = WallTime(cfg.runner.max_wall_time, launched.first_start())
-    if wall_time.is_past():  # an earlier start by torchrun took all the time
-        limit = f"max_wall_time {cfg.runner.max_wall_time}, from torchrun's first start"
-        say(f"Time is up ({limit}).{start.command(program, cfg.env.imports)}")
-        return launched.end_for_good(TIME_IS_UP)
-
+    wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
     if cfg.runner.collectors:
         cfg = collector_settings.settled(cfg)
     machine = choose_machine(cfg.sim, cfg.runner, launched)
@@ -79,9 +75,8 @@ def run(cfg: RunCfg, start: Start, program: str) -> int:
             if ranks.is_first:
                 folder = start.open_folder(stack, say)
         folder = ranks.first(folder)
-        launched.remember(folder)
 
         cfg = kept_settings(cfg, machine, ranks.size, built.env.num_agents)
         record = make_record(cfg, folder, built, machine.device)
         training = Training(cfg, record, built, ranks, wall_time, program)
-        return training.train(launched)
+        return training.train()

@@ -84,12 +84,6 @@ class Start(NamedTuple):
             say(f"Note: a later checkpoint is now called {path}.")
         return self.folder
 
-    def command(self, program: str, imports: Sequence[str]) -> str:
-        """Return the sentence with the command to resume a saved run, "" for a new one."""
-        if self.saved is None:
-            return ""
-        return f" Resume with: {resume.command(self.folder, program, imports)}"
-
     def how_to_resume(self, program: str, imports: Sequence[str]) -> str:
         """Return the hint for resuming after an early end."""
         return resume.how_to_resume(self.folder, program, imports)

@@ -59,9 +59,7 @@ def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     Error messages name ``program``.
     """
     name = launch.name_rank(program)
-    return launch.run_to_exit(
-        lambda: config.exit_code(lambda: _main(argv, program), name, launch.write_error)
-    )
+    return launch.run_to_exit(lambda: config.exit_code(lambda: _main(argv, program), name))
 
 
 def _main(argv: Sequence[str] | None, program: str) -> int:
@@ -71,10 +69,6 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
         # Only rank 0 writes output. The file stays open until the process ends.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     arguments = make_parser(program).parse(argv)
-    # A restart by torchrun resumes the run of the earlier start.
-    begun = started.remembered()
-    if begun is not None:
-        return _resume(str(begun), {}, program)
     files = {name: getattr(arguments, name) for name in config.SETTINGS_FILES}
     files = {name: path for name, path in files.items() if path is not None}
     if arguments.resume is not None:

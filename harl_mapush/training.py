@@ -11,7 +11,6 @@ from harl_mapush.callbacks.of_run import make_callbacks
 from harl_mapush.callbacks.run_log import make_logger
 from harl_mapush.collectors.launchers import CollectionError
 from harl_mapush.config import RunCfg
-from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks, UnequalRanksError
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Signalled, WallTime
 from harl_mapush.parts import Parts
@@ -50,7 +49,7 @@ class Training:
         self._say = logger.say
         self._callbacks = make_callbacks(cfg, record, parts, ranks, logger, wall_time)
 
-    def train(self, launched: Launch) -> int:
+    def train(self) -> int:
         """Train to the end. Return the exit code."""
         self._introduce()
         logs = self._folder / run_folder.COLLECTORS
@@ -60,7 +59,7 @@ class Training:
             self._conclude()
             return 0
         except RunEnded as ended:
-            return self._end_early(ended.signal, launched)
+            return self._end_early(ended.signal)
         except CollectionError as error:
             return self._save_and_end(error)
         except FolderTakenError as error:
@@ -114,7 +113,7 @@ class Training:
         best = self._folder / run_folder.CHECKPOINTS / name
         self._say(f"Best in evaluation: {best} ({evaluation.worth(evaluation.best)}).")
 
-    def _end_early(self, number: signal.Signals | None, launched: Launch) -> int:
+    def _end_early(self, number: signal.Signals | None) -> int:
         """Report an early end and the last checkpoint. Return the exit code."""
         if number is None:
             reason = f"Time is up (max_wall_time {self._cfg.runner.max_wall_time})"
@@ -127,7 +126,7 @@ class Training:
             f"{reason}; the last state is saved in {run_folder.last_checkpoint(self._folder)}. "
             f"Resume with: {again}"
         )
-        return launched.end_for_good(code)
+        return code
 
     def _save_and_end(self, error: CollectionError) -> int:
         """Save a failed run if it has a complete iteration. Return the exit code."""

@@ -47,7 +47,6 @@ NOT_RUN = {
         "a Ray cluster"
     ),
     "torchrun --nnodes 2": "two machines",
-    "torchrun --nproc_per_node 2 --max-restarts 3": "tools/faults/ranks.py kills ranks",
     "mapush play pretrained:cuboid --record film.mp4 --looks meshes": "network",
     "mapush play pretrained:cuboid --record film.mp4 --looks PATH_OF_MENAGERIE": (
         "needs a checkout of MuJoCo Menagerie"

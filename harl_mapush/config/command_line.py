@@ -239,23 +239,20 @@ def check_writable(flag: str, name: str | None) -> None:
         ) from None
 
 
-def exit_code(
-    main: Callable[[], int], program: str, write: Callable[[str, str], None] = write_error
-) -> int:
+def exit_code(main: Callable[[], int], program: str) -> int:
     """Run ``main`` and return its exit code, or the code for its final error or signal.
 
-    A user's mistake or a system's refusal gives one line on stderr and exit code 2. ``write`` takes
-    the program's name and the line. Signals give 128 and their number, as in a shell: Ctrl-C 130,
+    A user's mistake or a system's refusal gives one line on stderr and exit code 2. Signals give 128 and their number, as in a shell: Ctrl-C 130,
     SIGTERM 143, and 141 for output without a reader (``| head``).
     """
     try:
         with as_exceptions():
             return main()
     except ConfigError as error:
-        write(program, " ".join(str(error).split()))
+        write_error(program, " ".join(str(error).split()))
         return 2
     except SimulatorError as error:
-        write(program, " ".join(str(error).split()))
+        write_error(program, " ".join(str(error).split()))
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes unflushed output
@@ -272,7 +269,7 @@ def exit_code(
         where = f"{error.filename}: " if error.filename is not None else ""
         # A name may be of any length.
         line = ConfigError(f"{where}{error.strerror}; mend that, or name another place")
-        write(program, " ".join(str(line).split()))
+        write_error(program, " ".join(str(line).split()))
         return 2
 
 

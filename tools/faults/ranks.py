@@ -39,7 +39,6 @@ FOREVER = ["--num_env_steps", "1_000_000_000"]
 WITHIN_S = 30.0  # docs/guides/gpu.md
 LOST = 5  # the exit code of ranks that another one left
 TIME_S = 40  # a limit that leaves time for a second start
-AGAIN = r"^Restart \d ends at once"  # of a restart that has nothing to do
 
 
 class Verdict(NamedTuple):
@@ -58,9 +57,7 @@ class Job:
 
     deadline = float("inf")  # of everything, on the monotonic clock
 
-    def __init__(
-        self, folder: Path, device: str, words: list[str], ranks: int = 2, restarts: int = 0
-    ) -> None:
+    def __init__(self, folder: Path, device: str, words: list[str], ranks: int = 2) -> None:
         """Start ``ranks`` ranks with a training's words. ``{rank}`` in a word is the rank's
         number.
         """
@@ -73,7 +70,7 @@ class Job:
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
         command = [
             sys.executable,
-            *(torchrun + ["--max-restarts", str(restarts)] if ranks > 1 else []),
+            *(torchrun if ranks > 1 else []),
             *rank_command,
         ]
         variables = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -155,15 +152,15 @@ class Cases:
         self.limit_s = limit_s
         self.jobs: list[Job] = []
 
-    def start(self, name: str, words: list[str], ranks: int = 2, restarts: int = 0) -> Job:
+    def start(self, name: str, words: list[str], ranks: int = 2) -> Job:
         """Start a job for ``close`` to end."""
-        self.jobs.append(Job(self.place / name, self.device, words, ranks, restarts))
+        self.jobs.append(Job(self.place / name, self.device, words, ranks))
         return self.jobs[-1]
 
-    def new(self, name: str, *more: str, ranks: int = 2, restarts: int = 0) -> tuple[Job, Path]:
+    def new(self, name: str, *more: str, ranks: int = 2) -> tuple[Job, Path]:
         """Start a new run and return it with its folder."""
         run = self.place / f"run-{name}"
-        return self.start(name, [*SETTINGS, "--out", str(run), *more], ranks, restarts), run
+        return self.start(name, [*SETTINGS, "--out", str(run), *more], ranks), run
 
     def close(self) -> None:
         """End all remaining jobs."""
@@ -187,19 +184,14 @@ class Cases:
         return Verdict(is_right and is_whole(run), job.codes(), took, said)
 
     def asked(self) -> Verdict:
-        """SIGTERM to rank 1 ends both after the iteration, with one checkpoint, and a restart
-        leaves it so.
-        """
-        job, run = self.new("asked", *FOREVER, restarts=1)
+        """SIGTERM to rank 1 ends both after the iteration, with one checkpoint."""
+        job, run = self.new("asked", *FOREVER)
         job.wait_for_checkpoint(run, self.limit_s)
         os.kill(job.pid(1), signal.SIGTERM)
         took = job.wait(lambda: len(job.codes()) == 2 or job.has_ended(), self.limit_s)
         job.wait(job.has_ended, self.limit_s)
-        said = job.said(r"Interrupted", AGAIN, r"^Traceback", LOST_LINE)
-        is_right = job.codes() == {0: 143, 1: 143} and [line.split()[0] for line in said] == [
-            "Interrupted",
-            "Restart",
-        ]
+        said = job.said(r"Interrupted", r"^Traceback", LOST_LINE)
+        is_right = job.codes() == {0: 143, 1: 143} and len(said) == 1
         is_right = is_right and said[0].startswith("Interrupted (SIGTERM)")
         return Verdict(is_right and is_whole(run), job.codes(), took, said)
 
@@ -244,8 +236,8 @@ class Cases:
         )
 
     def mistake(self) -> Verdict:
-        """A mistake of all ranks is one line, and a restart does not repeat it."""
-        return self._refused("mistake", "algorithm.gamma", "--set", "algorithm.gamma=2", restarts=1)
+        """A mistake of all ranks is a line of each."""
+        return self._refused("mistake", "algorithm.gamma", "--set", "algorithm.gamma=2")
 
     def alone(self) -> Verdict:
         """A mistake on one rank only is reported by this rank, and ends the others."""
@@ -259,61 +251,23 @@ class Cases:
 
         return self._refused("crowded", "GPU(s)", ranks=torch.cuda.device_count() + 1)
 
-    def _refused(
-        self, name: str, words: str, *settings: str, ranks: int = 2, restarts: int = 0
-    ) -> Verdict:
-        """Start a run for all ranks to refuse, with one line with ``words`` and without a
+    def _refused(self, name: str, words: str, *settings: str, ranks: int = 2) -> Verdict:
+        """Start a run for the ranks to refuse, with ``words`` in their lines and without a
         folder.
         """
-        job, run = self.new(name, *FOREVER, *settings, ranks=ranks, restarts=restarts)
+        job, run = self.new(name, *FOREVER, *settings, ranks=ranks)
         took = job.wait(job.has_ended, self.limit_s)
         said = job.said(r"^python -m harl", r"^Traceback", LOST_LINE)
-        is_right = (
-            job.codes() == dict.fromkeys(range(ranks), 2) and len(said) == 1 and words in said[0]
-        )
-        again = job.said(AGAIN)
-        return Verdict(
-            is_right and len(again) == restarts and not run.exists(),
-            job.codes(),
-            took,
-            said + again,
-        )
-
-    def restarted(self) -> Verdict:
-        """With ``--max-restarts`` a run resumes by itself after rank 0's death and reaches
-        its end.
-        """
-        end = 8 * INTERVAL
-        job, run = self.new("restarted", "--num_env_steps", str(end), restarts=1)
-        job.wait_for_checkpoint(run, self.limit_s)
-        os.kill(job.pid(0), signal.SIGKILL)
-        took = job.wait(job.has_ended, 2 * self.limit_s)
-        said = job.said(r"resumes at", r"^Done", r"^Traceback", LOST_LINE)
-        is_right = job.process.returncode == 0 and saved(run)[-1:] == [end] and is_whole(run)
-        is_right = is_right and [line.split()[0] for line in said] == ["rank", "Run", "Done;"]
-        return Verdict(is_right, job.codes(), took, said)
-
-    def timed(self) -> Verdict:
-        """A time limit counts from the first start: a killed rank adds nothing to it, nor does the
-        last restart.
-        """
-        job, run = self.new("timed", *FOREVER, "--max_wall_time", f"{TIME_S}s", restarts=2)
-        job.wait_for_checkpoint(run, self.limit_s)
-        os.kill(job.pid(0), signal.SIGKILL)
-        took = job.wait(lambda: job.codes().get(0) == 3 or job.has_ended(), self.limit_s)
-        job.wait(job.has_ended, self.limit_s)
-        said = job.said(r"^Time is up", AGAIN, r"^Traceback", LOST_LINE)
-        is_right = took < TIME_S and job.codes() == {0: 3, 1: 3} and is_whole(run)
-        is_right = is_right and [line.split()[0] for line in said] == ["rank", "Time", "Restart"]
-        return Verdict(is_right, job.codes(), took, said)
+        refusals = [line for line in said if words in line]
+        is_right = 2 in job.codes().values() and 1 <= len(refusals) <= ranks
+        is_right = is_right and not any(line.startswith("Traceback") for line in said)
+        return Verdict(is_right and not run.exists(), job.codes(), took, said)
 
 
 CHAINS = (
     ("killed",),
     ("asked", "fewer"),
     ("more",),
-    ("restarted",),
-    ("timed",),
     ("mismatch", "mistake", "alone", "crowded"),
 )
 
