@@ -63,7 +63,7 @@ dist: $(VENV)/.installed-docs
 	$(PIP) build
 	$(RUN) build --outdir dist
 
-# The tests of BenchMARL's client.
+# The test of BenchMARL's client, an example.
 benchmarl: $(BENCHMARL_VENV)/.installed
 	$(BENCHMARL) -m pytest -q -n 0 -k benchmarl tests/harl_mapush/clients
 

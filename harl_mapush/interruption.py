@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -35,7 +34,6 @@ ENDING_SIGNALS = (
 )
 # A second signal of this kind ends the process at once.
 _BY_HAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_NUM_RECENT = 10  # iterations for the estimate of the next one's time
 _UNKNOWN_SAVE_S = 5.0  # time allowed for the last checkpoint before the first is measured
 
 
@@ -75,9 +73,9 @@ class Interruption:
 class WallTime:
     """A run's time limit, and the decision whether another iteration fits.
 
-    Training is measured apart from the pauses after it and from checkpoints. Building the run,
-    compiling and warming up happen once, before or in the first iteration. So the first iteration
-    does not count as soon as there is another.
+    The longest iteration so far, with the pause after it, stands for the next one. Building the
+    run, compiling and warming up happen once, before or in the first iteration. So the first
+    iteration does not count as soon as there is another.
     """
 
     def __init__(self, limit: str | None, start: float) -> None:
@@ -86,37 +84,29 @@ class WallTime:
         self._start = start
         self._last = time.monotonic()
         self._num_iterations = 0
-        self._recent_s: deque[float] = deque(maxlen=_NUM_RECENT)  # training times
-        # Longest pause after an iteration, by whether an evaluation or a film was due.
-        self._pause_s = {False: 0.0, True: 0.0}
+        self._longest_s = 0.0
         self._save_s: float | None = None  # longest time of a checkpoint
 
     def is_past(self) -> bool:
         """Return whether the time limit is over, at any time."""
         return self._limit_s is not None and time.monotonic() - self._start >= self._limit_s
 
-    def is_up(self, training_s: float, was_due: bool, will_be_due: bool) -> bool:
+    def is_up(self) -> bool:
         """Return whether the next iteration would end too late. Call this once per iteration.
 
-        ``training_s`` is the time for collecting and updating. ``was_due`` and ``will_be_due`` tell
-        whether an evaluation or a film follows this iteration and the next. The estimate for the
-        next iteration, its pause and the last checkpoint is one and a half times the longest so
-        far. For training, only the last few times count.
+        The estimate for the next iteration and the last checkpoint is one and a half times the
+        longest so far.
         """
         now = time.monotonic()
         if self._num_iterations == 1:
-            self._recent_s.clear()
-        if self._num_iterations > 0:
-            pause_s = now - self._last - training_s
-            self._pause_s[was_due] = max(self._pause_s[was_due], pause_s)
-        self._recent_s.append(training_s)
+            self._longest_s = 0.0
+        self._longest_s = max(self._longest_s, now - self._last)
         self._num_iterations += 1
         self._last = now
         if self._limit_s is None:
             return False
         save_s = _UNKNOWN_SAVE_S if self._save_s is None else self._save_s
-        next_s = max(self._recent_s) + self._pause_s[will_be_due] + save_s
-        return now - self._start + 1.5 * next_s >= self._limit_s
+        return now - self._start + 1.5 * (self._longest_s + save_s) >= self._limit_s
 
     def note_saved(self) -> None:
         """Measure the checkpoint written since the last call to ``is_up``."""

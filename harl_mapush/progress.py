@@ -71,13 +71,5 @@ class Progress:
 
         The task follows an iteration past a multiple of ``interval``, and the run's last iteration.
         """
-        return self._is_due_after(self.iteration, interval)
-
-    def will_be_due(self, interval: int) -> bool:
-        """Return whether a task due every ``interval`` env steps follows the next iteration."""
-        return self._is_due_after(self.iteration + 1, interval)
-
-    def _is_due_after(self, iteration: int, interval: int) -> bool:
-        env_steps = iteration * self.steps_per_iteration
-        before = env_steps - self.steps_per_iteration
-        return iteration >= self.num_iterations or env_steps // interval > before // interval
+        before = self.env_steps - self.steps_per_iteration
+        return self.is_done or self.env_steps // interval > before // interval

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
 
 from harl_mapush.callback import Callback
 from harl_mapush.callbacks.checkpoints import CheckpointSaver
@@ -32,9 +31,8 @@ class EndOnRequest(Callback):
         saver: CheckpointSaver,
         logger: RunLogger | NullLogger,
         ranks: Ranks,
-        pauses: Sequence[int] = (),
     ) -> None:
-        """End the run of ``trainer``. ``pauses`` are the slow callbacks' intervals [env steps].
+        """End the run of ``trainer``.
 
         To measure checkpoints, this callback must follow ``saver``.
         """
@@ -44,21 +42,14 @@ class EndOnRequest(Callback):
         self._saver = saver
         self._logger = logger
         self._ranks = ranks
-        self._pauses = pauses
 
     def on_iteration(self, report: IterationReport) -> None:
         """Save and raise RunEnded if any rank got a signal or has no time for another iteration."""
-        progress = self._trainer.progress
-        is_up = self._wall_time.is_up(
-            report.collect_s + report.update_s,
-            was_due=any(progress.is_due(interval) for interval in self._pauses),
-            will_be_due=any(progress.will_be_due(interval) for interval in self._pauses),
-        )
-        request = (self.interruption.signal, is_up)
+        request = (self.interruption.signal, self._wall_time.is_up())
         signals, times = zip(*self._ranks.gather(request), strict=True)
         self.interruption.signal = next((number for number in signals if number is not None), None)
         is_asked = self.interruption.signal is not None or any(times)
-        if is_asked and not progress.is_done:
+        if is_asked and not self._trainer.progress.is_done:
             self._end(report.env_steps)
 
     def on_checkpoint(self, env_steps: int) -> None:

@@ -101,7 +101,7 @@ class RunLogger:
     def close(self) -> None:
         """Write the buffered points."""
         self._open.close()
-        self._curves.close()
+        self._curves.flush()
 
     @contextmanager
     def _ignoring_closed_output(self) -> Iterator[None]:

@@ -50,7 +50,6 @@ def make_callbacks(
         callbacks.append(BrokenLog(recorder, ranks))
 
     evaluation = None
-    intervals = []
     if cfg.runner.evaluation_interval is not None:
         if ranks.is_first:
             env = make_evaluation_env(cfg.env, cfg.sim, cfg.task, cfg.runner)
@@ -60,12 +59,11 @@ def make_callbacks(
             )
         interval = cfg.runner.evaluation_interval
         callbacks.append(EvaluationCallback(evaluation, interval, saver, run))
-        intervals.append(interval)
 
     callbacks.append(ProgressLog(logger, run.trainer))
     callbacks += [make(run) for make in CALLBACKS.values()]
 
     # The end of a run measures the checkpoint that was written before.
-    ending = EndOnRequest(run.trainer, wall_time, saver, logger, ranks, intervals)
+    ending = EndOnRequest(run.trainer, wall_time, saver, logger, ranks)
     callbacks += [saver, ending]
     return RunCallbacks(callbacks, saver, ending, evaluation)

@@ -147,6 +147,5 @@ for _name, _member, _installation in (
     ("pettingzoo", "PettingZooEnv", install("pettingzoo")),
     ("gymnasium", "GymnasiumEnv", install("gymnasium")),
     ("torchrl", "TorchRLEnv", install("torchrl")),
-    ("benchmarl", "BenchMARLTask", "pip install benchmarl 'torchrl<0.12'"),
 ):
     CLIENTS.register(_name, _ClientOfExtra(_name, _member, _installation))

@@ -242,8 +242,9 @@ def check_writable(flag: str, name: str | None) -> None:
 def exit_code(main: Callable[[], int], program: str) -> int:
     """Run ``main`` and return its exit code, or the code for its final error or signal.
 
-    A user's mistake or a system's refusal gives one line on stderr and exit code 2. Signals give 128 and their number, as in a shell: Ctrl-C 130,
-    SIGTERM 143, and 141 for output without a reader (``| head``).
+    A user's mistake or a system's refusal gives one line on stderr and exit code 2. Signals give
+    128 and their number, as in a shell: Ctrl-C 130, SIGTERM 143, and 141 for output without a
+    reader (``| head``).
     """
     try:
         with as_exceptions():

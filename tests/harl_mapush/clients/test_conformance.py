@@ -115,10 +115,6 @@ def play_torchrl(env: Any, actions: Actions, played: Played) -> None:
     played.last_obs[is_done] = rollout["agents", "observation"][is_done]
 
 
-def play_benchmarl(task: Any, actions: Actions, played: Played) -> None:
-    play_torchrl(task.get_env_fun(actions.shape[1], True, SEED, "cpu")(), actions, played)
-
-
 @dataclass
 class Case:
     """How a client is built and played."""
@@ -144,7 +140,6 @@ CASES = {
         for mode in ("same_step", "disabled")
     ],
     "torchrl": [Case(play_torchrl)],
-    "benchmarl": [Case(play_benchmarl)],
     "toy": [Case(lambda client, actions, played: play_ours(client.env, actions, played))],
 }
 

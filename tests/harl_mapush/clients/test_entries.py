@@ -61,14 +61,6 @@ def test_a_client_whose_library_is_not_installed_names_its_extra(monkeypatch) ->
         mapush.make(client="pettingzoo")
 
 
-def test_benchmarl_has_no_extra_and_needs_an_older_torchrl(monkeypatch) -> None:
-    for module in ("benchmarl", "benchmarl.environments"):
-        monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, "harl_mapush.clients.benchmarl_env", raising=False)
-    with pytest.raises(ConfigError, match="client: benchmarl .* pip install benchmarl 'torchrl<0"):
-        mapush.make(client="benchmarl")
-
-
 def test_a_team_comes_with_the_worlds_in_which_it_is_measured() -> None:
     env, team = mapush.load_team("pretrained:tblock", num_envs=2, settings={"device": "cpu"})
     obs, _ = env.reset()

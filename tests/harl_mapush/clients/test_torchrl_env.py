@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 
 import mapush
 from mqe.config import ConfigError
+from tests.support.paths import ROOT
 
 pytest.importorskip("torchrl")
 
@@ -74,7 +77,7 @@ def test_another_device_is_an_error() -> None:
         mapush.make(client="torchrl", num_envs=N, settings=SETTINGS, device="meta")
 
 
-def test_benchmarls_task_passes_torchrls_checker_and_trains(tmp_path) -> None:
+def test_benchmarls_task_passes_torchrls_checker_and_trains(tmp_path, monkeypatch) -> None:
     """BenchMARL 1.5 needs TorchRL below 0.12, and so an environment of its own."""
     benchmarl = pytest.importorskip("benchmarl")
     from benchmarl.algorithms import MappoConfig
@@ -82,6 +85,8 @@ def test_benchmarls_task_passes_torchrls_checker_and_trains(tmp_path) -> None:
     from benchmarl.models.mlp import MlpConfig
 
     assert benchmarl is not None
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    importlib.import_module("benchmarl_task")
     task = mapush.make("go1push_mid", client="benchmarl", settings=SETTINGS)
     cfg = ExperimentConfig.get_from_yaml()
     cfg.loggers = []

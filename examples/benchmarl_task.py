@@ -1,4 +1,7 @@
-"""A BenchMARL task, played in TorchRL environments."""
+"""The client ``benchmarl``: a BenchMARL task, played in the client ``torchrl``.
+
+Import this module, and say ``mapush.make(task, client="benchmarl")``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from benchmarl.environments import TaskClass  # pyright: ignore[reportMissingImp
 from torchrl.data import Composite  # pyright: ignore[reportMissingImports]
 from torchrl.envs import EnvBase  # pyright: ignore[reportMissingImports]
 
+import mapush
 from harl_mapush.clients.torchrl_env import TorchRLEnv
 from harl_mapush.clients.worlds import Worlds
 from mqe.config import to_dict
@@ -83,3 +87,6 @@ class BenchMARLTask(TaskClass):
     def env_name() -> str:
         """Return the environment's name."""
         return "mapush"
+
+
+mapush.register_client("benchmarl", BenchMARLTask)
