@@ -91,8 +91,6 @@ def plan_memory(
     fixed = (1 + cfg.runner.collectors) * playing.fixed + num_weights * _WEIGHT
     if num_ranks > 1 and device.type != "cpu":
         fixed += _MESSAGES
-    if cfg.runner.evaluation_interval is not None:
-        fixed += playing.worlds * cfg.runner.evaluation_envs // cfg.env.num_envs
 
     # Ranks on one machine share its memory, but each has a GPU of its own.
     free = playing.free

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from harl_mapush import lessons
-from harl_mapush.algorithms.algorithm import ActingOn, Algorithm
+from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.launchers import LAUNCHERS
@@ -30,7 +30,6 @@ class Parts(NamedTuple):
     env: MultiAgentEnv | MixedTeams | RemoteEnvSpec
     algorithm: Algorithm
     trainer: Trainer
-    team: Algorithm | ActingOn  # the team for worlds on the simulator's device
 
 
 def check(cfg: RunCfg) -> None:
@@ -61,7 +60,7 @@ def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: E
         env = lessons.make_lessons(cfg, share)
     stack.callback(env.close)
     algorithm = _make_team(cfg, env.spec, learner, ranks)
-    return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks), algorithm)
+    return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks))
 
 
 def _build_with_collectors(
@@ -77,7 +76,7 @@ def _build_with_collectors(
     algorithm = _make_team(cfg, env.spec, learner, ranks)
     launcher = stack.enter_context(LAUNCHERS[cfg.runner.engine].make(cfg))
     trainer = AsyncRunner(env, algorithm, cfg, launcher)
-    return Parts(env, algorithm, trainer, ActingOn(algorithm, learner))
+    return Parts(env, algorithm, trainer)
 
 
 def _make_team(cfg: RunCfg, spec: TeamSpec, device: torch.device, ranks: Ranks) -> Algorithm:

@@ -63,13 +63,11 @@ class Progress:
         return self.iteration >= self.num_iterations
 
     def is_checkpoint_due(self) -> bool:
-        """Return whether the last iteration ends with a checkpoint."""
-        return self.is_due(self.checkpoint_interval)
+        """Return whether a checkpoint follows the last iteration.
 
-    def is_due(self, interval: int) -> bool:
-        """Return whether a task due every ``interval`` env steps follows the last iteration.
-
-        The task follows an iteration past a multiple of ``interval``, and the run's last iteration.
+        A checkpoint follows an iteration past a multiple of ``checkpoint_interval``, and the run's
+        last iteration.
         """
+        interval = self.checkpoint_interval
         before = self.env_steps - self.steps_per_iteration
         return self.is_done or self.env_steps // interval > before // interval

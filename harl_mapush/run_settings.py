@@ -24,16 +24,6 @@ class RunnerCfg:
     checkpoint_interval: int = option(
         10_000_000, "env steps between two checkpoints", min=1, max=10**15
     )
-    evaluation_interval: int | None = option(
-        None,
-        "env steps between two evaluations in separate worlds; null: none",
-        min=1,
-        max=10**15,
-    )
-    evaluation_envs: int = option(50, "number of worlds of an evaluation", min=1, max=1_000)
-    evaluation_episodes: int = option(
-        100, "episodes of an evaluation, rounded up to whole rounds of its worlds", min=1, max=1_000
-    )
     matmul_precision: str = option(
         "high",
         "precision of matrix products on a GPU; high is TF32",
@@ -102,12 +92,6 @@ class LoggerCfg:
         "form of the progress: one line, or the four lines of HARL; async is one, since collectors "
         "always have the lines of MAPush's asynchronous trainer",
         choices=("one", "harl", "async"),
-    )
-    tags: str = option(
-        "own",
-        "tags of the curves; harl: HARL's of returns, step rewards and evaluations as well, as "
-        "with lines=harl",
-        choices=("own", "harl"),
     )
     out_dir: str | None = option(
         None, "path of the run folder; null: results/mapush/<object>/<algo>/<exp_name>/..."

@@ -47,7 +47,7 @@ class Training:
             record.begin()
         logger = make_logger(cfg.logger, record, parts, ranks)
         self._say = logger.say
-        self._callbacks = make_callbacks(cfg, record, parts, ranks, logger, wall_time)
+        self._callbacks = make_callbacks(record, parts, ranks, logger, wall_time)
 
     def train(self) -> int:
         """Train to the end. Return the exit code."""
@@ -106,12 +106,6 @@ class Training:
 
     def _conclude(self) -> None:
         self._say(f"Done; the last checkpoint is {run_folder.last_checkpoint(self._folder)}.")
-        evaluation = self._callbacks.evaluation
-        if evaluation is None or evaluation.best is None:
-            return
-        name = run_folder.step_name(evaluation.best["env_steps"])
-        best = self._folder / run_folder.CHECKPOINTS / name
-        self._say(f"Best in evaluation: {best} ({evaluation.worth(evaluation.best)}).")
 
     def _end_early(self, number: signal.Signals | None) -> int:
         """Report an early end and the last checkpoint. Return the exit code."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from mqe.vec_env import TimeStep
@@ -128,19 +127,3 @@ class Algorithm(Protocol):
         Raise ValueError as ``make_experience`` does.
         """
         ...
-
-
-class ActingOn:
-    """A team on one device acting in worlds on another."""
-
-    def __init__(self, algorithm: Algorithm, device: torch.device) -> None:
-        """Act on the algorithm's ``device``."""
-        self._algorithm = algorithm
-        self._device = device
-
-    def act(
-        self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
-    ) -> Decision:
-        """Decide. The actions are on the observations' device."""
-        decision = self._algorithm.act(obs.to(self._device), hidden, deterministic=deterministic)
-        return decision._replace(actions=decision.actions.to(obs.device))

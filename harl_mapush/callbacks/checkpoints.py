@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from torch import nn
@@ -79,28 +79,22 @@ class CheckpointSaver(Callback):
                 return
         raise UnsavedError(f"checkpoint {env_steps} cannot be written ({reason})")
 
-    def check_folder(self) -> None:
-        """Raise FolderTakenError on all ranks if nothing may be written to the run's folder."""
-        self._on_first(lambda: None)
-
     def _try(self, env_steps: int) -> str | None:
-        """Save the state. Return None, or the reason for the failure."""
+        """Save the state. Return None, or the reason for the failure.
+
+        Raises FolderTakenError if another run or process has taken the run's folder.
+        """
         self._ranks.check_weights(self._trainer.algorithm.weights)
         state = self._trainer.state_dict()
         networks = self._trainer.algorithm.networks
-        return self._on_first(lambda: self._record.save(env_steps, networks, state))
 
-    def _on_first(self, work: Callable[[], None]) -> str | None:
-        """Do ``work`` in the run's folder on rank 0. Return None, or the reason for its failure.
-
-        Raises FolderTakenError if another run or process has taken the folder.
-        """
+        # Only rank 0 writes, and all ranks learn how it went.
         reason = None
         lost = None
         try:
             if self._ranks.is_first:
                 self._record.check_folder()
-                work()
+                self._record.save(env_steps, networks, state)
         except LostFolderError as error:
             lost = str(error)
         except (OSError, RuntimeError) as error:  # torch raises the latter for a full disk

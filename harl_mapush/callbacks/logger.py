@@ -29,7 +29,6 @@ _OVERVIEW = ("success_rate", "return", "episode_time_s", "contact_share")
 _HARL_TAGS = {
     "train_episode_rewards": "mapush/return",
     "critic/average_step_rewards": "reward/total",
-    "eval_average_episode_rewards": "eval/return",
 }
 
 Headline = Sequence[tuple[str, str]]  # pairs of a label and the name of its statistic
@@ -69,8 +68,8 @@ class RunLogger:
     def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None:
         """Record one iteration, with the environment's means over its last finished episodes."""
         fps = self._rate.measure(report.env_steps)
-        tags = "harl" if self._cfg.lines == "harl" else self._cfg.tags
-        self._curves.add(scalars(report, statistics, tags), report.env_steps)
+        tagged = scalars(report, statistics, has_harls_tags=self._cfg.lines == "harl")
+        self._curves.add(tagged, report.env_steps)
         if report.note is not None:
             self.say(f"Note: {report.note}.")
 
@@ -228,13 +227,13 @@ def format_count(count: float) -> str:
 
 
 def scalars(
-    report: IterationReport, statistics: Mapping[str, float], tags: str = "own"
+    report: IterationReport, statistics: Mapping[str, float], *, has_harls_tags: bool = False
 ) -> dict[str, float]:
     """Return one iteration's TensorBoard scalars, without the NaN of missing measurements.
 
     The learner's metrics keep their tags. An agent's statistics get the prefix ``agent{i}/``, all
     others ``mapush/``. The most important ones are also under ``0_overview/``, TensorBoard's first
-    section. ``tags`` "harl" adds copies under HARL's tags wherever HARL has another name.
+    section. ``has_harls_tags`` adds copies under HARL's tags wherever HARL has another name.
     """
     tagged = dict(report.metrics)
     for name, value in statistics.items():
@@ -252,7 +251,7 @@ def scalars(
     tagged["perf/env_steps_per_s"] = report.env_steps / report.iteration / seconds
     tagged["perf/collect_s"] = report.collect_s
     tagged["perf/update_s"] = report.update_s
-    if tags == "harl":
+    if has_harls_tags:
         tagged |= {name: tagged[tag] for name, tag in _HARL_TAGS.items() if tag in tagged}
     return {tag: value for tag, value in tagged.items() if math.isfinite(value)}
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harl_mapush.algorithms.algorithm import ActingOn, Algorithm
 from harl_mapush.callback import Callback
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.trainer import Trainer
@@ -20,7 +19,6 @@ class RunContext(NamedTuple):
     settings: Mapping[str, Any]  # nested plain values, as in the folder's config.yaml
     env: Any  # the environment; with collectors, a description of theirs
     trainer: Trainer  # with the algorithm, the progress and the statistics
-    team: Algorithm | ActingOn  # the team, for worlds on the device of the simulator
     ranks: Ranks
     say: Callable[[str], None]  # writes one line to the run's log
 

@@ -44,8 +44,15 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
         "shape_friction": [0.2, 1.0],
         "costs": [],
     },
-    "runner": {"update_ratio": None, "max_policy_lag": 64},
+    "runner": {
+        "update_ratio": None,
+        "max_policy_lag": 64,
+        "evaluation_interval": None,
+        "evaluation_envs": 50,
+        "evaluation_episodes": 100,
+    },
     "logger": {
+        "tags": "own",
         "film_interval": None,
         "wandb": "off",
         "wandb_project": "mapush",

@@ -47,7 +47,7 @@ NAMES = {
 NOTHING = {
     "headless": "training never opens a window; leave it out",
     "use_tensorboard": "every run writes curves for TensorBoard; leave it out",
-    "eval_interval": "say --set runner.evaluation_interval=ENV_STEPS (env steps, not rollouts)",
+    "eval_interval": "to measure every checkpoint say mapush test RUN --all_checkpoints",
     "save_interval": "say --set runner.checkpoint_interval=ENV_STEPS (env steps, not rollouts)",
     "record_video": "to film a team say mapush film CHECKPOINT --out FILE",
     "warmup_episodes": "say --set algorithm.warmup=TRANSITIONS (transitions, not episodes)",

@@ -41,7 +41,6 @@ def small_run(checkup: Checkup, folder: Path) -> RunCfg:
         cfg.runner,
         num_env_steps=1,
         num_steps=num_steps,
-        evaluation_interval=None,
         max_wall_time=None,
         collectors=0,
         update_ratio=None,
@@ -61,7 +60,7 @@ def with_collectors(checkup: Checkup, folder: Path) -> RunCfg:
     cfg = small_run(checkup, folder)
     number = checkup.num_collectors
     whole = checkup.cfg
-    runner = replace(whole.runner, collectors=number, evaluation_interval=None, max_wall_time=None)
+    runner = replace(whole.runner, collectors=number, max_wall_time=None)
     num_envs = max(whole.env.num_envs // number, 1) * number
     warmup = min(whole.algorithm.warmup, 2 * runner.num_steps * num_envs)
     return replace(

@@ -149,7 +149,7 @@ class SlowTrainer:
             training_s = 2.0 if self.progress.iteration else 2.0 + compile_s
             self.progress.iteration += 1
             self.now_s += training_s
-            if interval is not None and self.progress.is_due(interval):
+            if interval is not None and self.progress.env_steps % interval == 0:
                 self.now_s += evaluation_s
             done = self.progress.iteration
             ending.on_iteration(

@@ -468,7 +468,7 @@ def test_a_suggestion_is_near_or_missing(capsys) -> None:
     [
         (("--max_iterations", "3"), "say --num_env_steps ENV_STEPS (iterations x runner.num_steps"),
         # The fork's: intervals of rollouts, and of episodes.
-        (("--eval_interval", "25"), "say --set runner.evaluation_interval=ENV_STEPS (env steps"),
+        (("--eval_interval", "25"), "say mapush test RUN --all_checkpoints"),
         (("--save_interval", "50"), "say --set runner.checkpoint_interval=ENV_STEPS (env steps"),
         (("--warmup_episodes", "2"), "say --set algorithm.warmup=TRANSITIONS (transitions"),
         (("--record_video",), "to film a team say mapush film CHECKPOINT --out FILE"),

@@ -103,7 +103,6 @@ def _sizes_of_training(words: list[str]) -> list[str]:
         return ["--num_env_steps", str(done + MORE_STEPS)]
     small = ["--num_env_steps", str(MORE_STEPS), *CPU, "--num_envs", "4"]
     small += ["--set", "runner.num_steps=4", "--set", "runner.checkpoint_interval=16"]
-    small += ["--set", "runner.evaluation_envs=2", "--set", "runner.evaluation_episodes=2"]
     if "--init_from" not in words:
         small += ["--set", "network.hidden_sizes=[8]"]
     return small + OFF_POLICY if _is_off_policy(words) else small

@@ -67,11 +67,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "use_proper_time_limits": True,
         "model_dir": None,
     },
-    "eval": {
-        "use_eval": False,  # upstream: True
-        "n_eval_rollout_threads": 10,
-        "eval_episodes": 20,
-    },
+    "eval": {"use_eval": False},  # upstream: True
     "render": {"use_render": False},
     "model": {
         "hidden_sizes": [128, 128],
@@ -131,7 +127,6 @@ _HONOURED = {
     "model.use_naive_recurrent_policy",
     "model.use_recurrent_policy",
     "algo.use_max_grad_norm",
-    "eval.use_eval",
     "eval.n_eval_rollout_threads",
     "eval.eval_episodes",
 }
@@ -139,11 +134,13 @@ _HONOURED = {
 _WITHOUT_EFFECT_IF = {
     "seed.seed_specify": True,
     "train.model_dir": None,
+    "eval.use_eval": False,
     "render.use_render": False,
 }
 _REASONS = {
     "seed.seed_specify": "seed.seed is used",
     "train.model_dir": "training starts from new networks",
+    "eval.use_eval": "mapush test RUN --all_checkpoints measures every checkpoint",
     "render.use_render": "use harl_mapush.test --mode viewer",
     "device.cuda_deterministic": "sums on a GPU are not bit-identical from run to run",
     "logger.log_dir": "--out names the run folder",
@@ -327,23 +324,10 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
             "num_steps": counts["episode_length"],
             "num_env_steps": max(1, num_iterations) * decisions * decision_period,
             "checkpoint_interval": eval_interval,  # upstream saves when it evaluates
-            **_evaluation(values["eval"], eval_interval),
             "staggered_start": False,  # upstream's workers start together
         },
         "logger": logger,
     }
-
-
-def _evaluation(harl: Mapping[str, Any], interval: int) -> dict[str, Any]:
-    """Return the runner's settings for evaluation during training. {} if it is off."""
-    if not as_switch(harl["use_eval"], "eval.use_eval"):
-        return {}
-    keys = {"n_eval_rollout_threads": "evaluation_envs", "eval_episodes": "evaluation_episodes"}
-    values = {ours: as_count(harl[theirs], f"eval.{theirs}") for theirs, ours in keys.items()}
-    build_from_harl(
-        RunnerCfg, values, "runner", {f"eval.{theirs}": ours for theirs, ours in keys.items()}
-    )
-    return {"evaluation_interval": interval, **values}
 
 
 def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
