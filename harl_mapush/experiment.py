@@ -50,7 +50,6 @@ def run(cfg: RunCfg, start: Start, program: str) -> int:
         # All possible checks precede the first large allocation.
         with ranks.together():
             rank_cfg = own_settings(cfg, ranks, launched, machine.device)
-            parts.check(rank_cfg)
             if ranks.is_first:
                 start.check_folder(stack)
             state = start.read_state(cfg.task.name)

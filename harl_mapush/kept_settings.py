@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from harl_mapush import lessons
 from harl_mapush.config import RunCfg
 from harl_mapush.machine import Machine
 from harl_mapush.parts import Parts
@@ -34,7 +33,7 @@ def kept_settings(cfg: RunCfg, machine: Machine, num_ranks: int, num_agents: int
         env=dataclasses.replace(cfg.env, num_agents=num_agents, model=model),
         sim=dataclasses.replace(cfg.sim, name=machine.simulator, device=device),
         task=_with_absolute_paths(cfg.task),
-        algorithm=_with_absolute_lessons(cfg),
+        algorithm=_with_absolute_teacher(cfg.algorithm),
         runner=dataclasses.replace(
             cfg.runner,
             torch_threads=torch.get_num_threads(),
@@ -55,7 +54,7 @@ def make_record(cfg: RunCfg, folder: Path, parts: Parts, device: torch.device) -
         provenance.describe(
             str(device),
             task.features.reward_weights,
-            named_files.digests(cfg.task, cfg.algorithm.lessons),
+            named_files.digests(cfg.task, cfg.algorithm.teacher),
         ),
         digest_of_gaits(cfg),
         partial(exported.export, cfg=cfg, actors=actors, task=task),
@@ -63,16 +62,11 @@ def make_record(cfg: RunCfg, folder: Path, parts: Parts, device: torch.device) -
     )
 
 
-def _with_absolute_lessons(cfg: RunCfg) -> Any:
-    """Return a run's algorithm with absolute paths to its teachers and to their lessons' files."""
-    if cfg.algorithm.lessons is None:
-        return cfg.algorithm
-    absolute = []
-    for lesson, worlds in zip(cfg.algorithm.lessons, lessons.settings(cfg), strict=True):
-        task = to_dict(_with_absolute_paths(worlds.task))
-        named = {key: task[key] for key in lesson.get("task") or {}}
-        absolute.append({**lesson, "teacher": from_anywhere(lesson["teacher"]), "task": named})
-    return dataclasses.replace(cfg.algorithm, lessons=tuple(absolute))
+def _with_absolute_teacher(algorithm: Any) -> Any:
+    """Return an algorithm's settings with the absolute path to its teacher, if it has one."""
+    if algorithm.teacher is None:
+        return algorithm
+    return dataclasses.replace(algorithm, teacher=from_anywhere(algorithm.teacher))
 
 
 def _with_absolute_paths(task: Any) -> Any:

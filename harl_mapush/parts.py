@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from harl_mapush import lessons
+from harl_mapush import teaching
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.collectors.async_runner import AsyncRunner
@@ -32,12 +32,6 @@ class Parts(NamedTuple):
     trainer: Trainer
 
 
-def check(cfg: RunCfg) -> None:
-    """Raise ConfigError for impossible lessons, before any world is built."""
-    if cfg.algorithm.lessons is not None:
-        lessons.settings(cfg)
-
-
 def build(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) -> Parts:
     """Build this rank's environment, algorithm and trainer. ``stack`` closes them.
 
@@ -54,11 +48,10 @@ def build(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) ->
 
 def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) -> Parts:
     share = ranks.share(cfg.env.num_envs)
-    if cfg.algorithm.lessons is None:
-        env = make_worlds(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
-    else:
-        env = lessons.make_lessons(cfg, share)
+    env: Any = make_worlds(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
     stack.callback(env.close)
+    if cfg.algorithm.teacher is not None:
+        env = teaching.with_teacher(env, cfg)
     algorithm = _make_team(cfg, env.spec, learner, ranks)
     return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks))
 

@@ -52,8 +52,7 @@ for _name, _target, _help in (
 # Commands of release 0.3, and what to type in place of each
 MOVED = {
     "average": "mapush export RUN OUT --for policy --last 4",
-    "distil": "mapush train --algo distil --init_from STUDENT "
-    "--set 'algorithm.lessons=[{teacher: TEACHER}]'",
+    "distil": "mapush train --algo distil --init_from STUDENT --set algorithm.teacher=TEACHER",
 }
 
 

@@ -77,7 +77,7 @@ PREPARED = {
 FILES = {
     "evaluate": {"python": "my_policies.py"},
     "object": {"python": "own_object.py"},
-    "any_team": {"json": "corner.json", "yaml": "lessons.yaml"},
+    "any_team": {"json": "corner.json"},
     "navigate": {"yaml": "maps.yaml"},
     "sweep": {"yaml": "space.yaml"},
 }

@@ -1,6 +1,6 @@
-"""Distillation: a team learns the actions of other teams in the worlds of several lessons.
+"""Distillation: a team learns the actions of another team.
 
-The student acts, and learns the action of the lesson's teacher for each of its own observations
+The student acts, and learns the teacher's action for each of its own observations
 (Ross, Gordon and Bagnell, "A Reduction of Imitation Learning and Structured Prediction to No-Regret
 Online Learning", 2011). No reward is needed, and a few million actions are enough. N environments,
 A agents, O obs size, U action size, B batch rows.
@@ -9,7 +9,6 @@ A agents, O obs size, U action size, B batch rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -43,10 +42,9 @@ class DistilCfg(AlgorithmCfg):
 
     name: str = option("distil", "name of the learning algorithm")
     share_param: bool = option(True, "one actor shared by all agents")
-    lessons: tuple[dict[str, Any], ...] = option(
-        (),
-        "lessons with an equal share of the worlds each: teacher (a checkpoint or "
-        "pretrained:NAME), and the settings env and task of its worlds that differ from the run's",
+    teacher: str = option(
+        "pretrained:any",
+        "team whose actions are learned, which observes the same: a checkpoint or pretrained:NAME",
     )
     learning_rate: float = option(
         3e-4,
@@ -67,18 +65,6 @@ class DistilCfg(AlgorithmCfg):
         0.005, "number of updates per decision of one team", min=1e-6, max=1e4
     )
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for a lesson without a teacher, or with unknown keys."""
-        for k, lesson in enumerate(self.lessons):
-            sections = [lesson.get("env") or {}, lesson.get("task") or {}]
-            is_lesson = set(lesson) <= {"teacher", "env", "task"}
-            is_lesson &= isinstance(lesson.get("teacher"), str)
-            if not is_lesson or not all(isinstance(section, Mapping) for section in sections):
-                raise ValueError(
-                    f"lessons[{k}]: must have a teacher (a checkpoint or pretrained:NAME) and may "
-                    f"have sections env and task, not {lesson!r}"
-                )
-
     def for_trial(self, num_rows: int) -> Self:
         """Return settings with an update after ``num_rows`` decisions."""
         return replace(
@@ -90,7 +76,7 @@ class DistilCfg(AlgorithmCfg):
 
 
 class Distil:
-    """Squashed actors learning the actions of teachers."""
+    """Squashed actors learning the actions of a teacher."""
 
     actor_class = SquashedActor
 
@@ -196,7 +182,7 @@ class Distil:
         return metrics
 
     def _learn(self, obs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Take one step towards the teachers' actions (B, A, U) for obs (B, A, O)."""
+        """Take one step towards the teacher's actions (B, A, U) for obs (B, A, O)."""
         errors = []
         for agent, actor in enumerate(self.actors):
             actions = actor(self._own_obs(agent, obs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS, ON_POLICY_FORMULAS
 from mqe.config import option
@@ -114,8 +114,8 @@ class AlgorithmCfg:
 
     # Whether the algorithm is a ``ReplayLearner`` (``collectors/learner.py``).
     takes_collectors: ClassVar[bool] = False
-    # Worlds with a teacher each, in place of the run's worlds. None: the algorithm has no teachers.
-    lessons: ClassVar[Any] = None
+    # The team whose actions are learned. None: the algorithm has no teacher.
+    teacher: ClassVar[str | None] = None
 
     name: str = option("", "name of the learning algorithm")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,18 @@ def named_files(task: Any) -> dict[str, Path]:
     return {key: path for key, path in paths.items() if path.suffix and path.is_file()}
 
 
-def digests(task: Any, lessons: Sequence[Mapping[str, Any]] | None = None) -> dict[str, str]:
+def digests(task: Any, teacher: str | None = None) -> dict[str, str]:
     """Return the SHA-256 by setting for a task's files and frozen policies, without the gaits.
 
-    The teachers in ``lessons`` count as well.
+    A student's ``teacher`` counts as well.
     """
     by_setting = {f"task.{key}": sha256(path) for key, path in named_files(task).items()}
     for key in TASKS[task.name].frozen_policies:
         name = f"task.{key}"
         if key != "gait":
             by_setting[name] = describe_policy(vars(task)[key], name).digest
-    for k, lesson in enumerate(lessons or ()):
-        name = f"algorithm.lessons[{k}].teacher"
-        by_setting[name] = describe_policy(lesson["teacher"], name).digest
+    if teacher is not None:
+        by_setting["algorithm.teacher"] = describe_policy(teacher, "algorithm.teacher").digest
     return by_setting
 
 
@@ -46,15 +44,13 @@ def keep(run: Path, task: Any) -> None:
             shutil.copyfile(path, run / FOLDER / f"{key}{path.suffix}")
 
 
-def changed(
-    folder: Path, task: Any, lessons: Sequence[Mapping[str, Any]] | None = None
-) -> list[str]:
+def changed(folder: Path, task: Any, teacher: str | None = None) -> list[str]:
     """Return the settings with another file or policy than in a checkpoint's training.
 
-    ``folder`` is the checkpoint's. The settings are a task's, and the teachers in ``lessons``.
+    ``folder`` is the checkpoint's. The settings are a task's, and a student's ``teacher``.
     """
     before = read_manifest(folder).get(NAMED_FILES)
     if not isinstance(before, dict):
         return []
-    present = digests(task, lessons)
+    present = digests(task, teacher)
     return [name for name, digest in before.items() if present.get(name, digest) != digest]

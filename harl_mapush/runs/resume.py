@@ -206,7 +206,7 @@ def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) 
         notices += [
             f"the file or policy of {name} has changed since the run began; small files as they "
             f"were are in {saved.folder.parent.parent / named_files.FOLDER}"
-            for name in named_files.changed(saved.folder, new.task, new.algorithm.lessons)
+            for name in named_files.changed(saved.folder, new.task, new.algorithm.teacher)
         ]
 
     # An algorithm from outside need not have a schedule.

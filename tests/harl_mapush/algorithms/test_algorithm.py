@@ -182,10 +182,9 @@ def test_every_algorithm_passes_the_doctors_training(name: str, monkeypatch) -> 
         "network": {"hidden_sizes": [8]},
         "sim": {"device": "cpu"},
     }
-    if ALGORITHMS[name].cfg.lessons is not None:
+    if ALGORITHMS[name].cfg.teacher is not None:
         over["task"] = {"observation": "sets", "decision_period": 5}
         over["env"] = {"num_agents": 2}
-        over["algorithm"]["lessons"] = [{"teacher": "pretrained:any"}]
     cfg, _ = config.resolve({}, over)
     checkup = Checkup(cfg)
     checkup.sim_name = "mujoco"

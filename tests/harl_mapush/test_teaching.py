@@ -1,16 +1,16 @@
-"""Lessons: one team learns from other teams, by ``mapush train`` like every team."""
+"""One team learns from another, by ``mapush train`` like every team."""
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from harl_mapush import config, lessons, train
+from harl_mapush import config, teaching, train
 from harl_mapush.algorithms.distil import Distil, DistilCfg
 from harl_mapush.config import RunnerCfg
 from harl_mapush.kept_settings import kept_settings
@@ -21,16 +21,12 @@ from harl_mapush.runs import checkpoint
 from mapush import cli
 from mqe.config import ConfigError, dump_yaml, load_yaml, merge
 from mqe.controllers.frozen_policy import read_policy
+from mqe.registry import make_worlds
 from mqe.vec_env import ALL_WORLDS, TEACHER_ACTIONS
 from tests.support.toy import ToyEnv
 
-ONE = {"teacher": "pretrained:any", "env": {"num_agents": 1}}
-BEAMS = {
-    "teacher": "pretrained:beam",
-    "task": {"object": "beam", "object_mass": "70 N"},
-}
 RUN: dict[str, Any] = {
-    "env": {"num_agents": 2, "num_envs": 2, "model": "physical"},
+    "env": {"team_sizes": [1, 2], "num_envs": 2, "model": "physical"},
     "sim": {"name": "mujoco", "device": "cpu"},
     "task": {
         "observation": "sets",
@@ -42,7 +38,7 @@ RUN: dict[str, Any] = {
     "network": {"hidden_sizes": [8], "sets": "deep_set", "set_width": 4},
     "algorithm": {
         "name": "distil",
-        "lessons": [ONE, BEAMS],
+        "teacher": "pretrained:beam",
         "batch_size": 8,
         "update_ratio": 0.5,
         "buffer_size": 64,
@@ -51,15 +47,18 @@ RUN: dict[str, Any] = {
 }
 
 
-def with_lessons(*entries: Any, **env: Any) -> config.RunCfg:
-    over = {"algorithm": {"lessons": list(entries)}, "env": env}
-    return config.resolve(RUN, over)[0]
+def with_teacher(teacher: str, **task: Any) -> config.RunCfg:
+    return config.resolve(RUN, {"algorithm": {"teacher": teacher}, "task": task})[0]
+
+
+def taught_worlds(cfg: config.RunCfg) -> teaching.TaughtWorlds:
+    return teaching.with_teacher(make_worlds(cfg.env, cfg.sim, cfg.task, 0, ALL_WORLDS), cfg)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole run of three iterations."""
-    folder = tmp_path_factory.mktemp("lessons")
+    folder = tmp_path_factory.mktemp("taught")
     (folder / "run.yaml").write_text(dump_yaml(RUN), encoding="utf-8")
     assert train.main(["--config", str(folder / "run.yaml"), "--out", str(folder / "run")]) == 0
     return folder / "run"
@@ -101,10 +100,7 @@ def test_a_team_is_a_policy_and_has_learned(run: Path) -> None:
     assert not torch.equal(before, after)
     assert torch.equal(first["log_std_layer.weight"], last["log_std_layer.weight"])
     settings = load_yaml(run / "config.yaml")["algorithm"]
-    assert [lesson["teacher"] for lesson in settings["lessons"]] == [
-        "pretrained:any",
-        "pretrained:beam",
-    ]
+    assert settings["teacher"] == "pretrained:beam"
 
 
 def test_another_algorithm_trains_the_team_on(run: Path, tmp_path: Path, capsys) -> None:
@@ -127,18 +123,14 @@ def test_another_algorithm_trains_the_team_on(run: Path, tmp_path: Path, capsys)
 
 
 def test_worlds_report_their_teachers_actions() -> None:
-    cfg = with_lessons(ONE, {"teacher": "pretrained:any"})
-    env = lessons.make_lessons(cfg, ALL_WORLDS)
+    env = taught_worlds(with_teacher("pretrained:any"))
     obs, _ = env.reset()
     for _ in range(2):
         taught = read_policy("pretrained:any").network(torch.device("cpu"))(obs)
         step = env.step(torch.zeros(2, 2, 3))
-        actions = step.info[TEACHER_ACTIONS]
-        torch.testing.assert_close(actions[1], taught[1], rtol=0, atol=1e-5)
-        torch.testing.assert_close(actions[0, :1], taught[0, :1], rtol=0, atol=1e-5)
-        assert bool((actions[0, 1] == 0.0).all())  # no second robot there
+        torch.testing.assert_close(step.info[TEACHER_ACTIONS], taught, rtol=0, atol=1e-5)
         obs = step.obs
-    assert {"success_rate_of_lesson0", "success_rate_of_lesson1"} <= set(env.statistics())
+    assert {"success_rate_of_1", "success_rate_of_2"} <= set(env.statistics())
     env.close()
 
 
@@ -186,49 +178,30 @@ def test_each_world_counts_alike_and_absent_agents_do_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "env", "message"),
+    ("teacher", "task", "message"),
     [
-        ([], {}, "a student needs a lesson"),
-        ([{"teacher": "pretrained:ani"}], {}, r"lessons\[0\]: .*did you mean any"),
-        ([BEAMS], {"num_agents": None}, "env.num_agents: say how many robots"),
-        ([BEAMS] * 3, {}, "env.num_envs=2: 3 algorithm.lessons need a world each"),
-        ([ONE], {}, "env.num_agents=2: the largest team of algorithm.lessons has 1 robots; say 1"),
-        ([BEAMS, BEAMS | {"task": {"objct": "beam"}}], {}, r"lessons\[1\]: .*task.objct"),
-        ([BEAMS, BEAMS | {"task": {"name": "go1_velocity"}}], {}, r"lessons\[1\]: task.name="),
-        ([BEAMS | {"env": {"num_envs": 100}}], {}, r"lessons\[0\]: env.num_envs: lessons divide"),
+        ("pretrained:ani", {}, "algorithm.teacher: .*did you mean any"),
+        ("pretrained:cuboid", {}, "algorithm.teacher: .*pretrained/cuboid"),
     ],
 )
-def test_lessons_that_cannot_be_are_refused(entries, env, message) -> None:
+def test_teachers_that_cannot_act_there_are_refused(teacher, task, message) -> None:
     with pytest.raises(ConfigError, match=message):
-        lessons.settings(with_lessons(*entries, **env))
+        taught_worlds(with_teacher(teacher, **task))
 
 
-@pytest.mark.parametrize("lesson", [{"env": {}}, {"teacher": "a", "network": {}}, {"teacher": 3}])
-def test_a_lesson_has_a_teacher_and_worlds_alone(lesson) -> None:
-    with pytest.raises(ConfigError, match=r"lessons\[0\]: must have a teacher"):
-        with_lessons(lesson)
+def test_a_teacher_with_a_memory_is_refused(monkeypatch) -> None:
+    teacher = SimpleNamespace(is_recurrent=True)
+    monkeypatch.setattr(teaching, "load_team", lambda *_: teacher)
+    with pytest.raises(ConfigError, match="pretrained:any has a memory, which no run saves"):
+        taught_worlds(with_teacher("pretrained:any"))
 
 
-@pytest.mark.parametrize(
-    ("lesson", "message"),
-    [
-        ({"teacher": "pretrained:cuboid"}, "pretrained/cuboid"),
-        (BEAMS | {"task": {"observation": "sincos"}}, r"lessons\[1\]: obs size, state size"),
-    ],
-)
-def test_teachers_that_cannot_act_there_are_refused(lesson, message) -> None:
-    cfg = with_lessons({"teacher": "pretrained:any"}, lesson)
-    with pytest.raises(ConfigError, match=message):
-        lessons.make_lessons(cfg, ALL_WORLDS)
-
-
-def test_names_of_teachers_are_absolute_in_the_run_folder(run: Path, monkeypatch) -> None:
+def test_the_name_of_a_teacher_is_absolute_in_the_run_folder(run: Path, monkeypatch) -> None:
     monkeypatch.chdir(run.parent)
-    cfg = with_lessons({"teacher": "run"}, BEAMS)
     machine = Machine("mujoco", torch.device("cpu"), torch.device("cpu"))
-    kept = kept_settings(cfg, machine, 1, 2)
-    assert kept.algorithm.lessons[0]["teacher"] == str(run)
-    assert kept.algorithm.lessons[1] == dataclasses.asdict(cfg.algorithm)["lessons"][1]
+    for teacher, kept in (("run", str(run)), ("pretrained:any", "pretrained:any")):
+        cfg = kept_settings(with_teacher(teacher), machine, 1, 2)
+        assert cfg.algorithm.teacher == kept
 
 
 def test_the_former_command_names_the_present_one(capsys) -> None:
