@@ -22,7 +22,6 @@ from harl_mapush.algorithms.team import make_actors
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning.demonstrations import Demonstrations
 from harl_mapush.learning.network_memory import row_floats
-from harl_mapush.learning.normalization import RunningNorm
 from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
 from harl_mapush.learning.off_policy.q_networks import SquashedActor
 from harl_mapush.learning.optimizer import FlatAdam
@@ -155,7 +154,6 @@ class Distil:
             num_envs,
             self.spec,
             self.device,
-            self._update_norms,
             is_saved=self.cfg.save_replay,
         )
 
@@ -201,12 +199,6 @@ class Distil:
         if self.spec.presence is None:
             return torch.ones_like(obs[..., 0])
         return obs[..., self.spec.presence]
-
-    def _update_norms(self, obs: Tensor) -> None:
-        weights = self._presence(obs)
-        for agent, actor in enumerate(self.actors):
-            if isinstance(actor.obs_norm, RunningNorm):
-                actor.obs_norm.update(self._own_obs(agent, obs), weights[:, agent], self.ranks)
 
     @property
     def _batch_size(self) -> int:

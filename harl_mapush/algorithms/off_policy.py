@@ -23,7 +23,7 @@ from harl_mapush.algorithms.team import team_rewards
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS
 from harl_mapush.learning.network_memory import row_floats
-from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
+from harl_mapush.learning.normalization import ReturnNorm
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
@@ -219,7 +219,7 @@ class OffPolicy(ABC):
         shape = self.replay_shape(num_envs, num_rings)
         replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
         return ReplayExperience(
-            replay, self.device, self.team_rewards, self.update_norms, is_saved=cfg.save_replay
+            replay, self.device, self.team_rewards, self.update_norm, is_saved=cfg.save_replay
         )
 
     def replay_shape(self, num_envs: int, num_rings: int = 1) -> ReplayShape:
@@ -240,20 +240,13 @@ class OffPolicy(ABC):
         """Convert the agents' rewards (N, A) to learned ones (N, G)."""
         return team_rewards(rewards, self.cfg.team_reward, self.num_views)
 
-    def update_norms(self, transition: Transition, discounted: Tensor) -> None:
-        """Update all running normalisations by one decision.
+    def update_norm(self, transition: Transition, discounted: Tensor) -> None:
+        """Update the normaliser of rewards by one decision.
 
         ``discounted`` (N, G) are the discounted returns so far, updated in place.
         """
-        valid = transition.valid.to(discounted.dtype)
-        for agent, actor in enumerate(self.actors):
-            if isinstance(actor.obs_norm, RunningNorm):
-                obs = transition.obs[:, agent, : actor.obs_size]
-                actor.obs_norm.update(obs, valid * transition.active[:, agent], self.ranks)
-        if isinstance(self.critic.state_norm, RunningNorm):
-            weights = valid.unsqueeze(1).expand(-1, self.num_views)
-            self.critic.state_norm.update(transition.state, weights, self.ranks)
         if isinstance(self.normalizer, ReturnNorm):
+            valid = transition.valid.to(discounted.dtype)
             discounted.mul_(self.cfg.gamma).add_(transition.rewards * valid.unsqueeze(1))
             weights = valid.unsqueeze(1).expand_as(discounted)
             self.normalizer.update(discounted.unsqueeze(-1), weights, self.ranks)
@@ -653,10 +646,10 @@ def _check_settings(
             "all_at_once is an update of one actor by all agents' new actions; set "
             "algorithm.share_param=true and algorithm.is_sequential=true"
         )
-    if cfg.beside_collecting and (network.normalize_obs or not formulas.fits_beside):
+    if cfg.beside_collecting and not formulas.fits_beside:
         raise ValueError(
-            "beside_collecting must be false with network.normalize_obs, whose statistics the "
-            "collecting changes, and under compat=harl; set algorithm.beside_collecting=false"
+            f"beside_collecting must be false under compat={cfg.compat}; set "
+            "algorithm.beside_collecting=false"
         )
     if cfg.symmetries:
         _check_symmetries(cfg.symmetries, spec, formulas)

@@ -22,7 +22,7 @@ from harl_mapush.learning import losses
 from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS
 from harl_mapush.learning.network_memory import row_floats
 from harl_mapush.learning.networks import Actor, Critic
-from harl_mapush.learning.normalization import RunningNorm, ValueNorm
+from harl_mapush.learning.normalization import ValueNorm
 from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import CPU_TILE_ROWS, ActorBatch, Shuffle
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
@@ -213,7 +213,7 @@ class OnPolicy(ABC):
         self.graphs("returns", compute, over=storage)
 
     def learn(self, storage: Storage) -> dict[str, Tensor]:
-        """Update actors, then critic, then the running normalisation of their inputs."""
+        """Update actors, then the critic."""
         metrics = {}
         for agent, agent_metrics in sorted(self.update_actors(storage).items()):
             for name, value in agent_metrics.items():
@@ -227,17 +227,8 @@ class OnPolicy(ABC):
         """Update every actor. Return each agent's metrics."""
 
     def update_critic(self, storage: Storage) -> dict[str, Tensor]:
-        """Update the critic, then the running normalisation of all networks' inputs.
-
-        Return the critic's metrics.
-        """
-
-        def update() -> dict[str, Tensor]:
-            metrics = self.value.update(storage)
-            self._update_obs_norms(storage)
-            return metrics
-
-        return self.graphs("critic", update, over=storage)
+        """Update the critic. Return its metrics."""
+        return self.graphs("critic", partial(self.value.update, storage), over=storage)
 
     # Parts of an algorithm's update_actors
 
@@ -423,14 +414,6 @@ class OnPolicy(ABC):
     def _padded(self, x: Tensor) -> Tensor:
         """Pad x (..., an agent's action size) with zeros to the team's largest."""
         return pad(x, (0, self.action_size - x.shape[-1])) if self.is_padded else x
-
-    @torch.no_grad()
-    def _update_obs_norms(self, storage: Storage) -> None:
-        for agent, actor in enumerate(self.actors):
-            if isinstance(actor.obs_norm, RunningNorm):
-                obs = storage.obs[agent][..., : actor.obs_size]
-                actor.obs_norm.update(obs, storage.weights(agent), self.ranks)
-        self.value.update_obs_norm(storage)
 
 
 def _check_mirror_loss(

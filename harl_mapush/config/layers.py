@@ -44,6 +44,7 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
         "shape_friction": [0.2, 1.0],
         "costs": [],
     },
+    "network": {"normalize_obs": False},
     "runner": {
         "update_ratio": None,
         "max_policy_lag": 64,

@@ -5,7 +5,6 @@ R rows, N environments, A agents, O obs size, U action size, B batch rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,21 +25,16 @@ class Demonstrations:
         num_envs: int,
         spec: TeamSpec,
         device: torch.device,
-        update_norms: Callable[[Tensor], None],
         *,
         is_saved: bool,
     ) -> None:
-        """Allocate the ring, saved with the run if ``is_saved``.
-
-        ``update_norms`` receives all observations (N, A, O).
-        """
+        """Allocate the ring, saved with the run if ``is_saved``."""
         shape = (num_rows, num_envs, spec.num_agents)
         self.obs = torch.zeros(*shape, spec.obs_size, device=device)
         self.actions = torch.zeros(*shape, spec.action_size, device=device)
         self.is_saved = is_saved
         self.num_new = 0  # decisions of environments since the last update
         self._num_added = 0  # rows ever added
-        self._update_norms = update_norms
 
     def __len__(self) -> int:
         """Return the number of stored decisions."""
@@ -61,7 +55,6 @@ class Demonstrations:
         row = self._num_added % len(self.obs)
         self.obs[row] = obs
         self.actions[row] = step.info[TEACHER_ACTIONS]
-        self._update_norms(obs)
         self._num_added += 1
         self.num_new += len(obs)
 

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harl_mapush.learning.normalization import RunningNorm
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.controllers.network import ACTIVATIONS, Bound
 from mqe.controllers.set_readers import make_critic_reader, make_reader
@@ -35,7 +34,6 @@ class Actor(nn.Module):
         self.obs_size = obs_size
         self.action_size = action_size
         self.is_recurrent = cfg.use_recurrent_policy
-        self.obs_norm = RunningNorm(obs_size) if cfg.normalize_obs else nn.Identity()
         self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
         self.base = Body(cfg, self.sets.out_size, cfg.hidden_sizes)
         if cfg.use_recurrent_policy:
@@ -46,7 +44,7 @@ class Actor(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return mean actions (..., U) for obs (..., O), without recurrence."""
-        return self.act["action_out"](self.base(self.sets(self.obs_norm(obs))))
+        return self.act["action_out"](self.base(self.sets(obs)))
 
     def unroll(
         self, obs: Tensor, hidden: Tensor | None, masks: Tensor | None
@@ -59,7 +57,7 @@ class Actor(nn.Module):
             return self(obs), None
         assert hidden is not None
         assert masks is not None
-        features, after = self.rnn(self.base(self.sets(self.obs_norm(obs))), hidden, masks)
+        features, after = self.rnn(self.base(self.sets(obs)), hidden, masks)
         return self.act["action_out"](features), after
 
     def std(self) -> Tensor:
@@ -72,7 +70,7 @@ class Actor(nn.Module):
         head = self.act["action_out"]
         bound = [] if head.mean_bound is None else [Bound(head.mean_bound)]  # type: ignore[arg-type]
         mean: nn.Module = head.fc_mean  # type: ignore[assignment]
-        return [self.obs_norm, self.sets, *self.base.layers(), *recurrence, mean, *bound]
+        return [self.sets, *self.base.layers(), *recurrence, mean, *bound]
 
 
 class Critic(nn.Module):
@@ -89,7 +87,6 @@ class Critic(nn.Module):
         super().__init__()
         hidden_sizes = cfg.critic_hidden_sizes or cfg.hidden_sizes
         self.is_recurrent = cfg.use_recurrent_policy
-        self.obs_norm = RunningNorm(state_size) if cfg.normalize_obs else nn.Identity()
         self.sets = make_critic_reader(cfg.sets, state_size, sets, cfg.set_width)
         self.base = Body(cfg, self.sets.out_size, hidden_sizes)
         if cfg.use_recurrent_policy:
@@ -102,7 +99,7 @@ class Critic(nn.Module):
 
         The values are in the value normaliser's units.
         """
-        return self.v_out(self.base(self.sets(self.obs_norm(state))))
+        return self.v_out(self.base(self.sets(state)))
 
     def unroll(
         self, state: Tensor, hidden: Tensor | None, masks: Tensor | None
@@ -115,12 +112,12 @@ class Critic(nn.Module):
             return self(state), None
         assert hidden is not None
         assert masks is not None
-        features, after = self.rnn(self.base(self.sets(self.obs_norm(state))), hidden, masks)
+        features, after = self.rnn(self.base(self.sets(state)), hidden, masks)
         return self.v_out(features), after
 
 
 class Body(nn.Module):
-    """Input normalisation and hidden layers, from rows (..., in_size) to features (..., H)."""
+    """LayerNorm of the input and hidden layers, from rows (..., in_size) to features (..., H)."""
 
     def __init__(self, cfg: NetworkCfg, in_size: int, hidden_sizes: tuple[int, ...]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Normalisation of values, observations, returns and advantages by their statistics."""
+"""Normalisation of values, returns and advantages by their statistics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
-from mqe.controllers.network import InputNorm
 
 ADVANTAGE_STD_MIN = 1e-5  # term added to the standard deviation of advantages
 _DEBIAS_MIN = 1e-5  # HARL's lower bound of the debiasing term
@@ -84,33 +83,6 @@ def rescale_output(
         linear.bias.mul_(std_old).add_(mean_old - mean_new).div_(std_new)
 
 
-class RunningNorm(InputNorm):
-    """Running mean and variance per feature. Normalises and clips rows (..., size)."""
-
-    def update(self, x: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> None:
-        """Update the statistics by all ranks' rows x (..., size) with weights (...) of 0 or 1.
-
-        The variance is computed in parallel (Chan et al. 1979).
-        """
-        weights = weights.unsqueeze(-1)
-        dims = tuple(range(x.dim() - 1))
-        rows = weights.sum().to(torch.float64)
-        mean = (x * weights).sum(dims)
-        ranks.sum_(rows, mean)
-        divisor = rows.clamp(min=1.0).to(x.dtype)
-        mean = mean / divisor
-        var = ((x - mean) ** 2 * weights).sum(dims)
-        ranks.sum_(var)
-        var = var / divisor
-
-        total = self.count + rows
-        share = (rows / total.clamp(min=1.0)).to(x.dtype)
-        delta = mean - self.mean
-        self.mean.add_(delta * share)
-        self.var.mul_(1.0 - share).add_(var * share + delta**2 * share * (1.0 - share))
-        self.count.copy_(total)
-
-
 def normalize_advantages(advantages: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Return advantages with mean 0 and standard deviation 1 over entries with weight 1.
 
@@ -129,22 +101,48 @@ def normalize_advantages(advantages: Tensor, weights: Tensor, ranks: Ranks = ALO
     return (advantages - mean) / (variance.sqrt() + ADVANTAGE_STD_MIN)
 
 
-class ReturnNorm(RunningNorm):
+class ReturnNorm(nn.Module):
     """Reward scale, from the discounted returns' standard deviation and largest absolute value."""
 
+    mean: Tensor
+    var: Tensor
+    count: Tensor
     peak: Tensor
 
     def __init__(self, bound: float) -> None:
         """Keep scaled returns within ``bound``, and their standard deviation at most 1."""
-        super().__init__(1)
+        super().__init__()
         self.bound = bound
+        self.register_buffer("mean", torch.zeros(1))
+        self.register_buffer("var", torch.ones(1))
+        self.register_buffer("count", torch.tensor(0.0, dtype=torch.float64))
         self.register_buffer("peak", torch.tensor(0.0))
 
     def update(self, x: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> None:
-        """Update the statistics by all ranks' returns x (..., 1) with weights (...) of 0 or 1."""
-        super().update(x, weights, ranks)
+        """Update the statistics by all ranks' returns x (..., 1) with weights (...) of 0 or 1.
+
+        The variance is computed in parallel (Chan et al. 1979).
+        """
         self.peak.copy_(torch.maximum(self.peak, (x.squeeze(-1).abs() * weights).max()))
         ranks.max_(self.peak)
+
+        weights = weights.unsqueeze(-1)
+        dims = tuple(range(x.dim() - 1))
+        rows = weights.sum().to(torch.float64)
+        mean = (x * weights).sum(dims)
+        ranks.sum_(rows, mean)
+        divisor = rows.clamp(min=1.0).to(x.dtype)
+        mean = mean / divisor
+        var = ((x - mean) ** 2 * weights).sum(dims)
+        ranks.sum_(var)
+        var = var / divisor
+
+        total = self.count + rows
+        share = (rows / total.clamp(min=1.0)).to(x.dtype)
+        delta = mean - self.mean
+        self.mean.add_(delta * share)
+        self.var.mul_(1.0 - share).add_(var * share + delta**2 * share * (1.0 - share))
+        self.count.copy_(total)
 
     def scale(self) -> Tensor:
         """Return the factor for rewards, 0-dim."""

@@ -31,10 +31,6 @@ class NetworkCfg:
     activation: str = option(
         "elu", "activation function of the hidden layers", choices=tuple(ACTIVATIONS)
     )
-    normalize_obs: bool = option(
-        False,
-        "normalisation of observations and states by their running mean and standard deviation",
-    )
     use_feature_normalization: bool = option(False, "LayerNorm on the network's input (HARL)")
     use_layer_norm: bool = option(
         False,
@@ -95,11 +91,10 @@ class NetworkCfg:
             raise ValueError(
                 f"std_min must be below std_y_coef ({self.std_y_coef}), not {self.std_min}"
             )
-        if self.sets != "flat" and (self.normalize_obs or self.use_feature_normalization):
+        if self.sets != "flat" and self.use_feature_normalization:
             raise ValueError(
                 f"sets={self.sets} reads masks, which a normalisation of inputs would change; set "
-                "network.normalize_obs=false and network.use_feature_normalization=false, or "
-                "network.sets=flat"
+                "network.use_feature_normalization=false, or network.sets=flat"
             )
         if self.initial_std is not None and not self.std_min < self.initial_std < self.std_y_coef:
             raise ValueError(

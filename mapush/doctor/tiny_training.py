@@ -43,7 +43,6 @@ def small_run(checkup: Checkup, folder: Path) -> RunCfg:
         num_steps=num_steps,
         max_wall_time=None,
         collectors=0,
-        update_ratio=None,
         engine="local",
     )
     return replace(

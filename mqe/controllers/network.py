@@ -28,30 +28,9 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "hardswish": nn.Hardswish,
     "identity": nn.Identity,
 }
-_OBS_VARIANCE_MIN = 1e-4  # so constant observations are scaled by at most 100
-_OBS_CLIP = 10.0  # bound of normalised observations [standard deviations]
 _LARGEST = 100_000  # largest whole number in a declaration
 _MOST_LAYERS = 1000
 _MOST_GRU_LAYERS = 64
-
-
-class InputNorm(nn.Module):
-    """Normalisation by a mean and a variance per feature, and a clip, for rows (..., size)."""
-
-    mean: Tensor
-    var: Tensor
-    count: Tensor
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("var", torch.ones(size))
-        self.register_buffer("count", torch.tensor(0.0, dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the normalised rows."""
-        scale = self.var.clamp(min=_OBS_VARIANCE_MIN).rsqrt()
-        return ((x - self.mean) * scale).clamp(-_OBS_CLIP, _OBS_CLIP)
 
 
 class Bound(nn.Module):
@@ -101,7 +80,6 @@ _KINDS: dict[str, _Kind] = {
     "layer_norm": _Kind(
         nn.LayerNorm, lambda module: list(module.normalized_shape), (int,), nn.LayerNorm
     ),
-    "input_norm": _Kind(InputNorm, lambda module: [len(module.mean)], (int,), InputNorm),
     "gru": _Kind(
         nn.GRU,
         lambda module: [module.input_size, module.hidden_size, module.num_layers],
@@ -329,8 +307,6 @@ def _in_size(layers: Sequence[nn.Module]) -> int:
             return layer.in_features
         if isinstance(layer, nn.LayerNorm):
             return layer.normalized_shape[0]
-        if isinstance(layer, InputNorm):
-            return len(layer.mean)
         if isinstance(layer, SetReader):
             return layer.in_size
         if isinstance(layer, nn.GRU):

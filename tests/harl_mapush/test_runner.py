@@ -29,7 +29,7 @@ def make(
     env = ToyEnv(8, **EVENTS)
     entry = ALGORITHMS["happo"]
     cfg = entry.cfg(num_epochs=2, num_minibatches=2, schedule="linear")
-    algorithm = entry.cls(cfg, NetworkCfg((8,), normalize_obs=True, **network), env.spec, seed=3)
+    algorithm = entry.cls(cfg, NetworkCfg((8,), **network), env.spec, seed=3)
     return Runner(env, algorithm, RunnerCfg(3, num_env_steps, 10, checkpoint_interval))
 
 

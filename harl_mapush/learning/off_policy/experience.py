@@ -23,21 +23,21 @@ class ReplayExperience:
         replay: RingReplay,
         device: torch.device,
         learned_rewards: Callable[[Tensor], Tensor],
-        update_norms: Callable[[Transition, Tensor], None],
+        update_norm: Callable[[Transition, Tensor], None],
         *,
         is_saved: bool,
     ) -> None:
         """Fill ``replay``, saved with the run if ``is_saved``.
 
         ``learned_rewards`` converts the agents' rewards (N, A) to learned ones (N, G).
-        ``update_norms`` receives every transition and the discounted returns (N, G) so far, and
+        ``update_norm`` receives every transition and the discounted returns (N, G) so far, and
         updates them in place.
         """
         self.replay = replay
         self.is_saved = is_saved
         self.num_new = 0  # transitions since the last update
         self._learned_rewards = learned_rewards
-        self._update_norms = update_norms
+        self._update_norm = update_norm
 
         shape = replay.shape
         envs = shape.num_envs * shape.num_rings
@@ -83,7 +83,7 @@ class ReplayExperience:
         envs = self.replay.shape.num_envs
         self.replay.add(transition, ring)
         discounted = self._discounted[ring * envs : (ring + 1) * envs]
-        self._update_norms(transition, discounted)
+        self._update_norm(transition, discounted)
         self.num_new += envs
 
     def cut(self, ring: int) -> None:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from harl_mapush.learning.normalization import RunningNorm
 from harl_mapush.learning.off_policy.td import squashed_sample
 from harl_mapush.learning.optimizer import FlatAdam, flatten_parameters
 from harl_mapush.learning.settings import NetworkCfg
@@ -68,7 +67,6 @@ class SquashedActor(nn.Module):
         self.obs_size = obs_size
         self.action_size = action_size
         self.bound_log_std = bound_log_std
-        self.obs_norm = _norm(cfg, obs_size)
         self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
         self.net = Mlp(
             (self.sets.out_size, *cfg.hidden_sizes),
@@ -81,18 +79,18 @@ class SquashedActor(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return actions without noise (..., U) for obs (..., O)."""
-        return torch.tanh(self.mu_layer(self.net(self.sets(self.obs_norm(obs)))))
+        return torch.tanh(self.mu_layer(self.net(self.sets(obs))))
 
     def layers(self) -> list[nn.Module]:
         """Return the modules of a decision without noise in their order."""
-        return [self.obs_norm, self.sets, self.net.mlp, self.mu_layer, nn.Tanh()]
+        return [self.sets, self.net.mlp, self.mu_layer, nn.Tanh()]
 
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return actions (..., U) and their log probabilities (...,) for obs (..., O).
 
         ``noise`` (..., U) is standard normal.
         """
-        features = self.net(self.sets(self.obs_norm(obs)))
+        features = self.net(self.sets(obs))
         log_std = self.bound_log_std(self.log_std_layer(features))
         return squashed_sample(self.mu_layer(features), log_std, noise)
 
@@ -107,7 +105,6 @@ class DeterministicActor(nn.Module):
         super().__init__()
         self.obs_size = obs_size
         self.action_size = action_size
-        self.obs_norm = _norm(cfg, obs_size)
         self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
         self.pi = Mlp(
             (self.sets.out_size, *cfg.hidden_sizes),
@@ -119,11 +116,11 @@ class DeterministicActor(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return actions (..., U) for obs (..., O)."""
-        return self.pi(self.sets(self.obs_norm(obs)))
+        return self.pi(self.sets(obs))
 
     def layers(self) -> list[nn.Module]:
         """Return the modules of a decision without noise in their order."""
-        return [self.obs_norm, self.sets, self.pi.mlp]
+        return [self.sets, self.pi.mlp]
 
 
 class Critic(nn.Module):
@@ -151,7 +148,6 @@ class TwinCritic(nn.Module):
     ) -> None:
         """Build both critics of states, with these ``sets``, and agents' actions."""
         super().__init__()
-        self.state_norm = _norm(cfg, state_size)
         self.num_agents = len(action_sizes)
         self.sets: tuple[EntityBlock, ...] = ()
         in_size = state_size + sum(action_sizes)
@@ -171,7 +167,7 @@ class TwinCritic(nn.Module):
             x = self._joined(state, actions)
         else:
             joint = actions.unsqueeze(1).expand(-1, state.shape[1], -1)
-            x = torch.cat([self.state_norm(state), joint], dim=-1)
+            x = torch.cat([state, joint], dim=-1)
         if only_first:
             return self.critic(x).unsqueeze(0)
         return torch.stack([self.critic(x), self.critic2(x)])
@@ -226,13 +222,5 @@ def targets_of(
 
 
 def target_of(network: Any) -> Any:
-    """Copy a network, but share its running normalisation."""
-    target = deepcopy(network).requires_grad_(False)
-    for name, module in network.named_children():
-        if isinstance(module, RunningNorm):
-            setattr(target, name, module)
-    return target
-
-
-def _norm(cfg: NetworkCfg, size: int) -> nn.Module:
-    return RunningNorm(size) if cfg.normalize_obs else nn.Identity()
+    """Copy a network."""
+    return deepcopy(network).requires_grad_(False)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from harl_mapush.learning import losses
 from harl_mapush.learning.networks import Critic
-from harl_mapush.learning.normalization import RunningNorm
 from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import (
     CriticBatch,
@@ -143,14 +142,6 @@ class ValueLearner:
         if not self.network.use_recurrent_policy:
             return None
         return self.network.chunk_length or storage.shape.num_steps
-
-    def update_obs_norm(self, storage: Storage) -> None:
-        """Update the critic's running normalisation, if it has one, with the rollout's states."""
-        norm = self.critic.obs_norm
-        if isinstance(norm, RunningNorm):
-            states = storage.state[:-1]
-            weights = storage.valid.view(*storage.valid.shape, *[1] * (states.dim() - 3))
-            norm.update(states, weights.expand(states.shape[:-1]), self.formulas.ranks)
 
     # Saving
 

@@ -93,5 +93,5 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
 # Upstream's networks have no normalisation.
 OFF_POLICY_FORMULAS.register(
     "harl",
-    FormulaSet(HarlOffPolicyFormulas, {"use_layer_norm": False, "normalize_obs": False}),
+    FormulaSet(HarlOffPolicyFormulas, {"use_layer_norm": False}),
 )

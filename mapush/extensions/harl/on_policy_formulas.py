@@ -160,6 +160,6 @@ ON_POLICY_FORMULAS.register(
     "harl",
     FormulaSet(
         HarlFormulas,
-        {"use_layer_norm": True, "normalize_obs": False, "std_min": 0.0, "mean_bound": None},
+        {"use_layer_norm": True, "std_min": 0.0, "mean_bound": None},
     ),
 )

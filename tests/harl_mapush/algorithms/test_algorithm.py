@@ -87,7 +87,7 @@ def make(name: str, num_iterations: int = 4, **settings: Any) -> Runner:
     plain = ALGORITHMS[name].cfg()
     settings |= {"num_epochs": 1} if isinstance(plain, OnPolicyCfg) else {}
     cfg = dataclasses.replace(plain, **settings).for_trial(80)  # type: ignore[call-arg]
-    algorithm = make_algorithm(cfg, NetworkCfg((8,), normalize_obs=name != OWN), env.spec, "cpu", 3)
+    algorithm = make_algorithm(cfg, NetworkCfg((8,)), env.spec, "cpu", 3)
     return Runner(env, algorithm, RunnerCfg(3, num_iterations * 160, 10))
 
 

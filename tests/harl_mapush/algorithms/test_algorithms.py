@@ -195,9 +195,7 @@ ON_POLICY = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg,
 @pytest.mark.parametrize("use_recurrent_policy", [False, True])
 def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy):
     env = ToyEnv(8, 3, state_type, **LIVELY)
-    network = NetworkCfg(
-        (16,), use_recurrent_policy=use_recurrent_policy, chunk_length=5, normalize_obs=True
-    )
+    network = NetworkCfg((16,), use_recurrent_policy=use_recurrent_policy, chunk_length=5)
     parts = {"num_epochs": 2, "num_minibatches": 2, "critic_num_minibatches": 2}
     runner = make(name, env, network, num_steps=10, compat=compat, **parts)
     before = [optimizer.flat.clone() for optimizer in runner.algorithm.optimizers]
@@ -219,7 +217,7 @@ def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy)
         ("mappo", {}, {}, 16),
         pytest.param("mappo", {"share_param": False}, {}, 20, marks=pytest.mark.slow),
         pytest.param("ippo", {"team_reward": "own"}, {}, 20, marks=pytest.mark.slow),
-        ("happo", {"schedule": "adaptive"}, {"normalize_obs": True}, 16),
+        ("happo", {"schedule": "adaptive"}, {}, 16),
     ],
 )
 def test_algorithm_learns_the_toy(name, settings, network, num_iterations):

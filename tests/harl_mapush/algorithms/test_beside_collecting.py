@@ -63,17 +63,12 @@ def test_a_team_that_resumes_collects_with_the_same_older_weights():
             for actor, weights in zip(other.actors, actors, strict=True):
                 actor.load_state_dict(weights)
             other.load_state_dict(saved)
-            experience._update_norms = other.update_norms
+            experience._update_norm = other.update_norm
             experience.replay.generator = other.generator
             team = other
         go(team, experience, env, 6)
         states.append(torch.cat(list(team.weights.values())))
     assert torch.equal(*states)
-
-
-def test_normalized_observations_cannot_be_learned_from_beside_the_collecting():
-    with pytest.raises(ValueError, match="set algorithm.beside_collecting=false"):
-        make("hasac", ToyEnv(8), NetworkCfg((8,), normalize_obs=True), **BESIDE)
 
 
 @pytest.mark.gpu

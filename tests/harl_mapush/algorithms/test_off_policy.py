@@ -26,7 +26,7 @@ NAMES = [
 def test_every_off_policy_algorithm_updates(name, compat, state_type):
     env = ToyEnv(8, 3, state_type, **LIVELY)
     settings = SMALL | {"compat": compat}
-    network = NetworkCfg((16,), use_layer_norm=compat == "mapush", normalize_obs=compat == "mapush")
+    network = NetworkCfg((16,), use_layer_norm=compat == "mapush")
     team, experience = make(name, env, network, **settings)
     before = {key: flat.clone() for key, flat in team.weights.items()}
     _, metrics = go(team, experience, env, 14)
@@ -117,7 +117,7 @@ def test_broken_steps_change_nothing_that_is_learned():
     outcomes = []
     for junk in (0.0, 1e3):
         env = ToyEnv(16, failure_rate=0.2)
-        team, experience = make("hasac", env, NetworkCfg((8,), normalize_obs=True), **SMALL)
+        team, experience = make("hasac", env, NetworkCfg((8,)), **SMALL)
         plain = env.step
 
         def poisoned(actions, plain=plain, junk=junk):
@@ -186,9 +186,7 @@ def test_a_resumed_run_equals_one_that_never_stopped_where_the_replay_is_saved(
         env = ToyEnv(8, **LIVELY)
         return (
             env,
-            *make(
-                name, env, NetworkCfg((8,), normalize_obs=True), **SMALL | {"save_replay": is_saved}
-            ),
+            *make(name, env, NetworkCfg((8,)), **SMALL | {"save_replay": is_saved}),
         )
 
     env, team, experience = fresh()

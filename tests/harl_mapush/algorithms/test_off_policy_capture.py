@@ -59,7 +59,7 @@ def test_collecting_and_learning_never_wait_for_a_gpu(name):
     device = torch.device("cuda", torch.cuda.device_count() - 1)
     env = ToyEnv(16, **LIVELY)
     entry = ALGORITHMS[name]
-    team = entry.cls(entry.cfg(**SMALL), NetworkCfg((16,), normalize_obs=True), env.spec, device)
+    team = entry.cls(entry.cfg(**SMALL), NetworkCfg((16,)), env.spec, device)
     experience = team.make_experience(1, 16)
     obs, state = env.reset()
     experience.start(obs.to(device), state.to(device))

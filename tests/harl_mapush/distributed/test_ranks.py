@@ -22,7 +22,6 @@ from harl_mapush.distributed.resharding import redistribute
 from harl_mapush.distributed.shares import own_settings
 from harl_mapush.learning.normalization import (
     ReturnNorm,
-    RunningNorm,
     ValueNorm,
     normalize_advantages,
 )
@@ -83,16 +82,13 @@ def test_an_order_of_a_ranks_rows_is_that_of_all_rows_and_leaves_generators_alik
     assert torch.equal(draws[0][1], draws[1][1])
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: RunningNorm(3), lambda: ReturnNorm(2.0), lambda: ValueNorm(0.9)]
-)
+@pytest.mark.parametrize("make", [lambda: ReturnNorm(2.0), lambda: ValueNorm(0.9)])
 def test_normalisers_of_two_ranks_are_that_of_all_rows(make: Any) -> None:
     whole = make()
-    size = 3 if type(whole) is RunningNorm else 1
-    x = torch.randn(2, 40, size)
+    x = torch.randn(2, 40, 1)
     weights = (torch.rand(2, 40) < 0.7).float()
     weights[1, :30] = 0.0  # means of the ranks' means would be another number
-    extra = (lambda w: w) if isinstance(whole, RunningNorm) else (lambda w: w.unsqueeze(-1))
+    extra = (lambda w: w) if isinstance(whole, ReturnNorm) else (lambda w: w.unsqueeze(-1))
     whole.update(x.flatten(0, 1), extra(weights.flatten()))
 
     def update(ranks: Ranks) -> dict[str, torch.Tensor]:
@@ -140,7 +136,7 @@ def learner(name: str, ranks: Ranks, num_envs: int) -> Runner:
     cfg = dataclasses.replace(cfg, num_epochs=2) if isinstance(cfg, OnPolicyCfg) else cfg
     with BUILDING:  # ranks of a test share torch's generator
         torch.manual_seed(0)
-        network = NetworkCfg((8,), normalize_obs=True)
+        network = NetworkCfg((8,))
         algorithm = make_algorithm(cfg.for_trial(20), network, env.spec, "cpu", 3, ranks)
     return Runner(env, algorithm, RunnerCfg(3, 10**9, 10), ranks=ranks)
 

@@ -153,17 +153,6 @@ def test_recurrent_unroll_is_one_decision_after_another(num_recurrent_layers):
         hidden = state[0]
 
 
-def test_running_observation_normalisation_travels_with_the_weights():
-    cfg = NetworkCfg(normalize_obs=True)
-    actor = Actor(cfg, 3, 2)
-    copy = Actor(cfg, 3, 2)
-    actor.obs_norm.update(torch.randn(100, 3) * 7.0 + 3.0, torch.ones(100))  # type: ignore[operator]
-    copy.load_state_dict(actor.state_dict())
-    obs = torch.randn(4, 3)
-    assert torch.equal(actor(obs), copy(obs))
-    assert not torch.allclose(actor(obs), Actor(cfg, 3, 2)(obs))
-
-
 @pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "hardswish"])
 def test_a_dense_layer_is_a_linear_one_and_its_activation_twice_differentiable(activation):
     linear = nn.Linear(5, 4).double()

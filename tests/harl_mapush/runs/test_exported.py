@@ -43,11 +43,11 @@ KINDS = {
     "flat": kind("happo", {"mean_bound": 0.5}),
     "normalised": kind(
         "mappo",
-        {"normalize_obs": True, "use_feature_normalization": True, "use_layer_norm": True},
+        {"use_feature_normalization": True, "use_layer_norm": True},
     ),
     "gru": kind("happo", {"use_recurrent_policy": True, "num_recurrent_layers": 2}),
     "hasac": kind("hasac", {"use_layer_norm": True}),
-    "hatd3": kind("hatd3", {"normalize_obs": True}),
+    "hatd3": kind("hatd3", {}),
     "deep sets": kind("happo", {"sets": "deep_set"}, **SETS),
     "nearest": kind("hasac", {"sets": "nearest"}, **SETS),
     "no robots": kind("happo", {"sets": "none"}, **SETS),

@@ -56,9 +56,7 @@ def make_run(gait: Path, out: Path, *more: str) -> Path:
 
 @pytest.fixture(scope="module")
 def run(gait, tmp_path_factory) -> Path:
-    return make_run(
-        gait, tmp_path_factory.mktemp("export") / "run", "--set", "network.normalize_obs=true"
-    )
+    return make_run(gait, tmp_path_factory.mktemp("export") / "run")
 
 
 @pytest.fixture(scope="module")

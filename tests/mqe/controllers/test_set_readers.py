@@ -127,8 +127,8 @@ def test_a_decision_costs_at_most_a_fifth_of_a_million_multiply_adds(name, spec)
 def test_a_set_of_observations_is_needed_and_no_normalisation():
     with pytest.raises(ValueError, match=r"network.sets=deep_set .* task.observation=sets"):
         make_reader("deep_set", 8, (), 4)
-    with pytest.raises(ValueError, match=r"sets=deep_set .* network.normalize_obs=false"):
-        NetworkCfg(sets="deep_set", normalize_obs=True)
+    with pytest.raises(ValueError, match=r"sets=deep_set .* network.use_feature_norm"):
+        NetworkCfg(sets="deep_set", use_feature_normalization=True)
 
 
 def test_critics_do_not_see_the_order_of_the_robots(name, spec):

@@ -154,9 +154,7 @@ def learned(
     torch.manual_seed(0)
     entry = ALGORITHMS[name]
     env = ToyEnv(8)
-    network = NetworkCfg(
-        (8,), use_recurrent_policy=use_recurrent_policy, chunk_length=2, normalize_obs=True
-    )
+    network = NetworkCfg((8,), use_recurrent_policy=use_recurrent_policy, chunk_length=2)
     settings: dict[str, Any] = {"num_epochs": 2} | (
         {"fixed_order": True} if name.startswith("ha") else {}
     )
