@@ -63,7 +63,7 @@ class AsyncRunner:
         self._num_left = 0  # blocks that are not requested yet
         self._waited_s = 0.0
         self._stored_s = 0.0
-        self._rates = health.Rates()
+        self._counted: dict[str, float] = {}  # totals at the last report
         self._newest: dict[int, BlockReport] = {}  # of the last stored block, by collector
         self._reports: list[BlockReport] = []  # of the blocks stored since the last report
 
@@ -88,7 +88,7 @@ class AsyncRunner:
             )
             self._num_starts += 1
             _LOG.info("[AsyncTrainer] starts: process %d, on %s", os.getpid(), self.env.device)
-            self._rates.add(time.monotonic(), self._counters(fleet))
+            self._counted = self._totals(fleet)
             try:
                 with (
                     matmul_precision(self.cfg.matmul_precision),
@@ -132,7 +132,6 @@ class AsyncRunner:
 
         reports = self._reports
         self._reports = []
-        self._rates.add(time.monotonic(), self._counters(fleet))
         rewards = merge_rewards(reports, self.env.device)
         values = monitor.to_host(metrics | rewards, self.algorithm.weights)
         self.env.take_statistics(merge_statistics(self._newest.values()))
@@ -197,10 +196,11 @@ class AsyncRunner:
         team = self.algorithm
         return Weights.of(list(team.unique_actors), team.num_updates)
 
-    def _counters(self, fleet: Fleet) -> dict[str, float]:
-        """Return totals by the names of their rates, in TensorBoard."""
+    def _totals(self, fleet: Fleet) -> dict[str, float]:
+        """Return totals by the names of their rates in TensorBoard, and the time [s]."""
         pace = self.pace
-        counters = {
+        totals = {
+            "time": time.monotonic(),
             "ingest/transitions_per_s": pace.num_stored,
             "learner/updates_per_s": pace.num_learned,
             "ingest/storing": self._stored_s,
@@ -208,18 +208,23 @@ class AsyncRunner:
         }
         for post in fleet.posts:
             env_steps = post.num_blocks * pace.block * self.env.decision_period
-            counters[f"collector{post.number}/env_steps_per_s"] = env_steps
-            counters[f"collector{post.number}/waited"] = post.waited_s
-        return counters
+            totals[f"collector{post.number}/env_steps_per_s"] = env_steps
+            totals[f"collector{post.number}/waited"] = post.waited_s
+        return totals
 
     def _scalars(self, fleet: Fleet) -> dict[str, float]:
-        """Return the run's curves about collecting and learning."""
+        """Return the curves about collecting and learning since the last report."""
         pace = self.pace
-        newest = pace.algorithm.num_updates
-        return self._rates.by_name() | {
+        before = self._counted
+        self._counted = now = self._totals(fleet)
+        span_s = max(now["time"] - before["time"], 1e-9)
+        rates = {name: (now[name] - before[name]) / span_s for name in now if name != "time"}
+        return rates | {
             "ingest/queue": fleet.num_queued,
             "learner/update_ratio": pace.num_learned / max(pace.num_counted, 1),
-            "learner/policy_lag_max": max(newest - post.version for post in fleet.posts),
+            "learner/policy_lag_max": max(
+                pace.algorithm.num_updates - post.version for post in fleet.posts
+            ),
         }
 
 

@@ -118,15 +118,15 @@ def test_updates_are_owed_by_transition_and_an_iteration_ends_with_its_own():
 
 
 def health_lines() -> tuple[str, ...]:
-    """Return the lines of a collector and a learner after 110 s."""
-    rates = health.Rates()
-    for at in (0.0, 100.0, 105.0, 110.0):
-        sent = 1_204_224 + int(1203 * (at - 110.0))
-        counters = {"ingest/transitions_per_s": sent, "collector0/env_steps_per_s": 4 * sent}
-        waits = {"collector0/waited": 0.03 * at, "learner/waited": 0.12 * at}
-        rates.add(at, counters | waits | {"ingest/storing": 0.01 * at})
-    scalars = rates.by_name() | {"learner/update_ratio": 0.5}
-    assert scalars["collector0/env_steps_per_s"] == pytest.approx(4812.0)
+    """Return the lines of a collector and a learner."""
+    scalars = {
+        "ingest/transitions_per_s": 1203.0,
+        "ingest/storing": 0.01,
+        "collector0/env_steps_per_s": 4812.0,
+        "collector0/waited": 0.03,
+        "learner/waited": 0.12,
+        "learner/update_ratio": 0.5,
+    }
     post = SimpleNamespace(number=0, num_blocks=1_204_224, version=18196)
     fleet = SimpleNamespace(posts=[post], num_queued=3, capacity=64)
     pace = SimpleNamespace(
@@ -139,7 +139,7 @@ def health_lines() -> tuple[str, ...]:
     return health.lines(scalars, fleet, pace)  # type: ignore[arg-type]
 
 
-def test_health_is_one_line_a_part_with_rates_of_the_last_seconds():
+def test_health_is_one_line_a_part():
     assert health_lines() == (
         "[Worker 0] Sent 1204224 transitions | Rate 4812.0 steps/s | Waited 3 % | "
         "Policy 18196 (lag 4)",
