@@ -51,10 +51,10 @@ class MemoryPlan(NamedTuple):
     learner: int  # experience and one update
     free: int | None  # available to this process, its own context included
     total: int | None
-    # The setting for the size of ``learner``, if that is not ``env.num_envs``.
-    learner_setting: str | None = None
+    # Another setting than ``env.num_envs`` for less memory: that of the learner's size, or of the
+    # number of processes.
+    setting: str | None = None
     num_ranks: int = 1  # processes with equal needs
-    num_workers: int = 1  # calculator processes with equal needs and one ``free``
 
     @property
     def needed(self) -> int:
@@ -64,7 +64,7 @@ class MemoryPlan(NamedTuple):
     @property
     def in_worlds(self) -> int:
         """Memory proportional to the number of worlds [bytes]."""
-        return self.worlds + (self.learner if self.learner_setting is None else 0)
+        return self.worlds + (self.learner if self.setting is None else 0)
 
 
 def plan_memory(
@@ -99,7 +99,7 @@ def plan_memory(
     return playing._replace(
         fixed=fixed,
         learner=round((learner.experience + learner.update) * _SLACK),
-        learner_setting="algorithm.buffer_size" if learner.is_constant else None,
+        setting="algorithm.buffer_size" if learner.is_constant else None,
         free=free,
         num_ranks=num_ranks,
     )
@@ -131,7 +131,7 @@ def check_run_memory(
         alone = plan._replace(
             device=str(machine.learner), fixed=fixed, worlds=0, free=free, total=total
         )
-        plans = [alone] if is_elsewhere else [alone, plan._replace(learner=0)]
+        plans = [alone] if is_elsewhere else [alone, plan._replace(learner=0, setting=None)]
     for plan in plans:
         say(describe(plan))
         check_memory(plan)
@@ -144,7 +144,7 @@ def most_worlds(plan: MemoryPlan) -> int | None:
     """
     if plan.free is None:
         return None
-    room = plan.free / plan.num_workers * _ROOM - (plan.needed - plan.in_worlds)
+    room = plan.free * _ROOM - (plan.needed - plan.in_worlds)
     return _rounded(plan.num_envs * room / max(plan.in_worlds, 1)) * plan.num_ranks
 
 
@@ -153,22 +153,19 @@ def check_memory(plan: MemoryPlan) -> None:
 
     Nothing is raised if the free memory is unknown.
     """
-    if plan.free is None or plan.needed * plan.num_workers <= plan.free:
+    if plan.free is None or plan.needed <= plan.free:
         return
     num_envs = most_worlds(plan) if plan.worlds else 0
     ways = [f"env.num_envs to {num_envs}"] if num_envs else []
-    if plan.learner and plan.learner_setting is not None:
-        ways.append(plan.learner_setting)
-    if plan.num_workers > 1:
-        ways.append("--workers")
+    if plan.setting is not None:
+        ways.append(plan.setting)
     hint = "end other programs that use it, or use another device"
     if ways:
         hint = f"lower {' or '.join(ways)}"
     owner = "" if plan.num_ranks == 1 else f" on each of {plan.num_ranks} ranks"
-    owner += "" if plan.num_workers == 1 else f" in each of {plan.num_workers} workers"
     raise ConfigError(
         f"env.num_envs={plan.num_envs * plan.num_ranks} takes {plan.needed / GIB:.1f} GiB{owner}, "
-        f"but {plan.device} has {plan.free / GIB:.1f} GiB free; {hint}"
+        f"but {plan.device} has {plan.free / GIB:.1f} GiB free for it; {hint}"
     )
 
 

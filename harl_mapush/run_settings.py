@@ -24,11 +24,6 @@ class RunnerCfg:
     checkpoint_interval: int = option(
         10_000_000, "env steps between two checkpoints", min=1, max=10**15
     )
-    matmul_precision: str = option(
-        "high",
-        "precision of matrix products on a GPU; high is TF32",
-        choices=("highest", "high", "medium"),
-    )
     torch_threads: int | None = option(
         None, "threads of PyTorch; null: its own choice, at most one per core", min=1, max=1024
     )

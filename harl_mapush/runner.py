@@ -16,7 +16,7 @@ from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.distributed.resharding import on_host, redistribute
 from harl_mapush.progress import Progress
 from harl_mapush.run_settings import RunnerCfg
-from harl_mapush.trainer import Monitor, matmul_precision
+from harl_mapush.trainer import Monitor, fast_products
 from mqe.vec_env import TimeStep, VecEnv
 
 
@@ -42,7 +42,7 @@ class Runner:
     def learn(self, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> None:
         """Train to the end, as in ``Trainer.learn``."""
         monitor = Monitor(self.progress, callbacks, self.ranks)
-        with matmul_precision(self.cfg.matmul_precision):
+        with fast_products():
             self.start()
             while not self.progress.is_done:
                 self._iterate(monitor)

@@ -7,8 +7,7 @@ import sys
 
 from harl_mapush.callbacks.checkpoints import FolderTakenError, UnsavedError
 from harl_mapush.callbacks.ending import RunEnded
-from harl_mapush.callbacks.of_run import make_callbacks
-from harl_mapush.callbacks.run_log import make_logger
+from harl_mapush.callbacks.of_run import make_callbacks, make_logger
 from harl_mapush.collectors.launchers import CollectionError
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks, UnequalRanksError

@@ -35,7 +35,10 @@ class LearnerBytes(NamedTuple):
 
 
 class Experience(Protocol):
-    """Training data: one block of T decisions, or a replay buffer."""
+    """Training data: one block of T decisions, or a replay buffer.
+
+    ``begin``, ``hidden`` and ``finish`` do nothing unless a subclass has them.
+    """
 
     def start(self, obs: Tensor, state: Tensor) -> None:
         """Store the obs (N, A, O) and state before the first decision.

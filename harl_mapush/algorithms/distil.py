@@ -26,7 +26,6 @@ from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
 from harl_mapush.learning.off_policy.q_networks import SquashedActor
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import AlgorithmCfg, NetworkCfg
-from harl_mapush.learning.update_graphs import Graphs
 from mqe.config import option
 from mqe.vec_env import TeamSpec
 
@@ -55,10 +54,6 @@ class DistilCfg(AlgorithmCfg):
         0.1, "standard deviation of the noise on the student's actions", min=0.0, max=10.0
     )
     buffer_size: int = option(500_000, "number of stored decisions of a team", min=1, max=10**8)
-    save_replay: bool = option(
-        True,
-        "saving of the stored decisions in every checkpoint; false: a resumed run starts without",
-    )
     batch_size: int = option(4096, "number of decisions in a batch", min=1, max=2**22)
     update_ratio: float = option(
         0.005, "number of updates per decision of one team", min=1e-6, max=1e4
@@ -117,7 +112,6 @@ class Distil:
             nn.ModuleList(trained), cfg.learning_rate, _ADAM_EPS, 0.0, ranks, fuses=True
         )
         self.generator = torch.Generator(self.device).manual_seed(seed)
-        self.graphs = Graphs(self.device, self.generator)
         self.num_owed = 0.0  # updates that are due, whole ones and a fraction
 
     # Acting
@@ -127,8 +121,7 @@ class Distil:
         self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
     ) -> Decision:
         """Decide for obs (N, A, O), with noise unless ``deterministic``."""
-        decide = self._act if deterministic else self._explore
-        return Decision(self.graphs((deterministic, obs.shape), decide, obs), None, None)
+        return Decision(self._act(obs) if deterministic else self._explore(obs), None, None)
 
     def _act(self, obs: Tensor) -> Tensor:
         actions = [actor(self._own_obs(agent, obs)) for agent, actor in enumerate(self.actors)]
@@ -154,7 +147,6 @@ class Distil:
             num_envs,
             self.spec,
             self.device,
-            is_saved=self.cfg.save_replay,
         )
 
     def update(self, experience: Demonstrations, progress: float = 0.0) -> dict[str, Tensor]:
@@ -176,7 +168,7 @@ class Distil:
                 generator=self.generator,
                 device=self.device,
             )
-            metrics = self.graphs("update", self._learn, *experience.rows(index))
+            metrics = self._learn(*experience.rows(index))
         return metrics
 
     def _learn(self, obs: Tensor, targets: Tensor) -> dict[str, Tensor]:

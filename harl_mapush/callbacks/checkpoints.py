@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, Protocol
-
-from torch import nn
 
 from harl_mapush.callback import Callback
 from harl_mapush.callbacks.run_context import RunContext
 from harl_mapush.runs.provenance import LostFolderError
+from harl_mapush.runs.record import RunRecord
 
 _MOST_FAILURES = 3  # failures in a row before the run ends
 # The last checkpoint of a run has no next interval, so it is tried several times at once.
@@ -26,24 +23,10 @@ class FolderTakenError(UnsavedError):
     """Another run or process has taken the run's folder, so nothing more may be written there."""
 
 
-class Record(Protocol):
-    """Writes the checkpoints of a run."""
-
-    def save(
-        self, env_steps: int, networks: Mapping[str, nn.Module], state: Mapping[str, Any]
-    ) -> None:
-        """Write a checkpoint."""
-        ...
-
-    def check_folder(self) -> None:
-        """Raise LostFolderError if nothing may be written."""
-        ...
-
-
 class CheckpointSaver(Callback):
     """Saves checkpoints. A failed write is skipped, several in a row end the run."""
 
-    def __init__(self, run: RunContext, record: Record) -> None:
+    def __init__(self, run: RunContext, record: RunRecord) -> None:
         """Save all ranks' state into ``run``. Only rank 0 calls ``record``."""
         self._trainer = run.trainer
         self._ranks = run.ranks

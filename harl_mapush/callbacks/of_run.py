@@ -1,4 +1,4 @@
-"""The callbacks of a run, chosen by its settings."""
+"""The log and the callbacks of a run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from harl_mapush.callbacks.run_context import CALLBACKS, RunContext
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.interruption import WallTime
 from harl_mapush.parts import Parts
+from harl_mapush.run_settings import LoggerCfg
+from harl_mapush.runs import provenance
 from harl_mapush.runs.record import RunRecord
 
 
@@ -22,6 +24,28 @@ class RunCallbacks(NamedTuple):
     all: list[Callback]
     saver: CheckpointSaver
     ending: EndOnRequest
+
+
+def make_logger(
+    cfg: LoggerCfg, record: RunRecord, parts: Parts, ranks: Ranks
+) -> RunLogger | NullLogger:
+    """Open the log. All ranks call this, since statistics are sums over ranks."""
+    names = list(parts.trainer.statistics())
+    if not ranks.is_first:
+        return NullLogger()
+    progress = parts.trainer.progress
+    task = record.settings["task"]["name"]
+    algorithm = record.settings["algorithm"]["name"]
+    logger = RunLogger(
+        cfg,
+        record.folder,
+        f"Env mapush Task {task} Algo {algorithm} Exp {cfg.exp_name}",
+        env_steps=progress.env_steps,
+        headline=parts.env.report.headline,
+    )
+    if not progress.env_steps:
+        logger.add_summaries(provenance.tensorboard_summaries(record.settings, record.start, names))
+    return logger
 
 
 def make_callbacks(

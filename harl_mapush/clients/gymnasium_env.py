@@ -18,7 +18,6 @@ from mqe.vec_env import TimeStep
 AUTORESET_MODES = {
     "same_step": AutoresetMode.SAME_STEP,
     "next_step": AutoresetMode.NEXT_STEP,
-    "disabled": AutoresetMode.DISABLED,
 }
 OUTPUTS = ("numpy", "torch")
 RENDER_MODES = ("rgb_array",)
@@ -31,8 +30,7 @@ class GymnasiumEnv(VectorEnv):
     With ``same_step``, ended worlds begin their next episode in the same step, and
     ``infos["final_obs"]`` has the last observations under the mask ``infos["_final_obs"]``. With
     ``next_step``, observations of ended worlds are their last, and the next step ignores their
-    actions and returns their first observations with a reward of 0. With ``disabled``, the caller
-    resets ended worlds by ``reset(options={"reset_mask": mask})``.
+    actions and returns their first observations with a reward of 0.
     """
 
     def __init__(
@@ -44,9 +42,8 @@ class GymnasiumEnv(VectorEnv):
     ) -> None:
         """Build the worlds.
 
-        ``autoreset_mode`` is ``same_step``, ``next_step`` or ``disabled``. ``output`` ``torch``
-        leaves all results on the simulator's device, without a copy. ``render_mode`` is
-        ``rgb_array`` or None.
+        ``autoreset_mode`` is ``same_step`` or ``next_step``. ``output`` ``torch`` leaves all
+        results on the simulator's device, without a copy. ``render_mode`` is ``rgb_array`` or None.
         """
         for name, value, allowed in (
             ("autoreset_mode", autoreset_mode, AUTORESET_MODES),
@@ -74,48 +71,31 @@ class GymnasiumEnv(VectorEnv):
         self.single_action_space = box(env.spec.action_size, 1.0)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._resets_at_once = autoreset_mode == "same_step"
         self._resets_next = autoreset_mode == "next_step"
         self._is_numpy = output == "numpy"
-        # Worlds to be reset by the caller, unknown if nothing is read from the device.
-        self._has_ended = np.zeros(self.num_envs, dtype=bool)
         # Worlds to be reset by the next step
         self._waiting = torch.zeros(self.num_envs, dtype=torch.bool, device=self.client.device)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start episodes in all worlds, or in the worlds ``options["reset_mask"]`` (N,). Return all
-        observations. A ``seed`` begins another sequence of episodes in all worlds.
+        """Start episodes in all worlds. A ``seed`` begins another sequence of episodes. ``options``
+        are ignored.
         """
-        others = dict(options or {})
-        given = others.pop("reset_mask", None)
-        if others:
-            raise ValueError(f"options: unknown key {next(iter(others))!r} (allowed: reset_mask)")
-        mask = None if given is None else self._mask(given)
-        obs, _ = self.client.reset(seed, mask)
-        self._waiting = self._waiting & (False if mask is None else ~mask)
-        if self._is_numpy:
-            self._has_ended &= False if mask is None else ~mask.cpu().numpy()
+        obs, _ = self.client.reset(seed)
+        self._waiting = torch.zeros_like(self._waiting)
         return self._given(obs[:, 0]), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Apply actions (N, U), clipped to [-1, 1], for one decision."""
-        if self._has_ended.any():
-            raise RuntimeError(
-                f"the episode of world {self._has_ended.argmax()} is over; call "
-                'reset(options={"reset_mask": terminated | truncated})'
-            )
         step = self.client.step(self.client.join({"agent_0": actions}, self.client.agents))
         if self._resets_next:
             step = self._with_late_resets(step)
         infos = {name: self._given(values[:, 0]) for name, values in step.info.items()}
         infos["broken"] = self._given(~step.valid)
-        if self._resets_at_once:
+        if not self._resets_next:
             infos |= self._final(step)
-        elif self._is_numpy and not self._resets_next:
-            self._has_ended = numpy_of(step.done)
-        obs = step.obs if self._resets_at_once else step.final_obs
+        obs = step.final_obs if self._resets_next else step.obs
         return (
             self._given(obs[:, 0]),
             self._given(step.reward[:, 0]),
@@ -161,12 +141,3 @@ class GymnasiumEnv(VectorEnv):
         for i in np.flatnonzero(is_done):
             final_obs[i] = last[i]
         return {"final_obs": final_obs, "_final_obs": is_done}
-
-    def _mask(self, given: Any) -> torch.Tensor:
-        mask = torch.as_tensor(given, device=self.client.device)
-        if mask.dtype != torch.bool or mask.shape != (self.num_envs,):
-            raise ValueError(
-                f"reset_mask: must be {self.num_envs} booleans, not {tuple(mask.shape)} of "
-                f"{mask.dtype}"
-            )
-        return mask

@@ -32,7 +32,7 @@ class TorchRLEnv(EnvBase):
     ) -> None:
         """Build the worlds. Any ``device`` but the simulator's is an error."""
         client = ClientEnv(worlds)
-        if device is not None and not _is_device(device, client.device):
+        if device is not None and torch.device(device).type != client.device.type:
             client.close()
             raise ConfigError(
                 f"device: the worlds are on {client.device}, not {device}; set sim.device, or move "
@@ -122,18 +122,3 @@ class TorchRLEnv(EnvBase):
         else:
             results.set("state", state)
         return results
-
-
-def _is_device(requested: torch.device | str, device: torch.device) -> bool:
-    """Return whether ``requested`` is ``device``. A device type without an index is the current
-    device.
-    """
-    try:
-        named = torch.device(requested)
-    except RuntimeError:
-        return False
-    if named.type != device.type:
-        return False
-    if named.index is None and device.index is not None:
-        return device.index == torch.accelerator.current_device_index()
-    return named.index == device.index

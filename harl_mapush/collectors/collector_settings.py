@@ -58,14 +58,7 @@ def learner_device(name: str) -> torch.device:
         if torch.cuda.is_available():
             return torch.device("cuda", torch.cuda.current_device())
         return torch.device("cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = torch.device("meta")  # refused below
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(
-            f"runner.learner_device: unknown device {name!r}; allowed: auto, cpu, cuda, cuda:K"
-        )
+    device = torch.device(name)
     if device.type == "cpu":
         return device
     index = device.index or 0

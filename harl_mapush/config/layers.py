@@ -51,6 +51,7 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
         "evaluation_interval": None,
         "evaluation_envs": 50,
         "evaluation_episodes": 100,
+        "matmul_precision": "high",
     },
     "logger": {
         "tags": "own",

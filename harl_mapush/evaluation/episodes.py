@@ -108,9 +108,9 @@ def _check_memory(requests: Sequence[Request], jobs: Sequence[Job], num_workers:
     cfg = requests[largest.request].cfg
     worlds = replace(cfg, env=replace(cfg.env, num_envs=SIZE * len(largest.blocks)))
     plan = plan_playing(worlds, *resolve_sim(cfg.sim))
-    if num_workers:
+    if num_workers and plan.free is not None:
         workers_per_device = -(-min(num_workers, len(jobs)) // len(largest.devices))
-        plan = plan._replace(num_workers=workers_per_device)
+        plan = plan._replace(free=plan.free // workers_per_device, setting="--workers")
     check_memory(plan)
 
 

@@ -5,18 +5,16 @@ R rows, N environments, A agents, O obs size, U action size, B batch rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from harl_mapush.algorithms.algorithm import Decision, Experience
 from mqe.vec_env import TEACHER_ACTIONS, TeamSpec, TimeStep
 
-if TYPE_CHECKING:
-    from harl_mapush.algorithms.algorithm import Decision
 
-
-class Demonstrations:
+class Demonstrations(Experience):
     """A ring of R rows on one device. A row has one decision for every environment."""
 
     def __init__(
@@ -25,30 +23,17 @@ class Demonstrations:
         num_envs: int,
         spec: TeamSpec,
         device: torch.device,
-        *,
-        is_saved: bool,
     ) -> None:
-        """Allocate the ring, saved with the run if ``is_saved``."""
+        """Allocate the ring."""
         shape = (num_rows, num_envs, spec.num_agents)
         self.obs = torch.zeros(*shape, spec.obs_size, device=device)
         self.actions = torch.zeros(*shape, spec.action_size, device=device)
-        self.is_saved = is_saved
         self.num_new = 0  # decisions of environments since the last update
         self._num_added = 0  # rows ever added
 
     def __len__(self) -> int:
         """Return the number of stored decisions."""
         return min(self._num_added, len(self.obs)) * self.obs.shape[1]
-
-    def start(self, obs: Tensor, state: Tensor) -> None:
-        """Do nothing: demonstrations store no initial state."""
-
-    def begin(self) -> None:
-        """Do nothing. A block needs no preparation."""
-
-    def hidden(self, t: int) -> Tensor | None:
-        """Return None, since policies are not recurrent."""
-        return None
 
     def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
         """Store the obs (N, A, O) of a decision, and the teacher's actions."""
@@ -58,17 +43,12 @@ class Demonstrations:
         self._num_added += 1
         self.num_new += len(obs)
 
-    def finish(self) -> None:
-        """Do nothing. All decisions are already stored."""
-
     def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Return the obs (B, A, O) and the teacher's actions (B, A, U) of decisions (B,)."""
         return self.obs.flatten(0, 1)[index], self.actions.flatten(0, 1)[index]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rows in use, or nothing if the ring is not saved."""
-        if not self.is_saved:
-            return {}
+        """Return the rows in use."""
         num_used = min(self._num_added, len(self.obs))
         return {
             "obs": self.obs[:num_used].clone(),
@@ -78,8 +58,6 @@ class Demonstrations:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``. Raise ValueError for other sizes."""
-        if not state:
-            return
         num_used = min(state["num_added"], len(self.obs))
         for name in ("obs", "actions"):
             ring = getattr(self, name)

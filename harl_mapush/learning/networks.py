@@ -246,9 +246,6 @@ def _initial_log_std(cfg: NetworkCfg) -> float:
 
 # Hidden layers whose gradients read and write as little memory as possible
 
-_SELU_ALPHA = 1.6732632423543772  # Klambauer et al. 2017
-_SELU_SCALE = 1.0507009873554805
-_LEAK = 0.01  # torch's default
 _aten = torch.ops.aten
 
 
@@ -259,7 +256,7 @@ class _Activation(NamedTuple):
     backward: Callable[[Tensor, Tensor], Tensor]
 
 
-# Activations whose gradient follows from their result, as ``dense`` requires.
+# Activations of ``dense``. Their gradient follows from their result.
 _ACTIVATIONS = {
     "relu": _Activation(
         torch.relu_,
@@ -273,19 +270,6 @@ _ACTIVATIONS = {
         functional.elu_,
         lambda grad, y: _aten.elu_backward(grad, 1.0, 1.0, 1.0, True, y),
     ),
-    "selu": _Activation(
-        torch.selu_,
-        lambda grad, y: _aten.elu_backward(grad, _SELU_ALPHA, _SELU_SCALE, 1.0, True, y),
-    ),
-    "sigmoid": _Activation(
-        torch.sigmoid_,
-        lambda grad, y: _aten.sigmoid_backward(grad, y),
-    ),
-    "leaky_relu": _Activation(
-        lambda y: functional.leaky_relu_(y, _LEAK),
-        lambda grad, y: _aten.leaky_relu_backward(grad, y, _LEAK, True),
-    ),
-    "identity": _Activation(lambda y: y, lambda grad, y: grad),
 }
 
 

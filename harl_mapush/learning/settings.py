@@ -107,7 +107,7 @@ class NetworkCfg:
 class AlgorithmCfg:
     """Section ``algorithm``: the members of every algorithm's settings."""
 
-    # Whether the algorithm is a ``ReplayLearner`` (``collectors/learner.py``).
+    # Whether the algorithm inherits from ``OffPolicy``, whose replay buffer collectors can fill.
     takes_collectors: ClassVar[bool] = False
     # The team whose actions are learned. None: the algorithm has no teacher.
     teacher: ClassVar[str | None] = None
@@ -134,7 +134,28 @@ class AlgorithmCfg:
 
 
 @dataclass(frozen=True)
-class OnPolicyCfg(AlgorithmCfg):
+class LearnerCfg(AlgorithmCfg):
+    """Settings common to on- and off-policy algorithms."""
+
+    share_param: bool = option(False, "one actor shared by all agents")
+    gamma: float = option(0.99, "discount factor per decision", min=0.0, max=1.0)
+    weight_decay: float = option(
+        0.0, "L2 penalty that Adam adds to the gradients", min=0.0, max=10.0
+    )
+    use_huber_loss: bool = option(
+        True, "Huber loss of the values with threshold huber_delta; false: squared error"
+    )
+    huber_delta: float = option(
+        10.0,
+        "error beyond which the Huber loss is linear, in units of the normalised values",
+        min=1e-6,
+        max=1e6,
+    )
+    use_policy_active_masks: bool = option(True, "exclusion of dead agents from their actor's loss")
+
+
+@dataclass(frozen=True)
+class OnPolicyCfg(LearnerCfg):
     """Settings common to on-policy algorithms. A subclass adds its name and settings."""
 
     compat: str = option(
@@ -142,7 +163,6 @@ class OnPolicyCfg(AlgorithmCfg):
         "variant of the formulas: mapush's own, or upstream HARL's within rounding",
         choices=ON_POLICY_FORMULAS,
     )
-    share_param: bool = option(False, "one actor shared by all agents")
     team_reward: str = option(
         "mean",
         "reward that agents learn from: the team's mean or sum, or each agent's own; own under "
@@ -182,9 +202,6 @@ class OnPolicyCfg(AlgorithmCfg):
         max=10.0,
     )
     adam_eps: float = option(1e-5, "term added to the denominator in Adam", min=1e-20, max=1.0)
-    weight_decay: float = option(
-        0.0, "L2 penalty that Adam adds to the gradients", min=0.0, max=10.0
-    )
     max_grad_norm: float = option(
         1.0,
         "largest norm of a gradient; larger ones are scaled down to it; 0: no clipping",
@@ -209,16 +226,6 @@ class OnPolicyCfg(AlgorithmCfg):
         False,
         "clipping of the critic's values to within clip_param of the rollout's, as in PPO's loss",
     )
-    use_huber_loss: bool = option(
-        True, "Huber loss of the values with threshold huber_delta; false: squared error"
-    )
-    huber_delta: float = option(
-        10.0,
-        "error beyond which the Huber loss is linear, in units of the normalised values",
-        min=1e-6,
-        max=1e6,
-    )
-    gamma: float = option(0.99, "discount factor per decision", min=0.0, max=1.0)
     lam: float = option(0.95, "lambda of GAE, per decision", min=0.0, max=1.0)
     use_gae: bool = option(True, "returns by GAE with lam; false: sums of discounted rewards")
     use_proper_time_limits: bool = option(
@@ -235,7 +242,6 @@ class OnPolicyCfg(AlgorithmCfg):
         min=0.0,
         max=1.0,
     )
-    use_policy_active_masks: bool = option(True, "exclusion of dead agents from their actor's loss")
     action_aggregation: str = option(
         "prod",
         "aggregation of the probability ratios of an action's dimensions",
@@ -257,7 +263,7 @@ class OnPolicyCfg(AlgorithmCfg):
 
 
 @dataclass(frozen=True)
-class OffPolicyCfg(AlgorithmCfg):
+class OffPolicyCfg(LearnerCfg):
     """Settings common to off-policy algorithms. A subclass adds its name and settings."""
 
     takes_collectors: ClassVar[bool] = True
@@ -267,7 +273,6 @@ class OffPolicyCfg(AlgorithmCfg):
         "variant of the formulas: mapush's own, or upstream HARL's within rounding",
         choices=OFF_POLICY_FORMULAS,
     )
-    share_param: bool = option(False, "one actor shared by all agents")
     is_sequential: bool = option(
         True,
         "updates of the actors one after another, each given the others' newest actions; false: "
@@ -317,7 +322,6 @@ class OffPolicyCfg(AlgorithmCfg):
         min=1,
         max=1000,
     )
-    gamma: float = option(0.99, "discount factor per decision", min=0.0, max=1.0)
     polyak: float = option(
         0.01,
         "Polyak factor: fraction by which an update moves the target networks to the trained ones",
@@ -340,9 +344,6 @@ class OffPolicyCfg(AlgorithmCfg):
         choices=("constant", "linear"),
     )
     adam_eps: float = option(1e-8, "term added to the denominator in Adam", min=1e-20, max=1.0)
-    weight_decay: float = option(
-        0.0, "L2 penalty that Adam adds to the gradients", min=0.0, max=10.0
-    )
     max_grad_norm: float = option(
         0.0,
         "largest norm of a gradient; larger ones are scaled down to it; 0: no clipping",
@@ -352,16 +353,6 @@ class OffPolicyCfg(AlgorithmCfg):
     use_value_norm: bool = option(
         False, "normalisation of values under compat=harl; compat=mapush always scales returns"
     )
-    use_huber_loss: bool = option(
-        True, "Huber loss of the values with threshold huber_delta; false: squared error"
-    )
-    huber_delta: float = option(
-        10.0,
-        "error beyond which the Huber loss is linear, in units of the scaled values",
-        min=1e-6,
-        max=1e6,
-    )
-    use_policy_active_masks: bool = option(True, "exclusion of dead agents from their actor's loss")
     symmetries: tuple[str, ...] = option(
         (),
         "symmetries by which transitions in a batch are replaced by images, an equal share by "

@@ -25,7 +25,6 @@ KINDS = "a run folder or one of its checkpoint folders"
 CHANGEABLE_ON_RESUME = (
     "runner.num_env_steps",
     "runner.checkpoint_interval",
-    "runner.matmul_precision",
     "runner.torch_threads",
     "runner.max_wall_time",
     "algorithm.learning_rate",

@@ -54,32 +54,28 @@ def test_what_does_not_fit_names_the_numbers_that_would():
     with pytest.raises(ConfigError) as raised:
         check_memory(PLAN)
     assert str(raised.value) == (
-        "env.num_envs=8000 takes 10.0 GiB, but cuda:0 has 6.0 GiB free; lower env.num_envs to 4096"
+        "env.num_envs=8000 takes 10.0 GiB, but cuda:0 has 6.0 GiB free for it; "
+        "lower env.num_envs to 4096"
     )
     # A replay buffer does not shrink with the worlds: 5.88 - 5 leave 8000 x 0.88 / 5 = 1408 worlds.
-    replaying = PLAN._replace(learner_setting="algorithm.buffer_size")
+    replaying = PLAN._replace(setting="algorithm.buffer_size")
     with pytest.raises(ConfigError, match="lower env.num_envs to 1024 or algorithm.buffer_size$"):
         check_memory(replaying)
     with pytest.raises(ConfigError, match="end other programs that use it"):
         check_memory(PLAN._replace(free=GIB // 2))
 
 
-def test_worlds_that_do_not_fit_beside_a_learner_elsewhere_have_no_rows_to_lower():
-    worlds = MemoryPlan("cpu", 100, GIB, 2 * GIB, 0, 2 * GIB, 4 * GIB, "algorithm.buffer_size")
-    with pytest.raises(ConfigError, match=re.escape("has 2.0 GiB free; lower env.num_envs to 48")):
+def test_worlds_that_do_not_fit_beside_a_learner_elsewhere_have_no_buffer_to_lower():
+    worlds = MemoryPlan("cpu", 100, GIB, 2 * GIB, 0, 2 * GIB, 4 * GIB)
+    with pytest.raises(ConfigError, match="2.0 GiB free for it; lower env.num_envs to 48$"):
         check_memory(worlds)
 
 
-def test_workers_share_what_is_free():
-    alone = MemoryPlan("cpu", 320, GIB // 2, 3 * GIB // 2, 0, 6 * GIB, 8 * GIB)  # 2 GiB
-    assert check_memory(alone._replace(num_workers=3)) is None
-    # 6 GiB x 0.98 leave 1.47 - 0.5 for the worlds of each of four: 320 x 0.97 / 1.5 = 206 of them.
-    with pytest.raises(ConfigError) as raised:
-        check_memory(alone._replace(num_workers=4))
-    assert str(raised.value) == (
-        "env.num_envs=320 takes 2.0 GiB in each of 4 workers, but cpu has 6.0 GiB free; "
-        "lower env.num_envs to 192 or --workers"
-    )
+def test_workers_that_do_not_fit_are_too_many_or_too_large():
+    worker = MemoryPlan("cpu", 320, GIB // 2, 3 * GIB // 2, 0, 3 * GIB // 2, 8 * GIB, "--workers")
+    # 1.47 - 0.5 GiB are left for the worlds: 320 x 0.97 / 1.5 = 206 of them.
+    with pytest.raises(ConfigError, match="lower env.num_envs to 192 or --workers$"):
+        check_memory(worker)
 
 
 def test_what_fits_or_is_not_known_passes():
@@ -156,7 +152,7 @@ def test_training_that_does_not_fit_ends_before_it_begins(monkeypatch, tmp_path,
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1].startswith("Memory on cpu: ")
     assert re.search(
-        r"takes .* GiB, but cpu has 1.0 GiB free; lower env.num_envs to \d+", printed.err
+        r"takes .* GiB, but cpu has 1.0 GiB free for it; lower env.num_envs to \d+", printed.err
     )
     assert len(printed.err.splitlines()) == 1
     assert not run.exists()
@@ -171,7 +167,7 @@ def test_an_evaluation_that_does_not_fit_ends_before_it_begins(mode, monkeypatch
     assert evaluate.main([*words, *mode.format(folder=tmp_path).split()]) == 2
     said = capsys.readouterr().err
     assert re.search(
-        r"env.num_envs=1000000 takes .* GiB, but cpu has 1.0 GiB free; "
+        r"env.num_envs=1000000 takes .* GiB, but cpu has 1.0 GiB free for it; "
         r"lower env.num_envs to \d+\n$",
         said,
     )
@@ -194,7 +190,7 @@ def test_an_evaluation_whose_workers_do_not_fit_reports_how_many_would(monkeypat
     assert evaluate.main(words) == 2
     said = capsys.readouterr().err
     assert re.search(
-        "env.num_envs=64 takes 0.. GiB in each of 50 workers, but cpu has 2.0 GiB free; .*--wor",
+        "env.num_envs=64 takes 0.. GiB, but cpu has 0.0 GiB free for it; lower --workers",
         said,
     )
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from harl_mapush.algorithms.algorithm import Decision, Experience
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, Transition
 from mqe.vec_env import TimeStep
 
-if TYPE_CHECKING:
-    from harl_mapush.algorithms.algorithm import Decision
 
-
-class ReplayExperience:
+class ReplayExperience(Experience):
     """Turns decisions and their results into transitions of a replay buffer."""
 
     def __init__(
@@ -48,13 +46,6 @@ class ReplayExperience:
     def start(self, obs: Tensor, state: Tensor) -> None:
         """Store the state before the first decision."""
         self._state.copy_(state.view_as(self._state))
-
-    def begin(self) -> None:
-        """Do nothing. A block needs no preparation."""
-
-    def hidden(self, t: int) -> Tensor | None:
-        """Return None, since policies are not recurrent."""
-        return None
 
     def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
         """Store one decision, taken on obs (N, A, O), and its result.
@@ -91,9 +82,6 @@ class ReplayExperience:
         envs = self.replay.shape.num_envs
         self.replay.cut(ring)
         self._discounted[ring * envs : (ring + 1) * envs] = 0.0
-
-    def finish(self) -> None:
-        """Do nothing. All decisions are already stored."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a resumed run, with the replay buffer if it ``is_saved``."""

@@ -93,12 +93,8 @@ def play_gymnasium(env: Any, actions: Actions, played: Played) -> None:
         is_done = terminated | truncated
         if not is_done.any():
             continue
-        if env.metadata["autoreset_mode"].name == "DISABLED":
-            played.last_obs[t, is_done, 0] = obs[is_done]
-            env.reset(options={"reset_mask": is_done})
-        else:
-            assert infos["_final_obs"].tolist() == is_done.tolist()
-            played.last_obs[t, is_done, 0] = np.stack(infos["final_obs"][is_done])
+        assert infos["_final_obs"].tolist() == is_done.tolist()
+        played.last_obs[t, is_done, 0] = np.stack(infos["final_obs"][is_done])
 
 
 def play_torchrl(env: Any, actions: Actions, played: Played) -> None:
@@ -135,10 +131,7 @@ class Toy:
 CASES = {
     "harl": [Case(play_harl, options=(("team_reward", "own"),))],
     "pettingzoo": [Case(play_pettingzoo, num_envs=1)],
-    "gymnasium": [
-        Case(play_gymnasium, "go1_velocity", options=(("autoreset_mode", mode),))
-        for mode in ("same_step", "disabled")
-    ],
+    "gymnasium": [Case(play_gymnasium, "go1_velocity")],
     "torchrl": [Case(play_torchrl)],
     "toy": [Case(lambda client, actions, played: play_ours(client.env, actions, played))],
 }
@@ -222,16 +215,6 @@ def test_a_reset_after_a_reset_draws_another_start(client: str) -> None:
     env = make(case.task, case.num_envs, client, **dict(case.options))
     starts = [first_obs(client, env) for _ in range(4)]
     assert len({start.tobytes() for start in starts}) == 4
-    env.close()
-
-
-def test_a_reset_of_some_worlds_leaves_the_others() -> None:
-    env = make("go1_velocity", 3, "gymnasium", autoreset_mode="disabled")
-    first, _ = env.reset()
-    mask = np.array([True, False, True])
-    second, _ = env.reset(options={"reset_mask": mask})
-    assert (second[mask] != first[mask]).any(axis=1).all()
-    assert (second[~mask] == first[~mask]).all()
     env.close()
 
 

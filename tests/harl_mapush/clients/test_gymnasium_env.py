@@ -22,8 +22,8 @@ def make(**options):
 
 
 @pytest.fixture(scope="module")
-def disabled():
-    env = make(autoreset_mode="disabled", render_mode="rgb_array")
+def env():
+    env = make(render_mode="rgb_array")
     yield env
     env.close()
 
@@ -37,16 +37,16 @@ def to_the_end(env):
     raise AssertionError("no episode ended")
 
 
-def test_arrays_have_the_types_of_gymnasiums_contract(disabled) -> None:
-    obs, infos = disabled.reset(seed=2)
-    assert obs in disabled.observation_space
+def test_arrays_have_the_types_of_gymnasiums_contract(env) -> None:
+    obs, infos = env.reset(seed=2)
+    assert obs in env.observation_space
     assert infos == {}
-    obs, rewards, terminated, truncated, infos = disabled.step(disabled.action_space.sample())
-    assert obs in disabled.observation_space
+    obs, rewards, terminated, truncated, infos = env.step(env.action_space.sample())
+    assert obs in env.observation_space
     assert (rewards.shape, rewards.dtype) == ((N,), np.float32)
     assert (terminated.dtype, truncated.dtype) == (np.bool_, np.bool_)
     assert infos["reward/alive"].shape == (N,)
-    assert disabled.render()[0].shape == (540, 960, 3)
+    assert env.render()[0].shape == (540, 960, 3)
 
 
 def test_gymnasiums_own_wrappers_work() -> None:
@@ -92,23 +92,12 @@ def test_gymnasiums_normaliser_works() -> None:
     env.close()
 
 
-def test_a_world_that_ended_waits_for_its_reset(disabled) -> None:
-    disabled.reset()
-    obs, _, terminated, truncated, _ = to_the_end(disabled)
-    is_done = terminated | truncated
-    with pytest.raises(RuntimeError, match="reset_mask"):
-        disabled.step(np.zeros((N, 12)))
-    with pytest.raises(ValueError, match="3 booleans"):
-        disabled.reset(options={"reset_mask": np.ones(2, bool)})
-    with pytest.raises(ValueError, match=r"unknown key 'mask' \(allowed: reset_mask\)"):
-        disabled.reset(options={"mask": is_done})
+def test_actions_and_seeds_that_cannot_be_are_errors(env) -> None:
+    env.reset()
     with pytest.raises(ConfigError, match=r"seed: must be a whole number .* not \[1, 2, 3\]"):
-        disabled.reset(seed=[1, 2, 3])
-    first, _ = disabled.reset(options={"reset_mask": is_done})
-    assert (first[is_done] != obs[is_done]).any(axis=1).all()
-    disabled.step(np.zeros((N, 12)))
+        env.reset(seed=[1, 2, 3])
     with pytest.raises(ValueError, match=r"must have the shape \(3, 12\) .* not \(3, 13\)"):
-        disabled.step(np.zeros((N, 13)))
+        env.step(np.zeros((N, 13)))
 
 
 def test_results_stay_on_the_device() -> None:

@@ -153,7 +153,7 @@ def test_recurrent_unroll_is_one_decision_after_another(num_recurrent_layers):
         hidden = state[0]
 
 
-@pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "hardswish"])
+@pytest.mark.parametrize("activation", ["relu", "tanh", "elu"])
 def test_a_dense_layer_is_a_linear_one_and_its_activation_twice_differentiable(activation):
     linear = nn.Linear(5, 4).double()
     x = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
