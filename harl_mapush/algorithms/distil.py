@@ -41,7 +41,7 @@ class DistilCfg(AlgorithmCfg):
     name: str = option("distil", "name of the learning algorithm")
     share_param: bool = option(True, "one actor shared by all agents")
     teacher: str = option(
-        "pretrained:any",
+        "pretrained:cuboid",
         "team whose actions are learned, which observes the same: a checkpoint or pretrained:NAME",
     )
     learning_rate: float = option(

@@ -185,6 +185,7 @@ def test_every_algorithm_passes_the_doctors_training(name: str, monkeypatch) -> 
     if ALGORITHMS[name].cfg.teacher is not None:
         over["task"] = {"observation": "sets", "decision_period": 5}
         over["env"] = {"num_agents": 2}
+        over["algorithm"]["teacher"] = "pretrained:any"
     cfg, _ = config.resolve({}, over)
     checkup = Checkup(cfg)
     checkup.sim_name = "mujoco"
