@@ -10,19 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-from mqe.vec_env import TimeStep
-
-
-class Decision(NamedTuple):
-    """Actions and log probabilities per dimension (N, A, U), and hidden states (A, N, R, H).
-
-    ``log_probs`` is None for deterministic actions, or if the learner does not need them.
-    ``hidden`` is None without recurrence.
-    """
-
-    actions: Tensor
-    log_probs: Tensor | None
-    hidden: Tensor | None
+from harl_mapush.learning.experience import Decision as Decision
+from harl_mapush.learning.experience import Experience as Experience
 
 
 class LearnerBytes(NamedTuple):
@@ -32,44 +21,6 @@ class LearnerBytes(NamedTuple):
     update: float  # at its largest
     # Neither depends on the number of worlds or on the length of a rollout.
     is_constant: bool = False
-
-
-class Experience(Protocol):
-    """Training data: one block of T decisions, or a replay buffer.
-
-    ``begin``, ``hidden`` and ``finish`` do nothing unless a subclass has them.
-    """
-
-    def start(self, obs: Tensor, state: Tensor) -> None:
-        """Store the obs (N, A, O) and state before the first decision.
-
-        Called at the start of a run and after a resume.
-        """
-        ...
-
-    def begin(self) -> None:
-        """Begin a block of T decisions."""
-        ...
-
-    def hidden(self, t: int) -> Tensor | None:
-        """Return the hidden states (A, N, R, H) for decision ``t``, None without recurrence."""
-        ...
-
-    def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
-        """Store decision ``t`` of the block, taken on obs (N, A, O), and its result."""
-        ...
-
-    def finish(self) -> None:
-        """End the block. An update may follow."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state for a resumed run. An unsaved replay buffer starts empty."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``. ``start`` must follow."""
-        ...
 
 
 class Algorithm(Protocol):

@@ -648,7 +648,7 @@ def _check_settings(
         )
     if cfg.beside_collecting and not formulas.fits_beside:
         raise ValueError(
-            f"beside_collecting must be false under compat={cfg.compat}; set "
+            "beside_collecting must be false under compat=harl; set "
             "algorithm.beside_collecting=false"
         )
     if cfg.symmetries:

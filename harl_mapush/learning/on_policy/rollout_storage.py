@@ -7,15 +7,13 @@ R recurrent layers, H hidden size.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from harl_mapush.learning.experience import Decision
 from mqe.vec_env import TimeStep
-
-if TYPE_CHECKING:
-    from harl_mapush.algorithms.algorithm import Decision
 
 
 class StorageShape(NamedTuple):
