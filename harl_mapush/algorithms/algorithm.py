@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-from harl_mapush.learning.experience import Decision as Decision
-from harl_mapush.learning.experience import Experience as Experience
+from harl_mapush.learning.collected import Decision as Decision
+from harl_mapush.learning.collected import Experience as Experience
 
 
 class LearnerBytes(NamedTuple):

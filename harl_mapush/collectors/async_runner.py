@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Algorithm
-from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.callback import Callback
 from harl_mapush.collectors import health
 from harl_mapush.collectors.collector import BlockReport, Weights
 from harl_mapush.collectors.fleet import Fleet
 from harl_mapush.collectors.launchers import CollectionError, Launcher
+from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pace import Pace
 from harl_mapush.collectors.remote_env import RemoteEnvSpec, merge_statistics
 from harl_mapush.config import RunCfg
@@ -45,12 +45,12 @@ class AsyncRunner:
     ) -> None:
         """Allocate the replay buffer. ``launcher`` starts the collectors.
 
-        ``algorithm`` must be off-policy. ``cfg`` comes from ``settled``.
+        ``algorithm`` must be a ``ReplayLearner``. ``cfg`` comes from ``settled``.
         """
         self._cfg = cfg
         self.cfg = cfg.runner
         self.env = env
-        self.algorithm = cast(OffPolicy, algorithm)
+        self.algorithm = cast(ReplayLearner, algorithm)
         self.progress = Progress.of(cfg.runner, env.num_envs, env.decision_period)
         self.experience: ReplayExperience = self.algorithm.make_rings(
             env.num_envs, cfg.runner.collectors

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.replay_buffer import ReplayShape, RingReplay, Transition
@@ -92,7 +92,7 @@ class Collector:
     """The worlds and the acting team of one collector."""
 
     def __init__(
-        self, env: VecEnv, team: OffPolicy, num_steps: int, *, staggered: bool = True
+        self, env: VecEnv, team: ReplayLearner, num_steps: int, *, staggered: bool = True
     ) -> None:
         """Collect blocks of ``num_steps`` decisions from a new environment."""
         self.env = env
@@ -189,6 +189,6 @@ def build(cfg: RunCfg, identity: Identity) -> Collector:
     )
     acting = cfg.algorithm.for_acting()
     spec = env.spec._replace(is_trained=runner.init_from is not None)
-    team = cast(OffPolicy, make_algorithm(acting, cfg.network, spec, env.device, seed % 2**63))
+    team = cast(ReplayLearner, make_algorithm(acting, cfg.network, spec, env.device, seed % 2**63))
     team.world_share = (first_world, cfg.env.num_envs)
     return Collector(env, team, runner.num_steps, staggered=runner.staggered_start)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 
 
@@ -17,7 +17,7 @@ from harl_mapush.learning.off_policy.experience import ReplayExperience
 class Pace:
     """Numbers of stored and learned transitions, and the rule between the two."""
 
-    algorithm: OffPolicy
+    algorithm: ReplayLearner
     experience: ReplayExperience
     block: int  # transitions of a block
     num_stored: int = 0  # transitions since the start of the run

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harl_mapush.learning.experience import Decision, Experience
+from harl_mapush.learning.collected import Decision, Experience
 from mqe.vec_env import TEACHER_ACTIONS, TeamSpec, TimeStep
 
 

@@ -107,7 +107,7 @@ class NetworkCfg:
 class AlgorithmCfg:
     """Section ``algorithm``: the members of every algorithm's settings."""
 
-    # Whether the algorithm inherits from ``OffPolicy``, whose replay buffer collectors can fill.
+    # Whether the algorithm is a ``ReplayLearner`` (``collectors/learner.py``).
     takes_collectors: ClassVar[bool] = False
     # The team whose actions are learned. None: the algorithm has no teacher.
     teacher: ClassVar[str | None] = None

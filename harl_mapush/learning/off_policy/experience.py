@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harl_mapush.learning.experience import Decision, Experience
+from harl_mapush.learning.collected import Decision, Experience
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, Transition
 from mqe.vec_env import TimeStep
 

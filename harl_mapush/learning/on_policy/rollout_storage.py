@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harl_mapush.learning.experience import Decision
+from harl_mapush.learning.collected import Decision
 from mqe.vec_env import TimeStep
 
 

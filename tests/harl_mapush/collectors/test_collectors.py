@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from types import SimpleNamespace
@@ -12,12 +13,12 @@ from torch import nn
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
-from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.collectors import health
 from harl_mapush.collectors.async_runner import merge_rewards
 from harl_mapush.collectors.collector import BlockReport, Collector, Identity, Weights, build
 from harl_mapush.collectors.collector_settings import learner_device, settled
 from harl_mapush.collectors.launchers import last_line
+from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pace import Pace
 from harl_mapush.collectors.remote_env import merge_statistics
 from harl_mapush.distributed.ranks import Ranks
@@ -296,7 +297,11 @@ def test_collectors_share_the_cores_that_the_run_may_use_not_the_machines(monkey
 def test_every_algorithm_that_takes_collectors_has_what_they_use(name):
     entry = ALGORITHMS[name]
     team = make_algorithm(entry.cfg(), NetworkCfg((8,)), ToyEnv(1).spec, "cpu", 1)
-    assert isinstance(team, OffPolicy)
+    assert all(hasattr(team, value) for value in ReplayLearner.__annotations__)
+    for handle, annotation in vars(ReplayLearner).items():
+        if inspect.isfunction(annotation) and not handle.startswith("_"):
+            ours = inspect.signature(getattr(type(team), handle))
+            assert list(ours.parameters) == list(inspect.signature(annotation).parameters), handle
     assert len(team.unique_actors) == (1 if team.cfg.share_param else 2)
 
 

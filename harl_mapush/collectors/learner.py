@@ -1,0 +1,55 @@
+"""The contract between a run with collectors and its learner, in addition to ``Algorithm``.
+
+Algorithms with the setting ``takes_collectors`` fulfil it. N environments, A agents, O obs size, U
+action size, G critic views.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from harl_mapush.algorithms.algorithm import Algorithm
+from harl_mapush.learning.off_policy.experience import ReplayExperience
+from harl_mapush.learning.off_policy.replay_buffer import ReplayShape, RingReplay
+from harl_mapush.learning.settings import OffPolicyCfg
+
+
+class ReplayLearner(Algorithm, Protocol):
+    """An algorithm with a replay buffer. Collectors with its actors can fill the buffer."""
+
+    cfg: OffPolicyCfg
+    num_updates: int
+    num_owed: float  # updates that are due
+    # The first of a collector's worlds and the number of all; None if one process has all worlds.
+    world_share: tuple[int, int] | None
+
+    @property
+    def unique_actors(self) -> list[Any]:
+        """The actors without repetition: one if it is shared."""
+        ...
+
+    def replay_shape(self, num_envs: int, num_rings: int = 1) -> ReplayShape:
+        """Return the sizes of a replay buffer for ``num_envs`` environments in rings."""
+        ...
+
+    def make_rings(self, num_envs: int, num_rings: int) -> ReplayExperience:
+        """Allocate a replay buffer with an equal ring for each of ``num_rings`` processes."""
+        ...
+
+    def team_rewards(self, rewards: Tensor) -> Tensor:
+        """Return the learned rewards (N, G) from the agents' rewards (N, A)."""
+        ...
+
+    def explore(self, obs: Tensor) -> Tensor:
+        """Return actions (N, A, U) with exploration, for obs (N, A, O)."""
+        ...
+
+    def set_progress(self, progress: float) -> None:
+        """Set the learning rates for ``progress`` in [0, 1), the completed share of the run."""
+        ...
+
+    def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
+        """Take one update from a replay buffer. Return metrics as 0-dim tensors on the device."""
+        ...
