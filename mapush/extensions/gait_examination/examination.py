@@ -14,25 +14,24 @@ import torch
 from torch import Tensor
 
 from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
-from mapush.extensions.gait_examination.measures import asymmetry, overshoot, stance
+from mapush.extensions.gait_examination.measures import (
+    FootMotion,
+    foot_motion,
+    overshoot,
+    slip_share,
+    stance_depth,
+    swing_clearance,
+)
 from mapush.extensions.gait_examination.push_limits import measure_push_limits
 from mapush.extensions.gait_examination.terrain import measure_terrain
-from mapush.extensions.gait_examination.walk_recording import (
-    Recorder,
-    Walk,
-    describe_feet,
-    describe_motors,
-)
-from mqe.world.objects import OBJECTS
 from mqe.world.scene import PHYSICS_DT, STEP_DT
+from mqe.world.state import SceneState
 
 GRID = (-0.5, -0.25, 0.0, 0.25, 0.5)  # [m/s], [m/s], [rad/s]
-FORWARD = (0.5, 0.0, 0.0)  # the command at which power is measured
 ROBOTS_A_CELL = 4
 BEYOND = 1.2  # factor of a second grid, with one robot per cell
 GRID_TIME = 5.0  # [s] per cell
 GRID_MEASURED = 3.0  # [s] at the end of GRID_TIME, averaged in the metrics
-SPECTRUM_TIME = 2.4  # [s] at the end of GRID_TIME: six cycles of the trot
 LATENCIES = {"20ms": 0.02, "40ms": 0.04}  # [s]
 LOW_SPEED = 0.1  # [m/s]
 ROBOTS_AT_LOW_SPEED = 8  # in each of four directions
@@ -50,10 +49,6 @@ KICK_INTERVAL = 2.0  # [s]
 NUM_STANDING = 32  # robots
 STANDING_SETTLE = 2.0  # [s]
 STANDING_TIME = 5.0  # [s]
-NUM_PRESSING = 64  # robots
-PRESS_SPEED = 0.5  # [m/s]
-PRESS_TIME = 10.0  # [s]
-PRESS_START = -1.1  # [m] from the box
 # Numbers of random streams.
 _COMMAND = 202
 _KICK = 203
@@ -73,7 +68,6 @@ def evaluate_gait(
     for name, part in (
         ("a grid of commands, with and without delay", track),
         ("random commands, kicks, standing", wander),
-        ("pushing a box", press),
         ("pushing a wall and a heavy box", measure_push_limits),
         ("kerbs and slopes", measure_terrain),
         ("corner commands", walk_corners),
@@ -106,19 +100,20 @@ def track(
     command = command.to(worlds.device)
     cells = cells.to(worlds.device)
     slow = slow.to(worlds.device)
-    recorder = Recorder(len(every_cell), worlds.robots, worlds.torque_limit)
+    num_recorded = len(every_cell)
+    feet: list[FootMotion] = []
+
+    def record(state: SceneState) -> None:
+        recorded = state.like(state.rows[:, :num_recorded])
+        feet.append(foot_motion(recorded, worlds.robots))
 
     # Walk; record the end.
     for _ in range(round((GRID_TIME - GRID_MEASURED) / STEP_DT)):
         worlds.advance(command)
     velocity = []
-    targets = []
-    stances = []
     for _ in range(round(GRID_MEASURED / STEP_DT)):
-        worlds.advance(command, recorder.watch)
+        worlds.advance(command, record)
         velocity.append(worlds.velocity)
-        stances.append(stance(worlds.state, worlds.robots)[rows["grid"]])
-        targets.append(worlds.targets[rows["grid"]])
     worlds.close()
 
     # Tracking errors and falls.
@@ -138,34 +133,26 @@ def track(
         "falls_beyond_grid": falls["beyond"],
     }
     for name in LATENCIES:
-        x, y, turn = error[name]
+        x, y, _ = error[name]
         metrics |= {
             f"velocity_error_{name}": max(x, y),
-            f"yaw_rate_error_{name}": turn,
             f"falls_{name}": falls[name],
         }
     crawling = mean[rows["low"]].unflatten(0, (len(slow), -1)).mean(dim=1)
     metrics["velocity_error_low"] = float((crawling - slow)[slow != 0.0].abs().max())
     metrics["overshoot"] = overshoot(cells, achieved["grid"])
-    metrics["asymmetry"] = asymmetry(cells, achieved["grid"])
 
-    # Posture.
-    of_cell = torch.stack(stances).mean(dim=0).unflatten(0, (len(cells), -1)).mean(dim=1)
-    tilt, offset = of_cell.abs().split(2, dim=1)
-    metrics["trunk_tilt_max_rad"] = float(tilt.max())
-    metrics["feet_offset_max_m"] = float(offset.max())
-
-    # Feet and motors.
-    command = command[rows["grid"]]
-    walk = recorder.walk()
-    is_walking = command.abs().amax(dim=1) > 0.0
-    is_forward = (command == command.new_tensor(FORWARD)).all(dim=1)
-    speed = float(mean[rows["grid"]][is_forward, 0].mean())
-    last_targets = torch.stack(targets[-round(SPECTRUM_TIME / STEP_DT) :])
-    walking = Walk(*(part[:, is_walking] for part in walk))
-    metrics |= describe_feet(walking, robots_a_cell)
-    metrics |= describe_motors(walk, last_targets, is_forward, speed, worlds.mass)
-    return metrics
+    # Feet of walking robots, (T, N, 4) in T physics steps
+    is_walking = every_cell.abs().amax(dim=1) > 0.0
+    clearance, foot_speed = (
+        torch.stack(part)[:, is_walking, 0] for part in zip(*feet, strict=True)
+    )
+    peaks = swing_clearance(clearance, PHYSICS_DT).unflatten(0, (-1, robots_a_cell)).mean(dim=1)
+    return metrics | {
+        "foot_clearance_min_m": float(peaks.min()),
+        "stance_slip_share": slip_share(clearance, foot_speed),
+        "stance_depth_p95_m": stance_depth(clearance),
+    }
 
 
 @torch.no_grad()
@@ -215,35 +202,11 @@ def wander(
     falls = {name: int(worlds.fallen[rows[name]].sum()) for name in sizes}
     return {
         "falls": falls["random"],
-        "num_robots": num_robots,
         "falls_with_kicks_rate": falls["kicked"] / num_robots,
         "falls_with_hard_kicks_rate": falls["kicked hard"] / num_robots,
         "standing_drift_m": float(drift.max()),
         "standing_falls": falls["standing"],
     }
-
-
-@torch.no_grad()
-def press(
-    walker: Walker,
-    num_robots: int = NUM_PRESSING,
-    duration: float = PRESS_TIME,
-) -> dict[str, Metric]:
-    """Walk into the 4 kg box and keep pushing it."""
-    box = OBJECTS["cuboid"]
-    worlds = GaitWorlds(
-        walker,
-        num_robots,
-        obj=box,
-        start=(PRESS_START, 0.0),
-    )
-    command = torch.tensor([PRESS_SPEED, 0.0, 0.0], device=worlds.device).expand(num_robots, 3)
-    start = worlds.state.object_pos[:, :2]
-    for _ in range(round(duration / STEP_DT)):
-        worlds.advance(command)
-    worlds.close()
-    distance = (worlds.state.object_pos[:, :2] - start).norm(dim=1)
-    return {"press_falls": int(worlds.fallen.sum()), "press_distance_min_m": float(distance.min())}
 
 
 @torch.no_grad()

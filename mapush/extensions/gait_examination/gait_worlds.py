@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,13 +41,6 @@ _DROP = 200  # number of the random stream of spawns
 GaitPolicy = Callable[[Tensor], Tensor]
 
 
-class PhysicsStep(NamedTuple):
-    """One robot's state and motor targets in a physics step."""
-
-    state: SceneState  # at the start of the step
-    motor_target: Tensor  # (N, 12) [rad]
-
-
 @dataclass(frozen=True)
 class Walker:
     """A gait policy, from observation (N, 1, 59) to action (N, 1, 12), with its robot and its
@@ -75,10 +67,10 @@ class GaitWorlds:
         *,
         latency: Tensor | None = None,
         obj: ObjectCfg | None = None,
-        start: tuple[float, float] | None = None,
+        start: float | None = None,
         block: tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        """Drop the robots at the origin with random yaw, or at ``start`` (x [m], yaw [rad]).
+        """Drop the robots at the origin with random yaw, or at x = ``start`` [m] headed along x.
 
         ``latency`` (N,) int64 delays joint targets [physics steps] beyond the motors' lag (None: no
         delay). ``block`` is the position (N, 3) [m] and the orientation (N, 4) of a box on the
@@ -91,14 +83,9 @@ class GaitWorlds:
         self.num_envs = num_envs
         self.device = self.sim.device
         self.streams = Streams(walker.seed, num_envs, self.device)
-        physics = self.scene.model
-        self.mass = float(physics.body_subtreemass[self.scene.trunk_bodies[0]])  # [kg] of the robot
-        self.torque_limit = torch.tensor(
-            physics.actuator_forcerange[:, 1], dtype=torch.float32, device=self.device
-        )
         self.robots = Robots(self.scene.robots, self.device)
         self._controller = GaitController(walker.policy, num_envs, self.robots)
-        self._delay = TargetDelay(num_envs, physics.nu, self.device)
+        self._delay = TargetDelay(num_envs, self.scene.model.nu, self.device)
         self._latency: Tensor | int = ACTUATOR_LAG
         if latency is not None:
             self._latency = latency.to(self.device) + ACTUATOR_LAG
@@ -111,8 +98,6 @@ class GaitWorlds:
         self.sim.write(everywhere, qpos, qvel, fixed)
         self.state = read_state(self.sim, self.scene)
         self._steps = 0  # control steps
-        # Joint targets [rad] of the last control step.
-        self.targets = torch.zeros(num_envs, physics.nu, device=self.device)
         # (N,) bool: whether the robot has ever fallen, collapsed, or the world broken.
         self.fallen = ~everywhere
         self.collapsed = ~everywhere
@@ -126,28 +111,26 @@ class GaitWorlds:
         """Velocity (N, 3): vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
         return planar_velocity(self.state)[:, 0]
 
-    def along_x(self, speed: float, direction: float = 1.0) -> Tensor:
-        """Return commands (N, 3) for walking towards positive x at ``speed`` [m/s].
-
-        The robot walks forward for ``direction`` 1 and backward for -1.
-        """
-        heading = 0.0 if direction > 0.0 else math.pi
-        turn = wrap_to_pi(heading - self.state.robot_yaw[:, 0])
-        ahead = torch.full_like(turn, direction * speed)
-        aside = -direction * self.state.robot_pos[:, 0, 1]
+    def along_x(self, speed: float) -> Tensor:
+        """Return commands (N, 3) for walking towards positive x at ``speed`` [m/s]."""
+        turn = wrap_to_pi(-self.state.robot_yaw[:, 0])
+        ahead = torch.full_like(turn, speed)
+        aside = -self.state.robot_pos[:, 0, 1]
         return torch.stack((ahead, aside.clamp(-0.2, 0.2), (2.0 * turn).clamp(-0.5, 0.5)), dim=1)
 
-    def advance(self, command: Tensor, watch: Callable[[PhysicsStep], None] | None = None) -> None:
-        """Follow ``command`` (N, 3) for a control step. ``watch`` gets each physics step."""
+    def advance(self, command: Tensor, watch: Callable[[SceneState], None] | None = None) -> None:
+        """Follow ``command`` (N, 3) for a control step. ``watch`` gets the state before each
+        physics step.
+        """
         self._controller.command(command.unsqueeze(1))
-        self.targets = self._controller.targets(self.state).flatten(1)
-        rows = self._delay.send(self.targets, self._latency)
+        targets = self._controller.targets(self.state).flatten(1)
+        rows = self._delay.send(targets, self._latency)
         if watch is None:
             take_physics_steps(self.sim, self.scene, rows)
             self._look()
         else:
             for row in rows:
-                watch(PhysicsStep(self.state, row))
+                watch(self.state)
                 take_physics_steps(self.sim, self.scene, row.unsqueeze(0))
                 self._look()
         self._steps += 1
@@ -171,18 +154,15 @@ class GaitWorlds:
         self._broken |= self.sim.data.failed | ~state.rows.isfinite().all(dim=0)
         self.state = state.like(torch.where(self._broken, self.state.rows, state.rows))
 
-    def _drop(self, start: tuple[float, float] | None) -> Layout:
+    def _drop(self, start: float | None) -> Layout:
         """Draw initial poses from the push task's ranges of height, tilt, velocity and joint
         angles.
         """
         joints = [
             (JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in self.scene.robots[0].joint_pos
         ]
-        x = 0.0
-        yaw = (-math.pi, math.pi)
-        if start is not None:
-            x = start[0]
-            yaw = (start[1], start[1])
+        x = start or 0.0
+        yaw = (-math.pi, math.pi) if start is None else (0.0, 0.0)
         ranges = UniformRanges([TILT, TILT, yaw, *[VELOCITY] * 6, *joints], self.device)
         drawn = ranges.draw(
             self.streams, _DROP, torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)

@@ -7,20 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.tasks.velocity.features import pair_offset
 from mqe.world.robots import Robots
 from mqe.world.robots.tensors import by_leg
-from mqe.world.scene import GRAVITY
 from mqe.world.state import SceneState
 
 SLIP_SPEED = 0.1  # [m/s] a foot in contact slips if it is faster than this
 # [s] A shorter time off the floor is a bounce, not a swing; a trot's swing takes about 0.2 s.
 MIN_SWING_TIME = 0.06
-# [m/s] Lower bound of the speed in the cost of transport.
-MIN_SPEED = 0.05
-# [Hz] Power of joint targets above this is jitter; a trot has 2.5 Hz and its harmonics.
-FAST_TARGETS = 8.0
-_MIRRORED = (1.0, -1.0, -1.0)  # vx, vy, yaw rate in a mirror that swaps left and right
 
 
 class FootMotion(NamedTuple):
@@ -30,17 +23,6 @@ class FootMotion(NamedTuple):
     clearance: Tensor
     # (N, A, 4) [m/s] horizontal; the lowest point of a rolling foot is at rest.
     speed: Tensor
-
-
-def stance(state: SceneState, robots: Robots) -> Tensor:
-    """Return the posture (N, 4) of each world's first robot.
-
-    Columns: the sines of pitch and roll, and the forward offsets [m] of front and rear feet from
-    their nominal positions.
-    """
-    feet = robots.feet(state.joint_pos)[:, 0, :, 0]
-    nominal = robots.feet(robots.joint_pos)[:, 0]
-    return torch.cat((state.up_b[:, 0, :2], pair_offset(feet - nominal)), dim=-1)
 
 
 def foot_motion(state: SceneState, robots: Robots) -> FootMotion:
@@ -68,20 +50,6 @@ def foot_motion(state: SceneState, robots: Robots) -> FootMotion:
     velocity = velocity + state.robot_linvel[..., :2].unsqueeze(-2)
     clearance = (lowest_b * up_b).sum(dim=-1) + state.robot_pos[..., 2:]
     return FootMotion(clearance, velocity.norm(dim=-1))
-
-
-def motor_torque(
-    robots: Robots, target: Tensor, joint_pos: Tensor, joint_vel: Tensor, limit: Tensor
-) -> Tensor:
-    """Compute the PD law's motor torques (..., J) [N m], within the torque-speed lines.
-
-    ``limit`` (J,) is the motors' peak torque.
-    """
-    torque = robots.stiffness * (target - joint_pos) - robots.damping * joint_vel
-    relative_speed = joint_vel / robots.no_load_speed
-    lowest = robots.stall_torque * (-1.0 - relative_speed)
-    highest = robots.stall_torque * (1.0 - relative_speed)
-    return torque.clamp(lowest, highest).clamp(-limit, limit)
 
 
 def swing_clearance(clearance: Tensor, dt: float) -> Tensor:
@@ -132,42 +100,3 @@ def overshoot(command: Tensor, achieved: Tensor) -> float:
     is_fast = (speed == speed.max()) & (speed > 0.0)
     along = achieved[:, :2] * command[:, :2].sign()
     return float((along[is_fast] / speed[is_fast]).mean()) - 1.0
-
-
-def asymmetry(commands: Tensor, velocity: Tensor) -> float:
-    """Return the mean of |v(c) - M v(M c)| over C commands c and velocity components.
-
-    v(c) is the achieved ``velocity`` (C, 3): vx, vy [m/s] and yaw rate [rad/s]. M changes the signs
-    of vy and yaw rate. ``commands`` (C, 3) must contain every command's mirror image.
-    """
-    mirror = torch.tensor(_MIRRORED, device=commands.device)
-    # (C, C) from each command to each mirror image
-    distance = (commands.unsqueeze(1) - commands * mirror).abs().sum(dim=-1)
-    assert float(distance.amin(dim=1).max()) < 1e-6, "a command lacks its mirror image"
-    return float((velocity - mirror * velocity[distance.argmin(dim=1)]).abs().mean())
-
-
-def cost_of_transport(torque: Tensor, joint_vel: Tensor, mass: float, speed: float) -> float:
-    """Return the cost of transport: mean positive mechanical power divided by m g v.
-
-    ``torque`` [N m] and ``joint_vel`` [rad/s] have the shape (..., 12).
-    """
-    power = (torque * joint_vel).clamp(min=0.0).sum(dim=-1).mean()
-    return float(power) / (mass * GRAVITY * max(speed, MIN_SPEED))
-
-
-def fast_power_share(targets: Tensor, dt: float) -> float:
-    """Return the fraction of the targets' AC power above ``FAST_TARGETS`` [Hz], 0 for constant
-    targets.
-
-    ``targets`` (T, ...) [rad], ``dt`` [s] apart, should cover whole gait cycles. Otherwise power
-    leaks to higher frequencies.
-    """
-    power = torch.fft.rfft(targets - targets.mean(dim=0), dim=0).abs().square()
-    if len(targets) % 2 == 0:
-        power[-1] *= 0.5  # every other entry stands for a positive and a negative frequency
-    frequency = torch.fft.rfftfreq(len(targets), dt, device=targets.device)
-    total = power[1:].sum()
-    if float(total) <= 1e-9:
-        return 0.0
-    return float(power[frequency > FAST_TARGETS].sum() / total)

@@ -34,7 +34,7 @@ def measure_terrain(
     worlds = GaitWorlds(
         walker,
         num_places * num_robots,
-        start=(-START_DISTANCE, 0.0),
+        start=-START_DISTANCE,
         block=(
             pos.repeat_interleave(num_robots, dim=0),
             quat.repeat_interleave(num_robots, dim=0),
@@ -50,7 +50,6 @@ def measure_terrain(
     return {
         "kerb_max_m": largest_passed(KERBS, share[: len(KERBS)]),
         "slope_max_deg": largest_passed(SLOPES, share[len(KERBS) :]),
-        "terrain_falls": int(worlds.fallen.sum()),
     }
 
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from mapush.extensions.gait_examination import gait_worlds
 from mapush.extensions.gait_examination.examination import (
     CORNERS,
     evaluate_gait,
-    press,
     track,
     walk_corners,
     wander,
 )
-from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, PhysicsStep, Walker
+from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
 from mqe.controllers import trot
 from mqe.controllers.trot import GAIT_OBS_SIZE
 from mqe.registry import SimCfg
@@ -57,12 +57,10 @@ def test_robots_are_dropped_as_the_push_task_drops_them():
     assert 1.28 < float(scatter.max()) <= JOINT_SCATTER[1] + FEW_STEPS
     assert float(state.robot_yaw.max()) - float(state.robot_yaw.min()) > 6.0
     assert 0.09 < float(state.robot_linvel.abs().max()) <= 0.1
-    # Nothing else has one.
-    assert worlds.mass == pytest.approx(float(worlds.scene.model.body_mass.sum()), rel=FEW_STEPS)
     worlds.close()
 
 
-def test_late_targets_reach_the_motors_late():
+def test_late_targets_reach_the_motors_late(monkeypatch):
     """The motors' own lag is one physics step. Latencies of 4 and 8 more are added."""
     numbers = itertools.count()
 
@@ -70,11 +68,16 @@ def test_late_targets_reach_the_motors_late():
         return torch.full((len(obs), 1, 12), 0.1 * next(numbers))
 
     worlds = GaitWorlds(Walker(count, SIM, 0), 3, latency=torch.tensor([0, 4, 8]))
-    steps: list[PhysicsStep] = []
+    motor_targets = []
+
+    def take(sim, scene, rows) -> None:
+        motor_targets.extend(rows[:, :, 0])
+
+    monkeypatch.setattr(gait_worlds, "take_physics_steps", take)
     for _ in range(4):
-        worlds.advance(torch.zeros(3, 3), steps.append)
+        worlds.advance(torch.zeros(3, 3))
     worlds.close()
-    hip = torch.stack([step.motor_target[:, 0] for step in steps]) - DEFAULT_JOINT_POS[0]
+    hip = torch.stack(motor_targets) - DEFAULT_JOINT_POS[0]
     follows = (hip / (0.1 * 0.35)).round().t().tolist()
     assert follows[0] == [0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3]
     assert follows[1] == [0] * 4 + follows[0][:-4]
@@ -129,40 +132,21 @@ def test_a_robot_that_only_stands(monkeypatch):
     for key in ("velocity_error_x", "velocity_error_y", "yaw_rate_error", "velocity_error_40ms"):
         assert figures[key] == pytest.approx(0.5, abs=0.02)
     assert figures["velocity_error_low"] == pytest.approx(0.1, abs=0.02)
-    assert figures["foot_clearance_m"] == [0.0] * 4
-    assert (
-        figures["foot_clearance_min_m"]
-        == figures["stance_slip_share"]
-        == figures["target_power_above_8hz"]
-        == 0.0
-    )
+    assert figures["foot_clearance_min_m"] == figures["stance_slip_share"] == 0.0
     assert 0.0 < figures["stance_depth_p95_m"] < 0.005
-    assert figures["asymmetry"] < 0.01
-    assert 0.0 < figures["peak_torque_nm"] < 10.0  # a quarter of 12 kg on each bent leg
 
 
 def test_a_trot_in_place_lifts_its_feet(monkeypatch):
     monkeypatch.setattr("mapush.extensions.gait_examination.examination.LATENCIES", {})
     # Which leaves the trot as it is.
     figures = track(Walker(stand, SIM, 0), grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
-    assert all(0.005 < clearance < 0.1 for clearance in figures["foot_clearance_m"])
-    assert 0.0 < figures["foot_clearance_min_m"] <= min(figures["foot_clearance_m"])
-    assert 0.0 < figures["target_power_above_8hz"] < 0.05  # harmonics of a clipped sine
-    assert figures["cost_of_transport"] > 0.1
+    assert 0.0 < figures["foot_clearance_min_m"] < 0.1
 
 
 def test_standing_robots_neither_drift_nor_fall():
     figures = wander(Walker(stand, SIM, 0), num_robots=4, duration=8.0)
     assert figures["standing_drift_m"] < 0.02
     assert figures["standing_falls"] == figures["falls"] == 0
-    assert figures["num_robots"] == 4
-
-
-def test_robots_that_do_not_walk_push_nothing():
-    assert press(Walker(stand, SIM, 0), num_robots=2, duration=1.0) == {
-        "press_falls": 0,
-        "press_distance_min_m": pytest.approx(0.0, abs=1e-3),
-    }
 
 
 def test_corner_commands_come_with_their_mirror_images():
@@ -204,7 +188,6 @@ def test_parts_are_named_while_they_run(monkeypatch):
     parts = (
         "track",
         "wander",
-        "press",
         "measure_push_limits",
         "measure_terrain",
         "walk_corners",
