@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -26,11 +25,11 @@ from torch import Tensor
 
 from mapush.extensions.isaacgym.worker.protocol import (
     MAX_ROWS,
-    VERSION,
     Channel,
     ProtocolError,
     Sizes,
-    create_memory,
+    layout,
+    open_memory,
 )
 from mqe.config import ConfigError, printable
 from mqe.sim.simulator import SimulatorData, SimulatorError, SimulatorFeatures
@@ -109,7 +108,8 @@ class ProcessSimulator:
         # Freed with the last process that has it, however they end.
         memory = os.memfd_create("mapush", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            self._arrays = create_memory(memory, sizes, spec.dtype)
+            os.ftruncate(memory, layout(sizes, spec.dtype)[1])
+            self._arrays = open_memory(memory, sizes, spec.dtype)
             # A worker that shortened the file would end this process by SIGBUS.
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             self._launch(memory)
@@ -132,7 +132,6 @@ class ProcessSimulator:
         self.data.qpos.copy_(torch.as_tensor(model.qpos0))
         message = {
             "do": "open",
-            "version": VERSION,
             "sizes": list(sizes),
             "dtype": spec.dtype,
             "scene": scene,
@@ -258,12 +257,7 @@ class ProcessSimulator:
         finally:
             os.close(theirs_in)
             os.close(theirs_out)
-        self._fds = [ours_in, ours_out]
-        self._polls = {fd: select.poll() for fd in self._fds}
-        self._polls[ours_in].register(ours_in, select.POLLIN)
-        self._polls[ours_out].register(ours_out, select.POLLOUT)
-        os.set_blocking(ours_out, False)
-        self._channel = Channel(ours_in, ours_out, self._wait)
+        self._channel = Channel(ours_in, ours_out)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -293,14 +287,15 @@ class ProcessSimulator:
             self._doing = message["do"] if self._is_started else "start"
             self._timeout = self._step_timeout if self._is_started else self._start_timeout
         try:
-            if message["do"] == "step":
-                # A second answer to the last message would be taken for the answer to this one.
-                if any(event & select.POLLIN for _, event in self._polls[self._fds[0]].poll(0)):
-                    raise ProtocolError("an answer to no question")
-                self._channel.send_step(message["steps"], message["rows"])
-            else:
-                self._channel.send(message, payload)
-            answer, _ = self._channel.receive()
+            # A second answer to the last message would be taken for the answer to this one.
+            if self._channel.poll(0):
+                self._channel.receive()  # raises EOFError at the worker's end
+                raise ProtocolError("an answer to no question")
+            self._channel.send(message)
+            if payload:
+                self._channel.send_bytes(payload)
+            self._wait()
+            answer = self._channel.receive()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self._fail(self._how_it_ended())
         except ProtocolError as error:
@@ -317,13 +312,12 @@ class ProcessSimulator:
             )
         return answer
 
-    def _wait(self, fd: int) -> None:
-        """Wait for a pipe. Raise TimeoutError after the time limit, EOFError if the worker has
+    def _wait(self) -> None:
+        """Wait for an answer. Raise TimeoutError after the time limit, EOFError if the worker has
         gone.
         """
-        poll = self._polls[fd].poll
         for _ in range(max(1, round(self._timeout / _TICK_S))):
-            if poll(_TICK_S * 1000):
+            if self._channel.poll(_TICK_S):
                 return
             if self._process.poll() is not None:  # something that it started may hold the pipe
                 raise EOFError
@@ -358,8 +352,7 @@ class ProcessSimulator:
             self._process.kill()
         self._process.wait()
         self._listener.join(_PARTING_S)
-        while self._fds:
-            os.close(self._fds.pop())
+        self._channel.close()
         if self._process.stdout is not None and not self._listener.is_alive():
             self._process.stdout.close()
 

@@ -48,17 +48,16 @@ def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
     from mapush.extensions.isaacgym.worker.protocol import Channel
     from mapush.extensions.isaacgym.worker.serve import serve
 
-    channel = Channel(read_fd, write_fd)
-    try:
+    def make_engine(scene, sizes, views):
+        # The host's first message is read before the import, which may take a minute.
         spec = importlib.util.spec_from_file_location("mapush_engine", engine_file)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    except BaseException as error:  # noqa: B902, whatever an import may raise
-        channel.send({"error": "%s: %s" % (type(error).__name__, " ".join(str(error).split()))})
-        os._exit(3)
-    serve(module.make_engine, channel, memory_fd)
+        return module.make_engine(scene, sizes, views)
+
+    serve(make_engine, Channel(read_fd, write_fd), memory_fd)
     sys.stderr.flush()
     os._exit(0)  # Isaac Gym crashes in the interpreter's own shutdown
 

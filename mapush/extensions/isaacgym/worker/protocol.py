@@ -7,27 +7,14 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
-import struct
-from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
 
-VERSION = 1  # of messages and layout; both sides must have the same
 MAX_ROWS = 8  # physics steps with targets of their own that fit into one message
-_MAGIC = b"MAPUSH\0\0"
-_HEADER = struct.Struct("<8sII8Q")  # magic, version, bytes a number, sizes
-_FIRST = 4096  # where the arrays begin
 _ALIGNED = 64  # bytes
-_MESSAGE = struct.Struct("<4sIQ")  # mark, length of the JSON, length of what follows it
-_MARK = b"MPSH"
-# Without JSON: a step, two numbers in place of lengths, and its answer.
-_STEP = b"STEP"
-_DONE = b"DONE"
-_LONGEST = 1 << 32  # bytes of a message
-
-Wait = Callable[[int], None]  # return when the pipe is ready, or raise
+_LONGEST = 1 << 28  # bytes of a message
 
 
 class ProtocolError(Exception):
@@ -62,7 +49,7 @@ def layout(sizes: Sizes, dtype: str) -> tuple[dict[str, tuple[int, tuple[int, ..
         "failed": (n,),
     }
     places = {}
-    offset = _FIRST
+    offset = 0
     for name, shape in shapes.items():
         kind = "bool" if name == "failed" else dtype
         places[name] = (offset, shape, kind)
@@ -71,19 +58,9 @@ def layout(sizes: Sizes, dtype: str) -> tuple[dict[str, tuple[int, tuple[int, ..
     return places, offset
 
 
-def create_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
-    """Set the file's length and header. Return the arrays in it."""
-    os.ftruncate(fd, layout(sizes, dtype)[1])
-    os.pwrite(fd, _HEADER.pack(_MAGIC, VERSION, np.dtype(dtype).itemsize, *sizes), 0)
-    return open_memory(fd, sizes, dtype)
-
-
 def open_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
-    """Return the arrays in the shared memory. Raise ProtocolError for another header."""
+    """Return the arrays in the shared memory."""
     places, length = layout(sizes, dtype)
-    header = _HEADER.pack(_MAGIC, VERSION, np.dtype(dtype).itemsize, *sizes)
-    if os.fstat(fd).st_size != length or os.pread(fd, _HEADER.size, 0) != header:
-        raise ProtocolError(f"the shared memory has another layout than version {VERSION}'s")
     memory = mmap.mmap(fd, length)
     return {
         name: np.frombuffer(memory, kind, int(np.prod(shape, dtype=np.int64)), offset).reshape(
@@ -94,56 +71,39 @@ def open_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
 
 
 class Channel:
-    """Messages to and from the other side: JSON, and bytes after it."""
+    """Messages to and from the other side, as JSON."""
 
-    def __init__(self, read_fd: int, write_fd: int, wait: Wait | None = None) -> None:
-        """Communicate on two pipes. ``wait`` is called before every read and write."""
-        self._read_fd = read_fd
-        self._write_fd = write_fd
-        self._wait = wait
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        """Communicate on two pipes, and close them at the end."""
+        self._in = Connection(read_fd, writable=False)
+        self._out = Connection(write_fd, readable=False)
+        self.poll = self._in.poll  # whether a message arrives in so many seconds
+        self.send_bytes = self._out.send_bytes
 
-    def send(self, message: dict[str, Any], payload: bytes = b"") -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Send a message."""
-        text = json.dumps(message).encode()
-        rest = memoryview(_MESSAGE.pack(_MARK, len(text), len(payload)) + text + payload)
-        while rest:
-            if self._wait is not None:
-                self._wait(self._write_fd)
-            rest = rest[os.write(self._write_fd, rest[:65536]) :]
+        self._out.send_bytes(json.dumps(message).encode())
 
-    def send_step(self, num_steps: int, num_rows: int) -> None:
-        """Send the message for a step. Between messages the empty pipe has room for it."""
-        os.write(self._write_fd, _MESSAGE.pack(_STEP, num_steps, num_rows))
-
-    def send_done(self) -> None:
-        """Send the answer to a step."""
-        os.write(self._write_fd, _MESSAGE.pack(_DONE, 0, 0))
-
-    def receive(self) -> tuple[dict[str, Any], bytes]:
+    def receive(self) -> dict[str, Any]:
         """Return the next message. Raise ProtocolError for other bytes, EOFError at the end."""
-        mark, length, further = _MESSAGE.unpack(self._exactly(_MESSAGE.size))
-        if mark == _STEP:
-            return {"do": "step", "steps": length, "rows": further}, b""
-        if mark == _DONE:
-            return {"ok": "step"}, b""
-        if mark != _MARK or length + further > _LONGEST:
-            raise ProtocolError(f"bytes on the pipe that are no message: {mark!r}")
         try:
-            message = json.loads(self._exactly(length).decode())
+            message = json.loads(self.receive_bytes())
         except (ValueError, RecursionError):
             raise ProtocolError("a message on the pipe that is no JSON") from None
         if not isinstance(message, dict):
             raise ProtocolError(f"a message on the pipe that is no object: {message!r:.40}")
-        return message, self._exactly(further)
+        return message
 
-    def _exactly(self, count: int) -> bytes:
-        parts = []
-        while count:
-            if self._wait is not None:
-                self._wait(self._read_fd)
-            part = os.read(self._read_fd, min(count, 1 << 20))
-            if not part:
-                raise EOFError
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
+    def receive_bytes(self) -> bytes:
+        """Return the next bytes. Raise ProtocolError for too many, EOFError at the end."""
+        try:
+            return self._in.recv_bytes(_LONGEST)
+        except ConnectionError:
+            raise
+        except OSError:
+            raise ProtocolError("bytes on the pipe that are no message") from None
+
+    def close(self) -> None:
+        """Close both pipes."""
+        self._in.close()
+        self._out.close()

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from mapush.extensions.isaacgym.worker.protocol import (
-    VERSION,
     Channel,
     ProtocolError,
     Sizes,
@@ -57,30 +56,26 @@ def serve(
     do = "start"
     try:
         while True:
-            message, payload = channel.receive()
+            message = channel.receive()
             do = message["do"]
+            answer = {"ok": do}
             if do == "open":
-                engine, answer = _open(make_engine, message, memory_fd)
-                channel.send(answer)
-                continue
-            if engine is None:
+                sizes = Sizes(*message["sizes"])
+                views = open_memory(memory_fd, sizes, message["dtype"])
+                engine = make_engine(message["scene"], sizes, views)
+                answer["versions"] = dict(engine.versions, python=platform.python_version())
+            elif engine is None:
                 raise ProtocolError(f"the first message must be open, not {do!r}")
-            if do == "step":
+            elif do == "step":
                 engine.step(message["steps"], message["rows"])
-                channel.send_done()
-                continue
-            if do == "set_field":
-                engine.set_field(
-                    message["name"],
-                    np.frombuffer(payload, message["dtype"]).reshape(message["shape"]),
-                )
+            elif do == "set_field":
+                values = np.frombuffer(channel.receive_bytes(), message["dtype"])
+                engine.set_field(message["name"], values.reshape(message["shape"]))
             elif do == "close":
                 engine.close()
-                channel.send({"ok": do})
+            channel.send(answer)
+            if do == "close":
                 return
-            else:
-                raise ProtocolError(f"unknown message {do!r}")
-            channel.send({"ok": do})
     except EOFError:
         return
     except Refused as error:
@@ -91,18 +86,3 @@ def serve(
         channel.send(
             {"error": f"{type(error).__name__}: {' '.join(str(error).split())} ({position})"}
         )
-
-
-def _open(
-    make_engine: Any, message: dict[str, Any], memory_fd: int
-) -> tuple[Engine, dict[str, Any]]:
-    if message["version"] != VERSION:
-        raise Refused(
-            f"the worker speaks version {VERSION} of the protocol, the host {message['version']!r}"
-        )
-    sizes = Sizes(*message["sizes"])
-    engine = make_engine(message["scene"], sizes, open_memory(memory_fd, sizes, message["dtype"]))
-    return engine, {
-        "ok": "open",
-        "versions": dict(engine.versions, python=platform.python_version()),
-    }
