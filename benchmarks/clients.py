@@ -29,11 +29,10 @@ from harl_mapush.clients.entries import CLIENTS  # noqa: E402
 from harl_mapush.clients.harl.harl_env import HarlEnv  # noqa: E402
 from harl_mapush.clients.harl.mapush_env import MAPushEnv  # noqa: E402
 from harl_mapush.clients.worlds import Worlds  # noqa: E402
-from mapush.extensions.openrl.openrl_env import OpenRLEnv  # noqa: E402
 from mqe.config import ConfigError  # noqa: E402
 from tests.support.placed import PlacedEnv  # noqa: E402
 
-NAMES = ("torchrl", "gymnasium", "harl", "openrl")
+NAMES = ("torchrl", "gymnasium", "harl")
 DONE_RATE = 0.01  # of worlds, at each decision of the first measurement
 _WARM_ROUNDS = 3
 _SYNCHRONIZED_CALLS = 10
@@ -133,11 +132,8 @@ def own_step(env: Any) -> Step:
 def client_step(name: str, env: Any) -> Step:
     """Return a decision through a client, with actions as the client takes them."""
     shape = (env.num_envs, env.num_agents, env.spec.action_size)
-    if name in ("harl", "openrl"):
-        if name == "openrl":
-            client: Any = OpenRLEnv(env, "go1push_mid")
-        else:
-            client = HarlEnv(env) if isinstance(env, PlacedEnv) else _MadeHarl(env)
+    if name == "harl":
+        client: Any = HarlEnv(env) if isinstance(env, PlacedEnv) else _MadeHarl(env)
         client.reset()
         array = np.zeros(shape, np.float32)
         return lambda: client.step(array)

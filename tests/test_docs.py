@@ -45,7 +45,7 @@ OTHERS = (
     "python3.11",
 )  # no programs of ours
 # Programs that take the flags of another library
-OF_UPSTREAM = ("examples/harl_training.py", "examples/openrl_training.py")
+OF_UPSTREAM = ("examples/harl_training.py",)
 PARSERS: dict[str, Callable[[], config.Parser]] = {
     "train": train.make_parser,
     "test": test.make_parser,
@@ -117,7 +117,7 @@ def test_commands_are_understood(words: list[str], tmp_path, monkeypatch, capsys
         check_extras(rest)
     elif program == "make":
         assert f"\n{rest[0]}:" in (ROOT / "Makefile").read_text(encoding="utf-8")
-    elif program in ("python", "torchrun", ".venv-openrl/bin/python"):
+    elif program in ("python", "torchrun"):
         check_python(rest)
     else:
         assert program in OTHERS

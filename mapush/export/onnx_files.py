@@ -57,14 +57,6 @@ def write(exported: Exported, path: Path, is_batch: bool = True) -> None:
         )
 
 
-def describe(path: Path, properties: Mapping[str, str]) -> None:
-    """Write properties into a network's file."""
-    onnx = import_package("onnx")
-    model = onnx.load(path)
-    onnx.helper.set_model_props(model, dict(properties))
-    onnx.save(model, path)
-
-
 def session(path: Path) -> Callable[[Mapping[str, Tensor]], list[Tensor]]:
     """Return a function from named inputs to outputs, computed by ONNX Runtime."""
     runtime = import_package("onnxruntime")

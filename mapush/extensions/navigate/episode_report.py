@@ -1,4 +1,4 @@
-"""Report on navigation episodes: the calculator's metrics, and a film's words for an ending."""
+"""Report on navigation episodes: the calculator's metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mapush.extensions.navigate.metrics import DEFAULT_METRICS, METRICS
 from mqe.tasks.episode_report import TEAM_OUTCOMES, Metrics, Report, mean, rate
 
 RATES = ("success", "collision", "fall", "collapse")
@@ -40,47 +39,10 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     return metrics | {name: mean(columns[name][~is_broken]) for name in others}
 
 
-def describe(metrics: Metrics) -> str:
-    """Format the calculator's metrics for a person, one a line."""
-
-    def number(name: str, unit: str = "") -> str:
-        value = metrics[name]
-        return "-" if value is None else f"{value:.3f}{unit}"
-
-    def event(name: str) -> str:
-        low, high = metrics[f"{name}_ci95"]  # type: ignore[misc]
-        return f"{number(f'{name}_rate')} ({low:.3f} to {high:.3f})"
-
-    rows = [
-        ("success rate", f"{event('success')}, 95 % interval, n = {metrics['num_episodes']}"),
-        ("time of the successes", number("time_given_success_s", " s")),
-        ("finished time, failures as the limit", number("finished_time_s", " s")),
-        ("SPL: success by the shortest way over it", number("spl")),
-        ("success per leg", number("success_per_leg")),
-        ("way of the object", number("path_length", " m")),
-        ("shortest way", number("shortest_length", " m")),
-        ("object touches an obstacle", f"{number('object_contact_share')} of the time"),
-        ("a robot touches an obstacle", f"{number('robot_contact_share')} of the time"),
-        ("collisions", event("collision")),
-        ("falls", event("fall")),
-        ("collapses", event("collapse")),
-        ("time-outs", event("timeout")),
-    ]
-    default_names = set(DEFAULT_METRICS)
-    further = [
-        name for name in metrics if name.partition("_agent")[0] in METRICS.keys() - default_names
-    ]
-    rows += [(name, number(name)) for name in further]
-    if metrics["num_broken"]:
-        rows.append(("broken simulations, no successes", str(metrics["num_broken"])))
-    return "".join(f"{label:<42}{value}\n" for label, value in rows)
-
-
 REPORT = Report(
     rates=RATES,
     headline=(("Success", "success_rate"), ("SPL", "spl")),
     compared=("success_rate", "return"),
     outcomes=TEAM_OUTCOMES,
     summarize=summarize,
-    describe=describe,
 )

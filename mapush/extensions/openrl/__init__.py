@@ -1,4 +1,4 @@
-"""OpenRL as a client, and MAPush's files."""
+"""MAPush's policies and task files."""
 
 from mapush.built_in import Extension
 from mapush.commands import Command
@@ -6,7 +6,6 @@ from mapush.commands import Command
 EXTENSION = Extension(
     modules=(
         "mapush.extensions.openrl.mapush_tasks",
-        "mapush.extensions.openrl.openrl_env",
         "mapush.extensions.openrl.openrl_format",
     ),
     commands={

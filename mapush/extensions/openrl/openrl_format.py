@@ -7,8 +7,7 @@ number to all LayerNorm inputs does not change the output. So a large enough bia
 layer's output positive. There ReLU is the identity, and the function is the same up to rounding.
 The head includes the trainer's factor 0.5 on actions. The environment clips them.
 
-An OpenRL run in worlds of this project has a file with their settings, ``worlds.yaml``. A policy
-without the file comes from MAPush, and has its task and observations.
+A policy has MAPush's task and observations.
 """
 
 from __future__ import annotations
@@ -32,13 +31,12 @@ from mapush.extensions.openrl.mapush_tasks import (
     values_beside,
 )
 from mapush.extensions.openrl.openrl_files import LOG_STD, MODULE, OpenRLModule, read
-from mqe.config import ConfigError, load_yaml, to_dict
+from mqe.config import ConfigError, to_dict
 from mqe.vec_env import VecEnv
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import MAX_ROBOTS
 
 ACTION_FACTOR = 0.5  # MAPush's trainer halves the policy's output before it clips it to [-1, 1]
-WORLDS = "worlds.yaml"  # in a run's folder: the sections env and task of its worlds
 _ACTION_SIZE = 3
 _TASKS = ("go1push", "go1push_mid")  # MAPush's names of its task
 _UNUSED = "base.mlp.fc_h."  # the template of the middle layers
@@ -61,16 +59,12 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
     Critic, deviations and learning settings are left out.
     """
     module = read(path)
-    worlds = _worlds(path)
-    task_file = {} if worlds is not None else values_beside(path)
+    task_file = values_beside(path)
     notices: list[str] = []
     try:
         num_layers = _num_layers(module)
         hidden_size, obs_size = module.policy["base.mlp.fc1.0.weight"].shape
-        if worlds is None:
-            num_agents = _team_size(module, obs_size, task_file)
-        else:
-            num_agents = worlds["env"]["num_agents"]
+        num_agents = _team_size(module, obs_size, task_file)
         weights = _trunk(module.policy, num_layers) | _head(module.policy)
         network = NetworkCfg(
             hidden_sizes=(hidden_size,) * num_layers,
@@ -88,11 +82,6 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
         ) from None
     algorithm = {"name": "ippo", "compat": "harl", "share_param": True}
     sections = {"network": to_dict(network), "algorithm": algorithm}
-    if worlds is not None:
-        if object_name is not None:
-            worlds["task"]["object"] = object_name
-        return Imported(sections | worlds, actor, is_object_known=True, notices=notices)
-
     if task_file.get("env.num_npcs", NUM_NPCS) != NUM_NPCS:
         notices.append(
             f"the task file beside it has {task_file['env.num_npcs']} objects and markers, and "
@@ -140,22 +129,6 @@ def env_steps_of(path: Path) -> int:
     """Return the env steps in a folder name like ``rl_model_100000000_steps``, 0 without them."""
     match = re.fullmatch(r"rl_model_(\d{1,15})_steps", path.absolute().parent.name)
     return int(match[1]) if match else 0
-
-
-def _worlds(path: Path) -> dict[str, Any] | None:
-    """Return the sections for the run's worlds. None for a MAPush run."""
-    file = path.absolute().parent / "../.." / WORLDS  # of RUN/checkpoints/rl_model_N_steps
-    if not file.is_file():
-        return None
-    worlds = load_yaml(file)
-    env = worlds.get("env")
-    num_agents = env.get("num_agents") if isinstance(env, dict) else None
-    is_team = type(num_agents) is int and 1 <= num_agents <= MAX_ROBOTS
-    if not is_team or not isinstance(worlds.get("task"), dict):
-        raise ConfigError(
-            f"{file.resolve()}: damaged, it needs task and env.num_agents from 1 to {MAX_ROBOTS}"
-        )
-    return {"env": env, "task": worlds["task"]}
 
 
 def _num_layers(module: OpenRLModule) -> int:

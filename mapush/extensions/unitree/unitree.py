@@ -158,28 +158,6 @@ def settings(robot: RobotCfg, max_command: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def metadata(robot: RobotCfg, what: str) -> dict[str, str]:
-    """Return properties for the network's file, under mjlab's keys."""
-    names = list(TERMS)
-    histories = [history for _, history in TERMS.values()]
-    described: dict[str, Sequence[object]] = {
-        "joint_names": _JOINT_NAMES,
-        "joint_stiffness": [robot.stiffness] * NUM_JOINTS,
-        "joint_damping": [robot.damping] * NUM_JOINTS,
-        "default_joint_pos": robot.joint_pos,
-        "command_names": ["base_velocity"],
-        "observation_names": names,
-        "observation_terms_scale": [1.0] * len(names),
-        "observation_terms_clip": ["none"] * len(names),
-        "observation_terms_history_length": histories,
-        "observation_terms_flatten_history_dim": [True] * len(names),
-        "action_scale": list(ACTION_SCALE) * len(LEGS),
-    }
-    return {"run_path": what} | {
-        key: ",".join(str(value) for value in values) for key, values in described.items()
-    }
-
-
 def write_settings(robot: RobotCfg, max_command: Sequence[float], folder: Path) -> None:
     """Write ``params/deploy.yaml`` into ``folder``."""
     path = folder / SETTINGS
@@ -217,7 +195,6 @@ def write(request: ExportRequest) -> dict[str, float]:
     # Their runner's input has the file's shape: one row.
     example = {"obs": obs[:1]}
     onnx_files.write(onnx_files.Exported(network, example, ("actions",)), path, is_batch=False)
-    onnx_files.describe(path, metadata(robot, request.name))
     write_settings(robot, description.actions["max_command"], request.out)
 
     run = onnx_files.session(path)

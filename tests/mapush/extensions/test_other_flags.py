@@ -12,7 +12,6 @@ from harl_mapush.config.other_names import NAMES, TEST_FLAGS, TRAIN_FLAGS
 from harl_mapush.config.settings_files import SETTINGS_FILES
 from mqe.pretrained import pretrained_folder
 from tests.support.error_lines import error_line
-from tests.support.paths import ROOT
 from tests.test_hostile_files import endless
 
 
@@ -83,8 +82,10 @@ def test_a_duration_with_a_unit_stays_as_it_was_given() -> None:
     assert config.flag_values(arguments)["runner"] == {"max_wall_time": "30m"}
 
 
-def test_a_file_of_openrl_is_said_to_be_one(capsys) -> None:
-    assert train.main(["--config", str(ROOT / "examples/openrl_ppo.yaml")]) == 2
+def test_a_file_of_openrl_is_said_to_be_one(tmp_path, capsys) -> None:
+    path = tmp_path / "ppo.yaml"
+    path.write_text("lr: 5.0e-4\ncritic_lr: 5.0e-4\nepisode_length: 200\n")
+    assert train.main(["--config", str(path)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "files of other libraries are read by --load_config FILE" in said

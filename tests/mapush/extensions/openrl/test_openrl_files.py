@@ -17,7 +17,7 @@ from harl_mapush import test
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import make_team
 from mapush.extensions.openrl import importing, openrl_files, openrl_format
-from mqe.config import ConfigError, dump_yaml, load_yaml
+from mqe.config import ConfigError, load_yaml
 from mqe.vec_env import TeamSpec
 from tests.support import mapush_files
 
@@ -57,24 +57,6 @@ def test_the_imported_teams_actions_are_half_of_openrls(
     assert torch.allclose(ours, 0.5 * theirs, rtol=1e-5, atol=1e-5)
     assert ours.abs().max() > 5.0
     assert imported.sections["env"]["num_agents"] == num_agents
-
-
-def test_a_run_in_our_worlds_keeps_their_settings(tmp_path) -> None:
-    module = mapush_files.save(
-        tmp_path / "run" / "checkpoints" / STEPS / "module.pt", mapush_files.module(obs_size=10)
-    )
-    assert "has 10 inputs and 3 outputs" in refused(module)
-    task = {"name": "go1push_mid", "object": "tblock", "decision_period": 5}
-    worlds = tmp_path / "run" / openrl_format.WORLDS
-    worlds.write_text(dump_yaml({"env": {"num_agents": 2, "num_envs": 8}, "task": task}))
-    imported = openrl_format.convert(module)
-    assert imported.sections["task"] == task
-    assert imported.sections["env"] == {"num_agents": 2, "num_envs": 8}
-    assert imported.is_object_known
-    assert openrl_format.convert(module, "cuboid").sections["task"]["object"] == "cuboid"
-    worlds.write_text("env: {num_agents: 900}\ntask: {}\n")
-    with pytest.raises(ConfigError, match="damaged, it needs task and env.num_agents from 1 to"):
-        openrl_format.convert(module)
 
 
 def test_the_second_layer_never_meets_its_relu(tmp_path) -> None:

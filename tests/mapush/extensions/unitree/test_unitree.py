@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import torch
 
@@ -77,16 +76,6 @@ def test_motors_have_their_own_order_and_the_network_one_row(exported) -> None:
     assert in_order == [f"{leg}_{joint}_joint" for leg in legs for joint in joints]
     assert theirs.session.get_inputs()[0].shape == [1, 65]
     assert theirs.session.get_outputs()[0].shape == [1, 12]
-
-
-def test_the_file_of_the_network_describes_itself(exported) -> None:
-    model = onnx.load(exported / "exported" / "policy.onnx")
-    metadata = {entry.key: entry.value.split(",") for entry in model.metadata_props}
-    assert metadata["observation_names"] == list(UnitreeController(exported).cfg["observations"])
-    assert [float(angle) for angle in metadata["default_joint_pos"]] == list(
-        ROBOTS["go2"].joint_pos
-    )
-    assert metadata["observation_terms_history_length"] == ["1", "1", "3", "1", "1", "2", "1"]
 
 
 def test_a_team_is_no_gait(tmp_path, capsys) -> None:
