@@ -30,7 +30,6 @@ ISAACGYM = EngineSpec(
         ("libpython3", "its folder of libraries is missing from LD_LIBRARY_PATH"),
     ),
     overflows=("buffer overflow detected", "will miss interactions"),
-    buffer="sim.contact_pairs",
 )
 
 # Pairs of shapes that PhysX keeps on the GPU. The reference takes 5 * 2^23, which fills an 8 GB
@@ -48,13 +47,10 @@ def contact_pairs(num_envs: int, num_robots: int) -> int:
     return min(MOST_PAIRS, max(LEAST_PAIRS, 1 << (num_pairs - 1).bit_length()))
 
 
-def isaac_scene(
-    model: mujoco.MjModel, num_envs: int, device: torch.device, pairs: int | None = None
-) -> dict[str, Any]:
+def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> dict[str, Any]:
     """Return the scene for Isaac Gym's worker: descriptions, names in our order, motors, materials.
 
-    ``pairs`` is the capacity for pairs of shapes, by default from ``contact_pairs``. Raises
-    ConfigError for a floor with torsional or rolling friction.
+    Raises ConfigError for a floor with torsional or rolling friction.
     """
     if model.geom_condim[model.geom("floor").id] > 3:
         raise ConfigError(
@@ -104,7 +100,7 @@ def isaac_scene(
         "trees": names,
         "timestep": float(model.opt.timestep),
         "gravity": model.opt.gravity.tolist(),
-        "contact_pairs": pairs or contact_pairs(num_envs, len(robots)),
+        "contact_pairs": contact_pairs(num_envs, len(robots)),
         "device": str(device),
     }
 
@@ -115,7 +111,6 @@ def make_isaacgym(
     device: torch.device,
     python: str | None,
     timeouts: tuple[float, float],
-    pairs: int | None = None,
 ) -> ProcessSimulator:
     """Start ``num_envs`` worlds of ``model`` in Isaac Gym.
 
@@ -126,5 +121,5 @@ def make_isaacgym(
             f"env.model: sim.name={ISAACGYM.name} has no motors with a torque-speed curve; say "
             "--set env.model=reference, or --sim mujoco"
         )
-    scene = isaac_scene(model, num_envs, device, pairs)
+    scene = isaac_scene(model, num_envs, device)
     return ProcessSimulator(ISAACGYM, python, scene, model, num_envs, device, timeouts)

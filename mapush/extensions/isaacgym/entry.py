@@ -42,26 +42,14 @@ class ProcessSimCfg(SimCfg):
     )
 
 
-@dataclass(frozen=True)
-class IsaacGymCfg(ProcessSimCfg):
-    """Section ``sim`` of Isaac Gym."""
-
-    contact_pairs: int | None = option(
-        None,
-        "pairs of shapes in Isaac Gym's buffer on the GPU; null: by worlds and robots",
-        min=1024,
-        max=2**28,
-    )
-
-
 def _make(
-    model: mujoco.MjModel, num_envs: int, cfg: IsaacGymCfg, device: torch.device
+    model: mujoco.MjModel, num_envs: int, cfg: ProcessSimCfg, device: torch.device
 ) -> Simulator:
     timeouts = (cfg.step_timeout, cfg.start_timeout)
-    return make_isaacgym(model, num_envs, device, cfg.python, timeouts, cfg.contact_pairs)
+    return make_isaacgym(model, num_envs, device, cfg.python, timeouts)
 
 
-def _check_isaacgym(cfg: IsaacGymCfg, device: torch.device) -> None:
+def _check_isaacgym(cfg: ProcessSimCfg, device: torch.device) -> None:
     if cfg.python is None:
         raise ConfigError(
             "sim.python: name Isaac Gym's interpreter, --set sim.python=/path/to/python3.8"
@@ -70,25 +58,10 @@ def _check_isaacgym(cfg: IsaacGymCfg, device: torch.device) -> None:
         raise ConfigError(
             f"sim.name={cfg.name}: a simulator in its own process needs Linux; say --sim mujoco"
         )
-    pairs = cfg.contact_pairs
-    if pairs is None or device.type == "cpu":
-        return
-    total = torch.cuda.get_device_properties(device).total_memory
-    if pairs * _PAIR_BYTES > total:
-        raise ConfigError(
-            f"sim.contact_pairs={pairs} takes {pairs * _PAIR_BYTES / 2**30:.1f} GiB, but "
-            f"{device} has {total / 2**30:.1f} GiB; lower sim.contact_pairs, or leave "
-            "sim.contact_pairs out"
-        )
 
 
-def _plan_isaacgym(model: mujoco.MjModel, cfg: IsaacGymCfg) -> tuple[float, float]:
-    """Return the memory [bytes] of PhysX's buffer of pairs, and per world.
-
-    By default the buffer grows with the worlds.
-    """
-    if cfg.contact_pairs is not None:
-        return cfg.contact_pairs * _PAIR_BYTES, _WORLD_BYTES
+def _plan_isaacgym(model: mujoco.MjModel, cfg: ProcessSimCfg) -> tuple[float, float]:
+    """Return the memory [bytes] of PhysX's buffer of pairs, and per world."""
     num_robots = model.nu // JOINTS
     pairs_a_world = PAIRS_A_ROBOT * num_robots + PAIRS_OF_REST
     return LEAST_PAIRS * _PAIR_BYTES, _WORLD_BYTES + pairs_a_world * _PAIR_BYTES
@@ -101,7 +74,7 @@ SIMULATORS.register(
         _check_isaacgym,
         _plan_isaacgym,
         has_part_sensors=False,
-        cfg=IsaacGymCfg,
-        changeable=("python", "step_timeout", "start_timeout", "contact_pairs"),
+        cfg=ProcessSimCfg,
+        changeable=("python", "step_timeout", "start_timeout"),
     ),
 )

@@ -58,7 +58,6 @@ class EngineSpec(NamedTuple):
     hints: tuple[tuple[str, str], ...] = ()
     # Words of its output when its buffers were too small and contacts were lost.
     overflows: tuple[str, ...] = ()
-    buffer: str = ""  # the setting that has the size of these buffers
 
 
 class ProcessSimulator:
@@ -201,7 +200,7 @@ class ProcessSimulator:
         self._lost_contacts = False
         return (
             f"sim.name={self._spec.name} lost contacts, and all worlds were reset: its buffers are "
-            f"too small; start again with a larger {self._spec.buffer}"
+            "too small; start again with a smaller env.num_envs"
         )
 
     def state_dict(self) -> dict[str, Tensor]:

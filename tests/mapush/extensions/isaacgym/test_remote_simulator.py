@@ -15,7 +15,7 @@ import torch
 
 from harl_mapush import config, train
 from mapush.extensions.isaacgym import remote_simulator
-from mapush.extensions.isaacgym.entry import IsaacGymCfg, ProcessSimCfg
+from mapush.extensions.isaacgym.entry import ProcessSimCfg
 from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
 from mapush.extensions.isaacgym.worker import protocol
 from mqe.config import ConfigError
@@ -35,7 +35,6 @@ FAULTY = EngineSpec(
     True,
     (("fail to allocate memory", "lower env.num_envs"),),
     ("buffer overflow detected",),
-    "sim.contact_pairs",
 )
 CPU = torch.device("cpu")
 OTHERS = [f"python3.{minor}" for minor in range(8, 15) if minor != sys.version_info.minor]
@@ -90,7 +89,7 @@ def test_lost_contacts_break_all_worlds_of_a_step() -> None:
     assert not sim.data.failed.any()
     message = sim.grow_buffers()
     assert message is not None
-    assert "larger sim.contact_pairs" in message
+    assert "smaller env.num_envs" in message
     assert sim.grow_buffers() is None
     sim.close()
 
@@ -344,14 +343,12 @@ def test_a_worker_cannot_change_the_length_of_the_shared_memory() -> None:
 
 
 def test_settings_of_a_process_belong_to_its_simulators() -> None:
-    values = {"sim": {"name": "isaacgym", "contact_pairs": 4096}}
+    values = {"sim": {"name": "isaacgym", "step_timeout": 9.0}}
     cfg, _ = config.resolve(values, {"sim": {"python": "/py38"}})
-    assert cfg.sim == IsaacGymCfg("isaacgym", python="/py38", contact_pairs=4096)
+    assert cfg.sim == ProcessSimCfg("isaacgym", python="/py38", step_timeout=9.0)
     cfg, notices = config.resolve(values, {"sim": {"name": "mujoco"}})
     assert cfg.sim == SimCfg("mujoco")
-    assert notices == ["sim.contact_pairs left out: set for isaacgym, unknown to mujoco"]
-    with pytest.raises(ConfigError, match="sim.contact_pairs is a setting of isaacgym, not of "):
-        config.resolve({"sim": {"name": "mujoco_worker", "contact_pairs": 4096}}, {})
+    assert notices == ["sim.step_timeout left out: set for isaacgym, unknown to mujoco"]
 
 
 def test_files_of_0_3_have_the_settings_of_a_process_for_every_simulator() -> None:
