@@ -58,16 +58,8 @@ class Stateful(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-class ShownPlan(NamedTuple):
-    """A planner's parts for pictures, by number of the world. They wait for the device."""
-
-    way: Callable[[int], Tensor]  # (P, 2) [m] the object's next positions
-    # (C, 5) cells with room for the object: x, y, half lengths [m], cost-to-go over the highest
-    cost_cells: Callable[[int], Tensor]
-
-
 class TaskFeatures(NamedTuple):
-    """A task's optional parts. Nothing here waits for the device."""
+    """A task's optional parts. Only ``planned_way`` waits for the device."""
 
     # (N, C) all that observations show besides the scene, live.
     memory: Tensor | None = None
@@ -104,7 +96,8 @@ class TaskFeatures(NamedTuple):
     heading_error: Callable[[Tensor], Tensor] | None = None
     # Follows a command of vx, vy [m/s] and yaw rate [rad/s] instead of drawn ones; None ends this.
     steer: Callable[[Sequence[float] | None], None] | None = None
-    shown_plan: ShownPlan | None = None
+    # Returns the object's planned positions (P, 2) [m] in a world. It waits for the device.
+    planned_way: Callable[[int], Tensor] | None = None
 
 
 class Task(Protocol):

@@ -1,6 +1,4 @@
-"""Drawings in a scene: velocity commands as arrows, the object's path, its planned path, and the
-cost-to-go on the floor.
-"""
+"""Drawings in a scene: velocity commands as arrows, the object's path and its planned path."""
 
 from __future__ import annotations
 
@@ -21,10 +19,6 @@ _TURN_COLOR = (0.9, 0.2, 0.6, 1.0)
 _TRAIL_COLOR = (0.55, 0.33, 0.10, 1.0)
 _WAY_COLOR = (0.15, 0.35, 0.75, 1.0)
 _TRAIL_HEIGHT = 0.03  # [m] above the floor
-_FIELD_HEIGHT = 0.012  # [m] of the cost-to-go above the floor
-_GAP = 0.97  # drawn share of a cell
-_CHEAP_COLOR = np.array((0.15, 0.65, 0.35, 0.40))
-_DEAR_COLOR = np.array((0.90, 0.45, 0.15, 0.40))
 _MOST_SEGMENTS = 200  # of a trail
 
 
@@ -42,38 +36,6 @@ class Line(NamedTuple):
         mujoco.mjv_initGeom(geom, self.kind, np.zeros(3), np.zeros(3), np.zeros(9), color)
         mujoco.mjv_connector(geom, self.kind, _WIDTH, self.start, self.end)
         return geom
-
-
-class Cell(NamedTuple):
-    """A flat rectangle on the floor: centre [m], half-extents [m] and colour."""
-
-    middle: tuple[float, float]
-    half_size: tuple[float, float]
-    color: np.ndarray
-
-    def draw(self, geom: mujoco.MjvGeom) -> mujoco.MjvGeom:
-        """Turn ``geom`` into this cell and return it."""
-        size = np.array((*self.half_size, 0.002))
-        pos = np.array((*self.middle, _FIELD_HEIGHT))
-        color = self.color.astype(np.float32)
-        kind = mujoco.mjtGeom.mjGEOM_BOX
-        mujoco.mjv_initGeom(geom, kind, size, pos, np.eye(3).ravel(), color)
-        return geom
-
-
-Drawing = Line | Cell
-
-
-def cost_field(cells: Sequence[Sequence[float]]) -> list[Cell]:
-    """Return rectangles coloured by cost-to-go, from green at the goal to orange.
-
-    ``cells`` (C, 5): x, y, half-extents along x and y [m], cost relative to the highest cost.
-    """
-    drawn = []
-    for x, y, half_x, half_y, share in cells:
-        color = _CHEAP_COLOR + share * (_DEAR_COLOR - _CHEAP_COLOR)
-        drawn.append(Cell((x, y), (_GAP * half_x, _GAP * half_y), color))
-    return drawn
 
 
 def command_arrows(pos: np.ndarray, xmat: np.ndarray, command: Sequence[float]) -> list[Line]:

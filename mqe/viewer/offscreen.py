@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqe.config import ConfigError
-from mqe.viewer.lines import Drawing
+from mqe.viewer.lines import Line
 
 # In order of trial: a GPU's or Mesa's EGL, then software only.
 BACKENDS = (
@@ -91,7 +91,7 @@ class OffscreenRenderer:
             self.model, data, self._option, None, camera, everything, self._scene
         )
 
-    def add(self, drawings: Sequence[Drawing]) -> None:
+    def add(self, drawings: Sequence[Line]) -> None:
         """Draw ``drawings`` besides the model in the current scene, up to the scene's capacity."""
         scene = self._scene
         for drawing in drawings[: scene.maxgeom - scene.ngeom]:

@@ -114,10 +114,10 @@ class Recording(Observer):
 
     def _plan(self) -> None:
         """Request the planned paths of the coming decision, from a task with a planner."""
-        plan = self._env.task.features.shown_plan
-        if plan is not None:
+        planned_way = self._env.task.features.planned_way
+        if planned_way is not None:
             for tile in range(len(self._ways)):
-                way = plan.way(self._world + tile)
+                way = planned_way(self._world + tile)
                 self._ways[tile] = way.cpu().double().numpy()
 
     def _is_running(self, tile: int) -> bool:

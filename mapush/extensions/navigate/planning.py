@@ -20,7 +20,6 @@ from mqe.world.scene import STEP_DT
 
 _LONGEST_WAY = 64  # points of a way that is drawn
 _NEAR_GOAL = 0.1  # [m] from the goal to the last point of that way
-_SHOWN_CELL = 3  # cells of the planner's grid along a side of one that is drawn
 
 
 class Planning:
@@ -92,23 +91,6 @@ class Planning:
             position = way[-1].expand(len(self.map_index), -1)
             way.append(self.next_subgoal(position)[world : world + 1])
         return torch.cat(way)
-
-    def cost_cells(self, world: int) -> Tensor:
-        """Return cells (C, 5) of one world's cost-to-go with room for the object: x, y and
-        half-extents [m], and the cost over the highest cost.
-
-        For pictures: this waits for the device.
-        """
-        problem = self._problem
-        distance, _, value = problem.fields[self.map_index[world]]
-        fields = (*problem.grid.centers.unbind(dim=-1), distance, value)
-        coarse = torch.nn.functional.avg_pool2d(torch.stack(fields), _SHOWN_CELL)
-        x, y, distance, value = coarse.flatten(1)
-        is_free = distance > problem.reach
-        share = value / value[is_free].amax().clamp(min=1e-6)
-        half_x, half_y = (0.5 * _SHOWN_CELL * length for length in problem.grid.cell)
-        size = (torch.full_like(x, half_x), torch.full_like(x, half_y))
-        return torch.stack((x, y, *size, share), dim=1)[is_free]
 
     def _values(self, planned: Tensor, subgoal: Tensor, cost: Tensor, past: Tensor) -> Tensor:
         """Return the values of a ``Plan`` (N, 8)."""

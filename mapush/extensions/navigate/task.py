@@ -18,7 +18,7 @@ from mapush.extensions.navigate.frozen_team import TeamController
 from mapush.extensions.navigate.map_starts import MapStarts
 from mapush.extensions.navigate.planning import Planning
 from mapush.extensions.navigate.settings import NavigateCfg
-from mqe.tasks.task import Outcome, ShownPlan, TaskFeatures, TermTask
+from mqe.tasks.task import Outcome, TaskFeatures, TermTask
 from mqe.tasks.terms import Memory, Terminated, Worlds
 from mqe.vec_env import Image, Symmetries
 from mqe.world.collapse import CollapseTimers
@@ -100,7 +100,7 @@ class NavigateTask(TermTask):
             moved_props=self.moved_props,
             use_blocks=self._team.use_blocks,
             success_radius=self.cfg.success_radius,
-            shown_plan=ShownPlan(self.planning.way, self.planning.cost_cells),
+            planned_way=self.planning.way,
         )
 
     def set_goal(self, goal: Tensor, mask: Tensor) -> bool:

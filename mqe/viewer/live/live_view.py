@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqe.viewer.camera import CAMERAS, FOLLOW_TIME, camera_axes, fitted
-from mqe.viewer.lines import Drawing, command_arrows, cost_field, planned_way, trail
+from mqe.viewer.lines import Line, command_arrows, planned_way, trail
 from mqe.viewer.live.player import Player
 from mqe.viewer.looks import copy_state, shown_model, shown_spec
 from mqe.viewer.meshes import NO_MESHES, Meshes
@@ -146,17 +146,13 @@ class LiveView:
         data.subtree_com[self._target] = position
 
 
-def drawn_lines(player: Player, data: mujoco.MjData, arrows: bool, trace: bool) -> list[Drawing]:
-    """Return drawings: the robots' velocity commands, the object's path and planned path, and, on
-    request, the cost-to-go.
-    """
-    lines: list[Drawing] = []
+def drawn_lines(player: Player, data: mujoco.MjData, arrows: bool, trace: bool) -> list[Line]:
+    """Return drawings: the robots' velocity commands, the object's path and planned path."""
+    lines: list[Line] = []
     if trace:
         lines += trail(player.trail)
     if trace and player.way:
         lines += planned_way([data.body("object").xpos, *player.way])
-    if player.controls.shows_field:
-        lines += cost_field(list(player.cost_cells))
     if arrows:
         for name, command in zip(player.robots, list(player.commands), strict=False):
             body = data.body(name)

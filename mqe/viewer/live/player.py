@@ -38,7 +38,6 @@ class Controls:
     command: tuple[float, float, float] | None = (
         None  # a gait's velocity command; None: those of its training
     )
-    shows_field: bool = False  # the cost-to-go of a task with a planner
     is_closed: bool = False
 
 
@@ -81,13 +80,10 @@ class Player(Observer):
         self.trail: list[np.ndarray] = []
         # The object's next planned positions (P, 2) [m], in a task with a planner
         self.way: list[list[float]] = []
-        # (C, 5) cells of the cost-to-go of such a task, see ``lines.cost_field``.
-        self.cost_cells: list[list[float]] = []
         features = env.task.features
         self._steer_task = features.steer
-        self._shown_plan = features.shown_plan
+        self._planned_way = features.planned_way
         self.can_steer = features.steer is not None
-        self.can_plan = features.shown_plan is not None
         self.robots = [f"robot{i}/trunk" for i in range(env.scene.num_robots)]
         self._scale = None if action_scale is None else torch.tensor(action_scale)
         self._episodes = [0] * env.num_envs  # of every world: the number of the present one, from 1
@@ -181,7 +177,6 @@ class Player(Observer):
         self.useful_impulse = [0.0] * self.env.scene.num_robots
         self.trail = []
         self.way = []
-        self.cost_cells = []
 
     def _act(self, obs: Tensor) -> Tensor:
         policy_name = self.controls.policy
@@ -208,12 +203,9 @@ class Player(Observer):
                 self.commands = []
 
     def _plan(self) -> None:
-        """Request the object's planned path and cost-to-go in the shown world, from a task with a
-        planner.
-        """
-        if self._shown_plan is not None:
-            self.way = self._shown_plan.way(self.world).tolist()
-            self.cost_cells = self._shown_plan.cost_cells(self.world).tolist()
+        """Request the object's planned path in the shown world, from a task with a planner."""
+        if self._planned_way is not None:
+            self.way = self._planned_way(self.world).tolist()
 
     def _record(self, terms: Mapping[str, float]) -> None:
         times, values = self.rewards

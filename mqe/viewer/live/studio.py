@@ -381,10 +381,6 @@ class Panel(plugin.ViewerPlugin):
         imgui.SameLine()
         if self._view is not None:
             _, self._view.follows = self._checkbox("follow", self._view.follows)
-        if self.player.can_plan:
-            imgui.SameLine()
-            controls = self.player.controls
-            _, controls.shows_field = self._checkbox("cost field", controls.shows_field)
 
     def _sliders(self) -> None:
         """Show the sliders for a gait's command."""

@@ -28,7 +28,6 @@ from mqe.viewer.render_pool import FrameSpec, Renderer
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.state import SceneState
 from tests.mapush.extensions.navigate.navigating import MAP, navigate_setup
-from tests.support.rounding import FEW_STEPS
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 
@@ -101,32 +100,6 @@ def test_the_viewer_draws_the_planned_way() -> None:
     for way, lines in drawn[:2]:  # of the first world and, in the same control step, the other
         assert len(lines) == len(way) > 1
         assert lines[-1].end[:2].tolist() == pytest.approx(way[-1])
-    env.close()
-
-
-def test_the_viewer_draws_the_cost_field_when_it_is_asked_to() -> None:
-    env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(MAP)), seed=0)
-    player = Player(env, {"nobody": lambda: lambda obs: torch.zeros(1, 1, 2)}, None)
-    drawn = []
-
-    def show(data) -> bool:
-        drawn.append(drawn_lines(player, data, arrows=False, trace=False))
-        player.controls.shows_field = True
-        return len(drawn) < 2
-
-    player.run(show)
-    assert drawn[0] == []
-    cells = player.cost_cells
-    assert len(drawn[1]) == len(cells)
-    # All that is 0.85 m or more from the walls of 10 x 8 m, and from the cube in it.
-    x, y, half_x, half_y, share = torch.tensor(cells).unbind(dim=1)
-    assert float(x.abs().max()) < 5.0 - 0.6
-    assert not bool(((x - 0.5).abs() < 1.0).logical_and(y.abs() < 1.0).any())
-    assert half_x.tolist() == pytest.approx([0.375] * len(cells), abs=FEW_STEPS)
-    assert half_y.tolist() == pytest.approx([0.375] * len(cells), abs=FEW_STEPS)
-    nearest = int((x - 3.5).hypot(y).argmin())
-    assert float(share[nearest]) == float(share.min()) < 0.1
-    assert float(share.max()) == 1.0
     env.close()
 
 
@@ -324,7 +297,7 @@ def test_worlds_that_were_saved_go_on_as_they_were() -> None:
     resumed = make_env(EnvCfg(num_envs=2), SIM, cfg, seed=0)
     resumed.reset()
     resumed.load_state_dict(through.state_dict())
-    assert torch.equal(resumed.task.planning.cost_cells(1), through.task.planning.cost_cells(1))
+    assert torch.equal(resumed.task.planning.way(1), through.task.planning.way(1))
     for _ in range(2):
         rewards = [env.step(actions).reward for env in (through, resumed)]
         assert torch.equal(*rewards)
