@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.controllers.network import ACTIVATIONS, Bound
-from mqe.controllers.set_readers import make_critic_reader, make_reader
+from mqe.controllers.set_readers import make_reader
 from mqe.vec_env import EntityBlock
 
 # Activations without a gain in torch, and those whose gain is used for them.
@@ -87,7 +87,7 @@ class Critic(nn.Module):
         super().__init__()
         hidden_sizes = cfg.critic_hidden_sizes or cfg.hidden_sizes
         self.is_recurrent = cfg.use_recurrent_policy
-        self.sets = make_critic_reader(cfg.sets, state_size, sets, cfg.set_width)
+        self.sets = make_reader(cfg.sets, state_size, sets, cfg.set_width)
         self.base = Body(cfg, self.sets.out_size, hidden_sizes)
         if cfg.use_recurrent_policy:
             self.rnn = Recurrence(cfg, hidden_sizes[-1])

@@ -69,8 +69,7 @@ class NetworkCfg:
     )
     sets: str = option(
         "flat",
-        "reading of sets by the actors: flat (as one vector), none (no team mates), nearest "
-        "(two of them) or deep_set (all, pooled); critics read all robots",
+        "reading of sets: flat (as one vector) or deep_set (pooled, in any order)",
         choices=SET_READERS,
     )
     set_width: int = option(64, "size of the hidden layers that read sets", min=1, max=_WIDEST)

@@ -17,7 +17,7 @@ from harl_mapush.learning.off_policy.td import squashed_sample
 from harl_mapush.learning.optimizer import FlatAdam, flatten_parameters
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.controllers.network import ACTIVATIONS
-from mqe.controllers.set_readers import entities_of, make_critic_reader, make_reader
+from mqe.controllers.set_readers import entities_of, make_reader
 from mqe.vec_env import EntityBlock
 
 
@@ -128,7 +128,7 @@ class Critic(nn.Module):
 
     def __init__(self, cfg: NetworkCfg, in_size: int, sets: Sequence[EntityBlock] = ()) -> None:
         super().__init__()
-        self.sets = make_critic_reader(cfg.sets, in_size, sets, cfg.set_width)
+        self.sets = make_reader(cfg.sets, in_size, sets, cfg.set_width)
         sizes = (self.sets.out_size, *(cfg.critic_hidden_sizes or cfg.hidden_sizes), 1)
         self.mlp = Mlp(sizes, cfg.activation, None, use_layer_norm=cfg.use_layer_norm)
 

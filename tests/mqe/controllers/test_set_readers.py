@@ -20,8 +20,7 @@ from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runner import Runner, RunnerCfg
 from mqe.controllers.set_readers import (
     SET_READERS,
-    WithoutRobots,
-    _nearest,
+    DeepSet,
     entities_of,
     make_reader,
 )
@@ -33,7 +32,7 @@ from tests.support.rounding import in_double, rounding
 LARGEST = 0.2e6  # multiply-adds of an actor's decision
 
 
-class CountOfRobots(WithoutRobots):
+class CountOfRobots(DeepSet):
     """Reads how many robots there are: a member of the tests' own."""
 
     def __init__(self, size: int, blocks: Sequence[EntityBlock], width: int) -> None:
@@ -92,28 +91,15 @@ def test_a_reader_does_not_see_the_order_of_entities_nor_those_that_are_not_ther
     assert bool(torch.isfinite(actor(empty)).all())
 
 
-@pytest.mark.parametrize(("reader", "num_seen"), [("none", 0), ("nearest", 2), ("deep_set", 7)])
-def test_the_rungs_see_none_two_and_all_of_the_robots(reader, num_seen, spec):
+def test_a_deep_set_sees_all_robots(spec):
     torch.manual_seed(0)
-    actor = Actor(NetworkCfg((16,), sets=reader, gain=1.0), spec.obs_size, 3, spec.obs_sets)
-    block = spec.obs_sets[0]
+    actor = Actor(NetworkCfg((16,), sets="deep_set", gain=1.0), spec.obs_size, 3, spec.obs_sets)
     x = vectors(spec.obs_size, spec.obs_sets, 7)
     x.requires_grad_(True)
     (grad,) = torch.autograd.grad(actor(x).sum(), x)
-    seen = (entities_of(grad, block).abs().sum(dim=-1) > 0.0).sum(dim=1)
-    assert int(seen.max()) <= num_seen
-    assert bool((seen > 0).all()) == (num_seen > 0)
-    if reader == "nearest":
-        distances = entities_of(x.detach(), block)[..., 1:3].norm(dim=-1)
-        is_seen = entities_of(grad, block).abs().sum(dim=-1) > 0.0
-        assert torch.equal(is_seen, distances.argsort(dim=1).argsort(dim=1) < 2)
-
-
-def test_two_places_are_read_whatever_the_number_of_robots() -> None:
-    one = torch.tensor([[[1.0, 3.0, 4.0]]] * 5)  # is there, ahead, to the left
-    assert _nearest(one).tolist() == [[1.0, 3.0, 4.0, 0.0, 0.0, 0.0]] * 5
-    three = torch.tensor([[[1.0, 3.0, 4.0], [0.0, 0.1, 0.1], [1.0, 1.0, 0.0]]])
-    assert _nearest(three).tolist() == [[1.0, 1.0, 0.0, 1.0, 3.0, 4.0]]
+    robots = spec.obs_sets[0]
+    is_seen = entities_of(grad, robots).abs().sum(dim=-1) > 0.0
+    assert is_seen.sum(dim=1).max() == robots.num_entities == 7
 
 
 def test_a_decision_costs_at_most_a_fifth_of_a_million_multiply_adds(name, spec):
