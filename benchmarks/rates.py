@@ -15,6 +15,7 @@ from measuring import OnIteration, seconds
 
 from harl_mapush.callback import Callback
 from harl_mapush.runner import Runner
+from mqe.cuda_graphs import GraphedFunction
 from mqe.env.environment import MultiAgentEnv
 from mqe.world.scene import DECIMATION
 
@@ -36,6 +37,9 @@ class CtrlRecorder:
         self.ctrl = torch.zeros(num_steps, DECIMATION, *env.sim.data.ctrl.shape, device=env.device)
         self.row = torch.zeros(1, dtype=torch.int64, device=env.device)
         env.sim.step = self._record
+        self._graph: GraphedFunction[torch.Tensor] | None = None
+        if env.sim.features.graphs is not None:
+            self._graph = GraphedFunction(env.device, pack=_same, unpack=_same)
 
     def _record(self, decimation: int, ctrl: torch.Tensor) -> None:
         self.ctrl.index_copy_(0, self.row % len(self.ctrl), ctrl.unsqueeze(0))
@@ -43,9 +47,23 @@ class CtrlRecorder:
         self._step(decimation, ctrl)
 
     def replay(self) -> None:
-        """Play everything once through the simulator alone."""
+        """Play everything once through the simulator alone, on a GPU as a graph a control step."""
         for ctrl in self.ctrl:
-            self._step(DECIMATION, ctrl)
+            self.step_alone(ctrl)
+
+    def step_alone(self, ctrl: torch.Tensor) -> torch.Tensor:
+        """Take one control step with ``ctrl`` (4, N, nu). Return ``ctrl``."""
+        if self._graph is None:
+            return self._take(ctrl)
+        return self._graph(self._take, ctrl)
+
+    def _take(self, ctrl: torch.Tensor) -> torch.Tensor:
+        self._step(DECIMATION, ctrl)
+        return ctrl
+
+
+def _same(ctrl: torch.Tensor) -> torch.Tensor:
+    return ctrl
 
 
 def step_rates(
@@ -75,10 +93,8 @@ def step_rates(
     env.reset()
     for _ in range(WARM_STEPS):
         env.step(actions[0])
-    graphs = env.sim.features.graphs
-    if graphs is not None:
-        graphs.captures_steps = True  # physics alone is a graph of control steps
-    recorder._step(DECIMATION, recorder.ctrl[0])
+    for _ in range(WARM_STEPS):
+        recorder.step_alone(recorder.ctrl[0])
     env_s = []
     physics_s = []
     for _ in range(repeats):

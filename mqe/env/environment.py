@@ -170,8 +170,6 @@ class MultiAgentEnv:
         # Whether each decision is captured and replayed as one CUDA graph.
         self.use_graphs = sim_features.graphs is not None
         self._graphs = sim_features.graphs or GraphSupport()
-        # A second graph, of single control steps, would hold scratch memory of its own.
-        self._graphs.captures_steps = False
         # Whether reading a value costs no wait, so that branching on one is free.
         self.is_synchronous = sim_features.graphs is None
         self._graph = captured_step(self.device)

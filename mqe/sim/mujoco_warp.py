@@ -1,7 +1,6 @@
-"""The GPU simulator: MuJoCo Warp behind zero-copy torch views, one CUDA graph a control step.
+"""The GPU simulator: MuJoCo Warp behind zero-copy torch views.
 
-Warp's kernels run on torch's current stream. On Warp's CPU device (a few worlds, for tests) nothing
-is captured.
+Warp's kernels run on torch's current stream, also inside a CUDA graph that torch captures.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from mujoco.batch import Batch
 from mujoco_warp import OverflowType
 from torch import Tensor
 
-from mqe.cuda_graphs import capture_stream
 from mqe.sim.simulator import GraphSupport, SimulatorData, SimulatorFeatures, integration_state
 from mqe.sim.warp_kernels import load_in_parallel, recorded_launches
 
@@ -159,13 +157,6 @@ class MujocoWarpSimulator:
         if self._graphs is not None and torch.cuda.is_current_stream_capturing():
             with self._place(), wp.ScopedCapture(stream=self._stream(), external=True):
                 self._substeps(decimation, ctrl)
-        elif self._graphs is not None and self._graphs.captures_steps:
-            recorded = self._recorded.get((decimation, ctrl is None)) or self._capture(
-                decimation, ctrl
-            )
-            if ctrl is not None:
-                recorded.ctrl.copy_(ctrl)
-            wp.capture_launch(recorded.graph, stream=self._stream())
         else:
             with self._place():
                 self._load_kernels()
@@ -293,9 +284,8 @@ class MujocoWarpSimulator:
             view.copy_(state[name])
 
     def close(self) -> None:
-        """Drop graphs and buffers. A second call does nothing. Waits for the device."""
+        """Drop the buffers. A second call does nothing. Waits for the device."""
         self._wait()
-        self._recorded.clear()
         with suppress(AttributeError):
             del self._data, self._model
 
@@ -390,9 +380,8 @@ class MujocoWarpSimulator:
         self._is_loaded = True
 
     def _renew(self) -> None:
-        """Drop recordings over replaced memory, once the device has finished with that memory."""
+        """Announce the replacement of memory, once the device has finished with that memory."""
         self._wait()
-        self._recorded: dict[tuple[int, bool], _Recorded] = {}
         if self._graphs is not None:
             self._graphs.generation += 1
 
@@ -409,35 +398,6 @@ class MujocoWarpSimulator:
 
     def _stream(self) -> wp.Stream:
         return _warps_name(torch.cuda.current_stream(self.device))
-
-    def _capture(self, decimation: int, ctrl: Tensor | None) -> _Recorded:
-        """Record one control step.
-
-        A first run outside loads the kernels, so the state is put back afterwards.
-        """
-        state = self.state_dict()
-        rows = self.data.ctrl.new_zeros(0) if ctrl is None else ctrl.clone()
-        with torch.cuda.device(self.device):
-            side = capture_stream(torch.cuda.current_device())
-        side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side), self._place():
-            self._load_kernels()
-            self._substeps(1)
-            with wp.ScopedCapture(stream=self._stream()) as capture:
-                self._substeps(decimation, None if ctrl is None else rows)
-        torch.cuda.current_stream(self.device).wait_stream(side)
-        assert capture.graph is not None
-        recorded = self._recorded[decimation, ctrl is None] = _Recorded(capture.graph, rows)
-        self.load_state_dict(state)
-        self._overflow.zero_()
-        return recorded
-
-
-class _Recorded(NamedTuple):
-    """A control step as a graph, and its source of ``ctrl``, if any."""
-
-    graph: wp.Graph
-    ctrl: Tensor
 
 
 _STREAMS: dict[tuple[int, int], wp.Stream] = {}  # by device and handle

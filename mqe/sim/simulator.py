@@ -39,8 +39,6 @@ class SimulatorData(NamedTuple):
 class GraphSupport:
     """A simulator's interface for steps inside a CUDA graph."""
 
-    # Whether a control step is replayed as a graph of its own; whoever captures more turns it off.
-    captures_steps: bool = True
     # How often the memory that a step reads and writes was replaced, which voids older graphs.
     generation: int = 0
 

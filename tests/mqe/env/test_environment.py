@@ -6,11 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mqe.env.environment import MultiAgentEnv
 from mqe.env.statistics import CAPACITY, EpisodeStatistics
-from mqe.sim.simulator import GraphSupport
 from mqe.tasks.task import Disturbance
-from tests.support.cuda_graph_recording import LaunchedSim
 from tests.support.pushing import make_env
 
 
@@ -343,15 +340,6 @@ def test_a_ring_of_another_length_takes_the_newest_episodes(
     count = min(expected[1] + 1, CAPACITY)  # the oldest makes room
     total = expected[0] * expected[1] - (num_episodes - CAPACITY if count == CAPACITY else 0) + 1e6
     assert new.means() == {"time": pytest.approx(total / count), "num_episodes": count}
-
-
-def test_a_simulator_captures_no_control_steps_of_its_own_under_an_environment():
-    env = make_env(1)
-    graphs = GraphSupport()
-    simulator = LaunchedSim(env.sim, graphs)
-    environment = MultiAgentEnv(simulator, env.scene, env.task)  # type: ignore[arg-type]
-    assert environment.use_graphs
-    assert not graphs.captures_steps
 
 
 def test_an_episodes_return_is_the_sum_of_its_rewards():
