@@ -19,15 +19,14 @@ from harl_mapush.runner import Runner
 from harl_mapush.trainer import Trainer
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
-from mqe.env.mixed_teams import MixedTeams
-from mqe.registry import make_worlds
+from mqe.registry import make_env
 from mqe.vec_env import TeamSpec
 
 
 class Parts(NamedTuple):
     """A run's environment, algorithm and trainer."""
 
-    env: MultiAgentEnv | MixedTeams | RemoteEnvSpec
+    env: MultiAgentEnv | RemoteEnvSpec
     algorithm: Algorithm
     trainer: Trainer
 
@@ -48,7 +47,7 @@ def build(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) ->
 
 def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack) -> Parts:
     share = ranks.share(cfg.env.num_envs)
-    env: Any = make_worlds(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
+    env: Any = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
     stack.callback(env.close)
     if cfg.algorithm.teacher is not None:
         env = teaching.with_teacher(env, cfg)
@@ -59,11 +58,6 @@ def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: E
 def _build_with_collectors(
     cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack
 ) -> Parts:
-    if len(cfg.env.team_sizes) > 1:
-        raise ConfigError(
-            f"env.team_sizes={list(cfg.env.team_sizes)}: collectors have teams of one size; set "
-            "runner.collectors=0, or leave it out"
-        )
     env = RemoteEnvSpec(cfg, learner)
     stack.callback(env.close)
     algorithm = _make_team(cfg, env.spec, learner, ranks)

@@ -13,14 +13,13 @@ from harl_mapush.runs.formats import Team
 from harl_mapush.runs.policy import TeamPolicy, load_team
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
-from mqe.env.mixed_teams import MixedTeams
 from mqe.vec_env import TEACHER_ACTIONS, TimeStep
 
 
 class TaughtWorlds:
     """Worlds whose steps report a teacher's actions. All other members are those of the worlds."""
 
-    def __init__(self, env: MultiAgentEnv | MixedTeams, teacher: Team) -> None:
+    def __init__(self, env: MultiAgentEnv, teacher: Team) -> None:
         """Ask ``teacher`` in the worlds of ``env``."""
         self._env = env
         self._teacher = teacher
@@ -53,7 +52,7 @@ class TaughtWorlds:
         return self._obs, critic_state
 
 
-def with_teacher(env: MultiAgentEnv | MixedTeams, cfg: RunCfg) -> TaughtWorlds:
+def with_teacher(env: MultiAgentEnv, cfg: RunCfg) -> TaughtWorlds:
     """Return the worlds of ``env`` with the teacher in ``cfg``.
 
     The library's log warns if the teacher did not learn in such worlds. Raises ConfigError for an

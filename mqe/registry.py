@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections import ChainMap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import mujoco
@@ -14,7 +14,6 @@ import torch
 
 from mqe.config import ConfigError, checked, install, option, to_dict
 from mqe.env.environment import MultiAgentEnv
-from mqe.env.mixed_teams import MixedTeams
 from mqe.extensions import Registry
 from mqe.sim.simulator import Simulator
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
@@ -35,7 +34,6 @@ __all__ = [
     "TaskSetup",
     "make_env",
     "make_simulator",
-    "make_worlds",
 ]
 
 
@@ -186,38 +184,6 @@ def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulat
     return entry.make(model, num_envs, cfg, device)
 
 
-def make_worlds(
-    env: EnvCfg, sim: SimCfg, task: Any, seed: int, share: Share = ALL_WORLDS
-) -> MultiAgentEnv | MixedTeams:
-    """Build a training's environment, as ``make_env`` does, with all ``env.team_sizes``.
-
-    Raises ConfigError for impossible settings.
-    """
-    sizes = env.team_sizes
-    if len(sizes) < 2:
-        return make_env(env, sim, task, seed, share)
-    if len(sizes) > env.num_envs:
-        raise ConfigError(
-            f"env.num_envs={env.num_envs}: {len(sizes)} env.team_sizes need a world each; take "
-            f"{len(sizes)} or more"
-        )
-    parts: list[MultiAgentEnv] = []
-    first = share.first
-    for k, size in enumerate(sizes):
-        num_envs = (env.num_envs + k) // len(sizes)
-        part_cfg = replace(env, num_envs=num_envs, num_agents=size, team_sizes=())
-        parts.append(make_env(part_cfg, sim, task, seed, share._replace(first=first)))
-        first += num_envs
-    if parts[0].spec.presence is None:
-        for part in parts:
-            part.close()
-        raise ConfigError(
-            f"env.team_sizes={list(sizes)}: teams of several sizes need observations of one "
-            "size; say task.observation=sets, or leave env.team_sizes out"
-        )
-    return MixedTeams(parts)
-
-
 def make_env(
     env: EnvCfg,
     sim: SimCfg,
@@ -230,10 +196,10 @@ def make_env(
 ) -> MultiAgentEnv:
     """Build the environment for task settings ``task``. One seed gives one sequence of episodes.
 
-    The team has the largest size in ``env.team_sizes``. If several processes divide the worlds,
-    ``env.num_envs`` is the number in this ``share``. ``places`` holds each world's seed and number,
-    by default ``seed`` and 0, 1, ... ``first_episode`` is the number of every world's first
-    episode. With ``senses_parts``, observers of physics steps also get the robots' parts in contact
+    If several processes divide the worlds, ``env.num_envs`` is the number in this ``share``.
+    ``places`` holds each world's seed and number, by default ``seed`` and 0, 1, ...
+    ``first_episode`` is the number of every world's first episode. With ``senses_parts``, observers
+    of physics steps also get the robots' parts in contact
     with the object, if there is an object and the simulator has the sensors. Raises ConfigError for
     impossible settings.
     """

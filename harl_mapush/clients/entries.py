@@ -53,11 +53,6 @@ def make(
     flat = {"task": task, "num_envs": num_envs, "seed": seed, **_checked(settings)}
     given = {long_key(key) for key, value in flat.items() if value is not None}
     worlds = Worlds(resolve_settings(flat), "env.num_envs" in given)
-    if worlds.cfg.env.team_sizes:
-        raise ConfigError(
-            f"env.team_sizes: {worlds.cfg.env.team_sizes} is for mapush train; an environment has "
-            "teams of one size, env.num_agents"
-        )
     if build is not None:
         return _build(build, str(client), worlds, options)
     if options:

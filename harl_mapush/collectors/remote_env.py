@@ -9,7 +9,7 @@ import torch
 
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.config import RunCfg
-from mqe.env.mixed_teams import weighted_means
+from mqe.env.statistics import weighted_means
 from mqe.registry import TASKS, SimCfg, make_env
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.streams import Streams

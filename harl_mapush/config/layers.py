@@ -39,7 +39,7 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
         "start_timeout": 300.0,
         "contact_pairs": None,
     },
-    "env": {"actuators": "reference"},
+    "env": {"actuators": "reference", "team_sizes": []},
     "task": {
         "shape_friction": [0.2, 1.0],
         "costs": [],

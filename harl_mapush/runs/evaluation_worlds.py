@@ -56,7 +56,6 @@ def settings(
     evaluation: dict[str, Any] = {
         "env": {
             "num_envs": num_envs,
-            "team_sizes": [],
             "randomize": to_dict(RandomizationCfg()),
         },
         "sim": {"name": "auto", "device": "auto"},
@@ -151,7 +150,7 @@ def contents(cfg: RunCfg) -> dict[str, Any]:
         randomize.ground_friction,
     )
     return {
-        "num_robots": pushed.num_robots or cfg.env.largest_team or pushed.usual_team,
+        "num_robots": pushed.num_robots or cfg.env.num_agents or pushed.usual_team,
         "object": pushed.name,
         "object_mass_kg": mass,
         "sliding_force_n": force,

@@ -34,8 +34,7 @@ def small_run(checkup: Checkup, folder: Path) -> RunCfg:
     chunk = cfg.network.chunk_length if cfg.network.use_recurrent_policy else 0
     num_steps = chunk or NUM_DECISIONS
     ranks = checkup.num_ranks
-    num_parts = len(cfg.env.team_sizes or (None,))
-    num_envs = max(min(cfg.env.num_envs, NUM_WORLDS) // ranks, num_parts) * ranks
+    num_envs = max(min(cfg.env.num_envs, NUM_WORLDS) // ranks, 1) * ranks
     rows = num_envs * (1 if cfg.network.use_recurrent_policy else num_steps)
     runner = replace(
         cfg.runner,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
 
@@ -86,3 +89,19 @@ class EpisodeStatistics:
         return self._rows[
             (self._count - torch.arange(count_limit, device=self._count.device)) % self._room
         ]
+
+
+def weighted_means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means over all episodes in ``parts``, each with means and ``num_episodes``.
+
+    A metric without episodes is NaN.
+    """
+    merged: dict[str, float] = {"num_episodes": sum(part["num_episodes"] for part in parts)}
+    for name in dict.fromkeys(name for part in parts for name in part if name != "num_episodes"):
+        finite_parts = [part for part in parts if math.isfinite(part.get(name, math.nan))]
+        num_episodes = sum(part["num_episodes"] for part in finite_parts)
+        merged[name] = math.nan
+        if num_episodes:
+            total = sum(part[name] * part["num_episodes"] for part in finite_parts)
+            merged[name] = total / num_episodes
+    return merged

@@ -54,18 +54,9 @@ class EnvCfg:
         RandomizationCfg,
         "domain randomization: properties that differ between worlds or change over time",
     )
-    team_sizes: tuple[int, ...] = option(
-        (),
-        "team sizes in training, in ascending order, with an equal share of the worlds each; "
-        "empty: num_agents in all",
-        min=1,
-        max=MAX_ROBOTS,
-    )
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for an unknown model, or for team sizes in contradiction to each other
-        or to the number of robots.
-        """
+        """Raise ConfigError for an unknown model, or an impossible friction."""
         if self.model not in MODELS and not Path(self.model).expanduser().exists():
             raise ConfigError(
                 f"env.model: {unknown('value', self.model, MODELS)}, and no file or folder has "
@@ -82,27 +73,6 @@ class EnvCfg:
                 f"env.foot_friction: no robot walks on a floor with the friction "
                 f"{self.foot_friction[0]:g}; say {LEAST_FOOT_FRICTION:g} or more"
             )
-        sizes = self.team_sizes
-        if list(sizes) != sorted(set(sizes)):
-            raise ConfigError(
-                f"env.team_sizes: {list(sizes)} must be different sizes in ascending order; say "
-                f"{sorted(set(sizes))}"
-            )
-        if sizes and self.num_agents not in (None, sizes[-1]):
-            raise ConfigError(
-                f"env.num_agents={self.num_agents}: env.team_sizes={list(sizes)} has the "
-                f"largest team; say {sizes[-1]}, or leave env.num_agents or env.team_sizes out"
-            )
-        if sizes and not isinstance(self.robots, str):
-            raise ConfigError(
-                "env.robots: a kind for each robot needs teams of one size; name one kind for "
-                "all, or leave env.team_sizes out"
-            )
-
-    @property
-    def largest_team(self) -> int | None:
-        """Largest number of robots in a world. None: the object's team."""
-        return self.team_sizes[-1] if self.team_sizes else self.num_agents
 
 
 class TaskSetup(NamedTuple):

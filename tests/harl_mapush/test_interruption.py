@@ -69,7 +69,7 @@ def test_the_same_signal_again_ends_at_once_if_it_is_sent_by_hand() -> None:
 def test_a_signal_while_worlds_are_built_is_one_line(
     number: int, command, monkeypatch, tmp_path, capsys
 ) -> None:
-    monkeypatch.setattr(parts, "make_worlds", lambda *_: signal.raise_signal(number))
+    monkeypatch.setattr(parts, "make_env", lambda *_: signal.raise_signal(number))
     assert train.main(command) == 128 + number
     said = capsys.readouterr().err
     assert said.count("\n") == 1

@@ -21,12 +21,17 @@ from harl_mapush.runs import checkpoint
 from mapush import cli
 from mqe.config import ConfigError, dump_yaml, load_yaml, merge
 from mqe.controllers.frozen_policy import read_policy
-from mqe.registry import make_worlds
+from mqe.registry import make_env
 from mqe.vec_env import ALL_WORLDS, TEACHER_ACTIONS
 from tests.support.toy import ToyEnv
 
 RUN: dict[str, Any] = {
-    "env": {"team_sizes": [1, 2], "num_envs": 2, "model": "physical"},
+    "env": {
+        "num_agents": 2,
+        "num_envs": 2,
+        "model": "physical",
+        "randomize": {"absent_robots": [0, 1]},
+    },
     "sim": {"name": "mujoco", "device": "cpu"},
     "task": {
         "observation": "sets",
@@ -52,7 +57,7 @@ def with_teacher(teacher: str, **task: Any) -> config.RunCfg:
 
 
 def taught_worlds(cfg: config.RunCfg) -> teaching.TaughtWorlds:
-    return teaching.with_teacher(make_worlds(cfg.env, cfg.sim, cfg.task, 0, ALL_WORLDS), cfg)
+    return teaching.with_teacher(make_env(cfg.env, cfg.sim, cfg.task, 0, ALL_WORLDS), cfg)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +135,6 @@ def test_worlds_report_their_teachers_actions() -> None:
         step = env.step(torch.zeros(2, 2, 3))
         torch.testing.assert_close(step.info[TEACHER_ACTIONS], taught, rtol=0, atol=1e-5)
         obs = step.obs
-    assert {"success_rate_of_1", "success_rate_of_2"} <= set(env.statistics())
     env.close()
 
 

@@ -101,8 +101,6 @@ def test_a_team_of_any_size_starts_larger_teams_and_new_critics_learn_first(
         "laptop_any",
         "--num_agents",
         "2",
-        "--set",
-        "env.team_sizes=[]",
         "--num_envs",
         "2",
     ]
@@ -130,7 +128,7 @@ def test_a_team_of_any_size_starts_larger_teams_and_new_critics_learn_first(
 def test_a_larger_team_starts_from_a_run_that_stores_an_actor_for_each_robot(
     tmp_path, capsys
 ) -> None:
-    argv = ["--preset", "laptop_any", "--set", "env.team_sizes=[]", "--num_envs", "2"]
+    argv = ["--preset", "laptop_any", "--num_envs", "2"]
     argv += ["--num_env_steps", "4", "--set", "runner.num_steps=2"]
     first = tmp_path / "first"
     assert train.main([*argv, "--num_agents", "2", "--out", str(first)]) == 0

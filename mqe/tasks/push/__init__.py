@@ -60,7 +60,7 @@ def _objects(cfg: PushCfg) -> PushedObjects:
 def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
     shapes = _shapes_of_worlds(cfg, streams)
     obj = common_object(shapes) if shapes else cfg.pushed_object()
-    num_agents = env.largest_team or (
+    num_agents = env.num_agents or (
         obj.num_agents if isinstance(env.robots, str) else len(env.robots)
     )
     scene = build_scene(

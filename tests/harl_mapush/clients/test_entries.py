@@ -45,7 +45,6 @@ def test_harls_environment_has_the_settings_that_were_given() -> None:
         ({"client": "torchrl", "grup": "all"}, r"grup: torchrl .*\(allowed: device, group\)"),
         ({"client": "torchrl", "device": "gpu"}, "device: the worlds are on .*, not gpu"),
         ({"client": "harl", "team": "sum"}, r"team: harl .*\(allowed: team_reward\)"),
-        ({"settings": {"env.team_sizes": [1, 2]}}, "env.team_sizes: .* is for mapush train"),
         ({"settings": ["task.object"]}, "settings: must be a dictionary of dotted names"),
     ],
 )

@@ -1,12 +1,13 @@
 """The environment: latched endings, resets, broken worlds, exact continuation, statistics."""
 
+import math
 import os
 
 import pytest
 import torch
 from torch import Tensor
 
-from mqe.env.statistics import CAPACITY, EpisodeStatistics
+from mqe.env.statistics import CAPACITY, EpisodeStatistics, weighted_means
 from mqe.tasks.task import Disturbance
 from tests.support.pushing import make_env
 
@@ -411,3 +412,12 @@ def test_worlds_made_before_a_fork_are_refused_in_the_child(name):
     )
     env.step(actions)
     env.close()
+
+
+def test_means_over_several_environments_are_weighted_by_their_episodes():
+    parts = [
+        {"a": 1.0, "num_episodes": 3},
+        {"a": 5.0, "b": 2.0, "num_episodes": 1},
+        {"a": math.nan, "num_episodes": 0},
+    ]
+    assert weighted_means(parts) == {"a": 2.0, "b": 2.0, "num_episodes": 4}
