@@ -1,4 +1,4 @@
-"""Batched geometry: rotations, quaternions (wxyz), headings, planar frames and outlines.
+"""Batched geometry: rotations, quaternions (wxyz), headings, planar frames.
 
 Every function takes tensors with any leading shape and keeps device and type. Rotations follow
 MuJoCo: a quaternion turns body coordinates into world coordinates, and roll, pitch and yaw compose
@@ -117,52 +117,6 @@ def in_frame(vec: Tensor, frame: Tensor) -> Tensor:
 def wrap_to_pi(angle: Tensor) -> Tensor:
     """Return equal angles in (-pi, pi] [rad]."""
     return math.pi - torch.remainder(math.pi - angle, TWO_PI)
-
-
-class Polygon:
-    """A polygon with vertices (V, 2) counter-clockwise. Edge m joins vertices m and m + 1."""
-
-    def __init__(self, vertices: Tensor) -> None:
-        edge = torch.roll(vertices, -1, dims=0) - vertices
-        self.vertices = vertices
-        self.length = length(edge)
-        along = edge / self.length.unsqueeze(-1)
-        self.inward = torch.stack((-along[:, 1], along[:, 0]), dim=-1)
-        # (V, 2, 2) each edge's: along it, then inward.
-        self.frames = torch.stack((along, self.inward), dim=-2)
-        self.zero = torch.zeros_like(self.length)
-
-    def inward_normal(self, points: Tensor) -> Tensor:
-        """Return the nearest edge's inward unit normal (..., 2) at each point (..., 2).
-
-        An edge's distance is that to its nearest point. Behind a corner two edges tie exactly,
-        because both take the distance to the shared vertex from one number. Then the first edge
-        wins.
-        """
-        offset = points.unsqueeze(-2) - self.vertices  # (..., V, 2) from every edge's first vertex
-        foot, height = in_frame(offset, self.frames).unbind(dim=-1)
-        corner = offset.square().sum(dim=-1)
-        corner = torch.minimum(corner, torch.roll(corner, -1, dims=-1))
-        is_beside = foot == foot.clamp(self.zero, self.length)
-        return self.inward[torch.where(is_beside, height.square(), corner).argmin(dim=-1)]
-
-
-def distance_to_boxes(points: Tensor, centers: Tensor, half_sizes: Tensor) -> Tensor:
-    """Return the distance (...) from points (..., 2) to a union of axis-aligned boxes, 0 inside.
-
-    B boxes have ``centers`` (B, 2) and half-extents ``half_sizes`` (B, 2).
-    """
-    gap = ((points.unsqueeze(-2) - centers).abs() - half_sizes).clamp(min=0.0)
-    return length(gap).amin(dim=-1)
-
-
-def distance_to_discs(points: Tensor, centers: Tensor, radii: Tensor) -> Tensor:
-    """Return the distance (...) from points (..., 2) to a union of discs, 0 inside.
-
-    Centres are (B, 2), radii (B,).
-    """
-    gap = length(points.unsqueeze(-2) - centers) - radii
-    return gap.clamp(min=0.0).amin(dim=-1)
 
 
 def _mirrored(x: Tensor) -> Tensor:

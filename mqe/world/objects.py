@@ -7,9 +7,8 @@ floor lies at z = 0.02 m, ours at 0. Heights are the reference's minus that slab
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mqe.config import ConfigError
+from mqe.config import ConfigError, check_values, option
 from mqe.extensions import Registry
-from mqe.world import geometry
+from mqe.world.geometry import in_frame, length
 
 FLOOR_SLAB = 0.02  # [m] what the reference's heights contain and ours do not
 FLOOR_FRICTION = 0.1  # the reference's ground mesh
@@ -29,11 +28,8 @@ INERTIAS = ("physical", "reference")
 REST_SPEED = 0.02  # [m/s] an object slower than this rests
 NUM_OUTLINE_POINTS = 16
 NUM_LENGTHS = {"box": 3, "cylinder": 2}  # in the size of a part, by its type
-_LENGTHS = (1e-4, 100.0)  # [m]
-_MASSES = (1e-6, 1e7)  # [kg] of an object
-_MOST_FRICTION = 10.0
-_LONGEST_NAME = 100
-_FLAT = 1e-6  # [rad] a corner that turns by less may be one of rounding
+_LONGEST = 100.0  # [m]
+_LIGHTEST = 1e-6  # [kg] of an object
 
 _Number = TypeVar("_Number", float, Tensor)
 
@@ -42,13 +38,32 @@ _Number = TypeVar("_Number", float, Tensor)
 class GeomCfg:
     """One convex part of an object."""
 
-    type: str  # "box" or "cylinder" (axis z)
-    size: tuple[float, ...]  # [m] box: full x, y, z; cylinder: radius, height
-    mass: float  # [kg]
-    pos: tuple[float, float, float] = (0.0, 0.0, 0.0)  # [m] centre in the object frame
-    reference_inertia: tuple[float, float, float] | None = (
-        None  # [kg m^2] the diagonal its URDF states, if it has one
+    type: str = option(MISSING, "box, or cylinder with the axis z", choices=NUM_LENGTHS)
+    size: tuple[float, ...] = option(
+        MISSING, "box: full x, y, z; cylinder: radius, height [m]", min=1e-4, max=_LONGEST
     )
+    mass: float = option(MISSING, "mass [kg]", min=0.0, max=1e7)
+    pos: tuple[float, float, float] = option(
+        (0.0, 0.0, 0.0), "centre in the object frame [m]", min=-_LONGEST, max=_LONGEST
+    )
+    reference_inertia: tuple[float, float, float] | None = option(
+        None, "diagonal that the reference's URDF states [kg m^2]"
+    )
+
+    def __post_init__(self) -> None:
+        check_values(GeomCfg, vars(self), "object part")
+        if len(self.size) != NUM_LENGTHS[self.type]:
+            raise ConfigError(
+                f"object part: size={self.size}: a {self.type} has {NUM_LENGTHS[self.type]} "
+                "lengths; give a box x, y, z, and a cylinder radius, height"
+            )
+
+    @property
+    def half_extents(self) -> tuple[float, float]:
+        """Half-extents along x and y [m]."""
+        if self.type == "box":
+            return 0.5 * self.size[0], 0.5 * self.size[1]
+        return self.size[0], self.size[0]
 
     def inertia(self, kind: str) -> NDArray[np.float64]:
         """Return the inertia (3,) [kg m^2] about the part's centre, along its axes: ``physical``
@@ -75,31 +90,48 @@ class ObjectCfg:
 
     name: str
     geoms: tuple[GeomCfg, ...]
-    # [m] the reward's polygon, counter-clockwise, object frame.
-    outline: tuple[tuple[float, float], ...]
-    # Range of the material's own coefficient; see the pair functions below.
-    friction: tuple[float, float]
-    spawn_height: float  # [m] object origin at spawn above the floor
-    spawn_tilt: float  # [rad] largest roll and pitch at spawn
-    # [m] inner and outer radius around the object where robots start.
-    spawn_ring: tuple[float, float] = (
-        1.2,
-        1.3,
+    outline: tuple[tuple[float, float], ...] = option(
+        MISSING, "corners of the reward's polygon, in their order around it, object frame [m]"
     )
-    collision_distance: float = 0.25  # [m] trunk origins closer than this are a collision
-    num_agents: int = 2  # the reference's team
+    friction: tuple[float, float] = option(
+        MISSING, "range of the material's own coefficient", min=0.0, max=10.0
+    )
+    spawn_height: float = option(
+        MISSING, "origin at spawn above the floor [m]", min=0.0, max=_LONGEST
+    )
+    spawn_tilt: float = option(
+        MISSING, "largest roll and pitch at spawn [rad]", min=0.0, max=0.5 * math.pi
+    )
+    spawn_ring: tuple[float, float] = option(
+        (1.2, 1.3),
+        "inner and outer radius around the object where robots start [m]",
+        above=0.0,
+        max=_LONGEST,
+    )
+    collision_distance: float = option(
+        0.25, "trunk origins closer than this are a collision [m]", min=0.0, max=_LONGEST
+    )
+    num_agents: int = option(2, "usual number of robots", min=1)
     # Other worlds give the object's body another inertia, which MuJoCo may then not simplify.
     is_variable: bool = False
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
-        _check_parts(self)
-        _check_ranges(self)
-        object.__setattr__(self, "outline", _counter_clockwise(self))
+        where = f"object {ascii(self.name)[1:-1]}"
+        check_values(ObjectCfg, vars(self), where)
+        for name in ("friction", "spawn_ring"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ConfigError(f"{where}: {name}: [{low}, {high}] must be in ascending order")
+        if not self.geoms or self.mass < _LIGHTEST:
+            raise ConfigError(
+                f"{where}: its parts have {self.mass:g} kg together; give it parts of "
+                f"{_LIGHTEST:g} kg or more in all"
+            )
+        object.__setattr__(self, "outline", _counter_clockwise(self.outline, where))
         lowest = min(geom.pos[2] - 0.5 * geom.size[-1] for geom in self.geoms)
         if self.spawn_height + lowest < 0.0:
             raise ConfigError(
-                f"object {self.name}: spawned at a height of {self.spawn_height} m the object "
+                f"{where}: spawned at a height of {self.spawn_height} m the object "
                 f"reaches into the floor; raise spawn_height to {-lowest:g} m"
             )
 
@@ -211,231 +243,120 @@ class ObjectCfg:
         return float(masses.sum()), com, total
 
 
-def _check_name(name: str) -> None:
-    """Raise ConfigError for a name without a printed form."""
-    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
+def _counter_clockwise(
+    outline: tuple[tuple[float, float], ...], where: str
+) -> tuple[tuple[float, float], ...]:
+    """Return a polygon's corners counter-clockwise. Raise ConfigError for one without an area."""
+    x, y = np.array(outline).reshape(-1, 2).T
+    area = 0.5 * float(x @ np.roll(y, -1) - y @ np.roll(x, -1))
+    if abs(area) < 1e-8:
         raise ConfigError(
-            f"object {name!r:.100}: the name must be 1 to {_LONGEST_NAME} printable characters"
+            f"{where}: its outline has no area; list the corners in their order around it"
         )
-
-
-def _check_parts(cfg: ObjectCfg) -> None:
-    """Raise ConfigError for parts without a valid shape, size, position or mass."""
-    if not cfg.geoms:
-        raise ConfigError(f"object {cfg.name}: geoms is empty; add a GeomCfg")
-    for geom in cfg.geoms:
-        num_lengths = NUM_LENGTHS.get(geom.type)
-        if num_lengths is None or not _are_within(geom.size, num_lengths, *_LENGTHS):
-            raise ConfigError(
-                f"object {cfg.name}: geoms: a {geom.type} has size={geom.size}; allowed are box "
-                f"(3 lengths) and cylinder (radius, height), each from {_LENGTHS[0]:g} to "
-                f"{_LENGTHS[1]:g} m"
-            )
-        if not _are_within(geom.pos, 3, -_LENGTHS[1], _LENGTHS[1]):
-            raise ConfigError(
-                f"object {cfg.name}: geoms: a part has pos={geom.pos}; three numbers up to "
-                f"{_LENGTHS[1]:g} m are allowed"
-            )
-        if not _are_within([geom.mass], 1, 0.0, _MASSES[1]):
-            raise ConfigError(
-                f"object {cfg.name}: geoms: a part has mass={geom.mass}; a number from 0 to "
-                f"{_MASSES[1]:g} kg is allowed"
-            )
-    if not _are_within([cfg.mass], 1, *_MASSES):
-        raise ConfigError(
-            f"object {cfg.name}: its parts have {cfg.mass:g} kg together; an object has "
-            f"{_MASSES[0]:g} to {_MASSES[1]:g} kg"
-        )
-
-
-def _check_ranges(cfg: ObjectCfg) -> None:
-    """Raise ConfigError for a value out of range, or a reversed range."""
-    for name, unit, (smallest, largest) in (
-        ("friction", "", (0.0, _MOST_FRICTION)),
-        ("spawn_ring", " m", _LENGTHS),
-    ):
-        ends = getattr(cfg, name)
-        if not _are_within(ends, 2, smallest, largest) or ends[0] > ends[1]:
-            raise ConfigError(
-                f"object {cfg.name}: {name}={ends}; two numbers from {smallest:g} to "
-                f"{largest:g}{unit} are allowed, the smaller one first"
-            )
-    for name, unit, (smallest, largest) in (
-        ("spawn_height", "m", (0.0, _LENGTHS[1])),
-        ("spawn_tilt", "rad", (0.0, 0.5 * math.pi)),
-        ("collision_distance", "m", (0.0, _LENGTHS[1])),
-    ):
-        if not _are_within([getattr(cfg, name)], 1, smallest, largest):
-            raise ConfigError(
-                f"object {cfg.name}: {name}={getattr(cfg, name)}; a number from {smallest:g} to "
-                f"{largest:g} {unit} is allowed"
-            )
-
-
-def _counter_clockwise(cfg: ObjectCfg) -> tuple[tuple[float, float], ...]:
-    """Return an object's outline counter-clockwise. Raise ConfigError unless it is convex."""
-    outline = tuple(cfg.outline)
-    if not all(_are_within(corner, 2, -_LENGTHS[1], _LENGTHS[1]) for corner in outline):
-        raise ConfigError(
-            f"object {cfg.name}: a corner of its outline is no pair of numbers up to "
-            f"{_LENGTHS[1]:g} m"
-        )
-    corners = np.array(outline, dtype=np.float64).reshape(-1, 2)
-    edges = np.roll(corners, -1, axis=0) - corners
-    following = np.roll(edges, -1, axis=0)
-    cross = edges[:, 0] * following[:, 1] - edges[:, 1] * following[:, 0]
-    turns = np.arctan2(cross, (edges * following).sum(axis=1))
-    is_one_way = (turns > -_FLAT).all() or (turns < _FLAT).all()
-    has_length = (np.linalg.norm(edges, axis=1) >= _LENGTHS[0]).all()
-    is_round_once = math.isclose(abs(turns.sum()), 2.0 * math.pi, rel_tol=1e-6)
-    if len(corners) < 3 or not (is_one_way and has_length and is_round_once):
-        raise ConfigError(
-            f"object {cfg.name}: its outline {outline} is no convex polygon; list at least three "
-            "different corners in their order around it"
-        )
-    return outline if turns.sum() > 0.0 else outline[::-1]
-
-
-def _are_within(values: Sequence[Any], count: int, smallest: float, largest: float) -> bool:
-    """Return whether ``values`` are ``count`` numbers from ``smallest`` to ``largest``."""
-    return len(values) == count and all(
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and smallest <= value <= largest
-        for value in values
-    )
+    return outline if area > 0.0 else outline[::-1]
 
 
 class Footprint:
-    """An object's outline seen from above, as tensors on one device."""
+    """The outline of one object in all worlds, or of each world's own, seen from above.
 
-    def __init__(self, cfg: ObjectCfg, device: torch.device | str = "cpu") -> None:
+    Tensors on one device. N worlds, or 1 for one object in all of them. P points, G parts, V
+    corners.
+    """
+
+    def __init__(
+        self,
+        cfg: ObjectCfg,
+        device: torch.device | str = "cpu",
+        shapes: Sequence[ObjectCfg] = (),
+    ) -> None:
+        """Describe ``cfg``, or the worlds' own ``shapes``. Shapes have equally many corners."""
         self.cfg = cfg
-        self.polygon = geometry.Polygon(torch.tensor(cfg.outline, device=device))
-        self.parts: list[Callable[[Tensor], Tensor]] = []
-        boxes = [geom for geom in cfg.geoms if geom.type == "box"]
-        discs = [geom for geom in cfg.geoms if geom.type == "cylinder"]
-        if boxes:
-            centers = torch.tensor([geom.pos[:2] for geom in boxes], device=device)
-            half_sizes = torch.tensor([geom.size[:2] for geom in boxes], device=device) / 2
-            self.parts.append(
-                lambda points: geometry.distance_to_boxes(points, centers, half_sizes)
-            )
-        if discs:
-            disc_centers = torch.tensor([geom.pos[:2] for geom in discs], device=device)
-            radii = torch.tensor([geom.size[0] for geom in discs], device=device)
-            self.parts.append(
-                lambda points: geometry.distance_to_discs(points, disc_centers, radii)
-            )
-        self.equal_headings = torch.tensor([float(cfg.num_equal_headings)], device=device)
+        self._device = device
+        shapes = shapes or (cfg,)
+        num_parts = max(len(shape.geoms) for shape in shapes)
+        # The first part again where others have more.
+        parts = [(*s.geoms, *s.geoms[:1] * (num_parts - len(s.geoms))) for s in shapes]
+        boxes = [[geom.size[:2] if geom.type == "box" else (0.0, 0.0) for geom in s] for s in parts]
+        radii = [[geom.size[0] if geom.type == "cylinder" else 0.0 for geom in s] for s in parts]
+        self._centers = self._tensor([[geom.pos[:2] for geom in geoms] for geoms in parts])
+        self._half_sizes = self._tensor(boxes) / 2
+        self._radii = self._tensor(radii)
+        self._corners = self._tensor([shape.outline for shape in shapes])
+        edge = torch.roll(self._corners, -1, dims=-2) - self._corners
+        self._lengths = length(edge)
+        along = edge / self._lengths.unsqueeze(-1)
+        self._inward = torch.stack((-along[..., 1], along[..., 0]), dim=-1)
+        self._frames = torch.stack((along, self._inward), dim=-2)  # along each edge, then inward
+        points = np.array([_outline_points(shape) for shape in shapes])
+        self.points = torch.tensor(points, dtype=torch.float32, device=device)  # (N, 16, 2)
+        equal_headings = [float(shape.num_equal_headings) for shape in shapes]
+        self.equal_headings = torch.tensor(equal_headings, device=device)  # (N,)
 
     def distance(self, points: Tensor) -> Tensor:
-        """Return the distance (...) [m] from points (..., 2), object frame, to the true outline, 0
-        inside.
+        """Return the distance (..., P) [m] from points (..., P, 2), object frame, to the true
+        outline, 0 inside.
         """
-        return reduce(torch.minimum, [part(points) for part in self.parts])
+        offset = (points.unsqueeze(-2) - self._centers).abs()
+        gap = length((offset - self._half_sizes).clamp(min=0.0)) - self._radii
+        return gap.clamp(min=0.0).amin(dim=-1)
 
     def push_direction(self, points: Tensor) -> Tensor:
-        """Return the inward unit normals (..., 2), object frame, of the reward polygon's nearest
+        """Return the inward unit normals (..., P, 2), object frame, of the reward polygon's nearest
         edges.
 
-        ``points`` (..., 2) [m] are in the object frame.
+        ``points`` (..., P, 2) [m] are in the object frame. An edge's distance is that to its
+        nearest point. Behind a corner two edges tie exactly, because both take the distance to the
+        shared corner from one number. Then the first edge wins.
         """
-        return self.polygon.inward_normal(points)
-
-    @cached_property
-    def outline_points(self) -> Tensor:
-        """(16, 2) [m] points on the true outline, object frame.
-
-        The points are the outline's furthest points on rays from the origin. Bearings are even
-        round a square and stretched by a long object. In an object with two symmetric sides, point
-        15 - k mirrors point k in the x axis, and point 7 - k (modulo 16) in the y axis.
-        """
-        reach = np.array([[abs(x) for x in corner] for corner in self._corners()]).max(axis=0)
-        angle = (np.arange(NUM_OUTLINE_POINTS) + 0.5) * (2.0 * math.pi / NUM_OUTLINE_POINTS)
-        rays = reach * np.stack((np.cos(angle), np.sin(angle)), axis=1)
-        rays /= np.linalg.norm(rays, axis=1, keepdims=True)
-        furthest = np.max([_ray_exits(geom, rays) for geom in self.cfg.geoms], axis=0)
-        points = rays * furthest[:, None]
-        return torch.tensor(points, dtype=torch.float32, device=self.polygon.vertices.device)
+        offset = points.unsqueeze(-2) - self._corners  # (..., P, V, 2)
+        foot, height = in_frame(offset, self._frames).unbind(dim=-1)
+        corner = offset.square().sum(dim=-1)
+        corner = torch.minimum(corner, torch.roll(corner, -1, dims=-1))
+        is_beside = (foot >= 0.0) & (foot <= self._lengths)
+        nearest = torch.where(is_beside, height.square(), corner).argmin(dim=-1)
+        inward = self._inward.expand(*offset.shape)
+        return inward.take_along_dim(nearest[..., None, None], dim=-2).squeeze(-2)
 
     def points_of(self, num_worlds: int) -> Tensor:
         """Return the outline's points, (1, 16, 2) for all W worlds or (W, 16, 2)."""
-        return self.outline_points.unsqueeze(0)
+        return _repeated(self.points, num_worlds)
 
     def equal_headings_of(self, num_worlds: int) -> Tensor:
         """Return the number of headings with equal appearance, 0 for all, (1,) for all W worlds or
         (W,).
         """
-        return self.equal_headings
-
-    def _corners(self) -> list[tuple[float, float]]:
-        """Return opposite corners of every part's bounding rectangle [m], object frame."""
-        corners = []
-        for geom in self.cfg.geoms:
-            half_x = geom.size[0]
-            half_y = geom.size[0]
-            if geom.type == "box":
-                half_x = 0.5 * geom.size[0]
-                half_y = 0.5 * geom.size[1]
-            x, y, _ = geom.pos
-            corners += [(x - half_x, y - half_y), (x + half_x, y + half_y)]
-        return corners
-
-
-class Footprints(Footprint):
-    """Outlines of box objects, one per world, as tensors on one device."""
-
-    def __init__(
-        self, cfg: ObjectCfg, shapes: Sequence[ObjectCfg], device: torch.device | str = "cpu"
-    ) -> None:
-        """Describe the objects ``shapes`` of N worlds, with further properties from ``cfg``."""
-        super().__init__(cfg, device)
-        most_parts = max(len(shape.geoms) for shape in shapes)
-        padded = [(*s.geoms, *s.geoms[:1] * (most_parts - len(s.geoms))) for s in shapes]
-        centers = [[geom.pos[:2] for geom in geoms] for geoms in padded]
-        sizes = [[geom.size[:2] for geom in geoms] for geoms in padded]
-        corners = torch.tensor([(s.outline[0], s.outline[2]) for s in shapes], device=device)
-        self._centers = torch.tensor(centers, device=device).unsqueeze(1)  # (N, 1, B, 2)
-        self._half_sizes = torch.tensor(sizes, device=device).unsqueeze(1) / 2
-        self._middle = corners.mean(dim=1, keepdim=True)  # (N, 1, 2)
-        self._half_reach = 0.5 * (corners[:, 1:] - corners[:, :1])
-        points = [Footprint(shape).outline_points for shape in shapes]
-        self.points = torch.stack(points).to(corners.device)  # (N, 16, 2)
-        equal_headings = [float(shape.num_equal_headings) for shape in shapes]
-        self.equal_headings = torch.tensor(equal_headings, device=device)  # (N,)
-
-    def distance(self, points: Tensor) -> Tensor:
-        """Return the distance (N, A) [m] from points (N, A, 2), object frame, to the outline, 0
-        inside.
-        """
-        return geometry.distance_to_boxes(points, self._centers, self._half_sizes)
-
-    def push_direction(self, points: Tensor) -> Tensor:
-        """Return the inward unit normals (N, A, 2), object frame, of the bounding rectangles'
-        nearest sides.
-
-        ``points`` (N, A, 2) [m] are in the object frame.
-        """
-        offset = points - self._middle
-        outside = offset.abs() - self._half_reach
-        is_x = outside[..., :1] >= outside[..., 1:]
-        is_side = torch.cat((is_x, ~is_x), dim=-1)
-        return torch.where(is_side, -torch.sign(offset), 0.0)
-
-    def points_of(self, num_worlds: int) -> Tensor:
-        """Return the outline's points (W, 16, 2), repeated if W exceeds the number of worlds."""
-        return _repeated(self.points, num_worlds)
-
-    def equal_headings_of(self, num_worlds: int) -> Tensor:
-        """Return the number of headings with equal appearance in each world, (W,)."""
         return _repeated(self.equal_headings, num_worlds)
+
+    def _tensor(self, rows: Sequence[Any]) -> Tensor:
+        """Return the row of a single object, or every world's row as (N, 1, ...)."""
+        values = torch.tensor(rows, device=self._device)
+        return values[0] if len(rows) == 1 else values.unsqueeze(1)
 
 
 def _repeated(values: Tensor, num_worlds: int) -> Tensor:
-    """Return the values (N, ...) of all worlds, repeated from the first on until they are W."""
-    repeats = -(-num_worlds // len(values))
-    return torch.cat([values] * repeats)[:num_worlds]
+    """Return the values (N, ...) of all worlds, repeated from the first on until they are W.
+
+    A single value stays single.
+    """
+    if len(values) == 1:
+        return values
+    return torch.cat([values] * -(-num_worlds // len(values)))[:num_worlds]
+
+
+def _outline_points(obj: ObjectCfg) -> NDArray[np.float64]:
+    """Return points (16, 2) [m] on the true outline, object frame.
+
+    The points are the outline's furthest points on rays from the origin. Bearings are even round a
+    square and stretched by a long object. In an object with two symmetric sides, point 15 - k
+    mirrors point k in the x axis, and point 7 - k (modulo 16) in the y axis.
+    """
+    centers = np.array([geom.pos[:2] for geom in obj.geoms])
+    half_extents = np.array([geom.half_extents for geom in obj.geoms])
+    reach = np.abs([centers - half_extents, centers + half_extents]).max(axis=(0, 1))
+    angle = (np.arange(NUM_OUTLINE_POINTS) + 0.5) * (2.0 * math.pi / NUM_OUTLINE_POINTS)
+    rays = reach * np.stack((np.cos(angle), np.sin(angle)), axis=1)
+    rays /= np.linalg.norm(rays, axis=1, keepdims=True)
+    return rays * np.max([_ray_exits(geom, rays) for geom in obj.geoms], axis=0)[:, None]
 
 
 def _ray_exits(geom: GeomCfg, rays: NDArray[np.float64]) -> NDArray[np.float64]:

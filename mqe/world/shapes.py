@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError, read_text
+from mqe.config import ConfigError, build, option, read_text
 from mqe.extensions import Registry
 from mqe.world.objects import OBJECTS, GeomCfg, ObjectCfg
 from mqe.world.scene import Scene, object_friction_fields, with_sliding_force
@@ -39,7 +39,7 @@ _SHRUNK = 0.01  # [m] half a side of a box that a shape lacks
 MASSES = (0.1, 1000.0)  # [kg] of objects in settings and of shapes in files
 _FRICTIONS = (1e-3, 10.0)
 _LARGEST_OVERLAP = 5e-3  # [m] of two boxes that touch, in whole millimetres for instance
-_LARGEST_NUMBER = 1e9
+_LONGEST_NAME = 100
 _NUM_DRAWN = 7  # family, four lengths, mass, friction
 
 Box = tuple[float, float, float, float]  # [m] centre x, y and lengths along x, y
@@ -272,20 +272,27 @@ def _rectangle_round(corners: Sequence[tuple[float, float]]) -> tuple[tuple[floa
     return ((x_low, y_low), (x_high, y_low), (x_high, y_high), (x_low, y_high))
 
 
-def _read_shape(entry: Any, where: str) -> ObjectCfg:
+@dataclass(frozen=True)
+class _ShapeEntry:
+    """One object in a file of shapes."""
+
+    name: str
+    boxes: tuple[Box, ...]
+    mass: float = option(MISSING, "mass [kg]", min=MASSES[0], max=MASSES[1])
+    friction: float = option(
+        MISSING, "the material's own coefficient", min=_FRICTIONS[0], max=_FRICTIONS[1]
+    )
+
+
+def _read_shape(values: Any, where: str) -> ObjectCfg:
     """Return one object from a file. Raise ConfigError, beginning with ``where``."""
-    keys = ("boxes", "friction", "mass", "name")
-    if not isinstance(entry, Mapping) or set(entry) != {*keys}:
-        raise ConfigError(f"{where}: must have the keys {', '.join(keys)}, and no others")
-    boxes: Any = entry["boxes"]
-    is_list = isinstance(boxes, list) and 1 <= len(boxes) <= NUM_BOXES
-    if not is_list or not all(isinstance(box, list) and _are_numbers(box, 4) for box in boxes):
+    entry = build(_ShapeEntry, values, where)
+    boxes = entry.boxes
+    if not 1 <= len(boxes) <= NUM_BOXES or boxes[0][:2] != (0.0, 0.0):
         raise ConfigError(
-            f"{where}: boxes must be 1 to {NUM_BOXES} lists of four numbers (centre x, y and "
-            "lengths along x, y in metres)"
+            f"{where}: must have 1 to {NUM_BOXES} boxes, the first one with its centre at 0, 0, "
+            "the origin"
         )
-    if tuple(boxes[0][:2]) != (0.0, 0.0):
-        raise ConfigError(f"{where}: the first box must have its centre at 0, 0, the origin")
     reach = max(abs(box[k]) + 0.5 * box[2 + k] for box in boxes for k in (0, 1))
     if min(min(box[2:]) for box in boxes) < 4.0 * _SHRUNK or reach > _LARGEST_REACH:
         raise ConfigError(
@@ -297,14 +304,12 @@ def _read_shape(entry: Any, where: str) -> ObjectCfg:
             raise ConfigError(
                 f"{where}: boxes {first} and {second} overlap; list boxes without common parts"
             )
-    for name, (smallest, largest) in (("mass", MASSES), ("friction", _FRICTIONS)):
-        if not _are_numbers([entry[name]], 1) or not smallest <= entry[name] <= largest:
-            raise ConfigError(f"{where}: {name} must be a number from {smallest:g} to {largest:g}")
-    name = str(entry["name"])
-    if not name.isprintable():
-        raise ConfigError(f"{where}: its name {name!a} has characters that cannot be printed")
-    mass = float(entry["mass"])
-    return make_shape(name, [tuple(box) for box in boxes], mass, float(entry["friction"]))
+    if not entry.name.isprintable() or not 0 < len(entry.name) <= _LONGEST_NAME:
+        raise ConfigError(
+            f"{where}: the name {entry.name!a:.40} must have 1 to {_LONGEST_NAME} printable "
+            "characters"
+        )
+    return make_shape(entry.name, boxes, entry.mass, entry.friction)
 
 
 def _overlap(first: Box, second: Box) -> float:
@@ -315,13 +320,3 @@ def _overlap(first: Box, second: Box) -> float:
         high = min(box[k] + 0.5 * box[2 + k] for box in (first, second))
         lengths.append(max(high - low, 0.0))
     return min(lengths)
-
-
-def _are_numbers(values: Sequence[Any], count: int) -> bool:
-    """Return whether ``values`` are ``count`` numbers within a float's range."""
-    return len(values) == count and all(
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and abs(value) <= _LARGEST_NUMBER
-        for value in values
-    )

@@ -19,7 +19,7 @@ from mqe.tasks.push.settings import PushCfg
 from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Memory, Terminated
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import TWO_PI, axes_along, in_frame, length, wrap_to_pi
-from mqe.world.objects import REST_SPEED, Footprint, Footprints, ObjectCfg
+from mqe.world.objects import REST_SPEED, Footprint, ObjectCfg
 from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT
 from mqe.world.shapes import common_object
@@ -78,10 +78,9 @@ class PushConstants:
         self.num_agents = num_agents
         if shapes:
             self.object = common_object(shapes)
-            self.footprint: Footprint = Footprints(self.object, shapes, device)
         else:
             self.object = cfg.pushed_object()
-            self.footprint = Footprint(self.object, device)
+        self.footprint = Footprint(self.object, device, shapes)
         self.pairs = Pairs(a, device)
         self.posture = Posture(
             a, self.object, cfg.roll_limit, cfg.pitch_limit, torch.device(device)

@@ -311,7 +311,7 @@ class ObservedScene:
         else:
             points = range(NUM_OUTLINE_POINTS)
             self._points = columns(*(f"outline{k}_{axis}" for k in points for axis in "xy"))
-            self._outline = Footprint(obj, device).outline_points
+            self._outline = Footprint(obj, device).points[0]
 
     def __call__(self, obs: Tensor) -> Seen:
         """Return the scene from observations (N, A, O)."""

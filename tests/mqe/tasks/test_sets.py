@@ -133,7 +133,7 @@ def test_sets_of_a_mirrored_scene_are_the_mirror_images(kind):
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_points_of_the_outline_lie_on_it(kind):
     footprint = Footprint(OBJECTS[kind])
-    points = footprint.outline_points
+    points = footprint.points[0]
     torch.testing.assert_close(
         footprint.distance(points), torch.zeros(16), rtol=0.0, atol=FEW_STEPS
     )

@@ -6,7 +6,6 @@ import math
 
 import mujoco
 import numpy as np
-import pytest
 import torch
 from torch import Tensor, tensor
 
@@ -125,45 +124,3 @@ def test_wrap_to_pi() -> None:
         16 * two_pi - 100.0,
     ]
     torch.testing.assert_close(geometry.wrap_to_pi(angle), tensor(expected, dtype=torch.float64))
-
-
-SQUARE = geometry.Polygon(tensor([[-0.6, -0.6], [0.6, -0.6], [0.6, 0.6], [-0.6, 0.6]]))
-
-
-@pytest.mark.parametrize(
-    ("point", "normal"),
-    [
-        ([0.0, -1.0], [0.0, 1.0]),
-        ([1.0, 0.2], [-1.0, 0.0]),
-        ([0.3, 5.0], [0.0, -1.0]),
-        ([-0.9, -0.5], [1.0, 0.0]),
-        ([0.1, -0.3], [0.0, 1.0]),  # inside
-        ([1.0, 0.9], [-1.0, 0.0]),  # nearest to the corner of edges 1 and 2: the first wins
-        ([-1.0, -0.7], [0.0, 1.0]),  # the corner of edges 3 and 0
-    ],
-)
-def test_nearest_edge_of_a_square(point: list[float], normal: list[float]) -> None:
-    torch.testing.assert_close(SQUARE.inward_normal(tensor(point)), tensor(normal))
-
-
-def test_nearest_edge_of_a_slanted_side() -> None:
-    # A right triangle: its long side faces (1, 1), so that the way in is (-1, -1).
-    triangle = geometry.Polygon(tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]]))
-    points = tensor([[[2.0, 2.0], [1.0, -1.0]], [[-3.0, 1.0], [0.9, 0.9]]])
-    slanted = [-math.sqrt(0.5), -math.sqrt(0.5)]
-    expected = tensor([[slanted, [0.0, 1.0]], [[1.0, 0.0], slanted]])
-    torch.testing.assert_close(triangle.inward_normal(points), expected)
-
-
-def test_distance_to_boxes() -> None:
-    centers = tensor([[0.0, 0.0], [0.0, 0.5]])
-    half_sizes = tensor([[0.5, 0.25], [0.25, 0.25]])
-    points = tensor([[0.0, 0.0], [0.0, 0.7], [1.5, 0.0], [0.8, -0.65], [0.25, 1.75], [0.45, 0.5]])
-    expected = tensor([0.0, 0.0, 1.0, 0.5, 1.0, 0.2])
-    torch.testing.assert_close(geometry.distance_to_boxes(points, centers, half_sizes), expected)
-
-
-def test_distance_to_discs() -> None:
-    points = tensor([[3.0, 4.0], [1.0, 1.0], [0.0, -1.75]])
-    distance = geometry.distance_to_discs(points, tensor([[0.0, 0.0]]), tensor([1.5]))
-    torch.testing.assert_close(distance, tensor([3.5, 0.0, 0.25]))
