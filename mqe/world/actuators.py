@@ -37,15 +37,11 @@ class History:
         self._is_first.zero_()
 
     def at(self, age: Tensor) -> Tensor:
-        """Return the values (..., N, ...) of ``age`` (..., N) int64, 0 for the newest.
+        """Return the values (..., N, ...) of ``age`` (..., N or 1) int64, 0 for the newest.
 
         Ages beyond the oldest return the oldest.
         """
         return self._values[age.clamp(0, len(self) - 1), self._world]
-
-    def newest(self, age: int) -> Tensor:
-        """Return the value (N, ...) at one age in all worlds."""
-        return self._values[age]
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the stored values."""
@@ -57,18 +53,15 @@ class History:
         self._is_first.copy_(state["is_first"])
 
 
-class TargetDelay:
+class TargetDelay(History):
     """Every world's last joint targets, and the applied target in each physics step."""
 
     def __init__(self, num_envs: int, num_targets: int, device: torch.device) -> None:
         """Begin without targets. Before an episode's start its first target is repeated."""
         # This control step's, and those of earlier ones that may be in force.
         num_steps = 1 - (-MAX_DELAY // DECIMATION)
-        self._targets = History(num_steps, (num_envs, num_targets), device)
+        super().__init__(num_steps, (num_envs, num_targets), device)
         self._substep = torch.arange(DECIMATION, device=device).unsqueeze(1)
-        self.begin = self._targets.begin
-        self.state_dict = self._targets.state_dict
-        self.load_state_dict = self._targets.load_state_dict
 
     def send(self, targets: Tensor, delay: Tensor | int) -> Tensor:
         """Add a control step's targets (N, J) [rad]. Return the applied targets (4, N, J) in its
@@ -76,14 +69,6 @@ class TargetDelay:
 
         ``delay`` counts physics steps, one value or (N,) int64, at most ``MAX_DELAY``.
         """
-        self._targets.push(targets)
-        if isinstance(delay, int):
-            return torch.stack(
-                [
-                    self._targets.newest(max(0, -((k - delay) // DECIMATION)))
-                    for k in range(DECIMATION)
-                ]
-            )
-        return self._targets.at(
-            torch.div(delay - self._substep + DECIMATION - 1, DECIMATION, rounding_mode="floor")
-        )
+        self.push(targets)
+        late = delay - self._substep + DECIMATION - 1
+        return self.at(torch.div(late, DECIMATION, rounding_mode="floor"))

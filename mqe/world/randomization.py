@@ -8,7 +8,8 @@ episode therefore does not depend on the number of worlds.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import mujoco
 import torch
@@ -35,6 +36,8 @@ _KEYS_AN_EPISODE = 1 << 26  # more control steps than any episode has
 DC_RESISTANCE = 0
 DC_STIFFNESS = 4
 DC_DAMPING = 6
+# Settings with a value for each world, in the order of their draws
+_PER_WORLD = ("object_mass", "object_friction", "ground_friction", "payload", "motor_strength")
 LOSSES = ("dead", "absent", "late")
 ABSENT_DISTANCE = 10.0  # [m] from the middle of the arena to a robot that never comes
 _FREEZE_SHARE = 0.5  # of the time limit, in which a freeze begins
@@ -151,26 +154,19 @@ def model_fields(
             raise ConfigError(
                 f"env.randomize.{name}: this task has no object; leave the setting at 1"
             )
-    spans = (
-        cfg.object_mass,
-        cfg.object_friction,
-        cfg.ground_friction,
-        cfg.payload,
-        cfg.motor_strength,
-    )
+    spans = [getattr(cfg, name) for name in _PER_WORLD]
     device = streams.device
     drawn = UniformRanges([bounds(span) for span in spans], device).draw(
         streams, _WORLD, torch.zeros(num_envs, dtype=torch.int64, device=device)
     )
-    object_mass, object_friction, ground_friction, payload, strength = (
-        drawn.cpu().double().unbind(dim=1)
-    )
+    values = dict(zip(_PER_WORLD, drawn.cpu().double().unbind(dim=1), strict=True))
     made = _Fields(scene, given, num_envs)
     if _varies(cfg.object_mass, 1.0) and scene.object is not None:
         body = scene.model.body("object").id
-        made["body_mass"][:, body] *= object_mass
-        made["body_inertia"][:, body] *= object_mass.unsqueeze(1)
+        made["body_mass"][:, body] *= values["object_mass"]
+        made["body_inertia"][:, body] *= values["object_mass"].unsqueeze(1)
     if _varies(cfg.payload, 0.0):
+        payload = values["payload"]
         for body in scene.trunk_bodies:
             share = 1.0 + payload / float(scene.model.body_mass[body])
             if float(share.min()) < 0.5:
@@ -182,41 +178,17 @@ def model_fields(
             made["body_mass"][:, body] *= share
             made["body_inertia"][:, body] *= share.unsqueeze(1)
     if _varies(cfg.object_friction, 1.0) and scene.object is not None:
+        object_friction = values["object_friction"]
         made["geom_friction"][:, scene.object_geoms, 0] *= object_friction.unsqueeze(1)
         made["pair_friction"][:, :, :2] *= object_friction.view(-1, 1, 1)
     if _varies(cfg.ground_friction, 1.0):
+        ground_friction = values["ground_friction"]
         made["geom_friction"][:, scene.model.geom("floor").id, 0] *= ground_friction
         if scene.object is not None:
             made["pair_friction"][:, :, :2] *= ground_friction.view(-1, 1, 1)
     if _varies(cfg.motor_strength, 1.0):
-        _scale_motors(made, scene.model, strength)
+        _scale_motors(made, scene.model, values["motor_strength"])
     return made.values
-
-
-class _EpisodeDraws(NamedTuple):
-    """Random values of the present episodes, (N, 1) each."""
-
-    latency: Tensor  # [s] of joint targets
-    command_latency: Tensor  # [s] of actions
-    frozen_agent: Tensor  # its floor is the number of the agent that freezes
-    freeze_start: Tensor  # its floor is the first control step of the freeze
-    freeze_time: Tensor  # [s]
-
-
-class _LossDraws(NamedTuple):
-    """Purposes of draws for the lost robot."""
-
-    chance: Tensor  # a robot is lost if it is below ``lost_share``
-    agent: Tensor  # its floor is the number of the robot
-    way: Tensor  # its floor is a place in ``lost_robots``
-    time: Tensor  # [s]
-
-
-class _AbsenceDraws(NamedTuple):
-    """Purposes of draws for absent robots."""
-
-    count: Tensor  # its floor is their number
-    order: Tensor  # (N, A) those with the least numbers stay away
 
 
 class Randomization:
@@ -267,38 +239,36 @@ class Randomization:
         self.has_freezes = _varies(cfg.freeze_time, 0.0)
         # Robots that die, are late, or stay away.
         self.has_losses = bool(cfg.lost_robots) or largest > 0
+        self.has_absences = "absent" in cfg.lost_robots or largest > 0
         # Within a decision.
         self.changes_actions = self.has_command_latency or self.has_freezes or self.has_losses
         self._kick_steps = max(1, round(cfg.kick_interval / STEP_DT))
 
         latest = max(1.0, _FREEZE_SHARE * max_episode_length)
-        spans = [
-            bounds(cfg.action_latency),
-            bounds(cfg.command_latency),
-            (0.0, float(num_agents)),
-            (0.0, latest),
-            bounds(cfg.freeze_time),
-        ]
+        # An episode's random values by name, as ranges of their columns.
+        ranges: dict[str, list[tuple[float, float]]] = {
+            "latency": [bounds(cfg.action_latency)],  # [s] of joint targets
+            "command_latency": [bounds(cfg.command_latency)],  # [s] of actions
+            "frozen_agent": [(0.0, float(num_agents))],
+            "freeze_start": [(0.0, latest)],  # first control step
+            "freeze_time": [bounds(cfg.freeze_time)],  # [s]
+        }
         if cfg.lost_robots:
-            spans += [
-                (0.0, 1.0),
-                (0.0, float(num_agents)),
-                (0.0, float(len(cfg.lost_robots))),
-                bounds(cfg.lost_time),
-            ]
-        num_others = len(spans)
+            ranges |= {
+                "lost_chance": [(0.0, 1.0)],  # a robot is lost if it is below ``lost_share``
+                "lost_agent": [(0.0, float(num_agents))],
+                "lost_way": [(0.0, float(len(cfg.lost_robots)))],  # its place in ``lost_robots``
+                "lost_time": [bounds(cfg.lost_time)],  # [s]
+            }
         if largest > 0:
-            spans += [(float(fewest), float(largest + 1)), *[(0.0, 1.0)] * num_agents]
-        self._episode = UniformRanges(spans, device)
-        self._drawn = torch.zeros(num_envs, len(spans), device=device)
-        columns = self._drawn[:, :num_others].split(1, dim=1)
-        num_draws = len(_EpisodeDraws._fields)
-        self._draws = _EpisodeDraws(*columns[:num_draws])
-        self._loss = _LossDraws(*columns[num_draws:]) if cfg.lost_robots else None
-        self._absence: _AbsenceDraws | None = None
-        if largest > 0:
-            absence = self._drawn[:, num_others:]
-            self._absence = _AbsenceDraws(absence[:, :1], absence[:, 1:])
+            ranges |= {
+                "num_absent": [(float(fewest), float(largest + 1))],
+                "absent_order": [(0.0, 1.0)] * num_agents,  # the first ones stay away
+            }
+        self._episode = UniformRanges([*chain(*ranges.values())], device)
+        sizes = [len(columns) for columns in ranges.values()]
+        self._drawn = torch.zeros(num_envs, sum(sizes), device=device)
+        self._draws = dict(zip(ranges, self._drawn.split(sizes, dim=1), strict=True))
         self._absent_share = _absent_share(cfg, needed_force, num_agents).to(device)
         nobody = torch.zeros(action_shape[:2], dtype=torch.bool, device=device)
         # (N, A) robots that the present episodes lose, for each way to be lost.
@@ -341,11 +311,11 @@ class Randomization:
         """
         if self.has_freezes:
             draws = self._draws
-            since = step.unsqueeze(1) - draws.freeze_start.floor()
+            since = step.unsqueeze(1) - draws["freeze_start"].floor()
             is_frozen = (
-                (self._agent == draws.frozen_agent.floor())
+                (self._agent == draws["frozen_agent"].floor())
                 & (since >= 0)
-                & (since < torch.round(draws.freeze_time / STEP_DT))
+                & (since < torch.round(draws["freeze_time"] / STEP_DT))
             )
             actions = actions.masked_fill(is_frozen.unsqueeze(2), 0.0)
         if self.has_losses:
@@ -355,12 +325,12 @@ class Randomization:
         if not self.has_command_latency:
             return actions
         self._actions.push(actions)
-        late = (self._draws.command_latency[:, 0] / STEP_DT).round()
+        late = (self._draws["command_latency"][:, 0] / STEP_DT).round()
         return self._actions.at(late.to(torch.int64))
 
     def placed(self, layout: Layout) -> Layout:
         """Return the initial layout with absent robots far away, in their own direction."""
-        if self._absence is None and "absent" not in self.cfg.lost_robots:
+        if not self.has_absences:
             return layout
         planar = layout.robot_pos[..., :2]
         far = planar * (ABSENT_DISTANCE / length(planar).clamp(min=1e-6)).unsqueeze(-1)
@@ -383,17 +353,18 @@ class Randomization:
 
     def _mark_losses(self) -> None:
         """Mark dead, absent or late robots in the present episodes."""
-        if self._loss is not None:
-            is_hit = self._agent == self._loss.agent.floor()
-            is_lost = is_hit & (self._loss.chance < self.cfg.lost_share)
-            way = self._loss.way.floor()
+        draws = self._draws
+        if self.cfg.lost_robots:
+            is_hit = self._agent == draws["lost_agent"].floor()
+            is_lost = is_hit & (draws["lost_chance"] < self.cfg.lost_share)
+            way = draws["lost_way"].floor()
             for index, name in enumerate(self.cfg.lost_robots):
                 self._lost[name].copy_(is_lost & (way == index))
-        if self._absence is not None:
-            order = self._absence.order
+        if "num_absent" in draws:
+            order = draws["absent_order"]
             rank = (order.unsqueeze(1) < order.unsqueeze(2)).sum(dim=2)
             fewest = self.cfg.absent_robots[0]
-            count = fewest + (self._absence.count - fewest) * self._absent_share
+            count = fewest + (draws["num_absent"] - fewest) * self._absent_share
             stays_away = rank < count.floor()
             if "absent" in self.cfg.lost_robots:
                 stays_away = stays_away | self._lost["absent"]
@@ -401,9 +372,9 @@ class Randomization:
 
     def _is_past_loss(self, step: Tensor) -> Tensor:
         """Return whether control step ``step`` (N,) is after the episode's loss, (N, 1)."""
-        if self._loss is None:
+        if not self.cfg.lost_robots:
             return torch.ones_like(step, dtype=torch.bool).unsqueeze(1)
-        return step.unsqueeze(1) >= torch.round(self._loss.time / STEP_DT)
+        return step.unsqueeze(1) >= torch.round(self._draws["lost_time"] / STEP_DT)
 
     def motor_targets(
         self, targets: Tensor, episode: Tensor, step: Tensor
@@ -418,7 +389,7 @@ class Randomization:
         drawn = self._step.draw(self._streams, _STEP, episode * _KEYS_AN_EPISODE + step)
         delay: Tensor | int = ACTUATOR_LAG
         if self.has_latency:
-            latency = (self._draws.latency[:, 0] + drawn[:, 0]).clamp(min=0.0)
+            latency = (self._draws["latency"][:, 0] + drawn[:, 0]).clamp(min=0.0)
             delay = (latency / PHYSICS_DT).round().to(torch.int64) + ACTUATOR_LAG
         kicks = self._kicks(drawn, step) if self.has_kicks else None
         return self._delay.send(targets.flatten(1), delay), kicks
