@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError, option, unknown
+from mqe.extensions import Registry
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Task
 from mqe.tasks.terms import TermRegistry
@@ -125,7 +126,7 @@ class TaskEntry(NamedTuple):
     # What the robots push with these settings of ``task``; None: nothing.
     objects: Callable[[Any], PushedObjects | None] = lambda cfg: None
     # Untrained policies to compare with, each built for an environment.
-    policies: Mapping[str, Callable[[Any], Callable[[Tensor], Tensor]]] = MappingProxyType({})
+    policies: Registry[Callable[[Any], Callable[[Tensor], Tensor]]] = Registry("script")
     # Names, unit and frame of the numbers of an action, their scale and their limits.
     actions: Callable[[Any], Mapping[str, Any]] = lambda cfg: {}
     # Gaits that follow the actions as velocity commands, one for all robots or one each, by default

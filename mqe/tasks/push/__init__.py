@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from mqe.controllers.gait import GaitController, load_team_gait
+from mqe.extensions import Registry
 from mqe.tasks.entry import EnvCfg, PushedObjects, TaskEntry, TaskSetup, velocity_commands
 from mqe.tasks.push.episode_report import REPORT
-from mqe.tasks.push.scripted import scripted_solo, scripted_team, scripted_walk
+from mqe.tasks.push.scripted import scripted_solo, scripted_team
 from mqe.tasks.push.settings import PUSH_TERMS, PushCfg
 from mqe.tasks.push.task import PushTask
 from mqe.world.objects import ObjectCfg, object_floor_friction
@@ -99,11 +100,7 @@ PUSH = TaskEntry(
     objects=_objects,
     actions=_actions,
     gaits=lambda cfg: cfg.gait,
-    policies={
-        "scripted_solo": scripted_solo,
-        "scripted_walk": scripted_walk,
-        "scripted_team": scripted_team,
-    },
+    policies=Registry("script", {"scripted_solo": scripted_solo, "scripted_team": scripted_team}),
     subject=lambda cfg: cfg.object,
     frozen_policies=("gait",),
     files=("shapes",),

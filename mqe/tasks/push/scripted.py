@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError
 from mqe.tasks.push.keep_apart import CommandLimit
-from mqe.tasks.push.pivoting import APART, PivotingTeam, is_round
 
 if TYPE_CHECKING:
     from mqe.env.environment import MultiAgentEnv
     from mqe.tasks.push.task import PushTask
 
+APART = 0.30  # [m] that robots keep between their trunks
 CLEARANCE = 0.45  # [m] from the object's furthest corner to a robot that walks round it
 SPACING = 0.45  # [m] between the lines of two robots
 ALIGNED = 0.35  # [m] from its line, at which a robot begins to push
@@ -132,7 +131,9 @@ class ScriptedTeam:
         return torch.where(rest.abs() > NEAR_LINE, on_circle, pushing_place)
 
 
-def columns_of(obs_names: Sequence[str], names: Sequence[str], device: torch.device) -> Tensor:
+def columns_of(
+    obs_names: Sequence[str], names: Sequence[str], device: torch.device | str
+) -> Tensor:
     """Return the columns of the components ``names`` in an observation."""
     return torch.tensor([obs_names.index(name) for name in names], device=device)
 
@@ -145,30 +146,6 @@ def scripted_team(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
 def scripted_solo(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
     """Return a script for a team with the first robot pushing and the others aside."""
     return _scripted(env, 1)
-
-
-def scripted_walk(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
-    """Return a script for all robots walking the object, side by side at one end of a side.
-
-    A round object is pushed straight, with rams.
-    """
-    task: PushTask = env.task  # pyright: ignore[reportAssignmentType]
-    if task.cfg.shapes is not None:
-        raise ConfigError(
-            f"scripted_walk plans for one object, and task.shapes={task.cfg.shapes} differs from "
-            "world to world; say --object NAME, or take scripted_team"
-        )
-    obj = task.constants.object
-    if not is_round(obj) and any(geom.type == "cylinder" for geom in obj.geoms):
-        return scripted_team(env)
-    return PivotingTeam(
-        task.obs_names(0),
-        obj,
-        env.num_agents,
-        task.cfg.action_scale,
-        env.decision_period,
-        env.device,
-    )
 
 
 def _scripted(env: MultiAgentEnv, num_pushing: int | None) -> ScriptedTeam:

@@ -7,14 +7,13 @@ import json
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from harl_mapush import config, test
+from harl_mapush import test
 from harl_mapush.config import Suite
 from harl_mapush.evaluation import episodes
 from harl_mapush.evaluation.episodes import Request, play_requests
@@ -94,15 +93,6 @@ def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) 
     assert len(set(many[0]["object_distance_agent0"])) == SIZE + 2
     assert sizes == {SIZE}
     assert said == []
-
-
-def test_a_script_with_a_memory_has_one_for_each_block() -> None:
-    long = {"task": {"episode_length_s": 3.0}, "env": {"num_agents": 1}, "sim": SHORT["sim"]}
-    cfg, _ = config.resolve({}, long)
-    request = Request(cfg, (0,), SIZE + 2, function="scripted_walk")
-    together, apart = play_requests([request, replace(request, num_envs=SIZE)], 0, print)
-    for name, values in together[0].items():
-        torch.testing.assert_close(apart[0][name], values, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.slow

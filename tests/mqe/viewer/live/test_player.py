@@ -20,7 +20,7 @@ from harl_mapush.config import user_modules
 from harl_mapush.runs import run_folder
 from harl_mapush.viewing import watch
 from mapush import cli
-from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.registry import TASKS, EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 from mqe.viewer.live import player as player_module
@@ -163,9 +163,7 @@ def test_all_checkpoints_of_a_run_can_be_chosen(run) -> None:
         "16",
         "zero",
         "random",
-        "scripted_solo",
-        "scripted_walk",
-        "scripted_team",
+        *TASKS["go1push_mid"].policies,
     ]
     env.close()
 

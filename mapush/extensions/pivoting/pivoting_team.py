@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mqe.tasks.push.keep_apart import keep_apart, rate_of
-from mqe.tasks.push.push_plan import BINS, SPACING, make_plan
-from mqe.tasks.terms import PRESENT
+from mapush.extensions.pivoting.push_plan import BINS, SPACING, make_plan
+from mqe.tasks.push.keep_apart import CommandLimit
+from mqe.tasks.push.scripted import APART, LOOKED_AT, columns_of
 from mqe.world.geometry import rotate_2d, wrap_to_pi
 from mqe.world.objects import NUM_OUTLINE_POINTS, Footprint, ObjectCfg
 from mqe.world.scene import STEP_DT
@@ -35,7 +36,6 @@ NOSE = 0.25  # [m] from a trunk's middle to the point that presses
 TURN_GAIN = 4.0
 FACING = 0.5  # [rad] off its heading, up to which a robot presses
 REST_DISTANCE = 0.08  # [m] of the object from the goal, at which the team stops
-APART = 0.30  # [m] that robots keep between their trunks
 MEMORY_TIME = 0.7  # [s] over which the object's place is averaged
 STILL = 0.03  # [m] from that average, below which the object is stuck
 PATIENCE = 0.7  # [s] of pressing before a robot rams
@@ -56,9 +56,11 @@ class PivotingTeam:
         device: torch.device | str = "cpu",
     ) -> None:
         """Plan for the object. ``obs_names`` name the observation's components."""
-        self._scene = ObservedScene(obs_names, obj, device)
+        self._limit: CommandLimit | None = None
+        if num_agents > 1:
+            self._limit = CommandLimit(obs_names, APART, decision_period).to(device)
+        self._scene = ObservedScene(obs_names, obj, self._limit, device)
         self._time_step = decision_period * STEP_DT
-        self._rate = rate_of(decision_period)
         self._scale = torch.tensor(action_scale, device=device)
         self._speed = float(min(action_scale[:2]))
         self._stands = (
@@ -100,12 +102,13 @@ class PivotingTeam:
         start = place - (to_hull + BEHIND) * normal
         turn = wrap_to_pi(torch.atan2(normal[..., 1], normal[..., 0]) - scene.heading)
         turn = turn.unsqueeze(-1)
-        was_pressing = self._memory_of_press()
+        memory = self._memory
+        assert memory is not None
         enters = self._is_ready((robot_pos - place).unsqueeze(-2), normal, across, to_hull, IN_LANE)
         is_pressing = (enters & (turn.abs() < FACING)) | (
-            was_pressing & is_ready[..., :1] & (turn.abs() < 2.0 * FACING)
+            memory.is_pressing & is_ready[..., :1] & (turn.abs() < 2.0 * FACING)
         )
-        self._remember_press(is_pressing)
+        memory.is_pressing.copy_(is_pressing)
         way = self._hull.way(robot_pos, start, behind_hull > 0.5 * CLEARANCE)
         speed = (WAY_GAIN * way.norm(dim=-1, keepdim=True)).clamp(max=self._speed)
         velocity = way / way.norm(dim=-1, keepdim=True).clamp(min=1e-6) * speed
@@ -124,10 +127,8 @@ class PivotingTeam:
         velocity_b = rotate_2d(velocity, -scene.heading)
         yaw_rate = (TURN_GAIN * turn).clamp(-self._scale[2], self._scale[2])
         command = torch.cat((velocity_b, yaw_rate), dim=-1)
-        if scene.others_b.shape[-2]:
-            command = keep_apart(
-                command, scene.others_b, scene.is_there[..., 1:], APART, self._rate
-            )
+        if self._limit is not None:
+            command = self._limit(obs, command)
         action = (command / self._scale).clamp(-1.0, 1.0)
         is_done = scene.goal.norm(dim=-1, keepdim=True) < REST_DISTANCE
         return action.masked_fill(is_done, 0.0)
@@ -145,14 +146,6 @@ class PivotingTeam:
         """Reset the memory in worlds with an ended episode, ``done`` (N,) bool."""
         if self._memory is not None:
             self._memory.last_goal.masked_fill_(done.view(-1, 1, 1), torch.inf)
-
-    def _memory_of_press(self) -> Tensor:
-        assert self._memory is not None
-        return self._memory.is_pressing
-
-    def _remember_press(self, is_pressing: Tensor) -> None:
-        assert self._memory is not None
-        self._memory.is_pressing.copy_(is_pressing)
 
     def _next_stand(self, scene: Seen) -> Tensor:
         """Return each robot's next stand (N, A), and store it."""
@@ -268,77 +261,62 @@ class Memory:
         self.back.masked_fill_(is_new, 0.0)
 
 
-class Seen:
+class Seen(NamedTuple):
     """The scene in the object frame, as each robot observes it."""
 
-    def __init__(
-        self, goal: Tensor, heading: Tensor, robots: Tensor, is_there: Tensor, others_b: Tensor
-    ) -> None:
-        self.goal = goal  # (N, A, 2) [m] from the object's origin
-        self.heading = heading  # (N, A) [rad] of the robot
-        self.robots = robots  # (N, A, 1 + K, 2) [m] the robot itself, then the others
-        self.is_there = is_there  # (N, A, 1 + K) bool
-        self.others_b = others_b  # (N, A, K, 2) [m] in the robot's heading frame
+    goal: Tensor  # (N, A, 2) [m] from the object's origin
+    heading: Tensor  # (N, A) [rad] of the robot
+    robots: Tensor  # (N, A, 1 + K, 2) [m] the robot itself, then the others
+    is_there: Tensor  # (N, A, 1 + K) bool
 
 
 class ObservedScene:
     """Reads the scene off observations of any form that contains the object's heading."""
 
     def __init__(
-        self, obs_names: Sequence[str], obj: ObjectCfg, device: torch.device | str
+        self,
+        obs_names: Sequence[str],
+        obj: ObjectCfg,
+        limit: CommandLimit | None,
+        device: torch.device | str,
     ) -> None:
-        names = list(obs_names)
-
-        def columns(*wanted: str) -> Tensor:
-            return torch.tensor(
-                [names.index(name) for name in wanted], dtype=torch.int64, device=device
-            )
-
-        self._places = columns("goal_x", "goal_y", "object_x", "object_y")
-        others = [name[:-2] for name in names if name.endswith("_x")]
-        others = [name for name in others if name.startswith(("robot", "teammates"))]
-        self._others = columns(*(f"{name}_{axis}" for name in others for axis in "xy"))
-        self._presence: Tensor | None = None
-        if others and f"{others[0]}_{PRESENT}" in names:
-            self._presence = columns(*(f"{name}_{PRESENT}" for name in others))
-        self._yaw: Tensor | None = None
-        self._sine: Tensor | None = None
-        self._points: Tensor | None = None
-        if "object_yaw" in names:
-            self._yaw = columns("object_yaw")
-        elif "object_sin_yaw" in names:
-            self._sine = columns("object_sin_yaw", "object_cos_yaw")
-        else:
-            points = range(NUM_OUTLINE_POINTS)
-            self._points = columns(*(f"outline{k}_{axis}" for k in points for axis in "xy"))
-            self._outline = Footprint(obj, device).points[0]
+        """Read components ``obs_names``. ``limit`` reads the other robots. None: there are none."""
+        self._limit = limit
+        self._places = columns_of(obs_names, LOOKED_AT, device)
+        self._outline = Footprint(obj, device).points[0]
+        points = [f"outline{k}_{axis}" for k in range(NUM_OUTLINE_POINTS) for axis in "xy"]
+        forms = (["object_yaw"], ["object_sin_yaw", "object_cos_yaw"], points)
+        form = next(form for form in forms if form[0] in obs_names)
+        self._heading = columns_of(obs_names, form, device)
 
     def __call__(self, obs: Tensor) -> Seen:
         """Return the scene from observations (N, A, O)."""
         goal, place = obs[..., self._places].split(2, dim=-1)
-        yaw = self._object_yaw(obs, place)
-        others = obs[..., self._others].unflatten(-1, (-1, 2))
-        if self._presence is None:
-            is_there = torch.ones_like(others[..., 0], dtype=torch.bool)
-        else:
-            is_there = obs[..., self._presence] > 0.0
-        robots_b = torch.cat((torch.zeros_like(place).unsqueeze(-2), others), dim=-2)
+        yaw = self._object_yaw(obs[..., self._heading], place)
+        robots_b = torch.zeros_like(place).unsqueeze(-2)
+        is_there = torch.ones_like(place[..., :1], dtype=torch.bool)
+        if self._limit is not None:
+            others, others_there = self._limit.others(obs)
+            if others_there is None:
+                others_there = torch.ones_like(others[..., 0], dtype=torch.bool)
+            robots_b = torch.cat((robots_b, others), dim=-2)
+            is_there = torch.cat((is_there, others_there), dim=-1)
         robots = rotate_2d(robots_b - place.unsqueeze(-2), -yaw.unsqueeze(-1))
-        is_there = torch.cat((torch.ones_like(place[..., :1], dtype=torch.bool), is_there), dim=-1)
-        return Seen(rotate_2d(goal - place, -yaw), -yaw, robots, is_there, others)
+        return Seen(rotate_2d(goal - place, -yaw), -yaw, robots, is_there)
 
-    def _object_yaw(self, obs: Tensor, place: Tensor) -> Tensor:
-        """Return the object's heading (N, A) [rad] in the robot's frame."""
-        if self._yaw is not None:
-            return obs[..., self._yaw].squeeze(-1)
-        if self._sine is not None:
-            sine, cosine = obs[..., self._sine].unbind(-1)
-            return torch.atan2(sine, cosine)
-        assert self._points is not None
-        seen = obs[..., self._points].unflatten(-1, (-1, 2)) - place.unsqueeze(-2)
-        model = self._outline
-        cosine = (seen * model).sum(dim=(-1, -2))
-        sine = (seen[..., 1] * model[:, 0] - seen[..., 0] * model[:, 1]).sum(-1)
+    def _object_yaw(self, numbers: Tensor, place: Tensor) -> Tensor:
+        """Return the object's heading (N, A) [rad] in the robot's frame, from its form's
+        ``numbers``.
+        """
+        if numbers.shape[-1] == 1:
+            return numbers.squeeze(-1)
+        if numbers.shape[-1] == 2:
+            sine, cosine = numbers.unbind(-1)
+        else:
+            seen = numbers.unflatten(-1, (-1, 2)) - place.unsqueeze(-2)
+            model = self._outline
+            cosine = (seen * model).sum(dim=(-1, -2))
+            sine = (seen[..., 1] * model[:, 0] - seen[..., 0] * model[:, 1]).sum(-1)
         return torch.atan2(sine, cosine)
 
 
@@ -370,15 +348,14 @@ class Hull:
 
 
 def _corners(obj: ObjectCfg) -> list[tuple[float, float]]:
+    """Return the corners [m] of boxes, and 64 points on each cylinder's rim."""
     corners = []
     for geom in obj.geoms:
         x, y, _ = geom.pos
+        half_x, half_y = geom.half_extents
         if geom.type == "box":
-            half_x = 0.5 * geom.size[0]
-            half_y = 0.5 * geom.size[1]
             corners += [(x + a * half_x, y + b * half_y) for a in (-1, 1) for b in (-1, 1)]
         else:
             angles = [2.0 * math.pi / 64 * k for k in range(64)]
-            radius = geom.size[0]
-            corners += [(x + radius * math.cos(a), y + radius * math.sin(a)) for a in angles]
+            corners += [(x + half_x * math.cos(a), y + half_x * math.sin(a)) for a in angles]
     return corners

@@ -1,7 +1,8 @@
-"""mqe.tasks.push.pivoting: plans, observations in every form, and walked objects."""
+"""Plans, observations in every form, and walked objects."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,14 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.evaluation.calculator import first_episodes
+from harl_mapush.evaluation.episodes import Request, play_requests
+from mapush.extensions.pivoting.pivoting_team import ObservedScene, RoundStands
+from mapush.extensions.pivoting.push_plan import BINS, make_plan
 from mqe.config import ConfigError
+from mqe.controllers.blocks import SIZE
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
-from mqe.tasks.push.pivoting import ObservedScene, RoundStands
-from mqe.tasks.push.push_plan import BINS, make_plan
+from mqe.tasks.push.keep_apart import CommandLimit
 from mqe.world.objects import BEAM, CUBOID, CYLINDER, TBLOCK
 
 
@@ -49,7 +53,8 @@ def test_all_forms_of_observation_say_the_same():
     for observation in ("sincos", "reference", "sets"):
         env = worlds(3, 2, observation=observation)
         obs, _ = env.reset()
-        read = ObservedScene(env.task.obs_names(0), CUBOID, "cpu")
+        names = env.task.obs_names(0)
+        read = ObservedScene(names, CUBOID, CommandLimit(names, 0.3, 5), "cpu")
         scenes.append(read(obs))
         env.close()
     first = scenes[0]
@@ -97,12 +102,14 @@ def test_shapes_that_differ_have_no_plan():
     env.close()
 
 
-@pytest.mark.parametrize("observation", ["sincos", "sets"])
-def test_robots_abreast_line_up_in_their_order_without_collisions(observation: str):
-    """Two robots slide a box of 70 N, whichever of them starts on which side."""
-    env = worlds(6, 2, object_mass="70 N", goal_distance=[1.5, 1.8], observation=observation)
-    team = TASKS["go1push_mid"].policies["scripted_team"](env)
-    episodes = first_episodes(env, team)
-    env.close()
-    assert float((episodes["success"] > 0.5).float().mean()) >= 0.8
-    assert not bool((episodes["collision"] > 0.5).any())
+def test_a_memory_belongs_to_a_block_of_worlds() -> None:
+    settings = {
+        "task": {"episode_length_s": 3.0},
+        "env": {"num_agents": 1},
+        "sim": {"name": "mujoco", "device": "cpu"},
+    }
+    cfg, _ = config.resolve({}, settings)
+    request = Request(cfg, (0,), SIZE + 2, function="scripted_walk")
+    together, apart = play_requests([request, replace(request, num_envs=SIZE)], 0, print)
+    for name, values in together[0].items():
+        torch.testing.assert_close(apart[0][name], values, rtol=0, atol=0, equal_nan=True)
