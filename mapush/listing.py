@@ -18,6 +18,7 @@ from harl_mapush.runs import run_folder
 from mapush import object_table
 from mapush.report.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, printable, suggestion
+from mqe.controllers.frozen_policy import DESCRIPTION
 from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
 from mqe.registry import SIMULATORS, TASKS, SimCfg
 from mqe.tasks.term_settings import merged_weights
@@ -104,8 +105,9 @@ def _policy_words(name: str) -> str:
         model = f", {world['model']} model" if world.get("model") is not None else ""
         return f"gait of a {world['robots']}{model}"
     size = f"{world['num_agents']}"
-    if task["observation"] == "sets":
-        size = f"1 to {task['max_robots']}"
+    largest = load_yaml(pretrained_folder(name) / DESCRIPTION).get("largest_team")
+    if largest is not None:
+        size = f"1 to {largest}"
     pose = ", to a place and a heading" if task.get("goal_heading") is not None else ""
     return f"team of {size} {world['robots']} for {_pushed_words(task)}{pose}"
 

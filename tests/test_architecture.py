@@ -140,8 +140,6 @@ MANY_IMPORTS = {
     "mapush.extensions.navigate.entry": 31,
     "mapush.extensions.navigate.task": 21,
     "mapush.registration": 17,
-    "mqe.tasks.push.task": 19,
-    "mqe.tasks.velocity.task": 17,
 }
 
 

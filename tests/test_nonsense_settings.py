@@ -109,7 +109,6 @@ def config_values(values: dict[str, Any]) -> dict[str, Any]:
         ("task.object_mass=1e-3", "task.object_mass: must be at least 0.1 and at most 1000"),
         ("task.object_mass=1e4", "task.object_mass: must be at least 0.1 and at most 1000"),
         ("task.object_mass=0.01 N", "task.object_mass=0.01 N: must be at least 0.1 N"),
-        ("task.max_robots=1", "task.max_robots=1 is the capacity of observed sets"),
         ("task.success_rest_s=1e6", "is too long for task.episode_length_s=20"),
         ("task.weights.exception=5", "task.weights.exception: 5 pays for a failure"),
         ("task.weights.reach=-5", "task.weights.reach: -5 charges for success"),

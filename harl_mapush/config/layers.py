@@ -43,6 +43,7 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
     "task": {
         "shape_friction": [0.2, 1.0],
         "costs": [],
+        "max_robots": 8,
     },
     "network": {"normalize_obs": False},
     "runner": {

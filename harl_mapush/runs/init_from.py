@@ -24,7 +24,6 @@ KEY = "runner.init_from (--init_from)"
 INTERFACE = (
     "decision_period",
     "observation",
-    "max_robots",
     "replaced_observations",
     "more_observations",
     "action_scale",

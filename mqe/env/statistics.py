@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from mqe.notices import note
 from mqe.vec_env import ALL_WORLDS, Share
 
 CAPACITY = 1000  # episodes; older ones are forgotten
@@ -71,18 +72,12 @@ class EpisodeStatistics:
         return {"rows": self._rows.clone(), "count": self._count.clone()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``. From a ring of another length the newest episodes are taken."""
-        if state["rows"].shape == self._rows.shape:
-            self._rows.copy_(state["rows"])
-            self._count.copy_(state["count"])
+        """Restore a ``state_dict``. A ring of another length begins anew."""
+        if state["rows"].shape != self._rows.shape:
+            note("the saved state has another number of worlds, and statistics begin anew")
             return
-        rows = state["rows"]
-        count = int(state["count"])
-        num_kept = min(count, CAPACITY, len(rows) - 1)
-        numbers = torch.arange(count - num_kept + 1, count + 1)
-        self.reset()
-        self._rows[numbers % self._room] = rows[numbers % (len(rows) - 1)].to(self._rows.device)
-        self._count.fill_(count)
+        self._rows.copy_(state["rows"])
+        self._count.copy_(state["count"])
 
     def _newest(self, count_limit: int) -> Tensor:
         """Return the rows of the newest ``count_limit`` episodes, with NaN for missing ones."""

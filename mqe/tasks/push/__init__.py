@@ -11,7 +11,7 @@ from mqe.extensions import Registry
 from mqe.tasks.entry import EnvCfg, PushedObjects, TaskEntry, TaskSetup, velocity_commands
 from mqe.tasks.push.episode_report import REPORT
 from mqe.tasks.push.scripted import scripted_solo, scripted_team
-from mqe.tasks.push.settings import PUSH_TERMS, PushCfg
+from mqe.tasks.push.settings import PUSH_TERMS, ROOM, PushCfg
 from mqe.tasks.push.task import PushTask
 from mqe.world.objects import ObjectCfg, object_floor_friction
 from mqe.world.robots import Robots
@@ -96,7 +96,7 @@ PUSH = TaskEntry(
     terms=PUSH_TERMS,
     of_policy=lambda cfg: {"observes_heading": cfg.is_heading_observed},
     replaces={"object": "shapes"},
-    largest_team=lambda cfg: cfg.max_robots if cfg.observation == "sets" else None,
+    largest_team=lambda cfg: ROOM if cfg.observation == "sets" else None,
     objects=_objects,
     actions=_actions,
     gaits=lambda cfg: cfg.gait,

@@ -1,8 +1,8 @@
 """The push task's sets: other robots, the whole team, and points on the object's outline.
 
 An entity's first feature is 1 if the entity is present. An absent entity's features are all 0. A
-set has room for ``task.max_robots`` robots, so all teams' observations have the same size. N
-worlds, A robots, M = ``task.max_robots``, P outline points, E entities, K features per entity.
+set has room for ``ROOM`` robots, so all teams' observations have the same size. N
+worlds, A robots, M = ``ROOM``, P outline points, E entities, K features per entity.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mqe.tasks.push.features import SceneFeatures
+from mqe.tasks.push.settings import ROOM
 from mqe.world.geometry import axes_along, in_frame
 
 
 def others_b(features: SceneFeatures) -> Tensor:
     """Return the set (N, A, M - 1, 5) of other robots in each robot's heading frame.
 
-    Features: presence, x, y [m], sine and cosine of the heading. M is ``task.max_robots``.
+    Features: presence, x, y [m], sine and cosine of the heading.
     """
-    room = features.constants.max_robots - 1
+    room = ROOM - 1
     return _as_set(features.bodies_b[:, :, 1:], seen_others(features), room)
 
 
@@ -34,10 +35,10 @@ def seen_others(features: SceneFeatures) -> Tensor:
 
 def team(features: SceneFeatures) -> Tensor:
     """Return the set (N, M, 8) of all robots in the critic's frame: presence, then
-    ``SceneFeatures.robots_towards_goal``. M is ``task.max_robots``.
+    ``SceneFeatures.robots_towards_goal``.
     """
     robots = features.robots_towards_goal
-    return _as_set(robots, features.roster.takes_part, features.constants.max_robots)
+    return _as_set(robots, features.roster.takes_part, ROOM)
 
 
 def outline_b(features: SceneFeatures) -> Tensor:

@@ -92,7 +92,6 @@ class PushConstants:
         observed = [[a, *row[1:]] for row in order]
         self.observed = torch.tensor(observed, dtype=torch.int64, device=device)
         self.nan = torch.tensor(torch.nan, device=device)
-        self.max_robots = cfg.max_robots
         # The memory that observations show: the columns of the roster, then the goal's heading.
         self.roster_size = 0
         if cfg.observation == "sets":

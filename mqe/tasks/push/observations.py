@@ -6,8 +6,8 @@ critic's frame has its origin at the object and x towards the goal. Metres, radi
 
 Observations as sets have the same size for every team, and do not identify the robot:
 
-    present, goal (x, y), object (x, y), task.max_robots - 1 others, 16 points of the outline
-    critic: distance to the goal, 16 points of the outline, task.max_robots robots
+    present, goal (x, y), object (x, y), seven others, 16 points of the outline
+    critic: distance to the goal, 16 points of the outline, eight robots
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from mqe.config import ConfigError
+from mqe.tasks.push.settings import ROOM
 from mqe.tasks.terms import Memory
 
 
@@ -18,16 +19,15 @@ class Roster:
         self.observes = values[:, num_agents:].unflatten(1, (num_agents, num_agents))
 
     @classmethod
-    def allocate(cls, memory: Memory, values: Tensor, num_agents: int, max_robots: int) -> Roster:
+    def allocate(cls, memory: Memory, values: Tensor, num_agents: int) -> Roster:
         """Return a roster in ``memory``, with its columns in ``values`` (N, C).
 
         Raises ConfigError for a team too large for observed sets.
         """
-        if num_agents > max_robots:
+        if num_agents > ROOM:
             raise ConfigError(
-                f"env.num_agents={num_agents}: observations as sets have room for "
-                f"task.max_robots={max_robots}; take fewer robots, or train with a larger "
-                "task.max_robots"
+                f"env.num_agents={num_agents}: observations as sets have room for {ROOM} robots; "
+                "take fewer robots, or another task.observation"
             )
         return cls(memory.keep("roster", values, start=1.0), num_agents)
 

@@ -12,12 +12,12 @@ from mqe.tasks.push.posture import PITCH_LIMIT, ROLL_LIMIT
 from mqe.tasks.term_settings import TermCfg
 from mqe.tasks.terms import PRESENT, TermRegistry
 from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
-from mqe.world.scene import ARENA_HALF_SIZE, MAX_ROBOTS, STEP_DT, with_sliding_force
+from mqe.world.scene import ARENA_HALF_SIZE, STEP_DT, with_sliding_force
 from mqe.world.shapes import MASSES, check_kinds
 
 _FORCE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?N")
 _FORCES = (0.1, 1e4)  # [N] at which objects may slide
-_ROOM = 8  # robots in observed sets by default
+ROOM = 8  # robots in observed sets
 # The terms of the task. The modules of observations, rewards and so on add them.
 PUSH_TERMS = TermRegistry()
 
@@ -140,9 +140,6 @@ class PushCfg(TermCfg):
         "form of observations: angles as sine and cosine, or in [0, 2 pi), or sets of robots "
         "and of points of the object's outline, for teams of any size",
         choices=tuple(OBSERVED),
-    )
-    max_robots: int = option(
-        _ROOM, "largest team that observations as sets have room for", min=1, max=MAX_ROBOTS
     )
     entity_dropout: float = option(
         0.0,
@@ -270,12 +267,6 @@ class PushCfg(TermCfg):
                 f"task.entity_dropout={self.entity_dropout:g} leaves robots out of sets; say "
                 f"task.observation=sets instead of {self.observation}, or leave "
                 "task.entity_dropout out"
-            )
-        if self.max_robots != _ROOM and self.observation != "sets":
-            raise ConfigError(
-                f"task.max_robots={self.max_robots} is the capacity of observed sets; say "
-                f"task.observation=sets instead of {self.observation}, or leave task.max_robots "
-                "out"
             )
         if self.success_rest_s >= self.episode_length_s:
             raise ConfigError(

@@ -84,9 +84,7 @@ class PushTask(TermTask):
         roster_size = self.constants.roster_size
         self._roster: Roster | None = None
         if cfg.observation == "sets":
-            self._roster = Roster.allocate(
-                memory, observed[:, :roster_size], self.num_agents, cfg.max_robots
-            )
+            self._roster = Roster.allocate(memory, observed[:, :roster_size], self.num_agents)
             self._observes = self._roster.observes.clone()  # in the episodes that begin next
         self.goal_heading: Tensor | None = None  # (N,) [rad] in force, live
         if cfg.goal_heading is not None:

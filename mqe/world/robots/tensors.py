@@ -8,13 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.world.robots.robot import LEG_JOINTS, NUM_LEGS, Motor, RobotCfg
+from mqe.world.robots.robot import LEG_JOINTS, NUM_LEGS, RobotCfg
 
 TOUCH = 0.004  # [m] a knee or trunk as near to the floor as this rests on it
-
-_IDEAL_MOTOR = Motor(
-    1e9, knee_speed=0.0, no_load_speed=1e9, armature=0.0, friction=0.0, damping=0.0
-)
 
 
 class Robots:
@@ -37,14 +33,6 @@ class Robots:
         self.joint_pos = self._tensor([cfg.joint_pos for cfg in cfgs])  # (J,) [rad] nominal stance
         self.stiffness = self._tensor([cfg.stiffness for cfg in cfgs], 1)  # [N m/rad]
         self.damping = self._tensor([cfg.damping for cfg in cfgs], 1)  # [N m s/rad]
-        # Torque-speed lines of the motors, (J,) [N m] and [rad/s].
-        motors = [_motors(cfg) for cfg in cfgs]
-        self.stall_torque = self._tensor(
-            [[motor.stall_torque for motor in robot_motors] for robot_motors in motors]
-        )
-        self.no_load_speed = self._tensor(
-            [[motor.no_load_speed for motor in robot_motors] for robot_motors in motors]
-        )
         self.low_height = self._tensor([cfg.low_height for cfg in cfgs])  # [m]
         self.walking_height = self._tensor([cfg.walking_height for cfg in cfgs], 1)  # [m]
         self.foot_radius = self._tensor([cfg.foot_radius for cfg in cfgs], 1)  # [m]
@@ -181,12 +169,6 @@ class _Legs(NamedTuple):
     lateral: Tensor  # [m] the foot to the left
     vertical: Tensor  # [m] the foot upwards
     feet: Tensor  # (..., 4, 3) [m] trunk frame
-
-
-def _motors(robot: RobotCfg) -> tuple[Motor, ...]:
-    """Return every joint's motor, ideal ones for a robot without motors."""
-    motors = robot.motors or (_IDEAL_MOTOR,) * len(LEG_JOINTS)
-    return motors * NUM_LEGS
 
 
 def by_leg(joints: Tensor) -> Tensor:

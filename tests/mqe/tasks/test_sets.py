@@ -31,7 +31,7 @@ def observed(task: PushTask, state: SceneState, kind: str) -> Tensor:
     return entities(obs, task.spec.obs_sets, kind)
 
 
-def test_every_team_up_to_max_robots_has_observations_of_one_size():
+def test_every_team_up_to_eight_robots_has_observations_of_one_size():
     for num_agents in range(1, 9):
         spec = make_task(1, num_agents, observation="sets").spec
         assert (spec.obs_size, spec.state_size, spec.presence) == (88, 113, 0)
@@ -62,7 +62,7 @@ def test_every_team_up_to_max_robots_has_observations_of_one_size():
     [
         ({"observation": "sets", "state_type": "FP"}, 2, "task.state_type: FP"),
         ({"entity_dropout": 0.5}, 2, "task.entity_dropout=0.5 .* task.observation=sets"),
-        ({"observation": "sets", "max_robots": 2}, 3, "room for task.max_robots=2"),
+        ({"observation": "sets"}, 9, "env.num_agents=9: .* room for 8 robots"),
     ],
 )
 def test_settings_that_contradict_sets_are_refused(settings, num_agents, message):
@@ -82,7 +82,7 @@ def test_the_numbers_of_two_robots_and_a_cuboid():
         object_quat=tensor([[1.0, 0.0, 0.0, 0.0]]),
         goal_pos=tensor([[0.0, 5.0, 0.0]]),
     )
-    task = make_task(1, 2, observation="sets", max_robots=3)
+    task = make_task(1, 2, observation="sets")
     obs, critic = task.observe(state, task.memory)
     assert obs[0, 0, :5].tolist() == pytest.approx([1.0, 5.0, 0.0, 3.0, 0.0], abs=FEW_STEPS)
     others = observed(task, state, "teammates")[0, 0]
