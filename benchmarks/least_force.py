@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from harl_mapush.config import load_suite
 from mqe.tasks.push.settings import parse_force
-from mqe.world.objects import BEAM, CUBOID, CYLINDER, LOADED, OBJECTS, TBLOCK, ObjectCfg
+from mqe.world.objects import OBJECTS, ObjectCfg
 from mqe.world.push_mechanics import corner_support, least_force_of, uniform_support
 from mqe.world.scene import GRAVITY, sliding_force, with_sliding_force
 
@@ -32,7 +32,7 @@ class World(NamedTuple):
     """A harder world for two robots and the box of team2."""
 
     factor: float = 1.0  # on the object's mass
-    obj: ObjectCfg = with_sliding_force(CUBOID, 105.0)
+    obj: ObjectCfg = with_sliding_force(OBJECTS["cuboid"], 105.0)
     num_robots: int = 2  # robots that push
     press: float = PRESS  # [N] mean of these robots
     slope: float = 0.0  # [degrees], pushed uphill
@@ -41,7 +41,7 @@ class World(NamedTuple):
 WORLDS = {
     "as it is": World(),
     "mass x1.5": World(factor=1.5),
-    "10 kg at one corner": World(obj=LOADED),
+    "10 kg at one corner": World(obj=OBJECTS["loaded"]),
     "feet of friction 0.4": World(press=42.0),
     "feet of friction 0.8": World(press=68.0),
     "one robot half as strong": World(press=0.75 * PRESS),
@@ -66,7 +66,7 @@ def main() -> int:
         for name, world in WORLDS.items():
             sys.stdout.write(f"{json.dumps({'world': name, **strain(world)})}\n")
         return 0
-    objects = (CUBOID, TBLOCK, CYLINDER, BEAM)
+    objects = (OBJECTS["cuboid"], OBJECTS["tblock"], OBJECTS["cylinder"], OBJECTS["beam"])
     for obj in objects:
         sys.stdout.write(f"{json.dumps(line(obj))}\n")
     if arguments.figure is not None:

@@ -1,14 +1,11 @@
-"""Objects for pushing: shape, mass, friction and outline.
-
-Sizes, masses and friction ranges come from the reference's URDF files and task configurations. Its
-floor lies at z = 0.02 m, ours at 0. Heights are the reference's minus that slab.
-"""
+"""Objects for pushing: shape, mass, friction and outline."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, replace
+from importlib.resources import files
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,11 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mqe.config import ConfigError, check_values, option
+from mqe.config import ConfigError, build, check_values, load_yaml, option
 from mqe.extensions import Registry
 from mqe.world.geometry import in_frame, length
 
-FLOOR_SLAB = 0.02  # [m] what the reference's heights contain and ours do not
 FLOOR_FRICTION = 0.1  # the reference's ground mesh
 ROBOT_FRICTION = 1.0  # the reference's importer default
 ROBOT_FLOOR_FRICTION = 0.5 * (ROBOT_FRICTION + FLOOR_FRICTION)  # 0.55
@@ -230,7 +226,7 @@ class ObjectCfg:
             raise ConfigError(
                 f"task.inertia=reference: object {self.name!r} has a part without "
                 "reference_inertia; say "
-                "task.inertia=physical, or state it in mqe/world/objects.py"
+                "task.inertia=physical, or state it in the object"
             )
         centers = np.array([geom.pos for geom in self.geoms])
         masses = np.array([geom.mass for geom in self.geoms])
@@ -388,143 +384,9 @@ def robot_object_friction(friction: _Number) -> _Number:
     return 0.5 * (friction + ROBOT_FRICTION)
 
 
-CUBOID = ObjectCfg(
-    name="cuboid",
-    geoms=(GeomCfg("box", (1.2, 1.2, 0.5), 4.0, reference_inertia=(0.25, 0.25, 0.25)),),
-    outline=((-0.6, -0.6), (0.6, -0.6), (0.6, 0.6), (-0.6, 0.6)),
-    friction=(0.5, 0.6),
-    spawn_height=0.30 - FLOOR_SLAB,
-    spawn_tilt=0.01,
-)
-
-# The origin is the bar's centre, the centre of mass 0.167 m towards the stem. The reward's polygon
-# is a trapezoid, which covers free space on both sides of the stem.
-TBLOCK = ObjectCfg(
-    name="tblock",
-    geoms=(
-        GeomCfg("box", (1.0, 0.5, 0.5), 2.0, reference_inertia=(0.01, 0.01, 0.01)),
-        GeomCfg(
-            "box", (0.5, 0.5, 0.5), 1.0, pos=(0.0, 0.5, 0.0), reference_inertia=(0.01, 0.01, 0.01)
-        ),
-    ),
-    outline=((-0.5, -0.25), (0.5, -0.25), (0.25, 0.75), (-0.25, 0.75)),
-    friction=(0.6, 0.7),
-    spawn_height=0.30 - FLOOR_SLAB,
-    spawn_tilt=0.01,
-    collision_distance=0.27,
-)
-
-# The reward's polygon is a hexagon: its push direction jumps by 60 degrees where a circle's turns
-# smoothly.
-CYLINDER = ObjectCfg(
-    name="cylinder",
-    geoms=(GeomCfg("cylinder", (1.5, 0.5), 10.0, reference_inertia=(0.0833, 0.0833, 0.0417)),),
-    outline=((-0.75, -1.3), (0.75, -1.3), (1.5, 0.0), (0.75, 1.3), (-0.75, 1.3), (-1.5, 0.0)),
-    friction=(0.3, 0.4),
-    spawn_height=0.35 - FLOOR_SLAB,
-    spawn_tilt=0.0,
-    spawn_ring=(2.0, 2.5),
-    num_agents=3,
-)
-
-# Ours: long enough for four robots side by side, and hard to turn from one end.
-BEAM = ObjectCfg(
-    name="beam",
-    geoms=(GeomCfg("box", (0.4, 2.4, 0.5), 4.0),),
-    outline=((-0.2, -1.2), (0.2, -1.2), (0.2, 1.2), (-0.2, 1.2)),
-    friction=(0.5, 0.6),
-    spawn_height=0.30 - FLOOR_SLAB,
-    spawn_tilt=0.01,
-    spawn_ring=(1.75, 2.0),
-)
-
-# Ours: a push above its centre of mass, or a knock, makes it fall. Friction low enough to slide.
-TOWER = ObjectCfg(
-    name="tower",
-    geoms=(GeomCfg("box", (0.5, 0.5, 1.5), 6.0),),
-    outline=((-0.25, -0.25), (0.25, -0.25), (0.25, 0.25), (-0.25, 0.25)),
-    friction=(0.3, 0.4),
-    spawn_height=0.76,
-    spawn_tilt=0.0,
-    spawn_ring=(1.2, 1.3),
-)
-
-# Ours: room for eight robots, which heavy ones take.
-TANK = ObjectCfg(
-    name="tank",
-    geoms=(GeomCfg("cylinder", (2.75, 0.5), 40.0),),
-    outline=tuple(
-        # Rounded, so that corners are exact mirror images of one another.
-        (round(2.75 * math.cos(k * math.pi / 6.0), 6), round(2.75 * math.sin(k * math.pi / 6.0), 6))
-        for k in range(12)
-    ),
-    friction=(0.3, 0.4),
-    spawn_height=0.35 - FLOOR_SLAB,
-    spawn_tilt=0.0,
-    spawn_ring=(3.3, 3.8),
-    num_agents=8,
-)
-GIRDER = ObjectCfg(
-    name="girder",
-    geoms=(GeomCfg("box", (0.4, 5.2, 0.5), 20.0),),
-    outline=((-0.2, -2.6), (0.2, -2.6), (0.2, 2.6), (-0.2, 2.6)),
-    friction=(0.5, 0.6),
-    spawn_height=0.30 - FLOOR_SLAB,
-    spawn_tilt=0.0,
-    spawn_ring=(3.2, 3.5),
-    num_agents=8,
-)
-# Two floats and a bar between them, seen from above an H.
-PONTOON = ObjectCfg(
-    name="pontoon",
-    geoms=(
-        GeomCfg("box", (1.4, 0.6, 0.5), 4.0),
-        GeomCfg("box", (0.5, 3.6, 0.5), 8.0, pos=(-0.95, 0.0, 0.0)),
-        GeomCfg("box", (0.5, 3.6, 0.5), 8.0, pos=(0.95, 0.0, 0.0)),
-    ),
-    outline=((-1.2, -1.8), (1.2, -1.8), (1.2, 1.8), (-1.2, 1.8)),
-    friction=(0.5, 0.6),
-    spawn_height=0.30 - FLOOR_SLAB,
-    spawn_tilt=0.0,
-    spawn_ring=(2.8, 3.1),
-    num_agents=8,
-)
-
-# Ours: the box of 105 N, 10 kg of it on one corner.
-LOADED = ObjectCfg(
-    name="loaded",
-    geoms=(
-        GeomCfg("box", (1.2, 1.2, 0.5), 23.0),
-        GeomCfg("box", (0.2, 0.2, 0.2), 10.0, pos=(0.5, 0.5, 0.35)),
-    ),
-    outline=((-0.6, -0.6), (0.6, -0.6), (0.6, 0.6), (-0.6, 0.6)),
-    friction=(0.5, 0.6),
-    spawn_height=0.30 - FLOOR_SLAB,
-    spawn_tilt=0.0,
-)
-
+_SHIPPED = load_yaml(str(files("mqe") / "assets" / "objects.yaml"))
 # What users call these objects, for hints.
-OTHER_NAMES = {
-    "box": "cuboid",
-    "cube": "cuboid",
-    "block": "cuboid",
-    "square": "cuboid",
-    "t": "tblock",
-    "tee": "tblock",
-    "tshape": "tblock",
-    "tbox": "tblock",
-    "cyl": "cylinder",
-    "disc": "cylinder",
-    "disk": "cylinder",
-    "drum": "cylinder",
-    "round": "cylinder",
-    "bar": "beam",
-    "plank": "beam",
-    "pole": "beam",
-    "column": "tower",
-    "pillar": "tower",
-}
-
+OTHER_NAMES = {word: name for name, values in _SHIPPED.items() for word in values.pop("called", ())}
 OBJECTS: Registry[ObjectCfg] = Registry("object", other_names=OTHER_NAMES)
-for _cfg in (CUBOID, TBLOCK, CYLINDER, BEAM, TOWER, TANK, GIRDER, PONTOON, LOADED):
-    OBJECTS.register(_cfg.name, _cfg)
+for _name, _values in _SHIPPED.items():
+    OBJECTS.register(_name, build(ObjectCfg, {"name": _name, **_values}, f"object {_name}"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from itertools import combinations
 
 import mujoco
@@ -157,10 +158,9 @@ def build_scene(
     sliding or also torsion and rolling [m], unless ``model`` is a path.
     """
     team = robots_of(robots, num_robots, model)
-    spec = mujoco.MjSpec()
-    spec.modelname = "mapush"
-    spec.compiler.degree = False
-    _set_options(spec)
+    arena_file = files("mqe") / "assets" / "arena.xml"
+    spec = mujoco.MjSpec.from_string(arena_file.read_text(encoding="utf-8"))
+    spec.option.timestep = PHYSICS_DT
     _add_arena(spec, (arena[0] / 2, arena[1] / 2))
     floor = spec.geom("floor")
     substeps = 1
@@ -394,63 +394,8 @@ def floor_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
     return {"geom_friction": geom}
 
 
-def _set_options(spec: mujoco.MjSpec) -> None:
-    option = spec.option
-    option.timestep = PHYSICS_DT
-    option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-    # Pyramids brake by 1.1 or 0.7 times the friction, as the world turns.
-    option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
-    option.iterations = 10
-    option.ls_iterations = 20
-    # With three robots MuJoCo 4.0 would take its sparse solver. It is up to a fifth faster, but
-    # ends far from the minimum in some entanglements, with joints at hundreds of radians a second.
-    option.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
-    # A broken world must be seen, not repaired.
-    option.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-    # Bodies have few geoms: filtering them costs 12 %.
-    option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MIDPHASE
-    spec.visual.global_.offwidth = 1280
-    spec.visual.global_.offheight = 720
-    spec.visual.headlight.ambient = (0.35, 0.35, 0.35)
-    spec.visual.headlight.diffuse = (0.35, 0.35, 0.35)
-    spec.visual.headlight.specular = (0.1, 0.1, 0.1)
-    spec.visual.quality.shadowsize = 4096
-    spec.visual.map.znear = 0.01
-    spec.visual.map.shadowclip = (
-        4.0  # times extent: wider than anything in view, or surfaces shadow themselves
-    )
-    spec.stat.extent = 3.0
-
-
 def _add_arena(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
-    spec.add_texture(
-        name="sky",
-        type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
-        builtin=mujoco.mjtBuiltin.mjBUILTIN_GRADIENT,
-        rgb1=(0.75, 0.85, 0.95),
-        rgb2=(0.95, 0.97, 1.0),
-        width=256,
-        height=256,
-    )
-    spec.add_texture(
-        name="grid",
-        type=mujoco.mjtTexture.mjTEXTURE_2D,
-        builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
-        rgb1=(0.80, 0.82, 0.84),
-        rgb2=(0.70, 0.72, 0.75),
-        width=300,
-        height=300,
-    )
-    grid = spec.add_material(name="grid", texrepeat=(1, 1), texuniform=True, reflectance=0.0)
-    grid.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "grid"
     world = spec.worldbody
-    world.add_light(
-        pos=(0.0, 0.0, 8.0),
-        dir=(0.25, 0.35, -1.0),
-        type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
-        diffuse=(0.6, 0.6, 0.6),
-        castshadow=True,
-    )
     world.add_geom(
         name="floor",
         type=mujoco.mjtGeom.mjGEOM_PLANE,

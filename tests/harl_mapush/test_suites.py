@@ -16,7 +16,7 @@ from mqe.config import ConfigError, merge
 from mqe.extensions import load_extensions
 from mqe.registry import make_env
 from mqe.tasks.push import PushCfg
-from mqe.world.objects import LOADED
+from mqe.world.objects import OBJECTS
 from mqe.world.push_mechanics import least_force_of
 from mqe.world.randomization import bounds
 from mqe.world.scene import sliding_force
@@ -103,7 +103,7 @@ def test_every_condition_of_a_suite_is_a_layer_of_settings(name: str) -> None:
 
 def test_a_loaded_corner_leaves_the_weight_of_team2() -> None:
     box, _ = config.resolve({}, config.load_suite("team2").worlds)
-    assert sliding_force(LOADED) == pytest.approx(
+    assert sliding_force(OBJECTS["loaded"]) == pytest.approx(
         sliding_force(box.task.pushed_object()), rel=0.005
     )
 

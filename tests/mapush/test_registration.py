@@ -276,13 +276,13 @@ def test_choices_are_looked_up_when_a_value_is_checked(elsewhere) -> None:
         ("def broken(:\n", r"--import mine: .*mine\.py, line 1"),
         (
             "import mapush\nfrom mqe.world.objects import "
-            "CYLINDER\nmapush.register_object('cuboid', CYLINDER)\n",
+            "OBJECTS\nmapush.register_object('cuboid', OBJECTS['cylinder'])\n",
             "choose another",
         ),
         ("import mapush\nmapush.register_reward('reach', len)\n", "choose another"),
         (
             "import mapush\nfrom mqe.world.objects import "
-            "CYLINDER\nmapush.register_object('../x', CYLINDER)\n",
+            "OBJECTS\nmapush.register_object('../x', OBJECTS['cylinder'])\n",
             "must begin with a letter",
         ),
     ],

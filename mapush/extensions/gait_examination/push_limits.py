@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
-from mqe.world.objects import CUBOID
+from mqe.world.objects import OBJECTS
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 
@@ -31,7 +31,7 @@ def measure_push_limits(
     metrics: dict[str, int | float] = {}
     falls = 0
     for name, mass in (("wall", WALL_MASS), ("box", BOX_MASS)):
-        worlds = GaitWorlds(walker, num_robots, obj=CUBOID.with_mass(mass), start=START)
+        worlds = GaitWorlds(walker, num_robots, obj=OBJECTS["cuboid"].with_mass(mass), start=START)
         forces = []
 
         def watch(state: SceneState, forces: list[float] = forces) -> None:

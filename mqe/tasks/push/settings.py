@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from importlib.resources import files
 
-from mqe.config import ConfigError, check_values, option
+from mqe.config import ConfigError, check_values, load_yaml, option
 from mqe.tasks.push.layouts import SPAWNS
 from mqe.tasks.push.posture import PITCH_LIMIT, ROLL_LIMIT
 from mqe.tasks.term_settings import TermCfg
@@ -32,44 +33,10 @@ OBSERVED_BY_CRITIC = {
     "reference": ("object_place", "object_yaw", "goal_place", "robots_in_arena"),
     "sets": ("goal_distance", "outline", "team"),
 }
-_REPO = {
-    "target": 0.00325,
-    "approach": 0.00075,
-    "push": 0.0015,
-    "ocb": 0.004,
-    "reach": 10.0,
-    "exception": -5.0,
-}
-_PUBLISHED = {"approach": 15.0, "push": 30.0, "reach": 200_000.0, "exception": -100_000.0}
-
-# By preset, then by object; other objects take the cuboid's. The published runs pay 20,000 times
-# what the repository's configurations do, and the expanded OCB term.
-PRESETS: dict[str, dict[str, dict[str, float]]] = {
-    "published": {
-        "cuboid": _PUBLISHED | {"target": 65.0, "collision": -50.0, "ocb_expanded": 80.0},
-        "tblock": _PUBLISHED | {"target": 60.0, "collision": -40.0, "ocb_expanded": 80.0},
-        "cylinder": _PUBLISHED | {"target": 50.0, "collision": -30.0, "ocb_expanded": 120.0},
-    },
-    "repo": {
-        "cuboid": _REPO | {"collision": -0.0025},
-        "tblock": _REPO | {"collision": -0.0025},
-        "cylinder": _REPO | {"collision": -0.0015},
-    },
-    "default": {
-        "cuboid": {
-            "reach": 20.0,
-            "exception": -20.0,
-            "progress": 10.0,
-            "shared_progress": 10.0,
-            "misalignment": -0.02,
-            "remoteness": -0.04,
-            "crowding": -0.02,
-            "contact": -0.02,
-            "useful_impulse": 0.01,
-            "time": -0.01,
-        },
-    },
-}
+# Reward weights by preset, then by object; other objects take the cuboid's.
+PRESETS: dict[str, dict[str, dict[str, float]]] = load_yaml(
+    str(files("mqe") / "assets" / "rewards.yaml")
+)
 
 
 def preset_weights(preset: str, object_name: str) -> dict[str, float]:

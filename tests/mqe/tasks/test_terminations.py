@@ -9,7 +9,7 @@ from torch import tensor
 
 from mqe.tasks.push import posture, terminations
 from mqe.world.geometry import quat_from_rpy, rotation_matrix
-from mqe.world.objects import CUBOID
+from mqe.world.objects import OBJECTS
 
 
 def test_success_is_strictly_inside_the_radius() -> None:
@@ -23,7 +23,7 @@ def lost(
     headings.
     """
     limits = posture.Posture(
-        2, CUBOID, roll_limit=0.8, pitch_limit=pitch_limit, device=torch.device("cpu")
+        2, OBJECTS["cuboid"], roll_limit=0.8, pitch_limit=pitch_limit, device=torch.device("cpu")
     )
     rpy = torch.stack((tensor(roll), tensor(pitch), torch.full((len(roll), 3), 2.5)), dim=-1)
     is_lost = limits.lost(rotation_matrix(quat_from_rpy(rpy)), tensor(height))

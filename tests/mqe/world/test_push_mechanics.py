@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from mqe.world.objects import BEAM, CUBOID, CYLINDER, LOADED, TBLOCK, ObjectCfg
+from mqe.world.objects import OBJECTS, ObjectCfg
 from mqe.world.push_mechanics import (
     Pushes,
     corner_support,
@@ -26,7 +26,7 @@ def push_at(x: float, y: float, dx: float = 1.0, dy: float = 0.0) -> Pushes:
 
 
 def test_push_through_the_center_takes_the_force_of_a_slide():
-    push = least_force(CUBOID, push_at(-0.6, 0.0))
+    push = least_force(OBJECTS["cuboid"], push_at(-0.6, 0.0))
     assert push.force == pytest.approx(1.0, abs=FEW_STEPS)
     assert push.center is None
     assert push.velocity[0] > 0.99
@@ -35,12 +35,12 @@ def test_push_through_the_center_takes_the_force_of_a_slide():
 def test_couple_on_a_square_turns_it_about_its_middle():
     """Four corners at half the diagonal resist two forces at the ends of opposite sides."""
     couple = Pushes(np.array([[-0.6, 0.6], [0.6, -0.6]]), np.array([[1.0, 0.0], [-1.0, 0.0]]))
-    assert least_force(CUBOID, couple).force == pytest.approx(math.sqrt(2.0), abs=1e-4)
+    assert least_force(OBJECTS["cuboid"], couple).force == pytest.approx(math.sqrt(2.0), abs=1e-4)
 
 
 @pytest.mark.parametrize(
     ("obj", "corner", "on_corners", "uniform"),
-    [(CUBOID, (-0.6, 0.58), 0.77, 0.58), (BEAM, (-0.2, 1.18), 0.55, 0.43)],
+    [(OBJECTS["cuboid"], (-0.6, 0.58), 0.77, 0.58), (OBJECTS["beam"], (-0.2, 1.18), 0.55, 0.43)],
 )
 def test_push_at_the_end_of_a_side_takes_less(
     obj: ObjectCfg, corner: tuple[float, float], on_corners: float, uniform: float
@@ -59,35 +59,41 @@ def test_closed_form_of_a_square_on_its_corners():
     near = np.hypot(0.6, 0.6 - depth)
     far = np.hypot(0.6, 0.6 + depth)
     force = (0.5 * (near + far) / (0.6 + depth)).min()
-    assert least_force(CUBOID, push_at(-0.6, 0.6)).force == pytest.approx(force, abs=1e-5)
+    assert least_force(OBJECTS["cuboid"], push_at(-0.6, 0.6)).force == pytest.approx(
+        force, abs=1e-5
+    )
 
 
 def test_round_object_gains_nothing_unless_robots_lean():
-    for support in (corner_support(CYLINDER), uniform_support(CYLINDER)):
-        assert least_force_of(CYLINDER, 1, support).force == pytest.approx(1.0, abs=1e-3)
-    assert least_force_of(CYLINDER, 1, tilt=0.6).force < 0.85
+    for support in (corner_support(OBJECTS["cylinder"]), uniform_support(OBJECTS["cylinder"])):
+        assert least_force_of(OBJECTS["cylinder"], 1, support).force == pytest.approx(1.0, abs=1e-3)
+    assert least_force_of(OBJECTS["cylinder"], 1, tilt=0.6).force < 0.85
 
 
 def test_more_robots_gain_less():
-    forces = [least_force_of(CUBOID, num_robots).force for num_robots in (1, 2, 3, 4)]
+    forces = [least_force_of(OBJECTS["cuboid"], num_robots).force for num_robots in (1, 2, 3, 4)]
     assert forces == sorted(forces)
     assert forces == pytest.approx([0.783, 0.872, 0.957, 1.0], abs=2e-3)
 
 
 def test_loads_balance_the_weight():
-    support = corner_support(TBLOCK)
+    support = corner_support(OBJECTS["tblock"])
     assert support.shares.sum() == pytest.approx(1.0)
-    _, center, _ = TBLOCK.inertia()
+    _, center, _ = OBJECTS["tblock"].inertia()
     assert support.shares @ support.points == pytest.approx(center[:2])
 
 
 def test_sides_leave_out_what_another_part_covers():
-    points = sides(TBLOCK).points
+    points = sides(OBJECTS["tblock"]).points
     inner = (np.abs(points[:, 0]) < 0.2) & np.isclose(points[:, 1], 0.25)
     assert not inner.any()
 
 
-@pytest.mark.parametrize("obj", [CUBOID, BEAM, TBLOCK, CYLINDER], ids=lambda obj: obj.name)
+@pytest.mark.parametrize(
+    "obj",
+    [OBJECTS["cuboid"], OBJECTS["beam"], OBJECTS["tblock"], OBJECTS["cylinder"]],
+    ids=lambda obj: obj.name,
+)
 def test_simulated_pushes_move_what_they_should(obj: ObjectCfg):
     """A push 5 % above the least force moves the object. A push 5 % below it does not."""
     places = sides(obj)
@@ -128,7 +134,7 @@ def moved(obj: ObjectCfg, pushes: Pushes, force: float) -> float:
 
 
 def test_a_part_on_top_loads_the_corner_below_it():
-    support = corner_support(LOADED)
+    support = corner_support(OBJECTS["loaded"])
     assert len(support.points) == 4
     assert support.shares.argmax() == 3
-    assert support.shares @ support.points == pytest.approx(LOADED.inertia()[1][:2])
+    assert support.shares @ support.points == pytest.approx(OBJECTS["loaded"].inertia()[1][:2])

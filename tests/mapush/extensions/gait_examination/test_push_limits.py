@@ -6,7 +6,7 @@ from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
 from mapush.extensions.gait_examination.push_limits import measure_push_limits
 from mqe.controllers.gait import load_gait
 from mqe.registry import SimCfg
-from mqe.world.objects import CUBOID
+from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 from mqe.world.scene import SOFT_SOLIMP, SOFT_SOLREF, build_scene
 from mqe.world.state import SceneState
@@ -35,12 +35,12 @@ def test_a_robot_leans_on_a_soft_contact_and_does_not_hammer() -> None:
 
 
 def test_only_the_objects_contacts_of_the_physical_model_are_soft() -> None:
-    scene = build_scene(1, CUBOID, model="physical")
+    scene = build_scene(1, OBJECTS["cuboid"], model="physical")
     soft = scene.object_geoms
     for geom in range(scene.model.ngeom):
         is_soft = geom in soft
         assert (tuple(scene.model.geom_solref[geom]) == SOFT_SOLREF) == is_soft
         assert (tuple(scene.model.geom_solimp[geom]) == SOFT_SOLIMP) == is_soft
     assert tuple(scene.model.pair_solref[0]) != SOFT_SOLREF  # the object on the floor
-    reference = build_scene(1, CUBOID)
+    reference = build_scene(1, OBJECTS["cuboid"])
     assert SOFT_SOLREF not in {tuple(row) for row in reference.model.geom_solref}

@@ -18,7 +18,7 @@ from mqe.controllers.blocks import SIZE
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push.keep_apart import CommandLimit
-from mqe.world.objects import BEAM, CUBOID, CYLINDER, TBLOCK
+from mqe.world.objects import OBJECTS
 
 
 def worlds(num_envs: int, num_agents: int, **task: Any) -> MultiAgentEnv:
@@ -31,7 +31,9 @@ def worlds(num_envs: int, num_agents: int, **task: Any) -> MultiAgentEnv:
     return make_env(cfg.env, cfg.sim, cfg.task, 7)
 
 
-@pytest.mark.parametrize("obj", [CUBOID, TBLOCK, BEAM], ids=lambda obj: obj.name)
+@pytest.mark.parametrize(
+    "obj", [OBJECTS["cuboid"], OBJECTS["tblock"], OBJECTS["beam"]], ids=lambda obj: obj.name
+)
 def test_plan_keeps_a_stand_until_another_is_better(obj: Any):
     plan = make_plan(obj, 2)
     assert plan.choice.shape == (BINS, len(plan.middles))
@@ -42,7 +44,7 @@ def test_plan_keeps_a_stand_until_another_is_better(obj: Any):
 
 def test_beam_is_pushed_at_its_ends():
     """With the goal straight ahead the team stands at one end of the long side behind the beam."""
-    plan = make_plan(BEAM, 1)
+    plan = make_plan(OBJECTS["beam"], 1)
     stand = plan.choice[0, 0]
     assert plan.normals[stand][0] == pytest.approx(1.0)
     assert abs(plan.middles[stand][1]) > 1.0
@@ -54,7 +56,7 @@ def test_all_forms_of_observation_say_the_same():
         env = worlds(3, 2, observation=observation)
         obs, _ = env.reset()
         names = env.task.obs_names(0)
-        read = ObservedScene(names, CUBOID, CommandLimit(names, 0.3, 5), "cpu")
+        read = ObservedScene(names, OBJECTS["cuboid"], CommandLimit(names, 0.3, 5), "cpu")
         scenes.append(read(obs))
         env.close()
     first = scenes[0]
@@ -88,7 +90,7 @@ def test_round_object_is_pushed_straight_without_collisions():
     assert float((episodes["success"] > 0.5).float().mean()) >= 0.75
     assert not bool((episodes["collision"] > 0.5).any())
     env.close()
-    stands = RoundStands(CYLINDER, "cpu")
+    stands = RoundStands(OBJECTS["cylinder"], "cpu")
     goal = torch.tensor([[[0.0, 2.0]]])
     middle, normal, direction, _ = stands.at(stands.nearest(goal), goal)
     assert torch.allclose(middle, torch.tensor([[[0.0, -1.5]]]), atol=2e-3)
