@@ -20,7 +20,6 @@ from mqe.controllers import Controller
 from mqe.sim.simulator import Simulator
 from mqe.tasks.task import Task
 from mqe.vec_env import VecEnv
-from mqe.world.robots import ROBOTS
 from tools import core_alone, structure
 
 ROOT = Path(__file__).parent.parent
@@ -220,12 +219,6 @@ def test_the_core_works_without_the_extensions() -> None:
     """``python tools/core_alone.py`` runs the core's whole suite."""
     tests = ("tests/harl_mapush/test_cli.py", "tests/harl_mapush/runs", "tests/mapush")
     assert core_alone.main(["-q", "-n", "0", *tests]) == 0
-
-
-@of_every([path for path in SOURCES if name(path) != "mqe/world/robots/__init__.py"])
-def test_nothing_but_the_registry_imports_a_robots_module(path: Path) -> None:
-    modules = {imported.rpartition(".")[0] for imported in imports(path)}
-    assert not modules & {f"mqe.world.robots.{robot}" for robot in ROBOTS}
 
 
 def reached_from(module: str) -> set[str]:

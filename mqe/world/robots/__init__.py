@@ -1,13 +1,14 @@
-"""Robots: one module each, every constant with name, unit and source, and their registry."""
+"""Robots as data, and their registry."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.resources import files
+from pathlib import Path
 
 from mqe.config import ConfigError
 from mqe.extensions import Registry
-from mqe.world.robots.go1 import GO1
-from mqe.world.robots.go2 import GO2
+from mqe.world.robots.described import read_robot
 from mqe.world.robots.robot import NUM_JOINTS, RobotCfg
 from mqe.world.robots.tensors import Robots
 
@@ -24,9 +25,10 @@ __all__ = [
 ]
 
 ROBOTS: Registry[RobotCfg] = Registry("robot")
-for _cfg in (GO1, GO2):
-    ROBOTS.register(_cfg.name, _cfg)
-DEFAULT_ROBOT = GO1.name
+for _name in ("go1", "go2"):
+    _file = files("mqe") / "assets" / "robots" / f"{_name}.yaml"
+    ROBOTS.register(_name, read_robot(Path(str(_file))))
+DEFAULT_ROBOT = "go1"
 MODELS = ("physical", "reference")
 # Each returns a robot with the bodies of a maker's file, or raises ConfigError.
 MODEL_READERS: Registry[Callable[[RobotCfg, str], RobotCfg]] = Registry("reader of robot models")

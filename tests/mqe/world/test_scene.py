@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from mqe.config import load_yaml
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.simulator import snapshot
 from mqe.world.layout import Layout
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS, Robots
-from mqe.world.robots.go1 import CALF, FOOT
 from mqe.world.robots.robot import LEGS, Inertial, combine
 from mqe.world.scene import (
     ARENA_HALF_SIZE,
@@ -24,6 +24,7 @@ from mqe.world.scene import (
     pack_layout,
     read_state,
 )
+from tests.support.paths import ROOT
 from tests.support.rounding import FEW_STEPS, SIX_DECIMALS
 from tests.support.scenes import DEFAULT_JOINT_POS, GO1
 
@@ -441,7 +442,12 @@ def test_a_legs_inertials_are_those_of_the_references_urdf(front: int, left: int
     yz.
     """
     hip, thigh, calf = GO1.legs[(1 - front) + (1 - left) // 2].inertials
-    assert calf == combine(CALF, FOOT)
+    file = load_yaml(ROOT / "mqe" / "assets" / "robots" / "go1.yaml")
+    shank, foot = (
+        Inertial(part["mass"], tuple(part["com"]), tuple(part["inertia"]))
+        for part in file["leg"]["calf"]
+    )
+    assert calf == combine(shank, foot)
     for ours, mass, center, (xx, xy, xz, yy, yz, zz) in (
         (
             hip,
@@ -470,7 +476,7 @@ def test_a_legs_inertials_are_those_of_the_references_urdf(front: int, left: int
             ),
         ),
         (
-            CALF,
+            shank,
             0.158015,
             (0.006286, 0.001307, -0.122269),
             (

@@ -1,0 +1,110 @@
+"""Robots from YAML files, in the form of ``mqe/assets/robots/go1.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mqe.config import load_yaml, merge
+from mqe.world.robots.robot import (
+    LEG_JOINTS,
+    LINKS,
+    Inertial,
+    Leg,
+    Look,
+    Motor,
+    RobotCfg,
+    Shape,
+    combine,
+    four_legs,
+    mirrored_looks,
+    read_looks,
+)
+
+# The motor of Go1 and Go2. Reduction of 6.33: Unitree's unitree_actuator_sdk (queryGearRatio). Peak
+# torque, knee and no-load speed: Unitree's measurement on the Go2's motor, unitree_rl_lab,
+# unitree_actuators.py (Go2HV: Y1, X1, X2). None is published for the Go1, whose URDF has the Go2's
+# limits (23.7 N m, 30.1 rad/s). Rotor (0.000111842 kg m^2), friction and damping: the xacro files
+# of both robots (github.com/unitreerobotics/unitree_ros).
+GO_M8010_6 = Motor(
+    peak_torque=20.2,
+    knee_speed=13.5,
+    no_load_speed=30.0,
+    armature=0.000111842 * 6.33**2,
+    friction=0.2,
+    damping=0.01,
+)
+
+
+def read_robot(path: Path) -> RobotCfg:
+    """Return the robot in a YAML file, named as the file.
+
+    A section ``physical`` lies on the other values, for the robot of ``env.model=physical``.
+    """
+    values = load_yaml(path)
+    physical = values.pop("physical", None)
+    robot = _robot(path.stem, values)
+    if physical is None:
+        return robot
+    return replace(robot, physical=_robot(path.stem, merge(values, physical)))
+
+
+def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
+    numbers = dict(values)
+    looks: Sequence[tuple[Look, ...]] = ((),) * len(LINKS)
+    if "looks" in numbers:
+        looks = read_looks(numbers.pop("looks"))
+    leg = partial(_leg, numbers.pop("leg"), looks[1:])
+    knee_reduction = numbers.pop("knee_reduction", None)
+    motors = None
+    if knee_reduction is not None:
+        motors = (GO_M8010_6, GO_M8010_6, GO_M8010_6.geared(knee_reduction))
+    return RobotCfg(
+        name=name,
+        trunk=_link(numbers.pop("trunk"), 1, 1),
+        trunk_shapes=_shapes(numbers.pop("trunk_shapes"), 1),
+        trunk_looks=looks[0],
+        legs=four_legs(leg),
+        torque_limit=tuple(numbers.pop("torque_limit")),
+        motors=motors,
+        **numbers,
+    )
+
+
+def _leg(
+    values: Mapping[str, Any], looks: Sequence[tuple[Look, ...]], front: int, left: int
+) -> Leg:
+    end = "front" if front > 0 else "rear"
+    x, y = values["hip_pos"]
+    hip, thigh, calf = values["joint_pos"][end]
+    return Leg(
+        hip_pos=(x * front, y * left),
+        side=values["side"] * left,
+        joint_range=tuple((low, high) for low, high in values["joint_range"][end]),
+        joint_pos=(hip * left, thigh, calf),
+        inertials=tuple(_link(values[joint], front, left) for joint in LEG_JOINTS),
+        shapes=tuple(_shapes(shapes, left) for shapes in values["shapes"]),
+        looks=mirrored_looks(looks, left),
+    )
+
+
+def _link(parts: Sequence[Mapping[str, Any]], front: int, left: int) -> Inertial:
+    """Weld a link's parts, each mirrored in the axes that it names."""
+    inertials = []
+    for part in parts:
+        axes = part.get("mirror", "")
+        inertial = Inertial(part["mass"], tuple(part["com"]), tuple(part["inertia"]))
+        inertials.append(inertial.mirrored(front if "x" in axes else 1, left if "y" in axes else 1))
+    return inertials[0] if len(inertials) == 1 else combine(*inertials)
+
+
+def _shapes(values: Sequence[Mapping[str, Any]], left: int) -> tuple[Shape, ...]:
+    shapes = []
+    for shape in values:
+        x, y, z = shape.get("pos", (0.0, 0.0, 0.0))
+        axis = shape.get("axis", "z")
+        shapes.append(Shape(shape["type"], tuple(shape["size"]), (x, y * left, z), axis))
+    return tuple(shapes)
