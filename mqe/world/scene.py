@@ -69,7 +69,6 @@ FLOOR_BIT = 1 << 1
 WALL_BIT = 1 << 2
 _NUM_FIXED_BITS = 3
 MAX_ROBOTS = (31 - _NUM_FIXED_BITS) // 2  # MuJoCo's bit masks have 31 bits
-BLOCK_SIZE = (6.0, 4.0, 0.5)  # [m] of the block that kerbs and slopes are made of
 _UNSEEN = 3  # a group of geoms that is not drawn
 PARTS = ("trunk", "feet", "legs")  # of a robot; legs without their feet
 
@@ -267,29 +266,6 @@ def with_part_sensors(scene: Scene) -> Scene:
             foot = f"robot{i}/{leg}_foot"
             _add_contact_sensor(spec, f"{foot}/push", foot, "object", mujoco.mjtObj.mjOBJ_GEOM)
     return replace(scene, model=spec.compile(), spec=spec, has_part_sensors=True)
-
-
-def with_block(scene: Scene) -> Scene:
-    """Return the scene with a movable box of ``BLOCK_SIZE`` and the floor's material.
-
-    The box is the last mocap body.
-    """
-    assert scene.spec is not None
-    spec = scene.spec.copy()
-    floor = spec.geom("floor")
-    spec.worldbody.add_body(name="block", mocap=True).add_geom(
-        name="block",
-        type=mujoco.mjtGeom.mjGEOM_BOX,
-        size=[length / 2 for length in BLOCK_SIZE],
-        material="grid",
-        contype=floor.contype,
-        conaffinity=floor.conaffinity,
-        priority=floor.priority,
-        condim=floor.condim,
-        friction=floor.friction,
-        solref=floor.solref,
-    )
-    return replace(scene, model=spec.compile(), spec=spec)
 
 
 def forces_of_parts(sim: Simulator, scene: Scene) -> Tensor | None:

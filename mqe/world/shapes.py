@@ -43,8 +43,6 @@ _LONGEST_NAME = 100
 _NUM_DRAWN = 7  # family, four lengths, mass, friction
 
 Box = tuple[float, float, float, float]  # [m] centre x, y and lengths along x, y
-# Boxes of two arms and two thicknesses; the first one's centre is the origin.
-FAMILIES: Registry[Callable[[float, float, float, float], list[Box]]] = Registry("family of shapes")
 
 
 def _bar(a: float, b: float, s: float, t: float) -> list[Box]:
@@ -87,16 +85,19 @@ def _disc(a: float, b: float, s: float, t: float) -> list[Box]:
     return strips
 
 
-for _name, _family in (
-    ("bar", _bar),
-    ("L", _l_shape),
-    ("T", _t_shape),
-    ("U", _u_shape),
-    ("plus", _plus),
-    ("slat", _slat),
-    ("disc", _disc),
-):
-    FAMILIES.register(_name, _family)
+# Boxes of two arms and two thicknesses; the first one's centre is the origin.
+FAMILIES: Registry[Callable[[float, float, float, float], list[Box]]] = Registry(
+    "family of shapes",
+    {
+        "bar": _bar,
+        "L": _l_shape,
+        "T": _t_shape,
+        "U": _u_shape,
+        "plus": _plus,
+        "slat": _slat,
+        "disc": _disc,
+    },
+)
 
 
 def make_shape(name: str, boxes: Sequence[Box], mass: float, friction: float) -> ObjectCfg:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import mujoco
 import torch
 from torch import Tensor
 
@@ -24,11 +25,11 @@ from mqe.world.robots import DEFAULT_ROBOT, Robots
 from mqe.world.scene import (
     ACTUATOR_LAG,
     STEP_DT,
+    Scene,
     build_scene,
     pack_layout,
     read_state,
     take_physics_steps,
-    with_block,
 )
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams, UniformRanges
@@ -36,6 +37,7 @@ from mqe.world.streams import Streams, UniformRanges
 _LOG = logging.getLogger(__name__)
 
 GET_UP_TIME = 1.0  # [s] after the drop, in which a robot may get up and has not collapsed
+BLOCK_SIZE = (6.0, 4.0, 0.5)  # [m] of the block that kerbs and slopes are made of
 _DROP = 200  # number of the random stream of spawns
 
 GaitPolicy = Callable[[Tensor], Tensor]
@@ -78,7 +80,7 @@ class GaitWorlds:
         """
         self.scene = build_scene(1, obj, robots=walker.robot, model=walker.model)
         if block is not None:
-            self.scene = with_block(self.scene)
+            self.scene = _with_block(self.scene)
         self.sim = make_simulator(walker.sim, self.scene.model, num_envs)
         self.num_envs = num_envs
         self.device = self.sim.device
@@ -183,3 +185,26 @@ class GaitWorlds:
             object_quat=quat_from_yaw(zeros[:, 0]),
             goal_pos=zeros,
         )
+
+
+def _with_block(scene: Scene) -> Scene:
+    """Return the scene with a movable box of ``BLOCK_SIZE`` and the floor's material.
+
+    The box is the last mocap body.
+    """
+    assert scene.spec is not None
+    spec = scene.spec.copy()
+    floor = spec.geom("floor")
+    spec.worldbody.add_body(name="block", mocap=True).add_geom(
+        name="block",
+        type=mujoco.mjtGeom.mjGEOM_BOX,
+        size=[length / 2 for length in BLOCK_SIZE],
+        material="grid",
+        contype=floor.contype,
+        conaffinity=floor.conaffinity,
+        priority=floor.priority,
+        condim=floor.condim,
+        friction=floor.friction,
+        solref=floor.solref,
+    )
+    return replace(scene, model=spec.compile(), spec=spec)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
+from mapush.extensions.gait_examination.gait_worlds import BLOCK_SIZE, GaitWorlds, Walker
 from mqe.world.geometry import quat_from_rpy
-from mqe.world.scene import BLOCK_SIZE, STEP_DT
+from mqe.world.scene import STEP_DT
 
 NUM_ROBOTS = 8  # for each kerb and slope
 KERBS = (0.02, 0.04, 0.06, 0.08, 0.10)  # [m]

@@ -21,6 +21,10 @@ NUM_JOINTS = NUM_LEGS * len(LEG_JOINTS)
 SHAPES = {"box": 3, "sphere": 1, "capsule": 2}  # by type, the length of ``Shape.size``
 
 Vector = tuple[float, float, float]
+# Places in a tensor (3, 3) of the moments xx, yy, zz, xy, xz, yz, and each entry's moment
+_ROWS = (0, 1, 2, 0, 0, 1)
+_COLUMNS = (0, 1, 2, 1, 2, 2)
+_TENSOR = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])
 
 
 class Inertial(NamedTuple):
@@ -278,11 +282,7 @@ def combine(*parts: Inertial) -> Inertial:
     com = sum((part.mass * np.array(part.com) for part in parts), np.zeros(3)) / mass
     total = np.zeros((3, 3))
     for part in parts:
-        xx, yy, zz, xy, xz, yz = part.inertia
         offset = np.array(part.com) - com
-        total += np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        total += np.array(part.inertia)[_TENSOR]
         total += part.mass * (offset @ offset * np.eye(3) - np.outer(offset, offset))
-    com_x, com_y, com_z = (float(value) for value in com)
-    moments = (total[0, 0], total[1, 1], total[2, 2], total[0, 1], total[0, 2], total[1, 2])
-    xx, yy, zz, xy, xz, yz = (float(value) for value in moments)
-    return Inertial(mass, (com_x, com_y, com_z), (xx, yy, zz, xy, xz, yz))
+    return Inertial(mass, tuple(com.tolist()), tuple(total[_ROWS, _COLUMNS].tolist()))

@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from mapush.extensions.gait_examination import terrain
-from mapush.extensions.gait_examination.gait_worlds import Walker
+from mapush.extensions.gait_examination.gait_worlds import BLOCK_SIZE, Walker
 from mapush.extensions.gait_examination.terrain import blocks, largest_passed, measure_terrain
 from mqe.controllers.gait import load_gait
 from mqe.registry import SimCfg
 from mqe.world.geometry import rotation_matrix
 from mqe.world.robots import ROBOTS
-from mqe.world.scene import BLOCK_SIZE
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 
