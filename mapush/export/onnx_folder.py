@@ -10,6 +10,7 @@ from harl_mapush.config import RunCfg
 from mapush.export import description, gait_networks, onnx_files
 from mapush.export.exported_networks import ExportedGait
 from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
+from mapush.export.push_episodes import describe_terminations
 from mapush.export.scene_files import least_mujoco, write_scene, write_starts
 from mapush.export.team_networks import TeamNetworks
 from mqe.controllers.gait import gait_names, load_gait
@@ -17,7 +18,6 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.manifest import renew_manifest
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushTask
-from mqe.tasks.push.terminations import describe_terminations
 from mqe.world.robots import Robots
 
 CONTRACT = "contract.json"

@@ -23,13 +23,13 @@ from harl_mapush.runs.policy import load_team
 from mapush import cli
 from mapush.export import onnx_files, scene_files
 from mapush.export.exported_networks import ExportedActor
+from mapush.export.push_episodes import describe_terminations
 from mqe.config import merge
 from mqe.controllers.network import build_network, declare
 from mqe.controllers.set_readers import SET_READERS, entities_of
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.keep_apart import CommandLimit
-from mqe.tasks.push.terminations import describe_terminations
 from mqe.vec_env import EntityBlock
 from tests.support.paths import ROOT
 from tests.support.rounding import FEW_STEPS, in_double, rounding
