@@ -1,7 +1,7 @@
 """The reference's distribution for dropped robots at an episode's start."""
 
-# [m] trunk origin above the floor; the reference's floor is a slab of 0.02 m
-SPAWN_HEIGHT = 0.45 - 0.02
+FLOOR_SLAB = 0.02  # [m] what the reference's heights contain and ours do not
+SPAWN_HEIGHT = 0.45 - FLOOR_SLAB  # [m] trunk origin above the floor
 TILT = (-0.01, 0.01)  # [rad] robots' roll and pitch
 # [m/s] linear, world frame, and [rad/s] angular, body frame: each of the trunk's six.
 VELOCITY = (
