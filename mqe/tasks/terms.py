@@ -469,12 +469,7 @@ class _Part:
             )
         index = self._term.mirror_index or range(self._size)
         entities = self._term.mirror_entities(cfg) or range(self._num_entities)
-        places = [
-            entity * self._size + index_of_number
-            for entity in entities
-            for index_of_number in index
-        ]
-        return places, list(signs) * self._num_entities
+        return self._spread(entities, index, signs)
 
     def turn(self, cfg: Any) -> _Places:
         """Return index and signs of the image with a turned object."""
@@ -485,8 +480,14 @@ class _Part:
         entities = list(range(self._num_entities))
         if self._term.over == "robots":
             entities[:num_agents] = [(k + shift) % num_agents for k in range(num_agents)]
-        places = [entity * self._size + k for entity in entities for k in range(self._size)]
-        return places, [1.0] * self.num_numbers
+        return self._spread(entities, range(self._size), (1.0,) * self._size)
+
+    def _spread(
+        self, entities: Sequence[int], index: Sequence[int], signs: Sequence[float]
+    ) -> tuple[list[int], list[float]]:
+        """Return index and signs of all entities, given those of one."""
+        places = [entity * self._size + number for entity in entities for number in index]
+        return places, list(signs) * self._num_entities
 
 
 class RewardTerms(TermList[RewardTerm]):

@@ -22,6 +22,8 @@ _FORCE_CHANCE = 0.015
 # of a new command, in most worlds and in restless ones
 _RESAMPLE_CHANCE = 0.005
 _RESTLESS_CHANCE = 0.1
+STANDING_SHARE = 0.12  # of commands, which are zero
+RESTLESS_SHARE = 0.15  # of worlds, with about five new commands a second
 _SINGLE_AXIS = 0.25  # share of commands along one axis only
 # share of commands that ask for a fraction of the speed, and the fraction
 _SLOW_SHARE = 0.25
@@ -63,14 +65,14 @@ class RandomEvents:
             [chance] * 3 + [turn] * 2 + [kick, force] + command + [load], device
         )
         self._most = torch.tensor(cfg.max_command, device=device)
-        is_restless = streams.uniform(_RESTLESS, torch.zeros_like(episode)) < cfg.restless_share
+        is_restless = streams.uniform(_RESTLESS, torch.zeros_like(episode)) < RESTLESS_SHARE
         renewal = torch.where(is_restless, _RESTLESS_CHANCE, _RESAMPLE_CHANCE)
         rare = torch.tensor([_KICK_CHANCE, _FORCE_CHANCE], device=device).expand(len(episode), 2)
         self._chances = torch.cat((renewal.unsqueeze(1), rare), dim=1)  # (N, 3)
         self._vertical = torch.zeros(1, device=device).expand(len(episode), 2, 1)
         # Of four numbers that make a command the first says which axes move: one, another, the
         # third, all, or none.
-        kinds = [_SINGLE_AXIS * k / 3 for k in (1, 2, 3)] + [1.0 - cfg.standing_share]
+        kinds = [_SINGLE_AXIS * k / 3 for k in (1, 2, 3)] + [1.0 - STANDING_SHARE]
         self._kinds = torch.tensor(sorted(min(bound, kinds[-1]) for bound in kinds), device=device)
         self._moves = torch.tensor(
             [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0]], device=device

@@ -22,10 +22,6 @@ class VelocityCfg(TermCfg):
     max_command: tuple[float, float, float] = option(
         (0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate| [rad/s]", min=0.0, max=10.0
     )
-    standing_share: float = option(0.12, "fraction of zero commands", min=0.0, max=1.0)
-    restless_share: float = option(
-        0.15, "fraction of worlds with about five new commands a second", min=0.0, max=1.0
-    )
     max_kick: float = option(
         1.2, "largest sudden change of the trunk's velocity [m/s]", min=0.0, max=20.0
     )

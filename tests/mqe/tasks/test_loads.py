@@ -81,8 +81,9 @@ def test_two_thirds_of_the_commands_come_with_a_load() -> None:
     assert load.max().item() == pytest.approx(80.0, rel=1e-3)
 
 
-def test_a_loaded_command_leads_ahead() -> None:
-    task = make_task(MANY, restless_share=1.0)
+def test_a_loaded_command_leads_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqe.tasks.velocity.random_events.RESTLESS_SHARE", 1.0)
+    task = make_task(MANY)
     task.begin(torch.ones(MANY, dtype=torch.bool))
     for step in range(1, 8):
         task.disturb(torch.full((MANY,), step))

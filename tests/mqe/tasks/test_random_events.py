@@ -33,8 +33,6 @@ def test_some_commands_stand_and_some_go_along_one_axis() -> None:
     for axis, upper in enumerate((0.6, 0.4, 0.2)):
         assert command[:, 0, axis].max().item() == pytest.approx(upper, rel=1e-3)
         assert command[:, 0, axis].min().item() == pytest.approx(-upper, rel=1e-3)
-    _, command = make_chance(standing_share=1.0).start(EPISODE)
-    assert not command.any()
 
 
 def test_starts_take_any_pose_of_the_table() -> None:
@@ -45,7 +43,8 @@ def test_starts_take_any_pose_of_the_table() -> None:
 
 
 def test_some_commands_are_slow_and_some_ask_for_much() -> None:
-    _, command = make_chance(max_command=(0.6, 0.6, 0.6), standing_share=0.0).start(EPISODE)
+    _, command = make_chance(max_command=(0.6, 0.6, 0.6)).start(EPISODE)
+    command = command[(command[:, 0] != 0.0).any(dim=1)]
     largest = command[:, 0].abs().amax(dim=1)
     along_all = (command[:, 0] != 0.0).all(dim=1)
     assert share(largest <= 0.3 * 0.6) > 0.25  # a quarter is slow, and some are by themselves
