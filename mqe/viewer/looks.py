@@ -12,10 +12,11 @@ from typing import Any
 import mujoco
 
 from mqe.viewer.light import LIGHT_DIR, SHADOW_HALF_SIZE
+from mqe.viewer.look_files import Look, read_looks
 from mqe.viewer.meshes import NO_MESHES, Meshes, Part
 from mqe.world.objects import GeomCfg
 from mqe.world.robots.build import team_color
-from mqe.world.robots.robot import LEG_JOINTS, LEGS, Look, RobotCfg
+from mqe.world.robots.robot import RobotCfg
 from mqe.world.scene import ARENA_HALF_SIZE, Scene
 
 HIDDEN = 3  # group of hidden geoms
@@ -168,14 +169,9 @@ def _add_materials(spec: mujoco.MjSpec, num_robots: int) -> None:
 
 def _dress_robot(spec: mujoco.MjSpec, robot: RobotCfg, index: int) -> None:
     """Hide a robot's collision shapes and draw its visual shapes, if it has any."""
-    if not robot.trunk_looks:
+    if robot.looks is None:
         return
-    links = {"trunk": robot.trunk_looks}
-    for leg_name, leg in zip(LEGS, robot.legs, strict=True):
-        links |= {
-            f"{leg_name}_{joint}": looks for joint, looks in zip(LEG_JOINTS, leg.looks, strict=True)
-        }
-    for link, looks in links.items():
+    for link, looks in read_looks(robot.looks).items():
         body = spec.body(f"robot{index}/{link}")
         for geom in body.geoms:
             geom.group = HIDDEN

@@ -11,17 +11,13 @@ from typing import Any
 from mqe.config import load_yaml, merge
 from mqe.world.robots.robot import (
     LEG_JOINTS,
-    LINKS,
     Inertial,
     Leg,
-    Look,
     Motor,
     RobotCfg,
     Shape,
     combine,
     four_legs,
-    mirrored_looks,
-    read_looks,
 )
 
 # The motor of Go1 and Go2. Reduction of 6.33: Unitree's unitree_actuator_sdk (queryGearRatio). Peak
@@ -54,10 +50,7 @@ def read_robot(path: Path) -> RobotCfg:
 
 def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
     numbers = dict(values)
-    looks: Sequence[tuple[Look, ...]] = ((),) * len(LINKS)
-    if "looks" in numbers:
-        looks = read_looks(numbers.pop("looks"))
-    leg = partial(_leg, numbers.pop("leg"), looks[1:])
+    leg = partial(_leg, numbers.pop("leg"))
     knee_reduction = numbers.pop("knee_reduction", None)
     motors = None
     if knee_reduction is not None:
@@ -66,7 +59,6 @@ def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
         name=name,
         trunk=_link(numbers.pop("trunk"), 1, 1),
         trunk_shapes=_shapes(numbers.pop("trunk_shapes"), 1),
-        trunk_looks=looks[0],
         legs=four_legs(leg),
         torque_limit=tuple(numbers.pop("torque_limit")),
         motors=motors,
@@ -74,9 +66,7 @@ def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
     )
 
 
-def _leg(
-    values: Mapping[str, Any], looks: Sequence[tuple[Look, ...]], front: int, left: int
-) -> Leg:
+def _leg(values: Mapping[str, Any], front: int, left: int) -> Leg:
     end = "front" if front > 0 else "rear"
     x, y = values["hip_pos"]
     hip, thigh, calf = values["joint_pos"][end]
@@ -87,7 +77,6 @@ def _leg(
         joint_pos=(hip * left, thigh, calf),
         inertials=tuple(_link(values[joint], front, left) for joint in LEG_JOINTS),
         shapes=tuple(_shapes(shapes, left) for shapes in values["shapes"]),
-        looks=mirrored_looks(looks, left),
     )
 
 

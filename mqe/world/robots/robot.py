@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.resources import files
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import mujoco
 import numpy as np
 
-from mqe.config import ConfigError, load_yaml
+from mqe.config import ConfigError
 
 LEGS = ("FL", "FR", "RL", "RR")
 LEG_JOINTS = ("hip", "thigh", "calf")
-LINKS = ("trunk", *LEG_JOINTS)
 NUM_LEGS = len(LEGS)
 # By leg, then by joint: the order in which policies read and write them.
 NUM_JOINTS = NUM_LEGS * len(LEG_JOINTS)
@@ -59,20 +57,6 @@ class Shape(NamedTuple):
     axis: str = "z"  # along which a capsule lies: "y" or "z"
 
 
-class Look(NamedTuple):
-    """A visual-only shape. Such shapes replace a link's collision primitives in films and
-    viewers.
-    """
-
-    type: str  # "box", "sphere", "capsule", "cylinder" or "hull"
-    # [m] as a Shape's; cylinder: radius, half length; hull: none, it has points.
-    size: tuple[float, ...] = ()
-    pos: Vector = (0.0, 0.0, 0.0)  # [m] in the link's frame
-    axis: str = "z"  # along which a capsule or cylinder lies: "x", "y" or "z"
-    color: str = "dark"  # "team", the robot's own, or a name of mqe.viewer.looks.COLORS
-    points: tuple[Vector, ...] = ()  # [m] a hull's corners, in the link's frame
-
-
 class Motor(NamedTuple):
     """One joint's motor and gearbox, in units of the joint.
 
@@ -113,12 +97,6 @@ class Leg(NamedTuple):
     inertials: tuple[Inertial, Inertial, Inertial]  # hip, thigh, calf with foot
     # Likewise; the foot is not among them.
     shapes: tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Shape, ...]]
-    # Likewise, with the foot.
-    looks: tuple[tuple[Look, ...], tuple[Look, ...], tuple[Look, ...]] = (
-        (),
-        (),
-        (),
-    )
 
 
 class RobotFile(Protocol):
@@ -166,8 +144,8 @@ class RobotCfg:
     torque_limit: Vector  # [N m] hip, thigh, calf
     # The policy that it walks by in tasks that command velocities: pretrained:NAME or a checkpoint.
     gait: str
-    # None: films and viewers draw the robot's collision primitives.
-    trunk_looks: tuple[Look, ...] = ()
+    # Its file in mqe/assets/looks; None: films and viewers draw the robot's collision primitives.
+    looks: str | None = None
     # Its file in a checkout of MuJoCo Menagerie, whose meshes films and viewers can draw instead.
     menagerie: str | None = None
     # Hip, thigh, calf; None: ideal ones with a torque limit.
@@ -213,67 +191,6 @@ class RobotCfg:
 def four_legs(make: Callable[[int, int], Leg]) -> tuple[Leg, Leg, Leg, Leg]:
     """Return the legs in their order, each from ``make(front, left)`` with +1 or -1 for either."""
     return make(1, 1), make(1, -1), make(-1, 1), make(-1, -1)
-
-
-def read_looks(robot: str) -> tuple[tuple[Look, ...], ...]:
-    """Return a robot's visual shapes in ``mqe/assets/looks``: for trunk, left hip, thigh and
-    calf.
-    """
-    links = load_yaml(str(files("mqe") / "assets" / "looks" / f"{robot}.yaml"))
-    return tuple(tuple(_read_look(**entry) for entry in links[link]) for link in LINKS)
-
-
-def _read_look(
-    type: str,
-    size: Sequence[float] = (),
-    pos: Vector = (0.0, 0.0, 0.0),
-    beam: Sequence[Sequence[float]] = (),
-    post: Sequence[Sequence[float]] = (),
-    y: float = 0.0,
-    **parts: Any,
-) -> Look:
-    """Return one visual shape. A hull has sections of a beam along x, or of a post along z at ``y``
-    [m].
-    """
-    points = [point for section in beam for point in _beam_corners(*section)]
-    points += [point for section in post for point in _post_corners(y, *section)]
-    return Look(type, tuple(size), (pos[0], pos[1], pos[2]), points=tuple(points), **parts)
-
-
-def mirrored_looks(links: Sequence[Sequence[Look]], left: int) -> Any:
-    """Return a leg's visual shapes on the side ``left`` (+1 or -1), from those of a left leg."""
-    return tuple(tuple(_mirrored_look(look, left) for look in looks) for looks in links)
-
-
-def _mirrored_look(look: Look, left: int) -> Look:
-    x, y, z = look.pos
-    points = tuple((x, y * left, z) for x, y, z in look.points)
-    return look._replace(pos=(x, y * left, z), points=points)
-
-
-def _beam_corners(x: float, half: float, low: float, high: float, bevel: float) -> list[Vector]:
-    """Return a section's corners [m] from its half-width, bottom, top and bevel."""
-    corners = []
-    for side in (1.0, -1.0):
-        for y, z in (
-            (half, low + bevel),
-            (half, high - bevel),
-            (half - bevel, low),
-            (half - bevel, high),
-        ):
-            corners.append((x, side * y, z))
-    return corners
-
-
-def _post_corners(
-    y: float, z: float, x: float, half_length: float, half_width: float
-) -> list[Vector]:
-    """Return a section's corners [m] from its centre and half-extents."""
-    corners = []
-    for along, across in ((1.0, 0.5), (0.7, 1.0), (-0.7, 1.0), (-1.0, 0.5)):
-        for side in (1.0, -1.0):
-            corners.append((x + along * half_length, y + side * across * half_width, z))
-    return corners
 
 
 def combine(*parts: Inertial) -> Inertial:

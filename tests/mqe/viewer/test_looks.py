@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mqe.viewer import looks
+from mqe.viewer.look_files import read_looks
 from mqe.viewer.looks import COLORS, HIDDEN, shown_model
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
@@ -56,7 +57,8 @@ def test_looks_change_nothing_of_the_physics(name: str, robots: tuple[str, ...])
 @pytest.mark.parametrize("name", ROBOTS)
 def test_a_robot_with_looks_has_them_everywhere_and_shows_nothing_else(name: str) -> None:
     robot = ROBOTS[name]
-    everywhere = [robot.trunk_looks, *(link for leg in robot.legs for link in leg.looks)]
+    assert robot.looks is not None
+    everywhere = read_looks(robot.looks).values()
     assert all(everywhere)
     assert {look.color for link in everywhere for look in link} <= {*COLORS, "team"}
     scene = build_scene(1, None, robots=name)
@@ -82,7 +84,7 @@ def test_a_robot_with_looks_has_them_everywhere_and_shows_nothing_else(name: str
 
 def test_a_robot_without_looks_is_drawn_as_what_it_collides_with() -> None:
     scene = build_scene(1, None)
-    bare = replace(scene, robots=(replace(scene.robots[0], trunk_looks=()),))
+    bare = replace(scene, robots=(replace(scene.robots[0], looks=None),))
     shown = shown_model(bare)
     assert not (shown.geom_group == looks.HIDDEN).any()
 
