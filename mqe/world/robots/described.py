@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -60,7 +60,7 @@ def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
         trunk=_link(numbers.pop("trunk"), 1, 1),
         trunk_shapes=_shapes(numbers.pop("trunk_shapes"), 1),
         legs=four_legs(leg),
-        torque_limit=tuple(numbers.pop("torque_limit")),
+        torque_limit=_fixed(numbers.pop("torque_limit")),
         motors=motors,
         **numbers,
     )
@@ -75,8 +75,8 @@ def _leg(values: Mapping[str, Any], front: int, left: int) -> Leg:
         side=values["side"] * left,
         joint_range=tuple((low, high) for low, high in values["joint_range"][end]),
         joint_pos=(hip * left, thigh, calf),
-        inertials=tuple(_link(values[joint], front, left) for joint in LEG_JOINTS),
-        shapes=tuple(_shapes(shapes, left) for shapes in values["shapes"]),
+        inertials=_fixed(_link(values[joint], front, left) for joint in LEG_JOINTS),
+        shapes=_fixed(_shapes(shapes, left) for shapes in values["shapes"]),
     )
 
 
@@ -85,9 +85,14 @@ def _link(parts: Sequence[Mapping[str, Any]], front: int, left: int) -> Inertial
     inertials = []
     for part in parts:
         axes = part.get("mirror", "")
-        inertial = Inertial(part["mass"], tuple(part["com"]), tuple(part["inertia"]))
+        inertial = Inertial(part["mass"], _fixed(part["com"]), _fixed(part["inertia"]))
         inertials.append(inertial.mirrored(front if "x" in axes else 1, left if "y" in axes else 1))
     return inertials[0] if len(inertials) == 1 else combine(*inertials)
+
+
+def _fixed(values: Iterable[Any]) -> Any:
+    """Return a tuple whose length type checkers take on trust."""
+    return tuple(values)
 
 
 def _shapes(values: Sequence[Mapping[str, Any]], left: int) -> tuple[Shape, ...]:

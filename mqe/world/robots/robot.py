@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import mujoco
 import numpy as np
@@ -202,4 +202,6 @@ def combine(*parts: Inertial) -> Inertial:
         offset = np.array(part.com) - com
         total += np.array(part.inertia)[_TENSOR]
         total += part.mass * (offset @ offset * np.eye(3) - np.outer(offset, offset))
-    return Inertial(mass, tuple(com.tolist()), tuple(total[_ROWS, _COLUMNS].tolist()))
+    center: Any = tuple(com.tolist())
+    moments: Any = tuple(total[_ROWS, _COLUMNS].tolist())
+    return Inertial(mass, center, moments)
