@@ -21,7 +21,7 @@ def test_a_robot_leans_on_a_soft_contact_and_does_not_hammer() -> None:
     assert 25.0 < metrics["push_ahead_n"] < 40.0
     assert metrics["push_falls"] == 0
 
-    worlds = GaitWorlds(walker, 1, obj=CUBOID.with_mass(2000.0), start=-1.0)
+    worlds = GaitWorlds(walker, 1, obj=OBJECTS["cuboid"].with_mass(2000.0), start=-1.0)
     is_touching = []
 
     def touch(state: SceneState) -> None:
