@@ -24,8 +24,8 @@ def settled(cfg: RunCfg) -> RunCfg:
     algorithm = cfg.algorithm
     if algorithm.name not in off_policy_algorithms():
         raise ConfigError(
-            f"runner.collectors={runner.collectors}: {algorithm.name} learns from its newest "
-            f"transitions alone; use --algo {', '.join(off_policy_algorithms())}, or "
+            f"runner.collectors={runner.collectors}: {algorithm.name} cannot learn from "
+            f"collectors; use --algo {', '.join(off_policy_algorithms())}, or "
             "runner.collectors=0"
         )
     if cfg.env.num_envs % runner.collectors:

@@ -19,6 +19,7 @@ from harl_mapush.clients.flat_settings import resolve_settings
 from mapush.doctor import command as doctor
 from mqe.config import ConfigError, load_yaml
 from mqe.envs.utils import custom_cfg, make_mqe_env
+from mqe.tasks.push.rewards import weights_of
 from tests.harl_mapush.collectors.test_collectors import health_lines
 from tests.support.paths import ROOT
 
@@ -116,6 +117,15 @@ def test_a_script_of_mqe_builds_its_worlds() -> None:
     env, cfg = make_mqe_env("go1push_mid", args, custom_cfg(args))
     assert (env.num_envs, cfg.sim.device) == (2, "cpu")
     env.close()
+
+
+def test_published_rewards_are_20000_times_those_of_the_task_files() -> None:
+    published = weights_of("published", "cuboid", {})
+    of_files = weights_of("repo", "cuboid", {})
+    ratios = {weight / of_files[term] for term, weight in published.items() if weight}
+    assert ratios == {20_000.0}
+    example = (ROOT / "examples" / "openrl_training.py").read_text(encoding="utf-8")
+    assert "20,000 times the scales in MAPush's files (--rewards repo)" in example
 
 
 @pytest.mark.parametrize("name", ROWS["pages"])
