@@ -122,6 +122,7 @@ def test_a_manifest_names_files_of_its_own_folder(tmp_path) -> None:
         ("sim: {name: isaacgym, python: ./x.sh}", "sim.python: a file of settings starts no"),
         ("conditions: {a: {sim: {name: isaacgym, python: ./x.sh}}}", "sim.python: a file of"),
         ("logger: {out_dir: /elsewhere}", "unknown key 'logger'"),
+        ("conditions: {a: 1}", "conditions: must map names to sections of settings"),
     ],
 )
 def test_a_suite_starts_no_program_and_names_no_folder(text: str, said: str, tmp_path) -> None:

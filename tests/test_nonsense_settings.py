@@ -149,3 +149,10 @@ def test_the_usual_push_has_no_setting_without_effect() -> None:
         env = make_env(cfg.env, SimCfg("mujoco", "cpu", 1), cfg.task, 1)
         assert cfg.algorithm.idle_settings(env.spec, 10**7) == []
         env.close()
+
+
+@pytest.mark.parametrize("section", ["task", "algorithm", "sim"])
+@pytest.mark.parametrize("name", [[], {}, 3])
+def test_a_name_that_is_no_text_is_one_line(section: str, name: object) -> None:
+    with pytest.raises(ConfigError, match=section):
+        config.resolve({}, {section: {"name": name}})

@@ -166,7 +166,11 @@ def with_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
         present["task"] = {**task, "name": TASK_ALIASES[task["name"]]}
     for section, keys in _KEYS_OF_0_3.items():
         content = present.get(section)
-        if section == "task" and isinstance(content, Mapping) and content.get("name") in TASKS:
+        if (
+            section == "task"
+            and isinstance(content, Mapping)
+            and content.get("name") in list(TASKS)
+        ):
             keys = {**keys, **TASKS[content["name"]].former_keys}
         if isinstance(content, Mapping):
             present[section] = {

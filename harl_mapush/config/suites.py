@@ -131,7 +131,9 @@ def _read(path: Path) -> dict[str, Any]:
     content.setdefault("help", "")
     _check_worlds(path, {key: value for key, value in content.items() if key in _SECTIONS})
     conditions = content.get("conditions", {})
-    if not isinstance(conditions, Mapping):
+    if not isinstance(conditions, Mapping) or not all(
+        isinstance(condition, Mapping) for condition in conditions.values()
+    ):
         raise ConfigError(
             f"{path}: conditions: must map names to sections of settings, as in "
             "{far: {task: {goal_distance: [4.0, 6.0]}}}"

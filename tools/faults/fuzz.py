@@ -433,7 +433,7 @@ def named_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any
         if kind == "shapes.json":
             shapes.read_shapes(str(path))
         else:
-            importlib.import_module("mapush.extensions.navigate.maps.files").read_maps(path)
+            importlib.import_module("mapush.extensions.navigate.maps.arena_map").read_maps(path)
 
     return lambda: attempt(read), (kind, content)
 
