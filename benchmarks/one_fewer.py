@@ -48,7 +48,7 @@ def main() -> int:
     # Strong robots first, whose successes bound those of all others.
     jobs.sort(key=lambda job: (-job["foot"], -job["speed"], job["seconds"], job["seed"]))
     with arguments.out.open("a", encoding="utf-8") as file:
-        for _, row in run_jobs(play, jobs, arguments.processes, sys.stderr.write):
+        for _, row in run_jobs(play, jobs, arguments.processes):
             file.write(json.dumps(row) + "\n")
             file.flush()
     return 0
@@ -81,7 +81,7 @@ def cells(
                     }
 
 
-def play(cell: Cell, _: int) -> Cell:
+def play(cell: Cell) -> Cell:
     """Return a cell with its numbers of successes."""
     torch.set_num_threads(1)
     over = {

@@ -22,6 +22,7 @@ in all.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import subprocess
 import sys
@@ -48,7 +49,7 @@ from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks, UnequalRanksError
-from harl_mapush.distributed.shares import compile_first, own_settings
+from harl_mapush.distributed.shares import compile_first, few_worlds, own_settings
 from harl_mapush.memory_plan import plan_memory
 from harl_mapush.process import seed_everything
 from harl_mapush.runner import Runner
@@ -136,7 +137,8 @@ def measure(arguments: argparse.Namespace, started: Launch) -> int:
         rank_cfg = own_settings(cfg, ranks, started, device)
         plan = plan_memory(rank_cfg, name, device, ranks.size, started.local_size)
         if ranks.size > 1 and device.type != "cpu":
-            compile_first(rank_cfg.env, rank_cfg.sim, rank_cfg.task, ranks, started)
+            make_worlds = functools.partial(few_worlds, rank_cfg.env, rank_cfg.sim, rank_cfg.task)
+            compile_first(make_worlds, rank_cfg.env.num_envs, ranks, started)
         seed_everything(cfg.runner.seed)
         env = make_env(
             rank_cfg.env,

@@ -4,46 +4,39 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 
 import torch
 
 from harl_mapush import parts
+from harl_mapush.callbacks.of_run import make_callbacks
 from harl_mapush.collectors import collector_settings
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
-from harl_mapush.distributed.shares import compile_first, facts, own_settings
+from harl_mapush.distributed.shares import compile_first, facts, few_worlds, own_settings
 from harl_mapush.interruption import WallTime
-from harl_mapush.kept_settings import kept_settings, make_record
-from harl_mapush.machine import advice, choose_machine
+from harl_mapush.machine import Machine, choose_machine
 from harl_mapush.memory_plan import check_run_memory
 from harl_mapush.process import limit_threads, say, seed_everything
 from harl_mapush.start import Start
 from harl_mapush.training import Training
 
 
-def run(cfg: RunCfg, start: Start, program: str) -> int:
-    """Train a new run, or resume a saved one in its own folder. Return the exit code.
-
-    Error messages and the resuming command name ``program``.
-    """
+def run(cfg: RunCfg, start: Start) -> int:
+    """Train a new run, or resume a saved one in its own folder. Return the exit code."""
     launched = Launch.of_environment()
     wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
     if cfg.runner.collectors:
         cfg = collector_settings.settled(cfg)
-    machine = choose_machine(cfg.sim, cfg.runner, launched)
-    for note in advice(cfg.sim, cfg.runner.torch_threads):
-        say(note)
+    machine = choose_machine(cfg.sim, cfg.runner, launched, say)
 
     with ExitStack() as stack:
         # Otherwise a context on the first GPU would be created as well.
         stack.enter_context(torch.accelerator.device_index(machine.learner.index))
         ranks = stack.enter_context(
-            launch.joined(
-                launched,
-                machine.device,
-                lambda: start.how_to_resume(program, cfg.env.imports),
-            )
+            launch.joined(launched, machine.device, lambda: start.how_to_resume())
         )
         ranks.check_equal(facts(cfg, start.saved))
 
@@ -52,11 +45,12 @@ def run(cfg: RunCfg, start: Start, program: str) -> int:
             rank_cfg = own_settings(cfg, ranks, launched, machine.device)
             if ranks.is_first:
                 start.check_folder(stack)
-            state = start.read_state(cfg.task.name)
+            state = start.read_state()
             check_run_memory(rank_cfg, machine, ranks.size, launched.local_size, say)
         limit_threads(cfg.runner.torch_threads)
         if ranks.size > 1 and machine.device.type != "cpu":
-            compile_first(rank_cfg.env, rank_cfg.sim, rank_cfg.task, ranks, launched)
+            make_worlds = partial(few_worlds, rank_cfg.env, rank_cfg.sim, rank_cfg.task)
+            compile_first(make_worlds, rank_cfg.env.num_envs, ranks, launched)
 
         # Build the parts, and load trained or saved weights.
         with ranks.together():
@@ -73,9 +67,23 @@ def run(cfg: RunCfg, start: Start, program: str) -> int:
         with ranks.together():
             if ranks.is_first:
                 folder = start.open_folder(stack, say)
-        folder = ranks.first(folder)
+        start = start._replace(folder=ranks.first(folder))
 
-        cfg = kept_settings(cfg, machine, ranks.size, built.env.num_agents)
-        record = make_record(cfg, folder, built, machine.device)
-        training = Training(cfg, record, built, ranks, wall_time, program)
-        return training.train()
+        cfg = _stored_settings(cfg, machine, ranks.size, built.env.num_agents)
+        record = start.record(cfg, built)
+        if ranks.is_first:
+            record.begin()
+        callbacks = make_callbacks(cfg.logger, record, built, ranks, wall_time)
+        return Training(callbacks, start).train()
+
+
+def _stored_settings(cfg: RunCfg, machine: Machine, num_ranks: int, num_agents: int) -> RunCfg:
+    """Return the settings for the run's folder, with all automatic values."""
+    device = str(machine.device) if num_ranks == 1 else machine.device.type
+    return replace(
+        cfg,
+        env=replace(cfg.env, num_agents=num_agents),
+        sim=replace(cfg.sim, name=machine.simulator, device=device),
+        runner=replace(cfg.runner, torch_threads=torch.get_num_threads()),
+        logger=replace(cfg.logger, out_dir=None),
+    )

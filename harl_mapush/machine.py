@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -22,28 +22,27 @@ class Machine(NamedTuple):
     learner: torch.device
 
 
-def choose_machine(sim: SimCfg, runner: RunnerCfg, launched: Launch) -> Machine:
-    """Return this rank's simulator and devices. Raise ConfigError for missing ones."""
+def choose_machine(
+    sim: SimCfg, runner: RunnerCfg, launched: Launch, say: Callable[[str], None]
+) -> Machine:
+    """Return this rank's simulator and devices. Raise ConfigError for missing ones.
+
+    ``say`` reports a slow simulator, or more torch threads than cores.
+    """
+    slow = slow_choice(sim)
+    if slow is not None:
+        say(f"Note: {slow}.")
+    cores = num_cores()
+    threads = runner.torch_threads or 1
+    if threads > cores:
+        say(
+            f"Note: runner.torch_threads={threads} on {cores} cores, where they wait for one "
+            "another."
+        )
     name, device = resolve_sim(sim)
     device = launched.device(device)
     learner = torch.device(runner.learner_device) if runner.collectors else device
     return Machine(name, device, learner)
-
-
-def advice(sim: SimCfg, num_threads: int | None) -> list[str]:
-    """Return notes about a slow simulator, or about more torch threads than cores."""
-    notes = []
-    slow = slow_choice(sim)
-    if slow is not None:
-        notes.append(f"Note: {slow}.")
-    cores = num_cores()
-    threads = num_threads or 1
-    if threads > cores:
-        notes.append(
-            f"Note: runner.torch_threads={threads} on {cores} cores, where they wait for one "
-            "another."
-        )
-    return notes
 
 
 def check_devices(*objects: Any) -> torch.device:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from harl_mapush.config import RunCfg
-from harl_mapush.runs import checkpoint, init_from, resume, run_folder
+from harl_mapush.parts import Parts
+from harl_mapush.runs import checkpoint, exported, init_from, named_files, resume, run_folder
+from harl_mapush.runs.named_files import NamedFiles
+from harl_mapush.runs.record import RunRecord
 from harl_mapush.runs.resume import SavedRun
 from harl_mapush.trainer import Trainer
+from mqe.config import to_dict
 from mqe.registry import TASKS
 
 
@@ -19,29 +25,34 @@ class Start(NamedTuple):
     """A run's folder, the saved run to continue, and the checkpoint with the initial networks."""
 
     folder: Path
+    files: NamedFiles
+    program: str  # in messages and in the command to resume the run
+    imports: tuple[str, ...] = ()  # the user's modules
     is_named: bool = False  # whether the user named the new folder
     saved: SavedRun | None = None
     init_from: str | None = None
 
     @classmethod
-    def anew(cls, cfg: RunCfg) -> Self:
+    def anew(cls, cfg: RunCfg, program: str) -> Self:
         """Return the start of a new run."""
         logger = cfg.logger
         if logger.out_dir is not None:
-            return cls(Path(logger.out_dir), is_named=True, init_from=cfg.runner.init_from)
-        folder = run_folder.default_run_dir(
-            TASKS[cfg.task.name].subject(cfg.task),
-            cfg.algorithm.name,
-            logger.exp_name,
-            cfg.runner.seed,
-            datetime.now(),
-        )
-        return cls(folder, init_from=cfg.runner.init_from)
+            folder = Path(logger.out_dir)
+        else:
+            folder = run_folder.default_run_dir(
+                TASKS[cfg.task.name].subject(cfg.task),
+                cfg.algorithm.name,
+                logger.exp_name,
+                cfg.runner.seed,
+                datetime.now(),
+            )
+        start = cls(folder, named_files.find(cfg), program, cfg.env.imports)
+        return start._replace(is_named=logger.out_dir is not None, init_from=cfg.runner.init_from)
 
     @classmethod
-    def again(cls, saved: SavedRun, cfg: RunCfg) -> Self:
+    def again(cls, saved: SavedRun, cfg: RunCfg, program: str) -> Self:
         """Return the start of a saved run in its own folder."""
-        return cls(saved.run, saved=saved, init_from=cfg.runner.init_from)
+        return cls.anew(cfg, program)._replace(folder=saved.run, is_named=True, saved=saved)
 
     def check_folder(self, stack: ExitStack) -> None:
         """Lock a saved run's folder, or check a new one in advance.
@@ -53,12 +64,11 @@ class Start(NamedTuple):
         else:
             stack.enter_context(run_folder.locked(self.folder))
 
-    def read_state(self, task: str) -> dict[str, Any] | None:
-        """Return the saved state. Without one, check the initial networks for a run of ``task``."""
-        if self.saved is not None and self.saved.folder is not None:
-            return resume.read(self.saved)
-        init_from.check(self.init_from, task)
-        return None
+    def read_state(self) -> dict[str, Any] | None:
+        """Return the saved state, None without one."""
+        if self.saved is None or self.saved.folder is None:
+            return None
+        return resume.read(self.saved)
 
     def load(
         self,
@@ -84,9 +94,28 @@ class Start(NamedTuple):
             say(f"Note: a later checkpoint is now called {path}.")
         return self.folder
 
-    def how_to_resume(self, program: str, imports: Sequence[str]) -> str:
-        """Return the hint for resuming after an early end."""
-        return resume.how_to_resume(self.folder, program, imports)
+    def record(self, cfg: RunCfg, parts: Parts) -> RunRecord:
+        """Return the run's record with the stored settings ``cfg``."""
+        task = parts.env.task
+        networks = parts.algorithm.networks
+        actors = [networks[f"actor_agent{i}"] for i in range(parts.env.num_agents)]
+        export = partial(exported.export, cfg=cfg, actors=actors, task=task)
+        weights = task.features.reward_weights
+        return RunRecord(self.folder, to_dict(cfg), weights, self.files, export)
+
+    def command(self) -> str:
+        """Return the command line for resuming the run, with ``--import`` of its modules."""
+        words = "".join(f"--import {shlex.quote(name)} " for name in self.imports)
+        return f"{self.program} {words}--resume {shlex.quote(str(self.folder))}"
+
+    def how_to_resume(self, more: str = "") -> str:
+        """Return the hint for resuming after an early end. ``more`` is added to the command."""
+        if not self.folder.is_dir():
+            return "the folder is gone; if it was moved, --resume takes its new place"
+        if run_folder.checkpoints(self.folder):
+            return f"resume from its last checkpoint with: {self.command()}{more}"
+        additions = f" with{more}" if more else ""
+        return f"it has no checkpoint yet, start it again{additions}"
 
 
 def _load_state(trainer: Trainer, saved: SavedRun, state: dict[str, Any]) -> None:

@@ -230,8 +230,6 @@ def _play(
     """Film, show, examine or measure the team, by the command line's arguments."""
     if arguments.mode == "viewer":
         check_memory(plan_playing(cfg, name, device))
-    if folder is not None:
-        checkpoint.check_actors(folder)
     _check_files(arguments)
     seed_everything(cfg.runner.seed)
 

@@ -11,7 +11,7 @@ from harl_mapush import config, experiment
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.process import keep_freed_memory
-from harl_mapush.runs import init_from, resume, run_folder
+from harl_mapush.runs import init_from, named_files, resume
 from harl_mapush.start import Start
 from mqe.config import ConfigError
 from mqe.extensions import load_extensions
@@ -78,7 +78,6 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
             )
         return _resume(arguments.resume, config.flag_values(arguments), program)
 
-    changed = [] if arguments.config is None else run_folder.check_settings(arguments.config)
     over = config.flag_values(arguments)
     if arguments.config is None and arguments.preset is None and not files:
         arguments.preset, reason = config.machine_preset(over, started.size)
@@ -90,7 +89,6 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
     if arguments.config is not None:
         base = config.load_file(arguments.config)
     base, notices = init_from.apply(base, over)
-    notices = changed + notices
     for name, path in files.items():
         base, more = config.SETTINGS_FILES[name].apply(base, over, path)
         notices += more
@@ -99,7 +97,8 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
         config.check_preset(arguments.preset, cfg)
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
-    return experiment.run(cfg, Start.anew(cfg), program)
+    cfg = named_files.absolute(cfg)
+    return experiment.run(cfg, Start.anew(cfg, program))
 
 
 def _resume(name: str, over: Mapping[str, Any], program: str) -> int:
@@ -114,7 +113,8 @@ def _resume(name: str, over: Mapping[str, Any], program: str) -> int:
             "are done; a larger --num_env_steps continues the run.\n"
         )
         return 0
-    return experiment.run(cfg, Start.again(saved, cfg), program)
+    cfg = named_files.absolute(cfg)
+    return experiment.run(cfg, Start.again(saved, cfg, program))
 
 
 if __name__ == "__main__":

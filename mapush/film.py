@@ -102,9 +102,7 @@ def _entrant(name: str, arguments: Any, film: FilmCfg) -> Entrant:
     team: Path | str = name
     folder = None
     if name not in policy_names():
-        folder = checkpoint.resolve(name)
-        checkpoint.check_actors(folder)
-        team = folder
+        team = folder = checkpoint.resolve(name)
     over = config.flag_values(arguments)
     if film.num_tiles > 1:
         over = merge({"env": {"num_envs": film.num_tiles}}, over)

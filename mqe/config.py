@@ -15,7 +15,7 @@ import os
 import re
 import types
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -121,14 +121,9 @@ def read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def load_yaml(
-    path: str | Path, check: Callable[[dict[str, Any]], None] | None = None
-) -> dict[str, Any]:
-    """Read a YAML file's keys on top of its ``base: other.yaml``, a path relative to the file.
-
-    ``check`` is called with every file's values, overridden ones included.
-    """
-    return _load_with_bases(Path(path), (), check)
+def load_yaml(path: str | Path) -> dict[str, Any]:
+    """Read a YAML file's keys on top of its ``base: other.yaml``, a path relative to the file."""
+    return _load_with_bases(Path(path), ())
 
 
 def dump_yaml(values: Mapping[str, Any]) -> str:
@@ -446,9 +441,7 @@ def _join(where: str, key: Any) -> str:
 # Files
 
 
-def _load_with_bases(
-    path: Path, seen: tuple[Path, ...], check: Callable[[dict[str, Any]], None] | None
-) -> dict[str, Any]:
+def _load_with_bases(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     try:
         # Path.resolve() raises RuntimeError for a link to itself; reading it is an OSError.
         path = Path(os.path.realpath(path))
@@ -469,15 +462,13 @@ def _load_with_bases(
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: must hold keys and values, not {type(values).__name__}")
     base = values.pop("base", None)
-    if check is not None:
-        check(values)
     if base is None:
         return values
     if not isinstance(base, str):
         raise ConfigError(f"{path}: base: must be the name of another file, not {base!r}")
     if path in seen:
         raise ConfigError(f"{path}: is its own base; remove one of the `base:` lines")
-    return merge(_load_with_bases(path.parent / base, (*seen, path), check), values)
+    return merge(_load_with_bases(path.parent / base, (*seen, path)), values)
 
 
 # libyaml's loader is ten times as fast, if PyYAML is built with it.

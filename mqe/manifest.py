@@ -24,8 +24,6 @@ import torch
 from mqe.config import ConfigError, read_text
 
 MANIFEST = "manifest.json"
-ENV_STEPS = "env_steps"  # of a run, when it wrote the checkpoint
-RUN_ID = "run_id"  # of the writing run, a random text
 NAMED_FILES = "named_files"  # digests by setting
 FORMAT_VERSION = 1
 PACKAGES = ("mapush", "torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
@@ -36,41 +34,24 @@ _HINT = f"take another checkpoint of the run, or remove {MANIFEST} if you change
 
 
 def write_manifest(
-    folder: Path,
-    device: str,
-    gait_sha256: str | None = None,
-    env_steps: int | None = None,
-    run_id: str | None = None,
-    named_files: Mapping[str, str] = MappingProxyType({}),
+    folder: Path, device: str, named_files: Mapping[str, str] = MappingProxyType({})
 ) -> None:
     """Write the manifest for all files in ``folder``. ``device`` is the writer's (``cpu``,
     ``cuda:0``).
 
-    ``gait_sha256`` is the team's gait digest (``mqe.controllers.gait.gait_digest``). ``env_steps``
-    is a checkpoint's age, as in its folder's name. ``run_id`` separates it from other runs with
-    equal settings. ``named_files`` are the digests of the files named in the settings, by setting.
+    ``named_files`` are the digests of the files and policies named in the settings, by setting.
     """
-    content = describe_files(folder, device, gait_sha256)
-    if env_steps is not None:
-        content[ENV_STEPS] = env_steps
-    if run_id is not None:
-        content[RUN_ID] = run_id
-    if named_files:
-        content[NAMED_FILES] = dict(named_files)
-    _write(folder, content)
-
-
-def describe_files(folder: Path, device: str, gait_sha256: str | None = None) -> dict[str, Any]:
-    """Return a manifest's contents."""
-    return {
+    content = {
         **_checksums(folder),
-        **({} if gait_sha256 is None else {"gait_sha256": gait_sha256}),
         "packages": packages(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": _device_name(device),
         "git_revision": git_revision(),
     }
+    if named_files:
+        content[NAMED_FILES] = dict(named_files)
+    _write(folder, content)
 
 
 def packages() -> dict[str, str]:

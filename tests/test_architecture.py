@@ -133,7 +133,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 MANY_IMPORTS = {
     "harl_mapush.algorithms.off_policy": 17,
     "harl_mapush.algorithms.on_policy": 18,
-    "harl_mapush.evaluation.episodes": 16,
     "mapush.doctor.stages": 16,
     "mapush.export.onnx_folder": 19,
     "mapush.extensions.navigate.entry": 31,

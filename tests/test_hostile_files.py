@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from harl_mapush import config, test, train
-from harl_mapush.runs import checkpoint, provenance, resume, run_folder
+from harl_mapush.runs import checkpoint, provenance, run_folder
 from mapush import listing
 from mqe.config import ConfigError, load_yaml
 from mqe.manifest import MANIFEST, damage, read_manifest
@@ -116,19 +115,10 @@ def test_a_manifest_names_files_of_its_own_folder(tmp_path) -> None:
     assert damage(tmp_path) == f"{MANIFEST}: damaged (it names a file of another folder)"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("sim: {name: isaacgym, python: ./x.sh}", "sim.python: a file of settings starts no"),
-        ("conditions: {a: {sim: {name: isaacgym, python: ./x.sh}}}", "sim.python: a file of"),
-        ("logger: {out_dir: /elsewhere}", "unknown key 'logger'"),
-        ("conditions: {a: 1}", "conditions: must map names to sections of settings"),
-    ],
-)
-def test_a_suite_starts_no_program_and_names_no_folder(text: str, said: str, tmp_path) -> None:
+def test_a_suite_names_no_folder(tmp_path) -> None:
     path = tmp_path / "suite.yaml"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=said):
+    path.write_text("logger: {out_dir: /elsewhere}")
+    with pytest.raises(ConfigError, match="logger"):
         config.load_suite(str(path))
 
 
@@ -162,64 +152,11 @@ def test_a_file_of_settings_writes_below_the_present_folder_alone(tmp_path) -> N
     assert config.resolve({"logger": {"out_dir": "results/x"}}, {})[0].logger.out_dir == "results/x"
 
 
-# Settings that a run has written
-
-
-def test_a_changed_run_file_is_named(tmp_path) -> None:
-    path = tmp_path / "config.yaml"
-    text = "algorithm: {entropy_coef: 0.003}\nrunner: {seed: 1}\n"
-    run_folder.write_config(tmp_path, text)
-    assert run_folder.check_settings(path) == []
-    whole = path.read_bytes()
-    path.write_bytes(whole.replace(b"seed: 1", b"seed: 12"))
-    assert "was changed since a run wrote it" in run_folder.check_settings(path)[0]
-    path.write_text(text)
-    assert run_folder.check_settings(path) == []
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("renamed", "manifest.json: it is the checkpoint of 10k env steps under another name"),
-        ("another run", "manifest.json: it was written by another run"),
-    ],
-)
-def test_a_newest_checkpoint_that_is_not_the_runs_own_is_skipped(how, said, tmp_path) -> None:
-    networks = {"actor_agent0": nn.Linear(1, 1), "critic_agent": nn.Linear(1, 1)}
-    settings = "env: {num_agents: 1}\n"
-    with run_folder.new_run_dir(tmp_path / "run") as run:
-        run_folder.write_config(run, settings)
-    run_id = provenance.write(run, provenance.describe("cpu", {}))
-    for steps in (9_000, 10_000):
-        state = {"iteration": 1}
-        checkpoint.save(run, steps, networks, state, settings=settings, run_id=run_id)
-    newest = run / "checkpoints" / "10k"
-    if how == "renamed":
-        newest = newest.rename(run / "checkpoints" / "11k")
-    else:
-        other_id = "0123456789abcdef"
-        checkpoint.save(run, 10_000, networks, {"iteration": 1}, settings=settings, run_id=other_id)
-    saved, notices = resume.find(str(run))
-    assert saved.folder == run / "checkpoints" / "9k"
-    assert notices == [f"{newest} is skipped: {said}"]
-    with pytest.raises(ConfigError, match=said) as caught:
-        resume.find(str(newest))
-    assert f"give the run ({run})" in str(caught.value)
-    if how != "renamed":
-        assert f"start a new run from these weights with --init_from {newest}" in str(caught.value)
-
-
-def test_a_run_keeps_its_id_and_an_older_one_gets_one(tmp_path) -> None:
+def test_a_run_keeps_its_id(tmp_path) -> None:
     start = provenance.describe("cpu", {})
     with run_folder.new_run_dir(tmp_path / "run") as run:
-        assert provenance.run_id(run) is None
         run_id = provenance.write(run, start)
         assert provenance.write(run, provenance.describe("cpu", {})) == run_id
-        networks = {"actor_agent0": nn.Linear(1, 1)}
-        checkpoint.save(run, 10_000, networks, settings="", run_id=run_id)
+        provenance.check_folder(run, run_id)
     (run / provenance.ORIGIN).write_text(DEEP)
-    assert provenance.write(run, start) == run_id  # the last checkpoint's
-    checkpoint.save(run, 11_000, networks, settings="")  # an older version's
-    assert checkpoint.run_id(run / "checkpoints" / "11k") is None
-    (run / provenance.ORIGIN).unlink()
     assert provenance.write(run, start) not in (run_id, None)

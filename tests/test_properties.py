@@ -20,7 +20,7 @@ import hypothesis.strategies as st
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config.command_line import Parser, add_flags, add_other_flags, flag_values
-from harl_mapush.runs.run_folder import check_settings, parse_step_name, step_name, write_config
+from harl_mapush.runs.run_folder import parse_step_name, step_name
 from mqe.config import (
     ConfigError,
     assignment,
@@ -28,7 +28,6 @@ from mqe.config import (
     check_values,
     dump_yaml,
     flatten,
-    load_yaml,
     merge,
     nearest,
     parse_yaml,
@@ -218,21 +217,6 @@ def test_a_checkpoints_name_is_its_env_steps(env_steps: int) -> None:
 def test_any_name_of_a_checkpoint_is_env_steps_or_none(name: str) -> None:
     env_steps = parse_step_name(name)
     assert env_steps is None or env_steps >= 0
-
-
-@SETTINGS
-@hypothesis.given(SECTIONS, st.data())
-def test_a_flipped_bit_of_settings_is_noticed(tmp_path: Path, values: Any, data: Any) -> None:
-    path = tmp_path / "config.yaml"
-    write_config(tmp_path, dump_yaml(values))
-    assert check_settings(path) == []
-    whole = path.read_bytes()
-    offset = data.draw(st.integers(whole.index(b"\n") + 1, len(whole) - 1))
-    bit = 1 << data.draw(st.integers(0, 7))
-    path.write_bytes(whole[:offset] + bytes([whole[offset] ^ bit]) + whole[offset + 1 :])
-    # A byte that is no text is found by whoever reads the settings.
-    message = "".join(check_settings(path)) or refusal(lambda: load_yaml(path))
-    assert "was changed since a run wrote it" in message or "not text" in message
 
 
 @SETTINGS

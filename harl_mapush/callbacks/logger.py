@@ -7,12 +7,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
-
-from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
 from harl_mapush.callback import Callback
 from harl_mapush.callbacks.curves import Curves
@@ -88,11 +86,6 @@ class RunLogger:
             return harl_lines(self._title, report, statistics, self._headline, fps)
         return [progress_line(report, statistics, self._headline, fps)]
 
-    def add_summaries(self, summaries: Iterable[Summary]) -> None:
-        """Record the run's TensorBoard summaries besides its curves."""
-        for summary in summaries:
-            self._curves.add_summary(summary)
-
     def flush(self) -> None:
         """Write the curves so far. A run resumed from this point continues them."""
         self._curves.flush()
@@ -119,8 +112,6 @@ class NullLogger:
     def say(self, line: str) -> None: ...
 
     def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None: ...
-
-    def add_summaries(self, summaries: Iterable[Summary]) -> None: ...
 
     def flush(self) -> None: ...
 

@@ -14,59 +14,42 @@ from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.interruption import WallTime
 from harl_mapush.parts import Parts
 from harl_mapush.run_settings import LoggerCfg
-from harl_mapush.runs import provenance
 from harl_mapush.runs.record import RunRecord
 
 
 class RunCallbacks(NamedTuple):
     """A run's callbacks in the order of their calls, and the callbacks needed at its end."""
 
+    run: RunContext
     all: list[Callback]
     saver: CheckpointSaver
     ending: EndOnRequest
 
 
-def make_logger(
-    cfg: LoggerCfg, record: RunRecord, parts: Parts, ranks: Ranks
-) -> RunLogger | NullLogger:
-    """Open the log. All ranks call this, since statistics are sums over ranks."""
-    names = list(parts.trainer.statistics())
-    if not ranks.is_first:
-        return NullLogger()
-    progress = parts.trainer.progress
-    task = record.settings["task"]["name"]
-    algorithm = record.settings["algorithm"]["name"]
-    logger = RunLogger(
-        cfg,
-        record.folder,
-        f"Env mapush Task {task} Algo {algorithm} Exp {cfg.exp_name}",
-        env_steps=progress.env_steps,
-        headline=parts.env.report.headline,
-    )
-    if not progress.env_steps:
-        logger.add_summaries(provenance.tensorboard_summaries(record.settings, record.start, names))
-    return logger
-
-
 def make_callbacks(
-    record: RunRecord,
-    parts: Parts,
-    ranks: Ranks,
-    logger: RunLogger | NullLogger,
-    wall_time: WallTime,
+    cfg: LoggerCfg, record: RunRecord, parts: Parts, ranks: Ranks, wall_time: WallTime
 ) -> RunCallbacks:
-    """Build the callbacks of a run."""
-    run = RunContext(record.folder, record.settings, parts.env, parts.trainer, ranks, logger.say)
+    """Open a run's log, on its first rank, and build its callbacks."""
+    trainer = parts.trainer
+    logger: RunLogger | NullLogger = NullLogger()
+    if ranks.is_first:
+        task = record.settings["task"]["name"]
+        algorithm = record.settings["algorithm"]["name"]
+        title = f"Env mapush Task {task} Algo {algorithm} Exp {cfg.exp_name}"
+        env_steps = trainer.progress.env_steps
+        headline = parts.env.report.headline
+        logger = RunLogger(cfg, record.folder, title, env_steps=env_steps, headline=headline)
+
+    run = RunContext(record.folder, record.settings, parts.env, trainer, ranks, logger.say)
     saver = CheckpointSaver(run, record)
     callbacks: list[Callback] = []
     recorder = parts.env.record_broken_worlds()
     if recorder is not None:
         callbacks.append(BrokenLog(recorder, ranks))
-
-    callbacks.append(ProgressLog(logger, run.trainer))
+    callbacks.append(ProgressLog(logger, trainer))
     callbacks += [make(run) for make in CALLBACKS.values()]
 
     # The end of a run measures the checkpoint that was written before.
-    ending = EndOnRequest(run.trainer, wall_time, saver, logger, ranks)
+    ending = EndOnRequest(trainer, wall_time, saver, logger, ranks)
     callbacks += [saver, ending]
-    return RunCallbacks(callbacks, saver, ending)
+    return RunCallbacks(run, callbacks, saver, ending)

@@ -80,7 +80,7 @@ def load_team(
     over = parse_settings({"num_envs": num_envs, "seed": seed, **_checked(settings)})
     cfg = evaluation_worlds.settings(folder, over)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    return env, policy.load_team(cfg, folder, env)
+    return env, policy.load_team(folder, env)
 
 
 def _checked(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:

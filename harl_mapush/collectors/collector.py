@@ -167,7 +167,6 @@ class _Memory:
 def make_collector(settings: Mapping[str, Any], identity: Identity) -> Collector:
     """Build a collector from plain settings with a resolved simulator and device."""
     config.import_modules((settings.get("env") or {}).get("imports") or ())
-    config.allow_program(settings)
     cfg, _ = config.resolve(settings, {})
     return build(cfg, identity)
 

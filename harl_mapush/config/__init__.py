@@ -15,7 +15,7 @@ from harl_mapush.config.command_line import (
     exit_code,
     flag_values,
 )
-from harl_mapush.config.layers import allow_program, check_layer, resolve, with_own_names
+from harl_mapush.config.layers import check_layer, resolve, with_own_names
 from harl_mapush.config.presets import (
     DEFAULT_PRESET,
     check_preset,
@@ -68,7 +68,6 @@ __all__ = [
     "add_other_flags",
     "add_other_test_flags",
     "all_classes",
-    "allow_program",
     "check_layer",
     "check_preset",
     "check_writable",

@@ -7,23 +7,31 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import Field
 from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config import other_names
-from harl_mapush.config.layers import allow_program, check_layer
-from harl_mapush.config.sections import DEFAULT_TASK, SECTIONS, all_classes
+from harl_mapush.config.layers import check_layer
+from harl_mapush.config.sections import SECTIONS, all_classes
 from harl_mapush.config.suites import load_suite
 from harl_mapush.config.user_modules import import_modules
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
 from harl_mapush.process import write_error
-from mqe.config import ConfigError, assignment, at_home, merge, parse_yaml, printable, unknown
+from mqe.config import (
+    ConfigError,
+    assignment,
+    at_home,
+    merge,
+    nested,
+    parse_yaml,
+    printable,
+    unknown,
+)
 from mqe.extensions import load_extensions
-from mqe.registry import SIMULATORS, TASKS
 from mqe.sim.simulator import SimulatorError
-from mqe.world.objects import OBJECTS
 
 FLAGS = {
     "--algo": "algorithm.name",
@@ -40,32 +48,8 @@ FLAGS = {
     "--exp_name": "logger.exp_name",
     "--out": "logger.out_dir",
 }
-_NUMBERS = ("--num_agents", "--num_envs", "--num_env_steps", "--seed")
-_METAVARS = {
-    **dict.fromkeys(_NUMBERS, "N"),
-    "--init_from": "CHECKPOINT",
-    "--out": "FOLDER",
-}
+_METAVARS = {"--init_from": "CHECKPOINT", "--out": "FOLDER"}
 _ALIASES = {"--num_envs": ("--n_rollout_threads",)}
-_HELP = {
-    "--algo": f"learning algorithm: {', '.join(ALGORITHMS)}",
-    "--task": f"task of the robots: {', '.join(TASKS)}",
-    "--object": f"pushed object: {', '.join(OBJECTS)}",
-    "--num_agents": "number of robots in each world",
-    "--num_envs": "number of parallel worlds",
-    "--num_env_steps": "control steps of the whole run, summed over worlds; rounded up to whole "
-    "iterations",
-    "--device": "device: auto, cpu, cuda or cuda:K",
-    "--sim": f"simulator: auto, {', '.join(SIMULATORS)}",
-    "--seed": "seed of every random number in the run",
-    "--max_wall_time": "wall-clock time limit, such as 3h50m; the run saves and ends before it",
-    "--init_from": "checkpoint, run or pretrained:NAME with the run's initial networks; the "
-    "optimisers are fresh",
-    "--exp_name": "name of the experiment, part of the run folder's name",
-    "--out": "path of the run folder",
-}
-
-
 _REQUIRED = "the following arguments are required: "  # argparse's words
 
 # A parser, or a group of its arguments in the help.
@@ -147,11 +131,22 @@ def add_import(parser: Arguments) -> None:
 
 def add_flags(parser: Arguments, flags: Sequence[str]) -> None:
     """Add flags from ``FLAGS``, and ``--set``, to a parser."""
+    settings = other_names.dotted(all_classes())
+    names_of = {"algorithm.name": ALGORITHMS}
     for flag in flags:
-        names = (flag, *_ALIASES.get(flag, ()))
-        metavar = _METAVARS.get(flag, flag.strip("-").rpartition("_")[2].upper())
+        key = FLAGS[flag]
+        setting = settings[key]
+        words = setting.metadata["help"]
+        choices = setting.metadata.get("choices", names_of.get(key))
+        if choices is not None:
+            words += f": {', '.join(choices)}"
+        word = flag.strip("-").rpartition("_")[2].upper()
         parser.add_argument(
-            *names, dest=flag.strip("-"), metavar=metavar, help=f"{_HELP[flag]} ({FLAGS[flag]})"
+            flag,
+            *_ALIASES.get(flag, ()),
+            dest=flag.strip("-"),
+            metavar=_METAVARS.get(flag, word if _is_text(setting) else "N"),
+            help=f"{words.replace('%', '%%')} ({key})",
         )
     parser.add_argument(
         "--suite",
@@ -166,6 +161,11 @@ def add_flags(parser: Arguments, flags: Sequence[str]) -> None:
         metavar="SECTION.KEY=VALUE",
         help=f"any setting, as YAML; may be repeated; sections: {', '.join(SECTIONS)}",
     )
+
+
+def _is_text(setting: Field) -> bool:
+    """Return whether a setting's value is text."""
+    return "str" in str(setting.type)
 
 
 def add_other_flags(parser: Arguments) -> None:
@@ -203,22 +203,19 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
     suite = getattr(arguments, "suite", None)
     if suite is not None:
         layers.append(dict(load_suite(suite).worlds))
+    settings = other_names.dotted(all_classes())
     for flag, key in FLAGS.items():
         given = getattr(arguments, flag.strip("-"), None)
         if given is not None:
-            section, _, name = key.partition(".")
-            layers.append({section: {name: parse_yaml(given, flag) if flag in _NUMBERS else given}})
+            value = given if _is_text(settings[key]) else parse_yaml(given, flag)
+            layers.append(nested(key, value))
     layers += _other_flag_values(arguments)
     layers += [assignment(text) for text in arguments.set]
-    for text in arguments.set:
-        _check_foreign(text.partition("=")[0].strip())
     if getattr(arguments, "imports", ()):
         layers.append({"env": {"imports": list(arguments.imports)}})
-    for layer in layers:  # including values replaced by a later layer
-        check_layer(layer)
     sys.stderr.writelines(getattr(arguments, "notes", ()))
     values = reduce(merge, layers, {})
-    allow_program(values)
+    check_layer(values)
     return values
 
 
@@ -278,13 +275,3 @@ def _with_hint(name: str, message: str) -> str:
     """Return the message about an unknown name, or a hint for another library's name."""
     words = other_names.hint(name, all_classes())
     return message if words is None else f"there is no {name.partition('=')[0]} here; {words}"
-
-
-def _check_foreign(key: str) -> None:
-    """Raise ConfigError for a key with another name here."""
-    section, _, name = key.partition(".")
-    settings = other_names.dotted(
-        {"task": TASKS[DEFAULT_TASK].cfg} if section == "task" else all_classes()
-    )
-    if section in SECTIONS and key not in settings and name in other_names.NAMES:
-        raise ConfigError(_with_hint(key, ""))

@@ -1,4 +1,4 @@
-"""Layers of settings: every layer is checked, and later layers win."""
+"""Layers of settings: later layers win, and the result is checked."""
 
 from __future__ import annotations
 
@@ -74,32 +74,6 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
 }
 
 
-# Programs named on the command line of this process.
-_NAMED_PROGRAMS: set[str] = set()
-
-
-def allow_program(values: Mapping[str, Any]) -> None:
-    """Let ``resolve`` accept the program in these settings, given on the command line."""
-    program = (values.get("sim") or {}).get("python")
-    if program is not None:
-        _NAMED_PROGRAMS.add(program)
-
-
-def _leave_out_program(sim: dict[str, Any], named: Mapping[str, Any]) -> list[str]:
-    """Remove a program from a file's section ``sim``. Return notices.
-
-    A settings file may come from a stranger, so it must not start a program.
-    """
-    program = sim.get("python")
-    if program is None or "python" in named or program in _NAMED_PROGRAMS:
-        return []
-    sim["python"] = None
-    return [
-        f"sim.python={program} left out: a file of settings starts no program; say --set "
-        f"sim.python={program}"
-    ]
-
-
 def _leave_out_folder(logger: dict[str, Any], named: Mapping[str, Any]) -> list[str]:
     """Remove a file's run folder from ``logger`` unless it lies below the present folder. Return
     notices.
@@ -124,22 +98,18 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     to the new one are left out, with a notice.
     """
     notices: list[str] = []
+    check_layer(base)
+    check_layer(over)
     base = with_own_names(base)
     over = with_own_names(over)
     for layer in (base, over):  # before names registered by these modules
         check_imports(layer.get("env"))
-    check_layer(base)  # including values replaced by ``over``
-    check_layer(over)
 
-    sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
-    sections |= {name: dict(base[name] or {}) for name in base}
+    sections: dict[str, dict[str, Any]] = {name: dict(base.get(name) or {}) for name in SECTIONS}
     for section, default in _DEFAULT_NAMES.items():
         notices += _rename(section, default, sections, over)
-    notices += _leave_out_program(sections["sim"], over.get("sim") or {})
     notices += _leave_out_folder(sections["logger"], over.get("logger") or {})
     values = merge(sections, {name: over[name] or {} for name in over})
-    for section in NAMED_SECTIONS:
-        _check_owner(section, values[section])
     task = TASKS[values["task"]["name"]]
     notices += _replace(task.replaces, values["task"], over.get("task") or {})
     usual = task.usual_env(build(task.cfg, values["task"], "task"))
@@ -188,13 +158,14 @@ def _rename(
     registry = NAMED_SECTIONS[section]
     old = sections[section].get("name", default)
     new = (over.get(section) or {}).get("name", old)
-    _check_name(section, old)
-    _check_name(section, new)
+    for name in (old, new):
+        if name not in registry:
+            raise ConfigError(f"{section}.name: {unknown(section, name, registry, is_open=True)}")
     notices = []
     if new != old:
         content = {key: value for key, value in sections[section].items() if key != "name"}
-        common, left_out = _common_keys(content, registry[old].cfg, registry[new].cfg)
-        sections[section] = common
+        sections[section] = _common_keys(content, registry[new].cfg)
+        left_out = [key for key in content if key not in sections[section]]
         if left_out:
             named = ", ".join(f"{section}.{key}" for key in left_out)
             notices.append(f"{named} left out: set for {old}, unknown to {new}")
@@ -215,12 +186,8 @@ def _ignored_keys(given: NetworkCfg, built: NetworkCfg) -> list[str]:
 
 
 def check_layer(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an impossible value, even if a later layer replaces the value.
-
-    The keys of ``task``, ``algorithm`` and ``sim`` depend on a name, perhaps in another layer.
-    Their values must be valid for at least one member with such a key.
-    """
-    for section, content in with_own_names(values).items():
+    """Raise ConfigError for an unknown section, or for a section without keys."""
+    for section, content in values.items():
         if section not in SECTIONS:
             words = unknown("section", section, SECTIONS)
             if section in NAMES:
@@ -231,29 +198,9 @@ def check_layer(values: Mapping[str, Any]) -> None:
             raise ConfigError(
                 f"{section}: must be a section of keys, not {content!r}; try {section}.key=value"
             )
-        if section in SECTION_CLASSES:
-            check_values(SECTION_CLASSES[section], content, section)
-        else:
-            _check_named_section(section, content or {})
-
-
-def _check_named_section(section: str, content: Mapping[str, Any]) -> None:
-    registry = NAMED_SECTIONS[section]
-    for key, value in content.items():
-        if key == "name":
-            _check_name(section, value)
-            continue
-        complaints = []
-        for cls in {entry.cfg: None for entry in registry.values()}:
-            if key in {field.name for field in fields(cls)}:
-                try:
-                    check_values(cls, {key: value}, section)
-                    complaints.clear()
-                    break
-                except ConfigError as error:
-                    complaints.append(error)
-        if complaints:
-            raise complaints[0]
+        name = (content or {}).get("name", "")
+        if not isinstance(name, str):
+            raise ConfigError(f"{section}.name: must be a string, not {name!r}")
 
 
 def _replace(
@@ -268,43 +215,13 @@ def _replace(
     return notices
 
 
-def _check_owner(section: str, content: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a key known to other members only. The error names them."""
-    registry = NAMED_SECTIONS[section]
-    name = content["name"]
-    keys_by_member = {
-        member: {field.name for field in fields(entry.cfg)} for member, entry in registry.items()
-    }
-    for key in content:
-        owners = [member for member, keys in keys_by_member.items() if key in keys]
-        if owners and name not in owners:
-            raise ConfigError(
-                f"{section}.{key} is a setting of {', '.join(owners)}, not of {name}; "
-                f"leave it out, or set {section}.name={owners[0]}"
-            )
-
-
-def _check_name(section: str, name: Any) -> None:
-    registry = NAMED_SECTIONS[section]
-    if not isinstance(name, str) or name not in registry:
-        raise ConfigError(f"{section}.name: {unknown(section, name, registry, is_open=True)}")
-
-
-def _common_keys(
-    section: Mapping[str, Any], old: type, new: type
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings with equal meaning in both classes, and the keys of all others.
-
-    A setting's meaning differs if its type differs, or if the new class does not allow its value.
-    """
-    types = {field.name: field.type for field in fields(new)}
-    meant = {field.name: field.type for field in fields(old)}
+def _common_keys(content: Mapping[str, Any], new: type) -> dict[str, Any]:
+    """Return the settings with values that the class ``new`` allows."""
     common = {}
-    for key, value in section.items():
-        if key in types and types[key] == meant.get(key, types[key]):
-            # Keys of a mapping, such as the names of rewards, are known to the whole class only.
-            check = build if isinstance(value, Mapping) else check_values
-            with suppress(ConfigError):
-                check(new, {key: value}, "")
-                common[key] = value
-    return common, [key for key in section if key not in common]
+    for key, value in content.items():
+        # Keys of a mapping, such as the names of rewards, are known to the whole class only.
+        check = build if isinstance(value, Mapping) else check_values
+        with suppress(ConfigError):
+            check(new, {key: value}, "")
+            common[key] = value
+    return common

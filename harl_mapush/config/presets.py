@@ -10,11 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from harl_mapush.config.layers import check_layer
 from harl_mapush.config.sections import RunCfg
-from harl_mapush.durations import format_duration
 from mqe.config import ConfigError, load_yaml, unknown
-from mqe.cores import num_cores
 from mqe.registry import SimCfg, resolve_sim
 
 DEFAULT_PRESET = "laptop"
@@ -39,7 +36,6 @@ _RENAMED = {
 GPU_PRESET = "cuboid"
 OUR_SIMULATORS = ("mujoco", "warp")
 CPU_PRESET = "laptop_hasac"
-CPU_SPEED = 3800.0  # env steps/s of one core, with two robots (preset laptop)
 _REGISTERED: dict[str, Path] = {}  # files of extensions by name
 
 
@@ -71,13 +67,10 @@ def preset_summaries() -> dict[str, str]:
 
 
 def load_file(path: str | Path) -> dict[str, Any]:
-    """Return the settings in a run file.
-
-    Raises ConfigError for an impossible value, also in its ``base``.
-    """
+    """Return the settings in a run file. Raise ConfigError for a preset's name."""
     if str(path) in presets() and not Path(path).exists():
         raise ConfigError(f"{path}: no such file, but a preset of that name; say --preset {path}")
-    return load_yaml(path, check_layer)
+    return load_yaml(path)
 
 
 def load_preset(name: str) -> dict[str, Any]:
@@ -119,21 +112,12 @@ def check_preset(name: str, cfg: RunCfg) -> None:
     _, device = resolve_sim(cfg.sim)
     if device.type != "cpu":
         return
-    cores = num_cores()
     smaller = f"laptop_{name}"
     if smaller not in presets():
         smaller = DEFAULT_PRESET
-    time = format_duration(cfg.runner.num_env_steps / (CPU_SPEED * cores))
-    if cfg.algorithm.takes_collectors:
-        takes = f"take at least {time}, and much longer to learn from"
-    else:
-        takes = f"take about {time}"
     raise ConfigError(
         f"--preset {name}: {cfg.env.num_envs} worlds are meant for a GPU, and none can be used "
-        f"here; on {cores} cores "
-        f"its {cfg.runner.num_env_steps:,} env steps {takes}; say --device cpu to run them all "
-        "the same, or "
-        f"--preset {smaller}"
+        f"here; say --preset {smaller}, or --device cpu to run them all the same"
     )
 
 

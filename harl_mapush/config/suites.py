@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harl_mapush.config.layers import check_layer
 from harl_mapush.config.presets import configs_folder
-from mqe.config import ConfigError, load_yaml, merge, unknown
+from mqe.config import ConfigError, build, load_yaml, merge, option, unknown
 from mqe.pretrained import PRETRAINED
 from mqe.registry import TASKS
 
@@ -28,16 +28,20 @@ class Suite:
     """
 
     name: str | None = None
-    help: str = ""
-    worlds: Mapping[str, Any] = field(default_factory=dict)  # sections of settings
-    watchers: tuple[str, ...] = ("pushing",)  # measurements beside the task's own metrics
-    # Policies measured from equal starts: names, ``SCRIPTS`` or ``ONE_FEWER``.
-    policies: tuple[str, ...] = (SCRIPTS,)
-    episodes: int = 300  # per seed
-    seeds: tuple[int, ...] = (0,)
-    # Changed worlds by name, measured separately. Empty: only the unchanged worlds.
-    conditions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    examination: str | None = None  # a registered measurement in worlds of its own
+    worlds: dict[str, Any] = option(dict, "sections of settings")
+    help: str = option("", "what the suite tests")
+    watchers: tuple[str, ...] = option(
+        ("pushing",), "measurements beside the task's own metrics, as in [pushing, places]"
+    )
+    policies: tuple[str, ...] = option(
+        (SCRIPTS,), "policies measured from equal starts, as in [scripts, one_fewer]"
+    )
+    episodes: int = option(300, "episodes of each seed", min=1)
+    seeds: tuple[int, ...] = option((0,), "seeds, as in [0, 1]")
+    conditions: dict[str, dict[str, Any]] = option(
+        dict, "changed worlds by name, measured separately; empty: only the unchanged worlds"
+    )
+    examination: str | None = option(None, "a registered measurement in worlds of its own")
 
 
 def register_suite(
@@ -49,7 +53,7 @@ def register_suite(
     as well. Raises ConfigError if the file is not a suite.
     """
     path = Path(file)
-    _read(path)
+    _suite(path.stem, load_yaml(path))
     _REGISTERED[path.stem] = path
     if former_name is not None:
         _FORMER_NAMES[former_name] = path.stem
@@ -64,7 +68,7 @@ def suites() -> list[str]:
 
 def suite_summaries() -> dict[str, str]:
     """Return every suite's help by name."""
-    return {name: _read(path)["help"] for name, path in sorted(_files().items())}
+    return {name: load_suite(name).help for name in suites()}
 
 
 def load_suite(names: str) -> Suite:
@@ -91,11 +95,6 @@ def suite_of_policy(name: str) -> str | None:
     return name if name in _files() else None
 
 
-def default_worlds(task: str) -> Mapping[str, Any]:
-    """Return the worlds of a task's default suite."""
-    return measured_suite(task, None).worlds
-
-
 def _files() -> dict[str, Path]:
     shipped = {path.stem: path for path in (configs_folder() / "suites").glob("*.yaml")}
     return shipped | _REGISTERED
@@ -104,7 +103,7 @@ def _files() -> dict[str, Path]:
 def _read_all(names: str) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for name in names.split(","):
-        content = merge(content, _read(_file(name)))
+        content = merge(content, load_yaml(_file(name)))
     return content
 
 
@@ -121,54 +120,17 @@ def _file(name: str) -> Path:
     return files[name]
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Return the keys in a suite's file. Raise ConfigError if it is not a suite."""
-    content = load_yaml(path)
-    keys = {entry.name for entry in fields(Suite)} - {"name", "worlds"}
-    for key in content:
-        if key not in (*keys, *_SECTIONS):
-            raise ConfigError(f"{path}: {unknown('key', key, sorted({*keys, *_SECTIONS}))}")
-    content.setdefault("help", "")
-    _check_worlds(path, {key: value for key, value in content.items() if key in _SECTIONS})
-    conditions = content.get("conditions", {})
-    if not isinstance(conditions, Mapping) or not all(
-        isinstance(condition, Mapping) for condition in conditions.values()
-    ):
-        raise ConfigError(
-            f"{path}: conditions: must map names to sections of settings, as in "
-            "{far: {task: {goal_distance: [4.0, 6.0]}}}"
-        )
-    for condition in conditions.values():
-        _check_worlds(path, condition)
-    for key, kind in (("watchers", str), ("policies", str), ("seeds", int)):
-        values = content.get(key, [])
-        if not isinstance(values, list) or not all(type(value) is kind for value in values):
-            raise ConfigError(f"{path}: {key}: {values!r} must be a list, as in [{_EXAMPLES[key]}]")
-    episodes = content.get("episodes", 1)
-    if type(episodes) is not int or episodes < 1:
-        raise ConfigError(f"{path}: episodes: {episodes!r} must be a whole number from 1 on")
-    return content
-
-
-def _check_worlds(path: Path, layer: Mapping[str, Any]) -> None:
-    """Raise ConfigError for impossible settings in a suite's file, or a program to start."""
-    check_layer(layer)
-    if (layer.get("sim") or {}).get("python") is not None:
-        raise ConfigError(
-            f"{path}: sim.python: a file of settings starts no program; say --set sim.python=..."
-        )
-
-
 def _suite(name: str | None, content: Mapping[str, Any]) -> Suite:
-    """Build a suite from the keys of a file."""
-    suite = Suite(name, worlds={key: value for key, value in content.items() if key in _SECTIONS})
-    others = {key: value for key, value in content.items() if key not in _SECTIONS}
-    for key in ("watchers", "policies", "seeds"):
-        if key in others:
-            others[key] = tuple(others[key])
-    return replace(suite, **others)
+    """Build a suite from the keys of a file. Raise ConfigError if they are not a suite's."""
+    worlds = {key: value for key, value in content.items() if key in _SECTIONS}
+    keys = {key: value for key, value in content.items() if key not in _SECTIONS}
+    if {"name", "worlds"} & keys.keys():
+        raise ConfigError("suite: name and worlds are no keys; leave them out")
+    suite = build(Suite, keys, "suite")
+    for changes in (worlds, *suite.conditions.values()):
+        check_layer(changes)
+    return replace(suite, name=name, worlds=worlds)
 
 
-_EXAMPLES = {"watchers": "pushing, places", "policies": "scripts, one_fewer", "seeds": "0, 1"}
 # Suites of release 0.3 under other names.
 _RENAMED = {f"any_n{number}": f"any --num_agents {number}" for number in range(1, 9)}

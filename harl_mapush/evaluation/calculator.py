@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -43,48 +42,38 @@ def first_episodes(
     (N,) pause from the start and have no meaningful metrics. ``watchers`` observe the worlds until
     their episodes end.
     """
-    with env.observed_by(*watchers) if watchers else nullcontext():
-        return _first_episodes(env, policy, on_progress, unused, watchers)
-
-
-def _first_episodes(
-    env: MultiAgentEnv,
-    policy: Policy,
-    on_progress: Callable[[int], None] | None,
-    unused: Tensor | None,
-    watchers: Sequence[EpisodeWatcher],
-) -> dict[str, Tensor]:
-    obs, _ = env.reset()
-    if unused is None:
-        is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
-    else:
-        is_finished = unused
-    env.pause(is_finished)
-
-    episodes: dict[str, Tensor] = {
-        "broken": torch.zeros_like(is_finished),
-        **env.report.at_start(env.state),
-    }
-    num_decisions = math.ceil(env.max_episode_length / env.decision_period)
-    for _ in range(num_decisions):
-        step = env.step(policy(obs))
-        obs = step.obs
-        ends_now = step.done & ~is_finished
-        is_finished = is_finished | ends_now
-
-        metrics = env.episode_metrics | {"broken": ~step.valid}
-        for name, values in metrics.items():
-            old = episodes.get(name, torch.full_like(values, torch.nan))
-            episodes[name] = torch.where(ends_now, values, old)
-
-        for watcher in watchers:
-            watcher.finish(is_finished)
+    with env.observed_by(*watchers):
+        obs, _ = env.reset()
+        if unused is None:
+            is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
+        else:
+            is_finished = unused
         env.pause(is_finished)
-        num_finished = int(is_finished.sum())
-        if on_progress is not None:
-            on_progress(num_finished)
-        if num_finished == env.num_envs:
-            break
 
-    assert bool(is_finished.all())  # the time limit ends every episode
-    return episodes
+        episodes: dict[str, Tensor] = {
+            "broken": torch.zeros_like(is_finished),
+            **env.report.at_start(env.state),
+        }
+        num_decisions = math.ceil(env.max_episode_length / env.decision_period)
+        for _ in range(num_decisions):
+            step = env.step(policy(obs))
+            obs = step.obs
+            ends_now = step.done & ~is_finished
+            is_finished = is_finished | ends_now
+
+            metrics = env.episode_metrics | {"broken": ~step.valid}
+            for name, values in metrics.items():
+                old = episodes.get(name, torch.full_like(values, torch.nan))
+                episodes[name] = torch.where(ends_now, values, old)
+
+            for watcher in watchers:
+                watcher.finish(is_finished)
+            env.pause(is_finished)
+            num_finished = int(is_finished.sum())
+            if on_progress is not None:
+                on_progress(num_finished)
+            if num_finished == env.num_envs:
+                break
+
+        assert bool(is_finished.all())  # the time limit ends every episode
+        return episodes

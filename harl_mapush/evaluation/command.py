@@ -18,7 +18,7 @@ from harl_mapush.evaluation.suite_player import EXAMINATIONS, Player, run_of
 from harl_mapush.evaluation.tables import table_for
 from harl_mapush.evaluation.watchers import WATCHERS
 from harl_mapush.runs import evaluation_worlds
-from mqe.config import ConfigError, flatten
+from mqe.config import ConfigError, flatten, merge
 from mqe.registry import resolve_sim
 from mqe.tasks.episode_report import describe_metrics
 
@@ -158,7 +158,7 @@ def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, sa
         return 0
 
     request = player.request()
-    metrics = measure(request, player.num_workers, say)
+    metrics = measure(request, player.num_workers)
     sys.stdout.write(describe(request, metrics))
     _write_json(arguments.json, metrics)
     compared = {} if arguments.team_only else player.compare(request)
@@ -170,24 +170,23 @@ def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, sa
 def _player(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, say: Say) -> Player:
     """Return the suite's player with the episodes and seeds of the command line."""
     flags = config.flag_values(argparse.Namespace(**{**vars(arguments), "suite": None}))
-    num_episodes = arguments.num_episodes
-    num_envs = None
-    if "num_envs" in (flags.get("env") or {}):
-        if num_episodes is None:
-            num_episodes = cfg.env.num_envs
-        elif arguments.num_envs is not None:
-            num_envs = cfg.env.num_envs
+    num_episodes = arguments.num_episodes or suite.episodes
+    has_worlds = "num_envs" in (flags.get("env") or {})
+    if has_worlds and arguments.num_episodes is None:
+        num_episodes = cfg.env.num_envs
     seeds = suite.seeds
     if "seed" in (flags.get("runner") or {}):
         seeds = (cfg.runner.seed,)
+    if not has_worlds:  # all at once
+        worlds = num_episodes * len(arguments.seeds or seeds)
+        flags = merge(flags, {"env": {"num_envs": worlds}})
     return Player(
         suite,
         flags,
         folder,
         arguments.policy,
         tuple(arguments.seeds or seeds),
-        num_episodes or suite.episodes,
-        num_envs,
+        num_episodes,
         arguments.workers or 0,
         say,
     )

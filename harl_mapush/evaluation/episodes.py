@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,8 +28,7 @@ from harl_mapush.evaluation.watchers.watcher import Goal
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import seed_everything
-from harl_mapush.runs import evaluation_worlds
-from harl_mapush.runs.formats import Team, foreign
+from harl_mapush.runs.formats import foreign
 from harl_mapush.runs.policy import TeamPolicy, make_team
 from mqe.config import merge, to_dict
 from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
@@ -46,20 +45,18 @@ Block = tuple[int, int]  # seed, and the block's number within the seed
 class Request:
     """A request for ``num_episodes`` episodes of one policy with each seed."""
 
-    cfg: RunCfg
+    cfg: RunCfg  # about ``env.num_envs`` worlds are played at a time, in whole blocks
     seeds: tuple[int, ...]
     num_episodes: int
     folder: Path | None = None  # the checkpoint's; None if ``function`` is the policy
     function: str | None = None  # the name of a policy, or MODULE:FUNCTION
     watchers: tuple[str, ...] = ()  # names; those without anything to measure here are left out
-    num_envs: int | None = None  # worlds played at a time, in whole blocks; None: all
 
 
 @dataclass(frozen=True)
 class Job:
     """Some blocks of a request, as plain data for a worker process."""
 
-    request: int
     sections: dict[str, Any]
     blocks: tuple[Block, ...]
     num_episodes: int
@@ -67,62 +64,47 @@ class Job:
     formats: tuple[str, ...]  # modules that register formats when they are imported
     function: str | None
     watchers: tuple[str, ...]
-    devices: tuple[str, ...]  # worker k uses device k modulo their number
+    device: str
 
 
-def play_requests(
-    requests: Sequence[Request], num_workers: int, say: Callable[[str], None]
-) -> Iterator[dict[int, Columns]]:
-    """Yield each request's metrics by seed, in the order of requests and worlds.
+def play_request(request: Request, num_workers: int) -> dict[int, Columns]:
+    """Return a request's metrics by seed, in the order of worlds.
 
     ``num_workers`` new processes play the episodes. With 0 this process plays them.
     """
-    jobs = [
-        job
-        for number, request in enumerate(requests)
-        for job in _jobs(number, request, num_workers)
-    ]
-    _check_memory(requests, jobs, num_workers)
-
-    missing = [sum(job.request == number for job in jobs) for number in range(len(requests))]
-    measured_blocks: list[dict[Block, Columns]] = [{} for _ in requests]
-    notes: set[str] = set()
-    next_request = 0
-    for number, (blocks, note) in run_jobs(play, jobs, num_workers, say):
-        if note is not None and note not in notes:
-            notes.add(note)
-            say(f"Note: {note}.")
-        request = jobs[number].request
-        measured_blocks[request] |= blocks
-        missing[request] -= 1
-
-        while next_request < len(requests) and missing[next_request] == 0:
-            yield _by_seed(measured_blocks[next_request], requests[next_request].seeds)
-            measured_blocks[next_request] = {}
-            next_request += 1
+    jobs = list(_jobs(request, num_workers))
+    _check_memory(request.cfg, jobs, num_workers)
+    blocks: dict[Block, Columns] = {}
+    for _, part in run_jobs(play, jobs, num_workers):
+        blocks |= part
+    columns = {}
+    for seed in request.seeds:
+        columns[seed] = join_columns(
+            [blocks[block] for block in sorted(blocks) if block[0] == seed]
+        )
+    return columns
 
 
-def _check_memory(requests: Sequence[Request], jobs: Sequence[Job], num_workers: int) -> None:
+def _check_memory(cfg: RunCfg, jobs: Sequence[Job], num_workers: int) -> None:
     """Raise ConfigError if the workers' largest jobs do not fit in memory together."""
-    largest = max(jobs, key=lambda job: len(job.blocks))
-    cfg = requests[largest.request].cfg
-    worlds = replace(cfg, env=replace(cfg.env, num_envs=SIZE * len(largest.blocks)))
+    num_blocks = max(len(job.blocks) for job in jobs)
+    worlds = replace(cfg, env=replace(cfg.env, num_envs=SIZE * num_blocks))
     plan = plan_playing(worlds, *resolve_sim(cfg.sim))
     if num_workers and plan.free is not None:
-        workers_per_device = -(-min(num_workers, len(jobs)) // len(largest.devices))
+        num_devices = len({job.device for job in jobs})
+        workers_per_device = -(-min(num_workers, len(jobs)) // num_devices)
         plan = plan._replace(free=plan.free // workers_per_device, setting="--workers")
     check_memory(plan)
 
 
 @torch.no_grad()
-def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
-    """Play a job's blocks and return each block's metrics and a note for the user, or None."""
+def play(job: Job) -> dict[Block, Columns]:
+    """Play a job's blocks and return each block's metrics."""
     config.import_modules(job.sections["env"]["imports"])
     for module in job.formats:
         importlib.import_module(module)
-    device = job.devices[worker % len(job.devices)]
     sections = merge(
-        job.sections, {"env": {"num_envs": SIZE * len(job.blocks)}, "sim": {"device": device}}
+        job.sections, {"env": {"num_envs": SIZE * len(job.blocks)}, "sim": {"device": job.device}}
     )
     cfg, _ = config.resolve(sections, {})
     seed_everything(cfg.runner.seed)
@@ -135,7 +117,7 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
         env = make_env(cfg.env, cfg.sim, cfg.task, 0, places=places, senses_parts=senses_parts)
         try:
             worlds = ActiveWorlds(env.resting) if env.device.type == "cpu" else None
-            policy, note = _policy(job, cfg, env, worlds)
+            policy = _policy(job, cfg, env, worlds)
             features = env.task.features
             if worlds is not None and features.use_blocks is not None:
                 features.use_blocks(worlds)
@@ -154,28 +136,26 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
 
     used = (~unused).cpu()
     columns = {name: values.cpu().double() for name, values in episodes.items()}
-    parts = {
+    return {
         block: {name: values[rows][used[rows]].numpy() for name, values in columns.items()}
         for block, rows in zip(job.blocks, torch.arange(len(places)).split(SIZE), strict=True)
     }
-    return parts, note
 
 
-def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
-    """Split a request into jobs: one, or one per worker, or batches of ``num_envs`` worlds."""
+def _jobs(request: Request, num_workers: int) -> Iterator[Job]:
+    """Split a request into jobs, at least one per worker."""
     blocks = [
         (seed, block) for seed in request.seeds for block in range(-(-request.num_episodes // SIZE))
     ]
     blocks_per_job = -(-len(blocks) // max(num_workers, 1))
-    if request.num_envs is not None:
-        blocks_per_job = min(blocks_per_job, -(-request.num_envs // SIZE))
+    blocks_per_job = min(blocks_per_job, -(-request.cfg.env.num_envs // SIZE))
     sections = to_dict(request.cfg)
     if num_workers and not request.cfg.sim.num_threads:
         threads = max(1, num_cores() // num_workers)
         sections = merge(sections, {"sim": {"num_threads": threads}})
-    for start in range(0, len(blocks), blocks_per_job):
+    devices = _devices(request.cfg)
+    for k, start in enumerate(range(0, len(blocks), blocks_per_job)):
         yield Job(
-            number,
             sections,
             tuple(blocks[start : start + blocks_per_job]),
             request.num_episodes,
@@ -183,7 +163,7 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
             tuple(kind.load_team.__module__ for kind in foreign()),
             request.function,
             request.watchers,
-            _devices(request.cfg),
+            devices[k % len(devices)],
         )
 
 
@@ -196,34 +176,21 @@ def _devices(cfg: RunCfg) -> tuple[str, ...]:
     return (str(device), *others)
 
 
-def _policy(
-    job: Job, cfg: RunCfg, env: MultiAgentEnv, worlds: ActiveWorlds | None
-) -> tuple[Policy, str | None]:
-    """Return the policy for ``env``, and a note on differences from its training, or None."""
-    if job.folder is None:
-        assert job.function is not None
-        policy = load_policy(job.function, cfg, env)
-        if worlds is None:
-            return policy, None
-        if hasattr(policy, "reset_memory"):
-            return _TeamBlocks(policy, len(job.blocks)), None
-        return Blocks(policy, worlds), None
-
-    folder = Path(job.folder)
-    policy = team = make_team(cfg, folder, env)
-    if worlds is not None:
-        policy = _in_blocks(team, worlds, len(job.blocks))
-    return policy, evaluation_worlds.unfamiliar(folder, env)
-
-
-def _in_blocks(team: Team, worlds: ActiveWorlds, num_blocks: int) -> Policy:
-    """Return ``team`` as a policy with one block of worlds at a time.
+def _policy(job: Job, cfg: RunCfg, env: MultiAgentEnv, worlds: ActiveWorlds | None) -> Policy:
+    """Return the policy for ``env``, on a CPU with one block of worlds at a time.
 
     A recurrent or foreign team always computes all blocks, because each has its own memory.
     """
-    if isinstance(team, TeamPolicy) and not team.is_recurrent:
-        return Blocks(team, worlds)
-    return _TeamBlocks(team, num_blocks)
+    if job.folder is not None:
+        policy: Policy = make_team(Path(job.folder), env)
+        has_memory = not isinstance(policy, TeamPolicy) or policy.is_recurrent
+    else:
+        assert job.function is not None
+        policy = load_policy(job.function, cfg, env)
+        has_memory = hasattr(policy, "reset_memory")
+    if worlds is None:
+        return policy
+    return _TeamBlocks(policy, len(job.blocks)) if has_memory else Blocks(policy, worlds)
 
 
 class _TeamBlocks:
@@ -249,15 +216,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _by_seed(blocks: Mapping[Block, Columns], seeds: Sequence[int]) -> dict[int, Columns]:
-    """Join each seed's blocks in the order of their numbers."""
-    joined = {}
-    for seed in seeds:
-        parts = [blocks[block] for block in sorted(blocks) if block[0] == seed]
-        joined[seed] = join_columns(parts)
-    return joined
 
 
 def join_columns(parts: Sequence[Columns]) -> Columns:

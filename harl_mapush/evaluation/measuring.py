@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harl_mapush.config import RunCfg
@@ -11,10 +11,10 @@ from harl_mapush.evaluation.episodes import (
     Request,
     as_tensors,
     join_columns,
-    play_requests,
+    play_request,
 )
 from harl_mapush.evaluation.watchers import WATCHERS
-from harl_mapush.figure_style import interval_key
+from harl_mapush.evaluation.watchers.watcher import with_interval as with_interval
 from harl_mapush.runs import evaluation_worlds
 from mqe.config import ConfigError
 from mqe.registry import TASKS
@@ -24,23 +24,15 @@ from mqe.world.scene import STEP_DT
 Say = Callable[[str], None]
 
 
-def measure(request: Request, num_workers: int, say: Say) -> dict[str, Any]:
+def measure(request: Request, num_workers: int) -> dict[str, Any]:
     """Return the calculator's metrics, pooled over seeds. Several seeds add ``per_seed``."""
-    (metrics,) = measure_all([request], num_workers, say)
+    by_seed = play_request(request, num_workers)
+    metrics: dict[str, Any] = dict(_metrics(request, list(by_seed.values())))
+    if len(by_seed) > 1:
+        metrics["per_seed"] = {
+            str(seed): _metrics(request, [columns]) for seed, columns in by_seed.items()
+        }
     return metrics
-
-
-def measure_all(
-    requests: Sequence[Request], num_workers: int, say: Say
-) -> Iterable[dict[str, Any]]:
-    """Yield the metrics of each request in order, each as soon as it is complete."""
-    for request, by_seed in zip(requests, play_requests(requests, num_workers, say), strict=True):
-        metrics: dict[str, Any] = dict(_metrics(request, list(by_seed.values())))
-        if len(by_seed) > 1:
-            metrics["per_seed"] = {
-                str(seed): _metrics(request, [columns]) for seed, columns in by_seed.items()
-            }
-        yield metrics
 
 
 def _metrics(request: Request, parts: Sequence[Columns]) -> Metrics:
@@ -85,17 +77,9 @@ def describe(request: Request, metrics: Mapping[str, Any]) -> str:
     """Format metrics as text. Several seeds add a line each."""
     text = report_of(request.cfg).describe(metrics)  # type: ignore[arg-type]
     for watcher in request.watchers:
-        if WATCHERS[watcher].metric in metrics:
-            text += WATCHERS[watcher].describe(metrics)  # type: ignore[arg-type]
+        text += WATCHERS[watcher].describe(metrics)  # type: ignore[arg-type]
     for seed, of_seed in metrics.get("per_seed", {}).items():
         name = headline(request.cfg)
         count = of_seed["num_episodes"]
         text += f"{f'seed {seed}: {name}':<40}{with_interval(of_seed, name)}, n = {count}\n"
     return text
-
-
-def with_interval(metrics: Mapping[str, Any], name: str) -> str:
-    """Format a metric, followed by its 95 % interval if it is a rate."""
-    interval = metrics.get(interval_key(name))
-    value = "-" if metrics[name] is None else f"{metrics[name]:.3f}"
-    return value if interval is None else f"{value} ({interval[0]:.3f} to {interval[1]:.3f})"

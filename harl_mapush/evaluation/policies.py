@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import traceback
 from pathlib import Path
 from typing import cast
 
@@ -46,7 +45,7 @@ def make_policy(name: str, task: str, env: MultiAgentEnv, seed: int) -> Policy:
 def load_policy(team: Path | str, cfg: RunCfg, env: MultiAgentEnv) -> Policy:
     """Return the policy in a checkpoint's folder, or under a name or MODULE:FUNCTION."""
     if isinstance(team, Path):
-        return load_team(cfg, team, env)
+        return load_team(team, env)
     if team in policy_names():
         return make_policy(team, cfg.task.name, env, cfg.runner.seed)
     return _checked(find_function(team), team, env)
@@ -69,18 +68,10 @@ def find_function(name: str) -> Policy:
 
 
 def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
-    """Wrap a user's function. Raise ConfigError for its exceptions and wrong shapes."""
+    """Wrap a user's function. Raise ConfigError for wrong shapes."""
 
     def act(obs: Tensor) -> Tensor:
-        try:
-            actions = function(obs)
-        except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            raise ConfigError(
-                f"--policy {name}: the function raised {text} ({frame.filename}, line "
-                f"{frame.lineno}); correct the function"
-            ) from error
+        actions = function(obs)
         shape = (len(obs), env.num_agents, env.spec.action_size)
         if not isinstance(actions, Tensor) or actions.shape != shape:
             is_tensor = isinstance(actions, Tensor)

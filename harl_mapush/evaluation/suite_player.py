@@ -17,7 +17,6 @@ from harl_mapush.evaluation.measuring import (
     Say,
     headline,
     measure,
-    measure_all,
     report_of,
     with_interval,
 )
@@ -54,7 +53,6 @@ class Player:
     function: str | None
     seeds: tuple[int, ...]
     num_episodes: int
-    num_envs: int | None  # worlds at a time
     num_workers: int
     say: Say
 
@@ -68,7 +66,6 @@ class Player:
             folder=self.folder if self.function is None else None,
             function=self.function,
             watchers=self.suite.watchers,
-            num_envs=self.num_envs,
         )
 
     def compare(self, request: Request) -> dict[str, Metrics]:
@@ -83,7 +80,7 @@ class Player:
         name = headline(request.cfg)
         for policy in self._policies(request):
             try:
-                metrics = measure(self._other(request, policy), self.num_workers, self.say)
+                metrics = measure(self._other(request, policy), self.num_workers)
             except ConfigError as error:
                 self.say(f"Note: {policy} is left out: {error}")
                 continue
@@ -139,8 +136,8 @@ class Player:
         metric = headline(requests[0].cfg)
         count = self.num_episodes * len(self.seeds)
         self.say(f"{metric}, n = {count} for each condition, 95 % intervals")
-        measured = measure_all(requests, self.num_workers, self.say)
-        for name, metrics in zip(conditions, measured, strict=True):
+        for name, request in zip(conditions, requests, strict=True):
+            metrics = measure(request, self.num_workers)
             self.say(f"  {name:<32}{with_interval(metrics, metric)}")
             yield {"condition": name, "seeds": list(self.seeds), **metrics}
 
@@ -156,8 +153,8 @@ class Player:
         requests = [replace(request, folder=folder) for _, folder in folders]
         shares: list[float] = []
         self.say(f"{'env steps':>14}  {name}, n = {self.num_episodes * len(self.seeds)}")
-        measured = measure_all(requests, self.num_workers, self.say)
-        for (env_steps, folder), metrics in zip(folders, measured, strict=True):
+        for (env_steps, folder), one in zip(folders, requests, strict=True):
+            metrics = measure(one, self.num_workers)
             self.say(f"{env_steps:>14,}  {with_interval(metrics, name)}")
             shares.append(metrics[name] or 0.0)
             yield _row(folder, env_steps, False, metrics)
@@ -166,7 +163,7 @@ class Player:
         env_steps, folder = folders[best]
         first = max(self.seeds) + 1
         fresh = tuple(range(first, first + len(self.seeds)))
-        again = measure(replace(requests[best], seeds=fresh), self.num_workers, self.say)
+        again = measure(replace(requests[best], seeds=fresh), self.num_workers)
         seeds = " ".join(map(str, fresh))
         self.say(
             f"{env_steps:>14,}  {with_interval(again, name)}  the best again, on fresh seeds "

@@ -2,8 +2,8 @@
 
 ``actor_agent{i}.pt`` for each agent, ``critic_agent.pt`` and ``value_normalizer.pt`` are plain
 state dicts on the CPU. ``training_state.pt`` is optional, for ``--resume``. ``manifest.json`` has
-each file's checksum. With ``shared_actor`` in it, all agents have the first one's actor. No code is
-unpickled here. Other kinds of checkpoint from the registry ``FORMATS`` can be evaluated as well.
+each file's checksum. No code is unpickled here. Other kinds of checkpoint from the registry
+``FORMATS`` can be evaluated as well.
 """
 
 from __future__ import annotations
@@ -22,23 +22,14 @@ from torch import Tensor, nn
 
 from harl_mapush.runs import durable
 from harl_mapush.runs.formats import FORMATS, Format, foreign
-from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, parse_step_name, step_name
+from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, step_name
 from mqe.config import ConfigError, nearest
 from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy
-from mqe.manifest import (
-    ENV_STEPS,
-    MANIFEST,
-    RUN_ID,
-    check_files,
-    damage,
-    read_manifest,
-    write_manifest,
-)
+from mqe.manifest import check_files, damage, write_manifest
 from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
 from mqe.tensor_files import is_plain, read_file, read_tensors, reason
 
 TRAINING_STATE = "training_state.pt"
-SHARED_ACTOR = "shared_actor"  # key in the manifest: all agents have the first one's actor
 # Limit for all training states in a run together. The newest is kept even if it is larger.
 TRAINING_STATES_BYTES = 256 * 2**20
 
@@ -51,14 +42,14 @@ def actor_file(agent: int) -> str:
 def stored_file(folder: Path, name: str) -> str:
     """Return the name under which a checkpoint stores the network file ``name``.
 
-    A checkpoint with a shared actor stores only the first actor's file.
+    A checkpoint whose ``policy.yaml`` has one actor for all robots may store only the first file.
     """
     if not name.startswith("actor_agent") or (folder / name).is_file():
         return name
-    is_shared = bool(read_manifest(folder).get(SHARED_ACTOR))
-    if not is_shared and (folder / DESCRIPTION).is_file():
-        is_shared = len(describe_policy(str(folder), "checkpoint").weights) == 1
-    return actor_file(0) if is_shared else name
+    if not (folder / DESCRIPTION).is_file():
+        return name
+    weights = describe_policy(str(folder), "checkpoint").weights
+    return actor_file(0) if len(weights) == 1 else name
 
 
 def save(
@@ -69,16 +60,14 @@ def save(
     *,
     settings: str | None = None,
     device: str = "cpu",
-    gait_sha256: str | None = None,
-    run_id: str | None = None,
     named_files: Mapping[str, str] = MappingProxyType({}),
     export: Callable[[Path], object] | None = None,
 ) -> Path:
     """Write a run's ``checkpoints/<env steps>/``. A final rename makes incomplete ones impossible.
 
     ``networks`` are the algorithm's. ``settings`` is the text of the checkpoint's ``config.yaml``,
-    by default the run's. ``gait_sha256``, ``run_id`` and the digests ``named_files`` are stored in
-    its manifest. ``export`` writes further files into the folder, before the manifest.
+    by default the run's. The digests ``named_files`` are stored in its manifest. ``export`` writes
+    further files into the folder, before the manifest.
     """
     folder = run / CHECKPOINTS / step_name(env_steps)
     # The run's folder is not made again, since it may have been moved.
@@ -93,7 +82,7 @@ def save(
         (partial / CONFIG).write_text(settings, encoding="utf-8")
         if export is not None:
             export(partial)
-        write_manifest(partial, device, gait_sha256, env_steps, run_id, named_files)
+        write_manifest(partial, device, named_files)
     _drop_old_training_states(run)
     return folder
 
@@ -114,12 +103,6 @@ def resolve(name: str | Path) -> Path:
     missing = [name for name in files if not (folder / name).is_file()]
     if missing:
         raise ConfigError(_incomplete(folder, missing))
-    further = kind.actor_file(num_agents)
-    if further not in names and (folder / further).exists():
-        raise ConfigError(
-            f"checkpoint {folder}: more actors than robots in its {CONFIG} ({num_agents}); use "
-            "another checkpoint"
-        )
     check_files(folder, files)
     return folder
 
@@ -138,12 +121,7 @@ def format_of(folder: Path) -> Format:
     for kind in FORMATS.values():
         if kind.is_format_of(folder):
             return kind
-    others = [
-        f" (or {kind.config}, if it is {kind.owner})"
-        for kind in foreign()
-        if kind.folder == folder.name or (folder / kind.actor_file(0)).is_file()
-    ]
-    raise ConfigError(_incomplete(folder, [CONFIG + "".join(others)]))
+    raise ConfigError(_incomplete(folder, [CONFIG]))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -176,50 +154,21 @@ def damaged_state(folder: Path, detail: str) -> ConfigError:
 
 def check_whole(folder: Path) -> None:
     """Raise ConfigError if a file for resuming the run is missing or damaged."""
-    # Every file is compared with the manifest before any is read.
     problem = damage(folder)
     if problem is not None:
         raise ConfigError(problem)
     resolve(str(folder))
     if not (folder / TRAINING_STATE).is_file():
         raise ConfigError(f"it has no {TRAINING_STATE}, so it can be evaluated but not resumed")
-    # An older checkpoint has no manifest, so its largest file is read to find damage.
-    if not (folder / MANIFEST).is_file():
-        read_training_state(folder)
-
-
-def misnamed(folder: Path) -> str | None:
-    """Return a description of a checkpoint in a renamed folder, None for the original name.
-
-    Older checkpoints do not record their env steps.
-    """
-    written = read_manifest(folder).get(ENV_STEPS)
-    named = parse_step_name(folder.resolve().name)
-    if not isinstance(written, int) or named is None or named == written:
-        return None
-    return f"{MANIFEST}: it is the checkpoint of {step_name(written)} env steps under another name"
-
-
-def run_id(folder: Path) -> str | None:
-    """Return the id of a checkpoint's run, None for an older checkpoint."""
-    identity = read_manifest(folder).get(RUN_ID)
-    return identity if isinstance(identity, str) else None
-
-
-def check_actors(folder: Path) -> None:
-    """Read a checkpoint's actors once. Raise ConfigError for a damaged file."""
-    for path in sorted(folder.glob("actor_agent*.pt")):
-        read_tensors(path)
 
 
 def load(folder: Path, networks: Mapping[str, nn.Module]) -> None:
     """Load a checkpoint into networks with equal shapes. Raise ConfigError for other networks."""
-    _load(folder, {f"{name}.pt": network for name, network in networks.items()})
-
-
-def load_actors(folder: Path, networks: Mapping[str, nn.Module]) -> None:
-    """Load a checkpoint's actors, ours or upstream's, into networks with equal shapes."""
-    load(folder, {name: net for name, net in networks.items() if name.startswith("actor_agent")})
+    stored = {name: stored_file(folder, f"{name}.pt") for name in networks}
+    check_files(folder, stored.values())
+    for name, network in networks.items():
+        path = folder / stored[name]
+        _fill(path, network, read_tensors(path))
 
 
 def read_actors(folder: Path) -> dict[str, dict[str, Tensor]]:
@@ -236,14 +185,6 @@ def remove_partial(run: Path) -> None:
     """Remove the incomplete checkpoints in a run's folder, left by a killed process."""
     for path in (run / CHECKPOINTS).glob(".*-*"):
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _load(folder: Path, modules: Mapping[str, nn.Module]) -> None:
-    stored = {name: stored_file(folder, name) for name in modules}
-    check_files(folder, stored.values())
-    for name, module in modules.items():
-        path = folder / stored[name]
-        _fill(path, module, read_tensors(path))
 
 
 def _fill(path: Path, module: nn.Module, values: Mapping[str, Tensor]) -> None:
@@ -277,14 +218,14 @@ def _plain(module: nn.Module) -> dict[str, Tensor]:
 def _locate(name: str) -> Path:
     if name.startswith(PRETRAINED):
         return pretrained_folder(name.removeprefix(PRETRAINED))
-    if os.path.isfile(name) and os.path.basename(name) in [kind.config for kind in foreign()]:
-        name = os.path.dirname(name) or "."
     path = Path(name)
-    if os.path.isfile(name) and any(kind.is_format_of(path) for kind in foreign()):
-        return path
+    if os.path.isfile(name):  # unlike Path, os.path accepts impossible file names
+        if path.name in [kind.config for kind in foreign()]:
+            path = path.parent
+        elif any(kind.is_format_of(path) for kind in foreign()):
+            return path
     kinds = "a checkpoint folder, a run folder or pretrained:NAME"
-    # Unlike Path, os.path accepts impossible file names.
-    if not os.path.isdir(name):
+    if not os.path.isdir(path):
         problem = "is not a folder" if os.path.exists(name) else "does not exist"
         meant = nearest(name, pretrained_names())
         hint = f"give {kinds}" if meant is None else f"did you mean {PRETRAINED}{meant}?"
@@ -297,16 +238,13 @@ def _locate(name: str) -> Path:
         if not saved:
             raise ConfigError(f"checkpoint {name!r}: this run has no checkpoint yet; give {kinds}")
         return saved[-1][1]
-
     for kind in foreign():
         if (path / kind.folder).is_dir() and (path / kind.config).is_file():
             return path / kind.folder
-    listed = ""
-    if any(path.glob(f"**/{CHECKPOINTS}")):
-        listed = f" (mapush list {shlex.quote(name)} lists the runs in it)"
     if not any(path.glob("*.pt")) and not (path / CONFIG).exists():
         raise ConfigError(
-            f"checkpoint {name!r} is neither a run nor a checkpoint; give {kinds}{listed}"
+            f"checkpoint {name!r} is neither a run nor a checkpoint; give {kinds} (mapush list "
+            f"{shlex.quote(name)} lists the runs in a folder)"
         )
     return path
 

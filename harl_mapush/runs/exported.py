@@ -44,50 +44,43 @@ def export(folder: Path, cfg: RunCfg, actors: Sequence[nn.Module], task: Task) -
 
     Actors without declared layers get no file.
     """
-    description = _describe(folder, cfg, actors, task)
-    if description is not None:
-        command = shlex.join(sys.argv)
-        write_description(folder, replace(description, command=command))
+    if all(declare(actor) is not None for actor in actors):
+        description = _describe(folder, cfg, actors, task)
+        write_description(folder, replace(description, command=shlex.join(sys.argv)))
 
 
-def policy_of(folder: Path, task: Task | None = None) -> Policy | None:
-    """Return a checkpoint's policy, or None for actors without declared layers.
+def policy_of(folder: Path) -> Policy:
+    """Return a checkpoint's policy.
 
-    ``task`` has the checkpoint's settings. Without ``task``, this function builds a task. Raises
-    ConfigError for a damaged checkpoint.
+    Raises ConfigError for a damaged checkpoint, and for actors without declared layers.
     """
     if (folder / DESCRIPTION).is_file():
         return read_policy(str(folder))
     cfg, _ = config.resolve(checkpoint.read_config(folder), {})
-    if task is None:
-        env = replace(cfg.env, num_envs=1)
-        # A task over its scene, without a simulator.
-        task = TASKS[cfg.task.name].make(cfg.task, env, CPU, Streams(0, 1, CPU)).task
+    env = replace(cfg.env, num_envs=1)
+    # A task over its scene, without a simulator.
+    task = TASKS[cfg.task.name].make(cfg.task, env, CPU, Streams(0, 1, CPU)).task
     description = _describe(folder, cfg, _build_actors(folder, cfg, task), task)
-    if description is None:
-        return None
     tensors = [read_tensors(folder / name) for name in description.weights]
     return Policy(str(folder), description, tensors)
 
 
 def copy_description(source: Path, folder: Path) -> None:
-    """Write the description of the checkpoint ``source`` for the other weights in ``folder``.
-
-    Actors without declared layers get no file.
-    """
-    policy = policy_of(source)
-    if policy is not None:
-        weights = {name: sha256(folder / name) for name in policy.description.weights}
-        write_description(folder, replace(policy.description, weights=weights))
+    """Write the description of the checkpoint ``source`` for the other weights in ``folder``."""
+    description = policy_of(source).description
+    weights = {name: sha256(folder / name) for name in description.weights}
+    write_description(folder, replace(description, weights=weights))
 
 
 def _describe(
     folder: Path, cfg: RunCfg, actors: Sequence[nn.Module], task: Task
-) -> PolicyDescription | None:
-    """Return a checkpoint's description, or None for actors without declared layers."""
+) -> PolicyDescription:
+    """Return a checkpoint's description. Raise ConfigError for actors without declared layers."""
     declarations = [declare(actor) for actor in actors]
     if any(layers is None for layers in declarations):
-        return None
+        raise ConfigError(
+            f"checkpoint {folder}: its actors declare no layers, which every use of it needs"
+        )
     is_shared = len(set(actors)) == 1
     kind = checkpoint.format_of(folder)
     files = [kind.actor_file(i) for i in range(1 if is_shared else len(actors))]
@@ -98,6 +91,7 @@ def _describe(
     settings = to_dict(cfg)
     entry = TASKS[cfg.task.name]
     env = {key: value for key, value in settings["env"].items() if key != "imports"}
+    others = [f"robot{k}" for k in range(1, task.spec.num_agents)]
     return PolicyDescription(
         weights={name: sha256(folder / name) for name in files},
         robots=cfg.env.robots,
@@ -105,9 +99,7 @@ def _describe(
         num_robots=len(actors),
         largest_team=entry.largest_team(cfg.task) if is_shared else None,
         decision_period=task.decision_period,
-        observations=describe_observation(
-            task, 0, [f"robot{k}" for k in range(1, task.spec.num_agents)]
-        ),
+        observations=describe_observation(task, 0, others),
         actions=describe_actions(cfg, task, 0),
         learned_in={"env": env | {"num_agents": len(actors)}, "task": settings["task"]},
         actors=tuple(declarations),
@@ -146,10 +138,9 @@ def describe_actions(cfg: RunCfg, task: Task, agent: int) -> dict[str, Any]:
     return actions
 
 
-def _read_checkpoint(name: str) -> Policy | None:
+def _read_checkpoint(name: str) -> Policy:
     """Read the policy from a run, or from a checkpoint in any format."""
-    policy = policy_of(checkpoint.resolve(name))
-    return None if policy is None else policy._replace(name=name)
+    return policy_of(checkpoint.resolve(name))._replace(name=name)
 
 
 POLICY_READERS.register("checkpoint", _read_checkpoint)

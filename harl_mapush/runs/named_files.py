@@ -1,56 +1,113 @@
-"""Files and policies named in a run's settings: digests, and copies in the run folder."""
+"""Files and policies named in a run's settings: absolute paths, digests, and copies."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from harl_mapush.config import RunCfg
+from mqe.config import to_dict
 from mqe.controllers.frozen_policy import describe_policy
+from mqe.controllers.gait import from_anywhere, gait_digest, gait_names
 from mqe.manifest import NAMED_FILES, read_manifest, sha256
 from mqe.registry import TASKS
+from mqe.world.robots import MODELS, robots_of
 
 FOLDER = "named_files"
+GAIT = "task.gait"
 _LARGEST = 1 << 20  # largest copied file [bytes]
 
 
-def named_files(task: Any) -> dict[str, Path]:
+class NamedFiles(NamedTuple):
+    """The files named in a run's settings."""
+
+    paths: Mapping[str, Path]  # by key of the task
+    digests: Mapping[str, str]  # SHA-256 of files and frozen policies, by dotted setting
+
+    def copy_to(self, run: Path) -> None:
+        """Copy the small files into a run's folder."""
+        for key, path in self.paths.items():
+            if path.stat().st_size <= _LARGEST:
+                (run / FOLDER).mkdir(exist_ok=True)
+                shutil.copyfile(path, run / FOLDER / f"{key}{path.suffix}")
+
+
+def find(cfg: RunCfg) -> NamedFiles:
+    """Return the files and digests of a run's task, gaits and teacher."""
+    entry = TASKS[cfg.task.name]
+    values = to_dict(cfg.task)
+    paths = _paths(cfg.task.name, values)
+    digests = {f"task.{key}": sha256(path) for key, path in paths.items()}
+    for key in entry.frozen_policies:
+        if key != "gait":
+            digests[f"task.{key}"] = describe_policy(values[key], f"task.{key}").digest
+    if entry.gaits is not None:
+        digests[GAIT] = gait_digest(gaits(cfg))
+    teacher = cfg.algorithm.teacher
+    if teacher is not None:
+        digests["algorithm.teacher"] = describe_policy(teacher, "algorithm.teacher").digest
+    return NamedFiles(paths, digests)
+
+
+def gaits(cfg: RunCfg) -> list[str]:
+    """Return each robot's gait in a task with gaits."""
+    gait = TASKS[cfg.task.name].gaits
+    assert gait is not None
+    robots = robots_of(cfg.env.robots, cfg.env.largest_team or 1, cfg.env.model)
+    return gait_names(gait(cfg.task), robots)
+
+
+def changed(folder: Path, cfg: RunCfg) -> list[str]:
+    """Return the settings with another file or policy under the name of the one in training.
+
+    ``folder`` is a checkpoint's, ``cfg`` has its settings.
+    """
+    manifest = read_manifest(folder)
+    before = dict(manifest.get(NAMED_FILES) or {})
+    if "gait_sha256" in manifest:  # a checkpoint of 0.3
+        before.setdefault(GAIT, manifest["gait_sha256"])
+    if not before:
+        return []
+    present = find(cfg).digests
+    return [name for name, digest in before.items() if present.get(name, digest) != digest]
+
+
+def absolute(cfg: RunCfg) -> RunCfg:
+    """Return a run's settings with absolute paths to files, frozen policies and checkpoints."""
+    algorithm = cfg.algorithm
+    if algorithm.teacher is not None:
+        algorithm = replace(algorithm, teacher=from_anywhere(algorithm.teacher))
+    weights = cfg.runner.init_from
+    model = cfg.env.model
+    if model not in MODELS:
+        model = str(Path(model).expanduser().absolute())
+    return replace(
+        cfg,
+        env=replace(cfg.env, model=model),
+        task=replace(cfg.task, **_with_absolute_paths(cfg.task.name, vars(cfg.task))),
+        algorithm=algorithm,
+        runner=replace(cfg.runner, init_from=None if weights is None else from_anywhere(weights)),
+    )
+
+
+def _paths(task: str, values: Mapping[str, Any]) -> dict[str, Path]:
     """Return the files in a task's settings, by key."""
-    values = {key: vars(task)[key] for key in TASKS[task.name].files}
-    paths = {key: Path(value).expanduser() for key, value in values.items() if value is not None}
+    named = {key: values.get(key) for key in TASKS[task].files}
+    paths = {key: Path(value).expanduser() for key, value in named.items() if value is not None}
     return {key: path for key, path in paths.items() if path.suffix and path.is_file()}
 
 
-def digests(task: Any, teacher: str | None = None) -> dict[str, str]:
-    """Return the SHA-256 by setting for a task's files and frozen policies, without the gaits.
-
-    A student's ``teacher`` counts as well.
-    """
-    by_setting = {f"task.{key}": sha256(path) for key, path in named_files(task).items()}
-    for key in TASKS[task.name].frozen_policies:
-        name = f"task.{key}"
-        if key != "gait":
-            by_setting[name] = describe_policy(vars(task)[key], name).digest
-    if teacher is not None:
-        by_setting["algorithm.teacher"] = describe_policy(teacher, "algorithm.teacher").digest
-    return by_setting
-
-
-def keep(run: Path, task: Any) -> None:
-    """Copy a task's small files into a run's folder."""
-    for key, path in named_files(task).items():
-        if path.stat().st_size <= _LARGEST:
-            (run / FOLDER).mkdir(exist_ok=True)
-            shutil.copyfile(path, run / FOLDER / f"{key}{path.suffix}")
-
-
-def changed(folder: Path, task: Any, teacher: str | None = None) -> list[str]:
-    """Return the settings with another file or policy than in a checkpoint's training.
-
-    ``folder`` is the checkpoint's. The settings are a task's, and a student's ``teacher``.
-    """
-    before = read_manifest(folder).get(NAMED_FILES)
-    if not isinstance(before, dict):
-        return []
-    present = digests(task, teacher)
-    return [name for name, digest in before.items() if present.get(name, digest) != digest]
+def _with_absolute_paths(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task's settings with absolute paths to its files and frozen policies."""
+    absolute = dict(values)
+    absolute |= {key: str(path.absolute()) for key, path in _paths(task, values).items()}
+    for key in TASKS[task].frozen_policies:
+        policies = values.get(key)
+        if isinstance(policies, str):
+            absolute[key] = from_anywhere(policies)
+        elif policies is not None:
+            absolute[key] = tuple(from_anywhere(policy) for policy in policies)
+    return absolute

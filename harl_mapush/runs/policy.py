@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from harl_mapush import config
-from harl_mapush.algorithms.algorithm import Algorithm
-from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.config import RunCfg
 from harl_mapush.runs import checkpoint, evaluation_worlds, exported
-from harl_mapush.runs.formats import OURS, Team
+from harl_mapush.runs.formats import Team
 from mqe.config import ConfigError
 from mqe.controllers.network import Actor, TeamNetwork
 from mqe.env.environment import MultiAgentEnv
@@ -22,7 +19,7 @@ from mqe.vec_env import TeamSpec, VecEnv
 _LOG = logging.getLogger(__name__)
 
 
-def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
+def load_team(folder: Path, env: VecEnv) -> Team:
     """Load a checkpoint's team, in any known format. Raise ConfigError if it does not fit.
 
     Warns by the library's log if ``env`` differs from the worlds of the training.
@@ -40,32 +37,15 @@ def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
         unfamiliar = evaluation_worlds.unfamiliar(folder, env)
         if unfamiliar is not None:
             _LOG.warning("Note: %s.", unfamiliar)
-    return make_team(cfg, folder, env)
+    return make_team(folder, env)
 
 
-def make_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
+def make_team(folder: Path, env: VecEnv) -> Team:
     """Build a checkpoint's team for any ``env``."""
     foreign = checkpoint.format_of(folder).load_team(folder, env)
     if foreign is not None:
         return foreign
-    learned = checkpoint.read_config(folder)["env"]["num_agents"]
-    task = None
-    if isinstance(env, MultiAgentEnv) and env.num_agents == learned:
-        task = env.task
-    policy = exported.policy_of(folder, task)
-    if policy is None:
-        return AlgorithmTeam(cfg, folder, env)
-    try:
-        network = policy.network(env.device, "checkpoint")
-    except ConfigError as error:
-        kind = checkpoint.format_of(folder)
-        if kind is OURS:
-            raise
-        # The task of ``env`` described the policy.
-        raise ConfigError(
-            f"checkpoint {folder}: does not fit this task, robot count and network ({error}); the "
-            f"settings that it was trained with are in its own {kind.config}"
-        ) from None
+    network = exported.policy_of(folder).network(env.device, "checkpoint")
     _check_sizes(folder, network, env.spec)
     return TeamPolicy(network)
 
@@ -102,34 +82,6 @@ class TeamPolicy:
         """Reset the memory in worlds with a finished episode, ``done`` (N,) bool."""
         if self._memory is not None:
             self._memory = self._memory.masked_fill(done.view(-1, 1, 1), 0.0)
-
-
-class AlgorithmTeam:
-    """A team with undeclared layers: the algorithm itself decides."""
-
-    is_recurrent = True  # assumed, since it is unknown
-
-    def __init__(self, cfg: RunCfg, folder: Path, env: VecEnv) -> None:
-        """Load the checkpoint in ``folder``. Raise ConfigError if ``env`` does not fit."""
-        try:
-            acting = cfg.algorithm.for_acting()
-            algorithm = make_algorithm(acting, cfg.network, env.spec, env.device, cfg.runner.seed)
-        except ValueError as error:
-            raise ConfigError(f"checkpoint {folder}: {error}") from None
-        checkpoint.load_actors(folder, algorithm.networks)
-        self._algorithm: Algorithm = algorithm
-        self._hidden: Tensor | None = None
-
-    def __call__(self, obs: Tensor) -> Tensor:
-        """Return the team's actions (N, A, U) for obs (N, A, O)."""
-        decision = self._algorithm.act(obs, self._hidden, deterministic=True)
-        self._hidden = decision.hidden
-        return decision.actions
-
-    def reset_memory(self, done: Tensor) -> None:
-        """Reset the hidden states in worlds with a finished episode, ``done`` (N,) bool."""
-        if self._hidden is not None:
-            self._hidden = self._hidden.masked_fill(done.view(1, -1, 1, 1), 0.0)
 
 
 def _check_sizes(folder: Path, network: TeamNetwork, spec: TeamSpec) -> None:

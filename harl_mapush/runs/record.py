@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from harl_mapush.runs import checkpoint, provenance, run_folder
+from harl_mapush.runs.named_files import NamedFiles
 from mqe.config import dump_yaml
-from mqe.manifest import NAMED_FILES
 
 
 class RunRecord:
@@ -20,29 +20,26 @@ class RunRecord:
         self,
         folder: Path,
         settings: Mapping[str, Any],
-        start: Mapping[str, Any],
-        gait: str | None,
+        reward_weights: Mapping[str, float],
+        files: NamedFiles,
         export: Callable[[Path], object],
-        keep_files: Callable[[Path], None] = lambda folder: None,
     ) -> None:
-        """Record ``start`` of a run with nested ``settings``. Nothing is written yet.
+        """Describe a start of a run with nested ``settings``. Nothing is written yet.
 
-        ``gait`` is the frozen gaits' digest, None without any. ``export`` writes the policy into a
-        checkpoint's folder, ``keep_files`` copies small files into the run folder.
+        ``export`` writes the policy into a checkpoint's folder.
         """
         self.folder = folder
         self.settings = settings
         self.text = dump_yaml(settings)
-        self.start = start
+        self.start = provenance.describe(settings["sim"]["device"], reward_weights, files.digests)
         self.run_id = ""
-        self._gait = gait
+        self._files = files
         self._export = export
-        self._keep_files = keep_files
 
     def begin(self) -> None:
-        """Write ``config.yaml`` and ``origin.json``."""
+        """Write ``config.yaml`` and ``origin.json``, and copy small files."""
         run_folder.write_config(self.folder, self.text)
-        self._keep_files(self.folder)
+        self._files.copy_to(self.folder)
         self.run_id = provenance.write(self.folder, self.start)
 
     def save(
@@ -54,14 +51,12 @@ class RunRecord:
             env_steps,
             networks,
             state,
-            settings=run_folder.with_checksum(self.text),
-            device=self.settings["sim"]["device"],
-            gait_sha256=self._gait,
-            run_id=self.run_id,
-            named_files=self.start[NAMED_FILES],
+            settings=self.text,
+            device=self.start["device"],
+            named_files=self._files.digests,
             export=self._export,
         )
 
     def check_folder(self) -> None:
-        """Raise LostFolderError if another run or process has taken the folder."""
-        provenance.check_folder(self.folder, self.run_id, self.start)
+        """Raise LostFolderError if another run has taken the folder."""
+        provenance.check_folder(self.folder, self.run_id)

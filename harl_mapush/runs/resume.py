@@ -5,7 +5,6 @@ The state is ``training_state.pt`` in a checkpoint. The settings are the run's `
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +12,8 @@ from typing import Any, NamedTuple
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.runs import checkpoint, named_files, provenance, run_folder
-from harl_mapush.runs.evaluation_worlds import other_gait
+from harl_mapush.runs import checkpoint, named_files, run_folder
 from mqe.config import ConfigError, flatten, load_yaml, to_dict
-from mqe.manifest import MANIFEST
 from mqe.registry import SIMULATORS, resolve_sim
 
 PROGRAM = "python -m harl_mapush.train"
@@ -62,37 +59,25 @@ def find(name: str) -> tuple[SavedRun, list[str]]:
     if not path.is_dir():
         problem = "is not a folder" if path.exists() else "does not exist"
         raise ConfigError(f"--resume {name!r} {problem}; give {KINDS}")
-    env_steps = run_folder.parse_step_name(path.resolve().name)
-    is_run = (path / run_folder.CHECKPOINTS).is_dir() or (
-        env_steps is None and (path / run_folder.CONFIG).is_file()
-    )
-    if is_run and any(path.glob("actor_agent*.pt")):
-        raise ConfigError(
-            f"--resume {name!r} is a checkpoint without the rest of its run; start a new run "
-            f"with --init_from {name}"
-        )
-    if is_run:
-        return _newest(path)
-
     real = path.resolve()
-    run = real.parent.parent
-    if env_steps is None or real.parent.name != run_folder.CHECKPOINTS:
+    env_steps = run_folder.parse_step_name(real.name)
+    if env_steps is not None and real.parent.name == run_folder.CHECKPOINTS:
+        run = real.parent.parent
+        problem = _problem(real)
+        if problem is not None:
+            raise ConfigError(
+                f"--resume {name!r}: {problem}; give the run ({run}), which resumes from its "
+                "newest whole one"
+            )
+        return SavedRun(run, real, env_steps), []
+
+    files = [path / run_folder.CONFIG, path / run_folder.CHECKPOINTS]
+    if any(path.glob("actor_agent*.pt")) or not any(file.exists() for file in files):
         raise ConfigError(
-            f"--resume {name!r} is neither a run nor a checkpoint in a run's folder; give {KINDS}"
+            f"--resume {name!r} is neither a run nor a checkpoint in a run's folder; give {KINDS}, "
+            f"or start a new run from a checkpoint's networks with --init_from {name}"
         )
-    problem = _problem(real)
-    if problem is not None:
-        raise ConfigError(
-            f"--resume {name!r}: {problem}; give the run ({run}), which resumes from its newest "
-            "whole one"
-        )
-    stranger = _of_another_run(run, real)
-    if stranger is not None:
-        raise ConfigError(
-            f"--resume {name!r}: {stranger}; give the run ({run}), which resumes from its newest "
-            f"own one, or start a new run from these weights with --init_from {name}"
-        )
-    return SavedRun(run, real, env_steps), []
+    return _newest(path)
 
 
 def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
@@ -128,7 +113,7 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
                 f"{before.get(key)}, and its saved state depends on it; leave it out, or start a "
                 f"new run (a resume may change {changeable}{limit})"
             )
-    return new, notices + _notices(saved, old, new, changed)
+    return new, notices + _notices(saved, new, changed)
 
 
 def read(saved: SavedRun) -> dict[str, Any]:
@@ -147,7 +132,7 @@ def read(saved: SavedRun) -> dict[str, Any]:
 def _newest(run: Path) -> tuple[SavedRun, list[str]]:
     skipped: list[str] = []
     for env_steps, folder in run_folder.checkpoints(run):
-        problem = _problem(folder) or _of_another_run(run, folder)
+        problem = _problem(folder)
         if problem is None:
             return SavedRun(run, folder, env_steps), skipped
         skipped.append(f"{folder} is skipped: {problem}")
@@ -169,12 +154,9 @@ def _run_values(saved: SavedRun) -> tuple[dict[str, Any], list[str]]:
         return run_folder.read_config(saved.run), []
     except ConfigError as error:
         if saved.folder is None:
-            raise ConfigError(
-                f"{error}, and the run has no checkpoint; remove {saved.run} and start again"
-            ) from None
+            raise
         instead = saved.folder / run_folder.CONFIG
-        notice = f"{error}; the settings are those of {instead}, changed by flags and --set"
-        return load_yaml(instead), [notice]
+        return load_yaml(instead), [f"{error}; the settings are those of {instead}"]
 
 
 def _problem(folder: Path) -> str | None:
@@ -183,50 +165,29 @@ def _problem(folder: Path) -> str | None:
         checkpoint.check_whole(folder)
     except ConfigError as error:
         return str(error)
-    return checkpoint.misnamed(folder)
+    return None
 
 
-def _of_another_run(run: Path, folder: Path) -> str | None:
-    """Return a description of a checkpoint in ``run`` from another run, else None."""
-    own_id = provenance.run_id(run)
-    other_id = checkpoint.run_id(folder)
-    if None in (own_id, other_id) or own_id == other_id:
-        return None
-    return f"{MANIFEST}: it was written by another run"
-
-
-def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) -> list[str]:
-    """Return notices about a resumed run's gait and learning rates."""
+def _notices(saved: SavedRun, new: RunCfg, changed: Sequence[str]) -> list[str]:
+    """Return notices about a resumed run's files and learning rates."""
     notices = []
     if saved.folder is not None:
-        gait = other_gait(saved.folder, new)
-        if gait is not None:
-            notices.append(f"the team walks otherwise than before: {gait}")
         notices += [
             f"the file or policy of {name} has changed since the run began; small files as they "
-            f"were are in {saved.folder.parent.parent / named_files.FOLDER}"
-            for name in named_files.changed(saved.folder, new.task, new.algorithm.teacher)
+            f"were are in {saved.run / named_files.FOLDER}"
+            for name in named_files.changed(saved.folder, new)
         ]
 
     # An algorithm from outside need not have a schedule.
-    old_schedule = getattr(old.algorithm, "schedule", "constant")
-    new_schedule = getattr(new.algorithm, "schedule", "constant")
-    if new_schedule == "adaptive" and "algorithm.learning_rate" in changed:
+    schedule = getattr(new.algorithm, "schedule", "constant")
+    if schedule == "adaptive" and "algorithm.learning_rate" in changed:
+        notices.append("schedule adaptive: the actors' learning rates continue from the saved ones")
+    num_env_steps = new.runner.num_env_steps
+    if schedule == "linear" and {"algorithm.schedule", "runner.num_env_steps"} & {*changed}:
+        share = max(0.0, 1.0 - saved.env_steps / num_env_steps)
         notices.append(
-            "schedule adaptive: the actors' learning rates continue from the saved ones, not "
-            "from the new"
-        )
-
-    before = old.runner.num_env_steps
-    after = new.runner.num_env_steps
-    is_changed = (old_schedule, before) != ("linear", after)
-    if new_schedule == "linear" and is_changed and after > saved.env_steps:
-        old_share = max(0.0, 1.0 - saved.env_steps / before)
-        new_share = max(0.0, 1.0 - saved.env_steps / after)
-        instead = f", not at {old_share:.3f}" if old_schedule == "linear" else ""
-        notices.append(
-            f"schedule linear: learning rates now reach zero at {after} env steps; they continue "
-            f"at {new_share:.3f} of the full rates{instead}"
+            f"schedule linear: learning rates continue at {share:.3f} of the full rates and reach "
+            f"zero at {num_env_steps} env steps"
         )
     return notices
 
@@ -239,24 +200,3 @@ def damaged(saved: SavedRun, detail: str) -> ConfigError:
     """Format the error for a mismatched saved state."""
     assert saved.folder is not None
     return checkpoint.damaged_state(saved.folder, detail)
-
-
-def how_to_resume(
-    folder: Path, program: str = PROGRAM, imports: Sequence[str] = (), more: str = ""
-) -> str:
-    """Return the hint for resuming a run after an early end.
-
-    ``imports`` are the user's modules for the run. ``more`` is added to the command line.
-    """
-    if not folder.is_dir():
-        return "the folder is gone; if it was moved, --resume takes its new place"
-    if run_folder.checkpoints(folder):
-        return f"resume from its last checkpoint with: {command(folder, program, imports)}{more}"
-    additions = f" with{more}" if more else ""
-    return f"it has no checkpoint yet, start it again{additions}"
-
-
-def command(folder: Path, program: str = PROGRAM, imports: Sequence[str] = ()) -> str:
-    """Return the command line for resuming a run, with ``--import`` of its modules."""
-    words = "".join(f"--import {shlex.quote(name)} " for name in imports)
-    return f"{program} {words}--resume {shlex.quote(str(folder))}"

@@ -1,7 +1,6 @@
 """Run folders: their names, their parts, their checkpoints and their lock.
 
-A run is ``config.yaml``, ``origin.json``, TensorBoard's files and ``checkpoints/<env steps>/``. The
-first line of ``config.yaml``, a comment, has the SHA-256 of the lines below it.
+A run is ``config.yaml``, ``origin.json``, TensorBoard's files and ``checkpoints/<env steps>/``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ CHECKPOINTS = "checkpoints"
 COLLECTORS = "collectors"  # logs of the collectors' processes
 LOCK = ".lock"  # locked by the process that trains
 
-_CHECKSUM = "# sha256 of the lines below: "
 _UNITS = {"M": 1_000_000, "k": 1_000}
 
 
@@ -113,41 +111,23 @@ def _holder(run: Path) -> str:
     return f" (process {process} on {host}; if that process is over, remove {run / LOCK})"
 
 
-def with_checksum(text: str) -> str:
-    """Return a ``config.yaml``'s text with its checksum as its first line."""
-    return f"{_CHECKSUM}{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
-
-
 def write_config(run: Path, text: str) -> None:
-    """Write a run's ``config.yaml`` atomically, with its checksum."""
-    durable.write_text(run / CONFIG, with_checksum(text))
+    """Write a run's ``config.yaml`` atomically, with its checksum as its first line."""
+    durable.write_text(run / CONFIG, _with_checksum(text))
 
 
 def read_config(run: Path) -> dict[str, Any]:
     """Return a run's ``config.yaml`` as plain values. Raise ConfigError if it was changed."""
     path = run / CONFIG
     values = load_yaml(path)
-    first, _, text = read_text(path).partition("\n")
-    has_checksum = first.startswith("#") or "sha256" in first  # not in older runs
-    if not values or (has_checksum and f"{first}\n{text}" != with_checksum(text)):
-        raise ConfigError(
-            f"{path}: damaged or changed by hand (its first line has another checksum)"
-        )
+    text = read_text(path)
+    if not values or text != _with_checksum(text.partition("\n")[2]):
+        raise ConfigError(f"{path}: damaged or changed by hand")
     return values
 
 
-def check_settings(path: str | Path) -> list[str]:
-    """Return a notice if a file of settings carries a checksum and was changed since."""
-    try:
-        first, _, text = read_text(Path(path)).partition("\n")
-    except (OSError, ValueError):
-        return []  # ``load_yaml`` reports it
-    if not first.startswith(_CHECKSUM) or f"{first}\n{text}" == with_checksum(text):
-        return []
-    return [
-        f"{path} was changed since a run wrote it (its first line has another checksum); it counts "
-        "as it is"
-    ]
+def _with_checksum(text: str) -> str:
+    return f"# sha256 of the lines below: {hashlib.sha256(text.encode()).hexdigest()}\n{text}"
 
 
 def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: datetime) -> Path:
@@ -172,26 +152,17 @@ def check_new_run_dir(path: Path) -> None:
         )
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise _unwritable(path, error) from None
+    problem = None
     if is_root:
-        raise ConfigError(
-            f"logger.out_dir (--out): {path} is the root of the file system; name a folder of the "
-            "run's own"
-        )
-    if holds_run:
-        raise ConfigError(
-            f"logger.out_dir (--out): {path} already holds a run; resume it (--resume {path}), "
-            "name another folder or remove it"
-        )
-    if not existing.is_dir():
-        raise ConfigError(
-            f"logger.out_dir (--out): {path} cannot be a folder because {existing} is a file; "
-            "name another one"
-        )
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise ConfigError(
-            f"logger.out_dir (--out): {path} cannot be written ({existing} is read-only); name "
-            "another"
-        )
+        problem = "is the root of the file system"
+    elif holds_run:
+        problem = f"already holds a run; resume it (--resume {path})"
+    elif not existing.is_dir():
+        problem = f"cannot be a folder because {existing} is a file"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        problem = f"cannot be written ({existing} is read-only)"
+    if problem is not None:
+        raise ConfigError(f"logger.out_dir (--out): {path} {problem}; name another folder")
 
 
 @contextmanager

@@ -81,8 +81,10 @@ def train(
     CALLBACKS["doctor"] = watch.follow
     try:
         with redirect_stdout(printed), redirect_stderr(printed):
-            start = Start.anew(cfg) if saved is None else Start.again(saved, cfg)
-            code = experiment.run(cfg, start, "mapush doctor")
+            start = Start.anew(cfg, "mapush doctor")
+            if saved is not None:
+                start = Start.again(saved, cfg, "mapush doctor")
+            code = experiment.run(cfg, start)
     except _EnoughError:
         code = 0
     finally:

@@ -82,7 +82,6 @@ def _main(argv: Sequence[str] | None) -> int:
         cfg, folder, arguments.checkpoint, out, arguments.looks, arguments.last, say
     )
     exporter.check(request)
-    checkpoint.check_actors(folder)
     seed_everything(cfg.runner.seed)
     out.parent.mkdir(parents=True, exist_ok=True)
     with durable.new_folder(out) as partial:

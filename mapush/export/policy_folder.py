@@ -47,11 +47,10 @@ def average(folders: Sequence[Path], out: Path) -> None:
     """Fill the empty folder ``out`` with the mean actors of ``folders``.
 
     All other files are copied from the last checkpoint, except for the training state: no run can
-    resume from a mean. Raises ConfigError for damaged checkpoints, for several runs, for a
-    checkpoint under another's name, and for actors with different shapes.
+    resume from a mean. Raises ConfigError for damaged checkpoints, and for actors with different
+    shapes.
     """
     last = folders[-1]
-    _check_one_run(folders)
     actors = [checkpoint.read_actors(checkpoint.resolve(folder)) for folder in folders]
     left_out = (checkpoint.TRAINING_STATE, DESCRIPTION)
     names = [path.name for path in last.iterdir() if path.is_file() and path.name not in left_out]
@@ -65,20 +64,6 @@ def average(folders: Sequence[Path], out: Path) -> None:
             torch.save(mean, out / f"{name}.pt")
     exported.copy_description(last, out)
     renew_manifest(out, {"average_of": [folder.name for folder in folders]})
-
-
-def _check_one_run(folders: Sequence[Path]) -> None:
-    """Raise ConfigError unless all checkpoints belong to one run, each under its own name."""
-    newest_id = checkpoint.run_id(folders[-1])
-    for folder in folders if len(folders) > 1 else ():
-        other_id = checkpoint.run_id(folder)
-        problem = checkpoint.misnamed(folder)
-        if problem is None and None not in (newest_id, other_id) and newest_id != other_id:
-            problem = f"another run wrote it than {folders[-1].name}"
-        if problem is not None:
-            raise ConfigError(
-                f"checkpoint {folder}: {problem}; remove it, or average fewer checkpoints (--last)"
-            )
 
 
 def _mean(weights: Sequence[dict[str, Tensor]], label: str) -> dict[str, Tensor]:

@@ -48,10 +48,7 @@ class TeamNetworks:
                 f"{folder}: what its format loads has no actors, one network for each robot; a "
                 "team without them cannot be exported"
             )
-        policy = policy_of(folder)
-        if policy is None:
-            raise ConfigError(f"{folder}: its actors declare no layers, which an export needs")
-        network = policy.network(env.device)
+        network = policy_of(folder).network(env.device)
         agents = range(env.num_agents)
         self._num_agents = env.num_agents
         self._gaits = gaits

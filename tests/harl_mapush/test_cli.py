@@ -159,7 +159,8 @@ def test_run_folder(run, gait) -> None:
     cfg = yaml.safe_load((run / "config.yaml").read_text())
     # 1 env step, rounded up to an iteration.
     assert checkpoint.name == str(4 * 4 * cfg["task"]["decision_period"])
-    assert (checkpoint / "config.yaml").read_text() == (run / "config.yaml").read_text()
+    _, settings = (run / "config.yaml").read_text().split("\n", 1)
+    assert (checkpoint / "config.yaml").read_text() == settings
     assert {"actor_agent0.pt", "actor_agent1.pt", "critic_agent.pt", "value_normalizer.pt"} <= {
         path.name for path in checkpoint.iterdir()
     }
@@ -313,8 +314,8 @@ BAD_TRAIN = [
     ("--set algorithm.clip_parm=0.1", "did you mean algorithm.clip_param?", "algorithm.clip_parm"),
     (
         "--set algorithm.symmetries=[mirror]",
-        "algorithm.symmetries is a setting of hasac, hatd3, masac, matd3, not of happo",
-        "algorithm.name=hasac",
+        "unknown key 'algorithm.symmetries'",
+        "algorithm.clip_param",
     ),
     ("--set env.num_envs", "section.key=value", "env.num_envs"),
     ("--set num_envs=4", "section.key=value", "num_envs=4"),

@@ -13,25 +13,23 @@ from harl_mapush.start import Start
 
 def test_a_saved_run_without_a_checkpoint_starts_with_its_initial_networks(monkeypatch) -> None:
     cfg, _ = config.resolve({}, {"runner": {"init_from": "pretrained:cuboid"}})
-    checked: list[Any] = []
     loaded: list[Any] = []
     said: list[str] = []
-    monkeypatch.setattr(start.init_from, "check", lambda *words: checked.append(words))
     monkeypatch.setattr(start.init_from, "load", lambda *words: loaded.append(words) or "Loaded")
     trainer = cast(Any, SimpleNamespace(algorithm=SimpleNamespace(networks={})))
-    for begin in (Start.anew(cfg), Start.again(SavedRun(Path("run"), None, 0), cfg)):
-        state = begin.read_state(cfg.task.name)
+    saved = SavedRun(Path("run"), None, 0)
+    for begin in (Start.anew(cfg, "train"), Start.again(saved, cfg, "train")):
+        state = begin.read_state()
         assert state is None
         begin.load(trainer, 2, cfg.algorithm, state, said.append)
-    assert checked == [("pretrained:cuboid", cfg.task.name)] * 2
     assert [words[0] for words in loaded] == ["pretrained:cuboid"] * 2
     assert said == ["Loaded."] * 2
 
 
 def test_a_new_run_has_the_folder_of_its_settings_or_one_of_its_own(monkeypatch) -> None:
     named, _ = config.resolve({}, {"logger": {"out_dir": "a/run"}})
-    begin = Start.anew(named)
+    begin = Start.anew(named, "train")
     assert (begin.folder, begin.is_named) == (Path("a/run"), True)
-    begin = Start.anew(config.resolve({}, {"logger": {"exp_name": "mine"}})[0])
+    begin = Start.anew(config.resolve({}, {"logger": {"exp_name": "mine"}})[0], "train")
     assert "mine" in begin.folder.parts
     assert not begin.is_named

@@ -13,11 +13,9 @@ import torch
 from harl_mapush import config, teaching, train
 from harl_mapush.algorithms.distil import Distil, DistilCfg
 from harl_mapush.config import RunnerCfg
-from harl_mapush.kept_settings import kept_settings
 from harl_mapush.learning.settings import NetworkCfg
-from harl_mapush.machine import Machine
 from harl_mapush.runner import Runner
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, named_files
 from mapush import cli
 from mqe.config import ConfigError, dump_yaml, load_yaml, merge
 from mqe.controllers.frozen_policy import read_policy
@@ -202,9 +200,8 @@ def test_a_teacher_with_a_memory_is_refused(monkeypatch) -> None:
 
 def test_the_name_of_a_teacher_is_absolute_in_the_run_folder(run: Path, monkeypatch) -> None:
     monkeypatch.chdir(run.parent)
-    machine = Machine("mujoco", torch.device("cpu"), torch.device("cpu"))
     for teacher, kept in (("run", str(run)), ("pretrained:any", "pretrained:any")):
-        cfg = kept_settings(with_teacher(teacher), machine, 1, 2)
+        cfg = named_files.absolute(with_teacher(teacher))
         assert cfg.algorithm.teacher == kept
 
 

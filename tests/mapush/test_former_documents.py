@@ -46,7 +46,7 @@ def test_an_import_of_the_documents(line: str) -> None:
 def test_a_training_of_the_documents(line: str, monkeypatch, capsys) -> None:
     trained = []
 
-    def run(cfg: Any, saved: Any, program: str) -> int:
+    def run(cfg: Any, start: Any) -> int:
         trained.append(cfg)
         return 0
 

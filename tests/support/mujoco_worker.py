@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from xml.etree import ElementTree
 
 import mujoco
 import torch
 
-from mapush.extensions.isaacgym.entry import ProcessSimCfg
+from mapush.extensions.isaacgym.entry import PYTHON, ProcessSimCfg
 from mapush.extensions.isaacgym.neutral_model import GEOMS, add, force_pairs, trees
 from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
 from mqe.registry import SIMULATORS, SimulatorEntry
@@ -168,7 +169,7 @@ def _make(
 ) -> ProcessSimulator:
     scene = {"mjcf": mjcf(model), "trees": trees(model), "forces": force_pairs(model)}
     timeouts = (cfg.step_timeout, cfg.start_timeout)
-    return ProcessSimulator(SPEC, cfg.python, scene, model, num_envs, device, timeouts)
+    return ProcessSimulator(SPEC, os.environ.get(PYTHON), scene, model, num_envs, device, timeouts)
 
 
 SIMULATORS.register(

@@ -172,8 +172,8 @@ def run_cases(num_cases: int, seed: int) -> bool:
     """
     draw = random.Random(seed)
     signal.signal(signal.SIGALRM, _interrupt)
-    experiment.run = lambda cfg, start, program: _stop_before_training(cfg)
-    test._play = lambda cfg, folder, *_: checkpoint.check_actors(folder) or 0
+    experiment.run = lambda cfg, start: _stop_before_training(cfg)
+    test._play = lambda cfg, folder, *_: 0
     kinds = (
         command_line,
         run_file,

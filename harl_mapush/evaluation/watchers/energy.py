@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher, Goal, format_rows, format_value
+from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher, Goal
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import PhysicsStep
 from mqe.tasks.episode_report import Metrics, mean
@@ -20,7 +20,10 @@ class EnergyWatcher(EpisodeWatcher):
     """Adds the work of every motor, and follows the robots' paths."""
 
     needs_physics_steps = True
-    metric = "cost_of_transport"
+    lines = (
+        ("mechanical energy [J]", ("mechanical_energy_j",)),
+        ("cost of transport", ("cost_of_transport",)),
+    )
 
     def __init__(self, env: MultiAgentEnv, goal: Goal) -> None:
         """Begin with no energy and no path."""
@@ -53,41 +56,20 @@ class EnergyWatcher(EpisodeWatcher):
 
     def episodes(self) -> dict[str, Tensor]:
         """Return the energies and the product of weight and path (N,) [J] by name."""
-        measured = {
+        return {
             "mechanical_energy_j": self._energy.sum(dim=1),
             "transport_j": (self._path * self._weight).sum(dim=1),
         }
-        for agent, energy in enumerate(self._energy.unbind(dim=1)):
-            measured[f"mechanical_energy_agent{agent}_j"] = energy
-        return measured
 
     @staticmethod
     def summarize(episodes: Mapping[str, Tensor]) -> Metrics:
         """Return the metrics of energy, without broken episodes.
 
-        - ``mechanical_energy_j``: the team's positive mechanical work, mean over episodes; with
-          ``_agent<i>`` a robot's
+        - ``mechanical_energy_j``: the team's positive mechanical work, mean over episodes
         - ``cost_of_transport``: all work / all weights times path lengths
         """
         is_whole = ~episodes["broken"].cpu().bool()
-        columns = {name: values.cpu().double()[is_whole] for name, values in episodes.items()}
-        metrics: Metrics = {
-            name: mean(values) for name, values in columns.items() if name.startswith("mechanical_")
-        }
-        transport = float(columns["transport_j"].sum())
-        energy = float(columns["mechanical_energy_j"].sum())
-        metrics["cost_of_transport"] = energy / transport if transport > 0.0 else None
-        return metrics
-
-    @staticmethod
-    def describe(metrics: Metrics) -> str:
-        """Format the metrics of energy: the team's, then each robot's."""
-        team = format_value(metrics, "mechanical_energy_j", " J")
-        cost = format_value(metrics, "cost_of_transport")
-        rows = [("mechanical energy, cost of transport", f"{team}, {cost}")]
-        prefix = "mechanical_energy_agent"
-        for name in metrics:
-            if name.startswith(prefix):
-                agent = name.removeprefix("mechanical_energy_").removesuffix("_j")
-                rows.append((f"  {agent}", format_value(metrics, name, " J")))
-        return format_rows(rows)
+        energy = episodes["mechanical_energy_j"].cpu().double()[is_whole]
+        transport = float(episodes["transport_j"].cpu().double()[is_whole].sum())
+        cost = float(energy.sum()) / transport if transport > 0.0 else None
+        return {"mechanical_energy_j": mean(energy), "cost_of_transport": cost}

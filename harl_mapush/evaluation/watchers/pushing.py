@@ -1,4 +1,4 @@
-"""A team's pushes: impulse and work towards the goal, time in contact, direction, body parts, rest.
+"""A team's pushes: impulse towards the goal, time in contact, direction, body parts, rest.
 
 Contact forces come from the simulator at every physics step (200 Hz), since legs touch for a few
 milliseconds. Forces are horizontal, net of each robot or part on the object. Directions and
@@ -8,7 +8,6 @@ velocities belong to the start of the step. Definitions:
   object, the T-block with 3 kg, takes 11 N to slide, and a solver's residue stays far below.
 - A team's *pushing time* is the physics steps with at least one pushing robot. Its *phase* lasts
   from the first such step to the last.
-- A *spell* is an unbroken sequence of a robot's pushing steps.
 - The *useful* force is the component from the object towards the goal, negative away from it.
 """
 
@@ -20,20 +19,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from harl_mapush.evaluation.watchers.watcher import (
-    EpisodeWatcher,
-    Goal,
-    format_rate,
-    format_rows,
-    format_value,
-)
+from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher, Goal
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import PhysicsStep
 from mqe.tasks.episode_report import Metrics, mean, rate
 from mqe.tasks.push.features import NOSE_ANGLE
 from mqe.world.geometry import length
 from mqe.world.objects import REST_SPEED
-from mqe.world.scene import PARTS, PHYSICS_DT
+from mqe.world.scene import MAX_ROBOTS, PARTS, PHYSICS_DT
 from mqe.world.state import SceneState
 
 PUSH_FORCE = 1.0  # [N]
@@ -41,10 +34,7 @@ DIRECTIONS = ("ahead", "sideways", "backwards")
 # Sums of an episode for each robot, then of the team.
 _ROBOT_SUMS = (
     "useful_impulse",  # [N s]
-    "useful_work",  # [J]
     "pushing",  # [s] that the robot pushes
-    "spells",
-    "spell_squares",  # [s^2] of the spells' lengths
     *DIRECTIONS,  # [N s] of the force's magnitude
     *PARTS,  # [N s] likewise
 )
@@ -59,7 +49,6 @@ class PushTotals:
         """Begin with no steps."""
         self.robots = torch.zeros(len(_ROBOT_SUMS), num_envs, num_agents, device=device)
         self.team = torch.zeros(len(_TEAM_SUMS), num_envs, device=device)
-        self._spell = torch.zeros(num_envs, num_agents, device=device)  # [s] of the present spells
         self._has_begun = torch.zeros(num_envs, dtype=torch.bool, device=device)
         self._pause = torch.zeros(num_envs, device=device)  # [s] since the last push of any robot
 
@@ -69,19 +58,17 @@ class PushTotals:
         part_force: Tensor,
         ahead: Tensor,
         goal_direction: Tensor,
-        object_velocity: Tensor,
     ) -> None:
         """Add K physics steps.
 
         Horizontal vectors: ``force`` (K, N, A, 2) [N] from each robot on the object, ``part_force``
         (K, N, A, 3, 2) [N] from its ``PARTS``, ``ahead`` (K, N, A, 2) the robots' headings as unit
-        vectors, ``goal_direction`` (K, N, 2) the unit vector from the object to the goal, and
-        ``object_velocity`` (K, N, 2) [m/s]. A world with all forces zero is not pushed.
+        vectors, and ``goal_direction`` (K, N, 2) the unit vector from the object to the goal. A
+        world with all forces zero is not pushed.
         """
         magnitude = length(force)
         is_pushing = magnitude > PUSH_FORCE
         useful = (force * goal_direction.unsqueeze(2)).sum(dim=-1)
-        speed = (object_velocity * goal_direction).sum(dim=-1, keepdim=True)
 
         along = (force * ahead).sum(dim=-1)
         limit = math.cos(NOSE_ANGLE) * magnitude
@@ -89,29 +76,11 @@ class PushTotals:
         is_back = along <= -limit
         directions = torch.stack((is_ahead, ~is_ahead & ~is_back, is_back & ~is_ahead))
 
-        spells, squares = self._follow_spells(is_pushing)
         parts = length(part_force).permute(3, 0, 1, 2)
-        added = torch.stack((useful, useful * speed, is_pushing.float())).sum(dim=1)
+        added = torch.stack((useful, is_pushing.float())).sum(dim=1)
         shares = torch.cat((magnitude * directions, parts)).sum(dim=1)
-        self.robots += torch.cat(
-            (
-                added * PHYSICS_DT,
-                torch.stack((spells, squares)),
-                shares * PHYSICS_DT,
-            )
-        )
+        self.robots += torch.cat((added, shares)) * PHYSICS_DT
         self._follow_phase(is_pushing)
-
-    def _follow_spells(self, is_pushing: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how many spells begin (N, A), and the growth of their squares (N, A) [s^2]."""
-        begun = torch.zeros_like(self._spell)
-        squares = torch.zeros_like(self._spell)
-        for pushes in is_pushing:
-            begun += pushes & (self._spell == 0.0)
-            longer = (self._spell + PHYSICS_DT) * pushes
-            squares += (longer**2 - self._spell**2) * pushes
-            self._spell = longer
-        return begun, squares
 
     def _follow_phase(self, is_pushing: Tensor) -> None:
         """Count the team's pushing time, and the phase up to the last push."""
@@ -134,7 +103,24 @@ class PushWatcher(EpisodeWatcher):
 
     needs_physics_steps = True
     senses_parts = True
-    metric = "useful_impulse_ns"
+    lines = (
+        ("push towards the goal [N s]", ("useful_impulse_ns",)),
+        ("the least useful share, mean", ("lesser_useful_share",)),
+        ("all push at once, of the pushing time", ("simultaneous_share",)),
+        ("a robot in contact, of the phase", ("touch_share_of_phase",)),
+        (" / ".join(DIRECTIONS), tuple(f"push_{kind}_share" for kind in DIRECTIONS)),
+        (" / ".join(PARTS), tuple(f"push_{part}_share" for part in PARTS)),
+        ("object at the end [m], [m/s]", ("end_distance_m", "end_speed_m_s")),
+        ("object still at the goal at the end", ("still_at_goal_rate",)),
+        ("heading error at the end [degrees]", ("end_heading_error_deg",)),
+        *(
+            (
+                f"agent{i}: useful share, in contact",
+                (f"useful_share_agent{i}", f"touch_share_of_phase_agent{i}"),
+            )
+            for i in range(MAX_ROBOTS)
+        ),
+    )
 
     def __init__(self, env: MultiAgentEnv, goal: Goal) -> None:
         """Begin with no physics steps."""
@@ -175,7 +161,6 @@ class PushWatcher(EpisodeWatcher):
             part_force,
             counted([state.robot_frame[:, :, 0] for state in states]),
             counted([state.goal_direction for state in states]),
-            counted([state.object_linvel[:, :2] for state in states]),
         )
         self._steps.clear()
 
@@ -209,8 +194,6 @@ class PushWatcher(EpisodeWatcher):
         Means over episodes:
 
         - ``useful_impulse_ns``: useful force times dt, summed over robots and physics steps
-        - ``useful_work_j``: useful force times dt times the object's velocity towards the goal,
-          summed likewise
         - ``useful_share_agent<i>``: max(J_i, 0) / sum_j max(J_j, 0), with J a robot's useful
           impulse, over episodes with a positive one
         - ``lesser_useful_share``: the least such share in an episode
@@ -227,11 +210,7 @@ class PushWatcher(EpisodeWatcher):
         a robot's:
 
         - ``simultaneous_share`` (team only): time with all robots pushing / pushing time
-        - ``touch_share_of_pushing``: a robot's pushing time / the team's
         - ``touch_share_of_phase``: a robot's pushing time / the team's phase
-        - ``spell_mean_s``: a robot's pushing time / its number of spells
-        - ``spell_typical_s``: the spells' squared lengths / their lengths, the mean length at a
-          random moment of pushing
         - ``push_ahead_share``, ``push_sideways_share``, ``push_backwards_share``: impulse within 60
           degrees from the nose, in between, or within 60 degrees from the tail / all impulse
         - ``push_trunk_share``, ``push_feet_share``, ``push_legs_share``: impulse from the trunk,
@@ -248,75 +227,6 @@ class PushWatcher(EpisodeWatcher):
             **_robot_means(sums),
             **_ratios(sums),
         }
-
-    @staticmethod
-    def describe(metrics: Metrics) -> str:
-        """Format the metrics of pushing, one line each."""
-
-        def formatted(name: str, unit: str = "") -> str:
-            return format_value(metrics, name, unit)
-
-        def shares(kinds: tuple[str, ...], suffix: str = "") -> str:
-            return " / ".join(formatted(f"push_{kind}_share{suffix}") for kind in kinds)
-
-        def spells(suffix: str = "") -> str:
-            lengths = []
-            for name in ("spell_mean_s", "spell_typical_s"):
-                value = metrics[f"{name}{suffix}"]
-                lengths.append("-" if value is None else f"{1000.0 * value:.0f}")  # type: ignore[operator]
-            return f"spells of {lengths[0]} ms, by time {lengths[1]} ms"
-
-        rows = [
-            (
-                "push towards the goal, an episode",
-                f"{formatted('useful_impulse_ns', ' N s')}, {formatted('useful_work_j', ' J')}",
-            ),
-            ("the least useful share, mean", formatted("lesser_useful_share")),
-            (
-                "all push at once",
-                f"{formatted('simultaneous_share')} of the pushing time, "
-                f"{formatted('pushing_time_s', ' s')}",
-            ),
-            (
-                "a robot in contact",
-                f"{formatted('touch_share_of_phase')} of the time from first to last push, "
-                f"{formatted('pushing_phase_s', ' s')}; {spells()}",
-            ),
-            (" / ".join(DIRECTIONS), f"{shares(DIRECTIONS)} of the impulse"),
-            (" / ".join(PARTS), f"{shares(PARTS)} of the impulse"),
-            (
-                "object at the end",
-                f"{formatted('end_distance_m', ' m')} from the goal, "
-                f"{formatted('end_speed_m_s', ' m/s')}",
-            ),
-            (
-                "object still at the goal at the end",
-                format_rate(metrics, "still_at_goal"),
-            ),
-        ]
-        if metrics["end_heading_error_deg"] is not None:
-            rows.append(
-                ("heading error at the end", formatted("end_heading_error_deg", " degrees"))
-            )
-        prefix = "useful_share_"
-        agents = [name.removeprefix(prefix) for name in metrics if name.startswith(prefix)]
-        for agent in agents:
-            suffix = f"_{agent}"
-            rows += [
-                (
-                    f"{agent} pushes",
-                    f"{formatted(f'useful_share{suffix}')} of the useful impulse, "
-                    f"{formatted(f'useful_impulse{suffix}_ns', ' N s')}, "
-                    f"{formatted(f'useful_work{suffix}_j', ' J')}",
-                ),
-                (
-                    "  in contact",
-                    f"{formatted(f'touch_share_of_phase{suffix}')} of the time; {spells(suffix)}",
-                ),
-                (f"  {' / '.join(DIRECTIONS)}", shares(DIRECTIONS, suffix)),
-                (f"  {' / '.join(PARTS)}", shares(PARTS, suffix)),
-            ]
-        return format_rows(rows)
 
 
 def _of_robots(sums: Mapping[str, Tensor], name: str) -> Tensor:
@@ -338,7 +248,6 @@ def _team_means(sums: Mapping[str, Tensor]) -> Metrics:
     """Return the team's means over episodes."""
     return {
         "useful_impulse_ns": mean(_of_robots(sums, "useful_impulse").sum(dim=1)),
-        "useful_work_j": mean(_of_robots(sums, "useful_work").sum(dim=1)),
         "lesser_useful_share": mean(_useful_shares(sums).amin(dim=1)),
         "pushing_time_s": mean(sums["team_pushing"]),
         "pushing_phase_s": mean(sums["team_phase"]),
@@ -352,12 +261,10 @@ def _team_means(sums: Mapping[str, Tensor]) -> Metrics:
 def _robot_means(sums: Mapping[str, Tensor]) -> Metrics:
     """Return each robot's means over episodes."""
     impulse = _of_robots(sums, "useful_impulse")
-    work = _of_robots(sums, "useful_work")
     shares = _useful_shares(sums)
     metrics: Metrics = {}
     for i in range(impulse.shape[1]):
         metrics[f"useful_impulse_agent{i}_ns"] = mean(impulse[:, i])
-        metrics[f"useful_work_agent{i}_j"] = mean(work[:, i])
         metrics[f"useful_share_agent{i}"] = mean(shares[:, i])
     return metrics
 
@@ -365,14 +272,8 @@ def _robot_means(sums: Mapping[str, Tensor]) -> Metrics:
 def _ratios(sums: Mapping[str, Tensor]) -> Metrics:
     """Return the team's and the robots' ratios between sums over all episodes."""
     pushing = _of_robots(sums, "pushing")
-    team_pushing = sums["team_pushing"].unsqueeze(1).expand_as(pushing)
     phase = sums["team_phase"].unsqueeze(1).expand_as(pushing)
-    ratios = {
-        "touch_share_of_pushing": (pushing, team_pushing),
-        "touch_share_of_phase": (pushing, phase),
-        "spell_mean_s": (pushing, _of_robots(sums, "spells")),
-        "spell_typical_s": (_of_robots(sums, "spell_squares"), pushing),
-    }
+    ratios = {"touch_share_of_phase": (pushing, phase)}
     for kinds in (DIRECTIONS, PARTS):
         total = torch.stack([_of_robots(sums, kind) for kind in kinds]).sum(dim=0)
         ratios |= {f"push_{kind}_share": (_of_robots(sums, kind), total) for kind in kinds}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from harl_mapush.figure_style import interval_key
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import Observer
 from mqe.tasks.episode_report import Metrics
@@ -24,10 +25,11 @@ class Goal(NamedTuple):
 
 
 class EpisodeWatcher(Observer, ABC):
-    """An observer of episodes. It measures, summarizes and formats."""
+    """An observer of episodes. It measures and summarizes."""
 
     senses_parts = False  # needs the forces of the robots' parts
-    metric = ""  # one of its metrics, in every summary of it
+    # Lines of text: a label and the names of its metrics. Lines of missing metrics are left out.
+    lines: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
         """Begin with no world finished."""
@@ -60,24 +62,19 @@ class EpisodeWatcher(Observer, ABC):
         """Return metrics of N episodes from ``episodes`` and the bools ``broken`` (N,)."""
         return {}
 
-    @staticmethod
-    def describe(metrics: Metrics) -> str:
-        """Format the watcher's metrics, one a line."""
-        return ""
+    @classmethod
+    def describe(cls, metrics: Metrics) -> str:
+        """Format the watcher's metrics."""
+        text = ""
+        for label, names in cls.lines:
+            if all(name in metrics for name in names):
+                values = ", ".join(with_interval(metrics, name) for name in names)
+                text += f"{label:<40}{values}\n"
+        return text
 
 
-def format_rows(rows: Iterable[tuple[str, str]]) -> str:
-    """Format labels and values, one pair a line."""
-    return "".join(f"{label:<40}{value}\n" for label, value in rows)
-
-
-def format_value(metrics: Metrics, name: str, unit: str = "") -> str:
-    """Format a metric with three decimals. None is a dash."""
-    value = metrics[name]
-    return "-" if value is None else f"{value:.3f}{unit}"
-
-
-def format_rate(metrics: Metrics, name: str) -> str:
-    """Format the rate ``<name>_rate`` with its 95 % confidence interval."""
-    low, high = metrics[f"{name}_ci95"]  # type: ignore[misc]
-    return f"{format_value(metrics, f'{name}_rate')} ({low:.3f} to {high:.3f})"
+def with_interval(metrics: Mapping[str, Any], name: str) -> str:
+    """Format a metric, followed by its 95 % interval if it is a rate. None is a dash."""
+    interval = metrics.get(interval_key(name))
+    value = "-" if metrics[name] is None else f"{metrics[name]:.3f}"
+    return value if interval is None else f"{value} ({interval[0]:.3f} to {interval[1]:.3f})"

@@ -20,7 +20,7 @@ ISAACGYM = EngineSpec(
     hints=(
         (
             "No module named 'isaacgym'",
-            "sim.python must be the Python that Isaac Gym Preview 4 is installed in",
+            "MAPUSH_ISAAC_PYTHON must be the Python that Isaac Gym Preview 4 is installed in",
         ),
         (
             "fail to allocate memory",

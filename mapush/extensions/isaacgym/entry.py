@@ -19,6 +19,8 @@ from mqe.registry import SIMULATORS, SimCfg, SimulatorEntry
 from mqe.sim.simulator import Simulator
 
 JOINTS = 12  # of each robot
+# Environment variable: the path of Isaac Gym's interpreter. Files of settings name no program.
+PYTHON = "MAPUSH_ISAAC_PYTHON"
 # Reports of cards with 8 GB: 1 to 2 GB for 2^23 pairs, and about 2.5 MB for a world
 _PAIR_BYTES = 200
 _WORLD_BYTES = 2.5e6
@@ -28,9 +30,6 @@ _WORLD_BYTES = 2.5e6
 class ProcessSimCfg(SimCfg):
     """Section ``sim`` of a simulator in its own process."""
 
-    python: str | None = option(
-        None, "interpreter of the simulator's process; null: the interpreter of mapush"
-    )
     step_timeout: float = option(
         4.0, "time limit for a step of the process [s]", min=0.1, max=86400.0
     )
@@ -46,13 +45,14 @@ def _make(
     model: mujoco.MjModel, num_envs: int, cfg: ProcessSimCfg, device: torch.device
 ) -> Simulator:
     timeouts = (cfg.step_timeout, cfg.start_timeout)
-    return make_isaacgym(model, num_envs, device, cfg.python, timeouts)
+    return make_isaacgym(model, num_envs, device, os.environ[PYTHON], timeouts)
 
 
 def _check_isaacgym(cfg: ProcessSimCfg, device: torch.device) -> None:
-    if cfg.python is None:
+    if PYTHON not in os.environ:
         raise ConfigError(
-            "sim.python: name Isaac Gym's interpreter, --set sim.python=/path/to/python3.8"
+            f"sim.name={cfg.name}: set the environment variable {PYTHON} to the path of Isaac "
+            "Gym's interpreter, for example /opt/py38/bin/python"
         )
     if not hasattr(os, "memfd_create"):
         raise ConfigError(
@@ -75,6 +75,6 @@ SIMULATORS.register(
         _plan_isaacgym,
         has_part_sensors=False,
         cfg=ProcessSimCfg,
-        changeable=("python", "step_timeout", "start_timeout"),
+        changeable=("step_timeout", "start_timeout"),
     ),
 )

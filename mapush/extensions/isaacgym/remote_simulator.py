@@ -251,7 +251,7 @@ class ProcessSimulator:
             os.close(ours_in)
             os.close(ours_out)
             raise SimulatorError(
-                f"sim.python={self._python!r} cannot be started ({error.strerror})"
+                f"interpreter {self._python!r} cannot be started ({error.strerror})"
             ) from None
         finally:
             os.close(theirs_in)
@@ -364,7 +364,7 @@ def _interpreter(python: str | None) -> str:
         else:
             problem = "does not exist"
         raise ConfigError(
-            f"sim.python={python!r} {problem}; name the interpreter, /opt/py38/bin/python say"
+            f"interpreter {python!r} {problem}; name another one, for example /opt/py38/bin/python"
         )
     return path
 

@@ -19,7 +19,6 @@ from optuna.distributions import (
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.runs import run_folder
 from mqe.config import ConfigError, build, flatten, load_yaml, merge, option, to_dict
 
 SWEEP = "sweep.yaml"
@@ -104,7 +103,6 @@ def read_space(path: Path, flags: Mapping[str, Any], over: Mapping[str, Any]) ->
             f"{path}: config and preset both name the run that is varied; leave one out"
         )
     if cfg.config:
-        run_folder.check_settings(cfg.config)
         base = config.load_file(cfg.config)
     else:
         base = config.load_preset(cfg.preset or config.DEFAULT_PRESET)

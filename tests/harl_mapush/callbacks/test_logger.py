@@ -11,7 +11,6 @@ import re
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.custom_scalar import layout_pb2
 
 from harl_mapush.callbacks import logger as logger_module
 from harl_mapush.callbacks.logger import (
@@ -178,46 +177,13 @@ def test_times_to_go(seconds: float, words: str) -> None:
     assert format_duration(seconds) == words
 
 
-def test_what_made_a_run_is_in_its_folder_and_in_tensorboard(tmp_path) -> None:
-    settings = {
-        "algorithm": {"name": "happo", "gamma": 0.99, "compat": None},
-        "env": {"num_envs": 4, "walls": [1]},
-    }
-    assert provenance.hyper_parameters(settings) == {
-        "algorithm.name": "happo",
-        "algorithm.gamma": 0.99,
-        "algorithm.compat": "None",
-        "env.num_envs": 4,
-    }
+def test_what_made_a_run_is_in_its_folder(tmp_path) -> None:
     start = provenance.describe("cpu", {"push": 2.0})
     for _ in range(2):
         provenance.write(tmp_path, start)
     starts = json.loads((tmp_path / provenance.ORIGIN).read_text())["starts"]
     assert [record["reward_weights"] for record in starts] == [{"push": 2.0}] * 2
     assert starts[0]["packages"]["torch"].startswith("2.")
-    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, io.StringIO(), headline=HEADLINE)
-    logger.add_summaries(provenance.tensorboard_summaries(settings, start, list(STATISTICS)))
-    logger.log(report(1, 8), STATISTICS)
-    logger.close()
-    events = EventAccumulator(str(tmp_path)).Reload()
-    assert set(events.PluginTagToContent("hparams")) == {
-        "_hparams_/experiment",
-        "_hparams_/session_start_info",
-    }
-    assert set(events.PluginTagToContent("text")) == {
-        "settings/text_summary",
-        "origin/text_summary",
-    }
-    (card,) = events.Tensors("custom_scalars__config__")
-    layout = layout_pb2.Layout.FromString(card.tensor_proto.string_val[0])
-    tags = [list(chart.multiline.tag) for chart in layout.category[0].chart]
-    assert tags == [
-        ["mapush/success_rate"],
-        ["mapush/return"],
-        ["mapush/episode_time_s"],
-        ["agent0/contact_share"],
-    ]
-    assert {tag for record in tags for tag in record} <= set(events.Tags()["scalars"])
 
 
 def test_a_line_is_not_wrapped(tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,6 +46,10 @@ class Scripted:
         self.decision = 0
         self.state = SimpleNamespace(to_goal=tensor([[0.0, 2.0]]).repeat(self.num_envs, 1))
         return torch.zeros(self.num_envs, 2, 4), torch.zeros(self.num_envs, 5)
+
+    def observed_by(self, *observers: object) -> Any:
+        assert not observers
+        return nullcontext()
 
     def pause(self, mask: Tensor) -> None:
         self.resting = mask.clone()

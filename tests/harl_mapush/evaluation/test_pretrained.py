@@ -66,7 +66,7 @@ def test_a_shipped_team_pushes(name: str) -> None:
     assert cfg.task.object == OBJECTS.get(name, name)
     env = make_env(cfg.env, cfg.sim, cfg.task, seed=0)
     num_ended = NUM_ENDED.get(name, NUM_ENVS - 1)
-    successes, shares = first_episodes(env, load_team(cfg, folder, env), num_ended)
+    successes, shares = first_episodes(env, load_team(folder, env), num_ended)
     env.close()
     assert float(successes.mean()) >= 0.75
     assert float(shares.mean(dim=0).min()) > 0.5 / cfg.env.num_agents

@@ -96,11 +96,11 @@ def test_a_condition_changes_its_own_settings_and_nothing_else() -> None:
 def test_conditions_change_the_worlds_of_another_suite(monkeypatch) -> None:
     measured = []
 
-    def measure_all(requests, num_workers, say):
-        measured.extend(request.cfg for request in requests)
-        return [{"success_rate": 1.0, "success_ci95": [0.9, 1.0]} for _ in requests]
+    def measure(request, num_workers):
+        measured.append(request.cfg)
+        return {"success_rate": 1.0, "success_ci95": [0.9, 1.0]}
 
-    monkeypatch.setattr(suite_player, "measure_all", measure_all)
+    monkeypatch.setattr(suite_player, "measure", measure)
     words = ["pretrained:team2", "--suite", "pose,robustness", "--device", "cpu", "--only"]
     assert test.main([*words, "separated", "independent", "within 0.5 m", "mass x2"]) == 0
     apart, independent, within, heavy = measured
@@ -197,7 +197,7 @@ def test_one_robot_fewer_plays_the_same_starts(tmp_path, monkeypatch) -> None:
 def test_what_cannot_be_is_refused_before_anything_is_played(
     words: str, message: str, monkeypatch, capsys
 ) -> None:
-    monkeypatch.setattr(suite_player, "measure_all", lambda *_: pytest.fail("played"))
+    monkeypatch.setattr(suite_player, "measure", lambda *_: pytest.fail("played"))
     assert test.main(["pretrained:cuboid", *words.split()]) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -207,12 +207,12 @@ def test_what_cannot_be_is_refused_before_anything_is_played(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("watcher: [pushing]", "unknown key 'watcher'"),
-        ("watchers: pushing", "watchers: 'pushing' must be a list"),
+        ("watcher: [pushing]", "watcher'; did you mean suite"),
+        ("watchers: pushing", "watchers: must be a list of strings, not 'pushing'"),
         ("watchers: [pushin]", "watchers: unknown watcher 'pushin'"),
-        ("seeds: [a]", "seeds: ['a'] must be a list, as in [0, 1]"),
-        ("episodes: 0", "episodes: 0 must be a whole number from 1 on"),
-        ("conditions: [a]", "conditions: must map names to sections of settings"),
+        ("seeds: [a]", "seeds[0]: must be a whole number, not 'a'"),
+        ("episodes: 0", "episodes: must be at least 1, not 0"),
+        ("conditions: [a]", "conditions: must be a section of keys, not ['a']"),
         ("task: {success_radius: far}", "task.success_radius"),
         ("conditions: {a: {env: {num_envs: none}}}", "env.num_envs"),
         ("examination: knee", "unknown examination 'knee'"),

@@ -34,7 +34,7 @@ def team_of(folder: Path, num_agents: int) -> tuple[TeamPolicy, torch.Tensor]:
     """Return the policy in a team with ``num_agents`` robots, and the team's observations."""
     cfg = evaluation_worlds.settings(folder, {"env": {"num_agents": num_agents, "num_envs": 2}})
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
-    team = load_team(cfg, folder, env)
+    team = load_team(folder, env)
     assert isinstance(team, TeamPolicy)
     obs, _ = env.reset()
     env.close()

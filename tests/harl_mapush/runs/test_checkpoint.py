@@ -10,7 +10,7 @@ from torch import nn
 
 from harl_mapush.runs import checkpoint, run_folder
 from mqe.config import ConfigError
-from mqe.manifest import MANIFEST, renew_manifest
+from mqe.manifest import MANIFEST
 from mqe.tensor_files import read_tensors
 
 
@@ -94,100 +94,6 @@ def test_saved_networks_come_back(run) -> None:
     assert checkpoint.read_config(folder)["task"] == {"name": "toy"}
 
 
-def test_a_shared_actor_is_stored_once_where_the_manifest_says_so(run) -> None:
-    actors, critic, normalizer = networks()
-    folder = checkpoint.save(run, 1_000, named(actors, critic, normalizer))
-    (folder / "actor_agent1.pt").unlink()
-    renew_manifest(folder)
-    with pytest.raises(ConfigError, match=r"incomplete, it lacks actor_agent1\.pt"):
-        checkpoint.resolve(folder)
-    renew_manifest(folder, {checkpoint.SHARED_ACTOR: True})
-    others, _, _ = networks()
-    named_others = {f"actor_agent{i}": actor for i, actor in enumerate(others)}
-    checkpoint.load_actors(checkpoint.resolve(folder), named_others)
-    for actor in others:
-        assert torch.equal(actor.weight, actors[0].weight)
-
-
-def test_resolve_finds_the_last_by_steps_not_by_name(run) -> None:
-    parts = networks()
-    for env_steps in (9_000, 10_000, 1_000_000, 500_000):
-        checkpoint.save(run, env_steps, named(*parts))
-    (run / "checkpoints" / ".2M-99").mkdir()
-    assert checkpoint.resolve(str(run)).name == "1M"
-    assert checkpoint.resolve(str(run / "checkpoints" / "9k")).name == "9k"
-
-
-def test_saving_again_replaces(run) -> None:
-    actors, critic, normalizer = networks()
-    checkpoint.save(run, 1_000, named(actors, critic, normalizer))
-    with torch.no_grad():
-        actors[0].weight.fill_(7.0)
-    folder = checkpoint.save(run, 1_000, named(actors, critic, normalizer))
-    assert read_tensors(folder / "actor_agent0.pt")["weight"].eq(7.0).all()
-    assert [path.name for path in (run / "checkpoints").iterdir()] == ["1k"]
-
-
-def test_an_interrupted_save_leaves_the_old_one(run, monkeypatch) -> None:
-    parts = networks()
-    checkpoint.save(run, 1_000, named(*parts))
-
-    def full_disk(*_: object) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(checkpoint, "write_manifest", full_disk)
-    with pytest.raises(OSError, match="no space"):
-        checkpoint.save(run, 1_000, named(*parts))
-    assert checkpoint.resolve(str(run)).name == "1k"
-
-
-def spoil(folder, how: str) -> None:
-    actor = folder / "actor_agent1.pt"
-    if how == "missing actor":
-        actor.unlink()
-    elif how == "missing config":
-        (folder / "config.yaml").unlink()
-    elif how == "third actor":
-        (folder / "actor_agent2.pt").write_bytes(actor.read_bytes())
-    elif how == "half a config":
-        (folder / "config.yaml").write_text("env: 3")
-    elif how == "broken config":
-        (folder / "config.yaml").write_text("env: [")
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("missing actor", "incomplete, it lacks actor_agent1.pt"),
-        ("missing config", "incomplete, it lacks config.yaml"),
-        ("third actor", "more actors"),
-        ("half a config", "damaged"),
-        ("broken config", "not valid YAML"),
-    ],
-)
-def test_incomplete_checkpoints(run, how: str, said: str) -> None:
-    folder = checkpoint.save(run, 1_000, named(*networks()))
-    (folder / MANIFEST).unlink()  # as older ones are
-    spoil(folder, how)
-    with pytest.raises(ConfigError) as caught:
-        checkpoint.resolve(str(folder))
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_to_act_takes_no_critic(run) -> None:
-    actors, critic, normalizer = networks()
-    folder = checkpoint.save(run, 1_000, named(actors, critic, normalizer))
-    (folder / "critic_agent.pt").unlink()
-    (folder / "value_normalizer.pt").unlink()
-    assert checkpoint.resolve(str(run)) == folder
-    others, *rest = networks()
-    checkpoint.load_actors(folder, named(others, *rest))
-    assert torch.equal(others[1].weight, actors[1].weight)
-    with pytest.raises(ConfigError, match="critic_agent"):
-        checkpoint.load(folder, named(others, *rest))
-
-
 def test_damaged_files(run) -> None:
     folder = checkpoint.save(run, 1_000, named(*networks()))
     (folder / MANIFEST).unlink()  # as older ones are
@@ -200,10 +106,10 @@ def test_damaged_files(run) -> None:
         with pytest.raises(ConfigError, match="damaged"):
             checkpoint.load(folder, named(*networks()))
         with pytest.raises(ConfigError, match="damaged"):
-            checkpoint.check_actors(folder)
+            checkpoint.read_actors(folder)
     path.write_bytes(whole)
     (folder / "critic_agent.pt").write_bytes(b"")
-    checkpoint.check_actors(folder)  # whoever acts needs no critic
+    checkpoint.read_actors(folder)  # whoever acts needs no critic
     for value in (
         [1, 2],
         {"weight": {"deep": torch.zeros(1)}},

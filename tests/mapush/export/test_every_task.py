@@ -68,7 +68,7 @@ def test_a_policy_of_any_task_is_exported_and_acts_as_in_the_environment(
 
 def follow(env: MultiAgentEnv, cfg: config.RunCfg, folder: Path, out: Path) -> None:
     """Compare commands of the actors, and joint targets of team or gait, over some decisions."""
-    policy = make_team(cfg, folder, env)
+    policy = make_team(folder, env)
     assert isinstance(policy, TeamPolicy)
     entry = TASKS[cfg.task.name]
     targets = Targets(env, out)

@@ -114,7 +114,7 @@ def test_the_example_refuses_a_success_that_it_does_not_judge(exported, tmp_path
 def follow_the_environment(exported: Path, cfg: config.RunCfg, folder: Path) -> None:
     """Compare the environment's second world with the example for four decisions."""
     env = make_env(cfg.env, cfg.sim, cfg.task, 7)
-    team = load_team(cfg, folder, env)
+    team = load_team(folder, env)
     contract = json.loads((exported / "contract.json").read_text())
     world = exported_team.World(exported, contract)
     other = exported_team.Team(exported, contract)

@@ -36,16 +36,14 @@ class Numbers(nn.Module):
         self.register_buffer("count", torch.tensor(count))
 
 
-def save(
-    run: Path, env_steps: int, first: Numbers, second: Numbers, run_id: str | None = None
-) -> Path:
+def save(run: Path, env_steps: int, first: Numbers, second: Numbers) -> Path:
     networks = {
         "actor_agent0": first,
         "actor_agent1": second,
         "critic_agent": Numbers(float(env_steps)),
     }
     state = {"env_steps": env_steps}
-    return checkpoint.save(run, env_steps, networks, state, gait_sha256="walks", run_id=run_id)
+    return checkpoint.save(run, env_steps, networks, state, named_files={"task.gait": "walks"})
 
 
 @pytest.fixture
@@ -87,12 +85,12 @@ def test_it_is_a_checkpoint_from_which_no_run_resumes(run, tmp_path) -> None:
     assert damage(out) is None
     manifest = json.loads((out / MANIFEST).read_text())
     assert manifest["average_of"] == ["9k", "10k", "11k"]
-    assert manifest["gait_sha256"] == "walks"
+    assert manifest["named_files"] == {"task.gait": "walks"}
     assert sorted(path.name for path in out.iterdir()) == sorted([*manifest["files"], MANIFEST])
     assert checkpoint.TRAINING_STATE not in manifest["files"]
     with pytest.raises(
         ConfigError,
-        match="a checkpoint without the rest of its run; start a new run with --init_from",
+        match="neither a run nor a checkpoint in a run's folder; .* with --init_from",
     ):
         resume.find(str(out))
 
@@ -151,24 +149,6 @@ def test_a_checkpoint_that_cannot_be_averaged_leaves_nothing(run, how: str, said
     assert said in str(caught.value)
     assert ("13k" if how == "damaged critic" else "12k") in str(caught.value)
     assert sorted(run.iterdir()) == before
-
-
-def test_runs_are_told_apart_by_their_ids(run) -> None:
-    same = Numbers(1.0, 1.0)
-    old, _, _ = [folder for _, folder in run_folder.checkpoints(run)][::-1]
-    ours = save(run, 12_000, same, same, "ours")
-    theirs = save(run, 13_000, same, same, "theirs")
-    with pytest.raises(ConfigError, match="12k: another run wrote it than 13"):
-        average([ours, theirs], run / "mean")
-    for folders in ([old, ours], [ours, old]):  # an older checkpoint has no id
-        average(folders, run / "-".join(folder.name for folder in folders))
-
-
-def test_a_checkpoint_under_another_name_is_not_averaged(run, tmp_path, capsys) -> None:
-    (run / "checkpoints" / "9k").rename(run / "checkpoints" / "20k")
-    assert cli.main([*EXPORT, str(run), str(tmp_path / "mean"), "--last", "2"]) == 2
-    error = capsys.readouterr().err
-    assert "20k: manifest.json: it is the checkpoint of 9k env steps under another name" in error
 
 
 def test_the_mean_of_a_real_run_plays(gait, tmp_path, capsys) -> None:

@@ -99,7 +99,7 @@ def test_the_frozen_policy_is_the_actor_that_was_trained(tmp_path, mean_bound):
     actor = Actor(cfg.network, GAIT_OBS_SIZE, 12)
     actor.load_state_dict(read_tensors(folder / "actor_agent0.pt"))
     torch.testing.assert_close(actions, actor(obs))
-    torch.testing.assert_close(actions, make_team(cfg, folder, env)(obs))
+    torch.testing.assert_close(actions, make_team(folder, env)(obs))
     assert bool((actions.abs() <= 0.7).all()) == (mean_bound is not None)
 
 

@@ -7,7 +7,6 @@ import math
 import os
 import runpy
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,12 +26,11 @@ from tests.support.registries import restored_registries
 from tests.support.scenes import DEFAULT_JOINT_POS
 
 SCENE = build_scene(1, OBJECTS["cuboid"])
-ISAACGYM_PYTHON = os.environ.get("ISAACGYM_PYTHON")
+ISAACGYM_PYTHON = os.environ.get("MAPUSH_ISAAC_PYTHON")
 
 
 def _settings(name, num_threads):
-    cfg = SIMULATORS[name].cfg(name, "cpu", num_threads)
-    return replace(cfg, python=ISAACGYM_PYTHON) if name == "isaacgym" else cfg
+    return SIMULATORS[name].cfg(name, "cpu", num_threads)
 
 
 def _start(sim):
@@ -58,7 +56,7 @@ def _skip_without(name):
     if name == "warp":
         pytest.importorskip("mujoco_warp")
     if name == "isaacgym" and ISAACGYM_PYTHON is None:
-        pytest.skip("needs Isaac Gym: ISAACGYM_PYTHON names the Python that has it")
+        pytest.skip("needs Isaac Gym: MAPUSH_ISAAC_PYTHON names the Python that has it")
 
 
 @contextmanager

@@ -189,7 +189,7 @@ def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, mon
     last = run_folder.last_checkpoint(run)
     assert last is not None
     film = record(
-        env, load_team(cfg, last, env), tmp_path / "film.mp4", seconds=2.0, fps=5, size=(32, 32)
+        env, load_team(last, env), tmp_path / "film.mp4", seconds=2.0, fps=5, size=(32, 32)
     )
     env.close()
     # An episode's last picture stays for a second.
@@ -224,7 +224,6 @@ ALLOWED = {
     # The deques that the fork's environment has.
     "harl_mapush/clients/harl/mapush_env.py": {"success", "collision", "collaboration_degree"},
     "harl_mapush/callbacks/logger.py": {"success_rate"},  # shows it first, where it is
-    "harl_mapush/runs/provenance.py": {"success_rate"},  # and beside a run's settings
     "mapush/extensions/isaacgym/neutral_model.py": {"collision"},  # an element of URDF
 }
 

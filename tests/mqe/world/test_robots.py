@@ -168,7 +168,7 @@ def test_a_mixed_team_is_trained_resumed_evaluated_and_filmed(go2_gait, tmp_path
         pytest.skip(str(error))
     cfg, _ = config.resolve(settings, {"env": {"num_envs": 1}})
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
-    team = load_team(cfg, run / "checkpoints" / "160", env)
+    team = load_team(run / "checkpoints" / "160", env)
     film = record(env, team, tmp_path / "film.mp4", seconds=0.2, fps=10, size=(64, 48))
     env.close()
     assert film.num_frames >= 2

@@ -16,7 +16,7 @@ from harl_mapush.evaluation.watchers.arrival import ArrivalWatcher
 from harl_mapush.evaluation.watchers.energy import EnergyWatcher
 from harl_mapush.evaluation.watchers.pushing import PushWatcher
 from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher, Goal
-from mqe.world.geometry import quat_from_yaw, wrap_to_pi
+from mqe.world.geometry import quat_from_yaw
 from mqe.world.scene import GRAVITY
 from mqe.world.state import SceneState
 from tests.support.pushing import make_env
@@ -61,8 +61,6 @@ def test_places_stays_paths_and_energy_by_hand() -> None:
     assert episodes["within_0.25m"].tolist() == [0.0, 0.0, 0.0]
     assert episodes["within_1m_at_end"].tolist() == [1.0, 0.0, 0.0]
     assert episodes["within_1m_after_s"][0] == pytest.approx(3 * 0.02)
-    assert episodes["within_1m_first_stay_s"][0] == pytest.approx(0.02)
-    assert episodes["within_1m_stay_share"][0] == pytest.approx(2 / 3)
     assert episodes["within_0.5m_after_s"][0] == pytest.approx(5 * 0.02)
     assert episodes["within_1m_after_s"][1:].isnan().all()
     assert episodes["path_efficiency"][0] == pytest.approx(2.2 / (0.5 + 1.5 + 1.2))
@@ -78,27 +76,15 @@ def test_places_stays_paths_and_energy_by_hand() -> None:
     metrics = EnergyWatcher.summarize(spent | {"broken": tensor([False, True, False])})
     assert metrics["mechanical_energy_j"] == pytest.approx(6 * work)
     assert metrics["cost_of_transport"] == pytest.approx(12 * work / (transport[0] + transport[2]))
-    assert "mechanical energy, cost of transport" in EnergyWatcher.describe(metrics)
+    assert "mechanical energy [J]" in EnergyWatcher.describe(metrics)
 
     # An episode that broke after it had been there counts as a failure, and in no mean.
     metrics = ArrivalWatcher.summarize(episodes | {"broken": tensor([True, False, False])})
     assert metrics["within_1m_rate"] == 0.0
     assert metrics["within_1m_at_end_rate"] == 0.0
     assert metrics["within_1m_after_s"] is None
-    assert "object within 0.25m" in ArrivalWatcher.describe(metrics)
+    assert "object within_0.25m" in ArrivalWatcher.describe(metrics)
     assert "nan" not in ArrivalWatcher.describe(metrics)
-
-
-def test_a_heading_counts_near_the_goal_and_within_ten_degrees() -> None:
-    watch = ArrivalWatcher(worlds(2), Goal(heading_error=lambda yaw: wrap_to_pi(math.pi - yaw)))
-    watch.on_reset(state_of([0.0, 0.0]))
-    degree = math.pi / 180
-    for yaw, inside in ((-171 * degree, 1.0), (169 * degree, 0.0), (171 * degree, 1.0)):
-        watch.on_control_step(state_of([2.5, 0.5], yaw=yaw), tensor([True, True]))
-        assert watch.episodes()["heading_10deg_at_end"].tolist() == [inside, 0.0]
-    assert "within 10 degrees" in ArrivalWatcher.describe(
-        ArrivalWatcher.summarize(watch.episodes() | {"broken": tensor([False] * 2)})
-    )
 
 
 def physics_step(torque: float) -> Any:
@@ -139,7 +125,6 @@ def test_an_episode_continues_after_success_which_counts_at_its_time() -> None:
     assert episodes["episode_time_s"].tolist() == pytest.approx([0.22, 0.22, 0.4])
     episodes = places.episodes()
     assert episodes["within_1m_after_s"][:2].tolist() == pytest.approx([0.22, 0.22])
-    assert episodes["within_1m_first_stay_s"][:2].tolist() == pytest.approx([0.1, 0.2])
     assert episodes["within_1m_at_end"].tolist() == [0.0, 1.0, 0.0]
     assert (energy.episodes()["mechanical_energy_j"] > 1.0).all()
     env.close()
@@ -157,12 +142,10 @@ def test_the_heading_that_counts_is_the_one_in_force(name: str, equal: float) ->
 
     features = env.task.features
     goal = Goal(features.success_radius, features.heading_error)
-    places = ArrivalWatcher(env, goal)
     pushing = PushWatcher(env, goal)
     before = env.task.goal_heading.tolist()
-    first_episodes(env, turn_the_goals, watchers=[places, pushing])
+    first_episodes(env, turn_the_goals, watchers=[pushing])
     assert before == env.task.goal_heading.tolist() == [0.0, 0.0]  # the next episodes have begun
-    assert places.episodes()["heading_10deg_at_end"].tolist() == [1.0, 0.0]
     error = pushing.episodes()["end_heading_error"]
     assert error.tolist() == pytest.approx([0.05, 0.7], abs=0.02)
     env.close()

@@ -425,7 +425,7 @@ def test_upstreams_models_act_as_they_do_upstream(tmp_path) -> None:
         spec = TeamSpec((8, 8), (3, 3), 17, "EP")
         device = torch.device("cpu")
 
-    team = policy.load_team(cfg, folder, Env())  # type: ignore[arg-type]
+    team = policy.load_team(folder, Env())  # type: ignore[arg-type]
     obs = torch.stack([rows[0] for rows in record["stages"][1]["buffer"]["obs"]], dim=1)
     weights = record["stages"][1]["post"]["actor"][1]
 

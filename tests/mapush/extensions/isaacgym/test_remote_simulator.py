@@ -15,7 +15,7 @@ import torch
 
 from harl_mapush import config, train
 from mapush.extensions.isaacgym import remote_simulator
-from mapush.extensions.isaacgym.entry import ProcessSimCfg
+from mapush.extensions.isaacgym.entry import PYTHON, ProcessSimCfg
 from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
 from mapush.extensions.isaacgym.worker import protocol
 from mqe.config import ConfigError
@@ -149,10 +149,9 @@ def test_a_push_is_measured_as_in_the_process_of_the_host(name: str) -> None:
         sim.close()
 
 
-def test_an_interpreter_of_another_version_steps_the_same_world() -> None:
-    sim = make_simulator(
-        ProcessSimCfg(name="mujoco_worker", device="cpu", python=other_python()), SCENE.model, 2
-    )
+def test_an_interpreter_of_another_version_steps_the_same_world(monkeypatch) -> None:
+    monkeypatch.setenv(PYTHON, other_python())
+    sim = make_simulator(ProcessSimCfg(name="mujoco_worker", device="cpu"), SCENE.model, 2)
     assert isinstance(sim, ProcessSimulator)
     assert not sim.versions["python"].startswith(f"3.{sys.version_info.minor}.")
     pushing(sim)
@@ -220,7 +219,7 @@ def test_an_interpreter_that_is_none_is_one_line(python: str, says: str) -> None
 @pytest.mark.parametrize(
     ("python", "says"),
     [
-        ("/nowhere/python3.8", "does not exist; name the interpreter"),
+        ("/nowhere/python3.8", "does not exist; name another"),
         ("/etc/passwd", "is no program that can be started"),
     ],
 )
@@ -344,8 +343,8 @@ def test_a_worker_cannot_change_the_length_of_the_shared_memory() -> None:
 
 def test_settings_of_a_process_belong_to_its_simulators() -> None:
     values = {"sim": {"name": "isaacgym", "step_timeout": 9.0}}
-    cfg, _ = config.resolve(values, {"sim": {"python": "/py38"}})
-    assert cfg.sim == ProcessSimCfg("isaacgym", python="/py38", step_timeout=9.0)
+    cfg, _ = config.resolve(values, {})
+    assert cfg.sim == ProcessSimCfg("isaacgym", step_timeout=9.0)
     cfg, notices = config.resolve(values, {"sim": {"name": "mujoco"}})
     assert cfg.sim == SimCfg("mujoco")
     assert notices == ["sim.step_timeout left out: set for isaacgym, unknown to mujoco"]
@@ -484,15 +483,3 @@ def test_a_lost_worker_ends_a_run_with_one_line(tmp_path, monkeypatch, capsys) -
     said = capsys.readouterr().err.strip()
     assert "was ended by SIGKILL in 'step'" in said
     assert "\n" not in said
-
-
-def test_a_file_of_settings_starts_no_program() -> None:
-    base = {"sim": {"name": "mujoco_worker", "python": "./stranger.sh"}}
-    cfg, notices = config.resolve(base, {})
-    assert cfg.sim.python is None
-    assert notices == [
-        "sim.python=./stranger.sh left out: a file of settings starts no program; say --set "
-        "sim.python=./stranger.sh"
-    ]
-    named = config.flag_values(train.make_parser().parse(["--set", "sim.python=./mine.sh"]))
-    assert config.resolve(base, named)[0].sim.python == "./mine.sh"

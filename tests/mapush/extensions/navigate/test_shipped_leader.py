@@ -26,7 +26,7 @@ def test_the_shipped_leader_leads_its_team() -> None:
     cfg, _ = config.resolve(checkpoint.read_config(folder), over)
     assert cfg.task.team == f"{PRETRAINED}team2"
     env = make_env(cfg.env, cfg.sim, cfg.task, seed=0)
-    leader = load_team(cfg, folder, env)
+    leader = load_team(folder, env)
     obs, _ = env.reset()
     start = env.state.object_pos.clone()
     for _ in range(20):  # 10 s

@@ -136,7 +136,7 @@ def test_directly_and_imported_the_team_acts_alike(team, tmp_path) -> None:
     assert cfg.task == evaluation_worlds.settings(team, {}).task
     env = _Env()
     direct = openrl_format.OpenRLTeam(team / "module.pt", env)  # type: ignore[arg-type]
-    imported = make_team(cfg, folder, env)  # type: ignore[arg-type]
+    imported = make_team(folder, env)  # type: ignore[arg-type]
     obs = torch.randn(5, 2, 8)
     assert torch.equal(direct(obs), imported(obs))
 
