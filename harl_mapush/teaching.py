@@ -60,7 +60,7 @@ def with_teacher(env: MultiAgentEnv, cfg: RunCfg) -> TaughtWorlds:
     """
     name = cfg.algorithm.teacher
     try:
-        teacher = load_team(cfg, checkpoint.resolve(name), env)
+        teacher = load_team(checkpoint.resolve(name), env)
     except ConfigError as error:
         raise ConfigError(f"algorithm.teacher: {error}") from None
     if not isinstance(teacher, TeamPolicy) or teacher.is_recurrent:

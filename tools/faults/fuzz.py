@@ -576,7 +576,7 @@ def fork(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
         ("save", lambda env: env.state_dict()),
         ("close", lambda env: env.close()),
         ("forget", lambda env: (_WORLDS.clear(), gc.collect())),
-        ("evaluate", lambda env: checkpoint.check_actors(pretrained_folder("cuboid"))),
+        ("evaluate", lambda env: checkpoint.read_actors(pretrained_folder("cuboid"))),
     )
     name, use = draw.choice(uses)
 
