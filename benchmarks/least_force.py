@@ -32,7 +32,7 @@ class World(NamedTuple):
     """A harder world for two robots and the box of team2."""
 
     factor: float = 1.0  # on the object's mass
-    obj: ObjectCfg = with_sliding_force(OBJECTS["cuboid"], 105.0)
+    obj: ObjectCfg = with_sliding_force(OBJECTS["cuboid"], 85.0)
     num_robots: int = 2  # robots that push
     press: float = PRESS  # [N] mean of these robots
     slope: float = 0.0  # [degrees], pushed uphill

@@ -154,33 +154,35 @@ def poses() -> str:
 
 
 def one_fewer() -> str:
-    """Return the table of what a script does with one robot fewer, and with the whole team."""
-    found: dict[tuple[str, int, str, str], dict[tuple[float, float], list[Row]]] = {}
+    """Return the table of each team suite: the whole team, and one robot fewer."""
+    cells: dict[tuple[str, str], dict[tuple[int, str, float], list[Row]]] = {}
     for row in _read("one_fewer.jsonl"):
-        key = (row["suite"], row["robots"], row["object"], row["mass"])
-        found.setdefault(key, {}).setdefault((row["foot"], row["speed"]), []).append(row)
-    worlds = [(foot, speed) for foot in (0.55, 0.8) for speed in (0.65, 1.0)]
+        key = (row["suite"], row["object"])
+        column = (row["robots"], row["policy"], row["foot"])
+        cells.setdefault(key, {}).setdefault(column, []).append(row)
     lines = []
-    for (suite, robots, name, mass), cells in found.items():
-        short = [_counted(cells.get(world, []), "within_20_s") for world in worlds]
-        long = [
-            _counted(cells.get(world, []), "within_60_s") for world in ((0.55, 1.0), (0.8, 1.0))
+    for (suite, name), columns in cells.items():
+        size = max(robots for robots, _, _ in columns)
+        played = [
+            _counted(columns.get((robots, policy, foot), []))
+            for robots, foot in ((size, 0.55), (size - 1, 0.55), (size - 1, 0.8))
+            for policy in ("pretrained:any", "scripted_walk")
         ]
-        lines.append((f"`{suite}`", OBJECTS.get(name, name), mass, f"{robots}", *short, *long))
+        mass = next(iter(columns.values()))[0]["mass"]
+        lines.append((f"`{suite}`", OBJECTS.get(name, name), mass, *played))
     order = [*OBJECTS.values(), "tank", "girder", "pontoon"]
-    lines.sort(key=lambda line: (line[0], -int(line[3]), order.index(line[1])))
-    heads = [f"feet {foot:g}, {speed:g} m/s" for foot, speed in worlds]
-    heads += ["60 s, feet 0.55, 1 m/s", "60 s, feet 0.8, 1 m/s"]
-    return table(("suite", "object", "slides at", "robots", *heads), lines)
+    lines.sort(key=lambda line: (line[0], order.index(line[1])))
+    heads = ("team, `any`", "team, script", "one fewer, `any`", "one fewer, script")
+    heads += ("feet of 0.8, one fewer, `any`", "feet of 0.8, one fewer, script")
+    return table(("suite", "object", "slides at", *heads), lines)
 
 
-def _counted(rows: Sequence[Row], key: str) -> str:
-    """Format the successes of all rows with a number under ``key``, and their episodes."""
-    counted = [row for row in rows if key in row]
-    if not counted:
+def _counted(rows: Sequence[Row]) -> str:
+    """Format the successes of all rows, and their episodes."""
+    if not rows:
         return ""
-    total = sum(row["num_episodes"] for row in counted)
-    return f"{sum(row[key] for row in counted) / total:.3f} of{SPACE}{total}"
+    total = sum(row["num_episodes"] for row in rows)
+    return f"{sum(row['num_successes'] for row in rows) / total:.2f} of{SPACE}{total}"
 
 
 def _suites() -> list[Row]:

@@ -52,10 +52,10 @@ def test_files_of_a_suite_s_former_name_are_told() -> None:
 @pytest.mark.parametrize(
     ("name", "forces"),
     [
-        ("team2", [105.0]),
-        ("team3", [180.0]),
-        ("team4", [235.0]),
-        ("heavy", [105.1, 163.8]),
+        ("team2", [85.0]),
+        ("team3", [145.0]),
+        ("team4", [200.0]),
+        ("heavy", [85.1, 132.6]),
         ("any", [12.8]),
     ],
 )
