@@ -34,7 +34,6 @@ SPEEDS = {  # notes of commands of other speeds
     "task.action_scale=[1.0,1.0,1.0]": "1 m/s",
     "task.action_scale=[0.65,0.65,0.65]": "0.65 m/s",
 }
-TENTHS = ("mass", "friction with the floor")
 # Marks of rows of a former planner.
 FORMER = {"before swaying": " (1)", "before turning": " (2)"}
 SPACE = "\u00a0"  # a space at which no line breaks
@@ -82,12 +81,7 @@ def teams() -> str:
 
 def suites() -> str:
     """Return the table of how often trained teams succeed, by suite, team and object."""
-    return _by_object([row for row in _suites() if row["policy"].startswith(SHIPPED)])
-
-
-def scripts() -> str:
-    """Return the same table of scripts."""
-    return _by_object([row for row in _suites() if not row["policy"].startswith(SHIPPED)])
+    return _by_object(_suites())
 
 
 def _by_object(rows: Sequence[Row]) -> str:
@@ -218,56 +212,6 @@ def _rate(row: Row | None) -> str:
     return "" if row is None else f"{row['num_successes'] / row['num_episodes']:.3f}"
 
 
-def any_runs() -> str:
-    """Return the table of whole runs of the preset ``any``, and of the shipped policy."""
-    cells: dict[tuple[str, int, str], dict[str, str]] = {}
-    policies: list[str] = []
-    for row in _read("any_runs.jsonl"):
-        pushed = OBJECTS.get(row["object"], "held-out shapes")
-        force = row["force_n"]
-        if force is not None:
-            pushed += f" of {force:g} N"
-        cell = _share(row["num_successes"], row["num_episodes"])
-        cells.setdefault((row["suite"], row["robots"], pushed), {})[row["policy"]] = cell
-        if row["policy"] not in policies:
-            policies.append(row["policy"])
-    rows = []
-    for (suite, robots, pushed), by_policy in cells.items():
-        rows.append((f"`{suite}`", f"{robots}", pushed, *(by_policy[name] for name in policies)))
-    return table(("suite", "robots", "object", *policies), rows)
-
-
-def curve() -> str:
-    """Return the table of success over the force that an object takes."""
-    found: dict[tuple[float, float], dict[int, Row]] = {}
-    for row in _read("force_curve.jsonl"):
-        if row["by"] == "force over that of all robots":
-            found.setdefault((row["low"], row["high"]), {})[row["num_agents"]] = row
-    robots = sorted({number for here in found.values() for number in here})
-    heads = [f"{number} robot{'s' if number > 1 else ''}" for number in robots]
-    rows = [
-        (f"{low:g} to {high:g}", *(_of(found[low, high].get(number)) for number in robots))
-        for low, high in sorted(found)
-    ]
-    return table(("force over that of all robots", *heads), rows)
-
-
-def tenths() -> str:
-    """Return the table of success by tenth of the masses and of the frictions."""
-    found: dict[str, dict[int, list[Row]]] = {}
-    for row in _read("force_curve.jsonl"):
-        if row["by"] in TENTHS:
-            of_team = found.setdefault(row["by"], {})
-            of_team.setdefault(row["num_agents"], []).append(row)
-    rows = []
-    for name, teams in found.items():
-        for number, parts in teams.items():
-            cells = [f"{part['num_successes'] / part['num_episodes']:.2f}" for part in parts]
-            rows.append((name, f"{number}", f"{parts[0]['num_episodes']}", *cells))
-    numbers = [f"{number}" for number in range(1, 11)]
-    return table(("tenths of the", "robots", "episodes each", *numbers), rows)
-
-
 def navigation() -> str:
     """Return the table of teams among obstacles, by suite and planner."""
     rows = []
@@ -391,14 +335,10 @@ def gaits() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "teams": teams,
     "suites": suites,
-    "scripts": scripts,
     "one_fewer": one_fewer,
     "pushing": pushing,
     "sizes": sizes,
-    "any_runs": any_runs,
     "poses": poses,
-    "curve": curve,
-    "tenths": tenths,
     "navigation": navigation,
     "robustness": robustness,
     "seeds": seeds,
