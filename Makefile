@@ -17,7 +17,7 @@ RUN := $(CURDIR)/$(BIN)/python -m
 BENCHMARL_VENV ?= .venv-benchmarl
 BENCHMARL := $(BENCHMARL_VENV)/bin/python
 
-.PHONY: format lint type test numeric train smoke docs docs-serve dist benchmarl
+.PHONY: format lint type test numeric results train smoke docs docs-serve dist benchmarl
 
 train: $(VENV)/.installed
 	@set -e; out="$(OUT)"; \
@@ -43,6 +43,13 @@ numeric: $(VENV)/.installed-test
 	ATEN_CPU_CAPABILITY=default $(RUN) pytest -q -n 2 --dist worksteal $(NUMERIC)
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
 	  $(RUN) pytest -q -n 2 --dist worksteal $(NUMERIC)
+
+# The results of the shipped teams in the suites, measured again, and the tables of the documents.
+results: $(VENV)/.installed-docs
+	$(BIN)/python benchmarks/results.py
+	: >benchmarks/results/one_fewer.jsonl
+	$(BIN)/python benchmarks/one_fewer.py --processes $$(nproc)
+	$(BIN)/python docs/_hooks/result_pages.py
 
 lint: $(VENV)/.installed-test
 	$(RUN) ruff check .

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from suite_rows import rows_of
+from results import rows_of
 
 from mapush import __version__
 from mqe.manifest import git_revision

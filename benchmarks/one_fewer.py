@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from results import ONE_FEWER_FILE, weights, worlds
 
 from harl_mapush import config
 from harl_mapush.evaluation.calculator import first_episodes
@@ -24,7 +25,6 @@ from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.config import merge
 from mqe.registry import make_env
 
-FILE = Path(__file__).parent / "results" / "one_fewer.jsonl"
 SUITES = {"team2": 2, "team3": 3, "team4": 4, "team6": 6, "team8": 8}
 POLICIES = ("scripted_walk", "pretrained:any")
 
@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=[2000])
     parser.add_argument("--episodes", type=int, default=50, help="of each seed")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=FILE)
+    parser.add_argument("--out", type=Path, default=ONE_FEWER_FILE)
     arguments = parser.parse_args()
     jobs = [*cells(arguments)]
     with arguments.out.open("a", encoding="utf-8") as file:
@@ -64,6 +64,8 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
                             "object": name,
                             "mass": masses[name],
                             "policy": policy,
+                            "weights": weights(policy),
+                            "worlds": worlds(suite),
                             "robots": robots,
                             "foot": foot,
                             "seed": seed,
@@ -85,8 +87,8 @@ def play(cell: Cell) -> Cell:
     }
     is_script = cell["policy"] in policy_names()
     folder = None if is_script else checkpoint.resolve(cell["policy"])
-    worlds = merge(config.load_suite(cell["suite"]).worlds, over)
-    cfg = evaluation_worlds.settings(folder, worlds)
+    over = merge(config.load_suite(cell["suite"]).worlds, over)
+    cfg = evaluation_worlds.settings(folder, over)
     env = make_env(cfg.env, cfg.sim, cfg.task, cell["seed"])
     episodes = first_episodes(env, load_policy(folder or cell["policy"], cfg, env))
     env.close()

@@ -39,7 +39,7 @@ def row(suite: str, obj: str, robots: int, policy: str, successes: int) -> dict[
 
 
 def test_a_command_and_its_result_become_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    suite_rows = loaded("benchmarks/suite_rows.py", monkeypatch)
+    results = loaded("benchmarks/results.py", monkeypatch)
     result = {
         "success_rate": 0.94,
         "num_episodes": 50,
@@ -48,8 +48,12 @@ def test_a_command_and_its_result_become_rows(monkeypatch: pytest.MonkeyPatch) -
         "baselines": {"scripted_solo": {"success_rate": 0.25, "num_episodes": 20}},
     }
     words = "mapush test pretrained:any --suite team2 --object tblock --set sim.num_threads=1"
-    team, script = suite_rows.rows_of(result, words.split())
-    assert team == {
+    team, script = results.rows_of(result, words.split())
+    assert not results.is_outdated(team)
+    for name in ("weights", "worlds"):
+        assert results.is_outdated(team | {name: "0"})
+    assert (script["weights"], script["worlds"]) == (None, team["worlds"])
+    assert {name: value for name, value in team.items() if name not in ("weights", "worlds")} == {
         "suite": "team2",
         "object": "tblock",
         "robots": 2,
@@ -65,12 +69,12 @@ def test_a_command_and_its_result_become_rows(monkeypatch: pytest.MonkeyPatch) -
         5,
         20,
     )
-    assert suite_rows.key(script)[:3] == suite_rows.key(team)[:3]
+    assert results.key(script)[:3] == results.key(team)[:3]
     lost = [*words.split(), "--set", "env.randomize.lost_robots=[dead]", "--num_agents", "3"]
-    row = next(suite_rows.rows_of(result, lost))
+    row = next(results.rows_of(result, lost))
     assert (row["robots"], row["note"]) == (3, "env.randomize.lost_robots=[dead]")
     for team_name, suite in (("cuboid", "push"), ("pose", "pose")):  # suites without a flag
-        row = next(suite_rows.rows_of(result, ["mapush", "test", f"pretrained:{team_name}"]))
+        row = next(results.rows_of(result, ["mapush", "test", f"pretrained:{team_name}"]))
         assert row["suite"] == suite
 
 
@@ -128,3 +132,12 @@ def test_pages_have_their_tables_as_measured(path: Path, monkeypatch: pytest.Mon
     text = path.read_text(encoding="utf-8")
     assert text.count("<!-- table: ") == text.count("<!-- end -->")
     assert pages.fill(text) == text, "python docs/_hooks/result_pages.py writes the tables anew"
+
+
+def test_every_row_is_of_the_shipped_weights_and_the_present_suites(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = loaded("benchmarks/results.py", monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["results.py", "--quick"])
+    code = results.main()
+    assert (code, capsys.readouterr().out) == (0, ""), "make results"
