@@ -20,6 +20,7 @@ from mqe.tasks.episode_report import wilson_interval
 DOCS = Path(__file__).parents[1]
 RESULTS = DOCS.parent / "benchmarks" / "results"
 SHIPPED = "pretrained:"
+ANY = "pretrained:any"
 SHORT = ("separated", "independent", "within 0.5 m", "mass x3", "friction x0.5")
 PUSHING = {  # metrics of how a team pushes, and their heads
     "lesser_useful_share": "least useful share",
@@ -149,34 +150,27 @@ def poses() -> str:
 
 def one_fewer() -> str:
     """Return the table of each team suite: the whole team, and one robot fewer."""
-    cells: dict[tuple[str, str], dict[tuple[int, str, float], list[Row]]] = {}
+    lines: dict[tuple[str, str], list[str]] = {}
     for row in _read("one_fewer.jsonl"):
-        key = (row["suite"], row["object"])
-        column = (row["robots"], row["policy"], row["foot"])
-        cells.setdefault(key, {}).setdefault(column, []).append(row)
-    lines = []
-    for (suite, name), columns in cells.items():
-        size = max(robots for robots, _, _ in columns)
-        played = [
-            _counted(columns.get((robots, policy, foot), []))
-            for robots, foot in ((size, 0.55), (size - 1, 0.55), (size - 1, 0.8))
-            for policy in ("pretrained:any", "scripted_walk")
-        ]
-        mass = next(iter(columns.values()))[0]["mass"]
-        lines.append((f"`{suite}`", OBJECTS.get(name, name), mass, *played))
-    order = [*OBJECTS.values(), "tank", "girder", "pontoon"]
-    lines.sort(key=lambda line: (line[0], order.index(line[1])))
-    heads = ("team, `any`", "team, script", "one fewer, `any`", "one fewer, script")
-    heads += ("feet of 0.8, one fewer, `any`", "feet of 0.8, one fewer, script")
-    return table(("suite", "object", "slides at", *heads), lines)
+        suite, name = row["suite"], row["object"]
+        cells = lines.setdefault((suite, name), [row["mass"], "", "", "", ""])
+        is_script = row["policy"] == "scripted_walk"
+        is_team = row["robots"] == int(suite.removeprefix("team"))
+        column = (2 if is_script else 1) if is_team else (4 if is_script else 3)
+        cells[column] = _counted(row) + ("" if is_team else f", feet of {row['foot']:g}")
+    for row in _suites():
+        if (cells := lines.get((row["suite"], row["object"]))) and row["policy"] == ANY:
+            cells[1] = _counted(row)
+    order = [*OBJECTS, "tank", "girder", "pontoon"]
+    keys = sorted(lines, key=lambda key: (key[0], order.index(key[1])))
+    heads = ("slides at", "team, `any`", "team, script", "one fewer, `any`", "one fewer, script")
+    rows = [(f"`{suite}`", OBJECTS.get(name, name), *lines[suite, name]) for suite, name in keys]
+    return table(("suite", "object", *heads), rows)
 
 
-def _counted(rows: Sequence[Row]) -> str:
-    """Format the successes of all rows, and their episodes."""
-    if not rows:
-        return ""
-    total = sum(row["num_episodes"] for row in rows)
-    return f"{sum(row['num_successes'] for row in rows) / total:.2f} of{SPACE}{total}"
+def _counted(row: Row) -> str:
+    """Format a row's success rate and its episodes."""
+    return f"{row['num_successes'] / row['num_episodes']:.2f} of{SPACE}{row['num_episodes']}"
 
 
 def _suites() -> list[Row]:

@@ -131,7 +131,7 @@ def test_flags_win_over_the_suite() -> None:
     values = config.flag_values(parser.parse([*words, "--set", "env.num_agents=3"]))
     assert values["env"]["num_agents"] == 3
     assert values["task"]["object"] == "beam"
-    assert values["task"]["object_mass"]["beam"] == "130 N"
+    assert values["task"]["object_mass"]["beam"] == "110 N"
     light = config.flag_values(parser.parse([*words, "--set", "task.object_mass=20"]))
     assert light["task"]["object_mass"] == 20
 

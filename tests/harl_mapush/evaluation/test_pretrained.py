@@ -26,7 +26,6 @@ OBJECTS = {
     "cuboid_happo": "cuboid",
     "any": "cuboid",  # here every world has a shape of its own in its place
     "team2": "cuboid",
-    "team2_tblock": "tblock",
     "pose": "tblock",
     "beam": "beam",
 }  # where a team is not named after its object

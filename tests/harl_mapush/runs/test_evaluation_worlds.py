@@ -213,11 +213,11 @@ def test_a_team_of_many_shapes_pushes_the_object_that_is_named() -> None:
 @pytest.mark.parametrize(
     ("team", "suite", "words"),
     [
-        ("beam", "team2", "suite team2: 2 robots, beam of 40.8 kg, sliding at 130 N"),
+        ("beam", "team2", "suite team2: 2 robots, beam of 34.5 kg, sliding at 110 N"),
         (
             "beam",
             "heavy",
-            "suite heavy: 3 robots, beam of 40.8 to 63.6 kg, sliding at 130 to 203 N",
+            "suite heavy: 3 robots, beam of 34.5 to 53.8 kg, sliding at 110 to 172 N",
         ),
         (
             "any",
