@@ -82,7 +82,7 @@ class Happo(OnPolicy):
     def _update_factor(self, storage: Storage, agent: int, before: Tensor) -> None:
         """Multiply the next agents' factor by this agent's probability ratio."""
         after = rollout_log_probs(self.actors[agent], storage, agent)
-        ratio = losses.factor_ratio(after, before, self.cfg.action_aggregation)
+        ratio = losses.factor_ratio(after, before)
         if self.spec.presence is not None:
             # Agents that take no part have no share in what the others' actions lead to.
             ratio = torch.where(storage.active[agent, :-1] > 0.0, ratio, 1.0)

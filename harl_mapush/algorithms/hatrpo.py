@@ -84,7 +84,7 @@ def trust_region_step(
         std_old = actor.std()
 
     # Direction and full length of the natural gradient step.
-    objective_old, gradient = objective_gradient(actor, flat, batch, cfg.action_aggregation)
+    objective_old, gradient = objective_gradient(actor, flat, batch)
     metrics = _unmoved(actor)
     has_direction = float(gradient.abs().max()) > 0.0  # False also for NaN
     if not has_direction:
@@ -100,9 +100,7 @@ def trust_region_step(
     share = 1.0
     for _ in range(cfg.line_search_steps):
         flat.flat.copy_(start + share * step)
-        objective, kl, ratio = _evaluate(
-            actor, flat.ranks, batch, mean_old, std_old, cfg.action_aggregation
-        )
+        objective, kl, ratio = _evaluate(actor, flat.ranks, batch, mean_old, std_old)
         gain = objective - objective_old
         metrics["kl"] = kl.float()
         metrics["loss_improve"] = gain
@@ -172,15 +170,13 @@ def _natural_step(
     return x * (1.0 / torch.sqrt(half_curvature / kl_threshold))
 
 
-def objective_gradient(
-    actor: Actor, flat: FlatAdam, batch: ActorBatch, aggregation: str
-) -> tuple[Tensor, Tensor]:
+def objective_gradient(actor: Actor, flat: FlatAdam, batch: ActorBatch) -> tuple[Tensor, Tensor]:
     """Return the surrogate objective of the present actor, and its gradient as one flat tensor."""
     total = _total(batch, flat.ranks)
     objective = torch.zeros_like(total)
     gradient = torch.zeros_like(flat.flat)
     for tile in tiles(batch):
-        ratio = _ratio(tile, _forward(actor, tile), actor.std(), aggregation)
+        ratio = _ratio(tile, _forward(actor, tile), actor.std())
         share = _gain(tile, ratio).sum() / total
         parts = torch.autograd.grad(share, flat.parameters)
         gradient += torch.cat([part.reshape(-1) for part in parts])
@@ -196,7 +192,6 @@ def _evaluate(
     batch: ActorBatch,
     mean_old: list[Tensor],
     std_old: Tensor,
-    aggregation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return surrogate objective, mean KL(old || new) [nat, float64] and mean ratio."""
     std = actor.std()
@@ -206,7 +201,7 @@ def _evaluate(
     kl = torch.zeros_like(total, dtype=torch.float64)
     for tile, old in zip(tiles(batch), mean_old, strict=True):
         mean = _forward(actor, tile)
-        ratio = _ratio(tile, mean, std, aggregation)
+        ratio = _ratio(tile, mean, std)
         objective += _gain(tile, ratio).sum() / total
         kl += losses.gaussian_kl(old.double(), std_old.double(), mean.double(), std.double()).sum()
         ratios += ratio.sum()
@@ -242,13 +237,13 @@ def _forward(actor: Actor, tile: ActorBatch) -> Tensor:
     return mean
 
 
-def _ratio(tile: ActorBatch, mean: Tensor, std: Tensor, aggregation: str) -> Tensor:
+def _ratio(tile: ActorBatch, mean: Tensor, std: Tensor) -> Tensor:
     """Return every action's probability ratio.
 
     ``std`` (U,) is expanded to rows first, so its gradient is a sum over rows.
     """
     log_probs = losses.gaussian_log_prob(tile.actions, mean, std.expand_as(mean))
-    return losses.factor_ratio(log_probs, tile.log_probs, aggregation)
+    return losses.factor_ratio(log_probs, tile.log_probs)
 
 
 def _gain(tile: ActorBatch, ratio: Tensor) -> Tensor:

@@ -69,6 +69,8 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
         "normalize_returns": True,
         "agent_learning_rates": [],
         "cost_limit": None,
+        "use_gae": True,
+        "action_aggregation": "prod",
         "cost_learning_rate": 0.1,
     },
 }

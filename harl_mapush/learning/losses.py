@@ -38,26 +38,18 @@ def gaussian_kl(mean_old: Tensor, std_old: Tensor, mean: Tensor, std: Tensor) ->
     return 0.5 * (variance_ratio + shift - 1.0 - torch.log(variance_ratio)).sum(-1)
 
 
-def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-    """Return an action's probability ratio (...) from log probabilities (..., U).
-
-    Aggregation ``prod`` takes the ratio of joint densities, ``mean`` (HARL's option) the average
-    over dimensions.
-    """
-    difference = log_probs - log_probs_old
-    if aggregation == "prod":
-        return torch.exp(difference.sum(-1))
-    return torch.exp(difference).mean(-1)
+def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor) -> Tensor:
+    """Return an action's probability ratio (...) from log probabilities (..., U)."""
+    return torch.exp((log_probs - log_probs_old).sum(-1))
 
 
-def factor_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
+def factor_ratio(log_probs: Tensor, log_probs_old: Tensor) -> Tensor:
     """Return ``likelihood_ratio``, rounded as HARL's factor.
 
     With gradients it cannot be captured in a graph, since the gradient of a product waits for the
     host.
     """
-    ratios = torch.exp(log_probs - log_probs_old)
-    return ratios.prod(-1) if aggregation == "prod" else ratios.mean(-1)
+    return torch.exp(log_probs - log_probs_old).prod(-1)
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_param: float) -> Tensor:

@@ -226,7 +226,6 @@ class OnPolicyCfg(LearnerCfg):
         "clipping of the critic's values to within clip_param of the rollout's, as in PPO's loss",
     )
     lam: float = option(0.95, "lambda of GAE, per decision", min=0.0, max=1.0)
-    use_gae: bool = option(True, "returns by GAE with lam; false: sums of discounted rewards")
     use_proper_time_limits: bool = option(
         True,
         "treatment of time-outs apart from terminations under compat=harl; compat=mapush always "
@@ -240,11 +239,6 @@ class OnPolicyCfg(LearnerCfg):
         "decay of use_value_norm's statistics per update; null: 0.95, or 0.99999 under compat=harl",
         min=0.0,
         max=1.0,
-    )
-    action_aggregation: str = option(
-        "prod",
-        "aggregation of the probability ratios of an action's dimensions",
-        choices=("prod", "mean"),
     )
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:

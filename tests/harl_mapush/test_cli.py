@@ -323,7 +323,7 @@ BAD_TRAIN = [
     ("--set env.num_envs=2.5", "env.num_envs", "2.5"),
     ("--set env=3", "env", "section"),
     ("--set env.num_envs=[", "env.num_envs", "YAML"),
-    ("--set algorithm.use_gae=1", "algorithm.use_gae", "true or false"),
+    ("--set algorithm.use_value_norm=1", "algorithm.use_value_norm", "true or false"),
     ("--set task.object=3", "task.object", "string"),
     ("--device tpu", "tpu", "cuda:K"),
     ("--device cuda:x", "cuda:x", "cuda:K"),

@@ -59,10 +59,6 @@ class Formulas:
         final = denormalize(storage.final_values) * storage.bootstrapped.unsqueeze(-1)
         next_values = values[1:] * continues + final
 
-        if not cfg.use_gae:
-            return compute_returns(
-                storage.rewards, values[:-1], next_values, continues, cut, cfg.gamma
-            )
         advantages = compute_gae(
             storage.rewards, values[:-1], next_values, continues, cut, cfg.gamma, cfg.lam
         )
@@ -166,24 +162,3 @@ def compute_gae(
         running = deltas[t] + carry[t] * running
         advantages[t] = running
     return advantages
-
-
-def compute_returns(
-    rewards: Tensor,
-    values: Tensor,
-    next_values: Tensor,
-    continues: Tensor,
-    cut: Tensor,
-    gamma: float,
-) -> Tensor:
-    """Compute discounted reward sums (T, N, V) up to the end of the episode or rollout.
-
-    ``next_values`` stand for later rewards. The arguments are as in ``compute_gae``.
-    """
-    returns = torch.empty_like(rewards)
-    running = next_values[-1]
-    for t in reversed(range(rewards.shape[0])):
-        ahead = torch.where(continues[t] > 0.0, running, next_values[t])
-        running = torch.where(cut[t] > 0.0, values[t], rewards[t] + gamma * ahead)
-        returns[t] = running
-    return returns

@@ -166,7 +166,7 @@ def add_policy_gradient(
         mean, _ = actor.unroll(tile.obs, hidden, tile.masks)
         std = actor.std()
         log_probs = losses.gaussian_log_prob(tile.actions, mean, std)
-        ratio = losses.likelihood_ratio(log_probs, tile.log_probs, cfg.action_aggregation)
+        ratio = losses.likelihood_ratio(log_probs, tile.log_probs)
 
         # Surrogate loss.
         gain = surrogate(ratio, tile.advantages)

@@ -41,11 +41,7 @@ class HarlFormulas(Formulas):
             bad = (1.0 - storage.truncated) * storage.valid
             bad_masks = torch.cat([torch.ones_like(bad[:1]), bad]).unsqueeze(-1)
 
-        if cfg.use_gae:
-            return compute_harl_gae(storage.rewards, values, masks, bad_masks, cfg.gamma, cfg.lam)
-        return compute_harl_returns(
-            storage.rewards, values, storage.values[-1], masks, bad_masks, cfg.gamma
-        )
+        return compute_harl_gae(storage.rewards, values, masks, bad_masks, cfg.gamma, cfg.lam)
 
     def value_weights(self, storage: Storage) -> Tensor:
         return torch.ones_like(storage.returns)
@@ -128,30 +124,6 @@ def compute_harl_gae(
         if bad_masks is not None:
             running = bad_masks[t + 1] * running
         returns[t] = running + values[t]
-    return returns
-
-
-def compute_harl_returns(
-    rewards: Tensor,
-    values: Tensor,
-    last_value: Tensor,
-    masks: Tensor,
-    bad_masks: Tensor | None,
-    gamma: float,
-) -> Tensor:
-    """Compute returns (T, N, V) without GAE, as HARL's buffer does.
-
-    The last return is bootstrapped from ``last_value`` (N, V): HARL passes the critic's output
-    there without denormalising it. ``values`` (T+1, N, V) in reward units replace the returns of
-    truncated steps.
-    """
-    returns = torch.empty_like(rewards)
-    running = last_value
-    for t in reversed(range(rewards.shape[0])):
-        running = running * gamma * masks[t + 1] + rewards[t]
-        if bad_masks is not None:
-            running = running * bad_masks[t + 1] + (1.0 - bad_masks[t + 1]) * values[t]
-        returns[t] = running
     return returns
 
 

@@ -1,6 +1,5 @@
 """harl_mapush.algorithms.hatrpo: summation order, since conjugate gradient amplifies rounding."""
 
-import pytest
 import torch
 
 from harl_mapush.algorithms.hatrpo import kl_hessian_product, objective_gradient
@@ -10,8 +9,7 @@ from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg
 
 
-@pytest.mark.parametrize("aggregation", ["prod", "mean"])
-def test_natural_gradient_rounds_as_upstream_does(aggregation):
+def test_natural_gradient_rounds_as_upstream_does():
     torch.manual_seed(0)
     actor = Actor(NetworkCfg(hidden_sizes=(16, 8), use_layer_norm=True), 6, 3)
     flat = FlatAdam(actor, 1e-3, 1e-5, 0.0)
@@ -31,12 +29,10 @@ def test_natural_gradient_rounds_as_upstream_does(aggregation):
     def column(x: torch.Tensor) -> torch.Tensor:
         return x.unsqueeze(-1)
 
-    ratio = getattr(torch, aggregation)(
-        torch.exp(new().log_prob(actions) - old), dim=-1, keepdim=True
-    )
+    ratio = torch.prod(torch.exp(new().log_prob(actions) - old), dim=-1, keepdim=True)
     loss = (ratio * column(factor) * column(advantages) * column(weights)).sum() / weights.sum()
     expected = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, flat.parameters)])
-    objective, gradient = objective_gradient(actor, flat, batch, aggregation)
+    objective, gradient = objective_gradient(actor, flat, batch)
     assert torch.equal(objective, loss.detach())
     assert torch.equal(gradient, expected)
 

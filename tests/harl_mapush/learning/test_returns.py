@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from harl_mapush.learning.on_policy.formulas import Formulas, compute_gae, compute_returns
+from harl_mapush.learning.on_policy.formulas import Formulas, compute_gae
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
 from harl_mapush.learning.on_policy.value_update import _explained_variance
 
@@ -54,19 +54,6 @@ def test_a_broken_step_teaches_nothing_and_passes_nothing_on():
         LAM,
     )
     assert advantages.flatten().tolist() == pytest.approx([1.0, 0.0, 2.0])
-
-
-def test_returns_without_gae_by_hand():
-    # t = 2: 4 + 0.5 * 8; t = 1 ends: 2 + 0.5 * 0; t = 0: 1 + 0.5 * 2
-    returns = compute_returns(
-        column(1.0, 2.0, 4.0),
-        column(0, 0, 0),
-        column(7.0, 0.0, 8.0),
-        column(1, 0, 1),
-        column(0, 0, 0),
-        GAMMA,
-    )
-    assert returns.flatten().tolist() == pytest.approx([2.0, 2.0, 8.0])
 
 
 def a_rollout(num_values: int) -> Storage:

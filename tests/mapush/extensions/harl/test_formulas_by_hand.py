@@ -12,13 +12,12 @@ from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from mapush.extensions.harl.on_policy_formulas import (
     HarlFormulas,
     compute_harl_gae,
-    compute_harl_returns,
     join_rows,
 )
 from mqe.config import to_dict
 from mqe.vec_env import Symmetries
 from tests.harl_mapush.algorithms.test_algorithms import make
-from tests.harl_mapush.learning.test_returns import GAMMA, LAM, a_rollout, column
+from tests.harl_mapush.learning.test_returns import GAMMA, LAM, column
 from tests.mqe.tasks.test_mirror import MIRROR, team_of
 from tests.support import off_policy_toys
 from tests.support.rounding import FEW_STEPS
@@ -35,19 +34,6 @@ def test_harl_gae_drops_a_truncated_step():
     truncated = compute_harl_gae(rewards, values, masks, masks, GAMMA, LAM)
     # The target is the old value itself.
     assert truncated.flatten().tolist() == pytest.approx([2.0, 6.0])
-
-
-def test_harl_returns_without_gae():
-    rewards = column(1.0, 3.0)
-    values = column(2.0, 4.0, 6.0)
-    masks = column(1.0, 1.0, 0.0)
-    bad = column(1.0, 1.0, 0.0)
-    plain = compute_harl_returns(
-        rewards, values, torch.tensor([[6.0]]), column(1.0, 1.0, 1.0), None, GAMMA
-    )
-    assert plain.flatten().tolist() == pytest.approx([4.0, 6.0])
-    truncated = compute_harl_returns(rewards, values, torch.tensor([[6.0]]), masks, bad, GAMMA)
-    assert truncated.flatten().tolist() == pytest.approx([3.0, 4.0])
 
 
 def test_ours_equals_harl_where_nothing_is_truncated():
@@ -68,15 +54,6 @@ def test_ours_equals_harl_where_nothing_is_truncated():
         0.95,
     )
     assert torch.allclose(ours + values[:-1], harl, atol=FEW_STEPS)
-
-
-def test_harl_without_gae_bootstraps_from_the_value_after_the_last_decision():
-    storage = a_rollout(num_values=1)
-    storage.rewards[:] = column(1.0, 3.0)
-    storage.values[:] = column(100.0, 200.0, 4.0)
-    cfg = OnPolicyCfg(use_gae=False, use_proper_time_limits=False, gamma=GAMMA)
-    returns = HarlFormulas().returns(storage, storage.values, lambda x: x, cfg)
-    assert returns.flatten().tolist() == pytest.approx([1.0 + 0.5 * 5.0, 3.0 + 0.5 * 4.0])
 
 
 def test_agents_advantages_are_normalised_together_by_harl_alone_where_each_has_its_own_value():

@@ -89,12 +89,11 @@ def test_every_setting_arrives(tmp_path) -> None:
             **{
                 "use_max_grad_norm": False,
                 "max_grad_norm": 5.0,
-                "use_gae": False,
                 "gamma": 0.95,
                 "gae_lambda": 0.9,
             },
             **{"use_huber_loss": False, "huber_delta": 2.0, "use_policy_active_masks": False},
-            **{"action_aggregation": "mean", "share_param": True, "fixed_order": True},
+            **{"share_param": True, "fixed_order": True},
         },
     )
     cfg, notices = resolved(file)
@@ -147,19 +146,13 @@ def test_every_setting_arrives(tmp_path) -> None:
         0.5,
         0.0,
     )
-    assert (settings.gamma, settings.lam, settings.huber_delta, settings.action_aggregation) == (
-        0.95,
-        0.9,
-        2.0,
-        "mean",
-    )
+    assert (settings.gamma, settings.lam, settings.huber_delta) == (0.95, 0.9, 2.0)
     off = (
         settings.use_clipped_value_loss,
-        settings.use_gae,
         settings.use_huber_loss,
         settings.use_policy_active_masks,
     )
-    assert (*off, settings.use_value_norm, settings.use_proper_time_limits) == (False,) * 6
+    assert (*off, settings.use_value_norm, settings.use_proper_time_limits) == (False,) * 5
     assert settings.share_param
     assert settings.fixed_order
 
@@ -211,7 +204,7 @@ def test_keys_that_cannot_be_honoured_are_named(tmp_path) -> None:
         train={"model_dir": "somewhere", "episode_length": 10},
         eval={"use_eval": True, "eval_episodes": 20, "foo": 1},
         render={"use_render": True, "render_episodes": 3},
-        algo={"ppo_epoch": 5, "kl_threshold": 0.01},
+        algo={"ppo_epoch": 5, "kl_threshold": 0.01, "use_gae": False, "action_aggregation": "mean"},
         logger={"log_dir": "elsewhere"},
         extra={"key": 1},
     )
@@ -225,7 +218,7 @@ def test_keys_that_cannot_be_honoured_are_named(tmp_path) -> None:
             "device.cuda_deterministic",
             "train.model_dir",
             "eval.foo",
-            "eval.use_eval",
+            *("eval.use_eval", "algo.use_gae", "algo.action_aggregation"),
         ),
         *(
             "render.use_render",
