@@ -32,7 +32,7 @@ class TorchRLEnv(EnvBase):
     ) -> None:
         """Build the worlds. Any ``device`` but the simulator's is an error."""
         client = ClientEnv(worlds)
-        if device is not None and torch.device(device).type != client.device.type:
+        if device is not None and str(device).partition(":")[0] != client.device.type:
             client.close()
             raise ConfigError(
                 f"device: the worlds are on {client.device}, not {device}; set sim.device, or move "
