@@ -36,12 +36,10 @@ def pytest_configure(config: pytest.Config) -> None:
     import torch
     from hypothesis.internal.conjecture import providers
 
-    from harl_mapush import test
     from mqe.extensions import load_extensions
 
     load_extensions()
     torch.set_num_threads(1)
-    test.NUM_BASELINE_EPISODES = 0  # scripted policies play only in tests that ask for them
     # Hypothesis would look for constants in every imported module, for up to ten seconds a process.
     providers._get_local_constants = providers.Constants
 
@@ -60,6 +58,23 @@ def one_thread() -> Iterator[None]:
 
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def short_measurements(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure blocks of 4 worlds instead of 32, and only the team.
+
+    The mark ``whole_blocks`` keeps 32: equal bits need whole registers, and worker processes have
+    their own constants. The mark ``compared`` keeps a suite's other policies.
+    """
+    from harl_mapush.evaluation import episodes, suite_player
+    from mqe.controllers.blocks import ActiveWorlds
+
+    if request.node.get_closest_marker("whole_blocks") is None:
+        monkeypatch.setattr(episodes, "SIZE", 4)
+        monkeypatch.setattr(ActiveWorlds.__init__, "__defaults__", (4,))
+    if request.node.get_closest_marker("compared") is None:
+        monkeypatch.setattr(suite_player.Player, "_policies", lambda player, request: [])
 
 
 @pytest.fixture(scope="session")

@@ -174,6 +174,7 @@ def test_an_evaluation_that_does_not_fit_ends_before_it_begins(mode, monkeypatch
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.whole_blocks
 def test_an_evaluation_whose_workers_do_not_fit_reports_how_many_would(monkeypatch, capsys):
     monkeypatch.setattr(memory_plan, "device_memory", lambda device: (2 * GIB, 4 * GIB))
     monkeypatch.setattr(episodes, "run_jobs", lambda *_: pytest.fail("workers were started"))

@@ -61,6 +61,7 @@ def noting(
     return noted
 
 
+@pytest.mark.whole_blocks
 def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) -> None:
     sizes: set[int] = set()
     for cls, name in ((GaitNetwork, "forward"), (TeamPolicy, "__call__")):
@@ -82,6 +83,7 @@ def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) 
     assert sizes == {SIZE}
 
 
+@pytest.mark.whole_blocks
 @pytest.mark.slow
 def test_workers_change_no_digit() -> None:
     request = request_of(2 * SIZE, watchers=("pushing", "arrival", "energy"))
@@ -192,7 +194,7 @@ def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:
     assert test.main(["--policy", "test_measuring:of_one_agent", *words]) == 2
     assert "must" not in (error := capsys.readouterr().err)
     assert (
-        "returned (32, 1, 3) for observations (32, 2, 10); return a tensor of shape (32, 2, 3)"
+        "returned (4, 1, 3) for observations (4, 2, 10); return a tensor of shape (4, 2, 3)"
         in error
     )
 

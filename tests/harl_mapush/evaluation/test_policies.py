@@ -58,24 +58,30 @@ def test_only_the_first_robot_pushes_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "rate"),
+    ("words", "seconds", "rate"),
     [
-        (("scripted_solo", "--num_agents", "1"), 1.0),
-        (("scripted_solo", "--suite", "team2", "--num_agents", "1"), 0.0),
+        (("scripted_solo", "--num_agents", "1"), 5, 1.0),
+        (("scripted_solo", "--suite", "team2", "--num_agents", "1"), 2, 0.0),
     ],
     ids=["4 kg", "22 kg"],
 )
 def test_one_robot_pushes_the_box_alone_but_not_one_of_a_team_suite(
-    words, rate, tmp_path, monkeypatch
+    words, seconds, rate, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     settings = ["--num_episodes", "1", "--device", "cpu", "--set", "task.spawn=separated"]
-    settings += ["--set", "task.goal_distance=[1.2,1.3]", "--set", "task.episode_length_s=5"]
+    settings += [
+        "--set",
+        "task.goal_distance=[1.2,1.3]",
+        "--set",
+        f"task.episode_length_s={seconds}",
+    ]
     settings += ["--team_only", "--json", "figures.json"]
     assert test.main([*words, *settings]) == 0
     assert json.loads(Path("figures.json").read_text())["success_rate"] == rate
 
 
+@pytest.mark.compared
 def test_scripts_play_the_first_of_the_teams_own_starts(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["--num_episodes", "3", "--device", "cpu", "--set", "task.episode_length_s=0.2"]
@@ -100,6 +106,7 @@ def test_scripts_play_the_first_of_the_teams_own_starts(tmp_path, monkeypatch, c
     assert "scripted_team, on the same starts" not in out
 
 
+@pytest.mark.compared
 def test_a_script_that_cannot_act_is_left_out_with_a_note(capsys, monkeypatch) -> None:
     def blind(env: object) -> None:
         raise ConfigError("it sees no object")

@@ -157,6 +157,7 @@ def test_the_strict_suite_continues_after_success_and_adds_arrival_and_energy(tm
     assert suite.worlds["task"]["success_radius"] == 1.0  # of the default suite
 
 
+@pytest.mark.compared
 def test_one_robot_fewer_plays_the_same_starts(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(suite_player, "NUM_COMPARED", 2)
     suite = tmp_path / "fewer.yaml"
