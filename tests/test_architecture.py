@@ -60,6 +60,12 @@ def imports_of_types(path: Path) -> frozenset[int]:
     return frozenset(id(node) for block in blocks for node in ast.walk(block))
 
 
+@functools.cache
+def graph_of_imports() -> dict[str, set[str]]:
+    """Return each module's imports, those for type checkers included."""
+    return structure.imports(structure.modules())
+
+
 def rooms_that_it_imports(path: Path) -> set[str]:
     """Return a file's imported rooms within its package: folders or single modules."""
     package, room, *_ = path.relative_to(ROOT).with_suffix("").parts
@@ -126,7 +132,7 @@ def imports(path: Path) -> frozenset[str]:
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports for type checkers count as well."""
     assert structure.circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [{"b", "c"}]
-    assert structure.circles(structure.imports(structure.modules())) == []
+    assert structure.circles(graph_of_imports()) == []
 
 
 # Modules with more imports of the project than others may have, and their numbers
@@ -143,8 +149,7 @@ MANY_IMPORTS = {
 
 def test_no_module_imports_many_others() -> None:
     """An exception of the list may shrink, and leaves the list with 15."""
-    graph = structure.imports(structure.modules())
-    numbers = {module: len(others) for module, others in graph.items()}
+    numbers = {module: len(others) for module, others in graph_of_imports().items()}
     above = {
         module: number for module, number in numbers.items() if number > structure.MOST_IMPORTS
     }

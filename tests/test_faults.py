@@ -5,16 +5,25 @@ from __future__ import annotations
 import importlib
 import random
 import shutil
+import sys
 
 import pytest
 
 from harl_mapush import experiment, test, train
+<<<<<<< HEAD
 from tests.support.fault_scripts import FAULTS, script
+=======
+from harl_mapush.callbacks import broken_log
+from tests.support.fault_scripts import FAULTS
+>>>>>>> b77afa88 (Tests start fewer processes, simulate fewer worlds and repeat fewer paths)
 from tests.support.tiny_runs import TINY
 
 
-def test_killed_runs_end_bit_equal() -> None:
-    table = script("kill.py", "--runs", "1", "--iterations", "2")
+def test_killed_runs_end_bit_equal(monkeypatch, capsys) -> None:
+    monkeypatch.syspath_prepend(str(FAULTS))
+    monkeypatch.setattr(sys, "argv", ["kill.py", "--runs", "1", "--iterations", "2"])
+    assert importlib.import_module("kill").main() == 0
+    table = capsys.readouterr().out
     assert [line.split()[-1] for line in table.splitlines()[1:]] == ["1", "1", "1"]
 
 

@@ -15,11 +15,13 @@ SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 NOTHING = dict.fromkeys(REWARDS, 0.0)
 
 
-# Every object with the smallest and the largest of these teams, and one of them with each.
-TEAMS = [(name, size) for name in sorted(OBJECTS) for size in (1, 4)]
+# Every object with a team, and one of them with each size of a team.
+TEAMS = [(name, 2) for name in sorted(OBJECTS)]
 
 
-@pytest.mark.parametrize(("name", "num_agents"), [*TEAMS, ("tblock", 2), ("tblock", 3)])
+@pytest.mark.parametrize(
+    ("name", "num_agents"), [*TEAMS, ("tblock", 1), ("tblock", 3), ("tblock", 4)]
+)
 def test_teams_walk_around_every_object(name, num_agents):
     env = make_env(
         EnvCfg(num_envs=3, num_agents=num_agents),

@@ -174,8 +174,9 @@ def test_every_trained_team_acts_by_its_actors_from_the_first_decision_on(name: 
     assert min(means) > 0.7
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_algorithm_passes_the_doctors_training(name: str, monkeypatch) -> None:
+# Others give the doctor the same kind of experience.
+@pytest.mark.parametrize("name", ["happo", "hasac", "distil", "replaying"])
+def test_every_kind_of_algorithm_passes_the_doctors_training(name: str, monkeypatch) -> None:
     monkeypatch.setattr(training, "NUM_WORLDS", 2)
     over: dict[str, Any] = {
         "algorithm": {"name": name},

@@ -190,8 +190,7 @@ ON_POLICY = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg,
 
 @pytest.mark.parametrize("name", ON_POLICY)
 @pytest.mark.parametrize("compat", ON_POLICY_FORMULAS)
-@pytest.mark.parametrize("state_type", ["EP", "FP"])
-@pytest.mark.parametrize("use_recurrent_policy", [False, True])
+@pytest.mark.parametrize(("state_type", "use_recurrent_policy"), [("EP", False), ("FP", True)])
 def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy):
     env = ToyEnv(8, 3, state_type, **LIVELY)
     network = NetworkCfg((16,), use_recurrent_policy=use_recurrent_policy, chunk_length=5)
@@ -212,8 +211,8 @@ def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy)
     ("name", "settings", "network", "num_iterations"),
     [
         pytest.param("haa2c", {}, {}, 20, marks=pytest.mark.slow),
-        ("hatrpo", {"kl_threshold": 0.03}, {}, 16),
-        ("mappo", {}, {}, 16),
+        pytest.param("hatrpo", {"kl_threshold": 0.03}, {}, 16, marks=pytest.mark.slow),
+        pytest.param("mappo", {}, {}, 16, marks=pytest.mark.slow),
         pytest.param("mappo", {"share_param": False}, {}, 20, marks=pytest.mark.slow),
         pytest.param("ippo", {"team_reward": "own"}, {}, 20, marks=pytest.mark.slow),
         ("happo", {"schedule": "adaptive"}, {}, 16),

@@ -39,7 +39,7 @@ def test_every_off_policy_algorithm_updates(name, compat, state_type):
 @pytest.mark.parametrize(
     ("name", "rate", "polyak", "update_ratio", "blocks"),
     [
-        ("hatd3", 2e-3, 0.05, 1 / 16, 215),
+        pytest.param("hatd3", 2e-3, 0.05, 1 / 16, 215, marks=pytest.mark.slow),
         ("hasac", 6e-3, 0.1, 1 / 32, 160),
     ],
 )

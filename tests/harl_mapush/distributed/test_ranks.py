@@ -147,7 +147,8 @@ def learned(runner: Runner, num_iterations: int) -> Runner:
     return runner
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+# HAA2C and the MA algorithms of the off-policy kind add nothing that ranks share.
+@pytest.mark.parametrize("name", sorted({*ALGORITHMS} - {"haa2c", "masac", "matd3"}))
 def test_every_algorithm_keeps_its_ranks_equal_to_the_last_bit(name: str) -> None:
     def learn(ranks: Ranks) -> Runner:
         runner = learned(learner(name, ranks, 4), 2)

@@ -169,17 +169,9 @@ def test_curves_alone(tmp_path, capsys) -> None:
     assert (tmp_path / "c.svg").read_text().lstrip().startswith("<?xml")
 
 
-def test_a_notebooks_backend_does_not_matter(tmp_path) -> None:
-    """Matplotlib refuses such a value of MPLBACKEND when it is imported."""
-    run = make_run(tmp_path / "run", 3, 0.2, [1.0, 2.0])
-    words = ["-m", "mapush", "plot", str(run), "--out", str(tmp_path / "c.png")]
-    environment = os.environ | {"MPLBACKEND": "nonsense", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_every_figure_of_a_process_is_drawn_whatever_the_backend(tmp_path) -> None:
+@pytest.mark.parametrize("backend", ["module://nothing", "nonsense"])
+def test_every_figure_of_a_process_is_drawn_whatever_the_backend(backend: str, tmp_path) -> None:
+    """Matplotlib refuses nonsense in MPLBACKEND when it is imported."""
     program = f"""
 import os
 from harl_mapush.figure_style import figure_style, panels
@@ -188,9 +180,9 @@ for path in ({str(tmp_path / "a.png")!r}, {str(tmp_path / "b.pdf")!r}):
     with figure_style():
         figure, _ = panels(1, 1, 5.4, 3.2)
         figure.savefig(path)
-assert os.environ["MPLBACKEND"] == "module://nothing"
+assert os.environ["MPLBACKEND"] == "{backend}"
 """
-    environment = os.environ | {"MPLBACKEND": "module://nothing", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"MPLBACKEND": backend, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -80,7 +80,7 @@ def test_a_backend_asked_for_is_taken_if_it_works(no_choice_yet: pytest.MonkeyPa
         choose_backend()
 
 
-@pytest.mark.parametrize("backend", ["disable", "disabled", "off", "false", "0", "glfw"])
+@pytest.mark.parametrize("backend", ["off", "glfw"])
 def test_a_backend_that_cannot_draw_is_refused(no_choice_yet, backend: str) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         no_choice_yet.delenv(name, raising=False)
@@ -195,15 +195,15 @@ def test_a_short_film(tmp_path) -> None:
     env = make_env(2, episode_length_s=0.4, decision_period=5)
     sim = env.sim
     policy = Still()
-    film = record(env, policy, tmp_path / "film.mp4", episodes=2, fps=25, size=(160, 96), world=1)
+    film = record(env, policy, tmp_path / "film.mp4", episodes=1, fps=25, size=(160, 96), world=1)
     assert env.sim is sim
     # An episode: the start, 10 of 20 control steps, and two seconds of the last picture.
-    assert film.num_frames == 2 * (1 + 10 + 50)
-    assert film.seconds == pytest.approx(122 / 25)
-    assert film.outcomes == ["time is up"] * 2
-    assert policy.forgotten == 4
+    assert film.num_frames == 1 + 10 + 50
+    assert film.seconds == pytest.approx(61 / 25)
+    assert film.outcomes == ["time is up"]
+    assert policy.forgotten == 2
     frames = iio.imread(film.path)
-    assert frames.shape == (122, 96, 160, 3)
+    assert frames.shape == (61, 96, 160, 3)
     assert iio.immeta(film.path)["fps"] == 25
     assert frames[0].std() > 15  # something is there
     blue = frames[5, ..., 2].astype(int)
@@ -222,21 +222,12 @@ def test_a_film_shows_that_a_robot_collapsed(tmp_path) -> None:
 
 
 @pytest.mark.usefixtures("can_render")
-def test_a_film_of_some_seconds_only(tmp_path) -> None:
-    env = make_env(1, decision_period=1)
-    film = record(
-        env, Still(), tmp_path / "film.mp4", seconds=0.2, fps=50, size=(160, 96), captions=False
-    )
-    assert film.num_frames == 10
-    assert film.outcomes == []
-
-
-@pytest.mark.usefixtures("can_render")
-def test_a_film_at_half_the_speed(tmp_path) -> None:
+def test_a_film_of_some_seconds_at_half_the_speed(tmp_path) -> None:
     env = make_env(1, decision_period=1)
     name = tmp_path / "film.mp4"
-    film = record(env, Still(), name, seconds=0.4, fps=25, size=(160, 96), speed=0.5)
+    film = record(env, Still(), name, seconds=0.4, fps=25, size=(96, 64), speed=0.5, captions=False)
     assert film.num_frames == 10  # of as many control steps of 0.02 s
+    assert film.outcomes == []
     assert iio.immeta(film.path)["fps"] == 25
 
 
@@ -253,13 +244,13 @@ def test_teams_with_worlds_of_their_own_are_side_by_side(tmp_path) -> None:
     long = make_env(1, 3, object="cylinder", episode_length_s=0.4, decision_period=1)
     teams = [FilmedTeam(short, Still(), "two"), FilmedTeam(long, Still(), "three")]
     size = (192, 96)
-    film = record_teams(teams, tmp_path / "film.mp4", episodes=1, fps=25, size=size)
-    assert film.num_frames == 1 + 10 + 50
+    film = record_teams(teams, tmp_path / "film.mp4", episodes=1, fps=10, size=size)
+    assert film.num_frames == 1 + 4 + 20
     assert film.outcomes == ["time is up"] * 2
     frames = iio.imread(film.path)
-    assert frames.shape == (61, 96, 192, 3)
-    left = frames[8, :, :96]
-    right = frames[8, :, 96:]
+    assert frames.shape == (25, 96, 192, 3)
+    left = frames[4, :, :96]
+    right = frames[4, :, 96:]
     assert left.std() > 15
     assert right.std() > 15
     assert np.abs(left.astype(int) - right).max() > 50
@@ -310,7 +301,7 @@ def test_a_film_that_was_not_written_is_no_film(program: str, monkeypatch, tmp_p
     monkeypatch.setattr("imageio_ffmpeg.get_ffmpeg_exe", lambda: str(ffmpeg))
     env = make_env(1, episode_length_s=0.2)
     with pytest.raises(ConfigError, match=r"film\.mp4'.*could not write"):
-        record(env, Still(), tmp_path / "film.mp4", episodes=1, size=(640, 360))
+        record(env, Still(), tmp_path / "film.mp4", episodes=1, fps=10, size=(320, 180))
 
 
 def test_a_film_is_an_mp4_or_a_gif(tmp_path) -> None:
@@ -380,7 +371,7 @@ def test_tiles_without_an_episode_stay_empty() -> None:
 
 
 @pytest.mark.usefixtures("can_render")
-def test_processes_draw_what_one_does(monkeypatch) -> None:
+def test_processes_draw_what_one_does_and_one_that_dies_is_one_line(monkeypatch) -> None:
     env = make_env(1)
     env.reset()
     camera = Camera(env, 0, 25.0, 2.0)
@@ -392,17 +383,9 @@ def test_processes_draw_what_one_does(monkeypatch) -> None:
         expected = list(in_process.draw(pictures))
     monkeypatch.setattr(render_pool, "_WORTHWHILE", 1)
     monkeypatch.setattr(render_pool, "num_cores", lambda: 2)
+    assert len(set(expected)) == 5
     with RenderPool([model], frame, 5) as several:
         assert list(several.draw(pictures)) == expected
-    assert len(set(expected)) == 5
-
-
-@pytest.mark.usefixtures("can_render")
-def test_a_process_that_dies_is_one_line(monkeypatch) -> None:
-    env = make_env(1)
-    monkeypatch.setattr(render_pool, "_WORTHWHILE", 1)
-    monkeypatch.setattr(render_pool, "num_cores", lambda: 2)
-    with RenderPool([looks.shown_model(env.scene)], FrameSpec(96, 48), 9) as several:
         several._workers[1].kill()
         several._workers[1].wait()
         with pytest.raises(ConfigError, match="a process that draws pictures has ended"):

@@ -265,19 +265,21 @@ def test_settings_that_shapes_do_not_go_with_are_refused(settings, message):
         PushCfg(**({"observation": "sets", "shapes": "drawn"} | settings))
 
 
+WIDE = [[0, 0, 1.2, 0.4]]
+
+
 @pytest.mark.parametrize(
-    "box",
+    ("box", "others"),
     [
-        [0, 0, 0.3, 0.4],
-        [0, 0, 0.4, 0.3],
-        [0, 0, 0.45, 0.45],
-        [0, 0, 0.04, 0.04],
-        [0, 0, 0.5, 0.5],
-        [0, 0, 0.49, 0.51],
-        [0, 0, 0.04, 1.2],
+        ([0, 0, 0.3, 0.4], []),
+        ([0, 0, 0.4, 0.3], WIDE),
+        ([0, 0, 0.45, 0.45], WIDE),
+        ([0, 0, 0.04, 0.04], []),
+        ([0, 0, 0.5, 0.5], []),
+        ([0, 0, 0.49, 0.51], WIDE),
+        ([0, 0, 0.04, 1.2], WIDE),
     ],
 )
-@pytest.mark.parametrize("others", [[], [[0, 0, 1.2, 0.4]]])
 def test_a_narrow_box_has_its_own_inertia_in_every_world(box, others, tmp_path: Path):
     """MuJoCo compiles a narrow box with principal body axes, and other shapes may not
     inherit them.

@@ -14,7 +14,6 @@ from harl_mapush.evaluation.episodes import Request, play_requests
 from mapush.extensions.pivoting.pivoting_team import ObservedScene, RoundStands
 from mapush.extensions.pivoting.push_plan import BINS, make_plan
 from mqe.config import ConfigError
-from mqe.controllers.blocks import SIZE
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push.keep_apart import CommandLimit
@@ -72,20 +71,24 @@ def test_one_robot_walks_a_beam_that_it_cannot_slide():
     """A robot with a 59 N push moves a beam with 70 N sliding friction. A straight push does
     not.
     """
-    task = {"object": "beam", "object_mass": "70 N", "goal_distance": [1.5, 1.6]}
+    task = {
+        "object": "beam",
+        "object_mass": "70 N",
+        "goal_distance": [1.5, 1.6],
+        "episode_length_s": 15.0,
+    }
     shares = {}
     for name in ("scripted_walk", "scripted_team"):
-        env = worlds(4, 1, **task)
+        env = worlds(2, 1, **task)
         episodes = first_episodes(env, TASKS["go1push_mid"].policies[name](env))
         shares[name] = float((episodes["success"] > 0.5).float().mean())
         env.close()
-    assert shares["scripted_walk"] >= 0.75
-    assert shares["scripted_team"] <= 0.25
+    assert shares == {"scripted_walk": 1.0, "scripted_team": 0.0}
 
 
 def test_round_object_is_pushed_straight_without_collisions():
     """Two robots push a cylinder of 75 N abreast, and a stand is always opposite the goal."""
-    env = worlds(8, 2, object="cylinder", object_mass="75 N", goal_distance=[1.5, 1.8])
+    env = worlds(4, 2, object="cylinder", object_mass="75 N", goal_distance=[1.4, 1.6])
     episodes = first_episodes(env, TASKS["go1push_mid"].policies["scripted_walk"](env))
     assert float((episodes["success"] > 0.5).float().mean()) >= 0.75
     assert not bool((episodes["collision"] > 0.5).any())
@@ -106,12 +109,12 @@ def test_shapes_that_differ_have_no_plan():
 
 def test_a_memory_belongs_to_a_block_of_worlds() -> None:
     settings = {
-        "task": {"episode_length_s": 3.0},
+        "task": {"episode_length_s": 1.0},
         "env": {"num_agents": 1},
         "sim": {"name": "mujoco", "device": "cpu"},
     }
     cfg, _ = config.resolve({}, settings)
-    request = Request(cfg, (0,), SIZE + 2, function="scripted_walk")
-    together, apart = play_requests([request, replace(request, num_envs=SIZE)], 0, print)
+    request = Request(cfg, (0,), 6, function="scripted_walk")
+    together, apart = play_requests([request, replace(request, num_envs=4)], 0, print)
     for name, values in together[0].items():
-        torch.testing.assert_close(apart[0][name], values, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(apart[0][name], values, rtol=0, atol=1e-5, equal_nan=True)
