@@ -10,12 +10,7 @@ import sys
 import pytest
 
 from harl_mapush import experiment, test, train
-<<<<<<< HEAD
-from tests.support.fault_scripts import FAULTS, script
-=======
-from harl_mapush.callbacks import broken_log
 from tests.support.fault_scripts import FAULTS
->>>>>>> b77afa88 (Tests start fewer processes, simulate fewer worlds and repeat fewer paths)
 from tests.support.tiny_runs import TINY
 
 

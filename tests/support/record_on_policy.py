@@ -40,8 +40,6 @@ FOUR_BYTE_NUMBERS = {
     "pb": 2,
 }
 
-OBS = 5
-ACTION = 2
 ENVS = 4
 STEPS = 6
 TRAIN = {
@@ -94,6 +92,14 @@ NAIVE = {"use_recurrent_policy": True, "use_naive_recurrent_policy": True, "data
 ONE_REJECTED_STEP = {"kl_threshold": 0.5, "ls_step": 1, "accept_ratio": 0.5, "backtrack_coeff": 0.8}
 
 
+class Sizes(NamedTuple):
+    """Numbers in an observation, an action and a state."""
+
+    obs: int = 5
+    action: int = 2
+    state: int = 7
+
+
 class Case(NamedTuple):
     """A configuration of upstream, and the team that it learns with."""
 
@@ -104,13 +110,17 @@ class Case(NamedTuple):
     state_type: str = "EP"
     steps: int = STEPS
     agents_die: bool = False
+    sizes: Sizes = Sizes()
 
 
+OF_MAPUSH = Sizes(8, 3, 17)  # other tests play with its actors
 CASES = {
     "haa2c_2a": Case("haa2c", PLAIN),
     "happo_2a_fp": Case("happo", CLIPPED, state_type="FP", agents_die=True),
     "happo_2a_gru_rest": Case("happo", CLIPPED | WITH_A_REST | FEW_EPOCHS, NAIVE, steps=5),
-    "happo_2a_tightclip": Case("happo", CLIPPED | TIGHT, {"lr": 0.003, "critic_lr": 0.003}),
+    "happo_2a_tightclip": Case(
+        "happo", CLIPPED | TIGHT, {"lr": 0.003, "critic_lr": 0.003}, sizes=OF_MAPUSH
+    ),
     "happo_3a_dead": Case("happo", CLIPPED, agents=3, agents_die=True),
     "hatrpo_2a_reject": Case("hatrpo", ONE_REJECTED_STEP),
     "mappo_2a_gru": Case(
@@ -159,16 +169,12 @@ def record(name: str) -> dict[str, Any]:
             "state_type": case.state_type,
             "T": case.steps,
             "N": ENVS,
-            "obs_dim": OBS,
-            "share_obs_dim": state_size(case),
-            "act_dim": ACTION,
+            "obs_dim": case.sizes.obs,
+            "share_obs_dim": case.sizes.state,
+            "act_dim": case.sizes.action,
         },
         "stages": stages,
     }
-
-
-def state_size(case: Case) -> int:
-    return OBS + case.agents
 
 
 def make_runner(case: Case) -> Any:
@@ -180,8 +186,7 @@ def make_runner(case: Case) -> Any:
     }
     config = {"train": train, "model": MODEL | case.model, "algo": ALGO | case.settings}
     merged = {**config["train"], **config["model"], **config["algo"]}
-    obs, action = (Box(-1.0, 1.0, (size,), np.float32) for size in (OBS, ACTION))
-    state = Box(-1.0, 1.0, (state_size(case),), np.float32)
+    obs, action, state = (Box(-1.0, 1.0, (size,), np.float32) for size in case.sizes)
     runner = object.__new__(OnPolicyMARunner if case.algo == "mappo" else OnPolicyHARunner)
     runner.algo_args = config
     runner.num_agents = case.agents
@@ -215,15 +220,15 @@ def observe(
 ) -> None:
     """Insert one decision's synthetic outcome, or the first observation."""
     agents = runner.num_agents
-    size = runner.critic_buffer.share_obs.shape[-1]
-    obs = rng.normal(size=(ENVS, agents, OBS)).astype(np.float32)
-    state = rng.normal(size=(ENVS, agents, size)).astype(np.float32)
+    critic = runner.critic_buffer
+    sizes = [buffer.shape[-1] for buffer in (runner.actor_buffer[0].obs, critic.share_obs)]
+    obs, state = (rng.normal(size=(ENVS, agents, n)).astype(np.float32) for n in sizes)
     if runner.state_type == "EP":
         state[:] = state[:, :1]
     if first:
         for agent, buffer in enumerate(runner.actor_buffer):
             buffer.obs[0] = obs[:, agent]
-        runner.critic_buffer.share_obs[0] = state if runner.state_type == "FP" else state[:, 0]
+        critic.share_obs[0] = state if runner.state_type == "FP" else state[:, 0]
         return
 
     assert decided is not None

@@ -22,6 +22,7 @@ from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from mqe.config import ConfigError
 from tests.support.paths import ROOT
+from tests.support.tiny_runs import TINY
 
 CPU = torch.device("cpu")
 

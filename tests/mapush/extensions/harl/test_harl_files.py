@@ -408,12 +408,12 @@ def test_upstreams_models_act_as_they_do_upstream(tmp_path) -> None:
     cfg, _ = config.resolve(checkpoint.read_config(folder), {})
     assert (cfg.env.num_agents, cfg.network.hidden_sizes, cfg.task.observation) == (
         2,
-        (24, 16),
+        (6, 4),
         "reference",
     )
 
     class Env:
-        num_envs = 8
+        num_envs = 4
         num_agents = 2
         spec = TeamSpec((8, 8), (3, 3), 17, "EP")
         device = torch.device("cpu")
@@ -427,7 +427,7 @@ def test_upstreams_models_act_as_they_do_upstream(tmp_path) -> None:
             return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
         x = nn.functional.layer_norm(x, (8,), *tensors("base.feature_norm"))
-        for k, size in ((0, 24), (3, 16)):
+        for k, size in ((0, 6), (3, 4)):
             x = torch.relu(nn.functional.linear(x, *tensors(f"base.mlp.fc.{k}")))
             x = nn.functional.layer_norm(x, (size,), *tensors(f"base.mlp.fc.{k + 2}"))
         return nn.functional.linear(x, *tensors("act.action_out.fc_mean"))
