@@ -39,7 +39,7 @@ def make_run(folder: Path, seed: int, clip: float, values: list[float]) -> Path:
     points = Curves(folder, lambda line: None)
     for i, value in enumerate(values):
         points.add({"mapush/return": value}, 100 * (i + 1))
-    points.close()
+    points.flush()
     return folder
 
 
