@@ -56,7 +56,7 @@ def gaits(cfg: RunCfg) -> list[str]:
     """Return each robot's gait in a task with gaits."""
     gait = TASKS[cfg.task.name].gaits
     assert gait is not None
-    robots = robots_of(cfg.env.robots, cfg.env.largest_team or 1, cfg.env.model)
+    robots = robots_of(cfg.env.robots, cfg.env.num_agents or 1, cfg.env.model)
     return gait_names(gait(cfg.task), robots)
 
 
