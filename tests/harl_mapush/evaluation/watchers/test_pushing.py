@@ -138,7 +138,7 @@ def test_episodes_are_pooled_by_how_much_is_pushed_and_broken_ones_left_out() ->
     force = tensor([30.0, 10.0, 0.0, 999.0]).view(1, 4, 1, 1) * tensor(X)
     ahead = torch.stack((tensor(X), tensor(Y), tensor(X), tensor(X))).view(1, 4, 1, 2)
     goal = tensor(X).expand(1, 4, 2)
-    totals.add(force, torch.zeros(1, 4, 1, 3, 2), ahead, goal, torch.zeros(1, 4, 2))
+    totals.add(force, torch.zeros(1, 4, 1, 3, 2), ahead, goal)
     metrics = summarized(
         totals,
         (False, False, False, True),
