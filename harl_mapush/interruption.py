@@ -23,17 +23,16 @@ from harl_mapush.durations import parse_duration
 SIGNALLED = 128
 TIME_IS_UP = 3  # the exit code after ``runner.max_wall_time``
 
+
+def _signals(*names: str) -> tuple[signal.Signals, ...]:
+    """Return the signals by name. Windows has only some."""
+    return tuple(signal.Signals[name] for name in names if name in signal.Signals.__members__)
+
+
 # Signals from Ctrl-C, from clusters before a job's end, and from a closing terminal.
-ENDING_SIGNALS = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGXCPU,
-)
+ENDING_SIGNALS = _signals("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 # A second signal of this kind ends the process at once.
-_BY_HAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_BY_HAND = _signals("SIGINT", "SIGTERM", "SIGHUP")
 _UNKNOWN_SAVE_S = 5.0  # time allowed for the last checkpoint before the first is measured
 
 

@@ -26,7 +26,7 @@ PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--task", "--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
 SHOWN = "pretrained:beam"  # the team of a viewer without a checkpoint
-VIEWER = ("record", "agent", "web", "looks")  # flags of this mode only
+VIEWER = ("record", "agent", "web", "host", "looks")  # flags of this mode only
 
 
 def make_parser(program: str = PROGRAM) -> config.Parser:
@@ -105,6 +105,11 @@ def _add_viewer(parser: config.Parser) -> None:
         nargs="?",
         const=0,
         help="port of the page; no browser is opened (default: the first free port from 8080)",
+    )
+    viewer.add_argument(
+        "--host",
+        metavar="NAME",
+        help="name under which a proxy shows the page; with a leading dot all its subdomains",
     )
     add_looks(viewer)
     group = parser.add_argument_group("film")
@@ -245,7 +250,14 @@ def _play(
         team = folder or arguments.policy
         agent = arguments.agent or TRAINED
         outcomes = watch(
-            cfg, team, agent, arguments.num_episodes, arguments.web, say, arguments.looks
+            cfg,
+            team,
+            agent,
+            arguments.num_episodes,
+            arguments.web,
+            say,
+            arguments.looks,
+            arguments.host,
         )
         say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0

@@ -7,6 +7,7 @@ lists it under the entry point ``mapush.extensions``. See ``docs/guides/own.md``
 import ast
 import functools
 import importlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,7 @@ def _extension_members(name: str) -> Mapping[str, str]:
 
     offers = (extension.members for extension in extensions())
     return next((members for members in offers if name in members), {})
+
+
+if "gymnasium" in sys.modules:
+    importlib.import_module("mapush.gymnasium_ids")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import warnings
 import zipfile
@@ -11,7 +12,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError
+from mqe.config import ConfigError, install
 
 _PLAIN_TYPES = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
@@ -29,6 +30,8 @@ def read_file(path: Path | IO[bytes]) -> Any:
     """
     if isinstance(path, Path) and is_lfs_pointer(path):
         raise LfsPointerError
+    if isinstance(path, Path) and path.suffix == ".safetensors":
+        return _read_safetensors(path)
     if zipfile.is_zipfile(path):  # what torch wrote before 1.6 is none
         with zipfile.ZipFile(path) as archive:
             if archive.testzip() is not None:
@@ -38,6 +41,14 @@ def read_file(path: Path | IO[bytes]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        load_file = importlib.import_module("safetensors.torch").load_file
+    except ImportError:
+        raise ConfigError(f"{path}: needs the package safetensors; {install('hub')}") from None
+    return load_file(path)
 
 
 class LfsPointerError(Exception):
@@ -67,6 +78,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     hint = "take another checkpoint of the run"
     try:
         tensors = read_file(path)
+    except ConfigError:
+        raise
     except PermissionError as error:
         raise ConfigError(f"checkpoint file {path}: cannot be read ({error.strerror})") from None
     except (

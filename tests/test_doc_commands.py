@@ -34,6 +34,8 @@ NOT_RUN = {
     "make train": "installs an environment; its commands are those of train.md and measure.md",
     "mapush film pretrained:cuboid --out cuboid.mp4 --set env.robots=go2": "as the line before",
     "python benchmarks/leaderboard.py": "300 episodes; test_result_pages.py writes an entry",
+    "mapush export RUN team --for policy --hub": "network; test_hub.py has a folder in its place",
+    "mapush test hub:": "network, as the line before",
     "tensorboard": "a server",
     "mapush test pretrained:go1_velocity": "minutes; tests of the examination have smaller ones",
     "mapush test RUN --import MODULE": "minutes, as the line before",

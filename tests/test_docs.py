@@ -28,6 +28,7 @@ from mqe.registry import SIMULATORS
 from tests.support.paths import ROOT
 from tests.support.registries import restored_registries
 from tests.support.tiny_runs import TINY
+from tools.words import MOST_WORDS, pages
 
 for extension in extensions():
     COMMANDS.update(extension.commands)
@@ -334,6 +335,10 @@ def test_readme_is_read_in_three_minutes() -> None:
     rows = re.findall(r"^\| \d .*`mapush test .*` \|$", README, flags=re.MULTILINE)
     assert 1 <= len(rows) <= 6
     assert {row.count(" | ") for row in rows} == {5}
+
+
+def test_documents_are_short() -> None:
+    assert sum(pages().values()) <= MOST_WORDS
 
 
 RESULT_ROWS = re.findall(

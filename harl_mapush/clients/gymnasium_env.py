@@ -1,9 +1,10 @@
-"""Worlds with one agent under Gymnasium's contract for vector environments."""
+"""Worlds under Gymnasium's contracts. The robots of a team are one agent."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -24,9 +25,11 @@ RENDER_MODES = ("rgb_array",)
 
 
 class GymnasiumEnv(VectorEnv):
-    """N worlds of one agent each, such as a gait's.
+    """N worlds of one agent each: a gait, or a team.
 
-    ``infos`` have the reward terms (N,), and ``broken`` (N,). A broken world counts as truncated.
+    Observations (N, A * O) and actions (N, A * U) of a team are its robots' side by side, and its
+    reward (N,) is their mean. ``infos`` have the reward terms (N,), of a team (N, A), and
+    ``broken`` (N,). A broken world counts as truncated.
     With ``same_step``, ended worlds begin their next episode in the same step, and
     ``infos["final_obs"]`` has the last observations under the mask ``infos["_final_obs"]``. With
     ``next_step``, observations of ended worlds are their last, and the next step ignores their
@@ -54,12 +57,6 @@ class GymnasiumEnv(VectorEnv):
                 raise ConfigError(f"{name}: {unknown('value', value, [*filter(None, allowed)])}")
         self.client = ClientEnv(worlds)
         env = self.client.env
-        if env.num_agents != 1:
-            self.client.close()
-            raise ConfigError(
-                f"client: gymnasium's contract has one agent a world, and {worlds.cfg.task.name} "
-                f"has {env.num_agents}; take pettingzoo or torchrl"
-            )
         self.num_envs = env.num_envs
         self.render_mode = render_mode
         self.metadata = {
@@ -67,8 +64,8 @@ class GymnasiumEnv(VectorEnv):
             "render_modes": list(RENDER_MODES),
             "render_fps": round(1.0 / (env.step_dt * env.decision_period)),
         }
-        self.single_observation_space = box(env.spec.obs_size)
-        self.single_action_space = box(env.spec.action_size, 1.0)
+        self.single_observation_space = box(env.num_agents * env.spec.obs_size)
+        self.single_action_space = box(env.num_agents * env.spec.action_size, 1.0)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._resets_next = autoreset_mode == "next_step"
@@ -84,22 +81,22 @@ class GymnasiumEnv(VectorEnv):
         """
         obs, _ = self.client.reset(seed)
         self._waiting = torch.zeros_like(self._waiting)
-        return self._given(obs[:, 0]), {}
+        return self._given(obs.flatten(1)), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Apply actions (N, U), clipped to [-1, 1], for one decision."""
-        step = self.client.step(self.client.join({"agent_0": actions}, self.client.agents))
+        """Apply actions (N, A * U), clipped to [-1, 1], for one decision."""
+        step = self.client.step(self._by_robot(actions))
         if self._resets_next:
             step = self._with_late_resets(step)
-        infos = {name: self._given(values[:, 0]) for name, values in step.info.items()}
+        infos = {name: self._given(values.squeeze(1)) for name, values in step.info.items()}
         infos["broken"] = self._given(~step.valid)
         if not self._resets_next:
             infos |= self._final(step)
         obs = step.final_obs if self._resets_next else step.obs
         return (
-            self._given(obs[:, 0]),
-            self._given(step.reward[:, 0]),
-            self._given(step.terminated[:, 0]),
+            self._given(obs.flatten(1)),
+            self._given(step.reward.mean(dim=1)),
+            self._given(step.terminated.all(dim=1)),
             self._given(step.was_cut_off),
             infos,
         )
@@ -127,17 +124,65 @@ class GymnasiumEnv(VectorEnv):
         """Free the simulator and the renderer."""
         self.client.close()
 
+    def _by_robot(self, actions: Any) -> torch.Tensor:
+        """Return actions (N, A, U) from a team's actions (N, A * U)."""
+        given = torch.as_tensor(actions, dtype=torch.float32, device=self.client.device)
+        shape = self.action_space.shape
+        if given.shape != shape:
+            raise ValueError(
+                f"actions: must have the shape {shape} (worlds, action components), not "
+                f"{tuple(given.shape)}"
+            )
+        return given.detach().unflatten(1, (self.client.env.num_agents, -1))
+
     def _given(self, tensor: torch.Tensor) -> Any:
         return numpy_of(tensor) if self._is_numpy else tensor
 
     def _final(self, step: TimeStep) -> dict[str, Any]:
         if not self._is_numpy:
-            return {"final_obs": step.final_obs[:, 0], "_final_obs": step.done}
+            return {"final_obs": step.final_obs.flatten(1), "_final_obs": step.done}
         is_done = numpy_of(step.done)
         if not is_done.any():
             return {}
         final_obs = np.full(self.num_envs, None, dtype=object)
-        last = numpy_of(step.final_obs[:, 0])
+        last = numpy_of(step.final_obs.flatten(1))
         for i in np.flatnonzero(is_done):
             final_obs[i] = last[i]
         return {"final_obs": final_obs, "_final_obs": is_done}
+
+
+class GymnasiumWorld(gymnasium.Env):
+    """One world of one agent, a gait or a team, as ``GymnasiumEnv`` has several."""
+
+    metadata = {"render_modes": list(RENDER_MODES)}
+
+    def __init__(self, worlds: GymnasiumEnv) -> None:
+        """Take ``worlds`` with a single world and ``next_step``."""
+        self._worlds = worlds
+        self.metadata = worlds.metadata
+        self.render_mode = worlds.render_mode
+        self.observation_space = worlds.single_observation_space
+        self.action_space = worlds.single_action_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode. A ``seed`` begins another sequence of episodes."""
+        super().reset(seed=seed)
+        obs, _ = self._worlds.reset(seed=seed, options=options)
+        return obs[0], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Apply an action (A * U,), clipped to [-1, 1], for one decision."""
+        obs, reward, terminated, truncated, infos = self._worlds.step(np.asarray(action)[None])
+        first = {name: values[0] for name, values in infos.items()}
+        return obs[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), first
+
+    def render(self) -> Any:
+        """Return a picture (height, width, 3) if ``render_mode`` is ``rgb_array``."""
+        pictures = self._worlds.render()
+        return None if pictures is None else pictures[0]
+
+    def close(self) -> None:
+        """Free the simulator and the renderer."""
+        self._worlds.close()

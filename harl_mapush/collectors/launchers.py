@@ -10,8 +10,8 @@ from __future__ import annotations
 import signal
 import socket
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from multiprocessing import Pipe, connection, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -123,13 +123,8 @@ class LocalWorker:
             name=f"collector {identity.number}",
             daemon=True,
         )
-        # Started later, the tracker would unblock the signals. The new process inherits the mask.
-        resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
-        try:
+        with _blocked_signals():
             self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
     def send(self, weights: Weights) -> None:
@@ -166,6 +161,21 @@ class LocalWorker:
         if code is not None and code < 0:
             return WorkerGoneError(f"killed by {signal.Signals(-code).name}")
         return WorkerGoneError(f"exit code {code}")
+
+
+@contextmanager
+def _blocked_signals() -> Iterator[None]:
+    """Context manager: block the ending signals for a new process, except on Windows."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # Started later, the tracker would unblock the signals.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _limit_waits(ends: Connection) -> None:

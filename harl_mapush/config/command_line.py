@@ -50,6 +50,7 @@ FLAGS = {
 }
 _METAVARS = {"--init_from": "CHECKPOINT", "--out": "FOLDER"}
 _ALIASES = {"--num_envs": ("--n_rollout_threads",)}
+_SIGPIPE = 13  # not in the module signal on Windows
 _REQUIRED = "the following arguments are required: "  # argparse's words
 
 # A parser, or a group of its arguments in the help.
@@ -254,7 +255,7 @@ def exit_code(main: Callable[[], int], program: str) -> int:
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes unflushed output
-        return SIGNALLED + signal.SIGPIPE
+        return SIGNALLED + _SIGPIPE
     except KeyboardInterrupt:
         sys.stderr.write(f"{program}: interrupted\n")
         return SIGNALLED + signal.SIGINT

@@ -25,6 +25,7 @@ from harl_mapush.runs.formats import FORMATS, Format, foreign
 from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, step_name
 from mqe.config import ConfigError, nearest
 from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy
+from mqe.hub import HUB, fetch
 from mqe.manifest import check_files, damage, write_manifest
 from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
 from mqe.tensor_files import is_plain, read_file, read_tensors, reason
@@ -48,8 +49,9 @@ def stored_file(folder: Path, name: str) -> str:
         return name
     if not (folder / DESCRIPTION).is_file():
         return name
-    weights = describe_policy(str(folder), "checkpoint").weights
-    return actor_file(0) if len(weights) == 1 else name
+    files = list(describe_policy(str(folder), "checkpoint").weights)
+    stems = {Path(file).stem: file for file in files}
+    return files[0] if len(files) == 1 else stems.get(Path(name).stem, name)
 
 
 def save(
@@ -176,9 +178,15 @@ def read_actors(folder: Path) -> dict[str, dict[str, Tensor]]:
 
     Raises ConfigError for a damaged file.
     """
-    paths = sorted(folder.glob("actor_agent*.pt"))
+    paths = _actor_files(folder)
     check_files(folder, [path.name for path in paths])
     return {path.stem: read_tensors(path) for path in paths}
+
+
+def _actor_files(folder: Path) -> list[Path]:
+    """Return a checkpoint's files of actors, tensors of torch's or safetensors."""
+    files = folder.glob("actor_agent*")
+    return sorted(path for path in files if path.suffix in (".pt", ".safetensors"))
 
 
 def remove_partial(run: Path) -> None:
@@ -218,6 +226,8 @@ def _plain(module: nn.Module) -> dict[str, Tensor]:
 def _locate(name: str) -> Path:
     if name.startswith(PRETRAINED):
         return pretrained_folder(name.removeprefix(PRETRAINED))
+    if name.startswith(HUB):
+        return fetch(name.removeprefix(HUB))
     path = Path(name)
     if os.path.isfile(name):  # unlike Path, os.path accepts impossible file names
         if path.name in [kind.config for kind in foreign()]:

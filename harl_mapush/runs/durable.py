@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+IS_WINDOWS = os.name == "nt"
 # Errors of network file systems that cannot sync a folder.
 _NO_SYNC = (
     errno.EINVAL,
@@ -71,8 +72,13 @@ def make_folder(path: Path, exist_ok: bool = True) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or a folder's entries, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Flush a file, or a folder's entries, to the disk.
+
+    Windows opens no folder, and flushes only files that are open for writing.
+    """
+    if IS_WINDOWS and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDWR if IS_WINDOWS else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:

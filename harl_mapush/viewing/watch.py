@@ -26,13 +26,14 @@ def watch(
     port: int | None,
     say: Callable[[str], None],
     looks: str | None = None,
+    host: str | None = None,
 ) -> list[str]:
     """Show a checkpoint or a named policy until the viewer closes. Return the outcomes.
 
     The viewer also closes after ``num_episodes`` episodes. It begins with ``agent``: ``TRAINED``,
     or the name of a policy without training. The user can switch to the run's other checkpoints.
     ``port`` is the page's, 0 for a free one. None also opens a browser if there is a display. See
-    ``meshes.chosen`` for ``looks``.
+    ``meshes.chosen`` for ``looks``. ``host`` is the name of a proxy's page.
     """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
@@ -47,7 +48,7 @@ def watch(
         from mqe.viewer.live import studio  # some builds of MuJoCo lack its module
 
         opens_browser = port is None and studio.has_display()
-        return studio.show(player, port or 0, say, meshes, opens_browser)
+        return studio.show(player, port or 0, say, meshes, opens_browser, host)
     finally:
         env.close()
 

@@ -21,6 +21,7 @@ from harl_mapush.runs import checkpoint, durable, evaluation_worlds
 from mapush.export import onnx_folder, policy_folder  # noqa: F401, register exporters
 from mapush.export.exporter import EXPORTERS, ExportRequest
 from mqe.config import ConfigError, merge
+from mqe.hub import upload, use_safetensors
 from mqe.viewer.meshes import add_looks
 
 PROGRAM = "mapush export"
@@ -57,6 +58,9 @@ def make_parser() -> config.Parser:
         default=1,
         help="number of the run's last checkpoints whose mean is exported (--for policy)",
     )
+    parser.add_argument(
+        "--hub", metavar="USER/TEAM", help="upload the folder (--for policy); fetch it as hub:NAME"
+    )
     add_looks(parser)
     config.add_import(parser)
     config.add_flags(parser, ("--seed", "--num_agents"))
@@ -76,6 +80,8 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ConfigError(
             f"--last {arguments.last}: must be at least 1, and 1 without --for policy; leave it out"
         )
+    if arguments.hub is not None and arguments.form != "policy":
+        raise ConfigError(f"--hub {arguments.hub}: needs --for policy; add it, or leave out --hub")
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
     request = ExportRequest(
@@ -86,8 +92,12 @@ def _main(argv: Sequence[str] | None) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     with durable.new_folder(out) as partial:
         worst = exporter.write(request._replace(out=partial))
+        if arguments.hub is not None:
+            use_safetensors(partial)
     differences = ", ".join(f"{name} {error:.1e}" for name, error in worst.items())
     say(f"{out}: largest differences from torch: {differences}." if worst else f"{out}: done.")
+    if arguments.hub is not None:
+        say(f"Uploaded: {upload(out, arguments.hub)}")
     return 0
 
 

@@ -2,7 +2,7 @@
 cluster's signals.
 
 ``python tools/faults/cluster.py`` takes two minutes and prints the scripts' actions. Words choose
-among ``signals``, ``ranks`` and ``sweep``.
+among ``signals`` and ``ranks``.
 """
 
 from __future__ import annotations
@@ -22,16 +22,6 @@ SETTINGS = (
     "network.hidden_sizes=[8] "
     "--set runner.checkpoint_interval=4_000 --set runner.torch_threads=1"
 )
-SPACE = """
-preset: smoke
-settings:
-  env: {num_envs: 4}
-  network: {hidden_sizes: [8]}
-  runner: {num_env_steps: 4_800, num_steps: 4, checkpoint_interval: 800}
-space: {algorithm.clip_param: [0.1, 0.2]}
-search: grid
-metric: reward/total
-"""
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGXCPU, signal.SIGKILL)
 STAND_INS = {
     "srun": 'echo $$ > pid; exec "$@"',
@@ -47,7 +37,7 @@ STAND_INS = {
 
 def main() -> int:
     """Try the command line's selection, or everything. Return 1 after any failure."""
-    trials = {"signals": try_signals, "ranks": try_ranks, "sweep": try_sweep}
+    trials = {"signals": try_signals, "ranks": try_ranks}
     with tempfile.TemporaryDirectory() as folder:
         work_folder = Path(folder)
         for name, script in scripts().items():
@@ -137,33 +127,6 @@ def try_ranks(folder: Path) -> int:
         sys.stdout.write(f"{job}: {verdict}\n")
         failed |= not is_right
     return int(failed)
-
-
-def try_sweep(folder: Path) -> int:
-    """Send SIGTERM to the script in the midst of a sweep, and start the job again."""
-    out = folder / "sweep"
-    requeued = folder / "requeued"
-    requeued.unlink(missing_ok=True)
-    (folder / "space.yaml").write_text(SPACE)
-    more = {"OUT": str(out), "PLACES": "--jobs 1"}
-    command = ["bash", str(folder / "push-sweep.sh")]
-    variables = environment(folder, **more)
-    with subprocess.Popen(
-        command, cwd=folder, env=variables, stdout=subprocess.PIPE, text=True
-    ) as first:
-        while not list(out.glob("trials/*/checkpoints/800")) and first.poll() is None:
-            time.sleep(0.1)
-        first.send_signal(signal.SIGTERM)
-        said, _ = first.communicate()
-    requests = requeued.read_text().split() if requeued.exists() else []
-    again = subprocess.run(
-        command, cwd=folder, env=variables, capture_output=True, text=True, check=False
-    )
-    is_right = (first.returncode, requests, again.returncode) == (0, ["requeue", "77"], 0)
-    is_right &= "Interrupted; continue with" in said and "2 finished" in again.stdout
-    verdict = "requeued, then done" if is_right else f"wrong: {first.returncode} {said} {again}"
-    sys.stdout.write(f"push-sweep: {verdict}\n")
-    return 0 if is_right else 1
 
 
 def try_signal(folder: Path, number: signal.Signals) -> int:

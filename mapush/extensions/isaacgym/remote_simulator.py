@@ -7,7 +7,6 @@ end of the process becomes a ``SimulatorError`` in one line, with the process's 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -104,6 +103,8 @@ class ProcessSimulator:
             model.nsensordata,
             (model.nv + 1) * spec.remembers,
         )
+        import fcntl  # not on Windows, where ``entry.check`` refuses this simulator
+
         # Freed with the last process that has it, however they end.
         memory = os.memfd_create("mapush", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:

@@ -33,8 +33,12 @@ _Finish = Callable[[ServerConnection, Request, Response], Response | None]
 class PageGuard:
     """Checks on all requests to one page."""
 
-    def __init__(self, port: int) -> None:
-        """Draw a token for the page at ``port``."""
+    def __init__(self, port: int, host: str | None = None) -> None:
+        """Draw a token for the page at ``port``.
+
+        ``host`` is the name of a proxy's page. With a leading dot it stands for all its subdomains.
+        """
+        self._host = host.lower() if host else None
         self.token = secrets.token_urlsafe(_TOKEN_BYTES)
         # Browsers send the cookies of one port to all ports of a host.
         self._cookie = f"mapush_{port}"
@@ -45,10 +49,12 @@ class PageGuard:
         ``Host`` may have a tunnel's port, for instance with ssh.
         """
         hosts = headers.get_all("Host")
-        if len(hosts) != 1 or _OWN_HOST.fullmatch(hosts[0]) is None:
-            return "the page can only be opened as 127.0.0.1 or localhost"
+        if len(hosts) != 1 or not self._is_own(hosts[0]):
+            return "the page can only be opened as 127.0.0.1, localhost or the name of --host"
         for origin in headers.get_all("Origin"):
-            if origin.lower() not in (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}"):
+            scheme, _, host = origin.lower().partition("://")
+            is_same = host == hosts[0].lower() or self._is_proxy(host)
+            if scheme not in ("http", "https") or not is_same:
                 return "the request comes from another page"
         if urlsplit(path).path == _DROP:
             return "the page takes no files"
@@ -89,6 +95,15 @@ class PageGuard:
             )
 
         return serve_guarded
+
+    def _is_own(self, host: str) -> bool:
+        return _OWN_HOST.fullmatch(host) is not None or self._is_proxy(host)
+
+    def _is_proxy(self, host: str) -> bool:
+        if self._host is None:
+            return False
+        name = host.lower().partition(":")[0]
+        return name == self._host or (self._host.startswith(".") and name.endswith(self._host))
 
     def _is_in_address(self, path: str) -> bool:
         values = parse_qs(urlsplit(path).query).get("token", [])

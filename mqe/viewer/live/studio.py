@@ -73,14 +73,16 @@ def show(
     say: Callable[[str], None],
     meshes: Meshes = NO_MESHES,
     opens_browser: bool = False,
+    host: str | None = None,
 ) -> list[str]:
     """Serve a player until it has played its episodes. Return their outcomes.
 
-    ``port`` is the page's, 0 for the first free one. Raise ConfigError if it is taken.
+    ``port`` is the page's, 0 for the first free one. ``host`` is the name of a proxy's page. Raise
+    ConfigError if the port is taken.
     """
     panel = Panel(player)
     listener = _listening_socket(port)
-    guard = PageGuard(listener.getsockname()[1])
+    guard = PageGuard(listener.getsockname()[1], host)
     model = live_model(player.env.scene, meshes, _LIGHTS)
     shown = mujoco.MjData(model)
     with served(listener, panel, guard, [_Hands(player)]) as handle, ExitStack() as stack:
@@ -153,7 +155,8 @@ def _listening_socket(port: int) -> socket.socket:
     """Bind a loopback port. Raise ConfigError if it is taken."""
     for candidate in (port,) if port else PORTS:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform != "win32":  # where the option shares a port with other programs
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, candidate))
             listener.listen()  # two processes can bind a port without a listener

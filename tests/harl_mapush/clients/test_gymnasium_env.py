@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 
 import mapush
 from mqe.config import ConfigError
+from tests.support.paths import ROOT
 
 pytest.importorskip("gymnasium")
 
@@ -113,7 +117,6 @@ def test_results_stay_on_the_device() -> None:
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        ("go1push_mid", {}, "gymnasium's contract has one agent a world, and go1push_mid has 2"),
         ("go1_velocity", {"autoreset_mode": "next"}, "autoreset_mode: unknown value"),
         ("go1_velocity", {"output": "jax"}, r"output: unknown value 'jax'.*numpy, torch"),
     ],
@@ -121,3 +124,52 @@ def test_results_stay_on_the_device() -> None:
 def test_a_choice_that_cannot_be_is_an_error(task, options, message) -> None:
     with pytest.raises(ConfigError, match=message):
         mapush.make(task, client="gymnasium", num_envs=1, settings={"sim.device": "cpu"}, **options)
+
+
+PUSH = {"sim.device": "cpu", "sim.num_threads": 1, "task.object": "cuboid"}
+
+
+def test_a_team_is_one_agent() -> None:
+    ours = mapush.make("go1push_mid", num_envs=N, seed=1, settings=PUSH)
+    env = mapush.make("go1push_mid", client="gymnasium", num_envs=N, seed=1, settings=PUSH)
+    actions = np.linspace(-1.0, 1.0, N * 6, dtype=np.float32).reshape(N, 6)
+    expected_obs, _ = ours.reset()
+    obs, _ = env.reset()
+    assert (obs == expected_obs.flatten(1).numpy()).all()
+    expected = ours.step(torch.from_numpy(actions).view(N, 2, 3))
+    obs, reward, terminated, _, infos = env.step(actions)
+    assert (obs == expected.obs.flatten(1).numpy()).all()
+    assert (reward == expected.reward.mean(dim=1).numpy()).all()
+    assert terminated.tolist() == expected.terminated.all(dim=1).tolist()
+    assert infos["reward/progress"].shape == (N, 2)
+    ours.close()
+    env.close()
+
+
+def test_registered_names_make_worlds() -> None:
+    import gymnasium
+    from gymnasium.utils.env_checker import check_env
+
+    from mapush import gymnasium_ids
+
+    assert set(gymnasium_ids.TASKS) <= set(gymnasium.registry)
+    env = gymnasium.make("mapush/Push-v0", seed=1, settings=PUSH, render_mode="rgb_array")
+    check_env(env.unwrapped, skip_render_check=True)
+    env.reset()
+    assert env.render().shape == (540, 960, 3)
+    env.close()
+    worlds = gymnasium.make_vec("mapush/Velocity-v0", num_envs=N, seed=1, settings=SETTINGS)
+    assert worlds.reset()[0].shape[0] == N
+    worlds.close()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import gymnasium, mapush; name = 'mapush/Push-v0'",
+        "import mapush, gymnasium, mapush.gymnasium_ids; name = 'mapush/Push-v0'",
+    ],
+)
+def test_an_import_registers_names_without_torch(code: str) -> None:
+    check = "gymnasium.spec(name); import sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", f"{code}; {check}"], cwd=ROOT, check=True)

@@ -93,3 +93,15 @@ def test_a_reset_amid_an_episode_begins_the_next(env) -> None:
     second, _ = env.reset()
     assert not np.array_equal(first["agent_0"], second["agent_0"])
     np.testing.assert_array_equal(env.reset(seed=3)[0]["agent_0"], first["agent_0"])
+
+
+def test_the_task_has_a_module_by_pettingzoos_names() -> None:
+    from mapush import push_v0
+
+    env = push_v0.parallel_env(settings=SETTINGS)
+    assert env.metadata["name"] == "go1push_mid"
+    env.close()
+    turns = push_v0.env(settings=SETTINGS)
+    turns.reset(seed=1)
+    assert turns.agent_selection == "agent_0"
+    turns.close()

@@ -252,3 +252,24 @@ def test_a_port_belongs_to_one_page(monkeypatch) -> None:
         port = listener.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port} cannot be used"):
             studio._listening_socket(port)
+
+
+@pytest.mark.parametrize(
+    ("named", "host", "origin", "is_served"),
+    [
+        (None, "x-8080.proxy.example", "https://x-8080.proxy.example", False),
+        (".proxy.example", "x-8080.proxy.example", "https://x-8080.proxy.example", True),
+        (".proxy.example", "x-8080.proxy.example:443", "https://x-8080.proxy.example:443", True),
+        (".proxy.example", "localhost:8080", "https://x-8080.proxy.example", True),
+        (".proxy.example", "proxy.example.evil", "https://proxy.example.evil", False),
+        (".proxy.example", "x-8080.proxy.example", "https://evil.example", False),
+        ("me.example", "me.example", "https://me.example", True),
+        ("me.example", "not-me.example", "https://not-me.example", False),
+    ],
+)
+def test_a_proxy_shows_the_page_under_a_name_of_the_users(named, host, origin, is_served) -> None:
+    guard = PageGuard(8080, named)
+    path = f"/?token={guard.token}"
+    refusal = guard.refusal(path, Headers({"Host": host, "Origin": origin}))
+    assert (refusal is None) == is_served
+    assert guard.refusal("/", Headers({"Host": host, "Origin": origin})) is not None
