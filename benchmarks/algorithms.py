@@ -6,7 +6,7 @@ that was stopped goes on where it was: whole runs stay, begun ones resume. Then 
 the runs,
 
 - ``algorithms.json``: success by step and seed, in the format of marl-eval (Gorsane et al., 2022),
-- ``algorithms.md``: a row for each algorithm, and the probability of improvement for each pair,
+- ``algorithms.md``: a row for each algorithm, and for pairs the probability of improvement,
 - ``TASK.png``, ``TASK_profile.png``: success against env steps and wall clock, and the fraction of
   runs above every level of success.
 
@@ -40,6 +40,7 @@ from mqe.config import load_yaml
 
 SPEC = Path(__file__).with_suffix(".yaml")
 NUM_PROFILE_POINTS = 51
+FEWEST_RUNS = 3  # for an interval, and for a comparison of two algorithms
 
 
 @dataclass(frozen=True)
@@ -209,14 +210,19 @@ def markdown(runs: dict[str, list[Group]]) -> str:
         for group in ordered:
             values = finals(group)[None]
             low, high = bootstrap_interval([values])
+            interval = f"{low[0]:.3f} to {high[0]:.3f}" if values.size >= FEWEST_RUNS else ""
             ends = [log.curves["mapush/num_episodes"] for log in group.runs]
             env_steps = np.mean([end.env_steps[-1] for end in ends]) / 1e6
             minutes = np.mean([end.seconds[-1] for end in ends]) / 60.0
             lines.append(
                 f"| {group.name} | {values.size} | {interquartile_mean(values)[0]:.3f} "
-                f"| {low[0]:.3f} to {high[0]:.3f} | {values.min():.2f}, {values.max():.2f} "
+                f"| {interval} | {values.min():.2f}, {values.max():.2f} "
                 f"| {env_steps:.1f} | {minutes:.2f} |"
             )
+        ordered = [group for group in ordered if len(group.runs) >= FEWEST_RUNS]
+        if not ordered:
+            lines.append("")
+            continue
         lines += ["", "Probability that the row's algorithm beats the column's:", ""]
         lines.append("| | " + " | ".join(group.name for group in ordered) + " |")
         lines.append("|---" * (len(ordered) + 1) + "|")

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from harl_mapush.figure_style import figure_style, panels
+from harl_mapush.figure_style import COLORS, figure_style, panels
 from mapush.report.run_logs import Curve, Group, RunLog, band, groups, read_run
 from mqe.config import ConfigError
 
@@ -131,7 +131,8 @@ def draw(run_groups: Sequence[Group]) -> Any:
             if drawn is None:
                 continue
             x, mean, low, high = drawn
-            panel.plot(scale * x, mean, color=f"C{k}", label=group.name)
+            style = "-" if k < len(COLORS) else "--"
+            panel.plot(scale * x, mean, style, color=f"C{k}", label=group.name)
             panel.fill_between(scale * x, low, high, color=f"C{k}", alpha=0.2, linewidth=0)
         panel.set(xlabel=words, xlim=(0, None), ylim=(0, 1))
     axes[0].set_ylabel("success rate")

@@ -137,6 +137,26 @@ def sizes() -> str:
     return table(("policy", "object", *(f"{robots}" for robots in range(1, 9))), rows)
 
 
+def algorithms() -> str:
+    """Return the table of learning algorithms on the reference's box, from marl-eval's records."""
+    text = (RESULTS / "algorithms.json").read_text(encoding="utf-8")
+    rows = []
+    for name, seeds in json.loads(text)["mapush"]["box"].items():
+        by_step: dict[int, list[str]] = {}
+        minutes = []
+        for record in seeds.values():
+            steps = [step for key, step in record.items() if key.startswith("step_")]
+            minutes.append(steps[-1]["elapsed_time"] / 60.0)
+            last = {round(step["step_count"] / 1e6): step["success_rate"][0] for step in steps}
+            for millions, value in last.items():
+                by_step.setdefault(millions, []).append(f"{value:.2f}")
+        shares = [f"{millions} M: {', '.join(values)}" for millions, values in by_step.items()]
+        numbers = ", ".join(key.removeprefix("seed_") for key in seeds)
+        mean = sum(minutes) / len(minutes)
+        rows.append((name.upper(), numbers, "; ".join(shares), f"{mean:.1f}"))
+    return table(("", "seeds", "success by env steps", "minutes"), rows)
+
+
 def poses() -> str:
     """Return the table of teams that bring objects to a place and a heading."""
     rows = [
@@ -333,6 +353,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "pushing": pushing,
     "sizes": sizes,
     "poses": poses,
+    "algorithms": algorithms,
     "navigation": navigation,
     "robustness": robustness,
     "seeds": seeds,
