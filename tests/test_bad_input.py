@@ -85,7 +85,7 @@ def test_names_that_are_lists_are_refused_everywhere(capsys) -> None:
         for key in ("algorithm.name", "task.name"):
             assert main([*argv, *(("--set", f"{key}=[a]"))]) == 2
             assert key in error_line(capsys)
-    with pytest.raises(ConfigError, match="task.name: must be a string"):
+    with pytest.raises(ConfigError, match="task: must be a string"):
         MAPushEnv({"task": ["a"]})
 
 
