@@ -195,12 +195,13 @@ def test_every_kind_of_algorithm_passes_the_doctors_training(name: str, monkeypa
 
 
 def test_a_plan_counts_what_the_algorithm_keeps() -> None:
-    cfg, _ = config.resolve({}, {"algorithm": {"name": OWN}, "env": {"num_envs": 10}})
-    small = plan_memory(cfg, "mujoco", torch.device("cpu"))
-    wide, _ = config.resolve(
-        {}, {"algorithm": {"name": OWN, "capacity": 128}, "env": {"num_envs": 10}}
-    )
-    assert plan_memory(wide, "mujoco", torch.device("cpu")).learner > 1.9 * small.learner
+    needs = []
+    for capacity in (64, 128, 256):
+        over = {"algorithm": {"name": OWN, "capacity": capacity}, "env": {"num_envs": 10}}
+        cfg, _ = config.resolve({}, over)
+        needs.append(plan_memory(cfg, "mujoco", torch.device("cpu")).learner)
+    assert needs[1] - needs[0] > 0
+    assert needs[2] - needs[1] == pytest.approx(2 * (needs[1] - needs[0]), abs=2)
 
 
 def test_an_algorithm_from_outside_trains_resumes_starts_from_another_run_and_is_evaluated(
