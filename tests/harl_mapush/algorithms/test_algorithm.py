@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from harl_mapush import config, train
+from harl_mapush import config, experiment, train
 from harl_mapush import test as evaluate
 from harl_mapush.algorithms.algorithm import Algorithm, Experience
 from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry, make_algorithm
@@ -22,9 +22,7 @@ from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.memory_plan import plan_memory
 from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint
-from mapush.doctor import stages
-from mapush.doctor import tiny_training as training
-from mapush.doctor.checkup import Checkup
+from harl_mapush.start import Start
 from mqe.vec_env import TeamSpec
 from tests.support.paths import ROOT
 from tests.support.replaying import Replaying, ReplayingCfg
@@ -174,24 +172,26 @@ def test_every_trained_team_acts_by_its_actors_from_the_first_decision_on(name: 
     assert min(means) > 0.7
 
 
-# Others give the doctor the same kind of experience.
+# Others give the program the same kind of experience.
 @pytest.mark.parametrize("name", ["happo", "hasac", "distil", "replaying"])
-def test_every_kind_of_algorithm_passes_the_doctors_training(name: str, monkeypatch) -> None:
-    monkeypatch.setattr(training, "NUM_WORLDS", 2)
+def test_every_kind_of_algorithm_trains_through_the_program(name: str, tmp_path: Path) -> None:
     over: dict[str, Any] = {
         "algorithm": {"name": name},
         "network": {"hidden_sizes": [8]},
         "sim": {"device": "cpu"},
+        "env": {"num_envs": 2},
+        "runner": {"num_env_steps": 1, "num_steps": 4},
+        "logger": {"out_dir": str(tmp_path / "run")},
     }
     if ALGORITHMS[name].cfg.teacher is not None:
         over["task"] = {"observation": "sets", "decision_period": 5}
-        over["env"] = {"num_agents": 2}
+        over["env"]["num_agents"] = 2
         over["algorithm"]["teacher"] = "pretrained:any"
     cfg, _ = config.resolve({}, over)
-    checkup = Checkup(cfg)
-    checkup.sim_name = "mujoco"
-    assert stages.check_memory_plan(checkup)
-    assert "iterations with a checkpoint in between" in stages.check_training(checkup)
+    cfg = dataclasses.replace(cfg, algorithm=cfg.algorithm.for_trial(8))
+    assert plan_memory(cfg, "mujoco", torch.device("cpu")).needed > 0
+    assert experiment.run(cfg, Start.anew(cfg), "test") == 0
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
 
 
 def test_a_plan_counts_what_the_algorithm_keeps() -> None:

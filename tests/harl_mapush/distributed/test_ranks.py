@@ -29,9 +29,8 @@ from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.memory_plan import check_memory, plan_memory
 from harl_mapush.runner import Runner
 from harl_mapush.trainer import NonFiniteError
-from mapush.doctor.checkup import Checkup
 from mapush.doctor.command import run_stage
-from mapush.doctor.stages import STAGES
+from mapush.doctor.stages import Checkup, stages
 from mqe.config import ConfigError
 from mqe.controllers.blocks import SIZE
 from mqe.cores import num_cores
@@ -335,9 +334,8 @@ def test_a_plan_of_ranks_is_of_one_and_advises_worlds_in_all(monkeypatch) -> Non
 
 
 def test_the_doctor_leaves_ranks_out_unless_asked_and_passes_on_what_they_say(monkeypatch) -> None:
-    stage = next(stage for stage in STAGES if stage.needs_ranks)
     cfg, _ = config.resolve({}, {})
-    assert run_stage(stage, Checkup(cfg)).status == "skipped"
+    assert "ranks" not in stages(Checkup(cfg))
 
     def fail(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
         assert command[command.index("--nproc_per_node") + 1] == "3"
@@ -346,7 +344,8 @@ def test_the_doctor_leaves_ranks_out_unless_asked_and_passes_on_what_they_say(mo
         )
 
     monkeypatch.setattr(subprocess, "run", fail)
-    verdict = run_stage(stage, Checkup(cfg, num_ranks=3))
+    checkup = Checkup(cfg, num_ranks=3)
+    verdict = run_stage("ranks", stages(checkup)["ranks"], checkup)
     assert (verdict.status, verdict.detail) == (
         "failed",
         "rank 1 holds other critic than rank 0",
@@ -358,5 +357,5 @@ def test_the_doctor_leaves_ranks_out_unless_asked_and_passes_on_what_they_say(mo
 @pytest.mark.parametrize("preset", ["smoke", "cuboid"])
 def test_two_gpus_hold_equal_weights_after_updates(preset: str) -> None:
     cfg, _ = config.resolve(config.load_preset(preset), {"sim": {"device": "cuda"}})
-    stage = next(stage for stage in STAGES if stage.needs_ranks)
-    assert run_stage(stage, Checkup(cfg, num_ranks=2)).status == "passed"
+    checkup = Checkup(cfg, num_ranks=2)
+    assert run_stage("ranks", stages(checkup)["ranks"], checkup).status == "passed"

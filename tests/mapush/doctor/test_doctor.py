@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -15,249 +14,183 @@ import pytest
 import torch
 
 from harl_mapush import config
-from harl_mapush.callback import Callback
-from harl_mapush.callbacks.run_context import CALLBACKS, RunContext
-from harl_mapush.runner import Runner
-from harl_mapush.trainer import NonFiniteError
 from mapush import cli
 from mapush.doctor import command, stages
-from mapush.doctor import tiny_training as training
-from mapush.doctor.checkup import Checkup
-from mapush.doctor.command import StageResult, examine, format_result, result_of_crash, run_stage
-from mapush.doctor.stage import Stage, StageError
-from mapush.doctor.stages import STAGES, driver_version
-from mqe.config import ConfigError
+from mapush.doctor.command import StageResult, examine, format_result, run_stage
+from mapush.doctor.stages import Checkup, Stage, StageError, driver_version
+from mqe.config import ConfigError, load_yaml
 
-NAMES = [stage.name for stage in STAGES]
+NAMES = ["versions", "device", "worlds", "pictures"]
 CPU = ("--device", "cpu")
 
 
 @pytest.fixture
-def few_worlds(monkeypatch):
-    monkeypatch.setattr(stages, "NUM_WORLDS_CPU", 4)
-    monkeypatch.setattr(training, "NUM_WORLDS", 4)
+def few_worlds(monkeypatch) -> None:
+    monkeypatch.setattr(stages, "NUM_WORLDS", {"cpu": 2})
 
 
 @pytest.fixture
-def checkup():
+def checkup() -> Checkup:
     cfg, _ = config.resolve(config.load_preset("smoke"), {"sim": {"device": "cpu"}})
-    checkup = Checkup(cfg)
-    yield checkup
-    checkup.close()
+    return Checkup(cfg)
 
 
 def fail_at(monkeypatch, name: str, error: Exception) -> None:
     def run(checkup: Checkup) -> str:
         raise error
 
-    broken = tuple(stage._replace(run=run) if stage.name == name else stage for stage in STAGES)
-    monkeypatch.setattr(command, "STAGES", broken)
+    monkeypatch.setattr(stages, f"check_{name}", run)
 
 
-def test_the_stages_go_from_simple_to_whole():
-    assert NAMES == [
-        "versions",
-        "device",
-        "gpus",
-        "memory plan",
-        "one world",
-        "frames",
-        "many worlds",
-        "graph",
-        "training",
-        "collectors",
-        "run folder",
-        "film",
-        "ranks",
-    ]
-    assert [stage.name for stage in STAGES if stage.needs_gpu] == ["gpus", "graph"]
+def test_the_stages_go_from_simple_to_whole(checkup) -> None:
+    assert list(stages.stages(checkup)) == NAMES
+    both = dataclasses.replace(checkup, num_ranks=2, num_collectors=1)
+    assert list(stages.stages(both)) == [*NAMES, "collectors", "ranks"]
 
 
-def test_without_a_gpu_everything_else_passes_as_json_alone(few_worlds, monkeypatch, capfd):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+def test_without_a_gpu_everything_passes_as_json_alone(few_worlds, capfd) -> None:
     assert command.main(["--json", *CPU]) == 0
-    facts = json.loads(capfd.readouterr().out)
+    printed = capfd.readouterr()
+    facts = json.loads(printed.out)
     assert facts["ok"] is True
     assert [stage["stage"] for stage in facts["stages"]] == NAMES
-    skipped = ("gpus", "graph", "collectors", "ranks")
-    expected = {name: "skipped" if name in skipped else "passed" for name in NAMES}
-    assert {stage["stage"]: stage["status"] for stage in facts["stages"]} == expected
-    assert facts["versions"]["torch"] == torch.__version__
+    assert {stage["status"] for stage in facts["stages"]} == {"passed"}
+    assert facts["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert (facts["simulator"], facts["device"], facts["gpus"]) == ("mujoco", "cpu", [])
     assert facts["memory_plan"]["needed"] == sum(
         facts["memory_plan"][part] for part in ("fixed", "worlds", "learner")
     )
+    assert "running worlds\n" in printed.err
 
 
-RECURRENT = ["--set", "network.use_recurrent_policy=true"]
-
-
-@pytest.mark.parametrize("chunk_length", [0, 8])
-def test_what_trains_passes(chunk_length: int, few_worlds, capsys):
-    minibatches = [
-        "--set",
-        "algorithm.num_minibatches=64",
-        "--set",
-        "algorithm.critic_num_minibatches=32",
-    ]
-    minibatches += ["--set", "algorithm.num_epochs=1"]
-    chunks = ["--set", f"network.chunk_length={chunk_length}"]
-    assert command.main([*CPU, *RECURRENT, *chunks, *minibatches]) == 0
-    assert capsys.readouterr().out.endswith("Everything works: simulator mujoco on cpu.\n")
-
-
-def test_a_long_stage_shows_that_it_lives(checkup, monkeypatch, capsys):
-    monkeypatch.setattr(command, "SIGN_INTERVAL_S", 0.05)
-    slow = Stage("slow", lambda _: time.sleep(0.13) or "done", "")
-    list(examine(checkup, command._teller(False, None), (slow,)))
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [line[:2] for line in lines] == [
-        ["running", "slow"],
-        ["running", "slow"],
-        ["passed", "slow"],
-    ]
-
-
-def test_what_cannot_be_filmed_can_still_be_trained(checkup, monkeypatch, tmp_path):
-    def cannot(*_: object, **__: object) -> None:
+def test_what_cannot_be_filmed_can_still_be_trained(checkup, monkeypatch) -> None:
+    def cannot() -> str:
         raise ConfigError("cannot render: neither EGL nor OSMesa works")
 
-    monkeypatch.setattr(stages, "record", cannot)
-    result = run_stage(STAGES[NAMES.index("film")], checkup)
-    assert (result.status, result.hint) == ("skipped", None)
-    assert result.detail.endswith("neither EGL nor OSMesa works")
+    monkeypatch.setattr(stages, "choose_backend", cannot)
+    detail = stages.check_pictures(checkup)
+    assert detail.endswith("training does not need: cannot render: neither EGL nor OSMesa works")
 
 
-def test_a_place_where_no_run_can_be_written_fails(checkup, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    stage = STAGES[NAMES.index("run folder")]
-    assert run_stage(stage, checkup).detail.startswith(f"{tmp_path / 'results'} can be written, ")
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "results").write_text("")
-    result = run_stage(stage, checkup)
-    assert result.status == "failed"
-    assert "is a file" in result.detail
-
-
-def test_it_stops_at_the_first_failure_and_says_what_to_do(few_worlds, monkeypatch, capsys):
-    fail_at(monkeypatch, "training", StageError("the actions are purple", "wear glasses"))
+def test_it_stops_at_the_first_failure_and_says_what_to_do(monkeypatch, capsys) -> None:
+    fail_at(monkeypatch, "worlds", StageError("the actions are purple", "wear glasses"))
     assert command.main([*CPU]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-3:] == [
-        "failed  training      the actions are purple",
-        "        what to do: wear glasses",
-        "Stopped at stage 'training'; 4 stages were not run.",
-    ]
-    assert lines[0].startswith("passed  versions ")
+    assert lines[-4] == "running worlds"
+    assert lines[-3].startswith("failed  worlds      the actions are purple (0.0 s)")
+    assert lines[-2:] == ["        what to do: wear glasses", "Stopped at stage 'worlds'."]
+    assert lines[1].startswith("passed  versions ")
 
 
-def test_a_failure_is_in_the_json_and_in_the_exit_code(few_worlds, monkeypatch, capsys):
-    fail_at(
-        monkeypatch,
-        "one world",
-        RuntimeError("CUDA error: an illegal\nmemory access was encountered"),
-    )
+def test_a_failure_is_in_the_json_and_in_the_exit_code(monkeypatch, capsys) -> None:
+    error = RuntimeError("CUDA error: an illegal\nmemory access was encountered")
+    fail_at(monkeypatch, "worlds", error)
     assert command.main(["--json", *CPU]) == 1
     facts = json.loads(capsys.readouterr().out)
     assert facts["ok"] is False
-    failed = facts["stages"][NAMES.index("one world")]
-    assert failed["status"] == "failed"
+    failed = facts["stages"][-1]
+    assert (failed["stage"], failed["status"]) == ("worlds", "failed")
     assert failed["detail"] == "RuntimeError: CUDA error: an illegal memory access was encountered"
     assert "--cuda-debug" in failed["hint"]
-    assert {stage["status"] for stage in facts["stages"][NAMES.index("many worlds") :]} == {
-        "not run"
-    }
 
 
-def test_nothing_that_libraries_print_reaches_stdout(monkeypatch, capfd):
-    def chatter(checkup: Checkup) -> str:
-        sys.stdout.write("python\n")
-        os.write(1, b"compiled\n")
-        return "done"
+def test_worlds_that_break_fail(checkup, few_worlds, monkeypatch) -> None:
+    make = stages.make_env
 
-    monkeypatch.setattr(command, "STAGES", (Stage("chatter", chatter, ""),))
-    assert command.main(["--json", *CPU]) == 0
-    printed = capfd.readouterr()
-    assert json.loads(printed.out)["stages"][0]["detail"] == "done"
-    assert "python" in printed.err
-    assert "compiled" in printed.err
+    def make_broken(*settings):
+        env = make(*settings)
+        step = env.step
+        env.step = lambda actions: step(actions * torch.nan)
+        return env
+
+    monkeypatch.setattr(stages, "make_env", make_broken)
+    with pytest.raises(StageError, match="not finite, or of broken worlds"):
+        stages.check_worlds(checkup)
 
 
-@pytest.mark.parametrize("arguments", [["--jsn"], ["--preset", "lap"], ["--set", "env.num_env=3"]])
-def test_a_wrong_command_line_is_exit_code_2(arguments, capsys):
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--jsn"], "--jsn"),
+        (["--preset", "lap"], "lap"),
+        (["--set", "env.num_env=3"], "env.num_env"),
+        (["--collectors", "2"], "--collectors 2 needs --async"),
+        (["--async", "--duration", "0"], "--duration: must be above 0, not 0"),
+        (["--gpus", "0"], "--gpus: must be a whole number from 1 on"),
+        (["--gpus", "2", "--async"], "--gpus 2 and --async exclude each other"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2(arguments, said, capsys) -> None:
     assert command.main(arguments) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
 
 
-def test_it_is_a_command(monkeypatch, capsys):
-    monkeypatch.setattr(command, "STAGES", ())
+def test_it_is_a_command(few_worlds, capsys) -> None:
     assert cli.main(["doctor", *CPU]) == 0
-    assert capsys.readouterr().out.startswith("Everything works")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Everything works.")
 
 
-def test_results(checkup):
-    def raising(error: Exception) -> Stage:
+def test_results(checkup) -> None:
+    def result(error: Exception | None) -> StageResult:
         def run(checkup: Checkup) -> str:
-            raise error
+            if error is not None:
+                raise error
+            return "well"
 
-        return Stage("s", run, "in general")
+        return run_stage("s", Stage(run, "in general"), checkup)
 
-    assert run_stage(raising(StageError("a", "in particular")), checkup)[3:] == (
-        "a",
-        "in particular",
-    )
-    assert run_stage(raising(ConfigError("b: c")), checkup)[3:] == ("b: c", "in general")
-    assert run_stage(raising(ZeroDivisionError("d")), checkup)[3:] == (
-        "ZeroDivisionError: d",
-        "in general",
-    )
-    assert run_stage(Stage("s", lambda _: "well", "x"), checkup)[3:] == ("well", None)
-    assert run_stage(Stage("s", lambda _: "well", "x", needs_gpu=True), checkup).status == "skipped"
-    assert (
-        format_result(StageResult("s", "passed", 0.25, "well"))
-        == "passed  s             well (0.2 s)"
-    )
+    assert result(StageError("a", "in particular"))[3:] == ("a", "in particular")
+    assert result(ConfigError("b: c"))[3:] == ("b: c", "in general")
+    assert result(ZeroDivisionError("d"))[3:] == ("ZeroDivisionError: d", "in general")
+    assert result(None)[3:] == ("well", None)
+    passed = StageResult("s", "passed", 0.25, "well")
+    assert format_result(passed) == "passed  s           well (0.2 s)"
 
 
-def test_a_training_goes_through_the_program_and_resumes(few_worlds, checkup):
-    assert stages.check_training(checkup).startswith("4 iterations with a checkpoint in between; ")
-    assert "doctor" not in CALLBACKS
+def test_nothing_runs_after_a_failure(checkup) -> None:
+    def fall(checkup: Checkup) -> str:
+        raise ValueError("ouch")
+
+    lines: list[str] = []
+    planned = {"f": Stage(fall, "rest"), "never": Stage(lambda _: "never", "")}
+    assert [result.status for result in examine(checkup, planned, lines.append)] == ["failed"]
+    assert lines[0] == "running f"
+    assert len(lines) == 2
 
 
-def test_a_training_that_fails_is_its_last_line(few_worlds, checkup, monkeypatch):
-    def learn(self: Runner, callbacks: object, folder: object) -> None:
-        raise NonFiniteError("critic/loss is nan")
+@pytest.mark.parametrize(("code", "status"), [(0, "passed"), (3, "passed"), (1, "failed")])
+def test_a_training_writes_nothing_here_and_may_end_by_its_time(
+    checkup, monkeypatch, tmp_path, code, status
+) -> None:
+    monkeypatch.chdir(tmp_path)
 
-    monkeypatch.setattr(Runner, "learn", learn)
-    with pytest.raises(StageError, match="^mapush doctor: critic/loss is nan; "):
-        stages.check_training(checkup)
+    def train(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert not Path(words[words.index("--out") + 1]).is_relative_to(tmp_path)
+        settings = load_yaml(words[words.index("--config") + 1])["runner"]
+        assert (settings["collectors"], settings["max_wall_time"]) == (2, "5s")
+        lines = "[Collector 0] 1 step/s\n[Collector 0] 2 steps/s\n[Learner] waits\nDone.\n"
+        return subprocess.CompletedProcess(words, code, lines, "python: no room\n")
 
-
-def test_kernels_one_by_one_reach_the_training(few_worlds, checkup, monkeypatch):
-    """CUDA graphs would hide a failing kernel."""
-    graphs = []
-    watch = training._Watch.follow
-
-    def follow(self: training._Watch, run: RunContext) -> Callback:
-        run.env.use_graphs = True
-        callback = watch(self, run)
-        graphs.append(run.env.use_graphs)
-        run.env.use_graphs = False
-        return callback
-
-    monkeypatch.setattr(training._Watch, "follow", follow)
-    checkup.is_launched_singly = True
-    stages.check_training(checkup)
-    assert graphs == [False, False]
+    monkeypatch.setattr(subprocess, "run", train)
+    checkup.num_collectors = 2
+    checkup.together_s = 5.0
+    result = run_stage("collectors", stages.stages(checkup)["collectors"], checkup)
+    assert result.status == status
+    if status == "passed":
+        assert result.detail == "[Collector 0] 2 steps/s; [Learner] waits"
+    else:
+        assert result.detail == "python: no room"
 
 
 @pytest.mark.slow
-def test_collectors_train_for_the_given_time(capsys):
-    assert command.main([*CPU, "--async", "--collectors", "1", "--duration", "2"]) == 0
+def test_collectors_train_for_the_given_time(capsys) -> None:
+    assert command.main([*CPU, "--async", "--collectors", "1", "--duration", "20"]) == 0
     lines = capsys.readouterr().out.splitlines()
     (line,) = [line for line in lines if line.startswith("passed  collectors")]
     assert "[Collector 0]" in line
-    assert "[Learner] warm-up" in line
+    assert "[Learner]" in line
 
 
 @pytest.fixture
@@ -276,64 +209,20 @@ def versions(monkeypatch):
             raise PackageNotFoundError(package)
         return versions[package]
 
-    needs = {
-        "mujoco-warp": [
-            "etils[epath]",
-            "mujoco>=3.13.0",
-            "warp-lang>=1.15",
-            "numpy>=9; extra == 'dev'",
-        ]
-    }
     monkeypatch.setattr(stages, "version", version)
-    monkeypatch.setattr(stages, "requires", needs.get)
     monkeypatch.setattr(stages, "driver_version", lambda: 12040)
     monkeypatch.setattr(stages, "warp_cuda", lambda: "12.9")  # minor versions are compatible
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     return versions
 
 
-def test_versions_that_do_not_belong_together(checkup, versions):
-    assert "driver_cuda 12.4, warp_cuda 12.9" in stages.check_versions(checkup)
+def test_versions_that_do_not_belong_together(checkup, versions) -> None:
+    assert "driver for CUDA 12.4" in stages.check_versions(checkup)
+    assert checkup.facts["versions"]["warp_cuda"] == "12.9"
     versions["mujoco-warp"] = "3.9.1"
     with pytest.raises(StageError, match="mujoco-warp 3.9.1 is not for MuJoCo 4") as raised:
         stages.check_versions(checkup)
     assert raised.value.hint.startswith("pip install mujoco-warp==4.")
-
-
-@pytest.mark.parametrize(
-    ("warp", "said"),
-    [
-        ("1.0.0", "not 1.0.0"),
-        ("1.9.2", "not 1.9.2"),
-        (None, "which is not installed"),
-        ("1.15", None),
-        ("1.15.0rc1", None),
-        ("1.100.0+cu12", None),
-        ("2", None),
-    ],
-)
-def test_mujoco_warp_says_which_warp_it_needs(checkup, versions, warp, said):
-    versions["warp-lang"] = warp
-    if warp is None:
-        del versions["warp-lang"]
-    if said is None:
-        assert f"warp-lang {warp}" in stages.check_versions(checkup)
-        return
-    with pytest.raises(
-        StageError, match=f"^mujoco-warp needs warp-lang 1.15 or newer, {said}$"
-    ) as raised:
-        stages.check_versions(checkup)
-    assert raised.value.hint == "pip install 'warp-lang>=1.15'"
-
-
-def test_its_own_requirements_are_read(checkup, monkeypatch):
-    pytest.importorskip("mujoco_warp")
-    installed = stages.version
-    monkeypatch.setattr(
-        stages, "version", lambda package: "0.1" if package == "warp-lang" else installed(package)
-    )
-    with pytest.raises(StageError, match=r"^mujoco-warp needs warp-lang 1\.\d+ or newer, not 0.1$"):
-        stages.check_versions(checkup)
 
 
 @pytest.mark.parametrize(
@@ -357,7 +246,7 @@ def test_its_own_requirements_are_read(checkup, monkeypatch):
 )
 def test_what_is_built_for_a_newer_cuda_than_the_drivers(
     checkup, versions, monkeypatch, driver, torchs, warps, said
-):
+) -> None:
     monkeypatch.setattr(stages, "driver_version", lambda: driver)
     monkeypatch.setattr(stages, "warp_cuda", lambda: warps)
     monkeypatch.setattr(torch.version, "cuda", torchs)
@@ -374,13 +263,13 @@ def test_what_is_built_for_a_newer_cuda_than_the_drivers(
     assert raised.value.hint.endswith(f"{said.split()[0][1:]} build for CUDA {driver // 1000}")
 
 
-def test_a_torch_for_the_cpu_alone_is_reported(checkup, versions, monkeypatch):
+def test_a_torch_for_the_cpu_alone_is_reported(checkup, versions, monkeypatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
     assert "built for CPUs only" in stages.check_versions(checkup)
 
 
 @pytest.mark.parametrize(("built_with", "said"), [(None, None), ((12, 9), "12.9")])
-def test_warp_is_asked_for_its_cuda(monkeypatch, built_with, said):
+def test_warp_is_asked_for_its_cuda(monkeypatch, built_with, said) -> None:
     pytest.importorskip("mujoco_warp")
     from mqe.sim.mujoco_warp import wp
 
@@ -388,101 +277,25 @@ def test_warp_is_asked_for_its_cuda(monkeypatch, built_with, said):
     assert stages.warp_cuda() == said
 
 
-def test_gpus_are_listed_though_the_run_is_on_the_cpu(checkup, monkeypatch):
-    def mem_get_info(index: int) -> tuple[int, int]:
-        if index == 1:
-            raise RuntimeError("CUDA error:\nout of memory")
-        return 2**30, 2**32
-
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "H100")
-    gpus = STAGES[NAMES.index("gpus")]
-    result = run_stage(gpus, checkup)
-    assert (result.status, result.detail) == (
-        "passed",
-        "cuda:0 H100, 1.0 of 4.0 GiB free; cuda:1 does not answer (CUDA error: out of memory); "
-        "the run is on the CPU",
-    )
-    assert checkup.gpus == [{"name": "H100", "free_gib": 1.0, "total_gib": 4.0}]
-    assert run_stage(STAGES[NAMES.index("graph")], checkup).status == "skipped"
-    checkup.device = torch.device("cuda", 0)
-    assert run_stage(gpus, checkup).status == "failed"
-    checkup.device = torch.device("cpu")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert run_stage(gpus, checkup).status == "skipped"
-
-
-def test_the_driver_is_asked_without_a_gpu():
+def test_the_driver_is_asked_without_a_gpu() -> None:
     assert driver_version() is None or driver_version() > 10000
 
 
-def test_a_crash_is_reported_with_its_stage(monkeypatch, capsys):
-    def run(command: list[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess:
+def test_kernels_one_by_one_need_a_process_with_other_variables(
+    few_worlds, monkeypatch, capsys
+) -> None:
+    class StartedError(Exception):
+        pass
+
+    def start(program: str, words: list[str], variables: dict[str, str]) -> None:
         names = ("CUDA_LAUNCH_BLOCKING", "TORCH_USE_CUDA_DSA", "PYTORCH_USE_CUDA_DSA")
-        assert [env[name] for name in names] == ["1"] * 3
-        results = [
-            StageResult("versions", "running"),
-            StageResult("versions", "passed"),
-            StageResult("one world", "running"),
-        ]
-        report = Path(command[command.index("--report") + 1])
-        report.write_text("".join(json.dumps(result._asdict()) + "\n" for result in results))
-        return subprocess.CompletedProcess(command, -11, stdout="")
+        assert [variables[name] for name in names] == ["1"] * 3
+        assert words == [sys.executable, "-m", "mapush", "doctor", "--cuda-debug", *CPU]
+        raise StartedError
 
-    monkeypatch.setattr(subprocess, "run", run)
-    assert command.main(["--cuda-debug"]) == 1
-    out = capsys.readouterr().out
-    assert "failed  one world     the process died: SIGSEGV" in out
-    assert command.main(["--cuda-debug", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["stages"][1]["stage"] == "one world"
-
-
-@pytest.mark.parametrize(
-    ("last", "returncode", "crashed"),
-    [("passed", 0, False), ("failed", 1, False), ("passed", 1, True)],
-)
-def test_what_a_separate_process_reported_is_not_reported_again(
-    monkeypatch, capsys, last, returncode, crashed
-):
-    """It writes results to our stdout as it runs. An exit code without a result is a crash."""
-
-    def run(command: list[str], stdout: int | None, **_: object) -> subprocess.CompletedProcess:
-        Path(command[-1]).write_text(json.dumps(StageResult("versions", last)._asdict()) + "\n")
-        return subprocess.CompletedProcess(
-            command, returncode, stdout=None if stdout is None else '{"its": "own"}'
-        )
-
-    monkeypatch.setattr(subprocess, "run", run)
-    assert command.main(["--cuda-debug"]) == returncode
-    assert ("the process died: exit code 1" in capsys.readouterr().out) == crashed
-    assert command.main(["--cuda-debug", "--json"]) == returncode
-    assert ("stages" in json.loads(capsys.readouterr().out)) == crashed
-
-
-def test_a_process_that_dies_at_once_failed_at_the_first_stage():
-    assert result_of_crash([], 3)[:4] == (
-        "versions",
-        "failed",
-        0.0,
-        "the process died: exit code 3",
-    )
-
-
-def test_examine_closes_what_it_built(checkup):
-    seen = []
-    first = Stage("a", lambda c: str(c.build(1)), "")
-    second = Stage("b", lambda c: "never", "")
-
-    def fall(checkup: Checkup) -> str:
-        raise ValueError("ouch")
-
-    results = list(examine(checkup, seen.append, (first, Stage("f", fall, "rest"), second)))
-    assert [result.status for result in results] == ["passed", "failed"]
-    assert [(result.stage, result.status) for result in seen] == [
-        ("a", "running"),
-        ("a", "passed"),
-        ("f", "running"),
-        ("f", "failed"),
-    ]
-    assert checkup.env is None
+    monkeypatch.setattr(os, "execve", start)
+    with pytest.raises(StartedError):
+        command.main(["--cuda-debug", *CPU])
+    for name in command._DEBUGGING:
+        monkeypatch.setenv(name, "1")
+    assert command.main(["--cuda-debug", *CPU]) == 0
