@@ -16,8 +16,8 @@ from mqe.config import read_text
 
 # The calculator's metrics in a run folder, as ``make train`` names the file.
 EVALUATION = "evaluation.json"
-DPI = 160  # of the PNG files
-_PAGE_DPI = 112  # of the same files on the page
+DPI = 160  # of the figures
+_PAGE_DPI = 112  # of the figures on the page
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:1150px;margin:2em auto;padding:0 1em;"
     "color:#222}"
@@ -30,17 +30,9 @@ _STYLE = (
     "table{border-collapse:collapse}"
     "td,th{border-bottom:1px solid #ddd;padding:.25em .8em;text-align:left;vertical-align:top;"
     "overflow-wrap:break-word}"
-    "pre{overflow-x:auto;font-size:13px}"
     "h2{margin-top:2em}"
     "@media print{h2{break-after:avoid}figure,tr{break-inside:avoid}}"
 )
-_TITLES = {
-    "curves": "Curves against env steps",
-    "wall_clock": "Against wall clock",
-    "rewards": "Reward terms",
-    "agents": "Contributions of each robot",
-    "throughput": "Throughput",
-}
 _BANDS = "Lines are interquartile means over runs, bands their 95 % stratified bootstrap intervals."
 _SHARE = "share (95 % interval)"
 
@@ -52,16 +44,14 @@ def page(
 ) -> str:
     """Return the page.
 
-    ``pictures`` are PNG files by figure, ``films`` .mp4 files by group.
+    ``pictures`` are PNG files by title, ``films`` .mp4 files by group.
     """
     logs = [log for group in groups for log in group.runs]
     parts = ["<h1>Runs</h1>", _runs_table(groups), *_measured(logs)]
     parts += ["<h2>Settings that differ</h2>", _differences_table(logs)]
     has_bands = any(len(group.runs) > 1 for group in groups)
-    for name, title in _TITLES.items():
-        if name in pictures:
-            note = _BANDS if name == "curves" and has_bands else ""
-            parts += [f"<h2>{title}</h2>", _picture(pictures[name], title, note)]
+    for title, png in pictures.items():
+        parts += [f"<h2>{title}</h2>", _picture(png, title, _BANDS if has_bands else "")]
     if films:
         videos = "".join(_video(name, film) for name, film in films.items())
         parts += ["<h2>Films</h2>", f'<div class="films">{videos}</div>']
@@ -88,11 +78,6 @@ def _video(name: str, film: bytes) -> str:
     return f"<figure>{video}<figcaption>{html.escape(name)}</figcaption></figure>"
 
 
-def _folded(title: str, text: str) -> str:
-    summary = html.escape(title)
-    return f"<details><summary>{summary}</summary><pre>{html.escape(text)}</pre></details>"
-
-
 def _runs_table(groups: Sequence[Group]) -> str:
     rows = []
     for group in groups:
@@ -114,25 +99,19 @@ def _runs_table(groups: Sequence[Group]) -> str:
 
 
 def _measured(logs: Sequence[RunLog]) -> list[str]:
-    """Return the rates in the runs' ``evaluation.json`` as a table, and all metrics as text."""
+    """Return the rates in the runs' ``evaluation.json`` as a table."""
     rows = []
-    texts = []
     for log in logs:
         metrics = _read_metrics(log)
-        if not metrics:
-            continue
-        teams = {str(log.folder): metrics}
+        rows += _rates(str(log.folder), metrics)
         scripts = metrics.get("baselines")
         if isinstance(scripts, dict):
             for name, measured in scripts.items():
-                teams[f"{name}, on the starts of {log.folder}"] = measured
-        for team, measured in teams.items():
-            rows += _rates(team, measured)
-        texts.append(_folded(f"{log.folder}: all metrics", json.dumps(metrics, indent=1)))
-    if not texts:
+                rows += _rates(f"{name}, on the starts of {log.folder}", measured)
+    if not rows:
         return []
     table = html_table(["run", "rate", _SHARE, "episodes"], rows)
-    return ["<h2>Measured by the calculator</h2>", table, *texts]
+    return ["<h2>Measured by the calculator</h2>", table]
 
 
 def _read_metrics(log: RunLog) -> dict[str, Any]:

@@ -385,7 +385,7 @@ def special_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], A
             ["train", "--resume", str(folder)],
             ["train", "--config", str(folder / "config.yaml")],
             ["list", str(files)],
-            ["report", str(folder), "--no_films"],
+            ["report", str(folder)],
         )
     )
     return lambda: cli.main(words), (kind, path.name, words)
