@@ -43,38 +43,45 @@ class Network:
         self._carried = {name: np.zeros(self._shapes[name], np.float32) for name in carried}
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Return joint targets [rad] for the coming control step."""
-        inputs = {
-            name: values if values.dtype == bool else values.astype(np.float32)
-            for name, values in inputs.items()
-        }
+        """Return the first output: a command, or joint targets [rad] of a gait."""
+        inputs = {name: values.astype(np.float32) for name, values in inputs.items()}
         outputs = dict(
             zip(self._outputs, self._session.run(None, inputs | self._carried), strict=True)
         )
         self._carried = {name: outputs[f"{name}_out"] for name in self._carried}
-        return outputs["joint_targets"]
+        return outputs[self._outputs[0]]
 
 
 class Team:
     """The exported networks of one world."""
 
     def __init__(self, folder: Path, contract: dict) -> None:
-        self._network = Network(folder / "team.onnx")
+        models = contract["models"]
+        count = range(len(contract["robots"]))
+        self._actors = [Network(folder / f"actor_agent{i}.onnx") for i in count]
+        self._gaits = [Network(folder / f"gait_agent{i}.onnx") for i in count]
         self._period = contract["rates"]["control_steps_per_decision"]
-        self.names = contract["models"]["team.onnx"]["inputs"]["obs"]["names"]
+        self.names = [models[f"actor_agent{i}.onnx"]["inputs"]["obs"]["names"] for i in count]
         self.begin()
 
     def begin(self) -> None:
         """Start an episode."""
         self._step = 0
-        self._network.begin()
+        self._commands = [np.zeros((1, 3))] * len(self._actors)
+        for network in (*self._actors, *self._gaits):
+            network.begin()
 
     def act(self, obs: np.ndarray, robots: dict[str, np.ndarray]) -> np.ndarray:
         """Return joint targets (A, 12) [rad] for the coming control step."""
-        inputs = {name: values[None] for name, values in {"obs": obs, **robots}.items()}
-        inputs["decide"] = np.array([self._step % self._period == 0])
+        if self._step % self._period == 0:
+            pairs = zip(self._actors, obs, strict=True)
+            self._commands = [actor.run({"obs": seen[None]}) for actor, seen in pairs]
         self._step += 1
-        return self._network.run(inputs)[0]
+        targets = []
+        for i, (gait, command) in enumerate(zip(self._gaits, self._commands, strict=True)):
+            body = {name: values[i : i + 1] for name, values in robots.items()}
+            targets.append(gait.run({"command": command, **body})[0])
+        return np.array(targets)
 
 
 class World:

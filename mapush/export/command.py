@@ -22,7 +22,6 @@ from mapush.export import onnx_folder, policy_folder  # noqa: F401, register exp
 from mapush.export.exporter import EXPORTERS, ExportRequest
 from mqe.config import ConfigError, merge
 from mqe.hub import upload, use_safetensors
-from mqe.viewer.meshes import add_looks
 
 PROGRAM = "mapush export"
 ENV_SETTINGS = ("num_agents", "model")  # allowed in an export
@@ -40,9 +39,7 @@ def make_parser() -> config.Parser:
         metavar="CHECKPOINT",
         help="a checkpoint folder, a run folder or pretrained:NAME",
     )
-    parser.add_argument("target", metavar="OUT_DIR", nargs="?", help="the folder to make")
-    # --out of a training run has another meaning.
-    parser.add_argument("--out", metavar="OUT_DIR", dest="folder", help="the folder, as a flag")
+    parser.add_argument("target", metavar="OUT_DIR", help="the folder to make")
     parser.add_argument(
         "--for",
         dest="form",
@@ -61,7 +58,6 @@ def make_parser() -> config.Parser:
     parser.add_argument(
         "--hub", metavar="USER/TEAM", help="upload the folder (--for policy); fetch it as hub:NAME"
     )
-    add_looks(parser)
     config.add_import(parser)
     config.add_flags(parser, ("--seed", "--num_agents"))
     return parser
@@ -74,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = make_parser().parse(argv)
-    out = _new_folder(arguments)
+    out = Path(arguments.target)
+    _check_new(out)
     exporter = EXPORTERS.find(arguments.form, "--for")
     if arguments.last < 1 or (arguments.last > 1 and arguments.form != "policy"):
         raise ConfigError(
@@ -84,9 +81,7 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ConfigError(f"--hub {arguments.hub}: needs --for policy; add it, or leave out --hub")
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
-    request = ExportRequest(
-        cfg, folder, arguments.checkpoint, out, arguments.looks, arguments.last, say
-    )
+    request = ExportRequest(cfg, folder, arguments.checkpoint, out, arguments.last, say)
     exporter.check(request)
     seed_everything(cfg.runner.seed)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -101,17 +96,13 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def _new_folder(arguments: Any) -> Path:
-    """Return the folder to make. Raises ConfigError, before any work, for an impossible one."""
-    if (arguments.target is None) == (arguments.folder is None):
-        raise ConfigError("OUT_DIR: name one folder to make, after the checkpoint or with --out")
-    out = Path(arguments.target or arguments.folder)
+def _check_new(out: Path) -> None:
+    """Raise ConfigError, before any work, for a folder that cannot be made."""
     if os.path.lexists(out):
         raise ConfigError(f"{out} exists; name another folder, or remove it")
     existing = next(parent for parent in out.absolute().parents if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise ConfigError(f"{out} cannot be made: {existing} is no folder that you may write to")
-    return out
 
 
 def _settings(folder: Path, arguments: Any) -> RunCfg:

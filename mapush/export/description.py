@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from mqe.controllers.trot import STANDING_COMMAND, GaitMemory
+from mqe.controllers.trot import STANDING_COMMAND
 from mqe.world.robots import NUM_JOINTS, RobotCfg
 from mqe.world.robots.robot import LEG_JOINTS, LEGS
 from mqe.world.robots.tensors import TOUCH
@@ -24,61 +24,60 @@ COMMAND = ["forward", "left", "turning_left"]
 Numbers = dict[str, Any]
 
 
-def numbers(
-    shape: Sequence[int | str], names: Sequence[str], unit: str, frame: str, meaning: str = ""
-) -> Numbers:
-    """Describe a tensor by shape, unit and frame, with names for its last dimension."""
-    described: Numbers = {"shape": list(shape), "names": list(names), "unit": unit, "frame": frame}
+def numbers(names: Sequence[str], unit: str, frame: str, meaning: str = "") -> Numbers:
+    """Describe a tensor (batch, N) by unit and frame, with names for its last dimension."""
+    described: Numbers = {
+        "shape": ["batch", len(names)],
+        "names": list(names),
+        "unit": unit,
+        "frame": frame,
+    }
     if meaning:
         described["meaning"] = meaning
     return described
 
 
-def gait_inputs(lead: Sequence[int | str]) -> dict[str, Numbers]:
-    """Describe a gait's inputs other than the command, with the leading dimensions ``lead``."""
+def gait_inputs() -> dict[str, Numbers]:
+    """Describe a gait's inputs other than the command."""
     return {
         "up_b": numbers(
-            [*lead, 3],
             "xyz",
             "1",
             BODY,
             "unit vector that points up; the acceleration that an IMU at rest measures, divided "
             "by g",
         ),
-        "angvel_b": numbers(
-            [*lead, 3], "xyz", "rad/s", BODY, "angular velocity, as a gyroscope measures it"
-        ),
-        "joint_pos": numbers([*lead, NUM_JOINTS], JOINTS, "rad", "joint"),
-        "joint_vel": numbers([*lead, NUM_JOINTS], JOINTS, "rad/s", "joint"),
-        "memory": gait_memory(lead),
+        "angvel_b": numbers("xyz", "rad/s", BODY, "angular velocity, as a gyroscope measures it"),
+        "joint_pos": numbers(JOINTS, "rad", "joint"),
+        "joint_vel": numbers(JOINTS, "rad/s", "joint"),
+        "memory": gait_memory(),
     }
 
 
-def gait_memory(lead: Sequence[int | str]) -> Numbers:
-    """Describe a gait's memory between control steps, with the leading dimensions ``lead``."""
-    names = [
-        "phase",
-        *(f"{which}_action_{joint}" for which in ("last", "older") for joint in JOINTS),
-    ]
+def gait_memory() -> Numbers:
+    """Describe a gait's memory between control steps."""
+    actions = [f"{which}_action_{joint}" for which in ("last", "older") for joint in JOINTS]
     meaning = "zeros at the start of an episode, then memory_out of the last control step"
-    return numbers([*lead, GaitMemory.SIZE], names, "1", "none", meaning) | {
-        "rate_hz": 1.0 / STEP_DT
-    }
+    return numbers(["phase", *actions], "1", "none", meaning)
 
 
-def command(lead: Sequence[int | str], scale: Sequence[float], rate_hz: float) -> Numbers:
-    """Describe a velocity command, with the leading dimensions ``lead``."""
-    described = numbers([*lead, 3], COMMAND, "m/s, m/s, rad/s", HEADING)
-    limits = [[-limit for limit in scale], list(scale)]
-    return described | {"range": limits, "rate_hz": rate_hz, "robot_stands_below": STANDING_COMMAND}
+def command(scale: Sequence[float], rate_hz: float) -> Numbers:
+    """Describe a gait's velocity command."""
+    described = {"names": COMMAND, "unit": "m/s, m/s, rad/s", "frame": HEADING, "scale": scale}
+    return action(described, rate_hz) | {"robot_stands_below": STANDING_COMMAND}
 
 
-def joint_targets(lead: Sequence[int | str]) -> Numbers:
-    """Describe the motors' joint targets, with the leading dimensions ``lead``."""
-    described = numbers(
-        [*lead, NUM_JOINTS], JOINTS, "rad", "joint", "position targets; see motors and robots"
-    )
-    return described | {"rate_hz": 1.0 / STEP_DT}
+def joint_targets() -> Numbers:
+    """Describe the motors' joint targets."""
+    meaning = "position targets; see motors and robots"
+    return numbers(JOINTS, "rad", "joint", meaning) | {"rate_hz": 1.0 / STEP_DT}
+
+
+def action(actions: Mapping[str, Any], rate_hz: float) -> Numbers:
+    """Describe a robot's scaled action by names, unit and scale."""
+    scale = actions["scale"]
+    described = numbers(actions["names"], actions["unit"], actions.get("frame", "none"))
+    return described | {"range": [[-limit for limit in scale], list(scale)], "rate_hz": rate_hz}
 
 
 def observation(terms: Mapping[str, Any], rate_hz: float) -> dict[str, Any]:
@@ -95,14 +94,6 @@ def observation(terms: Mapping[str, Any], rate_hz: float) -> dict[str, Any]:
 def observed_names(terms: Mapping[str, Any]) -> list[str]:
     """Return the names of all observation components."""
     return [name for term in terms.values() for name in term["names"]]
-
-
-def action(lead: Sequence[int | str], actions: Mapping[str, Any], rate_hz: float) -> Numbers:
-    """Describe a robot's scaled action, with the leading dimensions ``lead``."""
-    names = actions["names"]
-    described = numbers([*lead, len(names)], names, actions["unit"], actions.get("frame", "none"))
-    scale = actions["scale"]
-    return described | {"range": [[-limit for limit in scale], scale], "rate_hz": rate_hz}
 
 
 def robots(scene: Scene) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Networks of an exported team, including normalization, clipping and scaling.
 
-Shapes: B batch rows, A robots, O observation size, J joints, M memory size.
+Shapes: B batch rows, O observation size, J joints, M memory size.
 """
 
 from __future__ import annotations
@@ -104,46 +104,3 @@ class ExportedGait(nn.Module):
 
         targets = self.nominal + self.action_scale * action + lifted
         return targets, torch.cat((phase, action, actions[..., :NUM_JOINTS]), dim=-1)
-
-
-class ExportedTeam(nn.Module):
-    """A team's actors and gaits in one module, from observations to joint targets.
-
-    One call computes one control step. Rows with ``decide`` (B,) true get a new command from the
-    actors. Other rows keep ``command``.
-    """
-
-    def __init__(self, actors: list[ExportedActor], gaits: list[ExportedGait]) -> None:
-        super().__init__()
-        self.actors = nn.ModuleList(actors)
-        self.gaits = nn.ModuleList(gaits)
-        self.is_recurrent = actors[0].is_recurrent
-
-    def forward(
-        self, obs: Tensor, decide: Tensor, command: Tensor, *proprioception: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Return joint targets (B, A, J), commands (B, A, 3) and gait memory (B, A, 25).
-
-        ``proprioception`` has up_b, angvel_b, joint_pos, joint_vel and memory, (B, A, ...) each,
-        and for recurrent actors hidden (B, A, M). Recurrent actors also return their new hidden
-        states.
-        """
-        hidden = proprioception[5] if self.is_recurrent else None
-        decided = []
-        for i, actor in enumerate(self.actors):
-            if hidden is None:
-                decided.append(actor(obs[:, i]))
-            else:
-                decided.append(actor(obs[:, i], hidden[:, i]))
-        decisions = torch.stack([decision[0] for decision in decided], dim=1)
-        command = torch.where(decide.view(-1, 1, 1), decisions, command)
-
-        walked = []
-        for i, gait in enumerate(self.gaits):
-            inputs = [part[:, i] for part in (command, *proprioception[:5])]
-            walked.append(gait(*inputs))
-        targets, memory = (torch.stack(parts, dim=1) for parts in zip(*walked, strict=True))
-        if hidden is None:
-            return targets, command, memory
-        after = torch.stack([decision[1] for decision in decided], dim=1)
-        return targets, command, memory, torch.where(decide.view(-1, 1, 1), after, hidden)

@@ -17,7 +17,6 @@ class ExportRequest(NamedTuple):
     folder: Path  # the checkpoint's
     name: str  # of the checkpoint, as the user wrote it
     out: Path  # an empty folder
-    looks: str | None  # of robots in a scene: meshes or shapes
     last: int  # number of a run's last checkpoints to average
     say: Callable[[str], None]  # takes lines for the user
 

@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush.config import RunCfg
-from mapush.export import description, gait_networks, onnx_files
+from mapush.export import description, models, onnx_files
 from mapush.export.exported_networks import ExportedGait
 from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
 from mapush.export.push_episodes import describe_terminations
 from mapush.export.scene_files import least_mujoco, write_scene, write_starts
-from mapush.export.team_networks import TeamNetworks
 from mqe.controllers.gait import gait_names, load_gait
 from mqe.env.environment import MultiAgentEnv
 from mqe.manifest import renew_manifest
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushTask
-from mqe.world.robots import Robots
 
 CONTRACT = "contract.json"
 SCENE = "scene.xml"
@@ -37,64 +35,49 @@ def write(request: ExportRequest) -> dict[str, float]:
     Raises ConfigError for a too large difference.
     """
     cfg = request.cfg
-    folder = request.folder
     out = request.out
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
-        robots = Robots(env.scene.robots)
-        gaits = _gaits(cfg, folder, env)
-        files = {name: gait_networks.as_file(gait) for name, gait in gaits.items()}
         contract = _contract(cfg, env, request.name)
-        entry = TASKS[cfg.task.name]
-        actions = entry.actions(cfg.task)
-        scale = actions["max_command"] if entry.is_gait else actions.get("scale", ())
-        models = {name: gait_networks.contract(scale, env.decision_period) for name in gaits}
-        if not entry.is_gait:
-            team = TeamNetworks(env, cfg, folder, list(gaits.values()))
-            files = team.files() | files
-            models = team.contracts() | models
+        exported = _models(cfg, request.folder, env)
+        if not TASKS[cfg.task.name].is_gait:
             contract["starts"] = STARTS
-            if isinstance(env.task, PushTask):
-                contract |= _of_pushes(cfg)
             write_starts(cfg, out / STARTS)
-        write_scene(env, request.looks, out / SCENE, request.say)
+        if isinstance(env.task, PushTask):
+            contract |= _of_pushes(cfg)
+        write_scene(env, out / SCENE)
         contract["mujoco_at_least"] = least_mujoco(out / SCENE)
     finally:
         env.close()
-    contract["models"] = models
+    contract["models"] = {name: model.contract for name, model in exported.items()}
     (out / CONTRACT).write_text(json.dumps(contract, indent=2) + "\n", encoding="utf-8")
 
     worst = {}
-    for name, exported in files.items():
-        onnx_files.write(exported, out / name)
-        worst[name] = onnx_files.largest_difference(exported, out / name)
-    for (name, gait), robot in zip(gaits.items(), robots.cfgs, strict=False):
-        difference = gait_networks.largest_difference(gait, robot, out / name)
-        worst[name] = max(worst[name], difference)
+    for name, model in exported.items():
+        onnx_files.write(model.exported, out / name)
+        worst[name] = onnx_files.largest_difference(model.exported, out / name)
     onnx_files.check(worst)
     renew_manifest(out)  # a checksum of every file
     return worst
 
 
-def _gaits(cfg: RunCfg, folder: Path, env: MultiAgentEnv) -> dict[str, ExportedGait]:
-    """Return every robot's gait by its file's name, none if actions are no commands for gaits.
-
-    A gait's checkpoint has its own actor.
-    """
+def _models(cfg: RunCfg, folder: Path, env: MultiAgentEnv) -> dict[str, models.Model]:
+    """Return the networks by file name: a gait alone, or actors and the gaits under them."""
     entry = TASKS[cfg.task.name]
+    actions = entry.actions(cfg.task)
     robots = env.scene.robots
+    period = env.decision_period
     if entry.is_gait:
-        names = [str(folder)]
-        files = ["gait.onnx"]
-    elif entry.gaits is not None:
-        names = gait_names(entry.gaits(cfg.task), robots)
-        files = [f"gait_agent{agent}.onnx" for agent in range(len(robots))]
-    else:
-        return {}
-    return {
-        file: ExportedGait(load_gait(name, env.device, robot), robot)
-        for file, name, robot in zip(files, names, robots, strict=True)
-    }
+        network = ExportedGait(load_gait(str(folder), env.device, robots[0]), robots[0])
+        return {"gait.onnx": models.gait(network, actions["max_command"], period)}
+    exported = models.actors(env, cfg, folder, commands_gaits=entry.gaits is not None)
+    if entry.gaits is None:
+        return exported
+    for agent, name in enumerate(gait_names(entry.gaits(cfg.task), robots)):
+        network = ExportedGait(load_gait(name, env.device, robots[agent]), robots[agent])
+        model = models.gait(network, actions["scale"], period)
+        exported[f"gait_agent{agent}.onnx"] = model
+    return exported
 
 
 def _contract(cfg: RunCfg, env: MultiAgentEnv, what: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,21 +12,14 @@ from harl_mapush.config import RunCfg
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS
 from mqe.tasks.push import PushTask
-from mqe.viewer.looks import with_meshes
-from mqe.viewer.meshes import chosen
 from mqe.world.scene import pack_layout
 from mqe.world.streams import Streams
 
 
-def write_scene(
-    env: MultiAgentEnv, looks: str | None, path: Path, say: Callable[[str], None]
-) -> None:
-    """Write the scene as MJCF. ``looks`` selects the robots' appearance."""
+def write_scene(env: MultiAgentEnv, path: Path) -> None:
+    """Write the scene as MJCF."""
     spec = env.scene.spec
     assert spec is not None
-    if looks is not None:
-        spec = with_meshes(env.scene, spec, chosen(looks, env.scene.robots))
-        spec.compile()
     text = spec.to_xml()
     # Attributes that only look, unknown to MuJoCo 3.3
     text = text.replace('type="directional"', 'directional="true"')

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mapush.export import gait_networks, onnx_files
+from mapush.export import models, onnx_files
 from mapush.export.description import JOINTS
 from mapush.export.exported_networks import ExportedGait
 from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
@@ -189,7 +189,7 @@ def write(request: ExportRequest) -> dict[str, float]:
         )
     gait = load_gait(str(request.folder), torch.device("cpu"), robot)
     network = UnitreeGait(ExportedGait(gait, robot))
-    obs = torch.randn(gait_networks.NUM_CHECKED, OBS_SIZE)
+    obs = torch.randn(models.NUM_CHECKED, OBS_SIZE)
     path = request.out / NETWORK
     path.parent.mkdir()
     # Their runner's input has the file's shape: one row.

@@ -171,9 +171,9 @@ def test_a_team_of_its_description_alone_is_measured_filmed_and_exported(tmp_pat
     episode = ["--num_episodes", "1", "--device", "cpu", "--set", "task.episode_length_s=1"]
     assert cli.main(["test", str(alone), *episode, "--team_only", "--json", str(json_file)]) == 0
     assert json.loads(json_file.read_text())["num_episodes"] == 1
-    assert cli.main(["film", str(alone), *episode, "--out", str(tmp_path / "film.gif")]) == 0
+    assert cli.main(["play", str(alone), *episode, "--record", str(tmp_path / "film.gif")]) == 0
     assert cli.main(["export", str(alone), str(tmp_path / "onnx")]) == 0
-    assert (tmp_path / "onnx" / "team.onnx").is_file()
+    assert (tmp_path / "onnx" / "actor_agent0.onnx").is_file()
 
 
 def test_a_training_cannot_begin_with_a_description_alone(tmp_path) -> None:

@@ -6,7 +6,6 @@ import json
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -58,7 +57,7 @@ def test_a_policy_of_any_task_is_exported_and_acts_as_in_the_environment(
     else:
         actors = {f"actor_agent{agent}.onnx" for agent in range(env.num_agents)}
         assert actors <= set(models)
-        assert ("team.onnx" in models) == (entry.gaits is not None)
+        assert ("gait_agent0.onnx" in models) == (entry.gaits is not None)
         described = models["actor_agent0.onnx"]["inputs"]["obs"]["terms"]
         described_in_policy = describe_policy(str(folder)).observations
         assert described == json.loads(json.dumps(described_in_policy))
@@ -84,55 +83,42 @@ def follow(env: MultiAgentEnv, cfg: config.RunCfg, folder: Path, out: Path) -> N
                 run = onnx_files.session(out / f"actor_agent{agent}.onnx")
                 (command,) = run({"obs": obs[:, agent].contiguous()})
                 assert_close(command, commands[:, agent])
-        targets.begin_decision(obs)
+        if entry.gaits is not None:
+            targets.command = commands
         obs = env.step(actions).obs
     assert targets.num_steps == (3 * env.decision_period if targets.has_network else 0)
 
 
 class Targets:
-    """Joint targets of the exported networks beside those of the task, at every control step."""
+    """Joint targets of the exported gaits beside those of the task, at every control step."""
 
     def __init__(self, env: MultiAgentEnv, out: Path) -> None:
         self.num_steps = 0
-        self._run: Any = None
-        self._is_team = (out / "team.onnx").exists()
-        self.has_network = self._is_team or (out / "gait.onnx").exists()
+        names = ["gait.onnx", *(f"gait_agent{agent}.onnx" for agent in range(env.num_agents))]
+        self._gaits = [onnx_files.session(out / name) for name in names if (out / name).exists()]
+        self.has_network = bool(self._gaits)
         if not self.has_network:
             return
-        self._run = onnx_files.session(out / ("team.onnx" if self._is_team else "gait.onnx"))
-        lead = (env.num_envs, env.num_agents)
-        self._memory = torch.zeros(*lead, GaitMemory.SIZE)
-        self._command = torch.zeros(*lead, 3) if self._is_team else torch.tensor(COMMAND)
-        self._command = self._command.expand(*lead, 3).contiguous()
+        self._memory = [torch.zeros(env.num_envs, GaitMemory.SIZE) for _ in self._gaits]
+        self.command = torch.tensor(COMMAND).expand(env.num_envs, env.num_agents, 3)
         self._targets = env.task.targets
         env.task.targets = self.targets
 
-    def begin_decision(self, obs: Tensor) -> None:
-        self._obs = obs
-        self._decides = True
-
     def targets(self, state: SceneState) -> Tensor:
         body = {
-            "command": self._command,
+            "command": self.command,
             "up_b": state.up_b,
             "angvel_b": state.robot_angvel_b,
             "joint_pos": state.joint_pos,
             "joint_vel": state.joint_vel,
-            "memory": self._memory,
         }
-        if self._is_team:
-            decides = torch.full((len(self._obs),), self._decides)
-            inputs = {"obs": self._obs, "decide": decides} | body
-            exported, self._command, self._memory = self._run(inputs)
-        else:
-            inputs = {name: values[:, 0].contiguous() for name, values in body.items()}
-            exported, memory = (values.unsqueeze(1) for values in self._run(inputs))
-            self._memory = memory
-        self._decides = False
+        expected = self._targets(state)
+        for agent, gait in enumerate(self._gaits):
+            inputs = {name: values[:, agent].contiguous() for name, values in body.items()}
+            exported, self._memory[agent] = gait(inputs | {"memory": self._memory[agent]})
+            assert_close(exported, expected[:, agent])
         self.num_steps += 1
-        targets = self._targets(state)
-        assert_close(exported, targets)
-        return targets
+        return expected
 
 
 def assert_close(exported: Tensor, expected: Tensor) -> None:

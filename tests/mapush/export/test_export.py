@@ -139,7 +139,7 @@ def test_the_example_refuses_a_damaged_file(exported, tmp_path) -> None:
     folder = tmp_path / "damaged"
     shutil.copytree(exported, folder)
     exported_team.check_files(folder)
-    for name in ("team.onnx", "contract.json", "starts.npz", "scene.xml"):
+    for name in ("actor_agent0.onnx", "contract.json", "starts.npz", "scene.xml"):
         shutil.copytree(exported, folder, dirs_exist_ok=True)
         content = bytearray((folder / name).read_bytes())
         content[len(content) // 2] ^= 1
@@ -241,7 +241,7 @@ def test_a_recurrent_team_carries_its_memory(gait, tmp_path) -> None:
     run = make_run(gait, tmp_path / "run", *(word for layer in layers for word in ("--set", layer)))
     assert cli.main(["export", str(run), str(tmp_path / "team")]) == 0
     contract = json.loads((tmp_path / "team" / "contract.json").read_text())
-    assert contract["models"]["team.onnx"]["inputs"]["hidden"]["shape"] == ["batch", 2, 2, 8]
+    assert contract["models"]["actor_agent1.onnx"]["inputs"]["hidden"]["shape"] == ["batch", 16]
     starts = dict(np.load(tmp_path / "team" / "starts.npz"))
     world = exported_team.World(tmp_path / "team", contract)
     team = exported_team.Team(tmp_path / "team", contract)
@@ -273,6 +273,6 @@ def test_a_gait_leaves_alone_and_walks_in_the_example(tmp_path, monkeypatch) -> 
 @pytest.mark.parametrize(("model", "version"), [("reference", "3.3.5"), ("physical", "3.12.0")])
 def test_a_scene_names_the_oldest_mujoco_with_its_motors(model, version, tmp_path) -> None:
     env = make_env(EnvCfg(num_envs=1, model=model), SimCfg("mujoco", "cpu", 1), PushCfg(), 0)
-    scene_files.write_scene(env, None, tmp_path / "scene.xml", lambda line: None)
+    scene_files.write_scene(env, tmp_path / "scene.xml")
     env.close()
     assert scene_files.least_mujoco(tmp_path / "scene.xml") == version
