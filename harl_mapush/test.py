@@ -18,15 +18,14 @@ from harl_mapush.process import library_lines, limit_threads, say, seed_everythi
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.viewing import filming
 from harl_mapush.viewing.watch import TRAINED, watch
-from mqe.config import ConfigError, merge, unknown
+from mqe.config import ConfigError, unknown
 from mqe.registry import resolve_sim
-from mqe.viewer.meshes import add_looks
 
 PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--task", "--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
 SHOWN = "pretrained:beam"  # the team of a viewer without a checkpoint
-VIEWER = ("record", "agent", "web", "host", "looks")  # flags of this mode only
+VIEWER = ("record", "agent", "web", "host")  # flags of this mode only
 
 
 def make_parser(program: str = PROGRAM) -> config.Parser:
@@ -111,7 +110,6 @@ def _add_viewer(parser: config.Parser) -> None:
         metavar="NAME",
         help="name under which a proxy shows the page; with a leading dot all its subdomains",
     )
-    add_looks(viewer)
     group = parser.add_argument_group("film")
     group.add_argument(
         "--record",
@@ -179,7 +177,7 @@ def _main(arguments: Any, program: str) -> int:
     folder = None
     if arguments.checkpoint is not None:
         folder = checkpoint.resolve(arguments.checkpoint)
-    cfg = _settings(folder, arguments, 1 if film is None else film.num_tiles)
+    cfg = _settings(folder, arguments)
     untrained = policy_names(cfg.task.name)
     allowed = [TRAINED, *untrained] if has_policy else untrained
     if arguments.agent is not None and arguments.agent not in allowed:
@@ -239,7 +237,7 @@ def _play(
     seed_everything(cfg.runner.seed)
 
     if film is not None:
-        made = filming.make(cfg, folder or arguments.policy, film, say, arguments.looks)
+        made = filming.make(cfg, folder or arguments.policy, film, say)
         say(
             f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: "
             f"{', '.join(made.outcomes)}."
@@ -250,14 +248,7 @@ def _play(
         team = folder or arguments.policy
         agent = arguments.agent or TRAINED
         outcomes = watch(
-            cfg,
-            team,
-            agent,
-            arguments.num_episodes,
-            arguments.web,
-            say,
-            arguments.looks,
-            arguments.host,
+            cfg, team, agent, arguments.num_episodes, arguments.web, say, arguments.host
         )
         say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0
@@ -267,11 +258,9 @@ def _play(
     return command.calculate(cfg, suite, folder, arguments, say)
 
 
-def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg:
+def _settings(folder: Path | None, arguments: Any) -> RunCfg:
     """Return the checkpoint's settings, changed for evaluation and then by the command line."""
     over = config.flag_values(arguments)
-    if num_tiles > 1:
-        over = merge({"env": {"num_envs": num_tiles}}, over)
     if arguments.mode == "viewer":
         return evaluation_worlds.shown(folder, over, arguments.suite)
     return evaluation_worlds.settings(folder, over)

@@ -25,7 +25,6 @@ for _name, _target, _help in (
     ("train", "harl_mapush.train:main", "training of a team"),
     ("test", "harl_mapush.test:main", "success rate and other metrics of a team"),
     ("play", "mapush.play:main", "a team to watch in a browser"),
-    ("film", "mapush.film:main", "a film of a team, or of several side by side"),
     ("list", "mapush.listing:main", "runs, and the policies that ship with mapush"),
     (
         "settings",
@@ -39,11 +38,6 @@ for _name, _target, _help in (
         "mapush.export.command:main",
         "a trained team as ONNX, with a description of every number",
     ),
-    (
-        "completion",
-        "mapush.completion:main",
-        "a script that completes commands and settings in a shell",
-    ),
     ("capacity", "mapush.capacity:main", "the number of worlds that this machine's memory holds"),
     ("doctor", "mapush.doctor.command:main", "a check of this machine, step by step"),
 ):
@@ -51,6 +45,7 @@ for _name, _target, _help in (
 
 # Commands of release 0.3, and what to type in place of each
 MOVED = {
+    "film": "mapush play TEAM --record FILE.mp4",
     "average": "mapush export RUN OUT --for policy --last 4",
     "distil": "mapush train --algo distil --init_from STUDENT --set algorithm.teacher=TEACHER",
 }

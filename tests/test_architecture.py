@@ -343,8 +343,8 @@ def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert sorted(given) == sorted(
         "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device "
         "--sim --set --json "
-        "--record --size --camera --tiles --speed --fps --title --no_captions "
-        "--num_episodes --agent --web --host --looks "
+        "--record --size --camera --speed "
+        "--num_episodes --agent --web --host "
         "--seeds --policy --workers "
         "--all_checkpoints --only --team_only --csv --task --object --num_agents "
         "--suite".split()

@@ -257,16 +257,14 @@ def test_a_client_of_harl_that_is_closed() -> None:
         {"seconds": 0.0},
         {"episodes": 0},
         {"fps": 0},
-        {"world": 1},
         {"size": (0, 36)},
-        {"tiles": (0, 3)},
     ],
 )
 def test_a_film_of_nothing(wrong: dict, tmp_path) -> None:
     env = make_env(num_envs=1)
     with pytest.raises(
         ConfigError,
-        match="a film needs episodes, seconds, fps, speed, size and tiles above 0",
+        match="a film needs episodes, seconds, fps, speed and size above 0",
     ):
         video.record(env, lambda obs: obs, tmp_path / "film.mp4", **wrong)  # type: ignore[arg-type]
     env.close()

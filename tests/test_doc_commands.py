@@ -32,7 +32,9 @@ NOT_RUN = {
     "pip install": "network; tests/test_packaging.py checks that the extras exist",
     "uvx": "network",
     "make train": "installs an environment; its commands are those of train.md and measure.md",
-    "mapush film pretrained:cuboid --out cuboid.mp4 --set env.robots=go2": "as the line before",
+    "mapush play pretrained:cuboid --record cuboid.mp4 --set env.robots=go2": (
+        "as the line before"
+    ),
     "python benchmarks/leaderboard.py": "300 episodes; test_result_pages.py writes an entry",
     "mapush export RUN team --for policy --hub": "network; test_hub.py has a folder in its place",
     "mapush test hub:": "network, as the line before",
@@ -46,10 +48,6 @@ NOT_RUN = {
         "a Ray cluster"
     ),
     "torchrun --nnodes 2": "two machines",
-    "mapush play pretrained:cuboid --record film.mp4 --looks meshes": "network",
-    "mapush play pretrained:cuboid --record film.mp4 --looks PATH_OF_MENAGERIE": (
-        "needs a checkout of MuJoCo Menagerie"
-    ),
 }
 
 # What the folder of a page has before its first line, made by commands at the same sizes.

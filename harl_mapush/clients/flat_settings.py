@@ -35,7 +35,7 @@ TEAM_REWARD = "team_reward"
 ALWAYS = {"headless": True, "record_video": False}
 _NEVER = {
     "headless": "headless: no window is ever opened here; to watch a team say mapush play",
-    "record_video": "record_video: a training films nothing; to film a team say mapush film",
+    "record_video": "record_video: to film a team say mapush play TEAM --record FILE.mp4",
 }
 
 

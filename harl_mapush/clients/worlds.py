@@ -97,8 +97,6 @@ class ClientEnv:
             return self.env.reset()
         if mask is None:
             mask = self._everywhere()
-        if self._picture is not None:
-            self._picture.cut()
         inputs = self.env.restart(mask, self._was_reset)
         self._was_reset = self._was_reset | mask
         return inputs

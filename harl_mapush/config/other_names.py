@@ -49,7 +49,7 @@ NOTHING = {
     "use_tensorboard": "every run writes curves for TensorBoard; leave it out",
     "eval_interval": "to measure every checkpoint say mapush test RUN --all_checkpoints",
     "save_interval": "say --set runner.checkpoint_interval=ENV_STEPS (env steps, not rollouts)",
-    "record_video": "to film a team say mapush film CHECKPOINT --out FILE",
+    "record_video": "to film a team say mapush play CHECKPOINT --record FILE",
     "warmup_episodes": "say --set algorithm.warmup=TRANSITIONS (transitions, not episodes)",
     "max_iterations": "say --num_env_steps ENV_STEPS (iterations x runner.num_steps x "
     "task.decision_period x env.num_envs)",

@@ -13,7 +13,6 @@ from harl_mapush.runs import run_folder
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
 from mqe.viewer.live.player import Player
-from mqe.viewer.meshes import chosen
 
 TRAINED = "trained"  # viewer's name for the command line's policy
 
@@ -25,15 +24,14 @@ def watch(
     num_episodes: int | None,
     port: int | None,
     say: Callable[[str], None],
-    looks: str | None = None,
     host: str | None = None,
 ) -> list[str]:
     """Show a checkpoint or a named policy until the viewer closes. Return the outcomes.
 
     The viewer also closes after ``num_episodes`` episodes. It begins with ``agent``: ``TRAINED``,
     or the name of a policy without training. The user can switch to the run's other checkpoints.
-    ``port`` is the page's, 0 for a free one. None also opens a browser if there is a display. See
-    ``meshes.chosen`` for ``looks``. ``host`` is the name of a proxy's page.
+    ``port`` is the page's, 0 for a free one. None also opens a browser if there is a display.
+    ``host`` is the name of a proxy's page.
     """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
@@ -44,11 +42,10 @@ def watch(
         scale = None if entry.gaits is None else entry.actions(cfg.task)["scale"]
         most_episodes = math.inf if num_episodes is None else num_episodes
         player = Player(env, ordered, scale, most_episodes)
-        meshes = chosen(looks, env.scene.robots)
         from mqe.viewer.live import studio  # some builds of MuJoCo lack its module
 
         opens_browser = port is None and studio.has_display()
-        return studio.show(player, port or 0, say, meshes, opens_browser, host)
+        return studio.show(player, port or 0, say, opens_browser, host)
     finally:
         env.close()
 

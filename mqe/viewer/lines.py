@@ -13,7 +13,7 @@ import numpy as np
 _LENGTH = 1.2  # [m] per m/s
 _WIDTH = 0.02  # [m] of a line
 _HEIGHT = 0.12  # [m] of an arrow's start above the trunk's origin
-_SHORTEST = 0.02  # [m] least drawn length
+_SHORTEST = 1e-3  # [m] least drawn length
 _SPEED_COLOR = (0.1, 0.7, 0.2, 1.0)
 _TURN_COLOR = (0.9, 0.2, 0.6, 1.0)
 _TRAIL_COLOR = (0.55, 0.33, 0.10, 1.0)
@@ -21,13 +21,15 @@ _WAY_COLOR = (0.15, 0.35, 0.75, 1.0)
 _TRAIL_HEIGHT = 0.03  # [m] above the floor
 _MOST_SEGMENTS = 200  # of a trail
 
+Color = tuple[float, float, float, float]
+
 
 class Line(NamedTuple):
     """A line's start and end [m], its colour, and its shape."""
 
     start: np.ndarray
     end: np.ndarray
-    color: tuple[float, float, float, float]
+    color: Color
     kind: mujoco.mjtGeom = mujoco.mjtGeom.mjGEOM_ARROW
 
     def draw(self, geom: mujoco.MjvGeom) -> mujoco.MjvGeom:
@@ -50,12 +52,11 @@ def command_arrows(pos: np.ndarray, xmat: np.ndarray, command: Sequence[float]) 
     sin = math.sin(yaw)
     forward, left, turning = (_LENGTH * value for value in command)
     drive = np.array([cos * forward - sin * left, sin * forward + cos * left, 0.0])
-    vectors = ((drive, _SPEED_COLOR), (np.array([0.0, 0.0, turning]), _TURN_COLOR))
-    return [
-        Line(start, start + vector, color)
-        for vector, color in vectors
-        if np.linalg.norm(vector) > _SHORTEST
+    arrows = [
+        Line(start, start + drive, _SPEED_COLOR),
+        Line(start, start + np.array([0.0, 0.0, turning]), _TURN_COLOR),
     ]
+    return [arrow for arrow in arrows if _is_visible(arrow)]
 
 
 def trail(points: Sequence[np.ndarray]) -> list[Line]:
@@ -69,12 +70,13 @@ def planned_way(points: Sequence[Sequence[float] | np.ndarray]) -> list[Line]:
     return _on_floor(points, _WAY_COLOR)
 
 
-def _on_floor(
-    points: Sequence[Sequence[float] | np.ndarray], color: tuple[float, float, float, float]
-) -> list[Line]:
+def _on_floor(points: Sequence[Sequence[float] | np.ndarray], color: Color) -> list[Line]:
     raised = [np.array([point[0], point[1], _TRAIL_HEIGHT]) for point in points]
-    return [
-        Line(start, end, color, mujoco.mjtGeom.mjGEOM_CAPSULE)
-        for start, end in pairwise(raised)
-        if np.linalg.norm(end - start) > 1e-4
+    lines = [
+        Line(start, end, color, mujoco.mjtGeom.mjGEOM_CAPSULE) for start, end in pairwise(raised)
     ]
+    return [line for line in lines if _is_visible(line)]
+
+
+def _is_visible(line: Line) -> bool:
+    return float(np.linalg.norm(line.end - line.start)) > _SHORTEST

@@ -1,4 +1,4 @@
-"""Pictures without a display: a working OpenGL context and a renderer."""
+"""Pictures without a display: a working OpenGL backend, and MuJoCo's renderer for a scene."""
 
 from __future__ import annotations
 
@@ -6,141 +6,108 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from functools import cache
-from types import TracebackType
 from typing import Any
 
 import mujoco
 import numpy as np
+from mujoco.rendering.classic import gl_context
 from numpy.typing import NDArray
 
 from mqe.config import ConfigError
-from mqe.viewer.lines import Line
+from mqe.viewer.lines import planned_way
+from mqe.viewer.looks import shown_model
+from mqe.viewer.recording import ShownState
+from mqe.world.scene import Scene
 
-# In order of trial: a GPU's or Mesa's EGL, then software only.
-BACKENDS = (
-    "egl",
-    "osmesa",
-)
-PACKAGES = {"egl": "libegl1", "osmesa": "libosmesa6"}  # Debian and Ubuntu
+# In order of trial, with the packages of Debian and Ubuntu: a GPU's or Mesa's EGL, then software.
+BACKENDS = {"egl": "libegl1", "osmesa": "libosmesa6"}
 PROBE_TIMEOUT = 60.0  # [s]
+_PROBE = "import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/>'), 64, 64)"
 
 
 @cache
 def choose_backend() -> str:
     """Return the OpenGL backend: ``MUJOCO_GL`` if set, else the first working one.
 
-    Each backend is tried in a separate process: a half installed backend can crash its process, and
-    a failed one keeps the next from loading. Raise ConfigError, with the package to install, if no
-    backend works.
+    Each backend is tried in a separate process: a half installed backend can crash its process.
+    Raise ConfigError, with the package to install, if no backend works.
     """
     requested = os.environ.get("MUJOCO_GL", "").lower().strip()
-    if requested:
-        if not _works(requested):
-            raise ConfigError(
-                f"cannot render: MUJOCO_GL={requested} does not work here; leave it unset, or name "
-                f"one of {', '.join(BACKENDS)}"
-            )
-        return requested
-    if not sys.platform.startswith("linux"):
+    if not requested and not sys.platform.startswith("linux"):
         return "native"
-    for backend in BACKENDS:
+    for backend in [requested] if requested else BACKENDS:
         if _works(backend):
             return backend
+    if requested:
+        raise ConfigError(
+            f"cannot render: MUJOCO_GL={requested} does not work here; leave it unset, or name "
+            f"one of {', '.join(BACKENDS)}"
+        )
     raise ConfigError(
         "cannot render: neither EGL nor OSMesa works on this machine; install one, for instance "
-        "with "
-        f"`apt-get install {PACKAGES['egl']}` (or {PACKAGES['osmesa']})"
+        f"with `apt-get install {BACKENDS['egl']}` (or {BACKENDS['osmesa']})"
     )
 
 
-class OffscreenRenderer:
-    """Draws MjData into arrays."""
+class SceneRenderer:
+    """Draws a scene's states into arrays."""
 
-    def __init__(
-        self, model: mujoco.MjModel, width: int, height: int, font_scale: int = 150
-    ) -> None:
-        """Create an OpenGL context and a scene with ``model``.
+    def __init__(self, scene: Scene, size: tuple[int, int]) -> None:
+        """Open a renderer with ``size`` (width, height) [pixels].
 
-        ``font_scale`` [%] is relative to MuJoCo's smallest font.
+        Raise ConfigError if this machine cannot render.
         """
-        self.model = model
-        self.width = width
-        self.height = height
         backend = choose_backend()
-        self._gl = _make_context(backend, width, height)
-        self._gl.make_current()
-        self._scene = mujoco.MjvScene(model, maxgeom=2000)
-        self._option = mujoco.MjvOption()
+        if backend in BACKENDS:
+            # MuJoCo has chosen its backend at import, by default one that needs a display.
+            os.environ["PYOPENGL_PLATFORM"] = backend
+            context = importlib.import_module(f"mujoco.{backend}").GLContext
+            gl_context.GLContext = context  # pyright: ignore[reportAttributeAccessIssue]
+        self._model = shown_model(scene)
+        self._data = mujoco.MjData(self._model)
+        width, height = size
+        self._model.vis.global_.offwidth = width
+        self._model.vis.global_.offheight = height
         try:
-            self._context = mujoco.MjrContext(model, font_scale)
-        except mujoco.FatalError as error:
-            raise ConfigError(
-                f"cannot render: MUJOCO_GL={backend} does not work here ({error}); leave it unset"
-            ) from None
-        mujoco.mjr_resizeOffscreen(width, height, self._context)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
-        self._viewport = mujoco.MjrRect(0, 0, width, height)
-        self._pixels = np.empty((height, width, 3), dtype=np.uint8)
+            self._renderer = mujoco.Renderer(self._model, height, width)
+        except (ImportError, AttributeError, RuntimeError, mujoco.FatalError) as error:
+            raise ConfigError(f"cannot render with {backend}: {error}") from None
 
-    def update(self, data: mujoco.MjData, camera: mujoco.MjvCamera) -> None:
-        """Set the scene to ``data``, after its forward kinematics, seen through ``camera``."""
-        everything = mujoco.mjtCatBit.mjCAT_ALL.value
-        mujoco.mjv_updateScene(
-            self.model, data, self._option, None, camera, everything, self._scene
-        )
-
-    def add(self, drawings: Sequence[Line]) -> None:
-        """Draw ``drawings`` besides the model in the current scene, up to the scene's capacity."""
-        scene = self._scene
-        for drawing in drawings[: scene.maxgeom - scene.ngeom]:
-            drawing.draw(scene.geoms[scene.ngeom])
-            scene.ngeom += 1
-
-    def draw(self, caption: str = "", outcome: str = "") -> NDArray[np.uint8]:
-        """Return a picture (height, width, 3) of the current scene, with text in two corners."""
-        self._gl.make_current()
-        mujoco.mjr_render(self._viewport, self._scene, self._context)
-        font = mujoco.mjtFont.mjFONT_NORMAL.value
-        top_left = mujoco.mjtGridPos.mjGRID_TOPLEFT.value
-        bottom_left = mujoco.mjtGridPos.mjGRID_BOTTOMLEFT.value
-        for corner, text in ((top_left, caption), (bottom_left, outcome)):
-            if text:
-                mujoco.mjr_overlay(font, corner, self._viewport, text, "", self._context)
-        mujoco.mjr_readPixels(self._pixels, None, self._viewport, self._context)
-        return np.flipud(self._pixels).copy()
+    def draw(self, state: ShownState, camera: mujoco.MjvCamera) -> NDArray[np.uint8]:
+        """Return a picture (height, width, 3) of ``state`` through ``camera``."""
+        data = self._data
+        data.qpos[:] = state.qpos
+        data.mocap_pos[:] = state.mocap_pos
+        data.mocap_quat[:] = state.mocap_quat
+        mujoco.mj_kinematics(self._model, data)
+        mujoco.mj_comPos(self._model, data)
+        mujoco.mj_camlight(self._model, data)
+        self._renderer.update_scene(data, camera)
+        scene = self._renderer.scene
+        if state.way is not None:
+            for line in planned_way([data.body("object").xpos, *state.way]):
+                line.draw(scene.geoms[scene.ngeom])
+                scene.ngeom += 1
+        return self._renderer.render()
 
     def close(self) -> None:
         """Free the OpenGL context."""
-        self._gl.make_current()
-        self._context.free()
-        self._gl.free()
+        self._renderer.close()
 
-    def __enter__(self) -> OffscreenRenderer:
+    def __enter__(self) -> SceneRenderer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.close()
 
 
 def _works(backend: str) -> bool:
-    module = f"mujoco.{backend}" if backend in BACKENDS else "mujoco"
-    program = (
-        f"import mujoco; from {module} import GLContext; context = GLContext(64, 64); "
-        "context.make_current(); "
-        "mujoco.MjrContext(mujoco.MjModel.from_xml_string('<mujoco/>'), 50)"
-    )
     environment = os.environ | {"MUJOCO_GL": backend}
     environment.pop("PYOPENGL_PLATFORM", None)
     try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter and our own words
-            [sys.executable, "-c", program],
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE],
             env=environment,
             capture_output=True,
             timeout=PROBE_TIMEOUT,
@@ -149,22 +116,3 @@ def _works(backend: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
-
-
-def _make_context(backend: str, width: int, height: int) -> Any:
-    if backend not in BACKENDS:
-        try:
-            # Whatever MuJoCo makes of MUJOCO_GL, or of this platform.
-            return mujoco.GLContext(width, height)
-        except (mujoco.FatalError, RuntimeError) as error:
-            raise ConfigError(
-                f"cannot render: MUJOCO_GL={backend} does not work here ({error}); leave it unset"
-            ) from None
-    os.environ["PYOPENGL_PLATFORM"] = backend
-    try:
-        return importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
-    except (ImportError, AttributeError, RuntimeError) as error:
-        raise ConfigError(
-            f"MUJOCO_GL={backend}: does not work here ({error}); install {PACKAGES[backend]}, or "
-            "leave MUJOCO_GL unset"
-        ) from None

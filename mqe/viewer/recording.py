@@ -1,149 +1,99 @@
-"""Episodes simulated for a film, several worlds at a time, and their drawn states."""
+"""Episodes simulated for a film: the drawn states of an environment's first world."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import Observer
-from mqe.viewer.camera import ShownState
+from mqe.world.scene import Scene
 from mqe.world.state import SceneState
 
 # Obs (N, A, O) to actions (N, A, U); it may have ``reset_memory(done)``.
 FilmedPolicy = Callable[[Tensor], Tensor]
 
 
-@dataclass
-class Episode:
-    """An episode's drawn states, and a text about its outcome."""
+class ShownState(NamedTuple):
+    """Drawn part of a world's state."""
 
-    number: int  # from 1, of the film
-    states: list[ShownState] = field(default_factory=list)
-    outcome: str = ""
+    qpos: NDArray[np.float64]  # (nq,)
+    mocap_pos: NDArray[np.float64]  # (nmocap, 3) [m]
+    mocap_quat: NDArray[np.float64]  # (nmocap, 4)
+    way: NDArray[np.float64] | None = None  # (P, 2) [m] planned for the object; None: no planner
+
+    def points(self, scene: Scene) -> NDArray[np.float64]:
+        """Return the positions (P, 3) [m] of robots, object and goal."""
+        size = scene.robot_qpos // scene.num_robots
+        points = [self.qpos[size * i : size * i + 3] for i in range(scene.num_robots)]
+        if scene.object is not None:
+            points += [self.qpos[scene.robot_qpos : scene.robot_qpos + 3], self.mocap_pos[0]]
+        return np.stack(points)
 
 
-@dataclass(frozen=True)
-class Round:
-    """Episodes side by side.
+class Episode(NamedTuple):
+    """An episode's drawn states, and a text about its outcome, empty for an unfinished one."""
 
-    Each episode keeps its last picture until all have ended, and then for ``hold_frames`` more.
-    """
-
-    episodes: Sequence[Episode | None]  # one a tile
-    hold_frames: int  # duration of the last picture
-
-    def __len__(self) -> int:
-        return (
-            max(len(episode.states) for episode in self.episodes if episode is not None)
-            + self.hold_frames
-        )
+    states: list[ShownState]
+    outcome: str
 
 
 class Recording(Observer):
-    """Simulates several worlds' episodes, tile by tile, and keeps their drawn states."""
+    """Plays episodes and keeps every ``stride``-th state of the first world."""
 
-    def __init__(
-        self, env: MultiAgentEnv, stride: int, world: int, num_tiles: int, num_episodes: int
-    ) -> None:
+    def __init__(self, env: MultiAgentEnv, stride: int) -> None:
         self._env = env
         self._stride = stride
-        self._world = world
-        self._num_episodes = num_episodes
         self._obs: Tensor | None = None
-        self.num_tiles = num_tiles
-        self._steps = [0] * num_tiles  # control steps into the episode
-        self._episodes: list[list[Episode]] = [[] for _ in range(num_tiles)]
-        self._ways: list[NDArray[np.float64] | None] = [None] * num_tiles
-        self.time_s = 0.0
+        self._num_steps = 0  # control steps into the episode
+        self._states: list[ShownState] = []
+        self._way: NDArray[np.float64] | None = None
 
-    def is_enough(self, most_frames: float) -> bool:
-        """Return whether all episodes have ended, or there are pictures for ``most_frames``."""
-        running = [tile for tile in range(len(self._steps)) if self._is_running(tile)]
-        if self._obs is None or not running:
-            return self._obs is not None
-        return (
-            min(sum(len(episode.states) for episode in self._episodes[tile]) for tile in running)
-            >= most_frames
-        )
-
-    def step(self, policy: FilmedPolicy) -> None:
-        """Take one decision, at first from the initial state of the first episodes."""
+    def play(self, policy: FilmedPolicy, most_states: float = math.inf) -> Episode:
+        """Play the next episode, to its end or for ``most_states`` drawn states."""
         env = self._env
-        world = self._world
-        tiles = range(len(self._steps))
         if self._obs is None:
             self._obs = env.reset()[0]
-            self._plan()
-            for tile in tiles:
-                self._begin(tile)
-        step = env.step(policy(self._obs))
-        self._obs = step.obs
-        self.time_s += env.decision_period * env.step_dt
-        if hasattr(policy, "reset_memory"):  # a plain function remembers nothing
-            policy.reset_memory(step.done)  # pyright: ignore[reportFunctionMemberAccess]
+        self._num_steps = 0
         self._plan()
-        for tile in tiles:
-            if self._is_running(tile) and bool(step.done[world + tile]):
-                valid = bool(step.valid[world + tile])
-                self._episodes[tile][-1].outcome = outcome_words(env, world + tile, valid)
-                self._begin(tile)
+        self._states = [shown_state(env, self._way)]
+        outcome = ""
+        while not outcome and len(self._states) < most_states:
+            step = env.step(policy(self._obs))
+            self._obs = step.obs
+            if hasattr(policy, "reset_memory"):  # a plain function remembers nothing
+                policy.reset_memory(step.done)  # pyright: ignore[reportFunctionMemberAccess]
+            self._plan()
+            if bool(step.done[0]):
+                outcome = outcome_words(env, 0, bool(step.valid[0]))
+        return Episode(self._states, outcome)
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
         """Keep every ``stride``-th state."""
-        for tile in range(len(self._steps)):
-            self._steps[tile] += 1
-            if self._is_running(tile) and self._steps[tile] % self._stride == 0:
-                self._keep(tile)
-
-    def rounds(self, hold_frames: int) -> list[Round]:
-        """Return the simulated episodes in the film's order."""
-        num_rounds = max(len(episodes) for episodes in self._episodes)
-        return [
-            Round(
-                [episodes[k] if k < len(episodes) else None for episodes in self._episodes],
-                hold_frames,
-            )
-            for k in range(num_rounds)
-        ]
+        self._num_steps += 1
+        if self._num_steps % self._stride == 0:
+            self._states.append(shown_state(self._env, self._way))
 
     def _plan(self) -> None:
-        """Request the planned paths of the coming decision, from a task with a planner."""
+        """Request the planned path of the coming decision, from a task with a planner."""
         planned_way = self._env.task.features.planned_way
         if planned_way is not None:
-            for tile in range(len(self._ways)):
-                way = planned_way(self._world + tile)
-                self._ways[tile] = way.cpu().double().numpy()
+            self._way = planned_way(0).cpu().double().numpy()
 
-    def _is_running(self, tile: int) -> bool:
-        episodes = self._episodes[tile]
-        return bool(episodes) and not episodes[-1].outcome
 
-    def _begin(self, tile: int) -> None:
-        """Begin a tile's next episode, if one is left."""
-        number = len(self._episodes[tile]) * len(self._steps) + tile + 1
-        if number <= self._num_episodes:
-            self._steps[tile] = 0
-            self._episodes[tile].append(Episode(number))
-            self._keep(tile)
-
-    def _keep(self, tile: int) -> None:
-        sim = self._env.sim
-        world = self._world + tile
-        qpos, mocap_pos = (
-            values[world].to("cpu", torch.float64).numpy().copy()
-            for values in (sim.data.qpos, sim.data.mocap_pos)
-        )
-        mocap_quat = None
-        if self._env.scene.obstacles:
-            mocap_quat = sim.data.mocap_quat[world].to("cpu", torch.float64).numpy().copy()
-        state = ShownState(qpos, mocap_pos, mocap_quat, self._ways[tile])
-        self._episodes[tile][-1].states.append(state)
+def shown_state(env: MultiAgentEnv, way: NDArray[np.float64] | None = None) -> ShownState:
+    """Return the drawn state of the first world, with the object's planned ``way``."""
+    data = env.sim.data
+    qpos, pos, quat = (
+        values[0].double().cpu().numpy().copy()
+        for values in (data.qpos, data.mocap_pos, data.mocap_quat)
+    )
+    return ShownState(qpos, pos, quat, way)
 
 
 def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:

@@ -4,9 +4,6 @@ ones.
 
 from __future__ import annotations
 
-import shlex
-import shutil
-import subprocess
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,7 +17,7 @@ from harl_mapush.config import other_names
 from harl_mapush.runs import run_folder
 from harl_mapush.runs.checkpoint import actor_file
 from harl_mapush.runs.run_folder import last_checkpoint
-from mapush import cli, completion, listing
+from mapush import cli, listing
 from mqe.config import load_yaml
 from mqe.pretrained import pretrained_folder
 from mqe.registry import SIMULATORS, TASKS
@@ -332,87 +329,6 @@ def test_the_terms_of_the_rewards_are_settings_too(capsys) -> None:
     assert lines["task.weights.reach"] == "20.0  1 once, at success  [go1push_mid]"
 
 
-def complete(script: str, *words: str) -> list[str]:
-    """Return bash's completions for the last of ``words``."""
-    line = (
-        f"COMP_WORDS=({shlex.join(words)} ''); COMP_CWORD={len(words) - 1}; _mapush; echo "
-        f"${{COMPREPLY[@]}}"
-    )
-    done = subprocess.run(
-        ["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()
-
-
-@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
-def test_fish_completes_commands_flags_settings_and_names(capsys, tmp_path) -> None:
-    assert cli.main(["completion", "fish"]) == 0
-    (tmp_path / "mapush.fish").write_text(capsys.readouterr().out)
-
-    def complete(line: str) -> list[str]:
-        words = ["fish", "-c", f"source {tmp_path}/mapush.fish; complete -C '{line}'"]
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-
-    assert complete("mapush pl") == ["play", "plot"]
-    laptops = ["laptop", "laptop_any", "laptop_hasac", "laptop_navigate"]
-    assert complete("mapush train --preset lap") == laptops
-    assert complete("mapush train --set algorithm.clip") == ["algorithm.clip_param="]
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
-    assert cli.main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    assert complete(script, "mapush", "pl") == ["play", "plot"]
-    assert complete(script, "mapush", "train", "--pre") == ["--preset"]
-    laptops = [name for name in config.presets() if name.startswith("lap")]
-    assert "laptop_hasac" in laptops
-    assert complete(script, "mapush", "train", "--preset", "lap") == laptops
-    assert complete(script, "mapush", "train", "--set", "algorithm.clip") == [
-        "algorithm.clip_param="
-    ]
-    assert complete(script, "mapush", "train", "--set", "task.weights.rea") == [
-        "task.weights.reach="
-    ]
-    assert complete(script, "mapush", "play", "pretrained:cy") == ["pretrained:cylinder"]
-    assert complete(script, "mapush", "test", "--til") == ["--tiles"]
-    assert complete(script, "mapush", "test", "pretrained:cy") == ["pretrained:cylinder"]
-    assert complete(script, "mapush", "test", "x", "--suite", "heav") == ["heavy"]
-    assert complete(script, "mapush", "settings", "--al") == ["--all"]
-    assert complete(script, "mapush", "list", "sui") == ["suites"]
-
-
-def test_completion_runs_nothing_that_a_name_contains(capsys, monkeypatch, tmp_path) -> None:
-    made = tmp_path / "made"
-    name = f"x$(touch {made})"
-    monkeypatch.setattr(completion, "pretrained_names", lambda: ["cuboid", name, "a'b", "a b"])
-    monkeypatch.setattr(config, "presets", lambda: ["laptop", name])
-    assert completion.values()["--checkpoint"] == ["pretrained:cuboid"]
-    for shell in completion.SHELLS:
-        assert cli.main(["completion", shell]) == 0
-        script = capsys.readouterr().out
-        assert "touch" not in script
-        if shell == "bash" and shutil.which("bash") is not None:
-            words = ("mapush", "play", "pretrained:", f"--preset={name}", name, name)
-            for k in range(1, len(words)):
-                complete(script, *words[: k + 1])
-    assert not made.exists()
-
-
-def test_other_shells(capsys) -> None:
-    assert cli.main(["completion", "fish"]) == 0
-    assert (
-        "complete -c mapush -n '__fish_seen_subcommand_from train' -l preset -x -a '"
-        in capsys.readouterr().out
-    )
-    assert cli.main(["completion", "zsh"]) == 0
-    script = capsys.readouterr().out
-    assert script.startswith("autoload -U +X bashcompinit")
-    assert script.endswith("complete -o default -o nospace -F _mapush mapush\n")
-    assert cli.main(["completion", "tcsh"]) == 2
-    assert "unknown shell 'tcsh'" in capsys.readouterr().err
-
-
 def test_settings_without_a_word_are_groups_that_hold_every_setting_once(capsys) -> None:
     assert cli.main(["settings"]) == 0
     groups, total, end = capsys.readouterr().out.partition("\n\n")
@@ -468,7 +384,7 @@ def test_a_suggestion_is_near_or_missing(capsys) -> None:
         (("--eval_interval", "25"), "say mapush test RUN --all_checkpoints"),
         (("--save_interval", "50"), "say --set runner.checkpoint_interval=ENV_STEPS (env steps"),
         (("--warmup_episodes", "2"), "say --set algorithm.warmup=TRANSITIONS (transitions"),
-        (("--record_video",), "to film a team say mapush film CHECKPOINT --out FILE"),
+        (("--record_video",), "to film a team say mapush play CHECKPOINT --record FILE"),
         (("--cuda-debug",), "to find a fault on a GPU say mapush doctor --cuda-debug"),
         (
             ("--clip_param=0.1",),

@@ -170,8 +170,6 @@ def test_a_command_of_an_installed_package_is_a_subcommand(elsewhere, monkeypatc
         assert "  greet       say hello\n" in capsys.readouterr().out
         assert cli.main(["gret"]) == 2
         assert "unknown command 'gret'; did you mean greet?" in capsys.readouterr().err
-        assert cli.main(["completion", "bash"]) == 0
-        assert " greet" in capsys.readouterr().out
     finally:
         extensions.load_extensions.cache_clear()
 

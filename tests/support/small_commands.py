@@ -85,7 +85,7 @@ def sizes(name: str, words: list[str]) -> list[str]:
     """Return the flags for a small subcommand."""
     if name == "train":
         return _sizes_of_training(words)
-    if name in ("test", "play", "film"):
+    if name in ("test", "play"):
         return _sizes_of_episodes(name, words)
     if name == "doctor":
         return ["--device", "cpu"]
@@ -119,8 +119,7 @@ def _is_off_policy(words: list[str]) -> bool:
 def _sizes_of_episodes(name: str, words: list[str]) -> list[str]:
     if "--replay" in words:
         return []
-    is_film = name == "film" or "--record" in words
-    if is_film:
+    if "--record" in words:
         return ["--num_episodes", "1", "--size", "192x108", *SHORT, *CPU]
     if name == "play":
         return ["--num_episodes", "1", *SHORT, *CPU]

@@ -67,8 +67,6 @@ class MAPushEnv(HarlEnv):
         is_done = np.atleast_1d(result[3].all(axis=1))
         if is_done.any():
             self._remember(is_done, result[4])
-        if self._picture is not None and is_done[0]:
-            self._picture.cut()
         return result
 
     def reset_statistics(self) -> None:

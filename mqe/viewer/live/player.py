@@ -1,4 +1,4 @@
-"""Player for episodes at a chosen speed. It shows one world."""
+"""Player for episodes at a chosen speed, in an environment's first world."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from torch import Tensor
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import Observer
 from mqe.sim.simulator import snapshot
-from mqe.vec_env import TimeStep
+from mqe.viewer.lines import Line, command_arrows, planned_way, trail
 from mqe.viewer.recording import outcome_words
 from mqe.world.state import SceneState
 
-HOLD_S = 1.0  # [s] duration of an episode's last picture
 _LATE = 0.25  # [s] behind its own clock the player gives up to catch up
 _NAP = 0.01  # [s] between two looks at the controls
-_TRAIL_S = 0.1  # [s] between two points of the object's trail
+_TRAIL_STEPS = 5  # control steps between two points of the object's trail
 
 
 @dataclass
@@ -34,15 +33,13 @@ class Controls:
     speed: float = 1.0  # times real time
     is_next: bool = False  # leave this episode for the next
     policy: str = ""  # name of the acting policy
-    world: int = 0  # number of the shown world
-    command: tuple[float, float, float] | None = (
-        None  # a gait's velocity command; None: those of its training
-    )
+    # A gait's velocity command; None: those of its training.
+    command: tuple[float, float, float] | None = None
     is_closed: bool = False
 
 
 class Player(Observer):
-    """Plays episodes in N worlds, and stores the shown world's displayed quantities."""
+    """Plays episodes, and stores the displayed quantities."""
 
     def __init__(
         self,
@@ -51,7 +48,7 @@ class Player(Observer):
         action_scale: tuple[float, ...] | None = None,
         num_episodes: float = math.inf,
     ) -> None:
-        """Play ``num_episodes`` in the worlds of ``env`` and show one world.
+        """Play ``num_episodes`` in the first world of ``env``.
 
         ``policies`` are factories by name. The first policy acts first. Actions times
         ``action_scale`` are the displayed velocity commands, None for no display.
@@ -60,49 +57,24 @@ class Player(Observer):
         self.policies = policies
         self.controls = Controls(policy=next(iter(policies)))
         self.num_episodes = num_episodes
-        self.world = 0  # number of the shown world
-        self.outcomes: list[str] = []  # of all worlds, in order of the episodes' ends
+        self.episode = 0  # number of the present one, from 1
+        self.time_s = 0.0  # [s] since the episode began
+        self.outcomes: list[str] = []
         self.note = ""  # the last episode's outcome, or an error
         self.commands: list[list[float]] = []  # of every robot: vx, vy [m/s], yaw rate [rad/s]
-        # Times [s] and object to goal [m].
-        self.distance: tuple[list[float], list[float]] = (
-            [],
-            [],
-        )
         # Times [s] and terms a decision.
-        self.rewards: tuple[list[float], dict[str, list[float]]] = (
-            [],
-            {},
-        )
-        # [N s] each robot's impulse on the object towards the goal, since the same moment.
-        self.useful_impulse: list[float] = []
-        # Positions (3,) [m] of the object's origin since the episode began, or the world is shown.
+        self.rewards: tuple[list[float], dict[str, list[float]]] = ([], {})
+        # Positions (3,) [m] of the object's origin since the episode began.
         self.trail: list[np.ndarray] = []
         # The object's next planned positions (P, 2) [m], in a task with a planner
         self.way: list[list[float]] = []
-        features = env.task.features
-        self._steer_task = features.steer
-        self._planned_way = features.planned_way
-        self.can_steer = features.steer is not None
+        self.steer = env.task.features.steer
         self.robots = [f"robot{i}/trunk" for i in range(env.scene.num_robots)]
         self._scale = None if action_scale is None else torch.tensor(action_scale)
-        self._episodes = [0] * env.num_envs  # of every world: the number of the present one, from 1
-        self._times = [0.0] * env.num_envs  # [s] into the episode
         self._name = ""
         self._policy = None
-        self._obs: Tensor | None = None
         self._show: Callable[[mujoco.MjData], bool] = lambda _: True
         self._due = 0.0
-
-    @property
-    def episode(self) -> int:
-        """Number of the shown world's present episode, from 1."""
-        return self._episodes[self.world]
-
-    @property
-    def time_s(self) -> float:
-        """The time [s] since the shown episode began."""
-        return self._times[self.world]
 
     @torch.no_grad()
     def run(self, show: Callable[[mujoco.MjData], bool]) -> list[str]:
@@ -111,120 +83,96 @@ class Player(Observer):
         ``show`` gets every state, and the present one many times a second while nothing moves.
         """
         self._show = show
+        obs = None
         with self.env.observed_by(self):
             while len(self.outcomes) < self.num_episodes:
                 try:
-                    self._play_episode()
+                    obs = self._play_episode(obs)
                 except _NextError:
-                    self._obs = None
+                    obs = None
                 except _ClosedError:
                     break
         return self.outcomes
 
-    def _play_episode(self) -> None:
-        """Play to the end of the shown world's episode."""
+    def lines(self, data: mujoco.MjData) -> list[Line]:
+        """Return the drawings: velocity commands, the object's path and its planned path."""
+        lines = trail(self.trail)
+        if self.way:
+            lines += planned_way([data.body("object").xpos, *self.way])
+        for name, command in zip(self.robots, self.commands, strict=False):
+            body = data.body(name)
+            lines += command_arrows(body.xpos, body.xmat, command)
+        return lines
+
+    def _play_episode(self, obs: Tensor | None) -> Tensor:
+        """Play an episode from its first observations, None for a reset. Return the next ones."""
         env = self.env
         self._steer()
-        if self._obs is None:
-            self._obs = env.reset()[0]
+        if obs is None:
+            obs = env.reset()[0]
             self._name = ""  # the policy is loaded anew
-            for world in range(env.num_envs):
-                self._begin(world)
-        self._clear()
-        self._plan()
+        self.episode += 1
+        self.time_s = 0.0
+        self.rewards = ([], {})
+        self.trail = []
         self._due = time.monotonic()
         while True:
+            self._plan()
             self._steer()
-            step = env.step(self._act(self._obs))
-            self._obs = step.obs
-            self._record(
-                {
-                    name.removeprefix("reward/"): float(term[self.world].mean())
-                    for name, term in step.info.items()
-                }
-            )
+            step = env.step(self._act(obs))
+            obs = step.obs
+            self._record_rewards(step.info)
             if hasattr(self._policy, "reset_memory"):  # a plain function remembers nothing
                 self._policy.reset_memory(step.done)  # pyright: ignore[reportOptionalMemberAccess]
-            if self._end_episodes(step):
-                return
-            self._plan()
-
-    def _end_episodes(self, step: TimeStep) -> bool:
-        """Note the outcomes of ended episodes. Return whether the shown one ended."""
-        ended = step.done.nonzero().flatten().tolist()
-        for world in ended:
-            outcome = outcome_words(self.env, world, bool(step.valid[world]))
-            self.outcomes.append(outcome)
-            if world == self.world:
-                self.note = outcome
-        is_shown = self.world in ended
-        if is_shown:
-            self._hold_last_picture()
-        if len(self.outcomes) >= self.num_episodes:
-            return True
-        for world in ended:
-            self._begin(world)
-        return is_shown
-
-    def _begin(self, world: int) -> None:
-        self._episodes[world] += 1
-        self._times[world] = 0.0
-
-    def _clear(self) -> None:
-        """Forget the last episode's or world's displayed quantities."""
-        self.distance = ([], [])
-        self.rewards = ([], {})
-        self.useful_impulse = [0.0] * self.env.scene.num_robots
-        self.trail = []
-        self.way = []
+            if bool(step.done[0]):
+                self.note = outcome_words(env, 0, bool(step.valid[0]))
+                self.outcomes.append(self.note)
+                return obs
 
     def _act(self, obs: Tensor) -> Tensor:
-        policy_name = self.controls.policy
-        if policy_name != self._name:
+        name = self.controls.policy
+        if name != self._name:
             try:
-                self._policy = self.policies[policy_name]()
+                self._policy = self.policies[name]()
             except ValueError as error:  # a missing or damaged checkpoint: the last policy stays
                 if self._policy is None:
                     raise
                 self.note = str(error)
-            self._name = policy_name
+            self._name = name
         assert self._policy is not None
         actions = self._policy(obs)
         if self._scale is not None:
-            self.commands = (actions[self.world].cpu().clamp(-1.0, 1.0) * self._scale).tolist()
+            self.commands = (actions[0].cpu().clamp(-1.0, 1.0) * self._scale).tolist()
         return actions
 
     def _steer(self) -> None:
-        if self._steer_task is not None:
-            self._steer_task(self.controls.command)
-            if self.controls.command is not None:
-                self.commands = [list(self.controls.command)]
-            else:
-                self.commands = []
+        if self.steer is not None:
+            command = self.controls.command
+            self.steer(command)
+            self.commands = [] if command is None else [list(command)]
 
     def _plan(self) -> None:
-        """Request the object's planned path in the shown world, from a task with a planner."""
-        if self._planned_way is not None:
-            self.way = self._planned_way(self.world).tolist()
+        """Request the object's planned path, from a task with a planner."""
+        planned_way = self.env.task.features.planned_way
+        if planned_way is not None:
+            self.way = planned_way(0).tolist()
 
-    def _record(self, terms: Mapping[str, float]) -> None:
-        times, values = self.rewards
-        for name, value in terms.items():
-            values.setdefault(name, []).append(value)
+    def _record_rewards(self, info: Mapping[str, Tensor]) -> None:
+        times, terms = self.rewards
+        for name, values in info.items():
+            terms.setdefault(name.removeprefix("reward/"), []).append(float(values[0].mean()))
         times.append(self.time_s)
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
         """Show the new state, then wait until the next one is due or requested."""
-        for world in range(self.env.num_envs):
-            self._times[world] += self.env.step_dt
-        self._data = snapshot(self.env.sim, self.world)
-        if self.env.scene.object is not None:
-            self._follow_object(self._data)
-            self._add_impulses(state)
-
+        data = snapshot(self.env.sim, 0)
+        is_due = round(self.time_s / self.env.step_dt) % _TRAIL_STEPS == 0
+        if is_due and self.env.scene.object is not None:
+            self.trail.append(data.body("object").xpos.copy())
+        self.time_s += self.env.step_dt
         self._due += self.env.step_dt / self.controls.speed
         while True:
-            self._look()
+            self._look(data)
             if self.controls.num_steps > 0:
                 self.controls.num_steps -= 1
                 self._due = time.monotonic()
@@ -237,38 +185,9 @@ class Player(Observer):
                 return
             time.sleep(_NAP if self.controls.is_paused else min(_NAP, max(self._due - now, 0.0)))
 
-    def _add_impulses(self, state: SceneState) -> None:
-        """Add a control step's forces towards the goal."""
-        impulses = state.useful_push[self.world].clamp(min=0.0) * self.env.step_dt
-        pairs = zip(self.useful_impulse, impulses.tolist(), strict=True)
-        self.useful_impulse = [old + new for old, new in pairs]
-
-    def _follow_object(self, data: mujoco.MjData) -> None:
-        """Record the object's distance to the goal and its path."""
-        position = data.body("object").xpos
-        to_goal = data.body("goal").xpos - position
-        self.distance[1].append(math.hypot(to_goal[0], to_goal[1]))
-        self.distance[0].append(self.time_s)
-        every = round(_TRAIL_S / self.env.step_dt)
-        if (len(self.distance[0]) - 1) % every == 0:
-            self.trail.append(position.copy())
-
-    def _hold_last_picture(self) -> None:
-        """Keep the last picture for a while."""
-        until = time.monotonic() + HOLD_S / self.controls.speed
-        while time.monotonic() < until and len(self.outcomes) < self.num_episodes:
-            self._look()
-            time.sleep(_NAP)
-
-    def _look(self) -> None:
-        """Show the present state, of another world on the user's request."""
-        requested = min(max(self.controls.world, 0), self.env.num_envs - 1)
-        if requested != self.world:
-            self.world = requested
-            self._data = snapshot(self.env.sim, requested)
-            self._clear()
-            self._plan()
-        if not self._show(self._data) or self.controls.is_closed:
+    def _look(self, data: mujoco.MjData) -> None:
+        """Show the present state."""
+        if not self._show(data) or self.controls.is_closed:
             raise _ClosedError
         if self.controls.is_next:
             self.controls.is_next = False

@@ -146,8 +146,6 @@ class RobotCfg:
     gait: str
     # Its file in mqe/assets/looks; None: films and viewers draw the robot's collision primitives.
     looks: str | None = None
-    # Its file in a checkout of MuJoCo Menagerie, whose meshes films and viewers can draw instead.
-    menagerie: str | None = None
     # Hip, thigh, calf; None: ideal ones with a torque limit.
     motors: tuple[Motor, Motor, Motor] | None = None
     has_self_collision: bool = False  # thighs, calves and feet of different legs collide

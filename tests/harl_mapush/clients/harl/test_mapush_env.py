@@ -426,7 +426,7 @@ def test_the_forks_settings_and_attributes_have_their_meaning(monkeypatch) -> No
     ("wrong", "said"),
     [
         ({"headless": False}, "^headless: no window is ever opened here"),
-        ({"record_video": True}, "^record_video: .* say mapush film"),
+        ({"record_video": True}, "^record_video: .* say mapush play TEAM"),
     ],
 )
 def test_what_the_fork_had_and_a_training_here_has_not_is_named(wrong, said) -> None:

@@ -19,12 +19,10 @@ from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
-from mqe.viewer.camera import Camera
-from mqe.viewer.live.live_view import drawn_lines
+from mqe.viewer.camera import cameras
 from mqe.viewer.live.player import Player
-from mqe.viewer.looks import shown_model
+from mqe.viewer.offscreen import SceneRenderer
 from mqe.viewer.recording import Recording
-from mqe.viewer.render_pool import FrameSpec, Renderer
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.state import SceneState
 from tests.mapush.extensions.navigate.navigating import MAP, navigate_setup
@@ -86,18 +84,16 @@ def test_the_planned_way_leads_from_the_sub_goal_to_the_goal(planner: str) -> No
 
 
 def test_the_viewer_draws_the_planned_way() -> None:
-    env = make_env(EnvCfg(num_envs=2), SIM, NavigateCfg(map=str(MAP)), seed=0)
-    player = Player(env, {"nobody": lambda: lambda obs: torch.zeros(2, 1, 2)}, None)
-    player.controls.speed = 1e6
+    env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(MAP)), seed=0)
+    player = Player(env, {"nobody": lambda: lambda obs: torch.zeros(1, 1, 2)}, None)
     drawn = []
 
     def show(data) -> bool:
-        drawn.append((player.way, drawn_lines(player, data, arrows=False, trace=True)))
-        player.controls.world = 1
-        return len(drawn) < 3
+        drawn.append((player.way, player.lines(data)))
+        return len(drawn) < 2
 
     player.run(show)
-    for way, lines in drawn[:2]:  # of the first world and, in the same control step, the other
+    for way, lines in drawn:
         assert len(lines) == len(way) > 1
         assert lines[-1].end[:2].tolist() == pytest.approx(way[-1])
     env.close()
@@ -105,20 +101,23 @@ def test_the_viewer_draws_the_planned_way() -> None:
 
 def test_a_film_draws_the_planned_way() -> None:
     env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(MAP)), seed=0)
-    recording = Recording(env, 10, 0, 1, 1)
+    recording = Recording(env, 10)
+    planned = []
+
+    def act(obs):
+        planned.append(env.task.planning.way(0))
+        return torch.zeros(1, 1, 2)
+
     with env.observed_by(recording):
-        recording.step(lambda obs: torch.zeros(1, 1, 2))
-        planned = env.task.planning.way(0)
-        recording.step(lambda obs: torch.zeros(1, 1, 2))
-    states = recording.rounds(0)[0].episodes[0].states
+        states = recording.play(act, most_states=6).states
     assert len(states) == 6
-    assert states[-1].way.tolist() == planned.tolist()
-    assert states[0].way.tolist() != planned.tolist()
-    tile = Camera(env, 0, 5.0, 1.5).tile(states[-1])
-    renderer = Renderer([shown_model(env.scene)], FrameSpec(160, 96))
-    with_way = renderer.draw([tile])
-    assert with_way != renderer.draw([tile._replace(way=b"")])
-    renderer.close()
+    assert states[0].way.tolist() == planned[0].tolist()
+    assert states[-1].way.tolist() == planned[-1].tolist() != planned[0].tolist()
+    (camera,) = cameras(env.scene, states[-1:], 5.0, 1.5)
+    with SceneRenderer(env.scene, (160, 96)) as renderer:
+        with_way = renderer.draw(states[-1], camera)
+        without = renderer.draw(states[-1]._replace(way=None), camera)
+    assert (with_way != without).any()
     env.close()
 
 

@@ -9,7 +9,6 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from mapush import cli
 from mqe.registry import TASKS, EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
-from mqe.viewer.live import player as player_module
+from mqe.viewer.lines import trail
 from mqe.viewer.live import studio
 from mqe.viewer.live.player import Player
 from mqe.world.robots import NUM_JOINTS
@@ -63,8 +62,7 @@ def test_it_ends_after_so_many_episodes_and_shows_every_control_step(env) -> Non
     assert player.run(show) == ["time is up", "time is up"]
     assert sorted({round(time, 6) for time in times}) == [0.02, 0.04, 0.06, 0.08, 0.1]
     assert player.episode == 2
-    assert player.distance[0][-1] == pytest.approx(0.1)
-    assert 1.4 < player.distance[1][0] < 3.1
+    assert len(player.trail) == 1
     assert player.rewards[1]["time"] == pytest.approx([player.rewards[1]["time"][0]] * 5)
     assert player.commands == [[0.0] * 3] * 2
 
@@ -132,7 +130,7 @@ def test_a_gait_is_driven_by_hand() -> None:
 
     player.run(show)
     env.close()
-    assert player.can_steer
+    assert player.steer is not None
     assert seen[1:] == [pytest.approx([0.3, -0.2, 0.1])] * 4
 
 
@@ -186,7 +184,7 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(
     monkeypatch.setattr(studio.PageGuard, "__init__", remember)
     pages = []
 
-    def fetch(self) -> None:
+    def fetch(self, data) -> None:
         host, port = bound[0].getsockname()
         until = time.monotonic() + 20.0
         while not pages:
@@ -239,7 +237,7 @@ def test_bad_input_is_one_line(run, capsys, argv, words) -> None:
 def test_a_world_is_played_without_a_checkpoint(monkeypatch, argv, policy) -> None:
     shown = []
 
-    def show(player, port, say, meshes, opens_browser) -> list[str]:
+    def show(player, port, say, opens_browser) -> list[str]:
         shown.append((player.controls.policy, list(player.policies)))
         return []
 
@@ -280,60 +278,42 @@ def test_a_port_in_use_is_one_line(run, capsys) -> None:
     assert error.count("\n") == 1
 
 
-def test_worlds_are_shown_in_turn_and_all_their_episodes_count(monkeypatch) -> None:
-    # The last picture of an episode is held while the worlds stand at the starts of the next ones.
-    monkeypatch.setattr(player_module, "HOLD_S", 0.0)
+def test_the_first_world_is_shown_and_its_episodes_count() -> None:
     env = make_env(
         EnvCfg(num_envs=3), CPU, PushCfg(spawn="separated", episode_length_s=0.1), seed=1
     )
-    player = make_player(env, num_episodes=6)
-    seen = []
+    player = make_player(env, num_episodes=2)
 
     def show(data) -> bool:
-        where = env.sim.data.qpos[player.world, :3].tolist()
-        assert data.qpos[:3].tolist() == pytest.approx(where, abs=1e-5)
-        seen.append((player.world, player.episode, len(player.trail)))
-        player.controls.world = 2 if len(seen) > 2 else 0
+        start = env.sim.data.qpos[0, :3].tolist()
+        assert data.qpos[:3].tolist() == pytest.approx(start, abs=1e-5)
         return True
 
-    assert player.run(show) == ["time is up"] * 6
+    assert player.run(show) == ["time is up"] * 2
     env.close()
-    assert {world for world, *_ in seen} == {0, 2}
-    assert {episode for _, episode, _ in seen} == {1, 2}
-    assert player.trail  # of the world that is shown now
 
 
-def test_the_push_of_each_robot_towards_the_goal_adds_up(env) -> None:
-    player = make_player(env)
-    player._clear()
-    state = SimpleNamespace(useful_push=torch.tensor([[50.0, -6.0]]))
-    for _ in range(2):
-        player._add_impulses(state)  # type: ignore[arg-type]
-    assert player.useful_impulse == pytest.approx([2 * 50.0 * 0.02, 0.0])
-    assert studio.pushing_words(player.useful_impulse) == "push: 100 %, 0 %"
-    assert studio.pushing_words([1.0, 3.0]) == "push: 25 %, 75 %"
-    assert studio.pushing_words([0.0, 0.0]) == "push: -"
+def test_commands_and_the_objects_path_are_drawn(env) -> None:
+    forward = torch.tensor([1.0, 0.0, 0.0])
+    player = Player(env, {"a": lambda: lambda obs: forward.expand(1, 2, 3)}, (0.5, 0.5, 0.5), 1)
+    player.controls.speed = 1e6
+    arrows = []
+
+    def show(data) -> bool:
+        arrows.append(player.lines(data))
+        return True
+
+    player.run(show)
+    assert len(arrows[-1]) == 2  # for each robot; the object has not moved
+    length = arrows[-1][0].end - arrows[-1][0].start
+    assert float(length @ length) ** 0.5 == pytest.approx(0.5 * 1.2)
 
 
-def test_a_world_that_is_not_there_is_not_shown(env) -> None:
-    player = make_player(env, num_episodes=1)
-    player.controls.world = 7
-    player.run(lambda _: True)
-    assert player.world == 0
-
-
-def test_a_pull_ends_in_the_world_where_it_began() -> None:
-    from mujoco.studio import messages
-
-    env = make_env(EnvCfg(num_envs=2), CPU, PushCfg(), seed=1)
-    player = make_player(env)
-    hands = studio._Hands(player)
-    forces = env.sim.data.xfrc_applied
-    pull = np.zeros((forces.shape[1] + 1, 6))  # the last is the camera's
-    pull[1, 0] = 5.0
-    hands.on_perturb(messages.PerturbSnapshot(state=pull.reshape(-1), state_sig=0))
-    assert forces[0, 1, 0] == 5.0
-    player.world = 1
-    hands.on_perturb(messages.PerturbSnapshot(state=0.0 * pull.reshape(-1), state_sig=0))
-    assert not forces.any()
-    env.close()
+def test_a_trail_joins_the_points_over_the_floor_and_does_not_grow_for_ever() -> None:
+    points = [np.array([0.1 * i, 0.0, 0.25]) for i in range(5)]
+    lines = trail(points)
+    assert len(lines) == 4
+    assert lines[0].start.tolist() == [0.0, 0.0, 0.03]
+    assert lines[3].end.tolist() == pytest.approx([0.4, 0.0, 0.03])
+    assert trail([points[0]] * 9) == []  # it stood still
+    assert len(trail(points * 1000)) < 250
