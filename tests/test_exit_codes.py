@@ -17,6 +17,7 @@ from harl_mapush.runner import Runner
 from harl_mapush.runs import run_folder
 from mqe.config import ConfigError
 from mqe.viewer import offscreen
+from mqe.world.scene import build_scene
 from tests.support.tiny_runs import TINY
 
 
@@ -153,9 +154,9 @@ def test_a_window_system_that_is_not_there_is_named(monkeypatch) -> None:
         raise mujoco.FatalError("gladLoadGL error")
 
     monkeypatch.setattr(offscreen, "choose_backend", lambda: "glfw")
-    monkeypatch.setattr(mujoco, "GLContext", fail)
-    with pytest.raises(ConfigError, match="MUJOCO_GL=glfw does not work here"):
-        offscreen.OffscreenRenderer(mujoco.MjModel.from_xml_string("<mujoco/>"), 8, 8)
+    monkeypatch.setattr(mujoco, "Renderer", fail)
+    with pytest.raises(ConfigError, match="cannot render with glfw: gladLoadGL error"):
+        offscreen.SceneRenderer(build_scene(1, None), (8, 8))
 
 
 def test_another_task_brings_its_own_team() -> None:
