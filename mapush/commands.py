@@ -31,8 +31,7 @@ for _name, _target, _help in (
         "mapush.listing:settings",
         "settings, with default, range and meaning",
     ),
-    ("report", "mapush.report.command:main", "a page about runs"),
-    ("plot", "mapush.report.command:plot", "a figure with the curves of runs"),
+    ("report", "mapush.report.command:main", "a page about runs, or their curves"),
     (
         "export",
         "mapush.export.command:main",
@@ -45,6 +44,7 @@ for _name, _target, _help in (
 
 # Commands of release 0.3, and what to type in place of each
 MOVED = {
+    "plot": "mapush report RUN ... --out FILE.png",
     "film": "mapush play TEAM --record FILE.mp4",
     "average": "mapush export RUN OUT --for policy --last 4",
     "distil": "mapush train --algo distil --init_from STUDENT --set algorithm.teacher=TEACHER",

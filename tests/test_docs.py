@@ -56,7 +56,6 @@ PARSERS: dict[str, Callable[[], config.Parser]] = {
     "import": importing.make_parser,
     "sweep": sweep.make_parser,
     "report": report.make_parser,
-    "plot": lambda: report.make_parser(report.PLOT),
     "doctor": doctor.make_parser,
 }
 MODULES = {

@@ -1,9 +1,9 @@
-"""The commands ``mapush report``, an HTML page on runs, and ``mapush plot``, their curves alone."""
+"""The command ``mapush report``: an HTML page on runs, or a figure with their curves alone."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from mapush.report.run_logs import Group, groups, read_run
 from mqe.config import ConfigError
 
 PROGRAM = "mapush report"
-PLOT = "mapush plot"
 MAIN_TAGS = {
     "mapush/success_rate": "success rate",
     "mapush/return": "return",
@@ -26,15 +25,12 @@ MAIN_TAGS = {
 }
 
 
-def make_parser(program: str = PROGRAM) -> config.Parser:
-    """Build the command line for ``mapush report`` or ``mapush plot``."""
-    is_page = program == PROGRAM
+def make_parser() -> config.Parser:
+    """Build the command line."""
     parser = config.Parser(
-        prog=program,
-        description="A page with curves, metrics and films of runs."
-        if is_page
-        else "A figure with the curves of runs.",
-        example=f"{program} results/a results/b",
+        prog=PROGRAM,
+        description="A page with curves, metrics and films of runs, or a figure with the curves.",
+        example=f"{PROGRAM} results/a results/b",
     )
     parser.add_argument(
         "runs",
@@ -42,9 +38,12 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
         nargs="+",
         help="run folders; runs that differ only in the seed are drawn as one band",
     )
-    default = "report.html" if is_page else "curves.png"
     parser.add_argument(
-        "--out", metavar="FILE", default=default, help=f"the file to write (default: {default})"
+        "--out",
+        metavar="FILE",
+        default="report.html",
+        help=f"the file to write: .html for the page, or {', '.join(SUFFIXES)} for the curves "
+        "(default: report.html)",
     )
     parser.add_argument(
         "--labels",
@@ -57,32 +56,31 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write a report. Return the exit code."""
-    return _run(_report, argv, PROGRAM)
 
-
-def plot(argv: Sequence[str] | None = None) -> int:
-    """Draw curves. Return the exit code."""
-    return _run(_plot, argv, PLOT)
-
-
-def _run(work: Callable[[Any], int], argv: Sequence[str] | None, program: str) -> int:
     def styled() -> int:
-        arguments = make_parser(program).parse(argv)
+        arguments = make_parser().parse(argv)
         with figure_style():
-            return work(arguments)
+            return _report(arguments)
 
     with library_lines(say):
-        return config.exit_code(styled, program)
+        return config.exit_code(styled, PROGRAM)
 
 
 def _report(arguments: Any) -> int:
     from mapush.report import figures
 
-    out, read_groups = _read(arguments, ".html")
+    out, read_groups = _read(arguments)
+    curves = figures.curves(read_groups, MAIN_TAGS)
+    if out.suffix in SUFFIXES:
+        if curves is None:
+            raise ConfigError(f"{arguments.runs[0]}: has none of the curves {', '.join(MAIN_TAGS)}")
+        curves.savefig(out, dpi=300)
+        say(f"{out}: {', '.join(group.name for group in read_groups)}.")
+        return 0
+
+    rewards = figures.curves(read_groups, figures.reward_tags(read_groups))
     pictures = {}
-    reward_tags = figures.reward_tags(read_groups)
-    for title, tags in (("Curves", MAIN_TAGS), ("Reward terms", reward_tags)):
-        figure = figures.curves(read_groups, tags)
+    for title, figure in (("Curves", curves), ("Reward terms", rewards)):
         if figure is not None:
             png = io.BytesIO()
             figure.savefig(png, format="png", dpi=DPI)
@@ -98,23 +96,13 @@ def _report(arguments: Any) -> int:
     return 0
 
 
-def _plot(arguments: Any) -> int:
-    from mapush.report import figures
-
-    out, read_groups = _read(arguments, *SUFFIXES)
-    figure = figures.curves(read_groups, MAIN_TAGS)
-    if figure is None:
-        raise ConfigError(f"{arguments.runs[0]}: has none of the curves {', '.join(MAIN_TAGS)} yet")
-    figure.savefig(out, dpi=300)
-    say(f"{out}: {', '.join(group.name for group in read_groups)}.")
-    return 0
-
-
-def _read(arguments: Any, *suffixes: str) -> tuple[Path, list[Group]]:
+def _read(arguments: Any) -> tuple[Path, list[Group]]:
     """Return the output file and the groups of runs from the command line."""
     out = Path(arguments.out)
-    if out.suffix not in suffixes:
-        raise ConfigError(f"--out {arguments.out!r}: must end in {' or '.join(suffixes)}")
+    if out.suffix not in (".html", *SUFFIXES):
+        raise ConfigError(
+            f"--out {arguments.out!r}: must end in .html, or {', '.join(SUFFIXES)} for curves alone"
+        )
     config.check_writable("out", arguments.out)
     labels = None
     if arguments.labels is not None:

@@ -103,7 +103,7 @@ def test_a_killed_sweep_goes_on_and_a_failing_trial_does_not_end_it(gait, tmp_pa
     )
     assert (
         cli.main(
-            ["plot", trial, str(out / "trials" / "0000"), "--out", str(tmp_path / "curves.png")]
+            ["report", trial, str(out / "trials" / "0000"), "--out", str(tmp_path / "curves.png")]
         )
         == 0
     )
