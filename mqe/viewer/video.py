@@ -134,7 +134,7 @@ def _draw(
         writer.close()
         num_written, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
     except (OSError, RuntimeError):
-        num_written = 0
+        num_written = -1
     if num_written != num_frames:
         raise ConfigError(
             f"{str(path)!r}: ffmpeg could not write the film; make room there, or name another "
