@@ -204,11 +204,8 @@ def _train(checkup: Checkup, launcher: Sequence[str], **runner: Any) -> list[str
     cfg = checkup.cfg
     with tempfile.TemporaryDirectory() as name:
         file = Path(name) / "run.yaml"
-        logger = replace(cfg.logger, wandb="off", film_interval=None)
-        changed = replace(cfg.runner, evaluation_interval=None, **runner)
-        file.write_text(
-            dump_yaml(to_dict(replace(cfg, runner=changed, logger=logger))), encoding="utf-8"
-        )
+        changed = replace(cfg, runner=replace(cfg.runner, **runner))
+        file.write_text(dump_yaml(to_dict(changed)), encoding="utf-8")
         words = ["-m", "harl_mapush.train", "--config", str(file), "--out", f"{name}/run"]
         done = subprocess.run(
             [sys.executable, *launcher, *words],
