@@ -64,23 +64,6 @@ def test_bad_films_are_one_line(argv: str, said: str, capsys, tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--size 64x64",
-        "--workers 2",
-        "--seeds 3",
-        "--suite strict",
-        "--agent zero",
-        "--web",
-        "--num_episodes 2",
-    ],
-)
-def test_a_replay_takes_nothing_else(words: str, capsys) -> None:
-    assert test.main(["--replay", "x.npz", "--record", "x.mp4", *words.split()]) == 2
-    assert "takes nothing else except --mode viewer" in capsys.readouterr().err
-
-
 def test_play_films_as_well(tmp_path, monkeypatch, capsys) -> None:
     made = SimpleNamespace(path="x.gif", seconds=1.0, outcomes=["success"])
     monkeypatch.setattr(filming, "record", lambda *_, **__: made)
