@@ -102,7 +102,7 @@ def test_labels_name_curves_and_equal_ones_are_strata_of_one(tmp_path) -> None:
 )
 def test_a_curve_is_named_by_algorithm_and_preset(tmp_path, command, label) -> None:
     run = make_run(tmp_path / "run", 1, 0.2, [1.0])
-    (run / ORIGIN).write_text(json.dumps({"starts": [{"command": command}]}))
+    (run / ORIGIN).write_text(json.dumps({"run_id": "1", "starts": [{"command": command}]}))
     assert read_run(run).label == label
 
 
