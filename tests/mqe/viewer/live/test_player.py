@@ -177,8 +177,8 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(
     guards = []
     make = studio.PageGuard.__init__
 
-    def remember(self, port: int) -> None:
-        make(self, port)
+    def remember(self, port: int, host: str | None = None) -> None:
+        make(self, port, host)
         guards.append(self)
 
     monkeypatch.setattr(studio.PageGuard, "__init__", remember)
@@ -237,7 +237,7 @@ def test_bad_input_is_one_line(run, capsys, argv, words) -> None:
 def test_a_world_is_played_without_a_checkpoint(monkeypatch, argv, policy) -> None:
     shown = []
 
-    def show(player, port, say, opens_browser) -> list[str]:
+    def show(player, port, say, opens_browser, host) -> list[str]:
         shown.append((player.controls.policy, list(player.policies)))
         return []
 
