@@ -36,15 +36,15 @@ class Experience(Protocol):
 
         Called at the start of a run and after a resume.
         """
-        ...
+        return
 
     def begin(self) -> None:
         """Begin a block of T decisions."""
-        ...
+        return
 
     def hidden(self, t: int) -> Tensor | None:
         """Return the hidden states (A, N, R, H) for decision ``t``, None without recurrence."""
-        ...
+        return None
 
     def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
         """Store decision ``t`` of the block, taken on obs (N, A, O), and its result."""
@@ -52,7 +52,7 @@ class Experience(Protocol):
 
     def finish(self) -> None:
         """End the block. An update may follow."""
-        ...
+        return
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a resumed run. An unsaved replay buffer starts empty."""

@@ -115,8 +115,8 @@ def _draw(
     writer = imageio_ffmpeg.write_frames(
         str(path),
         pictures.size,
-        fps=pictures.rate,
-        quality=None if is_gif else 6,
+        fps=pictures.rate,  # pyright: ignore  # ffmpeg takes any number
+        quality=None if is_gif else 6,  # pyright: ignore  # None leaves it to the codec
         codec="gif" if is_gif else "libx264",
         pix_fmt_out="pal8" if is_gif else "yuv420p",
         macro_block_size=1 if is_gif else 2,

@@ -16,7 +16,7 @@ from mapush.extensions.navigate.setup import make
 from mapush.extensions.navigate.team_policy import settings_of
 from mqe.config import ConfigError
 from mqe.controllers.frozen_policy import describe_policy
-from mqe.registry import TASK_ALIASES, TASKS
+from mqe.registry import TASK_ALIASES, TASKS, Registry
 from mqe.tasks.entry import PushedObjects, TaskEntry
 
 _FOLDER = Path(__file__).parent
@@ -61,7 +61,7 @@ NAVIGATE = TaskEntry(
     usual_env=_robots_of_team,
     objects=_objects,
     terms=NAVIGATE_TERMS,
-    policies={"planner": _without_shift},
+    policies=Registry("script", {"planner": _without_shift}),
     former_keys=_FORMER_KEYS,
     frozen_policies=("team",),
     files=("map",),

@@ -38,7 +38,7 @@ def open_study(folder: Path, space: Space) -> optuna.Study:
             storage=JournalStorage(JournalFileBackend(str(folder / JOURNAL))),
             study_name="sweep",
             pruner=pruner,
-            direction=f"{space.cfg.mode}imize",
+            direction="maximize" if space.cfg.mode == "max" else "minimize",
             load_if_exists=True,
         )
     except (ValueError, KeyError, TypeError) as error:

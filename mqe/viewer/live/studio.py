@@ -156,7 +156,7 @@ def _serve(
     server.serve = guard.around(server.serve)
     logging.getLogger("WebServer").setLevel(logging.ERROR)
     web_viewer._print_url_banner = lambda *_: None
-    web_viewer.print = lambda *_, **__: None  # Studio prints a line for every model
+    web_viewer.print = lambda *_, **__: None  # pyright: ignore  # a line for every model
     viewer = web_viewer.WebViewer(
         viewer_protocol.ViewerConfig(gfx="web"), endpoint, plugins=[panel]
     )
