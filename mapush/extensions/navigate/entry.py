@@ -16,7 +16,8 @@ from mapush.extensions.navigate.setup import make
 from mapush.extensions.navigate.team_policy import settings_of
 from mqe.config import ConfigError
 from mqe.controllers.frozen_policy import describe_policy
-from mqe.registry import TASK_ALIASES, TASKS, Registry
+from mqe.extensions import Registry
+from mqe.registry import TASK_ALIASES, TASKS
 from mqe.tasks.entry import PushedObjects, TaskEntry
 
 _FOLDER = Path(__file__).parent
