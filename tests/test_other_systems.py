@@ -56,7 +56,7 @@ def run(folder: Path, *commands: list[str]) -> str:
 def test_a_team_is_trained_and_measured_without_linux(tmp_path: Path) -> None:
     steps = ["--num_env_steps", "16", "--device", "cpu", "--out", "run"]
     short = ["--num_envs", "2", "--set", "task.episode_length_s=0.2", "--device", "cpu"]
-    others = ("play", "film", "export", "doctor", "report", "sweep")
+    others = ("play", "list", "export", "doctor", "report", "sweep")
     shown = run(
         tmp_path,
         ["train", *TINY, *steps],

@@ -214,9 +214,9 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
     layers += [assignment(text) for text in arguments.set]
     if getattr(arguments, "imports", ()):
         layers.append({"env": {"imports": list(arguments.imports)}})
-    sys.stderr.writelines(getattr(arguments, "notes", ()))
     values = reduce(merge, layers, {})
     check_layer(values)
+    sys.stderr.writelines(getattr(arguments, "notes", ()))
     return values
 
 

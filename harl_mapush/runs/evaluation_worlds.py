@@ -268,6 +268,7 @@ def _refuse_learning_settings(over: Mapping[str, Any], folder: Path) -> None:
         for key in over[section]:
             if section not in CHANGEABLE and f"{section}.{key}" not in CHANGEABLE:
                 raise ConfigError(
-                    f"{section}.{key}: belongs to the training of {folder}, and an evaluation "
-                    f"cannot change it; leave it out (it may change {', '.join(CHANGEABLE)})"
+                    f"{section}.{key}={over[section][key]}: belongs to the training of {folder}, "
+                    "and an evaluation cannot change it; leave it out "
+                    f"(it may change {', '.join(CHANGEABLE)})"
                 )

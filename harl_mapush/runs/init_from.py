@@ -125,7 +125,8 @@ def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any
     except ConfigError as error:
         compat = getattr(learned.algorithm, "compat", "none")
         raise ConfigError(
-            f"{error}; it learned with algorithm.name={learned.algorithm.name}, compat={compat}"
+            f"{error}; it learned with --algo {learned.algorithm.name} "
+            f"--set algorithm.compat={compat}"
         ) from None
     name = what if what.startswith(PRETRAINED) else folder
     if has_critic:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -42,11 +42,13 @@ def describe_metrics(metrics: Metrics) -> str:
     return "".join(f"{name:<28}{format_metric(value)}\n" for name, value in metrics.items())
 
 
-def format_metric(value: float | list[float] | None) -> str:
-    """Format one metric: a value, several, or none."""
+def format_metric(value: float | str | Sequence[float | str] | None) -> str:
+    """Format one metric: a value, several, a word, or none."""
     if value is None:
         return "none"
-    return " ".join(f"{number:.4g}" for number in (value if isinstance(value, list) else [value]))
+    if isinstance(value, list):
+        return " ".join(format_metric(part) for part in value)
+    return value if isinstance(value, str) else f"{value:.4g}"
 
 
 def rate(name: str, happened: Tensor) -> Metrics:

@@ -70,5 +70,8 @@ class TargetDelay(History):
         ``delay`` counts physics steps, one value or (N,) int64, at most ``MAX_DELAY``.
         """
         self.push(targets)
+        if isinstance(delay, int):  # a fixed delay needs no index on the device
+            ages = [max(0, -((k - delay) // DECIMATION)) for k in range(DECIMATION)]
+            return torch.stack([self._values[age] for age in ages])
         late = delay - self._substep + DECIMATION - 1
         return self.at(torch.div(late, DECIMATION, rounding_mode="floor"))

@@ -387,24 +387,24 @@ BAD_TEST = [
     ("--checkpoint {run} --set env.num_agents=3", "env.num_agents", "2"),
     (
         "--checkpoint {run} --set network.hidden_sizes=[9]",
-        "trained with network.hidden_sizes=[8]",
+        "network.hidden_sizes=[9]",
         "leave it out",
     ),
     (
         "--checkpoint {run} --set network.activation=tanh",
         "network.activation=tanh",
-        "trained with network.activation=",
+        "leave it out",
     ),
     (
         "--checkpoint {run} --set network.activaton=tanh",
-        "network.activaton",
-        "did you mean network.activation?",
+        "network.activaton=tanh",
+        "leave it out",
     ),
     ("--checkpoint {run} --set algorithm.compat=harl", "algorithm.compat", "harl"),
     (
         "--checkpoint {run} --set algorithm.name=mappo",
         "algorithm.name=mappo",
-        "trained with algorithm.name=happo",
+        "leave it out",
     ),
     (
         "--checkpoint {run} --set runner.num_steps=9",
@@ -452,17 +452,15 @@ def test_bad_input_to_test(argv: str, said: str, also: str, run, tmp_path, capsy
     assert also in line
 
 
-def test_an_evaluation_may_change_the_world_and_repeat_what_was_trained(run) -> None:
+def test_an_evaluation_may_change_the_world(run) -> None:
     settings = [
         "task.episode_length_s=0.5",
         "runner.seed=7",
         "env.num_envs=3",
-        "network.hidden_sizes=[8]",
     ]
     arguments = test.make_parser().parse([part for text in settings for part in ("--set", text)])
     cfg = test._settings(next((run / "checkpoints").iterdir()), arguments)
     assert (cfg.task.episode_length_s, cfg.runner.seed, cfg.env.num_envs) == (0.5, 7, 3)
-    assert cfg.network.hidden_sizes == (8,)
 
 
 def test_a_refused_file_is_not_left_behind(run, tmp_path, monkeypatch) -> None:

@@ -246,7 +246,7 @@ def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(
         ),
         (
             ("--init_from", "RUN", "--algo", "hasac"),
-            "it learned with algorithm.name=happo, compat=mapush",
+            "it learned with --algo happo --set algorithm.compat=mapush",
         ),
         (
             ("--init_from", "RUN", "--task", "go1_velocity"),

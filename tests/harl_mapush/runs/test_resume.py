@@ -312,7 +312,10 @@ def test_a_longer_run_falls_to_zero_at_its_new_end(run, capsys) -> None:
     longer = ["--num_env_steps", "256", "--set", "runner.checkpoint_interval=256"]
     assert yaml.safe_load((run / "config.yaml").read_text())["algorithm"]["schedule"] == "linear"
     assert train.main(["--resume", str(run), *longer]) == 0
-    assert "they continue at 0.750 of the full rates, not at 0.500" in capsys.readouterr().out
+    assert (
+        "learning rates continue at 0.750 of the full rates and reach zero at 256"
+        in capsys.readouterr().out
+    )
     rates = [value for step, value in curves(run)["agent0/learning_rate"] if step > 64]
     assert rates == pytest.approx([1e-3 * (1.0 - i / 8) for i in range(2, 8)])
     assert yaml.safe_load((run / "config.yaml").read_text())["runner"]["num_env_steps"] == 256
@@ -332,7 +335,7 @@ def test_another_schedule_says_where_its_rates_begin(run) -> None:
         edit(folder, "schedule: linear", "schedule: constant")
     over = {"runner": {"num_env_steps": 256}, "algorithm": {"schedule": "linear"}}
     (said,) = resume.settings(saved, over)[1]
-    assert said.endswith("reach zero at 256 env steps; they continue at 0.750 of the full rates")
+    assert said.endswith("continue at 0.750 of the full rates and reach zero at 256 env steps")
 
 
 @pytest.mark.parametrize("schedule", ["constant", "adaptive"])

@@ -97,7 +97,7 @@ def test_labels_name_curves_and_equal_ones_are_strata_of_one(tmp_path) -> None:
         ("mapush train --preset laptop_hasac --seed 2", "happo, laptop_hasac"),
         ("mapush train --config=my/push.yaml", "happo, push"),
         ("mapush train --seed 2", "happo"),
-        ("mapush train --preset 'laptop", "happo"),
+        ("mapush train --preset 'laptop", "happo, 'laptop"),
     ],
 )
 def test_a_curve_is_named_by_algorithm_and_preset(tmp_path, command, label) -> None:

@@ -281,6 +281,8 @@ def test_the_shipped_gait_was_trained_for_the_default_task():
     trained = checkpoint.read_config(pretrained_folder("go1_velocity"))["task"]
     weights = {name: term.weight for name, term in REWARDS.items() if term.weight}
     assert trained.pop("weights") == weights
+    # Constants of the commands now.
+    assert (trained.pop("standing_share"), trained.pop("restless_share")) == (0.12, 0.15)
     default = asdict(VelocityCfg()) | {"max_command": [0.65] * 3, "floor_friction": [0.3, 0.8]}
     # But for the floor, of which training sees more.
     assert trained == {name: default[name] for name in trained}

@@ -580,7 +580,5 @@ def test_upstreams_actors_name_the_arithmetic_that_they_go_with(tmp_path, capsys
     argv += ["--set", "algorithm.share_param=false", "--out", str(tmp_path / "run")]
     assert train.main(argv) == 2
     error = capsys.readouterr().err
-    assert error.endswith(
-        "its networks are those of compat=harl: use --set algorithm.compat=harl\n"
-    )
+    assert error.endswith("it learned with --algo happo --set algorithm.compat=harl\n")
     assert error.count("\n") == 1

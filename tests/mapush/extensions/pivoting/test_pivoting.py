@@ -10,7 +10,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.evaluation.calculator import first_episodes
-from harl_mapush.evaluation.episodes import Request, play_requests
+from harl_mapush.evaluation.episodes import Request, play_request
 from mapush.extensions.pivoting.pivoting_team import ObservedScene, RoundStands
 from mapush.extensions.pivoting.push_plan import BINS, make_plan
 from mqe.config import ConfigError
@@ -115,6 +115,8 @@ def test_a_memory_belongs_to_a_block_of_worlds() -> None:
     }
     cfg, _ = config.resolve({}, settings)
     request = Request(cfg, (0,), 6, function="scripted_walk")
-    together, apart = play_requests([request, replace(request, num_envs=4)], 0, print)
+    fewer = replace(cfg, env=replace(cfg.env, num_envs=4))
+    blocks = (request, replace(request, cfg=fewer))
+    together, apart = (play_request(played, 0) for played in blocks)
     for name, values in together[0].items():
         torch.testing.assert_close(apart[0][name], values, rtol=0, atol=1e-5, equal_nan=True)
