@@ -178,6 +178,7 @@ def _main(arguments: Any, program: str) -> int:
     if arguments.checkpoint is not None:
         folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
+    sys.stderr.writelines(getattr(arguments, "notes", ()))
     untrained = policy_names(cfg.task.name)
     allowed = [TRAINED, *untrained] if has_policy else untrained
     if arguments.agent is not None and arguments.agent not in allowed:

@@ -216,7 +216,6 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
         layers.append({"env": {"imports": list(arguments.imports)}})
     values = reduce(merge, layers, {})
     check_layer(values)
-    sys.stderr.writelines(getattr(arguments, "notes", ()))
     return values
 
 

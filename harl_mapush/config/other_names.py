@@ -71,7 +71,7 @@ class OtherFlag(NamedTuple):
 
 
 class SaidByCheckpoint(argparse.Action):
-    """Keeps a note until ``flag_values`` has understood the whole command line and writes it."""
+    """Keeps a note, which is written once all settings are resolved."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         """Keep the note."""
