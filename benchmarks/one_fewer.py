@@ -23,6 +23,7 @@ from harl_mapush.evaluation.policies import load_policy, policy_names
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.config import merge
+from mqe.extensions import load_extensions
 from mqe.registry import make_env
 
 SUITES = {"team2": 2, "team3": 3, "team4": 4, "team6": 6, "team8": 8}
@@ -42,6 +43,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ONE_FEWER_FILE)
     arguments = parser.parse_args()
+    load_extensions()
     jobs = [*cells(arguments)]
     with arguments.out.open("a", encoding="utf-8") as file:
         for _, row in run_jobs(play, jobs, arguments.processes):
@@ -75,6 +77,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 
 def play(cell: Cell) -> Cell:
     """Return a cell with its number of successes and their mean time [s]."""
+    load_extensions()
     torch.set_num_threads(1)
     over = {
         "env": {

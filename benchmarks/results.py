@@ -24,6 +24,7 @@ from harl_mapush import config, test
 from harl_mapush.config.suites import ONE_FEWER
 from harl_mapush.evaluation.policies import policy_names
 from harl_mapush.runs import checkpoint, evaluation_worlds
+from mqe.extensions import load_extensions
 from mqe.registry import TASKS
 
 FILE = Path(__file__).parent / "results" / "suites.jsonl"
@@ -49,6 +50,7 @@ def main() -> int:
     parser.add_argument("--result", type=Path, help="a JSON file that the command has written")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="mapush test ...")
     arguments = parser.parse_args()
+    load_extensions()
     if arguments.quick:
         outdated = [
             row for file in (FILE, ONE_FEWER_FILE) for row in read(file) if is_outdated(row)
