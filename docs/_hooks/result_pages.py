@@ -177,7 +177,8 @@ def one_fewer() -> str:
         is_script = row["policy"] == "scripted_walk"
         is_team = row["robots"] == int(suite.removeprefix("team"))
         column = (2 if is_script else 1) if is_team else (4 if is_script else 3)
-        cells[column] = _counted(row) + ("" if is_team else f", feet of {row['foot']:g}")
+        cell = _counted(row) + ("" if is_team else f", feet of {row['foot']:g}")
+        cells[column] = "; ".join(filter(None, (cells[column], cell)))
     for row in _suites():
         if (cells := lines.get((row["suite"], row["object"]))) and row["policy"] == ANY:
             cells[1] = _counted(row)

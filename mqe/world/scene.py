@@ -147,14 +147,15 @@ def build_scene(
     num_markers: int = 0,
     foot_friction: Sequence[float] = (ROBOT_FLOOR_FRICTION,),
 ) -> Scene:
-    """Build the scene with 1 to 14 robots, an object or none, and a goal.
+    """Build the scene with 1 to ``MAX_ROBOTS`` robots, an object or none, and a goal.
 
     The object has ``inertia`` "physical" or "reference". The goal is drawn as a disc of
     ``success_radius`` [m]. ``robots`` names one kind for all robots, or one for each. ``model`` is
     "physical" or "reference", for robots and for objects' contacts, or the path of the robots'
     MJCF, with its options and contact parameters. ``arena`` is the length along x and y [m] between
-    the walls. ``obstacles`` need an object. ``foot_friction`` is the robots' friction on the floor,
-    sliding or also torsion and rolling [m], unless ``model`` is a path.
+    the walls. ``obstacles`` need an object. ``num_markers`` spots are drawn on the floor.
+    ``foot_friction`` is the robots' friction on the floor: sliding, or sliding, torsion [m] and
+    rolling [m]. It is unused if ``model`` is a path.
     """
     team = robots_of(robots, num_robots, model)
     arena_file = files("mqe") / "assets" / "arena.xml"

@@ -163,7 +163,7 @@ class Storage:
         return self.active[agent, :-1] * self.valid
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the next rollout's first tensors."""
+        """Return this rollout's last tensors, with which the next one begins."""
         carried = {"state": self.state[-1], "masks": self.masks[-1], "active": self.active[:, -1]}
         if self.actor_hidden is not None:
             carried["actor_hidden"] = self.actor_hidden[:, -1]

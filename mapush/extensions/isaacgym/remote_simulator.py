@@ -195,7 +195,7 @@ class ProcessSimulator:
         self._ask(message, array.tobytes())
 
     def grow_buffers(self) -> str | None:
-        """Return a message if contacts were lost. The engine's buffers cannot grow in a run."""
+        """Return a message if contacts were lost, else None: the engine's buffers never grow."""
         if not self._lost_contacts:
             return None
         self._lost_contacts = False

@@ -18,8 +18,8 @@ _SPACING = 0.9  # [m] between the robots of a row
 
 
 def row_behind(count: int, reach: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return positions (1, A, 2) [m] and quaternions (1, A, 4) for ``count`` robots in a row behind
-    an object, headed along x.
+    """Return positions (1, A, 2) [m] and quaternions (1, A, 4) for ``count`` (A) robots in a row
+    behind an object at the origin. They face along x.
 
     ``reach`` [m] is the distance from the object's origin to its furthest corner.
     """

@@ -48,7 +48,7 @@ class Placeholder:
     kind: str
 
     def __new__(cls, *_: Any) -> Placeholder:
-        """Ignore the original constructor's arguments."""
+        """Take the original class's arguments, and ignore them."""
         instance = super().__new__(cls)
         instance.state = {}
         return instance
