@@ -51,6 +51,8 @@ def main() -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="mapush test ...")
     arguments = parser.parse_args()
     load_extensions()
+    if arguments.result and not arguments.command:
+        parser.error("--result needs the command that wrote it")
     if arguments.quick:
         outdated = [
             row for file in (FILE, ONE_FEWER_FILE) for row in read(file) if is_outdated(row)
@@ -119,12 +121,12 @@ def rows_of(result: Mapping[str, Any], command: Sequence[str]) -> Iterator[dict[
     """Yield the row for a command's team, and one for each measured script."""
     assert list(command[:2]) == ["mapush", "test"], command
     arguments = test.make_parser().parse(command[2:])
+    arguments.suite = arguments.suite or config.suite_of_policy(arguments.team)
     folder = None
     if arguments.team not in policy_names():
         folder = checkpoint.resolve(arguments.team)
     cfg = evaluation_worlds.settings(folder, config.flag_values(arguments))
-    default = config.suite_of_policy(arguments.team) or TASKS[cfg.task.name].suite
-    suite = arguments.suite or default
+    suite = arguments.suite or TASKS[cfg.task.name].suite
     note = [text for text in arguments.set or () if not text.startswith(UNNAMED)]
     where = {
         "suite": suite,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mqe.config import ConfigError, install
-from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy, write_description
+from mqe.controllers.frozen_policy import describe_policy, write_description
 from mqe.manifest import renew_manifest, sha256
 from mqe.tensor_files import read_file
 
@@ -40,15 +40,16 @@ def upload(folder: Path, name: str) -> str:
 def use_safetensors(folder: Path) -> None:
     """Replace the actors' files in a policy folder by safetensors, which hold no code."""
     save_file = _library("safetensors.torch", folder.name).save_file
-    if not (folder / DESCRIPTION).is_file():
-        return
     description = describe_policy(str(folder))
     digests = {}
     for name in description.weights:
         path = (folder / name).with_suffix(".safetensors")
-        save_file(read_file(folder / name), path)
-        (folder / name).unlink()
+        if path.name != name:
+            save_file(read_file(folder / name), path)
+            (folder / name).unlink()
         digests[path.name] = sha256(path)
+    for path in folder.glob("*.pt"):  # a critic, which a team does not need
+        path.unlink()
     write_description(folder, replace(description, weights=digests))
     renew_manifest(folder)
 

@@ -16,7 +16,7 @@ from mqe.registry import resolve_sim
 
 
 def settled(cfg: RunCfg) -> RunCfg:
-    """Return a run's settings with the devices, threads and update ratio of its processes.
+    """Return a run's settings with the devices and threads of its processes.
 
     Raises ConfigError for settings in conflict with collectors.
     """

@@ -85,12 +85,16 @@ class Fleet:
         self._most_blocks = queue_blocks + 1  # of a collector, in work and in the queue
         self._stall_s = stall_s
         self.posts: list[Post] = []
-        for number in range(num_collectors):
-            identity = Identity(number, num_collectors, num_starts)
-            log = logs / f"{number}.txt"
-            worker = launcher.start(settings, identity, log)
-            self.posts.append(Post(number, log, worker))
-            _LOG.info("[Worker %d] starts: %s, log %s", number, worker.describe(), log)
+        try:
+            for number in range(num_collectors):
+                identity = Identity(number, num_collectors, num_starts)
+                log = logs / f"{number}.txt"
+                worker = launcher.start(settings, identity, log)
+                self.posts.append(Post(number, log, worker))
+                _LOG.info("[Worker %d] starts: %s, log %s", number, worker.describe(), log)
+        except BaseException:
+            self.end()  # those that have started
+            raise
 
     @property
     def num_queued(self) -> int:
@@ -134,7 +138,7 @@ class Fleet:
 
     def end(self) -> None:
         """End all collectors, if necessary by force."""
-        with ThreadPoolExecutor(len(self.posts)) as pool:
+        with ThreadPoolExecutor(max(1, len(self.posts))) as pool:
             list(pool.map(lambda post: post.worker.end(_END_S), self.posts))
 
     def _receive(self, post: Post) -> None:

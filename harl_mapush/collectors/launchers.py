@@ -25,7 +25,7 @@ from harl_mapush.interruption import ENDING_SIGNALS
 from mqe.extensions import Registry
 from mqe.registry import SimCfg
 
-_MESSAGE_S = 10  # longest pause within a message
+_MESSAGE_S = 30  # longest pause within a message
 
 
 class WorkerGoneError(Exception):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection
 from typing import Any
 
 from mqe.config import ConfigError
@@ -30,14 +33,19 @@ def run_jobs(
             '== "__main__":'
         )
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(num_workers, len(jobs)), context, _ignore_ctrl_c)
+    pool = ProcessPoolExecutor(min(num_workers, len(jobs)), context, _begin)
+    workers: list[Any] = []
     try:
-        numbers = {pool.submit(function, job): number for number, job in enumerate(jobs)}
-        workers = list(pool._processes.values())
+        numbers = {}
+        for number, job in enumerate(jobs):
+            numbers[pool.submit(function, job)] = number
+            workers = list((pool._processes or {}).values()) or workers
         for future in as_completed(numbers):
             yield numbers[future], future.result()
     except BrokenProcessPool:
-        codes = sorted({worker.exitcode for worker in workers if worker.exitcode})
+        # The pool terminates the others.
+        ended = {worker.exitcode for worker in workers if worker.exitcode}
+        codes = sorted(ended - {-signal.SIGTERM} or ended)
         raise ConfigError(
             f"--workers: a worker ended (exit codes {', '.join(map(str, codes))}); try fewer "
             "workers, or smaller --num_envs"
@@ -48,5 +56,14 @@ def run_jobs(
         pool.shutdown(cancel_futures=True)
 
 
-def _ignore_ctrl_c() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
+def _begin() -> None:
+    """Leave Ctrl-C to the parent, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)

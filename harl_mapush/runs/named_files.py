@@ -35,8 +35,8 @@ class NamedFiles(NamedTuple):
                 shutil.copyfile(path, run / FOLDER / f"{key}{path.suffix}")
 
 
-def find(cfg: RunCfg) -> NamedFiles:
-    """Return the files and digests of a run's task, gaits and teacher."""
+def find(cfg: RunCfg, *, with_teacher: bool = True) -> NamedFiles:
+    """Return the files and digests of a run's task, gaits and, ``with_teacher``, its teacher."""
     entry = TASKS[cfg.task.name]
     values = to_dict(cfg.task)
     paths = _paths(cfg.task.name, values)
@@ -47,7 +47,7 @@ def find(cfg: RunCfg) -> NamedFiles:
     if entry.gaits is not None:
         digests[GAIT] = gait_digest(gaits(cfg))
     teacher = cfg.algorithm.teacher
-    if teacher is not None:
+    if teacher is not None and with_teacher:
         digests["algorithm.teacher"] = describe_policy(teacher, "algorithm.teacher").digest
     return NamedFiles(paths, digests)
 
@@ -60,10 +60,10 @@ def gaits(cfg: RunCfg) -> list[str]:
     return gait_names(gait(cfg.task), robots)
 
 
-def changed(folder: Path, cfg: RunCfg) -> list[str]:
+def changed(folder: Path, cfg: RunCfg, *, with_teacher: bool = True) -> list[str]:
     """Return the settings with another file or policy under the name of the one in training.
 
-    ``folder`` is a checkpoint's, ``cfg`` has its settings.
+    ``folder`` is a checkpoint's, ``cfg`` has its settings. A measurement needs no teacher.
     """
     manifest = read_manifest(folder)
     before = dict(manifest.get(NAMED_FILES) or {})
@@ -71,7 +71,7 @@ def changed(folder: Path, cfg: RunCfg) -> list[str]:
         before.setdefault(GAIT, manifest["gait_sha256"])
     if not before:
         return []
-    present = find(cfg).digests
+    present = find(cfg, with_teacher=with_teacher).digests
     return [name for name, digest in before.items() if present.get(name, digest) != digest]
 
 

@@ -6,6 +6,7 @@ writes. So the process notices if another run has taken its folder.
 
 from __future__ import annotations
 
+import errno
 import json
 import platform
 import re
@@ -74,11 +75,14 @@ def preset(run: Path) -> str | None:
 
 
 def check_folder(run: Path, own_id: str) -> None:
-    """Raise LostFolderError if ``run`` has another id than ``own_id``, OSError if it has no
-    ``origin.json``.
+    """Raise LostFolderError if ``run`` has another id than ``own_id``, OSError if its
+    ``origin.json`` cannot be read.
     """
     (run / ORIGIN).open("rb").close()
-    if _read(run)[0] != own_id:
+    identity, _ = _read(run)
+    if identity is None:
+        raise OSError(errno.EIO, f"its {ORIGIN} cannot be read")
+    if identity != own_id:
         raise LostFolderError(
             f"{run} has become the folder of another run, so this one ends without writing to it; "
             "its checkpoints are wherever its folder was moved, and --resume takes that place"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -290,3 +291,8 @@ def test_a_measurement_of_checkpoints_that_is_stopped_keeps_its_rows(tmp_path, m
     (row,) = csv.DictReader(table.read_text().splitlines())
     assert (row["checkpoint"], row["success_rate"]) == ("100", "0.5")
     assert [row["env_steps"] for row in json.loads(values.read_text())] == [100]
+
+
+def test_a_worker_that_dies_is_named_by_its_exit_code() -> None:
+    with pytest.raises(ConfigError, match=r"a worker ended \(exit codes 9\)"):
+        list(run_jobs(os._exit, [9], 1))

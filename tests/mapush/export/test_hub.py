@@ -62,6 +62,9 @@ def test_a_team_is_the_same_after_its_way_over_the_hub(hub, tmp_path, capsys, te
     assert set(actors) == set(expected)
     for name, tensors in expected.items():
         assert all(torch.equal(actors[name][key], value) for key, value in tensors.items())
+    again = [f"hub:{NAME}", str(tmp_path / "again"), "--for", "policy", "--hub", "user/copy"]
+    assert command.main(again) == 0
+    assert set(checkpoint.read_actors(checkpoint.resolve("hub:user/copy"))) == set(expected)
     from harl_mapush import test
 
     short = ["--num_envs", "2", "--set", "task.episode_length_s=0.2", "--device", "cpu"]

@@ -53,7 +53,7 @@ def test_our_own_flag_wins_over_another_librarys() -> None:
     assert config.flag_values(arguments)["algorithm"]["learning_rate"] == 2
 
 
-def test_the_line_of_mapushs_test_measures_a_team(capsys) -> None:
+def test_the_line_of_mapushs_test_measures_a_team() -> None:
     line = (
         "--algo ppo --task go1push_mid --train_timesteps 100000000 --num_envs 2 --use_tensorboard "
         "--headless --seed 1 --exp_name cuboid --test_mode calculator "
@@ -67,8 +67,8 @@ def test_the_line_of_mapushs_test_measures_a_team(capsys) -> None:
         "env": {"num_envs": 2},
         "runner": {"seed": 1},
     }
-    said = capsys.readouterr().err.splitlines()
-    assert [words.split(" ")[1] for words in said] == ["--algo", "--train_timesteps", "--exp_name"]
+    said = [note.split(" ")[1] for note in arguments.notes]
+    assert said == ["--algo", "--train_timesteps", "--exp_name"]
 
 
 def test_the_mode_of_mapushs_test_is_ours() -> None:
