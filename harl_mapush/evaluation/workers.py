@@ -14,6 +14,8 @@ from typing import Any
 
 from mqe.config import ConfigError
 
+_END_S = 5.0  # for the end of a worker
+
 
 def run_jobs(
     function: Callable[[Any], Any], jobs: Sequence[Any], num_workers: int
@@ -44,6 +46,8 @@ def run_jobs(
             yield numbers[future], future.result()
     except BrokenProcessPool:
         # The pool terminates the others.
+        for worker in workers:
+            worker.join(_END_S)
         ended = {worker.exitcode for worker in workers if worker.exitcode}
         codes = sorted(ended - {-signal.SIGTERM} or ended)
         raise ConfigError(
