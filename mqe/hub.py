@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mqe.config import ConfigError, install
-from mqe.controllers.frozen_policy import describe_policy, write_description
-from mqe.manifest import renew_manifest, sha256
-from mqe.tensor_files import read_file
 
 HUB = "hub:"
 
@@ -20,41 +16,25 @@ def fetch(name: str) -> Path:
 
     A policy that was fetched before needs no network. Raises ConfigError for any failure.
     """
-    library = _library("huggingface_hub", name)
+    hub = library("huggingface_hub", name)
     try:
-        return Path(library.snapshot_download(name))
+        return Path(hub.snapshot_download(name))
     except Exception as error:  # of many types: names, rights, networks
         raise _refusal(name, error) from None
 
 
 def upload(folder: Path, name: str) -> str:
     """Upload a policy folder as ``name`` (USER/TEAM). Return its address."""
-    library = _library("huggingface_hub", name)
+    hub = library("huggingface_hub", name)
     try:
-        library.create_repo(name, exist_ok=True)
-        return str(library.upload_folder(repo_id=name, folder_path=folder))
+        hub.create_repo(name, exist_ok=True)
+        return str(hub.upload_folder(repo_id=name, folder_path=folder))
     except Exception as error:
         raise _refusal(name, error) from None
 
 
-def use_safetensors(folder: Path) -> None:
-    """Replace the actors' files in a policy folder by safetensors, which hold no code."""
-    save_file = _library("safetensors.torch", folder.name).save_file
-    description = describe_policy(str(folder))
-    digests = {}
-    for name in description.weights:
-        path = (folder / name).with_suffix(".safetensors")
-        if path.name != name:
-            save_file(read_file(folder / name), path)
-            (folder / name).unlink()
-        digests[path.name] = sha256(path)
-    for path in folder.glob("*.pt"):  # a critic, which a team does not need
-        path.unlink()
-    write_description(folder, replace(description, weights=digests))
-    renew_manifest(folder)
-
-
-def _library(module: str, name: str) -> Any:
+def library(module: str, name: str) -> Any:
+    """Return a module that the Hub needs. Raise ConfigError if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -21,6 +21,7 @@ DOCS = Path(__file__).parents[1]
 RESULTS = DOCS.parent / "benchmarks" / "results"
 SHIPPED = "pretrained:"
 ANY = "pretrained:any"
+SCRIPT = "scripted_walk"
 SHORT = ("separated", "independent", "within 0.5 m", "mass x3", "friction x0.5")
 PUSHING = {  # metrics of how a team pushes, and their heads
     "lesser_useful_share": "least useful share",
@@ -170,22 +171,27 @@ def poses() -> str:
 
 def one_fewer() -> str:
     """Return the table of each team suite: the whole team, and one robot fewer."""
-    lines: dict[tuple[str, str], list[str]] = {}
+    columns = [(True, ANY), (True, SCRIPT), (False, ANY), (False, SCRIPT)]  # whole team, policy
+    cells: dict[tuple[str, str], dict[tuple[bool, str], str]] = {}
+    masses = {}
     for row in _read("one_fewer.jsonl"):
-        suite, name = row["suite"], row["object"]
-        cells = lines.setdefault((suite, name), [row["mass"], "", "", "", ""])
-        is_script = row["policy"] == "scripted_walk"
-        is_team = row["robots"] == int(suite.removeprefix("team"))
-        column = (2 if is_script else 1) if is_team else (4 if is_script else 3)
-        cell = _counted(row) + ("" if is_team else f", feet of {row['foot']:g}")
-        cells[column] = "; ".join(filter(None, (cells[column], cell)))
+        key = (row["suite"], row["object"])
+        is_whole = row["robots"] == int(row["suite"].removeprefix("team"))
+        column = (is_whole, row["policy"])
+        cell = _counted(row) + ("" if is_whole else f", feet of {row['foot']:g}")
+        before = cells.setdefault(key, {}).get(column)
+        cells[key][column] = cell if before is None else f"{before}; {cell}"
+        masses[key] = row["mass"]
     for row in _suites():
-        if (cells := lines.get((row["suite"], row["object"]))) and row["policy"] == ANY:
-            cells[1] = _counted(row)
+        if row["policy"] == ANY and (row["suite"], row["object"]) in cells:
+            cells[row["suite"], row["object"]][True, ANY] = _counted(row)
     order = [*OBJECTS, "tank", "girder", "pontoon"]
-    keys = sorted(lines, key=lambda key: (key[0], order.index(key[1])))
+    rows = []
+    for key in sorted(cells, key=lambda key: (key[0], order.index(key[1]))):
+        suite, name = key
+        played = [cells[key].get(column, "") for column in columns]
+        rows.append((f"`{suite}`", OBJECTS.get(name, name), masses[key], *played))
     heads = ("slides at", "team, `any`", "team, script", "one fewer, `any`", "one fewer, script")
-    rows = [(f"`{suite}`", OBJECTS.get(name, name), *lines[suite, name]) for suite, name in keys]
     return table(("suite", "object", *heads), rows)
 
 

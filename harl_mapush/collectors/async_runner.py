@@ -85,6 +85,7 @@ class AsyncRunner:
                 self.cfg.queue_blocks,
                 self.cfg.stall_time,
                 self._num_starts,
+                self.algorithm.num_updates,
             )
             self._num_starts += 1
             _LOG.info("[AsyncTrainer] starts: process %d, on %s", os.getpid(), self.env.device)

@@ -72,12 +72,14 @@ class Fleet:
         queue_blocks: int,
         stall_s: float,
         num_starts: int = 0,
+        version: int = 0,
     ) -> None:
         """Start the collectors. ``queue_blocks`` blocks of each may wait.
 
         ``settings`` are plain values. ``logs`` is the folder for the collectors' output. A
         collector without a sign of life for ``stall_s`` [s] ends the run. ``num_starts`` is the
-        number of earlier starts of the run's collectors.
+        number of earlier starts of the run's collectors, ``version`` the learner's number of
+        updates.
         """
         logs.mkdir(exist_ok=True)
         self.capacity = num_collectors * (queue_blocks + 1)
@@ -90,7 +92,7 @@ class Fleet:
                 identity = Identity(number, num_collectors, num_starts)
                 log = logs / f"{number}.txt"
                 worker = launcher.start(settings, identity, log)
-                self.posts.append(Post(number, log, worker))
+                self.posts.append(Post(number, log, worker, version=version))
                 _LOG.info("[Worker %d] starts: %s, log %s", number, worker.describe(), log)
         except BaseException:
             self.end()  # those that have started

@@ -25,7 +25,7 @@ from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.evaluation.policies import Policy, load_policy
 from harl_mapush.evaluation.watchers import WATCHERS
 from harl_mapush.evaluation.watchers.watcher import Goal
-from harl_mapush.evaluation.workers import run_jobs
+from harl_mapush.evaluation.workers import run_jobs, worker_number
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import seed_everything
 from harl_mapush.runs.formats import foreign
@@ -64,7 +64,7 @@ class Job:
     formats: tuple[str, ...]  # modules that register formats when they are imported
     function: str | None
     watchers: tuple[str, ...]
-    device: str
+    devices: tuple[str, ...]  # of the workers in turn
 
 
 def play_request(request: Request, num_workers: int) -> dict[int, Columns]:
@@ -91,7 +91,7 @@ def _check_memory(cfg: RunCfg, jobs: Sequence[Job], num_workers: int) -> None:
     worlds = replace(cfg, env=replace(cfg.env, num_envs=SIZE * num_blocks))
     plan = plan_playing(worlds, *resolve_sim(cfg.sim))
     if num_workers and plan.free is not None:
-        num_devices = len({job.device for job in jobs})
+        num_devices = len(jobs[0].devices)
         workers_per_device = -(-min(num_workers, len(jobs)) // num_devices)
         plan = plan._replace(free=plan.free // workers_per_device, setting="--workers")
     check_memory(plan)
@@ -103,8 +103,9 @@ def play(job: Job) -> dict[Block, Columns]:
     config.import_modules(job.sections["env"]["imports"])
     for module in job.formats:
         importlib.import_module(module)
+    device = job.devices[worker_number() % len(job.devices)]
     sections = merge(
-        job.sections, {"env": {"num_envs": SIZE * len(job.blocks)}, "sim": {"device": job.device}}
+        job.sections, {"env": {"num_envs": SIZE * len(job.blocks)}, "sim": {"device": device}}
     )
     cfg, _ = config.resolve(sections, {})
     seed_everything(cfg.runner.seed)
@@ -143,7 +144,7 @@ def play(job: Job) -> dict[Block, Columns]:
 
 
 def _jobs(request: Request, num_workers: int) -> Iterator[Job]:
-    """Split a request into jobs, at least one per worker."""
+    """Split a request into jobs of at most ``env.num_envs`` worlds, evenly over the workers."""
     blocks = [
         (seed, block) for seed in request.seeds for block in range(-(-request.num_episodes // SIZE))
     ]
@@ -153,8 +154,8 @@ def _jobs(request: Request, num_workers: int) -> Iterator[Job]:
     if num_workers and not request.cfg.sim.num_threads:
         threads = max(1, num_cores() // num_workers)
         sections = merge(sections, {"sim": {"num_threads": threads}})
-    devices = _devices(request.cfg)
-    for k, start in enumerate(range(0, len(blocks), blocks_per_job)):
+    devices = _devices(request.cfg)[: max(num_workers, 1)]
+    for start in range(0, len(blocks), blocks_per_job):
         yield Job(
             sections,
             tuple(blocks[start : start + blocks_per_job]),
@@ -163,7 +164,7 @@ def _jobs(request: Request, num_workers: int) -> Iterator[Job]:
             tuple(kind.load_team.__module__ for kind in foreign()),
             request.function,
             request.watchers,
-            devices[k % len(devices)],
+            devices,
         )
 
 

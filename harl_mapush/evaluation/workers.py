@@ -15,6 +15,7 @@ from typing import Any
 from mqe.config import ConfigError
 
 _END_S = 5.0  # for the end of a worker
+_number = 0
 
 
 def run_jobs(
@@ -35,7 +36,8 @@ def run_jobs(
             '== "__main__":'
         )
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(num_workers, len(jobs)), context, _begin)
+    numbered = context.Value("i", 0)
+    pool = ProcessPoolExecutor(min(num_workers, len(jobs)), context, _begin, (numbered,))
     workers: list[Any] = []
     try:
         numbers = {}
@@ -60,8 +62,17 @@ def run_jobs(
         pool.shutdown(cancel_futures=True)
 
 
-def _begin() -> None:
-    """Leave Ctrl-C to the parent, and end with it."""
+def worker_number() -> int:
+    """Return this worker's number, counted from 0. It is 0 outside workers."""
+    return _number
+
+
+def _begin(numbered: Any) -> None:
+    """Number this worker, leave Ctrl-C to the parent, and end with it."""
+    global _number
+    with numbered.get_lock():
+        _number = numbered.value
+        numbered.value += 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

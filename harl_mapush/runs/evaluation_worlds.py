@@ -34,6 +34,7 @@ FAMILIAR = (
     *(f"task.{key}" for key in INTERFACE),
     "task.name",
     "task.object",
+    "task.shapes",
     "task.inertia",
     named_files.GAIT,
     "env.robots",
@@ -220,18 +221,24 @@ def _changes(folder: Path, present: Mapping[str, Any]) -> dict[str, tuple[Any, A
     trained, _ = config.resolve(checkpoint.read_config(folder), {})
     before = to_dict(trained)
     entry = TASKS[trained.task.name]
-    keys = [f"task.{key}" for key in before["task"]]
+    keys = [f"task.{key}" for key in before["task"] if key in present["task"]]
     keys += ["env.robots", "env.model"]
     keys += [f"env.randomize.{key}" for key in before["env"]["randomize"]]
     left_out = _without_effect(present["env"]["randomize"])
     left_out += [f"task.{key}" for key in entry.of_policy(trained.task)]
     shapes = entry.replaces.get("object")  # the setting for different objects in different worlds
-    if shapes is not None and before["task"][shapes] is not None:
-        left_out.append("task.object")  # one of many for this team
+    learned_shapes = None if shapes is None else before["task"][shapes]
+    if learned_shapes is not None:
+        left_out.append(f"task.{shapes}")  # this team knows many
     if _value(present, named_files.GAIT) is None:  # the robots' own
         left_out.append(named_files.GAIT)
 
     pairs = {key: (_value(before, key), _value(present, key)) for key in keys}
+    if learned_shapes is not None and "task.object" in pairs:
+        pushed = pairs["task.object"][1]
+        has_shapes = present["task"].get(shapes) is not None
+        is_known = has_shapes or pushed in before["task"].get("shape_kinds", ())
+        pairs["task.object"] = (pushed if is_known else learned_shapes, pushed)
     changed = {
         key: pair for key, pair in pairs.items() if pair[0] != pair[1] and key not in left_out
     }

@@ -21,7 +21,7 @@ from harl_mapush.runs import checkpoint, durable, evaluation_worlds
 from mapush.export import onnx_folder, policy_folder  # noqa: F401, register exporters
 from mapush.export.exporter import EXPORTERS, ExportRequest
 from mqe.config import ConfigError, merge
-from mqe.hub import upload, use_safetensors
+from mqe.hub import upload
 
 PROGRAM = "mapush export"
 ENV_SETTINGS = ("num_agents", "model")  # allowed in an export
@@ -88,7 +88,7 @@ def _main(argv: Sequence[str] | None) -> int:
     with durable.new_folder(out) as partial:
         worst = exporter.write(request._replace(out=partial))
         if arguments.hub is not None:
-            use_safetensors(partial)
+            policy_folder.use_safetensors(partial)
     differences = ", ".join(f"{name} {error:.1e}" for name, error in worst.items())
     say(f"{out}: largest differences from torch: {differences}." if worst else f"{out}: done.")
     if arguments.hub is not None:

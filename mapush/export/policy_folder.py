@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,8 +19,10 @@ from harl_mapush.runs import checkpoint, exported
 from harl_mapush.runs.run_folder import checkpoints
 from mapush.export.exporter import EXPORTERS, Exporter, ExportRequest
 from mqe.config import ConfigError
-from mqe.controllers.frozen_policy import DESCRIPTION
-from mqe.manifest import MANIFEST, check_files, renew_manifest
+from mqe.controllers.frozen_policy import DESCRIPTION, describe_policy, write_description
+from mqe.hub import library
+from mqe.manifest import MANIFEST, check_files, renew_manifest, sha256
+from mqe.tensor_files import read_file
 
 
 def write(request: ExportRequest) -> dict[str, float]:
@@ -64,6 +67,23 @@ def average(folders: Sequence[Path], out: Path) -> None:
             torch.save(mean, out / f"{name}.pt")
     exported.copy_description(last, out)
     renew_manifest(out, {"average_of": [folder.name for folder in folders]})
+
+
+def use_safetensors(folder: Path) -> None:
+    """Replace the actors' files in a policy folder by safetensors, which hold no code."""
+    save_file = library("safetensors.torch", folder.name).save_file
+    description = describe_policy(str(folder))
+    digests = {}
+    for name in description.weights:
+        path = (folder / name).with_suffix(".safetensors")
+        if path.name != name:
+            save_file(read_file(folder / name), path)
+            (folder / name).unlink()
+        digests[path.name] = sha256(path)
+    for path in folder.glob("*.pt"):  # a critic, which a team does not need
+        path.unlink()
+    write_description(folder, replace(description, weights=digests))
+    renew_manifest(folder)
 
 
 def _mean(weights: Sequence[dict[str, Tensor]], label: str) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from mqe.config import ConfigError, build, dump_yaml, load_yaml, option, to_dict
 from mqe.controllers.network import TeamNetwork, build_network
 from mqe.extensions import Registry
+from mqe.hub import HUB, fetch
 from mqe.manifest import check_files, sha256
 from mqe.pretrained import PRETRAINED, pretrained_folder
 from mqe.tensor_files import read_tensors
@@ -173,6 +174,8 @@ def write_description(folder: Path, description: PolicyDescription) -> None:
 def _folder(name: str, where: str) -> Path:
     if name.startswith(PRETRAINED):
         return pretrained_folder(name.removeprefix(PRETRAINED))
+    if name.startswith(HUB):
+        return fetch(name.removeprefix(HUB))
     folder = Path(name)
     if not folder.exists():
         raise ConfigError(

@@ -14,6 +14,7 @@ from mqe.controllers.blocks import ActiveWorlds, Blocks
 from mqe.controllers.frozen_policy import describe_policy, read_policy
 from mqe.controllers.network import Actor
 from mqe.controllers.trot import GAIT_NAMES, GaitMemory, Trot, is_moving
+from mqe.hub import HUB
 from mqe.pretrained import PRETRAINED
 from mqe.world.robots import NUM_JOINTS, RobotCfg, Robots
 from mqe.world.state import SceneState
@@ -66,8 +67,8 @@ class GaitController:
 
 
 def from_anywhere(name: str) -> str:
-    """Return a gait's name with an absolute path, valid in any working folder."""
-    return name if name.startswith(PRETRAINED) else str(Path(name).absolute())
+    """Return a policy's name with an absolute path, valid in any working folder."""
+    return name if name.startswith((PRETRAINED, HUB)) else str(Path(name).absolute())
 
 
 def gait_names(gait: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> list[str]:

@@ -46,9 +46,9 @@ class DeepSet(SetReader):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features (..., out_size) for vectors (..., size)."""
-        own = torch.cat([x[..., part] for part in self.own_slices], dim=-1)
+        outside_sets = torch.cat([x[..., part] for part in self.own_slices], dim=-1)
         pooled = [self.pools[block.kind](entities_of(x, block)) for block in self.blocks]
-        return torch.cat((own, *pooled), dim=-1)
+        return torch.cat((outside_sets, *pooled), dim=-1)
 
 
 class Pool(nn.Module):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 
+from harl_mapush.evaluation.workers import worker_number
 from mqe.config import ConfigError
 from mqe.sim.simulator import SimulatorError
 
@@ -14,6 +15,11 @@ from mqe.sim.simulator import SimulatorError
 def square(number: int) -> int:
     """Return a number's square."""
     return number * number
+
+
+def number_of_worker(_: int) -> int:
+    """Return this worker's number."""
+    return worker_number()
 
 
 def fail(job: str) -> None:

@@ -267,7 +267,7 @@ def rollout(runner: Any) -> dict[str, Any]:
 
 
 def computed(runner: Any, case: Case, drawn: dict[str, Any]) -> dict[str, Any]:
-    """Return what upstream made of the rollout."""
+    """Return upstream's returns, advantages, order of agents and factors for a rollout."""
     nothing = torch.full((case.steps, ENVS, 1), float("nan"))  # of an agent that was never alive
     is_sequential = case.algo != "mappo"
     in_order = not is_sequential or runner.fixed_order

@@ -104,8 +104,9 @@ class Training:
         return [(point.step, point.value) for point in points]
 
     def _tell(self, code: int, curve: Sequence[tuple[int, float]]) -> str:
-        """Tell Optuna how the trial ended, and return it in words. An interrupted trial stays
-        open.
+        """Report the trial's end to Optuna. Return the end in words.
+
+        An interrupted trial stays open.
         """
         study = self.trial.study
         metric = self._space.cfg.metric

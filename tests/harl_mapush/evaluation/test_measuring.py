@@ -8,14 +8,16 @@ import math
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from harl_mapush import test
+from harl_mapush import config, test
 from harl_mapush.config import Suite
+from harl_mapush.evaluation import episodes
 from harl_mapush.evaluation.episodes import Request, play_request
 from harl_mapush.evaluation.measuring import measure
 from harl_mapush.evaluation.suite_player import Player
@@ -28,7 +30,7 @@ from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
 from mqe.controllers.gait import GaitNetwork
 from mqe.sim.simulator import SimulatorError
 from mqe.tasks.episode_report import rate, wilson_interval
-from tests.support.dying import fail, square
+from tests.support.dying import fail, number_of_worker, square
 
 SHORT = {
     "task": {"episode_length_s": 0.2},
@@ -296,3 +298,21 @@ def test_a_measurement_of_checkpoints_that_is_stopped_keeps_its_rows(tmp_path, m
 def test_a_worker_that_dies_is_named_by_its_exit_code() -> None:
     with pytest.raises(ConfigError, match=r"a worker ended \(exit codes 9\)"):
         list(run_jobs(os._exit, [9], 1))
+
+
+def test_a_worker_keeps_its_device(monkeypatch) -> None:
+    sections = {"env": {"num_envs": 2}, "task": {"episode_length_s": 0.1}, "sim": {"device": "cpu"}}
+    cfg, _ = config.resolve({}, sections)
+    (job,) = episodes._jobs(Request(cfg, (0,), 2, function="zero"), 0)
+    assert job.devices == ("cpu",)
+    monkeypatch.setattr(episodes, "worker_number", lambda: 3)
+    shared = replace(job, devices=("banana", "cpu"))
+    assert list(episodes.play(shared)) == list(job.blocks)
+    monkeypatch.setattr(episodes, "worker_number", lambda: 2)
+    with pytest.raises(ConfigError, match="banana"):
+        episodes.play(shared)
+
+
+def test_every_worker_has_a_number() -> None:
+    assert {number for _, number in run_jobs(number_of_worker, range(8), 2)} <= {0, 1}
+    assert number_of_worker(0) == 0  # outside workers

@@ -53,6 +53,7 @@ def lines(text: str) -> list[str]:
         ("cuboid", "--set task.decision_period=1", ["task.decision_period 5 1"]),
         ("cuboid", "--set task.keep_apart=0.3", ["task.keep_apart 0.0 0.3"]),
         ("any", "--object beam", []),  # one of the kinds that were drawn
+        ("any", "--object tower", ["task.object drawn tower"]),
         ("any", "--set task.keep_apart=0", ["task.keep_apart 0.3 0.0"]),
         ("beam", "--object tower", ["task.object beam tower"]),
     ],
