@@ -69,6 +69,7 @@ def jobs(spec: dict[str, Any], arguments: argparse.Namespace) -> Iterator[Job]:
                         continue
                     train = ["--preset", family["preset"], "--algo", algorithm]
                     train += ["--seed", str(seed), *_set(family["settings"] | task["settings"])]
+                    train += _set(family.get("exceptions", {}).get(algorithm, {}))
                     for text in arguments.set:
                         train += ["--set", text]
                     folder = arguments.out / task_name / f"{algorithm}_{seed}"
