@@ -17,9 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harl_mapush.config import load_suite
+from mapush.extensions.pivoting.push_mechanics import (
+    corner_support,
+    least_force_of,
+    uniform_support,
+)
 from mqe.tasks.push.settings import parse_force
 from mqe.world.objects import OBJECTS, ObjectCfg
-from mqe.world.push_mechanics import corner_support, least_force_of, uniform_support
 from mqe.world.scene import GRAVITY, sliding_force, with_sliding_force
 
 TEAMS = (1, 2, 3, 4)

@@ -26,6 +26,8 @@ class Extension(NamedTuple):
     commands: Mapping[str, Command] = MappingProxyType({})
     # Further names of ``import mapush``, each with its ``MODULE:MEMBER``.
     members: Mapping[str, str] = MappingProxyType({})
+    # Words of ``mapush list``, each with the ``MODULE:FUNCTION`` that yields a table's lines.
+    tables: Mapping[str, str] = MappingProxyType({})
 
 
 def extensions() -> Iterator[Extension]:

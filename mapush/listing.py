@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import shutil
 import sys
 import textwrap
@@ -15,7 +16,7 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config.other_names import dotted
 from harl_mapush.runs import run_folder
-from mapush import object_table
+from mapush.built_in import extensions
 from mapush.report.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, printable, suggestion
 from mqe.controllers.frozen_policy import DESCRIPTION
@@ -25,7 +26,6 @@ from mqe.tasks.term_settings import merged_weights
 
 PRESETS = "presets"  # words in place of a folder
 SUITES = "suites"
-OBJECTS = "objects"
 
 # The inner groups of a section are counted apart from the rest of it.
 SETTING_GROUPS = {
@@ -47,10 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list(argv: Sequence[str] | None) -> int:
+    tables: dict[str, str] = {}
+    for extension in extensions():
+        tables |= extension.tables
+    words = ", ".join((PRESETS, SUITES, *tables))
     parser = config.Parser(
         prog="mapush list",
         description="Runs with their checkpoints, and the policies that ship with mapush; or "
-        "the presets, the suites, or the objects.",
+        f"a list of {words}.",
         example="mapush list presets",
     )
     parser.add_argument(
@@ -58,20 +62,21 @@ def _list(argv: Sequence[str] | None) -> int:
         metavar="FOLDER",
         nargs="?",
         default="results",
-        help="folder of runs (default: results), or the word presets, suites or objects",
+        help=f"folder of runs (default: results), or one word of {words}",
     )
     arguments = parser.parse(argv)
     if arguments.folder == SUITES:
         return _list_words(config.suite_summaries())
     if arguments.folder == PRESETS:
         return _list_words(config.preset_summaries())
-    if arguments.folder == OBJECTS:
-        sys.stdout.writelines(f"{wrapped(line)}\n" for line in object_table.lines())
+    if arguments.folder in tables:
+        lines = pkgutil.resolve_name(tables[arguments.folder])()
+        sys.stdout.writelines(f"{wrapped(line)}\n" for line in lines)
         return 0
     root = Path(arguments.folder)
     if not root.is_dir() and arguments.folder != "results":
-        meant = suggestion(arguments.folder, (PRESETS, SUITES))
-        hint = f"; name one that holds runs, or {PRESETS} or {SUITES}"
+        meant = suggestion(arguments.folder, (PRESETS, SUITES, *tables))
+        hint = f"; name one that holds runs, or one word of {words}"
         raise ConfigError(f"{root} is no folder{meant or hint}")
     runs = sorted(
         path.parent

@@ -11,13 +11,11 @@ from harl_mapush.config import RunCfg
 from harl_mapush.config.presets import configs_folder
 from harl_mapush.runs import checkpoint
 from mapush import cli, listing
-from mapush.object_table import PRESSED
 from mqe.config import ConfigError, merge
 from mqe.extensions import load_extensions
 from mqe.registry import make_env
 from mqe.tasks.push import PushCfg
 from mqe.world.objects import OBJECTS
-from mqe.world.push_mechanics import least_force_of
 from mqe.world.randomization import bounds
 from mqe.world.scene import sliding_force
 from tests.support.paths import ROOT
@@ -66,31 +64,6 @@ def test_a_team_suite_takes_the_force_that_it_says(name: str, forces: list[float
     assert needed == pytest.approx(forces, abs=1.2)
     # Layouts have room for the team.
     make_env(cfg.env, cfg.sim, cfg.task, 0).close()
-
-
-SMALL = ("cuboid", "tblock", "cylinder", "beam")
-LARGE = ("tank", "girder", "pontoon")
-
-
-@pytest.mark.parametrize(
-    ("suite", "name"),
-    [
-        *((suite, name) for suite in ("team2", "team3", "team4") for name in SMALL),
-        *((suite, name) for suite in ("team6", "team8") for name in LARGE),
-    ],
-)
-def test_the_team_has_the_force_for_its_object_and_one_robot_fewer_does_not(
-    suite: str, name: str
-) -> None:
-    values = merge(config.load_suite(suite).worlds, {"task": {"object": name}})
-    cfg, _ = config.resolve({}, values)
-    obj = cfg.task.pushed_object()
-    num_robots = cfg.env.num_agents
-
-    def share(number: int) -> float:
-        return least_force_of(obj, number).force * sliding_force(obj) / number
-
-    assert share(num_robots) < PRESSED[1.0] < share(num_robots - 1)
 
 
 @pytest.mark.parametrize("name", ["strain", "robustness"])

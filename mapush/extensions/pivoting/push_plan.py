@@ -3,7 +3,7 @@
 The object is walked, as people walk a wardrobe: robots press abreast at one end of a side, the
 object turns about a centre beyond the other end, and the robots change ends. A plan gives the next
 stand for every direction of the goal in the object frame, and for every present stand. The motion
-at each stand follows from ``mqe.world.push_mechanics``.
+at each stand follows from ``mapush.extensions.pivoting.push_mechanics``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mapush.extensions.pivoting.push_mechanics import Pushes, least_force, sides
 from mqe.world.objects import ObjectCfg
-from mqe.world.push_mechanics import Pushes, least_force, sides
 
 Array = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""mqe.world.push_mechanics: exact least forces, and pushes of MuJoCo's own objects beside them."""
+"""Mechanics of pushes: exact least forces, and pushes of MuJoCo's own objects beside them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from mqe.world.objects import OBJECTS, ObjectCfg
-from mqe.world.push_mechanics import (
+from mapush.extensions.pivoting.push_mechanics import (
     Pushes,
     corner_support,
     least_force,
@@ -17,6 +16,7 @@ from mqe.world.push_mechanics import (
     sides,
     uniform_support,
 )
+from mqe.world.objects import OBJECTS, ObjectCfg
 from mqe.world.scene import build_scene, sliding_force
 from tests.support.rounding import FEW_STEPS
 

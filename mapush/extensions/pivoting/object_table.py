@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mapush.extensions.pivoting.push_mechanics import least_force_of
 from mqe.world.objects import OBJECTS
-from mqe.world.push_mechanics import least_force_of
 from mqe.world.scene import sliding_force
 
 # [N] that a Go1 with the gait pretrained:go1_push presses against a wall, by its command [m/s];
