@@ -32,10 +32,10 @@ import numpy as np
 from measuring import say
 from who_wins import SUCCESS, TABLE, draw, read
 
-from harl_mapush.figure_style import figure_style, panels
 from harl_mapush.runs import run_folder
-from mapush.report.bootstrap import bootstrap_interval, interquartile_mean
-from mapush.report.run_logs import Group, RunLog, groups
+from mapush.extensions.report.bootstrap import bootstrap_interval, interquartile_mean
+from mapush.extensions.report.figure_style import figure_style, panels
+from mapush.extensions.report.run_logs import Group, RunLog, groups
 from mqe.config import load_yaml
 
 SPEC = Path(__file__).with_suffix(".yaml")

@@ -53,7 +53,7 @@ from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slot
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.followers import Follower
 from mapush.extensions.navigate.planners.problem import solve_problem
-from mapush.report.run_logs import read_run
+from mapush.extensions.report.run_logs import read_run
 from mqe.config import assignment, merge
 from mqe.controllers.frozen_policy import describe_policy
 from mqe.registry import make_env

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from harl_mapush.figure_style import COLORS, figure_style, panels
-from mapush.report.run_logs import Curve, Group, RunLog, band, groups, read_run
+from mapush.extensions.report.figure_style import COLORS, figure_style, panels
+from mapush.extensions.report.run_logs import Curve, Group, RunLog, band, groups, read_run
 from mqe.config import ConfigError
 
 GOALS = (0.6, 0.85)

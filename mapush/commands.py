@@ -31,7 +31,6 @@ for _name, _target, _help in (
         "mapush.listing:settings",
         "settings, with default, range and meaning",
     ),
-    ("report", "mapush.report.command:main", "a page about runs, or their curves"),
     (
         "export",
         "mapush.export.command:main",

@@ -14,10 +14,10 @@ from typing import Any
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.callbacks.curves import read_points
 from harl_mapush.config.other_names import dotted
 from harl_mapush.runs import run_folder
 from mapush.built_in import extensions
-from mapush.report.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, printable, suggestion
 from mqe.controllers.frozen_policy import DESCRIPTION
 from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
@@ -149,10 +149,8 @@ def _run_line(run: Path) -> str:
     except PermissionError as error:
         return f"{run}: {words}; {error.filename} cannot be read ({error.strerror})"
     success = "none yet"
-    with suppress(ConfigError):  # a new run has no curves
-        rate = read_run(run).last("mapush/success_rate")
-        if rate is not None:
-            success = f"{rate:.3f}"
+    with suppress(ConfigError, KeyError):  # a new run has no curves
+        success = f"{read_points(run)['mapush/success_rate'][-1].value:.3f}"
     return f"{run}: {words}; success {success}; checkpoints {', '.join(names) or 'none yet'}"
 
 

@@ -21,8 +21,8 @@ from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
 from mapush.export import command as export
 from mapush.extensions.openrl import importing
+from mapush.extensions.report import command as report
 from mapush.extensions.sweep import command as sweep
-from mapush.report import command as report
 from mqe.pretrained import pretrained_folder, pretrained_names
 from mqe.registry import SIMULATORS
 from tests.support.paths import ROOT

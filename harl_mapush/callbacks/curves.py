@@ -1,4 +1,4 @@
-"""The TensorBoard file with a run's curves. A full disk or a lost folder does not end the run."""
+"""TensorBoard files with a run's curves. A full disk or a lost folder does not end the run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.summary.writer.record_writer import RecordWriter
+
+from mqe.config import ConfigError
 
 _MOST_WAITING = 20_000  # events that wait to be written; the oldest are dropped first
 _INTERVAL_S = 10.0  # time between two writes
@@ -84,6 +87,22 @@ class Curves:
             except OSError:
                 file.truncate(size)
                 raise
+
+
+def read_points(folder: Path) -> dict[str, list[Any]]:
+    """Return a run's points by tag, each with ``step``, ``wall_time`` [s] and ``value``.
+
+    Raises ConfigError if a file of curves is no regular file.
+    """
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for path in folder.glob("*tfevents*"):
+        if path.exists() and not path.is_file():  # a pipe or a device would be read for ever
+            raise ConfigError(f"{path} is no regular file; remove it")
+    # Size 0 keeps all points, except those replaced by a later run over their steps.
+    log = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    log.Reload()
+    return {tag: log.Scalars(tag) for tag in log.Tags()["scalars"]}
 
 
 def _record(**content: object) -> bytes:

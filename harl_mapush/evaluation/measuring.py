@@ -14,7 +14,7 @@ from harl_mapush.evaluation.episodes import (
     play_request,
 )
 from harl_mapush.evaluation.watchers import WATCHERS
-from harl_mapush.evaluation.watchers.watcher import with_interval as with_interval
+from harl_mapush.evaluation.watchers.watcher import with_interval
 from harl_mapush.runs import evaluation_worlds
 from mqe.config import ConfigError
 from mqe.registry import TASKS

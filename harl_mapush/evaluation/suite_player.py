@@ -18,9 +18,8 @@ from harl_mapush.evaluation.measuring import (
     headline,
     measure,
     report_of,
-    with_interval,
 )
-from harl_mapush.figure_style import interval_key
+from harl_mapush.evaluation.watchers.watcher import interval_key, with_interval
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mqe.config import ConfigError, flatten, merge, unknown
 from mqe.extensions import Registry

@@ -13,6 +13,7 @@ import torch
 from harl_mapush import config, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.callbacks.curves import Curves
 from harl_mapush.config import other_names
 from harl_mapush.runs import run_folder
 from harl_mapush.runs.checkpoint import actor_file
@@ -282,6 +283,20 @@ def test_runs_and_what_comes_along_are_listed(run, tmp_path, capsys) -> None:
     assert policies["pretrained:leader"] == "leader of pretrained:team2 in maps of the kind doors"
     assert policies["pretrained:go2_push"] == "gait of a go2, physical model"
     assert cli.main(["list", str(tmp_path / "none")]) == 2
+
+
+def test_a_run_is_listed_with_its_last_success(tmp_path, capsys) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    run_folder.write_config(tmp_path, "algorithm:\n  name: happo\n")
+    points = Curves(tmp_path, lambda line: None)
+    for env_steps, success in ((100, 0.25), (200, 0.5)):
+        points.add({"mapush/success_rate": success}, env_steps)
+    points.flush()
+    assert cli.main(["list", str(tmp_path)]) == 0
+    assert "success 0.500" in capsys.readouterr().out
+    (tmp_path / "events.out.tfevents.9").symlink_to("/dev/zero")
+    assert cli.main(["list", str(tmp_path)]) == 0
+    assert "success none yet" in capsys.readouterr().out
 
 
 def test_a_folder_without_runs_is_told_from_another_folder(tmp_path, capsys) -> None:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from harl_mapush.figure_style import interval_key
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import Observer
 from mqe.tasks.episode_report import Metrics
@@ -71,6 +70,11 @@ class EpisodeWatcher(Observer, ABC):
                 values = ", ".join(with_interval(metrics, name) for name in names)
                 text += f"{label:<40}{values}\n"
         return text
+
+
+def interval_key(metric: str) -> str:
+    """Return the name of a rate's 95 % confidence interval among the calculator's metrics."""
+    return f"{metric.removesuffix('_rate')}_ci95"
 
 
 def with_interval(metrics: Mapping[str, Any], name: str) -> str:

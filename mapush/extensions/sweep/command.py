@@ -18,7 +18,6 @@ from harl_mapush import config
 from harl_mapush.interruption import Signalled
 from harl_mapush.process import say
 from harl_mapush.runs import durable, run_folder
-from mapush.report.page_tables import markdown_table
 from mqe.config import ConfigError, dump_yaml, install, parse_yaml, to_dict
 from mqe.cores import num_cores
 
@@ -185,11 +184,20 @@ def summary(space: Space, study: optuna.Study) -> str:
         "# Sweep",
         f"{len(study.trials)} trials ({counts}), compared by `{space.cfg.metric}` "
         f"({space.cfg.mode}) after {space.run.runner.num_env_steps:,} env steps.",
-        markdown_table(["trial", *keys, "mean", "range", "seeds"], rows),
+        _markdown_table(["trial", *keys, "mean", "range", "seeds"], rows),
     ]
     for trial in study.get_trials(states=(TrialState.FAIL,)):
         parts.append(f"- Trial {trial.number} failed: {trial.user_attrs.get(REASON)}")
     return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table as Markdown."""
+
+    def line(values: Sequence[object]) -> str:
+        return "| " + " | ".join(str(value).replace("|", "\\|") for value in values) + " |"
+
+    return "\n".join(map(line, [head, ["---"] * len(head), *rows]))
 
 
 def _places(space: Space) -> list[dict[str, str]]:

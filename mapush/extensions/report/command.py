@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
-from harl_mapush.figure_style import SUFFIXES, figure_style
 from harl_mapush.process import library_lines, say
-from mapush.report.page import DPI, page
-from mapush.report.run_logs import Group, groups, read_run
+from mapush.extensions.report.figure_style import SUFFIXES, figure_style
+from mapush.extensions.report.page import DPI, page
+from mapush.extensions.report.run_logs import Group, groups, read_run
 from mqe.config import ConfigError
 
 PROGRAM = "mapush report"
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report(arguments: Any) -> int:
-    from mapush.report import figures
+    from mapush.extensions.report import figures
 
     out, read_groups = _read(arguments)
     curves = figures.curves(read_groups, MAIN_TAGS)

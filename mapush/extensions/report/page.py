@@ -8,10 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harl_mapush.evaluation.measuring import with_interval
-from harl_mapush.figure_style import interval_key
-from mapush.report.page_tables import html_table
-from mapush.report.run_logs import Group, RunLog, differences
+from harl_mapush.evaluation.watchers.watcher import interval_key, with_interval
+from mapush.extensions.report.run_logs import Group, RunLog, differences
 from mqe.config import read_text
 
 # The calculator's metrics in a run folder, as ``make train`` names the file.
@@ -63,6 +61,17 @@ def page(
     return f'<!doctype html><html lang="en">{head}{body}</html>\n'
 
 
+def _html_table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table as HTML, with line breaks allowed after a folder's name."""
+
+    def line(values: Sequence[object], tag: str) -> str:
+        texts = [html.escape(str(value)).replace("/", "/<wbr>") for value in values]
+        return "<tr>" + "".join(f"<{tag}>{text}</{tag}>" for text in texts) + "</tr>"
+
+    lines = [line(head, "th"), *(line(row, "td") for row in rows)]
+    return f'<div class="table"><table>{"".join(lines)}</table></div>'
+
+
 def _picture(png: bytes, title: str, note: str = "") -> str:
     caption = f"<figcaption>{html.escape(note)}</figcaption>" if note else ""
     num_pixels = int.from_bytes(png[16:20], "big")  # in the header of a PNG file
@@ -95,7 +104,7 @@ def _runs_table(groups: Sequence[Group]) -> str:
             ]
             rows.append(row)
     heads = ["run", "curve", "object", "seed", "env steps", "minutes", "success rate at the end"]
-    return html_table(heads, rows)
+    return _html_table(heads, rows)
 
 
 def _measured(logs: Sequence[RunLog]) -> list[str]:
@@ -110,7 +119,7 @@ def _measured(logs: Sequence[RunLog]) -> list[str]:
                 rows += _rates(f"{name}, on the starts of {log.folder}", measured)
     if not rows:
         return []
-    table = html_table(["run", "rate", _SHARE, "episodes"], rows)
+    table = _html_table(["run", "rate", _SHARE, "episodes"], rows)
     return ["<h2>Measured by the calculator</h2>", table]
 
 
@@ -147,4 +156,4 @@ def _differences_table(logs: Sequence[RunLog]) -> str:
         for log, value in zip(logs, values, strict=True):
             runs_by_value.setdefault(str(value), []).append(str(log.folder))
         rows += [[key, value, ", ".join(runs)] for value, runs in runs_by_value.items()]
-    return html_table(["setting", "value", "runs"], rows)
+    return _html_table(["setting", "value", "runs"], rows)

@@ -72,8 +72,3 @@ def panels(number: int, columns: int, width: float, height: float) -> tuple[Figu
     for panel in axes[number:]:
         panel.set_visible(False)
     return figure, axes[:number]
-
-
-def interval_key(metric: str) -> str:
-    """Return the name of a rate's 95 % confidence interval among the calculator's metrics."""
-    return f"{metric.removesuffix('_rate')}_ci95"

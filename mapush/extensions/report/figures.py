@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from harl_mapush.figure_style import panels
-from mapush.report.run_logs import Group, band
+from mapush.extensions.report.figure_style import panels
+from mapush.extensions.report.run_logs import Group, band
 
 SUCCESS = "mapush/success_rate"
 _COLUMNS = 3

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harl_mapush.callbacks.curves import read_points
 from harl_mapush.runs import provenance, run_folder
-from mapush.report.bootstrap import Array, bootstrap_interval, interquartile_mean
+from mapush.extensions.report.bootstrap import Array, bootstrap_interval, interquartile_mean
 from mqe.config import ConfigError, flatten
 
 _OWN = (  # settings without an effect on the policy, and the seed
@@ -87,9 +88,11 @@ def read_run(folder: Path) -> RunLog:
     """Read a run's settings and curves. Raise ConfigError if ``folder`` has none."""
     if not (folder / run_folder.CONFIG).is_file():
         raise ConfigError(f"{folder} is no run: it lacks {run_folder.CONFIG}; name a run's folder")
-    curves = _read_curves(folder)
-    if not curves:
+    points = read_points(folder)
+    if not points:
         raise ConfigError(f"{folder}: it has no curves yet; wait for the first iterations")
+    begin = min(points_of_tag[0].wall_time for points_of_tag in points.values())
+    curves = {tag: _curve(points_of_tag, begin) for tag, points_of_tag in points.items()}
     settings = flatten(run_folder.read_config(folder))
     return RunLog(folder, settings, curves, provenance.preset(folder))
 
@@ -181,22 +184,10 @@ def _names(logs: Sequence[RunLog]) -> list[str]:
     return names
 
 
-def _read_curves(folder: Path) -> dict[str, Curve]:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    for path in folder.glob("*tfevents*"):
-        if path.exists() and not path.is_file():  # a pipe or a device would be read for ever
-            raise ConfigError(f"{path} is no regular file; remove it")
-    # Size 0 keeps all points, except those replaced by a later run over their steps.
-    log = EventAccumulator(str(folder), size_guidance={"scalars": 0})
-    log.Reload()
-    points = {tag: log.Scalars(tag) for tag in log.Tags()["scalars"]}
-    begin = min((points_of_tag[0].wall_time for points_of_tag in points.values()), default=0.0)
-    return {
-        tag: Curve(
-            np.array([point.step for point in points_of_tag], dtype=np.float64),
-            np.array([point.wall_time - begin for point in points_of_tag]),
-            np.array([point.value for point in points_of_tag]),
-        )
-        for tag, points_of_tag in points.items()
-    }
+def _curve(points: Sequence[Any], begin: float) -> Curve:
+    """Return a tag's points as a curve of a run with its first point at ``begin`` [s]."""
+    return Curve(
+        np.array([point.step for point in points], dtype=np.float64),
+        np.array([point.wall_time - begin for point in points]),
+        np.array([point.value for point in points]),
+    )
