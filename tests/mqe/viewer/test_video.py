@@ -154,6 +154,7 @@ def can_render() -> None:
         pytest.skip(str(error))
 
 
+@pytest.mark.shadows
 @pytest.mark.usefixtures("can_render")
 @pytest.mark.parametrize("name", ["cylinder", "tblock"])
 def test_the_top_of_an_object_far_from_the_goal_has_no_dots(name: str) -> None:
@@ -225,8 +226,8 @@ def test_a_film_at_half_the_speed(tmp_path) -> None:
 @pytest.mark.usefixtures("can_render")
 @pytest.mark.parametrize(("seconds", "episodes"), [(2.5, 1), (2.8, 1), (5.0, 2)])
 def test_a_film_ends_with_the_last_episode_that_it_has_room_for(tmp_path, seconds, episodes):
-    env = make_env(1, episode_length_s=0.4, decision_period=1)  # 2.44 s of film each
-    film = record(env, Still(), tmp_path / "film.mp4", seconds=seconds, size=(64, 36))
+    env = make_env(1, episode_length_s=0.4, decision_period=1)  # 2.48 s of film each
+    film = record(env, Still(), tmp_path / "film.mp4", seconds=seconds, fps=12.5, size=(64, 36))
     assert len(film.outcomes) == episodes
     assert film.seconds <= seconds
 
