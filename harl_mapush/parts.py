@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harl_mapush import teaching
 from harl_mapush.algorithms.algorithm import Algorithm
-from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.launchers import LAUNCHERS
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
@@ -49,8 +48,9 @@ def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: E
     share = ranks.share(cfg.env.num_envs)
     env: Any = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
     stack.callback(env.close)
-    if cfg.algorithm.teacher is not None:
-        env = teaching.with_teacher(env, cfg)
+    worlds = ALGORITHMS[cfg.algorithm.name].worlds
+    if worlds is not None:
+        env = worlds(env, cfg)
     algorithm = _make_team(cfg, env.spec, learner, ranks)
     return Parts(env, algorithm, Runner(env, algorithm, cfg.runner, ranks))
 

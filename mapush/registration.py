@@ -161,20 +161,21 @@ def register_task(name: str, task: TaskEntry | type[WalkingTask]) -> None:
 
 
 def register_algorithm(
-    name: str, cfg: type[AlgorithmCfg], algorithm: Callable[..., Algorithm]
+    name: str, cfg: type[AlgorithmCfg], algorithm: Callable[..., Algorithm], **more: Any
 ) -> None:
     """Register an algorithm under ``name``, for ``algorithm.name``.
 
     ``cfg`` is its settings class. ``cfg().name`` must equal ``name``, otherwise ConfigError is
     raised. ``algorithm`` builds the learner from the arguments of
-    ``harl_mapush.algorithms.entries.make_algorithm``.
+    ``harl_mapush.algorithms.entries.make_algorithm``. ``more`` are further fields of
+    ``harl_mapush.algorithms.entries.AlgorithmEntry``.
     """
     if cfg().name != name:
         raise ConfigError(
             f"algorithm {name!r}: the settings class needs a field name with the default "
             f"{name!r}, not {cfg().name!r}"
         )
-    ALGORITHMS.register(name, AlgorithmEntry(cfg, algorithm))
+    ALGORITHMS.register(name, AlgorithmEntry(cfg, algorithm, **more))
 
 
 def register_simulator(name: str, entry: SimulatorEntry) -> None:

@@ -12,9 +12,6 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-# Key in ``TimeStep.info`` of a teacher's actions (N, A, U) for the observations before a decision.
-TEACHER_ACTIONS = "teacher/actions"
-
 
 class TimeStep(NamedTuple):
     """Result of one decision in every environment.

@@ -7,12 +7,11 @@ A new algorithm here needs its file, a line below and a section in
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from harl_mapush.algorithms.algorithm import Algorithm
-from harl_mapush.algorithms.distil import Distil, DistilCfg
 from harl_mapush.algorithms.haa2c import Haa2c, Haa2cCfg
 from harl_mapush.algorithms.happo import Happo, HappoCfg
 from harl_mapush.algorithms.hasac import Hasac, HasacCfg, MasacCfg
@@ -27,10 +26,16 @@ from mqe.vec_env import TeamSpec
 
 
 class AlgorithmEntry(NamedTuple):
-    """The settings class of an algorithm, and its builder with ``make_algorithm``'s arguments."""
+    """An algorithm's settings class, builder, worlds and policies.
+
+    The builder takes the arguments of ``make_algorithm``.
+    """
 
     cfg: type[AlgorithmCfg]
     cls: Callable[..., Algorithm]
+    # Wraps a run's environment, with the run's settings as second argument. None: no wrapper.
+    worlds: Callable[[Any, Any], Any] | None = None
+    policies: tuple[str, ...] = ()  # settings that name a policy
 
 
 ALGORITHMS: Registry[AlgorithmEntry] = Registry("algorithm")
@@ -43,7 +48,6 @@ ALGORITHMS.register("hasac", AlgorithmEntry(HasacCfg, Hasac))
 ALGORITHMS.register("hatd3", AlgorithmEntry(Hatd3Cfg, Hatd3))
 ALGORITHMS.register("masac", AlgorithmEntry(MasacCfg, Hasac))
 ALGORITHMS.register("matd3", AlgorithmEntry(Matd3Cfg, Hatd3))
-ALGORITHMS.register("distil", AlgorithmEntry(DistilCfg, Distil))
 
 
 def make_algorithm(

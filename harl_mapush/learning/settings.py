@@ -108,8 +108,6 @@ class AlgorithmCfg:
 
     # Whether the algorithm is a ``ReplayLearner`` (``collectors/learner.py``).
     takes_collectors: ClassVar[bool] = False
-    # The team whose actions are learned. None: the algorithm has no teacher.
-    teacher: ClassVar[str | None] = None
 
     name: str = option("", "name of the learning algorithm")
 

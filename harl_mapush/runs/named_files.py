@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config import RunCfg
 from mqe.config import to_dict
 from mqe.controllers.frozen_policy import describe_policy
@@ -35,8 +36,8 @@ class NamedFiles(NamedTuple):
                 shutil.copyfile(path, run / FOLDER / f"{key}{path.suffix}")
 
 
-def find(cfg: RunCfg, *, with_teacher: bool = True) -> NamedFiles:
-    """Return the files and digests of a run's task, gaits and, ``with_teacher``, its teacher."""
+def find(cfg: RunCfg, *, with_algorithm: bool = True) -> NamedFiles:
+    """Return the files and digests of a run's task, gaits and, by default, algorithm."""
     entry = TASKS[cfg.task.name]
     values = to_dict(cfg.task)
     paths = _paths(cfg.task.name, values)
@@ -46,9 +47,9 @@ def find(cfg: RunCfg, *, with_teacher: bool = True) -> NamedFiles:
             digests[f"task.{key}"] = describe_policy(values[key], f"task.{key}").digest
     if entry.gaits is not None:
         digests[GAIT] = gait_digest(gaits(cfg))
-    teacher = cfg.algorithm.teacher
-    if teacher is not None and with_teacher:
-        digests["algorithm.teacher"] = describe_policy(teacher, "algorithm.teacher").digest
+    for key in ALGORITHMS[cfg.algorithm.name].policies if with_algorithm else ():
+        name = getattr(cfg.algorithm, key)
+        digests[f"algorithm.{key}"] = describe_policy(name, f"algorithm.{key}").digest
     return NamedFiles(paths, digests)
 
 
@@ -60,10 +61,11 @@ def gaits(cfg: RunCfg) -> list[str]:
     return gait_names(gait(cfg.task), robots)
 
 
-def changed(folder: Path, cfg: RunCfg, *, with_teacher: bool = True) -> list[str]:
+def changed(folder: Path, cfg: RunCfg, *, with_algorithm: bool = True) -> list[str]:
     """Return the settings with another file or policy under the name of the one in training.
 
-    ``folder`` is a checkpoint's, ``cfg`` has its settings. A measurement needs no teacher.
+    ``folder`` is a checkpoint's, ``cfg`` has its settings. A measurement needs no policies of
+    the algorithm.
     """
     manifest = read_manifest(folder)
     before = dict(manifest.get(NAMED_FILES) or {})
@@ -71,15 +73,14 @@ def changed(folder: Path, cfg: RunCfg, *, with_teacher: bool = True) -> list[str
         before.setdefault(GAIT, manifest["gait_sha256"])
     if not before:
         return []
-    present = find(cfg, with_teacher=with_teacher).digests
+    present = find(cfg, with_algorithm=with_algorithm).digests
     return [name for name, digest in before.items() if present.get(name, digest) != digest]
 
 
 def absolute(cfg: RunCfg) -> RunCfg:
     """Return a run's settings with absolute paths to files, frozen policies and checkpoints."""
-    algorithm = cfg.algorithm
-    if algorithm.teacher is not None:
-        algorithm = replace(algorithm, teacher=from_anywhere(algorithm.teacher))
+    policies = ALGORITHMS[cfg.algorithm.name].policies
+    names = {key: from_anywhere(getattr(cfg.algorithm, key)) for key in policies}
     weights = cfg.runner.init_from
     model = cfg.env.model
     if model not in MODELS:
@@ -88,7 +89,7 @@ def absolute(cfg: RunCfg) -> RunCfg:
         cfg,
         env=replace(cfg.env, model=model),
         task=replace(cfg.task, **_with_absolute_paths(cfg.task.name, vars(cfg.task))),
-        algorithm=algorithm,
+        algorithm=replace(cfg.algorithm, **names),
         runner=replace(cfg.runner, init_from=None if weights is None else from_anywhere(weights)),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mqe.vec_env import TEACHER_ACTIONS, TeamSpec, TimeStep
+from mqe.vec_env import TeamSpec, TimeStep
 
 _LENGTH = 20  # decisions an episode
 
@@ -74,7 +74,7 @@ class ToyEnv:
         self.clock = torch.where(done, 0, self.clock)
         self.dead = self.dead & ~done.unsqueeze(1)
         obs, state = self._see()
-        info = {"reward/near": reward, TEACHER_ACTIONS: taught}
+        info = {"reward/near": reward, "teacher/actions": taught}
         return TimeStep(
             obs, state, reward, terminated, truncated, valid, final_obs, final_state, info
         )

@@ -7,17 +7,19 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import runpy
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from harl_mapush import config, experiment, train
+from harl_mapush import config, experiment, parts, train
 from harl_mapush import test as evaluate
 from harl_mapush.algorithms.algorithm import Algorithm, Experience
 from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry, make_algorithm
 from harl_mapush.config import RunnerCfg
+from harl_mapush.distributed.ranks import ALONE
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.memory_plan import plan_memory
 from harl_mapush.runner import Runner
@@ -173,7 +175,7 @@ def test_every_trained_team_acts_by_its_actors_from_the_first_decision_on(name: 
 
 
 # Others give the program the same kind of experience.
-@pytest.mark.parametrize("name", ["happo", "hasac", "distil", "replaying"])
+@pytest.mark.parametrize("name", ["happo", "hasac", "replaying"])
 def test_every_kind_of_algorithm_trains_through_the_program(name: str, tmp_path: Path) -> None:
     over: dict[str, Any] = {
         "algorithm": {"name": name},
@@ -183,15 +185,29 @@ def test_every_kind_of_algorithm_trains_through_the_program(name: str, tmp_path:
         "runner": {"num_env_steps": 1, "num_steps": 4},
         "logger": {"out_dir": str(tmp_path / "run")},
     }
-    if ALGORITHMS[name].cfg.teacher is not None:
-        over["task"] = {"observation": "sets", "decision_period": 5}
-        over["env"]["num_agents"] = 2
-        over["algorithm"]["teacher"] = "pretrained:any"
     cfg, _ = config.resolve({}, over)
     cfg = dataclasses.replace(cfg, algorithm=cfg.algorithm.for_trial(8))
     assert plan_memory(cfg, "mujoco", torch.device("cpu")).needed > 0
     assert experiment.run(cfg, Start.anew(cfg, "test")) == 0
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
+
+
+def test_an_algorithm_wraps_the_worlds_of_its_runs(monkeypatch) -> None:
+    class Wrapped:
+        def __init__(self, env: Any, cfg: config.RunCfg) -> None:
+            self.env = env
+            self.algorithm = cfg.algorithm.name
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.env, name)
+
+    monkeypatch.setitem(ALGORITHMS, OWN, AlgorithmEntry(ReplayingCfg, Replaying, Wrapped))
+    over = {"algorithm": {"name": OWN}, "env": {"num_envs": 2}, "sim": {"device": "cpu"}}
+    cfg, _ = config.resolve({}, over)
+    with ExitStack() as stack:
+        env: Any = parts.build(cfg, ALONE, torch.device("cpu"), stack).env
+    assert isinstance(env, Wrapped)
+    assert env.algorithm == OWN
 
 
 def test_a_plan_counts_what_the_algorithm_keeps() -> None:

@@ -151,7 +151,7 @@ def env():
 
 
 @pytest.mark.parametrize(
-    "algorithm", [name for name, entry in ALGORITHMS.items() if entry.cfg.teacher is None]
+    "algorithm", [name for name, entry in ALGORITHMS.items() if entry.worlds is None]
 )
 def test_every_algorithm_learns_from_sets(algorithm: str, env: MultiAgentEnv):
     cls = ALGORITHMS[algorithm].cls

@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 import torch
 
-from harl_mapush import config, teaching, train
-from harl_mapush.algorithms.distil import Distil, DistilCfg
+from harl_mapush import config, train
 from harl_mapush.config import RunnerCfg
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint, named_files
 from mapush import cli
+from mapush.extensions.distil import teaching
+from mapush.extensions.distil.demonstrations import TEACHER_ACTIONS
+from mapush.extensions.distil.distil import Distil, DistilCfg
 from mqe.config import ConfigError, dump_yaml, load_yaml, merge
 from mqe.controllers.frozen_policy import read_policy
 from mqe.registry import make_env
-from mqe.vec_env import ALL_WORLDS, TEACHER_ACTIONS
+from mqe.vec_env import ALL_WORLDS
 from tests.support.toy import ToyEnv
 
 RUN: dict[str, Any] = {

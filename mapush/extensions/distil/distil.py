@@ -20,12 +20,12 @@ from torch.nn.functional import pad
 from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
 from harl_mapush.algorithms.team import make_actors
 from harl_mapush.distributed.ranks import ALONE, Ranks
-from harl_mapush.learning.demonstrations import Demonstrations
 from harl_mapush.learning.network_memory import row_floats
 from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
 from harl_mapush.learning.off_policy.q_networks import SquashedActor
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import AlgorithmCfg, NetworkCfg
+from mapush.extensions.distil.demonstrations import Demonstrations
 from mqe.config import option
 from mqe.vec_env import TeamSpec
 

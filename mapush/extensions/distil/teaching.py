@@ -11,9 +11,10 @@ from harl_mapush.config import RunCfg
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.formats import Team
 from harl_mapush.runs.policy import TeamPolicy, load_team
+from mapush.extensions.distil.demonstrations import TEACHER_ACTIONS
 from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
-from mqe.vec_env import TEACHER_ACTIONS, TimeStep
+from mqe.vec_env import TimeStep
 
 
 class TaughtWorlds:

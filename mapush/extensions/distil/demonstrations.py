@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 
 from harl_mapush.learning.collected import Decision, Experience
-from mqe.vec_env import TEACHER_ACTIONS, TeamSpec, TimeStep
+from mqe.vec_env import TeamSpec, TimeStep
+
+# Key in ``TimeStep.info`` of a teacher's actions (N, A, U) for the observations before a decision.
+TEACHER_ACTIONS = "teacher/actions"
 
 
 class Demonstrations(Experience):
