@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from reference_pages import table
 
 from harl_mapush.config import load_suite
+from mapush.extensions.report.bootstrap import bootstrap_interval, interquartile_mean
 from mqe.tasks.episode_report import wilson_interval
 
 DOCS = Path(__file__).parents[1]
@@ -143,19 +145,37 @@ def algorithms() -> str:
     text = (RESULTS / "algorithms.json").read_text(encoding="utf-8")
     rows = []
     for name, seeds in json.loads(text)["mapush"]["box"].items():
-        by_step: dict[int, list[str]] = {}
-        minutes = []
-        for record in seeds.values():
-            steps = [step for key, step in record.items() if key.startswith("step_")]
-            minutes.append(steps[-1]["elapsed_time"] / 60.0)
-            last = {round(step["step_count"] / 1e6): step["success_rate"][0] for step in steps}
-            for millions, value in last.items():
-                by_step.setdefault(millions, []).append(f"{value:.2f}")
-        shares = [f"{millions} M: {', '.join(values)}" for millions, values in by_step.items()]
-        numbers = ", ".join(key.removeprefix("seed_") for key in seeds)
-        mean = sum(minutes) / len(minutes)
-        rows.append((name.upper(), numbers, "; ".join(shares), f"{mean:.1f}"))
-    return table(("", "seeds", "success by env steps", "minutes"), rows)
+        curves = [_checkpoints(record) for record in seeds.values()]
+        shared = sorted(set.intersection(*(set(curve) for curve in curves)))
+        means = [
+            f"{millions} M: {np.mean([curve[millions][0] for curve in curves]):.2f}"
+            for millions in shared
+        ]
+        last = np.array([curve[shared[-1]][0] for curve in curves])
+        (low,), (high,) = bootstrap_interval([last[None]])
+        minutes = np.mean([curve[shared[-1]][1] for curve in curves]) / 60.0
+        rows.append(
+            (
+                name.upper(),
+                f"{len(seeds)}",
+                f"{interquartile_mean(last):.2f} ({low:.2f} to {high:.2f})",
+                ", ".join(f"{value:.2f}" for value in last),
+                "; ".join(means),
+                f"{minutes:.1f}",
+            )
+        )
+    rows.sort(key=lambda row: row[2], reverse=True)
+    head = ("", "seeds", "success (95 %)", "each seed", "mean by env steps", "minutes")
+    return table(head, rows)
+
+
+def _checkpoints(record: Mapping[str, Mapping[str, Any]]) -> dict[int, tuple[float, float]]:
+    """Return success and elapsed time [s] by millions of env steps, from a run's record."""
+    steps = [step for key, step in record.items() if key.startswith("step_")]
+    return {
+        round(step["step_count"] / 1e6): (step["success_rate"][0], step["elapsed_time"])
+        for step in steps
+    }
 
 
 def poses() -> str:
