@@ -20,7 +20,6 @@ from mapush.built_in import extensions
 from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
 from mapush.export import command as export
-from mapush.extensions.openrl import importing
 from mapush.extensions.report import command as report
 from mapush.extensions.sweep import command as sweep
 from mqe.pretrained import pretrained_folder, pretrained_names
@@ -53,7 +52,6 @@ PARSERS: dict[str, Callable[[], config.Parser]] = {
     "play": lambda: test.make_viewer_parser("mapush play"),
     "capacity": capacity.make_parser,
     "export": export.make_parser,
-    "import": importing.make_parser,
     "sweep": sweep.make_parser,
     "report": report.make_parser,
     "doctor": doctor.make_parser,

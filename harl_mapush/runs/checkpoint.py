@@ -239,8 +239,6 @@ def _locate(name: str) -> Path:
         problem = "is not a folder" if os.path.exists(name) else "does not exist"
         meant = nearest(name, pretrained_names())
         hint = f"give {kinds}" if meant is None else f"did you mean {PRETRAINED}{meant}?"
-        if name.endswith(".pt"):
-            hint += " (mapush import openrl makes a run of a policy of OpenRL's)"
         raise ConfigError(f"checkpoint {name!r} {problem}; {hint}")
 
     if (path / CHECKPOINTS).is_dir():

@@ -50,6 +50,8 @@ class Format(NamedTuple):
     actor_file: Callable[[int], str] = "actor_agent{}.pt".format
     # Env steps and path of every checkpoint in a run folder.
     checkpoints: Callable[[Path], list[tuple[int, Path]]] = lambda run: []
+    # Writes a checkpoint into an empty folder, in our format. None: its files are in ours.
+    write_checkpoint: Callable[[Path, Path], None] | None = None
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def make_team(folder: Path, env: VecEnv) -> Team:
     if foreign is not None:
         return foreign
     network = exported.policy_of(folder).network(env.device, "checkpoint")
-    _check_sizes(folder, network, env.spec)
+    check_sizes(folder, network, env.spec)
     return TeamPolicy(network)
 
 
@@ -84,7 +84,7 @@ class TeamPolicy:
             self._memory = self._memory.masked_fill(done.view(-1, 1, 1), 0.0)
 
 
-def _check_sizes(folder: Path, network: TeamNetwork, spec: TeamSpec) -> None:
+def check_sizes(folder: Path, network: TeamNetwork, spec: TeamSpec) -> None:
     """Raise ConfigError if the networks' inputs and outputs differ from the task's."""
     if len(network.actors) not in (1, spec.num_agents):
         raise ConfigError(

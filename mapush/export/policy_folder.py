@@ -26,7 +26,11 @@ from mqe.tensor_files import read_file
 
 
 def write(request: ExportRequest) -> dict[str, float]:
-    """Write the mean over a run's last checkpoints, or a copy of one checkpoint."""
+    """Write the mean over a run's last checkpoints, or a copy of one checkpoint in any format."""
+    write_checkpoint = checkpoint.format_of(request.folder).write_checkpoint
+    if write_checkpoint is not None:
+        write_checkpoint(request.folder, request.out)
+        return {}
     folders = [request.folder]
     if request.last > 1:
         folders = last_checkpoints(Path(request.name), request.last)

@@ -1,7 +1,6 @@
 """A reader for MAPush's task configurations (``task/*/config.py``), without executing them.
 
-It supports literals, ``+ - * /``, ``dict(...)``, ``np.pi``, names in the same class and derived
-classes.
+It supports literals, ``dict(...)`` and derived classes.
 """
 
 from __future__ import annotations
@@ -9,12 +8,12 @@ from __future__ import annotations
 import argparse
 import ast
 import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harl_mapush.config import SETTINGS_FILES, SettingsFile
 from harl_mapush.config.other_names import (
     TEST_FLAGS,
     TRAIN_FLAGS,
@@ -57,8 +56,7 @@ class TaskFile(NamedTuple):
     """A MAPush task configuration, converted to sections for a run file."""
 
     sections: dict[str, Any]
-    refused: dict[str, str]  # keys whose values cannot be converted, with the reason of each
-    unread: list[str]  # other keys
+    unread: list[str]  # keys without effect, with a reason where others of the kind have one
 
 
 def reference_task(object_name: str) -> dict[str, Any]:
@@ -113,6 +111,15 @@ def values_beside(module: Path) -> dict[str, Any]:
     return {}
 
 
+def apply(
+    base: Mapping[str, Any], over: Mapping[str, Any], path: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings ``base`` with the task of a task file, and notices."""
+    task_file = convert(Path(path))
+    notices = [f"{path}: without effect here: {', '.join(task_file.unread)}"]
+    return merge({**base, "task": {}}, task_file.sections), notices
+
+
 def convert(path: Path) -> TaskFile:
     """Convert a task file to sections. Raise ConfigError for any task other than go1push_mid."""
     values = read_values(path)
@@ -126,18 +133,15 @@ def convert(path: Path) -> TaskFile:
         )
     task = reference_task(name)
     sections = {"task": task, "env": {"num_agents": OBJECTS[name].num_agents}}
-    refused: dict[str, str] = {}
-    for key, (section, ours, is_possible) in _COPIED.items():
-        if key not in values:
-            continue
-        if is_possible(values[key]):
-            sections[section][ours] = values[key]
-        else:
-            refused[key] = f"{_show(values[key])}; not a value of {section}.{ours}"
-    task |= _rewards(values, name, refused)
-    task |= _terminations(values)
     unread = [key for key in values if key not in _CONVERTED and not key.startswith(_SCALES)]
-    return TaskFile(sections, refused, unread)
+    for key, (section, ours) in _COPIED.items():
+        if isinstance(values.get(key), Unread):
+            unread.append(f"{key}={_show(values[key])} (no literal)")
+        elif key in values:
+            sections[section][ours] = values[key]
+    task |= _rewards(values, name, unread)
+    task |= _terminations(values)
+    return TaskFile(sections, unread)
 
 
 def read_values(path: Path) -> dict[str, Any]:
@@ -166,8 +170,11 @@ def read_values(path: Path) -> dict[str, Any]:
     return values
 
 
-def _rewards(values: Mapping[str, Any], name: str, refused: dict[str, str]) -> dict[str, Any]:
-    """Return the preset if it has exactly the file's weights, else a preset with the weights."""
+def _rewards(values: Mapping[str, Any], name: str, unread: list[str]) -> dict[str, Any]:
+    """Return the preset if it has exactly the file's weights, else a preset with the weights.
+
+    Weights without a reward term are added to ``unread``.
+    """
     names = dict(_WEIGHTS)
     if values.get("rewards.expanded_ocb_reward") is True:
         names["ocb_reward_scale"] = "ocb_expanded"
@@ -175,10 +182,10 @@ def _rewards(values: Mapping[str, Any], name: str, refused: dict[str, str]) -> d
     for key, value in values.items():
         if key.startswith(_SCALES):
             term = names.get(key.rpartition(".")[2])
-            if term is None or not _is_number(value):
-                refused[key] = f"{_show(value)}; no reward term has this name; see task.weights"
+            if term is None or isinstance(value, Unread):
+                unread.append(f"{key}={_show(value)} (see task.weights)")
             else:
-                weights[term] = float(value)
+                weights[term] = value
     for preset in ("published", "repo"):
         if weights == weights_of(preset, name, {}):
             return {"rewards": preset}
@@ -208,104 +215,79 @@ def _task_class(tree: ast.Module, path: Path) -> dict[str, Any]:
 
     Raise ConfigError if it derives from a class in another task file.
     """
-    nodes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    bases = {base.id for node in nodes for base in node.bases if isinstance(base, ast.Name)}
-    last = next((node for node in nodes if node.name not in bases), None)
-    if last is None:
+    nodes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    bases = {name: _base_names(node) for name, node in nodes.items()}
+    is_base = set().union(*bases.values())
+    derived = next((name for name in nodes if name not in is_base), None)
+    if derived is None:
         return {}
     classes: dict[str, Any] = {}
-    for node in nodes:
-        classes[node.name] = _class(node, classes)
+    for name, node in nodes.items():
+        classes[name] = _class(node, classes)
+
     imported = {}
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom):
-            for alias in statement.names:
-                imported[alias.asname or alias.name] = (alias.name, statement.module)
-    ahead = [last.name]
-    by_name = {node.name: node for node in nodes}
+            imported |= {alias.name: statement.module for alias in statement.names}
+    ahead = [derived]
     for name in ahead:
-        for base in by_name[name].bases if name in by_name else ():
-            if not isinstance(base, ast.Name):
-                continue
-            if base.id in imported and imported[base.id][0] != _ROOT_CLASS:
-                raise ConfigError(
-                    f"MAPush's file {path}: {name} derives from {base.id} of another task file, "
-                    f"{imported[base.id][1]}; give that file, or put both classes into one"
-                )
-            if base.id not in ahead:
-                ahead.append(base.id)
-    return classes[last.name]
+        if name in imported and name != _ROOT_CLASS:
+            raise ConfigError(
+                f"MAPush's file {path}: {derived} derives from {name} of another task file, "
+                f"{imported[name]}; give that file, or put both classes into one"
+            )
+        ahead += [base for base in bases.get(name, ()) if base not in ahead]
+    return classes[derived]
 
 
-def _class(node: ast.ClassDef, scope: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values in a class, in its inner classes and in its bases from ``scope``."""
+def _base_names(node: ast.ClassDef) -> list[str]:
+    return [base.id for base in node.bases if isinstance(base, ast.Name)]
+
+
+def _class(node: ast.ClassDef, classes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values in a class, in its inner classes and in its bases from ``classes``."""
     values: dict[str, Any] = {}
     for base in reversed(node.bases):
-        inherited = _value(base, scope)
-        if isinstance(inherited, dict):
-            values = merge(values, inherited)
+        values = merge(values, _inherited(base, classes))
     for statement in node.body:
-        if isinstance(statement, ast.ClassDef):
-            values[statement.name] = _class(statement, scope)
-        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            values[statement.targets[0].id] = _value(statement.value, values)
+        match statement:
+            case ast.ClassDef(name=name):
+                values[name] = _class(statement, classes)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                values[name] = _value(value)
     _check_size(values)
     return values
 
 
-def _check_size(values: Any) -> None:
-    """Raise ValueError for more than ``MAX_VALUES`` nested values, since names can multiply."""
+def _inherited(base: ast.expr, classes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values in the class ``A`` or ``A.inner`` of this file. {} for another class."""
+    members = None
+    match base:
+        case ast.Name(id=name):
+            members = classes.get(name)
+        case ast.Attribute(value=outer, attr=name):
+            members = _inherited(outer, classes).get(name)
+    return members if isinstance(members, dict) else {}
+
+
+def _check_size(values: dict[str, Any]) -> None:
+    """Raise ValueError for more than ``MAX_VALUES`` nested values, since classes can multiply."""
     ahead = [values]
     for count, value in enumerate(ahead):
         if count > MAX_VALUES:
             raise ValueError("too many values")
         if isinstance(value, dict):
             ahead += value.values()
-        elif isinstance(value, list):
-            ahead += value
 
 
-def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
+def _value(node: ast.expr) -> Any:
+    """Return the value of a literal or of a call of ``dict``, and other expressions unread."""
     match node:
-        case ast.Constant():
-            return node.value
-        case ast.Name(id=name) if name in scope:
-            return scope[name]
-        case ast.Attribute(value=ast.Name(id="np" | "numpy" | "math"), attr="pi"):
-            return math.pi
-        case ast.Attribute(value=whole, attr=name):
-            members = _value(whole, scope)
-            if isinstance(members, dict) and name in members:
-                return members[name]
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            values = [_value(item, scope) for item in items]
-            _check_size(values)
-            return values
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            value = _value(operand, scope)
-            if _is_number(value):
-                return -value
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            a = _value(left, scope)
-            b = _value(right, scope)
-            is_division_by_zero = isinstance(op, ast.Div) and b == 0
-            if _is_number(a) and _is_number(b) and not is_division_by_zero:
-                return _OPERATORS[type(op)](a, b)
         case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
-            return {
-                word.arg: _value(word.value, scope) for word in keywords if word.arg is not None
-            }
+            return {word.arg: _value(word.value) for word in keywords if word.arg is not None}
+    with suppress(ValueError, TypeError):
+        return ast.literal_eval(node)
     return Unread(ast.unparse(node))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e9
-
-
-def _is_range(value: Any) -> bool:
-    return (
-        isinstance(value, list) and len(value) == 2 and all(_is_number(number) for number in value)
-    )
 
 
 def _show(value: Any) -> str:
@@ -317,20 +299,14 @@ def _with_unit(duration: str) -> str:
     return f"{duration}s" if duration.isdigit() else duration
 
 
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-# Keys that are copied: MAPush's key to our section and key, and a test of the value.
-_COPIED: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
-    "env.num_agents": ("env", "num_agents", lambda value: type(value) is int),
-    "env.episode_length_s": ("task", "episode_length_s", _is_number),
-    "goal.random_goal_distance_from_init": ("task", "goal_distance", _is_range),
-    "goal.THRESHOLD": ("task", "success_radius", _is_number),
-    "termination.roll_kwargs.threshold": ("task", "roll_limit", _is_number),
-    "termination.pitch_kwargs.threshold": ("task", "pitch_limit", _is_number),
+# MAPush's keys, and our sections and keys with the same values
+_COPIED = {
+    "env.num_agents": ("env", "num_agents"),
+    "env.episode_length_s": ("task", "episode_length_s"),
+    "goal.random_goal_distance_from_init": ("task", "goal_distance"),
+    "goal.THRESHOLD": ("task", "success_radius"),
+    "termination.roll_kwargs.threshold": ("task", "roll_limit"),
+    "termination.pitch_kwargs.threshold": ("task", "pitch_limit"),
 }
 _CONVERTED = {
     "asset.file_npc",
@@ -340,6 +316,10 @@ _CONVERTED = {
 }
 
 TABLES.register("txt", success_rate_lines)
+SETTINGS_FILES.register(
+    "load_task",
+    SettingsFile("MAPush's task/*/config.py, whose task replaces that of the run file", apply),
+)
 
 # MAPush's time steps are control steps of all worlds, as ours, and its duration is in seconds.
 TRAIN_FLAGS.register("train_timesteps", OtherFlag(("runner.num_env_steps",)))

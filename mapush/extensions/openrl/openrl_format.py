@@ -1,128 +1,46 @@
-"""MAPush policies trained by OpenRL: ``module.pt`` as a checkpoint format, and converted.
-
-An import of this module registers the format.
-
-OpenRL's networks have no activation after their last layer, ours have one after each. Adding a
-number to all LayerNorm inputs does not change the output. So a large enough bias keeps the last
-layer's output positive. There ReLU is the identity, and the function is the same up to rounding.
-The head includes the trainer's factor 0.5 on actions. The environment clips them.
-
-A policy has MAPush's task and observations.
-"""
+"""OpenRL's ``module.pt`` as a checkpoint format. An import registers it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
 
-from harl_mapush.learning.networks import Actor
-from harl_mapush.learning.settings import NetworkCfg
+from harl_mapush import config
+from harl_mapush.runs import exported
 from harl_mapush.runs.checkpoint import CONFIG as OUR_CONFIG
+from harl_mapush.runs.checkpoint import actor_file
 from harl_mapush.runs.formats import FORMATS, Format
+from harl_mapush.runs.policy import TeamPolicy, check_sizes
 from harl_mapush.runs.run_folder import CHECKPOINTS
-from mapush.extensions.openrl.mapush_tasks import (
-    NUM_NPCS,
-    object_of,
-    reference_task,
-    values_beside,
-)
-from mapush.extensions.openrl.openrl_files import LOG_STD, MODULE, OpenRLModule, read
-from mqe.config import ConfigError, to_dict
+from mapush.extensions.openrl.mapush_policies import convert
+from mapush.extensions.openrl.openrl_files import MODULE
+from mqe.config import dump_yaml, to_dict
+from mqe.controllers.network import build_network, declare
+from mqe.manifest import renew_manifest
+from mqe.notices import note
 from mqe.vec_env import VecEnv
-from mqe.world.objects import OBJECTS
-from mqe.world.scene import MAX_ROBOTS
-
-ACTION_FACTOR = 0.5  # MAPush's trainer halves the policy's output before it clips it to [-1, 1]
-_ACTION_SIZE = 3
-_TASKS = ("go1push", "go1push_mid")  # MAPush's names of its task
-_UNUSED = "base.mlp.fc_h."  # the template of the middle layers
-_MEAN = "act.action_out.fc_mean"
-_PARTS = ("weight", "bias")
 
 
-class Imported(NamedTuple):
-    """A MAPush policy, converted to a checkpoint."""
-
-    sections: dict[str, Any]  # of the settings
-    actor: Actor  # of every robot
-    is_object_known: bool  # False: the object is a guess from the number of agents
-    notices: list[str]  # parts of the file that are left out or changed
-
-
-def convert(path: Path, object_name: str | None = None) -> Imported:
-    """Convert a ``module.pt`` to a checkpoint. Raise ConfigError if it is no MAPush team.
-
-    Critic, deviations and learning settings are left out.
-    """
-    module = read(path)
-    task_file = values_beside(path)
-    notices: list[str] = []
-    try:
-        num_layers = _num_layers(module)
-        hidden_size, obs_size = module.policy["base.mlp.fc1.0.weight"].shape
-        num_agents = _team_size(module, obs_size, task_file)
-        weights = _trunk(module.policy, num_layers) | _head(module.policy)
-        network = NetworkCfg(
-            hidden_sizes=(hidden_size,) * num_layers,
-            activation="relu",
-            use_layer_norm=True,  # compat=harl needs it
-        )
-        actor = Actor(network, obs_size, len(module.policy[LOG_STD]))
-        actor.load_state_dict({**actor.state_dict(), **weights})
-    except ConfigError:
-        raise
-    except (KeyError, RuntimeError, ValueError) as error:
-        detail = " ".join(str(error).split())[:160]
-        raise ConfigError(
-            f"OpenRL's file {path}: not a network as MAPush trains it ({detail})"
-        ) from None
-    algorithm = {"name": "ippo", "compat": "harl", "share_param": True}
-    sections = {"network": to_dict(network), "algorithm": algorithm}
-    if task_file.get("env.num_npcs", NUM_NPCS) != NUM_NPCS:
-        notices.append(
-            f"the task file beside it has {task_file['env.num_npcs']} objects and markers, and "
-            f"go1push_mid has {NUM_NPCS}"
-        )
-    task_name = module.settings.get("task", "go1push_mid")
-    if task_name not in _TASKS:
-        notices.append(f"it learned in the task {task_name!r:.40}, and plays go1push_mid here")
-    exp_name = module.settings.get("exp_name")
-    known_object = object_name or object_of(task_file) or _object(path.stem) or _object(exp_name)
-    if num_agents == OBJECTS["cylinder"].num_agents:
-        guess = "cylinder"
-    else:
-        guess = "cuboid"
-    sections["env"] = {"num_agents": num_agents}
-    sections["task"] = reference_task(known_object or guess)
-    return Imported(sections, actor, known_object is not None, notices)
+def _load_team(folder: Path, env: VecEnv) -> TeamPolicy:
+    """Load a policy, shared by all robots. Raise ConfigError if it does not fit ``env``."""
+    policy = convert(folder)
+    for notice in policy.notices:
+        note(f"{folder}: {notice}")
+    network = build_network([declare(policy.actor)], [policy.actor.state_dict()])
+    check_sizes(folder, network, env.spec)
+    return TeamPolicy(network.to(env.device))
 
 
-class OpenRLTeam:
-    """A deterministic policy shared by all agents, obs (N, A, O) to actions (N, A, U)."""
-
-    def __init__(self, path: Path, env: VecEnv) -> None:
-        """Load the policy. Raise ConfigError if it does not fit ``env``."""
-        actor = convert(path).actor
-        if set(env.spec.obs_sizes) != {actor.obs_size} or set(env.spec.action_sizes) != {
-            actor.action_size
-        }:
-            raise ConfigError(
-                f"OpenRL's file {path}: its policy has {actor.obs_size} inputs and "
-                f"{actor.action_size} outputs, but this task has {env.spec.obs_sizes[0]} and "
-                f"{env.spec.action_sizes[0]}; leave task.observation as it is"
-            )
-        self._actor = actor.to(env.device).requires_grad_(False)
-
-    def __call__(self, obs: Tensor) -> Tensor:
-        """Return the actions for ``obs``."""
-        return self._actor(obs)
-
-    def reset_memory(self, done: Tensor) -> None:
-        """Do nothing: the policy is not recurrent."""
+def _write_checkpoint(source: Path, folder: Path) -> None:
+    """Write a policy as a checkpoint of ours into an empty ``folder``."""
+    policy = convert(source)
+    torch.save(policy.actor.state_dict(), folder / actor_file(0))
+    settings = to_dict(config.resolve(policy.sections, {})[0])
+    (folder / OUR_CONFIG).write_text(dump_yaml(settings), encoding="utf-8")
+    exported.copy_description(folder, folder)
+    renew_manifest(folder)
 
 
 def env_steps_of(path: Path) -> int:
@@ -131,117 +49,15 @@ def env_steps_of(path: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def _num_layers(module: OpenRLModule) -> int:
-    """Return the number of layers. Raise ConfigError for an unknown architecture."""
-    num_middle = sum(
-        re.fullmatch(r"base\.mlp\.fc2\.\d+\.0\.weight", name) is not None for name in module.policy
-    )
-    num_layers = num_middle + 2
-    names = {f"{theirs}.{part}" for theirs in (*_layers(num_layers), _MEAN) for part in _PARTS}
-    used = {name for name in module.policy if not name.startswith(_UNUSED)}
-    other = sorted(used ^ (names | {LOG_STD}))
-    if other:
-        raise ConfigError(
-            f"OpenRL's file {module.path}: not a network as MAPush trains it ({other[0]}); it "
-            "needs linear layers alone, without recurrence"
-        )
-    if set(module.activations) != {"ReLU"}:
-        raise ConfigError(
-            f"OpenRL's file {module.path}: has the activations {sorted(set(module.activations))}; "
-            "only ReLU is supported (activation_id=1)"
-        )
-    return num_layers
-
-
-def _team_size(module: OpenRLModule, obs_size: int, task_file: Mapping[str, Any]) -> int:
-    """Return the number of robots. Raise ConfigError for a policy without a MAPush task.
-
-    ``task_file`` has the values from the task file beside the policy.
-    """
-    num_agents, rest = divmod(obs_size - 2, 3)
-    num_actions = len(module.policy[LOG_STD])
-    if rest or not 1 <= num_agents <= MAX_ROBOTS or num_actions != _ACTION_SIZE:
-        raise ConfigError(
-            f"OpenRL's file {module.path}: has {obs_size} inputs and {num_actions} outputs; a "
-            f"policy of go1push_mid has 2 + 3 for each robot and {_ACTION_SIZE} (policies of "
-            "MAPush's high level are not read; train one with --task go1push_upper)"
-        )
-    # One agent is OpenRL's default, which says nothing.
-    for source, expected in (
-        ("the task file beside it says", task_file.get("env.num_agents")),
-        ("its own settings say", module.settings.get("num_agents")),
-    ):
-        if type(expected) is int and expected not in (1, num_agents):
-            raise ConfigError(
-                f"OpenRL's file {module.path}: has {obs_size} inputs, as a team of {num_agents} "
-                f"has in go1push_mid, but {source} {expected} robots; its task observes something "
-                "else, and cannot be played here"
-            )
-    return num_agents
-
-
-def _layers(num_layers: int) -> dict[str, str]:
-    """Return OpenRL's names for each linear layer and its norm, with ours, from first to last."""
-    theirs = ["fc1.0", "fc1.2"]
-    for i in range(num_layers - 2):
-        theirs += [f"fc2.{i}.0", f"fc2.{i}.2"]
-    theirs += ["fc3.0", "fc3.1"]
-    return {
-        f"base.mlp.{name}": f"base.mlp.fc.{3 * (i // 2) + 2 * (i % 2)}"
-        for i, name in enumerate(theirs)
-    }
-
-
-def _trunk(weights: Mapping[str, Tensor], num_layers: int) -> dict[str, Tensor]:
-    """Return the trunk under our names. Its last bias makes ReLU the identity.
-
-    A LayerNorm's output is scale * n + bias with sum(n) = 0 and |n|^2 <= H. Row by row, W times
-    this output is at least W bias - sqrt(H) |W scale, less its mean|.
-    """
-    names = _layers(num_layers)
-    *_, norm, last, _ = names
-    scale, norm_bias = (weights[f"{norm}.{part}"].double() for part in _PARTS)
-    matrix, bias = (weights[f"{last}.{part}"].double() for part in _PARTS)
-    spread = matrix * scale
-    spread = (spread - spread.mean(dim=1, keepdim=True)).norm(dim=1)
-    lowest = matrix @ norm_bias + bias - len(scale) ** 0.5 * spread
-    layers = {
-        f"{ours}.{part}": weights[f"{theirs}.{part}"]
-        for theirs, ours in names.items()
-        for part in _PARTS
-    }
-    layers[f"{names[last]}.bias"] = (bias - lowest.min().clamp(max=0.0)).float()
-    return layers
-
-
-def _head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{_MEAN}.{part}": ACTION_FACTOR * weights[f"{_MEAN}.{part}"] for part in _PARTS}
-
-
-def _object(name: object) -> str | None:
-    """Return the object in a file's or an experiment's name, or None."""
-    lower = str(name).lower()
-    return lower if lower in OBJECTS else None
-
-
 def _is_format_of(folder: Path) -> bool:
     if folder.is_file():
         return folder.suffix == ".pt"
     return not (folder / OUR_CONFIG).is_file() and (folder / MODULE).is_file()
 
 
-def _file(folder: Path) -> Path:
-    """Return the policy's file: the one in a checkpoint folder, or the file itself."""
-    return folder if folder.is_file() else folder / MODULE
-
-
 def _checkpoints(run: Path) -> list[tuple[int, Path]]:
     checkpoints = [(env_steps_of(path), path) for path in (run / CHECKPOINTS).glob(f"*/{MODULE}")]
     return [(env_steps, path.parent) for env_steps, path in checkpoints if env_steps > 0]
-
-
-def _num_agents(folder: Path) -> int:
-    return convert(_file(folder)).sections["env"]["num_agents"]
 
 
 OPENRL = FORMATS.register(
@@ -251,10 +67,11 @@ OPENRL = FORMATS.register(
         config=MODULE,
         folder="",  # the file is in the checkpoint's folder itself
         is_format_of=_is_format_of,
-        num_agents=_num_agents,
-        read_config=lambda folder: convert(_file(folder)).sections,
-        load_team=lambda folder, env: OpenRLTeam(_file(folder), env),
+        num_agents=lambda folder: convert(folder).sections["env"]["num_agents"],
+        read_config=lambda folder: convert(folder).sections,
+        load_team=_load_team,
         actor_file=lambda agent: MODULE,
         checkpoints=_checkpoints,
+        write_checkpoint=_write_checkpoint,
     ),
 )

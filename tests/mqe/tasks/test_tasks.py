@@ -225,7 +225,7 @@ ALLOWED = {
     "harl_mapush/clients/harl/harl_registration.py": {"go1push_mid"},  # and HARL's
     # Of MAPush's files, which it reads and writes.
     "mapush/extensions/openrl/mapush_tasks.py": {"go1push_mid", "collision", "success_rate"},
-    "mapush/extensions/openrl/openrl_format.py": {"go1push_mid"},
+    "mapush/extensions/openrl/mapush_policies.py": {"go1push_mid"},
     # The deques that the fork's environment has.
     "harl_mapush/clients/harl/mapush_env.py": {"success", "collision", "collaboration_degree"},
     "harl_mapush/callbacks/logger.py": {"success_rate"},  # shows it first, where it is

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from harl_mapush import test
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import make_team
-from mapush.extensions.openrl import importing, openrl_files, openrl_format
+from mapush import cli
+from mapush.extensions.openrl import mapush_policies, openrl_files, openrl_format
 from mqe.config import ConfigError, load_yaml
 from mqe.vec_env import TeamSpec
 from tests.support import mapush_files
@@ -34,7 +35,7 @@ def team(tmp_path) -> Path:
 
 def refused(path: Path) -> str:
     with pytest.raises(ConfigError) as error:
-        openrl_format.convert(path)
+        mapush_policies.convert(path)
     assert "\n" not in str(error.value)
     assert str(path) in str(error.value)
     return str(error.value)
@@ -48,7 +49,7 @@ def test_the_imported_teams_actions_are_half_of_openrls(
     tmp_path, num_agents: int, layer_n: int
 ) -> None:
     module = mapush_files.module(num_agents, layer_n=layer_n)
-    imported = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module))
+    imported = mapush_policies.convert(mapush_files.save(tmp_path / "module.pt", module))
     obs = 2.0 * torch.randn(500, 2 + 3 * num_agents)
     policy = module.models["policy"]
     with torch.no_grad():
@@ -60,7 +61,7 @@ def test_the_imported_teams_actions_are_half_of_openrls(
 
 
 def test_the_second_layer_never_meets_its_relu(tmp_path) -> None:
-    actor = openrl_format.convert(
+    actor = mapush_policies.convert(
         mapush_files.save(tmp_path / "module.pt", mapush_files.module())
     ).actor
     layers = actor.base.mlp["fc"]  # type: ignore[union-attr, index]
@@ -69,7 +70,7 @@ def test_the_second_layer_never_meets_its_relu(tmp_path) -> None:
 
 
 def test_the_task_is_the_reference(tmp_path, team) -> None:
-    sections = openrl_format.convert(team / "module.pt").sections
+    sections = mapush_policies.convert(team / "module.pt").sections
     task = sections["task"]
     assert (task["observation"], task["decision_period"], task["action_scale"]) == (
         "reference",
@@ -81,7 +82,7 @@ def test_the_task_is_the_reference(tmp_path, team) -> None:
     named = mapush_files.save(
         tmp_path / "named" / "module.pt", mapush_files.module(exp_name="Tblock")
     )
-    assert openrl_format.convert(named).sections["task"]["object"] == "tblock"
+    assert mapush_policies.convert(named).sections["task"]["object"] == "tblock"
 
 
 def test_a_folder_of_mapush_is_measured_as_it_is(team, gait, tmp_path, capsys) -> None:
@@ -104,7 +105,7 @@ def test_a_policy_under_any_file_name_is_a_checkpoint(tmp_path, gait) -> None:
     file = mapush_files.save(tmp_path / "Tblock.pt", mapush_files.module(exp_name="cuboid"))
     assert checkpoint.resolve(str(file)) == file
     sections = checkpoint.read_config(file)
-    assert sections == openrl_format.convert(file).sections
+    assert sections == mapush_policies.convert(file).sections
     assert sections["task"]["object"] == "tblock"  # by its name
     brief = f"--set task.gait={gait} --set task.episode_length_s=0.1 --num_envs 2 --device cpu"
     report = tmp_path / "a.json"
@@ -128,19 +129,6 @@ def test_a_whole_run_of_mapush_means_its_last_policy(team, tmp_path) -> None:
         checkpoint.resolve(str(tmp_path / "empty"))
 
 
-def test_directly_and_imported_the_team_acts_alike(team, tmp_path) -> None:
-    assert importing.main(["openrl", str(team), "--out", str(tmp_path / "run")]) == 0
-    folder = checkpoint.resolve(str(tmp_path / "run"))
-    assert folder.name == "20M"
-    cfg = evaluation_worlds.settings(folder, {})
-    assert cfg.task == evaluation_worlds.settings(team, {}).task
-    env = _Env()
-    direct = openrl_format.OpenRLTeam(team / "module.pt", env)  # type: ignore[arg-type]
-    imported = make_team(folder, env)  # type: ignore[arg-type]
-    obs = torch.randn(5, 2, 8)
-    assert torch.equal(direct(obs), imported(obs))
-
-
 class _Env:
     spec = TeamSpec((8, 8), (3, 3), 17, "EP")
     num_envs = 5
@@ -148,18 +136,29 @@ class _Env:
     device = torch.device("cpu")
 
 
-def test_importing_a_run_takes_all_its_policies(tmp_path, capsys) -> None:
-    for steps in (10, 20):
-        mapush_files.save(
-            tmp_path / f"run/rl_model_{steps}000000_steps/module.pt",
-            mapush_files.module(exp_name="cuboid"),
-        )
-    assert importing.main(["openrl", str(tmp_path / "run"), "--out", str(tmp_path / "ours")]) == 0
-    assert "2 policies of 2 robots, pushing cuboid." in capsys.readouterr().out
-    assert sorted(path.name for path in (tmp_path / "ours/checkpoints").iterdir()) == ["10M", "20M"]
-    assert load_yaml(tmp_path / "ours/config.yaml")["algorithm"]["name"] == "ippo"
-    assert importing.main(["openrl", str(tmp_path / "run"), "--out", str(tmp_path / "ours")]) == 2
-    assert "exists; name a new folder" in capsys.readouterr().err
+@pytest.mark.parametrize("source", ["a run", "a folder", "a file"])
+def test_directly_and_exported_the_team_acts_alike(source: str, team, tmp_path) -> None:
+    if source == "a run":
+        team = team.parent.parent
+    elif source == "a file":
+        team = (team / "module.pt").rename(tmp_path / "Tblock.pt")
+    out = tmp_path / "policy"
+    assert cli.main(["export", str(team), str(out), "--for", "policy"]) == 0
+    folder = checkpoint.resolve(str(out))
+    direct_folder = checkpoint.resolve(str(team))
+    cfg = evaluation_worlds.settings(folder, {})
+    assert cfg.task == evaluation_worlds.settings(direct_folder, {}).task
+    assert load_yaml(out / "config.yaml")["algorithm"]["name"] == "ippo"
+    direct = make_team(direct_folder, _Env())  # type: ignore[arg-type]
+    exported = make_team(folder, _Env())  # type: ignore[arg-type]
+    obs = torch.randn(5, 2, 8)
+    assert torch.equal(direct(obs), exported(obs))
+    # A training starts from it.
+    actor = mapush_policies.convert(direct_folder).actor
+    torch.nn.init.zeros_(actor.act["action_out"].fc_mean.weight)  # type: ignore[arg-type]
+    checkpoint.load(folder, {"actor_agent0": actor, "actor_agent1": actor})
+    with torch.no_grad():
+        torch.testing.assert_close(actor(obs), direct(obs))
 
 
 @pytest.mark.parametrize(
@@ -188,13 +187,13 @@ def test_other_layers_are_refused(tmp_path) -> None:
 def measured(path: Path, obs: Tensor) -> Tensor:
     """Return an imported policy's actions (N, 3)."""
     with torch.no_grad():
-        return openrl_format.convert(path).actor(obs)
+        return mapush_policies.convert(path).actor(obs)
 
 
 def test_the_parsers_path_of_a_file_is_inert(tmp_path) -> None:
     config = [mapush_files.make("Path", _relative="ppo.yaml", _mode="fr")]
     path = mapush_files.save(tmp_path / "module.pt", mapush_files.module(config=config))
-    assert openrl_format.convert(path).notices == []
+    assert mapush_policies.convert(path).notices == []
 
 
 @pytest.mark.parametrize("change", ["wider", "infinite", "missing", "deviation", "setting"])
@@ -215,7 +214,7 @@ def test_what_a_measurement_does_not_use_is_left_out(tmp_path, change: str) -> N
         del module.models["critic"]
     path = mapush_files.save(tmp_path / "module.pt", module)
     assert torch.equal(measured(path, obs), whole)
-    assert openrl_format.convert(path).notices == []
+    assert mapush_policies.convert(path).notices == []
 
 
 def test_inputs_that_contradict_the_task_file_are_refused(tmp_path) -> None:
@@ -232,10 +231,10 @@ def test_inputs_that_contradict_the_task_file_are_refused(tmp_path) -> None:
     )
     assert "says 2 robots" in said
     task.write_text(text.format(3) + "        num_npcs = 5\n")
-    (notice,) = openrl_format.convert(path).notices
+    (notice,) = mapush_policies.convert(path).notices
     assert notice.startswith("the task file beside it has 5 objects and markers")
     task.write_text("class")  # a damaged file says nothing
-    assert openrl_format.convert(path).sections["env"]["num_agents"] == 3
+    assert mapush_policies.convert(path).sections["env"]["num_agents"] == 3
 
 
 def test_inputs_that_contradict_the_policys_own_settings_are_refused(tmp_path) -> None:
@@ -246,13 +245,14 @@ def test_inputs_that_contradict_the_policys_own_settings_are_refused(tmp_path) -
         if is_refused:
             assert "but its own settings say 2 robots" in refused(path)
         else:
-            assert openrl_format.convert(path).sections["env"]["num_agents"] == 3
+            assert mapush_policies.convert(path).sections["env"]["num_agents"] == 3
 
 
-def test_a_policy_of_another_task_is_named(tmp_path) -> None:
+def test_a_policy_of_another_task_is_named(tmp_path, capsys) -> None:
     module = mapush_files.module(task="go1multiobject")
-    (notice,) = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module)).notices
-    assert notice == "it learned in the task 'go1multiobject', and plays go1push_mid here"
+    make_team(mapush_files.save(tmp_path / "module.pt", module), _Env())  # type: ignore[arg-type]
+    said = "it learned in the task 'go1multiobject', and plays go1push_mid here"
+    assert said in capsys.readouterr().err
 
 
 # Nothing is run
@@ -361,7 +361,5 @@ def test_another_teams_size_is_one_line(team) -> None:
     class Three(_Env):
         spec = TeamSpec((11, 11, 11), (3, 3, 3), 17, "EP")
 
-    with pytest.raises(
-        ConfigError, match="its policy has 8 inputs and 3 outputs, but this task has 11 and 3"
-    ):
-        openrl_format.OpenRLTeam(team / "module.pt", Three())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="8 inputs and 3 outputs, and robot 0 11 and 3"):
+        make_team(team, Three())  # type: ignore[arg-type]
