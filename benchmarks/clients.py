@@ -30,6 +30,7 @@ from harl_mapush.clients.harl.harl_env import HarlEnv  # noqa: E402
 from harl_mapush.clients.harl.mapush_env import MAPushEnv  # noqa: E402
 from harl_mapush.clients.worlds import Worlds  # noqa: E402
 from mqe.config import ConfigError  # noqa: E402
+from mqe.extensions import load_extensions  # noqa: E402
 from tests.support.placed import PlacedEnv  # noqa: E402
 
 NAMES = ("torchrl", "gymnasium", "harl")
@@ -70,6 +71,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
+    load_extensions()
     torch.set_num_threads(1)
     device = torch.device(arguments.device)
     real: dict[str, Any] = {}

@@ -13,8 +13,8 @@ from torchrl.data import Composite  # pyright: ignore[reportMissingImports]
 from torchrl.envs import EnvBase  # pyright: ignore[reportMissingImports]
 
 import mapush
-from harl_mapush.clients.torchrl_env import TorchRLEnv
 from harl_mapush.clients.worlds import Worlds
+from mapush.extensions.torchrl.torchrl_env import TorchRLEnv
 from mqe.config import to_dict
 
 

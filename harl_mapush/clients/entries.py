@@ -119,28 +119,29 @@ def _harl(worlds: Worlds, team_reward: str | None = None) -> MAPushEnv:
 
 
 @dataclass(frozen=True)
-class _ClientOfExtra:
-    """A client with a module ``<name>_env`` and a library of its own."""
+class ClientOfExtra:
+    """A client of a library that an extra of this package installs."""
 
-    name: str
-    member: str
-    installation: str  # the command that installs the library
+    name: str  # of the client and of the extra
+    target: str  # MODULE:MEMBER, imported at the first use
 
     def __call__(self, worlds: Worlds, **options: Any) -> Any:
         """Return the worlds under the client's contract."""
+        module, _, member = self.target.partition(":")
         try:
-            module = importlib.import_module(f"harl_mapush.clients.{self.name}_env")
+            client = getattr(importlib.import_module(module), member)
         except ImportError as error:
             raise ConfigError(
-                f"client: {self.name} cannot be imported here ({error}); {self.installation}"
+                f"client: {self.name} cannot be imported here ({error}); {install(self.name)}"
             ) from None
-        return _build(getattr(module, self.member), self.name, worlds, options)
+        return _build(client, self.name, worlds, options)
 
 
 CLIENTS.register("harl", _harl)
-for _name, _member, _installation in (
-    ("pettingzoo", "PettingZooEnv", install("pettingzoo")),
-    ("gymnasium", "GymnasiumEnv", install("gymnasium")),
-    ("torchrl", "TorchRLEnv", install("torchrl")),
-):
-    CLIENTS.register(_name, _ClientOfExtra(_name, _member, _installation))
+CLIENTS.register(
+    "pettingzoo",
+    ClientOfExtra("pettingzoo", "harl_mapush.clients.pettingzoo_env:PettingZooEnv"),
+)
+CLIENTS.register(
+    "gymnasium", ClientOfExtra("gymnasium", "harl_mapush.clients.gymnasium_env:GymnasiumEnv")
+)

@@ -42,8 +42,6 @@ def test_harls_environment_has_the_settings_that_were_given() -> None:
         ({"client": "pettingzoo", "num_envs": 2}, "num_envs: PettingZoo's contract has one world"),
         ({"client": "pettingzoo", "render_mode": "human"}, "render_mode: unknown mode 'human'"),
         ({"client": "pettingzoo", "group": "all"}, "group: pettingzoo has no such option"),
-        ({"client": "torchrl", "grup": "all"}, r"grup: torchrl .*\(allowed: device, group\)"),
-        ({"client": "torchrl", "device": "gpu"}, "device: the worlds are on .*, not gpu"),
         ({"client": "harl", "team": "sum"}, r"team: harl .*\(allowed: team_reward\)"),
         ({"settings": ["task.object"]}, "settings: must be a dictionary of dotted names"),
     ],

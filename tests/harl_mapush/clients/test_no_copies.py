@@ -21,17 +21,10 @@ N = 8
 
 
 class PlacedWorlds(Worlds):
-    """Builds worlds on a device."""
-
-    num_agents = 2
-    device = "meta"
+    """Builds worlds of one robot on a device."""
 
     def build(self, seed: int | None = None) -> Any:
-        return PlacedEnv(N, self.num_agents, self.device)
-
-
-class SingleWorlds(PlacedWorlds):
-    num_agents = 1
+        return PlacedEnv(N, 1, "meta")
 
 
 CFG = config.resolve({}, {})[0]
@@ -44,24 +37,10 @@ def test_the_device_notices_copies() -> None:
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
 def test_gymnasium_with_tensors_copies_nothing(mode) -> None:
-    env = CLIENTS["gymnasium"](SingleWorlds(CFG), output="torch", autoreset_mode=mode)
+    env = CLIENTS["gymnasium"](PlacedWorlds(CFG), output="torch", autoreset_mode=mode)
     env.reset()
     *results, infos = env.step(torch.zeros(N, 3, device="meta"))
     assert {value.device.type for value in (*results, *infos.values())} == {"meta"}
-
-
-def test_torchrl_copies_nothing(monkeypatch) -> None:
-    # TorchRL compares the bounds of actions on the host when it makes its specs.
-    monkeypatch.setattr(PlacedWorlds, "device", "cpu")
-    env = CLIENTS["torchrl"](PlacedWorlds(CFG))
-    env.client.env = PlacedEnv(N, 2, "meta")
-    env._device = torch.device("meta")
-    tensordict = env._reset()
-    tensordict.set(("agents", "action"), torch.zeros(N, 2, 3, device="meta"))
-    following = env._step(tensordict)
-    values = [*tensordict.values(True, True), *following.values(True, True)]
-    assert len(values) == 11
-    assert {value.device.type for value in values} == {"meta"}
 
 
 def test_arrays_on_the_host_are_the_callers_and_row_by_row() -> None:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import pytest
 import torch
 
 import mapush
+from harl_mapush import config
+from harl_mapush.clients.entries import CLIENTS
+from harl_mapush.clients.worlds import Worlds
 from mqe.config import ConfigError
+from tests.support.client_episodes import (
+    NUM_STEPS,
+    Actions,
+    Case,
+    Played,
+    check_decisions,
+    play_reference,
+)
 from tests.support.paths import ROOT
+from tests.support.placed import PlacedEnv
 
 pytest.importorskip("torchrl")
 
@@ -72,6 +85,23 @@ def test_a_seed_repeats_the_episodes(env) -> None:
     assert torch.equal(first[1], second[1])
 
 
+def test_a_reset_after_a_reset_draws_another_start(env) -> None:
+    starts = [env.reset()["agents", "observation"].numpy().tobytes() for _ in range(4)]
+    assert len(set(starts)) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grup": "all"}, r"grup: torchrl .*\(allowed: device, group\)"),
+        ({"device": "gpu"}, "device: the worlds are on .*, not gpu"),
+    ],
+)
+def test_a_mistake_in_an_option_is_an_error(options, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        mapush.make(client="torchrl", **options)
+
+
 def test_another_device_is_an_error() -> None:
     with pytest.raises(ConfigError, match="device: the worlds are on cpu, not meta"):
         mapush.make(client="torchrl", num_envs=N, settings=SETTINGS, device="meta")
@@ -110,3 +140,41 @@ def test_benchmarls_task_passes_torchrls_checker_and_trains(tmp_path, monkeypatc
     )
     experiment.run()
     assert experiment.total_frames == 40
+
+
+def play_torchrl(env: Any, actions: Actions, played: Played) -> None:
+    left = iter(actions)
+
+    def act(tensordict: Any) -> Any:
+        return tensordict.set(("agents", "action"), torch.from_numpy(next(left)))
+
+    rollout = env.rollout(NUM_STEPS, act, break_when_any_done=False).transpose(0, 1)["next"]
+    played.rewards[:] = rollout["agents", "reward"][..., 0]
+    played.terminated[:] = rollout["terminated"]
+    played.truncated[:] = rollout["truncated"][..., 0]
+    is_done = rollout["done"][..., 0]
+    played.last_obs[is_done] = rollout["agents", "observation"][is_done]
+
+
+def test_decisions_are_those_of_our_own_environment() -> None:
+    case = Case(play_torchrl)
+    check_decisions("torchrl", case, *play_reference(case))
+
+
+def test_tensors_stay_on_the_device() -> None:
+    """Torch's device ``meta`` has no numbers, so a copy to the host raises."""
+
+    class PlacedWorlds(Worlds):
+        def build(self, seed: int | None = None) -> Any:
+            return PlacedEnv(8, 2, "cpu")
+
+    # TorchRL compares the bounds of actions on the host when it makes its specs.
+    env = CLIENTS["torchrl"](PlacedWorlds(config.resolve({}, {})[0]))
+    env.client.env = PlacedEnv(8, 2, "meta")
+    env._device = torch.device("meta")
+    tensordict = env._reset()
+    tensordict.set(("agents", "action"), torch.zeros(8, 2, 3, device="meta"))
+    following = env._step(tensordict)
+    values = [*tensordict.values(True, True), *following.values(True, True)]
+    assert len(values) == 11
+    assert {value.device.type for value in values} == {"meta"}
