@@ -10,9 +10,10 @@ from pathlib import Path
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.policies import Policy, load_policy, policy_names
 from harl_mapush.runs import run_folder
+from mqe.config import ConfigError
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
-from mqe.viewer.live.player import Player
+from mqe.viewer.player import VIEWERS, Player
 
 TRAINED = "trained"  # viewer's name for the command line's policy
 
@@ -33,6 +34,9 @@ def watch(
     ``port`` is the page's, 0 for a free one. None also opens a browser if there is a display.
     ``host`` is the name of a proxy's page.
     """
+    if not VIEWERS:
+        raise ConfigError("--mode viewer: no viewer is installed; --record FILE.mp4 makes a film")
+    show = list(VIEWERS.values())[-1]  # a user's own viewer comes after the built-in one
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         policies = _policies(cfg, team, env)
@@ -42,10 +46,7 @@ def watch(
         scale = None if entry.gaits is None else entry.actions(cfg.task)["scale"]
         most_episodes = math.inf if num_episodes is None else num_episodes
         player = Player(env, ordered, scale, most_episodes)
-        from mqe.viewer.live import studio  # some builds of MuJoCo lack its module
-
-        opens_browser = port is None and studio.has_display()
-        return studio.show(player, port or 0, say, opens_browser, host)
+        return show(player, port, say, host)
     finally:
         env.close()
 

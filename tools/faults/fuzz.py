@@ -41,11 +41,11 @@ from harl_mapush.config.settings_files import SETTINGS_FILES
 from harl_mapush.distributed import launch
 from harl_mapush.runs import checkpoint, evaluation_worlds, run_folder
 from mapush import cli
+from mapush.extensions.studio import page_guard
 from mqe import control_groups, cores, host_memory
 from mqe.config import ConfigError, build
 from mqe.pretrained import pretrained_folder
 from mqe.registry import SIMULATORS, TASKS
-from mqe.viewer.live import page_guard
 from mqe.world import shapes
 
 _TOO_LONG_S = 5.0

@@ -20,8 +20,8 @@ from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_env
 from mqe.tasks.entry import EnvCfg
 from mqe.viewer.camera import cameras
-from mqe.viewer.live.player import Player
 from mqe.viewer.offscreen import SceneRenderer
+from mqe.viewer.player import Player
 from mqe.viewer.recording import Recording
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.state import SceneState

@@ -1,13 +1,10 @@
-"""Live viewer: the player obeys its controls, and only this machine can open the page."""
+"""The player of live viewers obeys its controls."""
 
 from __future__ import annotations
 
 import shutil
-import socket
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +20,7 @@ from mqe.registry import TASKS, EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 from mqe.viewer.lines import trail
-from mqe.viewer.live import studio
-from mqe.viewer.live.player import Player
+from mqe.viewer.player import Player
 from mqe.world.robots import NUM_JOINTS
 from tests.support.registries import restored_registries
 from tests.support.tiny_runs import TINY
@@ -166,46 +162,6 @@ def test_all_checkpoints_of_a_run_can_be_chosen(run) -> None:
     env.close()
 
 
-def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(
-    run, capsys, monkeypatch
-) -> None:
-    bound = []
-    listening = studio._listening_socket
-    monkeypatch.setattr(
-        studio, "_listening_socket", lambda port: bound.append(listening(port)) or bound[-1]
-    )
-    guards = []
-    make = studio.PageGuard.__init__
-
-    def remember(self, port: int, host: str | None = None) -> None:
-        make(self, port, host)
-        guards.append(self)
-
-    monkeypatch.setattr(studio.PageGuard, "__init__", remember)
-    pages = []
-
-    def fetch(self, data) -> None:
-        host, port = bound[0].getsockname()
-        until = time.monotonic() + 20.0
-        while not pages:
-            try:
-                address = f"http://127.0.0.1:{port}/?token={guards[0].token}"
-                pages.append((host, urllib.request.urlopen(address, timeout=20).read()))
-            except urllib.error.URLError:  # the server is about to begin
-                assert time.monotonic() < until
-
-    monkeypatch.setattr(Player, "_look", fetch)
-    assert cli.main(["play", str(run), "--num_episodes", "1", "--agent", "zero", "--web"]) == 0
-    output = capsys.readouterr()
-    lines = [line for line in output.out.splitlines() if not line.startswith("Robots are")]
-    assert [line for line in lines if "http" in line] == [lines[0]]
-    assert f"/?token={guards[0].token} in a browser" in lines[0]
-    assert "1 episode: time is up." in output.out
-    host, page = pages[0]
-    assert host == "127.0.0.1"
-    assert b"<html" in page.lower()
-
-
 @pytest.mark.parametrize(
     "argv, words",
     [
@@ -237,11 +193,11 @@ def test_bad_input_is_one_line(run, capsys, argv, words) -> None:
 def test_a_world_is_played_without_a_checkpoint(monkeypatch, argv, policy) -> None:
     shown = []
 
-    def show(player, port, say, opens_browser, host) -> list[str]:
+    def show(player, port, say, host) -> list[str]:
         shown.append((player.controls.policy, list(player.policies)))
         return []
 
-    monkeypatch.setattr(studio, "show", show)
+    monkeypatch.setattr(watch, "VIEWERS", {"test": show})
     monkeypatch.setattr(user_modules, "IMPORTED", [])
     with restored_registries():
         assert cli.main(["play", *argv, "--web"]) == 0
@@ -256,8 +212,6 @@ def test_a_world_is_played_without_a_checkpoint(monkeypatch, argv, policy) -> No
     [
         ("--object", "tblock", "--agent", "trained"),
         ("--task", "go1_velocity", "--agent", "scripted_team"),
-        (),
-        ("--num_envs", "2"),
     ],
 )
 def test_a_world_without_a_checkpoint_needs_a_policy_that_it_has(capsys, argv) -> None:
@@ -265,17 +219,6 @@ def test_a_world_without_a_checkpoint_needs_a_policy_that_it_has(capsys, argv) -
     output = capsys.readouterr()
     assert output.err.count("\n") == 1
     assert "Open http" not in output.out
-
-
-def test_a_port_in_use_is_one_line(run, capsys) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        assert cli.main(["play", str(run), "--web", str(port)]) == 2
-    error = capsys.readouterr().err
-    assert f"port {port} cannot be used" in error
-    assert error.count("\n") == 1
 
 
 def test_the_first_world_is_shown_and_its_episodes_count() -> None:
@@ -317,3 +260,11 @@ def test_a_trail_joins_the_points_over_the_floor_and_does_not_grow_for_ever() ->
     assert lines[3].end.tolist() == pytest.approx([0.4, 0.0, 0.03])
     assert trail([points[0]] * 9) == []  # it stood still
     assert len(trail(points * 1000)) < 250
+
+
+def test_without_a_viewer_a_film_is_the_way_out(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(watch, "VIEWERS", {})
+    assert cli.main(["play", "--object", "cuboid", "--web"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "no viewer is installed; --record FILE.mp4 makes a film" in error

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from mapush.extensions.studio import panel as panel_module
+from mapush.extensions.studio.panel import Panel
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.sim.simulator import snapshot
 from mqe.tasks.velocity import VelocityCfg
 from mqe.viewer.camera import camera_axes, half_picture, margins
-from mqe.viewer.live import panel as panel_module
-from mqe.viewer.live.panel import Panel
-from mqe.viewer.live.player import Player
 from mqe.viewer.looks import shown_model
+from mqe.viewer.player import Player
 from tests.support.pushing import make_env as make_push_env
 from tests.support.rounding import FEW_STEPS
 

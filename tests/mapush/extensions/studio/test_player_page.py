@@ -15,7 +15,8 @@ import mujoco
 import pytest
 
 from mapush import cli
-from mqe.viewer.live import page_guard, studio
+from mapush.extensions.studio import page_guard
+from mapush.extensions.studio import page_server as studio
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 SOFTWARE = (

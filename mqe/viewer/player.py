@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.observer import Observer
+from mqe.extensions import Registry
 from mqe.sim.simulator import snapshot
 from mqe.viewer.lines import Line, command_arrows, planned_way, trail
 from mqe.viewer.recording import outcome_words
@@ -192,6 +193,13 @@ class Player(Observer):
         if self.controls.is_next:
             self.controls.is_next = False
             raise _NextError
+
+
+# Live viewers. Each shows a player until it has played its episodes, and returns their outcomes.
+# Arguments: the player; a page's port, or None for any port and an open browser; a function for
+# lines to the user; a proxy's host name, or None.
+Viewer = Callable[[Player, int | None, Callable[[str], None], str | None], list[str]]
+VIEWERS: Registry[Viewer] = Registry("viewer")
 
 
 class _NextError(Exception):

@@ -19,15 +19,15 @@ from typing import Any
 import mujoco
 
 from mqe.config import ConfigError
-from mqe.viewer.live.player import Player
 from mqe.viewer.looks import shown_model
+from mqe.viewer.player import Player
 
 try:
     from mujoco.studio import launch_thread, viewer_protocol
     from mujoco.studio.viewer_handle import ViewerHandle
 
-    from mqe.viewer.live.page_guard import PageGuard
-    from mqe.viewer.live.panel import Panel
+    from mapush.extensions.studio.page_guard import PageGuard
+    from mapush.extensions.studio.panel import Panel
 except ImportError as error:
     raise ConfigError(
         f"MuJoCo's Studio is missing ({error}); pip install 'mujoco>=4.0' brings it"
@@ -43,25 +43,24 @@ _has_served = threading.Event()  # set by the only page of this process
 
 def show(
     player: Player,
-    port: int,
+    port: int | None,
     say: Callable[[str], None],
-    opens_browser: bool = False,
     host: str | None = None,
 ) -> list[str]:
     """Serve a player until it has played its episodes. Return their outcomes.
 
-    ``port`` is the page's, 0 for the first free one. ``host`` is the name of a proxy's page. Raise
-    ConfigError if the port is taken.
+    ``port`` is the page's, 0 for the first free one. None also opens a browser if there is a
+    display. ``host`` is the name of a proxy's page. Raise ConfigError if the port is taken.
     """
     panel = Panel(player)
-    listener = _listening_socket(port)
+    listener = _listening_socket(port or 0)
     guard = PageGuard(listener.getsockname()[1], host)
     model = shown_model(player.env.scene)
     shown = mujoco.MjData(model)
     with served(listener, panel, guard) as handle, ExitStack() as stack:
         address = f"http://{HOST}:{listener.getsockname()[1]}/?token={guard.token}"
         say(f"Open {address} in a browser; Ctrl-C ends it.")
-        if opens_browser:
+        if port is None and has_display():
             stack.enter_context(_open_in_browser(address))
 
         def look(data: mujoco.MjData) -> bool:

@@ -15,7 +15,7 @@ from mujoco.studio.dear_imgui import dear_imgui as imgui
 from mujoco.studio.implot import implot
 
 from mqe.viewer.camera import CAMERAS, camera_axes, fit_distance, half_picture, margins
-from mqe.viewer.live.player import Player
+from mqe.viewer.player import Player
 
 _WIDTH = 340  # pixels
 _NARROW = 2 * _WIDTH  # pixels of a page with a folded panel at first

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import pytest
 from websockets.datastructures import Headers
 
+from mapush.extensions.studio import page_server as studio
+from mapush.extensions.studio.page_guard import PageGuard
 from mqe.config import ConfigError
-from mqe.viewer.live import studio
-from mqe.viewer.live.page_guard import PageGuard
 from tests.support.paths import ROOT
 
 HEADER_TIMEOUT_S = 0.5  # [s] in these tests
@@ -30,8 +30,9 @@ import sys
 import torch
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
-from mqe.viewer.live import page_guard, studio
-from mqe.viewer.live.player import Player
+from mapush.extensions.studio import page_server as studio
+from mapush.extensions.studio import page_guard
+from mqe.viewer.player import Player
 
 page_guard.HEADER_TIMEOUT_S = {HEADER_TIMEOUT_S}
 env = make_env(EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu"), PushCfg(), seed=1)

@@ -1,0 +1,19 @@
+"""The page as a viewer for ``mapush play`` and ``--mode viewer``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mqe.viewer.player import VIEWERS, Player
+
+
+def show(
+    player: Player, port: int | None, say: Callable[[str], None], host: str | None
+) -> list[str]:
+    """Serve a player on a page. Return the outcomes."""
+    from mapush.extensions.studio import page_server  # some builds of MuJoCo lack Studio
+
+    return page_server.show(player, port, say, host)
+
+
+VIEWERS.register("studio", show)
