@@ -13,6 +13,9 @@ from harl_mapush.clients.entries import (
     load_team as load_team,
     make as make,
 )
+from harl_mapush.config.suites import (
+    register_suite as register_suite,
+)
 from harl_mapush.evaluation.calculator import (
     evaluate as evaluate,
 )
@@ -28,15 +31,16 @@ from mapush.registration import (
     register_client as register_client,
     register_command as register_command,
     register_format as register_format,
-    register_metric as register_metric,
     register_object as register_object,
-    register_observation as register_observation,
-    register_reward as register_reward,
     register_robot as register_robot,
     register_simulator as register_simulator,
-    register_state as register_state,
-    register_suite as register_suite,
     register_task as register_task,
+)
+from mapush.term_registration import (
+    register_metric as register_metric,
+    register_observation as register_observation,
+    register_reward as register_reward,
+    register_state as register_state,
     register_termination as register_termination,
 )
 from mqe.config import (

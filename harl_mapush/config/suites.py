@@ -45,20 +45,20 @@ class Suite:
 
 
 def register_suite(
-    file: str | Path, default_of: str | None = None, former_name: str | None = None
+    file: str | Path, task: str | None = None, former_name: str | None = None
 ) -> None:
-    """Register the suite in ``file`` under the file's name, without .yaml.
+    """Register a YAML file as a suite for ``--suite``, under the file's name without the suffix.
 
-    ``default_of`` names the task with this suite as its default. ``--suite`` reads ``former_name``
-    as well. Raises ConfigError if the file is not a suite.
+    The suite becomes the default suite of ``task``. ``--suite`` reads ``former_name`` as well.
+    Raises ConfigError if the file holds no suite.
     """
     path = Path(file)
     _suite(path.stem, load_yaml(path))
     _REGISTERED[path.stem] = path
     if former_name is not None:
         _FORMER_NAMES[former_name] = path.stem
-    if default_of is not None:
-        TASKS[default_of] = TASKS[default_of]._replace(suite=path.stem)
+    if task is not None:
+        TASKS[task] = TASKS[task]._replace(suite=path.stem)
 
 
 def suites() -> list[str]:
