@@ -1,81 +1,57 @@
 """Actors from upstream HARL's off-policy trainings (HASAC, HADDPG, HATD3), for evaluation.
 
-The networks are rebuilt from their weights' shapes. Actions lie between -1 and 1, as in this
-project's environments.
+The networks are declared by their weights' names and shapes. Actions lie between -1 and 1, as in
+this project's environments.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from harl_mapush.runs import checkpoint
-from mapush.extensions.harl.harl_files import config_beside, read
-from mqe.config import ConfigError, unknown
-from mqe.controllers.network import ACTIVATIONS
+from harl_mapush.runs.checkpoint import actor_file
+from harl_mapush.runs.policy import TeamPolicy, check_sizes
+from mqe.config import ConfigError
+from mqe.controllers.network import build_network
 from mqe.tensor_files import read_tensors
 from mqe.vec_env import VecEnv
 
 
-class OffPolicyTeam:
-    """The deterministic policy in a ``models/`` folder, obs (N, A, O) to actions (N, A, U)."""
+def load_off_policy(folder: Path, model: Mapping[str, Any], env: VecEnv) -> TeamPolicy:
+    """Load the deterministic policy in a ``models/`` folder.
 
-    def __init__(self, folder: Path, env: VecEnv) -> None:
-        """Load the actors in ``folder``. Raise ConfigError if they do not fit ``env``."""
-        path = config_beside(folder)
-        assert path is not None
-        model = read(path).algo_args.get("model", {})
-        activations = [
-            model.get("activation_func", "relu"),
-            model.get("final_activation_func", "tanh"),
-        ]
-        for name in activations:
-            if name not in ACTIVATIONS:
-                raise ConfigError(
-                    f"checkpoint {folder}: {unknown('activation', name, ACTIVATIONS)}"
-                )
-        self.actors: list[nn.Module] = []
-        for agent, sizes in enumerate(zip(env.spec.obs_sizes, env.spec.action_sizes, strict=True)):
-            name = folder / checkpoint.actor_file(agent)
-            actor = _actor(read_tensors(name), *activations)
-            if actor is None or (actor[0].in_features, actor[-2].out_features) != sizes:
-                raise ConfigError(
-                    f"checkpoint file {name}: no off-policy actor with input size {sizes[0]} and "
-                    f"output size {sizes[1]}, as this task and number of robots need"
-                )
-            self.actors.append(actor.to(env.device).requires_grad_(False))
-
-    def __call__(self, obs: Tensor) -> Tensor:
-        """Return the actions for ``obs``."""
-        return torch.stack([actor(obs[:, agent]) for agent, actor in enumerate(self.actors)], dim=1)
-
-    def reset_memory(self, done: Tensor) -> None:
-        """Do nothing: these actors are not recurrent."""
+    ``model`` is that section of upstream's configuration. Raises ConfigError if the actors do not
+    fit ``env``.
+    """
+    tensors = [read_tensors(folder / actor_file(agent)) for agent in range(env.num_agents)]
+    try:
+        network = build_network([_layers(weights, model) for weights in tensors], tensors)
+    except ValueError as error:
+        raise ConfigError(f"checkpoint {folder}: no off-policy actors of HARL ({error})") from None
+    check_sizes(folder, network, env.spec)
+    return TeamPolicy(network.to(env.device))
 
 
-def _actor(
-    weights: dict[str, Tensor], activation: str, final_activation: str
-) -> nn.Sequential | None:
-    """Rebuild an actor from its weights. Return None for another network's weights."""
+def _layers(weights: Mapping[str, Tensor], model: Mapping[str, Any]) -> list[list[Any]]:
+    """Declare an actor's layers. Return [] for another network's weights."""
     names = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
-    trunk = [name for name in names if name.startswith(("pi.mlp.", "net.mlp."))]
-    if not trunk:
-        return None
-    after = [activation] * (len(trunk) - 1) + [final_activation]
-    layers = list(zip(trunk, after, strict=True))
-    if trunk[0].startswith("net."):  # HASAC: a layer for the mean follows, squashed by tanh
-        layers.append(("mu_layer", "tanh"))
+    names = [name for name in names if name.startswith(("pi.mlp.", "net.mlp."))]
+    if not names:
+        return []
+    activations = [model.get("activation_func", "relu")] * (len(names) - 1)
+    activations.append(model.get("final_activation_func", "tanh"))
+    if names[0].startswith("net."):  # HASAC: a layer for the mean follows, squashed by tanh
+        names.append("mu_layer")
+        activations.append("tanh")
 
-    stack: list[nn.Module] = []
-    for name, follows in layers:
-        if f"{name}.weight" not in weights or f"{name}.bias" not in weights:
-            return None
-        out_size, in_size = weights[f"{name}.weight"].shape
-        linear = nn.Linear(in_size, out_size)
-        linear.load_state_dict(
-            {"weight": weights[f"{name}.weight"], "bias": weights[f"{name}.bias"]}
-        )
-        stack += [linear, ACTIVATIONS[follows]()]
-    return nn.Sequential(*stack)
+    layers = []
+    for name, activation in zip(names, activations, strict=True):
+        matrix = weights.get(f"{name}.weight")
+        if matrix is None or matrix.dim() != 2:
+            return []
+        out_size, in_size = matrix.shape
+        layers += [["linear", name, in_size, out_size], [activation]]
+    return layers

@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,8 @@ from harl_mapush.clients.flat_settings import (
     TEAM_REWARD,
     long_key,
     parse_settings,
+    plain_keys,
+    resolve_settings,
     team_reward_of,
 )
 from harl_mapush.config import (
@@ -31,91 +32,32 @@ from harl_mapush.config import (
 from harl_mapush.config.other_names import TRAIN_FLAGS, OtherFlag
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from mapush.extensions.harl.harl_settings import (
-    ALGORITHM_KEYS,
-    NETWORK_KEYS,
     algorithm_cfg,
     as_count,
     as_switch,
     build_from_harl,
     check_length,
-    dotted,
-    is_read,
+    keys_of,
     learning_settings,
     network_cfg,
 )
 from mqe.config import ConfigError, merge, parse_yaml, read_text, to_dict, unknown
-from mqe.registry import SIMULATORS, TASKS, EnvCfg, SimCfg
 
 ENV_NAME = "mapush"
 CONFIG = "config.json"
 MODELS = "models"
-DISCRETE_ONLY = ("had3qn",)
 UPSTREAM_ONLY = ("haddpg", "hatd3", "hasac", "had3qn", "maddpg", "matd3")
-
-# Defaults in upstream's YAML files of the on-policy algorithms.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "seed": {"seed_specify": True, "seed": 1},
-    "device": {"cuda": True, "torch_threads": 4},
-    "train": {
-        "n_rollout_threads": 20,
-        "num_env_steps": 10_000_000,
-        "episode_length": 200,
-        "log_interval": 5,
-        "eval_interval": 25,
-        "use_valuenorm": True,
-        "use_linear_lr_decay": False,
-        "use_proper_time_limits": True,
-        "model_dir": None,
-    },
-    "eval": {"use_eval": False},  # upstream: True
-    "render": {"use_render": False},
-    "model": {
-        "hidden_sizes": [128, 128],
-        "activation_func": "relu",
-        "use_feature_normalization": True,
-        "initialization_method": "orthogonal_",
-        "gain": 0.01,
-        "use_naive_recurrent_policy": False,
-        "use_recurrent_policy": False,
-        "recurrent_n": 1,
-        "data_chunk_length": 10,
-        "lr": 5e-4,
-        "critic_lr": 5e-4,
-        "opti_eps": 1e-5,
-        "weight_decay": 0.0,
-        "std_x_coef": 1.0,
-        "std_y_coef": 0.5,
-    },
-    "algo": {
-        "critic_epoch": 5,
-        "use_clipped_value_loss": True,
-        "clip_param": 0.2,
-        "actor_num_mini_batch": 1,
-        "critic_num_mini_batch": 1,
-        "entropy_coef": 0.01,
-        "value_loss_coef": 1.0,
-        "use_max_grad_norm": True,
-        "max_grad_norm": 10.0,
-        "gamma": 0.99,
-        "gae_lambda": 0.95,
-        "use_huber_loss": True,
-        "use_policy_active_masks": True,
-        "huber_delta": 10.0,
-    },
-    "logger": {"log_dir": "./results"},
-}
 
 # Keys of env_args that give way to another key.
 _OVERRULED = {
     "env.num_envs": "train.n_rollout_threads",
     "runner.seed": "seed.seed",
 }
-# Keys with the same effect as upstream, besides those of harl_settings.
+# Keys with the same effect as upstream, besides those of ``keys_of``. Upstream writes them all.
 _HONOURED = {
     "seed.seed",
     "device.cuda",
     "device.torch_threads",
-    "render.render_episodes",
     "train.n_rollout_threads",
     "train.num_env_steps",
     "train.episode_length",
@@ -125,9 +67,9 @@ _HONOURED = {
     "model.use_naive_recurrent_policy",
     "model.use_recurrent_policy",
     "algo.use_max_grad_norm",
-    "eval.n_eval_rollout_threads",
-    "eval.eval_episodes",
 }
+# Keys that say nothing without others.
+_DEPENDENT = {"render.render_episodes", "eval.n_eval_rollout_threads", "eval.eval_episodes"}
 # Values that have no effect upstream either.
 _WITHOUT_EFFECT_IF = {
     "seed.seed_specify": True,
@@ -147,7 +89,7 @@ _REASONS = {
     "device.cuda_deterministic": "sums on a GPU are not bit-identical from run to run",
     "logger.log_dir": "--out names the run folder",
 }
-_OUR_SECTIONS = {*SECTIONS, "base"} - set(DEFAULTS)
+_OUR_SECTIONS = {*SECTIONS, "base"} - {"logger"}
 
 
 class HarlFile(NamedTuple):
@@ -193,8 +135,7 @@ def read(path: str | Path) -> HarlFile:
         hint = "; a run file of this project is read by --config" if is_ours else ""
         raise ConfigError(
             f"HARL's file {str(path)!r}: not a configuration of HARL; it needs main_args, "
-            "algo_args and env_args, or at the top the sections "
-            f"{', '.join(DEFAULTS)}{hint}"
+            f"algo_args and env_args, or at the top the sections seed to logger{hint}"
         )
 
     algo = main.get("algo") if isinstance(main.get("algo"), str) else None
@@ -215,7 +156,7 @@ def apply(
     with _named(file):
         base, notices = _apply(base, over, file)
         if "num_env_steps" not in (over.get("runner") or {}):
-            train = merge(DEFAULTS, file.algo_args)["train"]
+            train = file.algo_args["train"]
             check_length(train, train["episode_length"])
         return base, notices
 
@@ -227,8 +168,9 @@ def _apply(
     if algo is None:
         raise ConfigError("names no algorithm; add --algo")
     _check_algorithm(algo)
+    _check_complete(file, algo)
 
-    values = merge(DEFAULTS, file.algo_args)
+    values = file.algo_args
     environment, foreign_keys = _environment(file)
     task = merge(merge(base, environment), over).get("task") or {}
     team_reward = team_reward_of(
@@ -260,24 +202,26 @@ def _apply(
 
 def _check_algorithm(algo: Any) -> None:
     """Raise ConfigError for an algorithm without settings in HARL's files."""
-    if algo in DISCRETE_ONLY:
-        raise ConfigError(
-            f"{algo} needs discrete actions, and the robots' actions are continuous; choose "
-            f"{', '.join(ALGORITHMS)}"
-        )
-    is_ours = isinstance(algo, str) and algo in ALGORITHMS
-    if is_ours and not issubclass(ALGORITHMS[algo].cfg, OnPolicyCfg):
-        raise ConfigError(
-            f"settings of {algo} are not read from HARL's files; leave --load_config out (--algo "
-            f"{algo}), or train with upstream: python examples/harl_training.py"
-        )
-    if algo in UPSTREAM_ONLY:
-        raise ConfigError(
-            f"{algo} is trained by upstream only, python examples/harl_training.py; here: "
-            f"{', '.join(ALGORITHMS)}"
-        )
-    if not is_ours:
+    if not isinstance(algo, str) or algo not in (*ALGORITHMS, *UPSTREAM_ONLY):
         raise ConfigError(unknown("algorithm", algo, ALGORITHMS))
+    if algo in UPSTREAM_ONLY or not issubclass(ALGORITHMS[algo].cfg, OnPolicyCfg):
+        raise ConfigError(
+            f"settings of {algo} are not read from HARL's files; train with upstream, python "
+            f"examples/harl_training.py, or leave --load_config out (--algo {'|'.join(ALGORITHMS)})"
+        )
+
+
+def _check_complete(file: HarlFile, algo: str) -> None:
+    """Raise ConfigError for a file without a key that has an effect. Upstream writes all of
+    them.
+    """
+    given = {f"{section}.{name}" for section, keys in file.algo_args.items() for name in keys}
+    missing = sorted((_HONOURED | keys_of(algo)) - given)
+    if missing:
+        raise ConfigError(
+            f"lacks {', '.join(missing[:3])} ({len(missing)} keys in all); take upstream's whole "
+            f"file of {algo}"
+        )
 
 
 @contextmanager
@@ -339,11 +283,8 @@ def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
         used_keys = {"state_type"} & set(given)
         reason = f"of environment {file.env or 'unknown'}"
     else:
-        classes = _environment_classes(given)
-        names = {
-            f"{section}.{field.name}" for section, cls in classes.items() for field in fields(cls)
-        }
-        used_keys = {key for key in given if long_key(key) in {*names, *_OVERRULED}}
+        plain = plain_keys(given.get("task", DEFAULT_TASK))
+        used_keys = {key for key in given if key in plain or "." in key}
         reason = "unknown here"
         given.pop(TEAM_REWARD, None)  # a setting of the algorithm here
     reasons = {f"env_args.{key}": reason for key in given if key not in used_keys}
@@ -351,35 +292,10 @@ def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
     settings = {key: value for key, value in given.items() if key in used_keys}
     for key in [key for key in settings if long_key(key) in _OVERRULED]:
         section, name = _OVERRULED[long_key(key)].split(".")
-        if settings.pop(key) != merge(DEFAULTS, file.algo_args)[section][name]:
+        if settings.pop(key) != file.algo_args.get(section, {}).get(name):
             reasons[f"env_args.{key}"] = f"{section}.{name} is used"
-    if file.env == ENV_NAME:
-        _check_settings(settings, classes)
+    resolve_settings(settings)  # raises for invalid values
     return parse_settings(settings), reasons
-
-
-def _environment_classes(settings: Mapping[str, Any]) -> dict[str, type]:
-    """Return the settings classes of a mapush environment. Raise ConfigError for unknown tasks."""
-    key = "task.name" if "task.name" in settings else "task"
-    task = settings.get(key, DEFAULT_TASK)
-    if task not in list(TASKS):
-        raise ConfigError(f"env_args.{key}: {unknown('task', task, TASKS)}")
-    simulator = settings.get("sim.name", settings.get("sim"))
-    sim = SIMULATORS[simulator].cfg if simulator in list(SIMULATORS) else SimCfg
-    return {"env": EnvCfg, "sim": sim, "task": TASKS[task].cfg}
-
-
-def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) -> None:
-    """Raise ConfigError, with the key of ``env_args``, for invalid values."""
-    for section, cls in classes.items():
-        values = {}
-        names = {}
-        for key, value in settings.items():
-            owner, _, name = long_key(key).partition(".")
-            if owner == section:
-                values[name] = value
-                names[f"env_args.{key}"] = name
-        build_from_harl(cls, values, section, names)
 
 
 def _ignored(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
@@ -402,13 +318,9 @@ def _has_effect(section: str, name: str, value: Any, values: Mapping[str, Any], 
         return not (value and values["device"]["cuda"])
     if key == "logger.log_dir":
         return Path(str(value)) == Path("results")
-    if name in ALGORITHM_KEYS:
-        if key != dotted(name) or not is_read(algo, name):
-            return False
-        if algo == "mappo" and name == "fixed_order":  # no effect upstream either
-            return True
-        return ALGORITHM_KEYS[name] in {field.name for field in fields(ALGORITHMS[algo].cfg)}
-    return key in _HONOURED or (section == "model" and name in NETWORK_KEYS)
+    if algo == "mappo" and key == "algo.fixed_order":  # no effect upstream either
+        return True
+    return key in _HONOURED | _DEPENDENT | keys_of(algo)
 
 
 def config_beside(models: Path) -> Path | None:

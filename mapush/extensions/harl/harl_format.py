@@ -9,7 +9,8 @@ from typing import Any
 from harl_mapush.runs.checkpoint import CONFIG as OUR_CONFIG
 from harl_mapush.runs.checkpoint import actor_file
 from harl_mapush.runs.formats import FORMATS, Format
-from mapush.extensions.harl.harl_actors import OffPolicyTeam
+from harl_mapush.runs.policy import TeamPolicy
+from mapush.extensions.harl.harl_actors import load_off_policy
 from mapush.extensions.harl.harl_files import (
     CONFIG,
     MODELS,
@@ -39,8 +40,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return models_config(_config(folder), _num_agents(folder), obs_size)
 
 
-def _load_team(folder: Path, env: VecEnv) -> OffPolicyTeam | None:
-    return OffPolicyTeam(folder, env) if read(_config(folder)).algo in UPSTREAM_ONLY else None
+def _load_team(folder: Path, env: VecEnv) -> TeamPolicy | None:
+    file = read(_config(folder))
+    if file.algo not in UPSTREAM_ONLY:
+        return None
+    return load_off_policy(folder, file.algo_args.get("model", {}), env)
 
 
 def _config(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from harl_mapush.algorithms.entries import ALGORITHMS
@@ -115,6 +116,18 @@ def is_read(name: str, key: str) -> bool:
     if name == "hatrpo":
         return key not in _NOT_HATRPOS
     return key not in _EPOCHS or key == ("a2c_epoch" if name == "haa2c" else "ppo_epoch")
+
+
+def keys_of(name: str) -> set[str]:
+    """Return the keys of networks and of the algorithm ``name`` that upstream reads, as in
+    ``model.lr``.
+    """
+    names = {field.name for field in fields(ALGORITHMS[name].cfg)}
+    keys = {dotted(theirs) for theirs in NETWORK_KEYS}
+    for theirs, ours in ALGORITHM_KEYS.items():
+        if ours in names and is_read(name, theirs):
+            keys.add(dotted(theirs))
+    return keys
 
 
 def build_from_harl(

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from torch import Tensor, nn, tensor
 
 from harl_mapush import config, test, train
 from harl_mapush.runs import checkpoint, policy
 from harl_mapush.runs.formats import OURS
 from mapush.extensions.harl import harl_files
-from mapush.extensions.harl.harl_actors import OffPolicyTeam
 from mqe.config import ConfigError, load_yaml
 from mqe.tensor_files import read_tensors
 from mqe.vec_env import TeamSpec
 from tests.support.pushing import make_task
 from tests.support.rounding import rounding
-from tests.support.upstream_folders import recorded, upstream_folder, write_config
+from tests.support.upstream_folders import recorded, upstream_file, upstream_folder, write_config
 
 
 def resolved(file: Path, *argv: str) -> tuple[config.RunCfg, list[str]]:
@@ -157,38 +157,29 @@ def test_every_setting_arrives(tmp_path) -> None:
     assert settings.fixed_order
 
 
-def test_what_a_file_leaves_out_is_upstreams_default(tmp_path) -> None:
+def test_a_file_without_some_keys_is_refused(tmp_path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("algo:\n  clip_param: 1e-1\n")
+    with pytest.raises(ConfigError, match=r"lacks algo\..* keys in all\); take .* file of mappo"):
+        resolved(file, "--algo", "mappo")
+    file.write_text(yaml.safe_dump(upstream_file("mappo", {"algo": {"share_param": True}})))
     cfg, notices = resolved(file, "--algo", "mappo")
-    settings = cfg.algorithm
-    net = cfg.network
     assert notices == []
-    assert (settings.name, settings.share_param, settings.clip_param, settings.max_grad_norm) == (
+    assert (cfg.algorithm.name, cfg.algorithm.share_param, cfg.runner.num_steps) == (
         "mappo",
         True,
-        0.1,
-        10.0,
-    )
-    assert (net.hidden_sizes, net.activation, net.std_y_coef) == ((128, 128), "relu", 0.5)
-    assert (cfg.env.num_envs, cfg.runner.num_steps, cfg.runner.num_env_steps) == (
-        20,
         200,
-        10_000_000,
     )
-    assert cfg.runner.torch_threads == 4
 
 
 def test_an_algorithms_yaml_is_named_after_it(tmp_path) -> None:
     file = tmp_path / "hatrpo.yaml"
-    file.write_text(
-        "algo: {kl_threshold: 0.005, ls_step: 7, accept_ratio: 0.4, backtrack_coeff: "
-        "0.5}\nmodel: {}\n"
-    )
+    own = {"kl_threshold": 0.006, "ls_step": 7, "accept_ratio": 0.4, "backtrack_coeff": 0.5}
+    file.write_text(yaml.safe_dump(upstream_file("hatrpo", {"algo": own})))
     settings = resolved(file)[0].algorithm
     assert (settings.name, settings.kl_threshold, settings.line_search_steps) == (
         "hatrpo",
-        0.005,
+        0.006,
         7,
     )
     assert (settings.accept_ratio, settings.backtrack_coeff) == (0.4, 0.5)
@@ -308,7 +299,7 @@ def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
     assert (cfg.env.num_envs, cfg.runner.num_env_steps, cfg.algorithm.gamma) == (5, 40_000, 0.9)
     assert resolved(file, "--preset", "laptop")[0].task.decision_period == 5
     assert resolved(file, "--preset", "laptop")[0].runner.num_env_steps == 40_000
-    assert resolved(file, "--algo", "haa2c")[0].algorithm.name == "haa2c"
+    assert resolved(file, "--algo", "mappo")[0].algorithm.name == "mappo"
 
 
 @pytest.mark.parametrize(
@@ -320,29 +311,8 @@ def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
         ("algo: 3", "not a configuration of HARL"),
         ("algo: {clip_param: 0.2}", "add --algo"),
         ('{"main_args": {"algo": "hasac"}, "algo_args": {"algo": {}}}', "leave --load_config out"),
-        (
-            '{"main_args": {"algo": "had3qn"}, "algo_args": {"algo": {}}}',
-            "had3qn needs discrete actions",
-        ),
+        ('{"main_args": {"algo": "had3qn"}, "algo_args": {"algo": {}}}', "train with upstream"),
         ('{"main_args": {"algo": "hapo"}, "algo_args": {"algo": {}}}', "did you mean happo"),
-        (
-            '{"main_args": {"algo": "happo"}, "algo_args": {"train": {"episode_length": 0}}}',
-            "train.episode_length",
-        ),
-        (
-            '{"main_args": {"algo": "happo"}, "algo_args": {"train": {"num_env_steps": "x"}}}',
-            "train.num_env_steps",
-        ),
-        (
-            '{"main_args": {"algo": "happo"}, "algo_args": {"model": {"activation_func": '
-            '"swish"}}}',
-            "swish",
-        ),
-        (
-            '{"main_args": {"algo": "happo"}, "algo_args": {"train": {"num_env_steps": 3999}}}',
-            "3999 are fewer than one iteration of",
-        ),
-        ('{"main_args": {"algo": "happo"}, "algo_args": {"algo": {"gamma": NaN}}}', "finite"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),
     ],
 )
@@ -354,6 +324,24 @@ def test_bad_files(text: str, said: str, tmp_path, capsys) -> None:
     assert said in line
     assert line.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"train": {"episode_length": 0}}, "train.episode_length"),
+        ({"train": {"num_env_steps": "x"}}, "train.num_env_steps"),
+        ({"model": {"activation_func": "swish"}}, "swish"),
+        ({"train": {"num_env_steps": 3999}}, "3999 are fewer than one iteration of"),
+        ({"algo": {"gamma": math.nan}}, "finite"),
+    ],
+)
+def test_bad_values(sections: dict, said: str, tmp_path, capsys) -> None:
+    file = write_config(tmp_path / "config.json", **sections)
+    assert train.main(["--load_config", str(file), "--out", str(tmp_path / "out")]) == 2
+    line = capsys.readouterr().err
+    assert said in line
+    assert line.count("\n") == 1
 
 
 def test_a_file_that_is_not_there() -> None:
@@ -523,7 +511,7 @@ def test_deterministic_actors(tmp_path) -> None:
     folder = off_policy_folder(
         tmp_path / "m", "hatd3", layer("pi.mlp.0", 2.0, 1.0) | layer("pi.mlp.2", 0.5, -1.0)
     )
-    team = OffPolicyTeam(folder, Small())  # type: ignore[arg-type]
+    team = policy.make_team(folder, Small())  # type: ignore[arg-type]
     obs = tensor([[[0.5], [-3.0]]])
     expected = [math.tanh(0.5 * 2.0 - 1.0), math.tanh(-1.0)]  # relu(2 x 0.5 + 1) = 2, relu(-5) = 0
     assert team(obs).flatten().tolist() == pytest.approx(expected)
@@ -532,7 +520,8 @@ def test_deterministic_actors(tmp_path) -> None:
 def test_squashed_gaussian_actors(tmp_path) -> None:
     weights = layer("net.mlp.0", 1.0, 0.0) | layer("net.mlp.2", 2.0, 0.0)
     weights |= layer("mu_layer", 3.0, 0.5) | layer("log_std_layer", 9.0, 9.0)
-    team = OffPolicyTeam(off_policy_folder(tmp_path / "m", "hasac", weights), Small())  # type: ignore[arg-type]
+    folder = off_policy_folder(tmp_path / "m", "hasac", weights)
+    team = policy.make_team(folder, Small())  # type: ignore[arg-type]
     assert team(tensor([[[0.3], [-1.0]]])).flatten().tolist() == pytest.approx(
         [math.tanh(3.0 * math.tanh(0.6) + 0.5), math.tanh(0.5)]
     )
@@ -544,11 +533,11 @@ def test_off_policy_actors_that_do_not_fit(tmp_path) -> None:
     class Larger(Small):
         spec = TeamSpec((2, 2), (1, 1), 1, "EP")
 
-    with pytest.raises(ConfigError, match="input size 2 and output size 1"):
-        OffPolicyTeam(folder, Larger())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="1 inputs and 1 outputs, and robot 0 2 and 1"):
+        policy.make_team(folder, Larger())  # type: ignore[arg-type]
     torch.save(layer("else", 1.0, 0.0), folder / "actor_agent0.pt")
-    with pytest.raises(ConfigError, match="no off-policy actor"):
-        OffPolicyTeam(folder, Small())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no off-policy actors of HARL"):
+        policy.make_team(folder, Small())  # type: ignore[arg-type]
 
 
 def test_our_own_checkpoints_are_not_taken_for_upstreams(tmp_path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from mapush.extensions.harl.harl_files import HarlFile, apply, read
 from mqe.config import ConfigError
 from tests.support.paths import ROOT
+from tests.support.upstream_folders import upstream_file
 
 
 @pytest.mark.parametrize(
@@ -70,8 +71,9 @@ from tests.support.paths import ROOT
 def test_a_bad_value_is_named_by_harls_key(
     section: str, key: str, value: object, said: str
 ) -> None:
+    values = upstream_file("happo", {section: {key: value}})
     with pytest.raises(ConfigError) as caught:
-        apply({}, {}, HarlFile(Path("config.json"), "happo", None, {section: {key: value}}, {}))
+        apply({}, {}, HarlFile(Path("config.json"), "happo", None, values, {}))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -82,7 +84,8 @@ RECURRENT = {"train": {"episode_length": 4}, "model": {"use_recurrent_policy": T
 def laid_over(
     algo: str, algo_args: dict, env_args: dict | None = None, **over: Any
 ) -> tuple[dict, list[str]]:
-    return apply({}, over, HarlFile(Path("config.json"), algo, "mapush", algo_args, env_args or {}))
+    values = upstream_file(algo, algo_args)
+    return apply({}, over, HarlFile(Path("config.json"), algo, "mapush", values, env_args or {}))
 
 
 @pytest.mark.parametrize(
@@ -101,8 +104,8 @@ def test_an_algorithm_has_its_own_name_for_a_number_of_epochs(
     harl_keys = {"ppo_epoch": 3, "a2c_epoch": 9, "actor_num_mini_batch": 2, "entropy_coef": 0.0}
     sections, (notice,) = laid_over(algo, {"algo": harl_keys})
     assert sections["algorithm"]["num_epochs"] == num_epochs
-    named = "; ".join(f"algo.{key} (unknown to {algo})" for key in unread)
-    assert notice == f"config.json: not honoured: {named}"
+    named = {f"algo.{key} (unknown to {algo})" for key in unread}
+    assert set(notice.removeprefix("config.json: not honoured: ").split("; ")) == named
 
 
 def test_a_key_counts_in_its_own_section_alone() -> None:
@@ -144,20 +147,20 @@ def test_settings_of_the_environment_are_judged_together() -> None:
 @pytest.mark.parametrize(
     ("algo_args", "env_args", "said"),
     [
-        ({}, {"num_agents": "two"}, "env_args.num_agents, here env.num_agents: must be"),
-        ({}, {"object": "ball"}, "env_args.object, here task.object: unknown value 'ball'"),
+        ({}, {"num_agents": "two"}, "num_agents: must be"),
+        ({}, {"object": "ball"}, "object: unknown value 'ball'"),
         (
             {},
             {"sim.num_threads": -1},
-            "env_args.sim.num_threads, here sim.num_threads: must be at least 0",
+            "sim.num_threads: must be at least 0",
         ),
         (
             {},
             {"success_radius": -1.0},
-            "env_args.success_radius, here task.success_radius: must be at least 0.001",
+            "success_radius: must be at least 0.001",
         ),
-        ({}, {"task": "pull"}, "env_args.task: unknown task 'pull'"),
-        ({}, {"task": ["pull"]}, "env_args.task: unknown task"),
+        ({}, {"task": "pull"}, "unknown task 'pull'"),
+        ({}, {"task": ["pull"]}, "task: must be a string"),
         (
             {},
             {"team_reward": "median"},

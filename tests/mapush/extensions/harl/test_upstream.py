@@ -12,12 +12,13 @@ import yaml
 
 from harl_mapush import test, train
 from harl_mapush.runs import checkpoint
-from mapush.extensions.harl.harl_files import DEFAULTS
+from mapush.extensions.harl.harl_files import apply, read
 from mqe.tensor_files import read_tensors
 from tests.harl_mapush.clients.harl.test_harl_client import upstream_run
 from tests.support.paths import ROOT
 from tests.support.rounding import FEW_STEPS
 from tests.support.upstream import HARL, needs_checkout
+from tests.support.upstream_folders import upstream_file
 
 LEARNER = ROOT / "benchmarks" / "learner.py"
 
@@ -66,14 +67,14 @@ def test_the_same_update_gives_the_same_weights(algos: list[str], monkeypatch, c
 
 @needs_checkout
 @pytest.mark.parametrize("algo", ["happo", "hatrpo", "mappo", "haa2c"])
-def test_defaults_are_upstreams(algo: str) -> None:
+def test_files_of_upstream_have_every_key_with_an_effect(algo: str) -> None:
     path = Path(str(HARL)) / "harl" / "configs" / "algos_cfgs" / f"{algo}.yaml"
     theirs = yaml.safe_load(path.read_text())
-    chosen_here = {"use_eval"}
-    for section, values in DEFAULTS.items():
-        shared = (set(values) & set(theirs[section])) - chosen_here
-        assert {key: theirs[section][key] for key in shared} == {key: values[key] for key in shared}
-        assert shared or section == "eval"
+    ours = upstream_file(algo, {})
+    for section in ("seed", "train", "model", "algo"):
+        assert ours[section].keys() <= theirs[section].keys()
+    sections, _ = apply({}, {}, read(path))
+    assert sections["algorithm"]["gamma"] == theirs["algo"]["gamma"]
 
 
 @needs_checkout
