@@ -76,12 +76,13 @@ def plan_memory(
     process's share of the worlds. Raises ConfigError for conflicting settings of algorithm, network
     and runner.
     """
-    playing = plan_playing(cfg, sim_name, device)
+    setup = _one_world_setup(cfg)
+    playing = _plan_worlds(setup, cfg, sim_name, device)
     with torch.random.fork_rng(devices=[]):
-        spec = _one_world_setup(cfg).task.spec
         try:
             ranks = Ranks(size=num_ranks)
-            team = make_algorithm(cfg.algorithm, cfg.network, spec, torch.device("cpu"), 0, ranks)
+            host = torch.device("cpu")
+            team = make_algorithm(cfg.algorithm, cfg.network, setup.task.spec, host, 0, ranks)
             learner = team.plan_bytes(cfg.runner.num_steps, cfg.env.num_envs, device.type)
         except ValueError as error:
             raise ConfigError(
@@ -107,8 +108,10 @@ def plan_memory(
 
 def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
     """Compute the memory for the worlds in ``cfg``, without a learner."""
-    with torch.random.fork_rng(devices=[]):
-        setup = _one_world_setup(cfg)
+    return _plan_worlds(_one_world_setup(cfg), cfg, sim_name, device)
+
+
+def _plan_worlds(setup: TaskSetup, cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
     fixed, per_world = _simulator(setup, sim_name, cfg.sim, device)
     per_world += _WORLD + _ROBOT * setup.scene.num_robots
     num_envs = cfg.env.num_envs
@@ -192,11 +195,15 @@ def device_memory(device: torch.device) -> tuple[int | None, int | None]:
 
 
 def _one_world_setup(cfg: RunCfg) -> TaskSetup:
-    """Build a single world's task on the host, the source for all sizes."""
+    """Build a single world's task on the host, the source for all sizes.
+
+    Torch's random generator stays as it is.
+    """
     host = torch.device("cpu")
     streams = Streams(0, 1, host)
-    setup = TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, streams)
-    fields = model_fields(cfg.env.randomize, setup.scene, setup.fields, streams, 1)
+    with torch.random.fork_rng(devices=[]):
+        setup = TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, streams)
+        fields = model_fields(cfg.env.randomize, setup.scene, setup.fields, streams, 1)
     return setup._replace(fields=fields)
 
 
