@@ -36,6 +36,7 @@ FAMILIAR = (
     "task.object",
     "task.shapes",
     "task.inertia",
+    "task.senses",
     named_files.GAIT,
     "env.robots",
     "env.model",

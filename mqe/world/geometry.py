@@ -114,6 +114,20 @@ def in_frame(vec: Tensor, frame: Tensor) -> Tensor:
     return torch.addcmul(frame[..., 0] * vec[..., :1], frame[..., 1], vec[..., 1:])
 
 
+def crosses_box(start: Tensor, way: Tensor, half_size: Tensor) -> Tensor:
+    """Return whether the lines from ``start`` (..., 2) along ``way`` (..., 2) cross a box about the
+    origin, (...) bool.
+
+    ``half_size`` (..., 2) is along x and y. A negative one stands for no box. All three broadcast.
+    """
+    way = torch.where(way.abs() < 1e-9, 1e-9, way)
+    sides = torch.stack((-half_size - start, half_size - start)) / way
+    enters = sides.amin(dim=0).amax(dim=-1)
+    leaves = sides.amax(dim=0).amin(dim=-1)
+    is_ahead = (leaves > 0.0) & (enters < 1.0)
+    return (enters < leaves) & is_ahead & (half_size > 0.0).all(dim=-1)
+
+
 def wrap_to_pi(angle: Tensor) -> Tensor:
     """Return equal angles in (-pi, pi] [rad]."""
     return math.pi - torch.remainder(math.pi - angle, TWO_PI)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mqe.config import ConfigError, build, check_values, load_yaml, option
 from mqe.extensions import Registry
-from mqe.world.geometry import in_frame, length
+from mqe.world.geometry import crosses_box, in_frame, length
 
 FLOOR_FRICTION = 0.1  # the reference's ground mesh
 ROBOT_FRICTION = 1.0  # the reference's importer default
@@ -24,6 +24,7 @@ INERTIAS = ("physical", "reference")
 REST_SPEED = 0.02  # [m/s] an object slower than this rests
 NUM_OUTLINE_POINTS = 16
 NUM_LENGTHS = {"box": 3, "cylinder": 2}  # in the size of a part, by its type
+GRAZE = 0.005  # [m] depth in an object below which a line of sight only grazes it
 _LONGEST = 100.0  # [m]
 _LIGHTEST = 1e-6  # [kg] of an object
 
@@ -295,6 +296,20 @@ class Footprint:
         offset = (points.unsqueeze(-2) - self._centers).abs()
         gap = length((offset - self._half_sizes).clamp(min=0.0)) - self._radii
         return gap.clamp(min=0.0).amin(dim=-1)
+
+    def is_crossed(self, starts: Tensor, ends: Tensor) -> Tensor:
+        """Return a mask (..., P) of the straight lines from ``starts`` to ``ends`` (..., P, 2),
+        object frame, through the object.
+
+        A line that touches the outline or ends on its near side crosses nothing.
+        """
+        start = starts.unsqueeze(-2) - self._centers
+        way = (ends - starts).unsqueeze(-2)
+        is_through_box = crosses_box(start, way, self._half_sizes - GRAZE)
+        square = way.square().sum(dim=-1).clamp(min=1e-12)
+        nearest = (-(start * way).sum(dim=-1) / square).clamp(0.0, 1.0).unsqueeze(-1)
+        is_through_disc = length(start + nearest * way) < self._radii - GRAZE
+        return (is_through_box | is_through_disc).any(dim=-1)
 
     def push_direction(self, points: Tensor) -> Tensor:
         """Return the inward unit normals (..., P, 2), object frame, of the reward polygon's nearest

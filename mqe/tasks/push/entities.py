@@ -22,7 +22,7 @@ def others_b(features: SceneFeatures) -> Tensor:
     Features: presence, x, y [m], sine and cosine of the heading.
     """
     room = ROOM - 1
-    return _as_set(features.bodies_b[:, :, 1:], seen_others(features), room)
+    return as_set(features.bodies_b[:, :, 1:], seen_others(features), room)
 
 
 def seen_others(features: SceneFeatures) -> Tensor:
@@ -38,30 +38,18 @@ def team(features: SceneFeatures) -> Tensor:
     ``SceneFeatures.robots_towards_goal``.
     """
     robots = features.robots_towards_goal
-    return _as_set(robots, features.roster.takes_part, ROOM)
-
-
-def outline_b(features: SceneFeatures) -> Tensor:
-    """Return the set (N, A, P, 3) of outline points in each robot's heading frame: presence, x, y
-    [m].
-    """
-    to_object = -features.offset[..., :2].unsqueeze(2)
-    points = to_object + features.outline.unsqueeze(1)
-    return _all_there(in_frame(points, features.state.robot_frame.unsqueeze(2)))
+    return as_set(robots, features.roster.takes_part, ROOM)
 
 
 def outline_towards_goal(features: SceneFeatures) -> Tensor:
     """Return the set (N, P, 3) of outline points in the critic's frame: presence, x, y [m]."""
     axes = axes_along(features.state.goal_direction).unsqueeze(1)
-    return _all_there(in_frame(features.outline, axes))
+    points = in_frame(features.outline, axes)
+    return torch.cat((torch.ones_like(points[..., :1]), points), dim=-1)
 
 
-def _as_set(values: Tensor, is_there: Tensor, room: int) -> Tensor:
+def as_set(values: Tensor, is_there: Tensor, room: int) -> Tensor:
     """Pad entities (..., E, K) to the set (..., room, 1 + K), with presence as first feature."""
     is_there = is_there.unsqueeze(-1)
     entities = torch.cat((is_there, values * is_there), dim=-1)
     return pad(entities, (0, 0, 0, room - entities.shape[-2]))
-
-
-def _all_there(points: Tensor) -> Tensor:
-    return torch.cat((torch.ones_like(points[..., :1]), points), dim=-1)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mqe.tasks.push.posture import Posture, success
 from mqe.tasks.push.roster import Roster
+from mqe.tasks.push.senses import chosen_senses
 from mqe.tasks.push.settings import PushCfg
 from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Memory, Terminated
 from mqe.world.collapse import CollapseTimers
@@ -92,13 +93,18 @@ class PushConstants:
         observed = [[a, *row[1:]] for row in order]
         self.observed = torch.tensor(observed, dtype=torch.int64, device=device)
         self.nan = torch.tensor(torch.nan, device=device)
-        # The memory that observations show: the columns of the roster, then the goal's heading.
+        # The memory that observations show: the columns of the roster, the goal's heading, and
+        # those of the senses.
         self.roster_size = 0
         if cfg.observation == "sets":
             self.roster_size = Roster.size(a)
         self.memory_size = self.roster_size
         if cfg.goal_heading is not None:
             self.memory_size += 1
+        self.senses = chosen_senses(cfg.senses)
+        self.first_sensed = self.memory_size
+        if self.senses is not None:
+            self.memory_size += self.senses[0].num_columns(a)
 
     def heading_error(self, object_yaw: Tensor, goal_heading: Tensor | None) -> Tensor:
         """Return the turn (N,) [rad] from the object's nearest equal heading to ``goal_heading``
@@ -364,6 +370,11 @@ class SceneFeatures:
         angle = error * self.constants.footprint.equal_headings_of(len(error))
         return torch.stack((angle.sin(), angle.cos()), dim=-1)
 
+    @property
+    def heading_error_axes_b(self) -> Tensor:
+        """(N, A, 2) ``heading_error_axes`` as each robot knows them."""
+        return self.heading_error_axes.unsqueeze(1).expand(-1, self.constants.num_agents, -1)
+
     @cached_property
     def robots_towards_goal(self) -> Tensor:
         """(N, A, 7) every robot in the goal frame: position [m], heading (sine, cosine), velocity
@@ -394,6 +405,16 @@ class SceneFeatures:
         axes = self.state.object_frame.unsqueeze(1)
         points = self.constants.footprint.points_of(len(axes))
         return points[..., :1] * axes[..., 0, :] + points[..., 1:] * axes[..., 1, :]
+
+    @cached_property
+    def outline_b(self) -> Tensor:
+        """(N, A, P, 3) points of the object's outline in each robot's heading frame: presence, x, y
+        [m].
+        """
+        to_object = -self.offset[..., :2].unsqueeze(2)
+        points = to_object + self.outline.unsqueeze(1)
+        points_b = in_frame(points, self.state.robot_frame.unsqueeze(2))
+        return torch.cat((torch.ones_like(points_b[..., :1]), points_b), dim=-1)
 
     @cached_property
     def yaw(self) -> Tensor:

@@ -131,9 +131,7 @@ OBSERVATIONS.update(
         ),
         "heading_error": ObservationTerm(
             "sine and cosine of the turn to the goal's heading, times the object's equal headings",
-            lambda scene: scene.heading_error_axes.unsqueeze(1).expand(
-                -1, scene.constants.num_agents, -1
-            ),
+            lambda scene: scene.heading_error_axes_b,
             numbers=("heading_error_sin", "heading_error_cos"),
             mirror_signs=_HEADING,
             turn=_same,
@@ -175,7 +173,7 @@ OBSERVATIONS.update(
         ),
         "outline": ObservationTerm(
             "set of points of the object's outline in the robot's heading frame",
-            entities.outline_b,
+            lambda scene: scene.outline_b,
             "1, m",
             numbers=(PRESENT, "x", "y"),
             mirror_signs=(1.0, *_PLACE),

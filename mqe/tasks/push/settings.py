@@ -6,10 +6,12 @@ import math
 import re
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 from mqe.config import ConfigError, check_values, load_yaml, option
 from mqe.tasks.push.layouts import SPAWNS
 from mqe.tasks.push.posture import PITCH_LIMIT, ROLL_LIMIT
+from mqe.tasks.push.senses import chosen_senses
 from mqe.tasks.term_settings import TermCfg
 from mqe.tasks.terms import PRESENT, TermRegistry
 from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
@@ -108,6 +110,11 @@ class PushCfg(TermCfg):
         "and of points of the object's outline, for teams of any size",
         choices=tuple(OBSERVED),
     )
+    senses: dict[str, Any] = option(
+        dict,
+        "model of the robots' senses in place of exact observations: its name, and its settings; "
+        "empty, or the name exact: exact observations",
+    )
     entity_dropout: float = option(
         0.0,
         "probability that a robot does not observe another one in an episode, with "
@@ -201,6 +208,7 @@ class PushCfg(TermCfg):
     def __post_init__(self) -> None:
         check_values(PushCfg, vars(self), "task")
         self.check_terms(PUSH_TERMS)
+        chosen_senses(self.senses)
         steps = self.num_steps
         if steps < 1 or self.decision_period < 1 or steps % self.decision_period:
             raise ConfigError(

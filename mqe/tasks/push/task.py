@@ -91,6 +91,11 @@ class PushTask(TermTask):
             self.goal_heading = memory.keep(
                 "goal_heading", observed[:, roster_size], start=cfg.goal_heading
             )
+        self._senses = None
+        if self.constants.senses is not None:
+            entry, settings = self.constants.senses
+            sensed = observed[:, self.constants.first_sensed :]
+            self._senses = entry.make(settings, memory, sensed, self.constants, robots, streams)
 
         terms = push_terms(cfg, self.constants, worlds)
         super().__init__(terms, worlds, memory, observed)
@@ -99,6 +104,19 @@ class PushTask(TermTask):
         if cfg.keep_apart > 0.0 and self.num_agents > 1:
             limit = CommandLimit(self.obs_names(0), cfg.keep_apart, cfg.decision_period)
             self._limit = limit.to(device)
+
+    def _describe(self, others: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return names, unit, meaning and source of every observation term's components.
+
+        The source is the input on a robot, for a term limited by the senses.
+        """
+        terms = self.terms.observations.describe(others)
+        if self._senses is not None:
+            for name, term in terms.items():
+                source = self._senses.source(name)
+                if source is not None:
+                    term["source"] = source
+        return terms
 
     def heading_error(self, object_yaw: Tensor) -> Tensor:
         """Return the turn (N,) [rad] to the goal's heading from the nearest heading equal to
@@ -134,6 +152,8 @@ class PushTask(TermTask):
             shape = self._observes.shape[1:]
             drawn = self._streams.uniform(_DROPOUT, episode, tuple(shape))
             self._observes.copy_(drawn >= self.cfg.entity_dropout)
+        if self._senses is not None:
+            self._senses.draw(episode)
         return self._layouts.draw(self._streams, episode)
 
     def begin(self, mask: Tensor) -> None:
@@ -157,6 +177,7 @@ class PushTask(TermTask):
         if self.goal_heading is not None:
             set_goal_heading = self.set_goal_heading
         return super().features._replace(
+            describe_observation=self._describe,
             set_goal=self.set_goal,
             set_goal_heading=set_goal_heading,
             use_blocks=self._controller.use_blocks,
@@ -227,12 +248,24 @@ class PushTask(TermTask):
         """
         outcome = super().evaluate(state, prev)
         self._update_roster()
+        if self._senses is not None:
+            self._senses.watch(self.scene_features(state, self.memory), prev)
         if self._is_out is None:
             return outcome
         is_there = (~self._is_out).float()
         mean = (outcome.rewards * is_there).sum(dim=2) / is_there.sum(dim=1).clamp(min=1.0)
         rewards = torch.where(self._is_out, mean.unsqueeze(2), outcome.rewards)
         return outcome._replace(rewards=rewards)
+
+    def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the robots' observations, by their senses if they have a model, and the critic's
+        true state.
+        """
+        if self._senses is None:
+            return super().observe(state, memory)
+        scene = self.scene_features(state, memory)
+        known = self._senses.known(scene, memory[:, self.constants.first_sensed :])
+        return self.terms.observations(known), self.terms.state(scene)
 
     def episode_features(self, sums: Tensor, steps: Tensor, terminated: Terminated) -> PushEpisodes:
         """Return the features for finished episodes."""

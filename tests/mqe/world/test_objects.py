@@ -22,6 +22,7 @@ from mqe.world.objects import (
     object_floor_friction,
     robot_object_friction,
 )
+from mqe.world.shapes import common_object, read_shapes
 from tests.support.pushing import make_task
 from tests.support.rounding import FEW_STEPS
 
@@ -369,3 +370,39 @@ def test_odd_objects_that_can_be_are_taken(changes) -> None:
 def test_all_objects_but_the_loaded_one_are_their_own_mirror_images() -> None:
     asymmetric = [name for name, obj in OBJECTS.items() if obj.mirror_signs is None]
     assert asymmetric == ["loaded"]
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "end", "is_crossed"),
+    [
+        ("cuboid", (-2.0, 0.0), (2.0, 0.0), True),
+        ("cuboid", (-2.0, 0.0), (-0.6, 0.3), False),  # a point of the near side
+        ("cuboid", (-2.0, 0.0), (0.6, 0.3), True),  # a point of the far side
+        ("cuboid", (-2.0, 0.6), (2.0, 0.6), False),  # along a side
+        ("cuboid", (-2.0, 0.0), (-0.7, 0.0), False),
+        ("cuboid", (-2.0, 0.0), (-3.0, 0.0), False),
+        ("cuboid", (-2.0, 2.0), (2.0, 2.0), False),
+        ("tblock", (-1.0, 0.6), (1.0, 0.6), True),  # the stem
+        ("tblock", (-1.0, 0.9), (1.0, 0.9), False),
+        ("tblock", (0.5, 1.0), (0.25, 0.5), False),  # into the corner of bar and stem
+        ("cylinder", (-2.0, 0.0), (-1.5, 0.0), False),
+        ("cylinder", (-2.0, 0.0), (1.5, 0.0), True),
+        ("cylinder", (-2.0, 1.4), (2.0, 1.4), True),
+        ("cylinder", (-2.0, 1.5), (2.0, 1.5), False),
+    ],
+)
+def test_which_straight_lines_cross_an_object(name, start, end, is_crossed) -> None:
+    footprint = Footprint(OBJECTS[name])
+    assert footprint.is_crossed(tensor([start]), tensor([end])).tolist() == [is_crossed]
+
+
+def test_lines_of_sight_know_the_object_of_each_world() -> None:
+    shapes = read_shapes("held_out")[:2]
+    both = Footprint(common_object(shapes), "cpu", shapes)
+    lines = torch.rand(2, 30, 2, 2, generator=torch.Generator().manual_seed(0)) * 3.0 - 1.5
+    crossed = both.is_crossed(lines[:, :, 0], lines[:, :, 1])
+    for world, shape in enumerate(shapes):
+        alone = Footprint(shape).is_crossed(lines[world, :, 0], lines[world, :, 1])
+        assert torch.equal(crossed[world], alone)
+    assert crossed.any()
+    assert not crossed.all()
