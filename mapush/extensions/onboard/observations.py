@@ -1,0 +1,64 @@
+"""Observation terms with the time since a robot last saw a body."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mapush.extensions.onboard.recollection import KnownFeatures
+from mqe.tasks.push.entities import as_set, seen_others
+from mqe.tasks.push.features import SceneFeatures
+from mqe.tasks.push.settings import PUSH_TERMS, ROOM, PushCfg
+from mqe.tasks.terms import PRESENT, ObservationTerm
+
+
+def _ages(scene: SceneFeatures) -> Tensor:
+    """Return the ages (N, A, A) of object and others, 0 for exact observations."""
+    if isinstance(scene, KnownFeatures):
+        return scene.ages
+    return torch.zeros_like(scene.bodies_b[..., 0])
+
+
+def object_age(scene: SceneFeatures) -> Tensor:
+    """Return the time (N, A, 1) since the last sight of the object, 1 if it is unknown."""
+    return _ages(scene)[:, :, :1]
+
+
+def others_and_age(scene: SceneFeatures) -> Tensor:
+    """Return the set (N, A, M - 1, 6) of other robots: presence, x, y [m], sine and cosine of the
+    heading, age.
+    """
+    others = torch.cat((scene.bodies_b, _ages(scene).unsqueeze(-1)), dim=-1)[:, :, 1:]
+    return as_set(others, seen_others(scene), ROOM - 1)
+
+
+def _same(cfg: PushCfg, size: int) -> tuple[Sequence[int], Sequence[float]]:
+    return range(size), (1.0,) * size
+
+
+PUSH_TERMS.observations.update(
+    {
+        "object_age": ObservationTerm(
+            "time since the last sight of the object, over task.senses.memory_time; 1: unknown",
+            object_age,
+            numbers=("object_age",),
+            mirror_signs=(1.0,),
+            noise=0.0,
+            turn=_same,
+        ),
+        "others_and_age": ObservationTerm(
+            "set of the other robots: presence, place and heading (sine, cosine) in the robot's "
+            "heading frame, and the time since their last sight, over task.senses.memory_time",
+            others_and_age,
+            "1, m, 1, 1",
+            numbers=(PRESENT, "x", "y", "sin_yaw", "cos_yaw", "age"),
+            mirror_signs=(1.0, 1.0, -1.0, -1.0, 1.0, 1.0),
+            noise=(0.0, 1.0, 1.0, 1.0, 1.0, 0.0),
+            over="teammates",
+            is_set=True,
+            turn=_same,
+        ),
+    }
+)
