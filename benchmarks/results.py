@@ -40,7 +40,7 @@ METRICS = (
 )
 KEY = ("suite", "object", "robots", "policy", "note")
 # Settings that a row does not name: how the result was computed, and what its suite implies.
-UNNAMED = ("sim.", "task.decision_period", "task.shapes", "task.spawn")
+UNNAMED = ("sim.", "task.decision_period", "task.shapes")
 
 
 def main() -> int:

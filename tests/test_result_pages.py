@@ -53,6 +53,8 @@ def test_a_command_and_its_result_become_rows(monkeypatch: pytest.MonkeyPatch) -
     for name in ("weights", "worlds"):
         assert results.is_outdated(team | {name: "0"})
     assert (script["weights"], script["worlds"]) == (None, team["worlds"])
+    apart, _ = results.rows_of(result, [*words.split(), "--set", "task.spawn=separated"])
+    assert results.key(apart) != results.key(team)
     assert {name: value for name, value in team.items() if name not in ("weights", "worlds")} == {
         "suite": "team2",
         "object": "tblock",

@@ -20,7 +20,7 @@ class UnsavedError(Exception):
 
 
 class FolderTakenError(UnsavedError):
-    """Another run or process has taken the run's folder, so nothing more may be written there."""
+    """Another run has taken the run's folder, so nothing more may be written there."""
 
 
 class CheckpointSaver(Callback):
@@ -65,7 +65,7 @@ class CheckpointSaver(Callback):
     def _try(self, env_steps: int) -> str | None:
         """Save the state. Return None, or the reason for the failure.
 
-        Raises FolderTakenError if another run or process has taken the run's folder.
+        Raises FolderTakenError if another run has taken the run's folder.
         """
         self._ranks.check_weights(self._trainer.algorithm.weights)
         state = self._trainer.state_dict()

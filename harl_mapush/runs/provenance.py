@@ -28,7 +28,7 @@ RUN_ID = "run_id"  # a random text
 
 
 class LostFolderError(Exception):
-    """A run's folder belongs to another run or process now. The message has the reason."""
+    """A run's folder belongs to another run now. The message has the reason."""
 
 
 def describe(

@@ -38,7 +38,6 @@ SETTINGS = (
 FOREVER = ["--num_env_steps", "1_000_000_000"]
 WITHIN_S = 30.0  # docs/guides/gpu.md
 LOST = 5  # the exit code of ranks that another one left
-TIME_S = 40  # a limit that leaves time for a second start
 
 
 class Verdict(NamedTuple):

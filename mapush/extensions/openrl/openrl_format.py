@@ -60,7 +60,7 @@ def _checkpoints(run: Path) -> list[tuple[int, Path]]:
     return [(env_steps, path.parent) for env_steps, path in checkpoints if env_steps > 0]
 
 
-OPENRL = FORMATS.register(
+FORMATS.register(
     "openrl",
     Format(
         owner="OpenRL's",

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from harl_mapush import test
 from harl_mapush.runs import checkpoint, evaluation_worlds
+from harl_mapush.runs.formats import FORMATS
 from harl_mapush.runs.policy import make_team
 from mapush import cli
-from mapush.extensions.openrl import mapush_policies, openrl_files, openrl_format
+from mapush.extensions.openrl import mapush_policies, openrl_files
 from mqe.config import ConfigError, load_yaml
 from mqe.vec_env import TeamSpec
 from tests.support import mapush_files
@@ -96,7 +97,7 @@ def test_a_folder_of_mapush_is_measured_as_it_is(team, gait, tmp_path, capsys) -
     ]
     assert test.main(["--checkpoint", str(team), "--num_envs", "2", "--device", "cpu", *brief]) == 0
     assert json.loads((tmp_path / "a.json").read_text())["num_episodes"] == 2
-    assert checkpoint.format_of(team) is openrl_format.OPENRL
+    assert checkpoint.format_of(team) is FORMATS["openrl"]
     assert checkpoint.resolve(team / "module.pt") == team
     assert "error" not in capsys.readouterr().err
 
