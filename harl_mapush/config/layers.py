@@ -110,10 +110,16 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     sections: dict[str, dict[str, Any]] = {name: dict(base.get(name) or {}) for name in SECTIONS}
     for section, default in _DEFAULT_NAMES.items():
         notices += _rename(section, default, sections, over)
-    notices += _leave_out_folder(sections["logger"], over.get("logger") or {})
-    values = merge(sections, {name: over[name] or {} for name in over})
+    for section in SECTION_CLASSES:
+        sections[section] = without_former_keys(section, sections[section])
+    over = {
+        section: without_former_keys(section, content or {}, sections[section].get("name"))
+        for section, content in over.items()
+    }
+    notices += _leave_out_folder(sections["logger"], over.get("logger", {}))
+    values = merge(sections, over)
     task = TASKS[values["task"]["name"]]
-    notices += _replace(task.replaces, values["task"], over.get("task") or {})
+    notices += _replace(task.replaces, values["task"], over.get("task", {}))
     usual = task.usual_env(build(task.cfg, values["task"], "task"))
     values["env"] = {**usual, **values["env"]}
     classes = SECTION_CLASSES | {
@@ -131,26 +137,33 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
 
 
 def with_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with a task's own name for an alias, and without former keys."""
+    """Return nested settings with a task's own name for an alias."""
     present = dict(values)
     task = present.get("task")
     if isinstance(task, Mapping) and task.get("name") in list(TASK_ALIASES):
         present["task"] = {**task, "name": TASK_ALIASES[task["name"]]}
-    for section, keys in _KEYS_OF_0_3.items():
-        content = present.get(section)
-        if (
-            section == "task"
-            and isinstance(content, Mapping)
-            and content.get("name") in list(TASKS)
-        ):
-            keys = {**keys, **TASKS[content["name"]].former_keys}
-        if isinstance(content, Mapping):
-            present[section] = {
-                key: value
-                for key, value in content.items()
-                if key not in keys or value != keys[key]
-            }
     return present
+
+
+def without_former_keys(
+    section: str, content: Mapping[str, Any], name: str | None = None
+) -> dict[str, Any]:
+    """Return a section's settings without keys of 0.3 at values without an effect.
+
+    ``name`` is that of the section's task, algorithm or simulator. Its own options stay.
+    """
+    former = dict(_KEYS_OF_0_3.get(section, {}))
+    cls = SECTION_CLASSES.get(section)
+    if name is not None:
+        entry = NAMED_SECTIONS[section][name]
+        cls = entry.cfg
+        former |= getattr(entry, "former_keys", {})
+    assert cls is not None
+    for field in fields(cls):
+        former.pop(field.name, None)
+    return {
+        key: value for key, value in content.items() if key not in former or value != former[key]
+    }
 
 
 def _rename(
@@ -164,6 +177,7 @@ def _rename(
         if name not in registry:
             raise ConfigError(f"{section}.name: {unknown(section, name, registry, is_open=True)}")
     notices = []
+    sections[section] = without_former_keys(section, sections[section], old)
     if new != old:
         content = {key: value for key, value in sections[section].items() if key != "name"}
         sections[section] = _common_keys(content, registry[new].cfg)

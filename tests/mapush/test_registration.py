@@ -13,6 +13,7 @@ import re
 import runpy
 import shutil
 import sys
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -22,13 +23,14 @@ import torch
 
 import mapush
 from harl_mapush import config, test, train
+from harl_mapush.algorithms.happo import Happo, HappoCfg
 from harl_mapush.config import user_modules
 from harl_mapush.runs import checkpoint, run_folder
 from mapush import cli
 from mapush.commands import COMMANDS
 from mapush.doctor import command
 from mqe import extensions
-from mqe.config import ConfigError
+from mqe.config import ConfigError, to_dict
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushCfg
 from mqe.world.objects import OBJECTS
@@ -37,6 +39,28 @@ from tests.support.registries import restored_registries
 from tests.support.tiny_runs import TINY
 
 ELSEWHERE = ("--num_env_steps", "16", "--device", "cpu", *TINY)
+
+
+@dataclass(frozen=True)
+class BoundedCfg(HappoCfg):
+    """Settings with the name of an option that left after 0.3."""
+
+    name: str = mapush.option("bounded", "name of the learning algorithm")
+    value_bound: float = mapush.option(1.0, "bound of the values")
+
+
+def test_an_algorithms_own_option_may_have_the_name_of_one_that_left() -> None:
+    with restored_registries():
+        mapush.register_algorithm("bounded", BoundedCfg, Happo)
+        options = {"algorithm": {"value_bound": 5.0}}  # no effect in files of 0.3
+        ours, _ = config.resolve({"algorithm": {"name": "bounded"}}, options)
+        assert ours.algorithm.value_bound == 5.0
+        again, _ = config.resolve(to_dict(ours), {})
+        assert again.algorithm.value_bound == 5.0
+        other, notices = config.resolve(options, {"algorithm": {"name": "bounded"}})
+        assert (other.algorithm.value_bound, notices) == (1.0, [])
+    with pytest.raises(ConfigError, match="unknown key 'algorithm.value_bound'"):
+        config.resolve({}, {"algorithm": {"value_bound": 4.0}})
 
 
 def terms_of(task: str) -> tuple[dict, ...]:

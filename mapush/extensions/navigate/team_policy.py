@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.config.layers import with_own_names
+from harl_mapush.config.layers import without_former_keys
 from mapush.extensions.navigate.frozen_team import TeamController
 from mapush.extensions.navigate.settings import MID_LEVELS, NavigateCfg
 from mqe.config import ConfigError, build
@@ -31,7 +31,7 @@ def settings_of(cfg: NavigateCfg, team: PolicyDescription) -> PushCfg:
             f"task.team: '{cfg.team}' learned {learned}, and a team that pushes is needed; name "
             f"one that learned {PushCfg.name}"
         )
-    settings = with_own_names({"task": team.task})["task"]
+    settings = without_former_keys("task", team.task, learned)
     return build(PushCfg, settings, f"task.team: '{cfg.team}': task")
 
 
