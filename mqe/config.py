@@ -204,7 +204,7 @@ def check_values(cls: type, values: Mapping[str, Any] | None, where: str) -> dic
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where}: must be a section of keys, not {values!r}")
     fields = _fields(cls)
-    hints = _hints(cls)
+    hints = type_hints(cls)
     for key in values:
         if key not in fields:
             raise ConfigError(
@@ -418,7 +418,8 @@ def _fields(cls: type) -> dict[str, dataclasses.Field]:
 
 
 @functools.cache
-def _hints(cls: type) -> dict[str, Any]:
+def type_hints(cls: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields by name."""
     return get_type_hints(cls)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
-from mqe.config import printable
+from mqe.config import printable, type_hints
 from mqe.extensions import Registry
 
 # Names in HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab, whose unit is ours
@@ -108,7 +108,7 @@ def dotted(classes: Mapping[str, type]) -> dict[str, Any]:
     """Return every setting's dataclass field, nested ones as well, by dotted name."""
     by_name: dict[str, Any] = {}
     for section, cls in classes.items():
-        hints = get_type_hints(cls)
+        hints = type_hints(cls)
         for field in fields(cls):
             name = f"{section}.{field.name}"
             if is_dataclass(hints[field.name]):
