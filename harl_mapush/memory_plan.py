@@ -140,17 +140,6 @@ def check_run_memory(
         check_memory(plan)
 
 
-def most_worlds(plan: MemoryPlan) -> int | None:
-    """Return the largest number of worlds, over all ranks, for the other settings.
-
-    The number is rounded down to two significant binary digits. None: the free memory is unknown.
-    """
-    if plan.free is None:
-        return None
-    room = plan.free * _ROOM - (plan.needed - plan.in_worlds)
-    return _rounded(plan.num_envs * room / max(plan.in_worlds, 1)) * plan.num_ranks
-
-
 def check_memory(plan: MemoryPlan) -> None:
     """Raise ConfigError, with a fitting number of worlds, if a run does not fit on its device.
 
@@ -158,8 +147,11 @@ def check_memory(plan: MemoryPlan) -> None:
     """
     if plan.free is None or plan.needed <= plan.free:
         return
-    num_envs = most_worlds(plan) if plan.worlds else 0
-    ways = [f"env.num_envs to {num_envs}"] if num_envs else []
+    ways = []
+    room = plan.free * _ROOM - (plan.needed - plan.in_worlds)
+    num_envs = _rounded(plan.num_envs * room / max(plan.in_worlds, 1)) * plan.num_ranks
+    if plan.worlds and num_envs:
+        ways.append(f"env.num_envs to {num_envs}")
     if plan.setting is not None:
         ways.append(plan.setting)
     hint = "end other programs that use it, or use another device"

@@ -36,7 +36,6 @@ for _name, _target, _help in (
         "mapush.export.command:main",
         "a trained team as ONNX, with a description of every number",
     ),
-    ("capacity", "mapush.capacity:main", "the number of worlds that this machine's memory holds"),
     ("doctor", "mapush.doctor.command:main", "a check of this machine, step by step"),
 ):
     COMMANDS.register(_name, Command(_target, _help, _name in ("train", "test")))
@@ -46,6 +45,7 @@ MOVED = {
     "plot": "mapush report RUN ... --out FILE.png",
     "film": "mapush play TEAM --record FILE.mp4",
     "average": "mapush export RUN OUT --for policy --last 4",
+    "capacity": "mapush doctor --preset NAME --set env.num_envs=N",
     "distil": "mapush train --algo distil --init_from STUDENT --set algorithm.teacher=TEACHER",
 }
 

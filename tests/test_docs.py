@@ -15,7 +15,7 @@ import pytest
 from harl_mapush import config, test, train
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
-from mapush import capacity, cli
+from mapush import cli
 from mapush.built_in import extensions
 from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
@@ -50,7 +50,6 @@ PARSERS: dict[str, Callable[[], config.Parser]] = {
     "train": train.make_parser,
     "test": test.make_parser,
     "play": lambda: test.make_viewer_parser("mapush play"),
-    "capacity": capacity.make_parser,
     "export": export.make_parser,
     "sweep": sweep.make_parser,
     "report": report.make_parser,

@@ -78,6 +78,28 @@ def test_workers_that_do_not_fit_are_too_many_or_too_large():
         check_memory(worker)
 
 
+def plan_of(preset: str, **sections) -> MemoryPlan:
+    cfg, _ = config.resolve(config.load_preset(preset), {"sim": {"device": "cpu"}, **sections})
+    return plan_memory(cfg, "mujoco", CPU)
+
+
+def test_the_number_in_the_error_fits_and_twice_the_number_does_not(monkeypatch):
+    monkeypatch.setattr(memory_plan, "device_memory", lambda device: (GIB, 2 * GIB))
+    with pytest.raises(ConfigError) as raised:
+        check_memory(plan_of("laptop", env={"num_envs": 100_000}))
+    num_envs = int(str(raised.value).rpartition(" ")[2])
+    check_memory(plan_of("laptop", env={"num_envs": num_envs}))
+    with pytest.raises(ConfigError, match=f"lower env.num_envs to {num_envs}$"):
+        check_memory(plan_of("laptop", env={"num_envs": 2 * num_envs}))
+
+
+def test_a_replay_buffer_that_does_not_fit_is_named_alone(monkeypatch):
+    monkeypatch.setattr(memory_plan, "device_memory", lambda device: (2 * GIB, 64 * GIB))
+    with pytest.raises(ConfigError, match=r"free for it; lower algorithm.buffer_size$"):
+        check_memory(plan_of("laptop_hasac", algorithm={"buffer_size": 50_000_000}))
+    check_memory(plan_of("laptop_hasac", algorithm={"buffer_size": 500_000}))
+
+
 def test_what_fits_or_is_not_known_passes():
     for plan in (PLAN._replace(free=10 * GIB), PLAN._replace(free=None, total=None)):
         assert check_memory(plan) is None  # it would raise
