@@ -59,7 +59,7 @@ NOTHING = {
     "load_run": "say --resume RUN",
     "render": "to watch say mapush play CHECKPOINT",
     "cuda": "say --device cuda",
-    "cuda_debug": "to find a fault on a GPU say mapush doctor --cuda-debug",
+    "cuda_debug": "to find a fault on a GPU say CUDA_LAUNCH_BLOCKING=1 mapush doctor",
 }
 
 

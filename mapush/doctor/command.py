@@ -6,9 +6,7 @@ The check stops at the first failure and prints a hint for the user. Exit code 0
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +20,6 @@ from mqe.sim.simulator import SimulatorError
 
 PROGRAM = "mapush doctor"
 NUM_COLLECTORS = 2  # for settings without collectors
-# CUDA and torch read them only at their start, hence a new process. The first launches kernels one
-# by one. With the others a failed assertion inside a kernel is named by its line, if torch was
-# compiled for that: the second is the name in torch's messages, the third the one it reads.
-_DEBUGGING = {"CUDA_LAUNCH_BLOCKING": "1", "TORCH_USE_CUDA_DSA": "1", "PYTORCH_USE_CUDA_DSA": "1"}
 
 
 class StageResult(NamedTuple):
@@ -73,13 +67,6 @@ def make_parser() -> config.Parser:
         metavar="SECONDS",
         help=f"duration of the training with --async, by default {TOGETHER_S:.0f} s",
     )
-    parser.add_argument("--json", action="store_true", help="the results as JSON alone")
-    parser.add_argument(
-        "--cuda-debug",
-        action="store_true",
-        help="GPU kernels one by one with torch's assertions on the device, for the stage of a "
-        "crash",
-    )
     config.add_import(parser)
     config.add_flags(parser, ("--device", "--sim"))
     return parser
@@ -93,9 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     arguments = make_parser().parse(argv)
     _check_flags(arguments)
-    if arguments.cuda_debug and not _DEBUGGING.items() <= os.environ.items():
-        words = [sys.executable, "-m", "mapush", "doctor", *argv]
-        os.execve(sys.executable, words, os.environ | _DEBUGGING)
     preset = arguments.preset or config.DEFAULT_PRESET
     if arguments.preset is None and arguments.has_collectors:
         preset = "laptop_hasac"
@@ -107,18 +91,13 @@ def _main(argv: list[str]) -> int:
     if arguments.has_collectors:
         checkup.num_collectors = arguments.collectors or cfg.runner.collectors or NUM_COLLECTORS
         checkup.together_s = arguments.duration or TOGETHER_S
-    tell = _say_aside if arguments.json else say
-    with library_lines(_say_aside):
-        results = examine(checkup, stages(checkup), tell)
-    is_ok = results[-1].status == "passed"
-    if arguments.json:
-        facts = {"ok": is_ok, "stages": [result._asdict() for result in results], **checkup.facts}
-        say(json.dumps(facts, indent=2))
-    elif is_ok:
-        say("Everything works. mapush train --preset smoke trains for a minute.")
-    else:
+    with library_lines(say):
+        results = examine(checkup, stages(checkup), say)
+    if results[-1].status == "failed":
         say(f"Stopped at stage '{results[-1].stage}'.")
-    return 0 if is_ok else 1
+        return 1
+    say("Everything works. mapush train --preset smoke trains for a minute.")
+    return 0
 
 
 def _check_flags(arguments: Any) -> None:
@@ -177,8 +156,3 @@ def format_result(result: StageResult) -> str:
     """Format a result as one line, and the hint as a second one."""
     line = f"{result.status:<8}{result.stage:<12}{result.detail} ({result.seconds:.1f} s)"
     return line if result.hint is None else f"{line}\n{'':<8}what to do: {result.hint}"
-
-
-def _say_aside(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()

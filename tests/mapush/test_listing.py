@@ -400,7 +400,7 @@ def test_a_suggestion_is_near_or_missing(capsys) -> None:
         (("--save_interval", "50"), "say --set runner.checkpoint_interval=ENV_STEPS (env steps"),
         (("--warmup_episodes", "2"), "say --set algorithm.warmup=TRANSITIONS (transitions"),
         (("--record_video",), "to film a team say mapush play CHECKPOINT --record FILE"),
-        (("--cuda-debug",), "to find a fault on a GPU say mapush doctor --cuda-debug"),
+        (("--cuda-debug",), "to find a fault on a GPU say CUDA_LAUNCH_BLOCKING=1 mapush doctor"),
         (
             ("--clip_param=0.1",),
             "there is no --clip_param here; say --set algorithm.clip_param=VALUE",
