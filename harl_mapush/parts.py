@@ -59,7 +59,6 @@ def _build_with_collectors(
     cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: ExitStack
 ) -> Parts:
     env = RemoteEnvSpec(cfg, learner)
-    stack.callback(env.close)
     algorithm = _make_team(cfg, env.spec, learner, ranks)
     launcher = stack.enter_context(LAUNCHERS[cfg.runner.engine].make(cfg))
     trainer = AsyncRunner(env, algorithm, cfg, launcher)

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import multiprocessing
 import os
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import connection
 
 import numpy
 import torch
@@ -58,6 +61,18 @@ def limit_threads(num_threads: int | None = None) -> None:
         torch.set_num_threads(num_threads)
     elif torch.get_num_threads() > num_cores():
         torch.set_num_threads(num_cores())
+
+
+def end_with_parent() -> None:
+    """End this process as soon as the process that spawned it is gone."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
 
 
 def write_error(program: str, line: str) -> None:

@@ -84,8 +84,8 @@ class LoggerCfg:
     interval: int = option(5, "iterations between two progress lines", min=1, max=10**9)
     lines: str = option(
         "one",
-        "form of the progress: one line, or the four lines of HARL; async is one, since collectors "
-        "always have the lines of MAPush's asynchronous trainer",
+        "form of the progress: one line, the four lines of HARL, or (async) one line and those of "
+        "MAPush's asynchronous trainer about the collectors",
         choices=("one", "harl", "async"),
     )
     out_dir: str | None = option(

@@ -335,11 +335,6 @@ class OffPolicy(ABC):
                 optimizer.learning_rate.fill_(self.cfg.learning_rate * share)
             self.critic_optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * share)
 
-    def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
-        """Take one step with a batch of a replay buffer."""
-        (batch,) = self.draw(replay, 1)
-        return self.learn(batch)
-
     def draw(self, replay: RingReplay, count: int) -> list[Batch]:
         """Draw ``count`` batches of a replay buffer in one pass."""
         size = self._batch_size

@@ -76,8 +76,9 @@ class RunLogger:
             self._rate.begin_interval(report.env_steps)
             for line in self._lines(report, statistics, fps):
                 self.say(line)
-            for problem in report.health:
-                self.say(problem)
+            if self._cfg.lines == "async":
+                for line in report.health:
+                    self.say(line)
 
     def _lines(
         self, report: IterationReport, statistics: Mapping[str, float], fps: float

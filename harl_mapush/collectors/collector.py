@@ -1,20 +1,20 @@
 """A collector: worlds and a team fill blocks of T decisions with transitions.
 
-It knows neither processes nor pipes. Its caller sends weights and receives blocks.
+It knows neither processes nor pipes. Its caller has the weights and the blocks.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.collectors.exchange import State
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.off_policy.experience import ReplayExperience
@@ -29,12 +29,6 @@ from mqe.vec_env import Share, VecEnv
 EPISODES_A_START = 1 << 20
 _SEEDS_A_START = 1_000_003
 
-# Signs of life: the activity of a collector.
-STARTING = "importing its libraries"
-BUILDING = "building its worlds"
-READY = "ready"
-COLLECTING = "collecting"
-
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
@@ -45,27 +39,6 @@ class Identity:
     num_starts: int = 0  # earlier starts of the run
 
 
-class Weights(NamedTuple):
-    """One version of the actors' weights, on the host."""
-
-    num_updates: int
-    actors: list[dict[str, np.ndarray]]
-
-    @classmethod
-    def of(cls, actors: Sequence[nn.Module], num_updates: int) -> Weights:
-        """Copy the weights of ``actors``. This waits for their device."""
-        states = []
-        for actor in actors:
-            state = actor.state_dict()
-            states.append({name: value.cpu().numpy().copy() for name, value in state.items()})
-        return cls(num_updates, states)
-
-    def load(self, actors: Sequence[nn.Module]) -> None:
-        """Load the weights into ``actors``. Raise RuntimeError for other shapes or names."""
-        for actor, state in zip(actors, self.actors, strict=True):
-            actor.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
-
-
 class BlockReport(NamedTuple):
     """Statistics of a block, as plain values."""
 
@@ -74,18 +47,6 @@ class BlockReport(NamedTuple):
     num_broken: float
     statistics: dict[str, float]  # means over the worlds' last finished episodes
     note: str | None  # a message about buffers of the simulator that grew
-
-
-class Block(NamedTuple):
-    """T decisions of a collector's N worlds, as arrays on the host."""
-
-    arrays: tuple[np.ndarray, ...]  # the fields of ``Transition``, (T, N, ...)
-    report: BlockReport
-
-    def transitions(self, device: torch.device) -> list[Transition]:
-        """Return the block's T transitions on ``device``. Each array is copied once."""
-        tensors = [torch.from_numpy(array).to(device) for array in self.arrays]
-        return [Transition(*decision) for decision in zip(*tensors, strict=True)]
 
 
 class Collector:
@@ -109,18 +70,17 @@ class Collector:
         )
         self._obs: Tensor | None = None
 
-    @property
-    def actors(self) -> list[nn.Module]:
-        """The acting networks, without repetition."""
-        return list(self.team.unique_actors)
+    def load(self, weights: Sequence[State], num_updates: int) -> None:
+        """Act by other weights from now on. Raise RuntimeError for other shapes or names."""
+        for actor, state in zip(self.team.unique_actors, weights, strict=True):
+            actor.load_state_dict(state)
+        self.team.num_updates = num_updates
 
-    def load(self, weights: Weights) -> None:
-        """Act by other weights from now on."""
-        weights.load(self.actors)
-        self.team.num_updates = weights.num_updates
-
-    def collect(self, after_decision: Callable[[int], None] = lambda t: None) -> Block:
-        """Return a new block. ``after_decision`` is called with the number of decisions so far."""
+    def collect(
+        self, block: Transition, after_decision: Callable[[], None] = lambda: None
+    ) -> BlockReport:
+        """Fill a block (T, N, ...). Call ``after_decision`` after every decision."""
+        self._memory.begin(block)
         if self._obs is None:
             self._obs, state = self.env.reset(staggered=self.staggered)
             self._experience.start(self._obs, state)
@@ -132,13 +92,12 @@ class Collector:
             self._experience.add(t, self._obs, decision, step)
             rewards.add(step)
             self._obs = step.obs
-            after_decision(t + 1)
+            after_decision()
         means = rewards.means()
         values = torch.stack([*means.values(), rewards.num_valid()]).tolist()
         named = dict(zip(means, values, strict=False))
         num_broken = self.num_steps * env.num_envs - values[-1]
-        report = BlockReport(named, values[-1], num_broken, env.statistics(), env.grow_buffers())
-        return Block(self._memory.take(), report)
+        return BlockReport(named, values[-1], num_broken, env.statistics(), env.grow_buffers())
 
     def close(self) -> None:
         """Free the worlds."""
@@ -146,22 +105,20 @@ class Collector:
 
 
 class _Memory:
-    """Stands for a replay buffer in ``ReplayExperience``, and keeps a block of decisions."""
+    """Stands for a replay buffer in ``ReplayExperience``, and writes into a block."""
 
     def __init__(self, shape: ReplayShape) -> None:
         self.shape = shape
-        self._decisions: list[Transition] = []
+        self._rows: Iterator[tuple[Tensor, ...]] = iter(())
+
+    def begin(self, block: Transition) -> None:
+        """Write into ``block`` (T, N, ...) from now on."""
+        self._rows = zip(*block, strict=True)
 
     def add(self, transition: Transition, ring: int = 0) -> None:
-        """Keep a copy on the host. The worlds write their next step over the tensors."""
-        copies = [torch.empty_like(value, device="cpu").copy_(value) for value in transition]
-        self._decisions.append(Transition(*copies))
-
-    def take(self) -> tuple[np.ndarray, ...]:
-        """Return the fields of all decisions since the last call, (T, N, ...)."""
-        decisions = self._decisions
-        self._decisions = []
-        return tuple(torch.stack(values).numpy() for values in zip(*decisions, strict=True))
+        """Copy the next decision. The worlds write their next step over the tensors."""
+        for row, value in zip(next(self._rows), transition, strict=True):
+            row.copy_(value)
 
 
 def make_collector(settings: Mapping[str, Any], identity: Identity) -> Collector:

@@ -1,13 +1,9 @@
-"""The process of a collector on this machine.
-
-It ends when the learner's process closes the connection, or is gone.
-"""
+"""The process of a collector on this machine. It ends with the learner's process."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
@@ -15,61 +11,44 @@ from typing import Any
 
 import torch
 
-from harl_mapush.collectors.collector import (
-    BUILDING,
-    COLLECTING,
-    READY,
-    Collector,
-    Identity,
-    make_collector,
-)
-from harl_mapush.process import keep_freed_memory, library_lines
-from mqe.config import printable
-
-_SIGN_S = 1.0  # between two signs of life
+from harl_mapush.collectors.collector import Collector, Identity, make_collector
+from harl_mapush.collectors.exchange import Channel
+from harl_mapush.process import end_with_parent, keep_freed_memory, library_lines, say
 
 
 def main(
     settings: Mapping[str, Any],
     identity: Identity,
+    channel: Channel,
     connection: Connection,
     log: str,
     make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector,
 ) -> None:
-    """Answer each message of weights with a block, until the learner closes the connection."""
+    """Receive the numbers of free blocks, and send each back with its report once it is full."""
     _settle(log)
     device = torch.device(settings["sim"]["device"])
-    try:
-        connection.send(BUILDING)
-        with library_lines(_say), torch.no_grad(), torch.accelerator.device_index(device.index):
-            collector = make(settings, identity)
-            _say(f"{collector.env.num_envs} worlds on {collector.env.device}")
-            connection.send(READY)
-            signs = _Signs(connection)
-            while True:
-                collector.load(connection.recv())
-                connection.send(collector.collect(signs))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        _say("ended with the learner's connection")
-    # The libraries' clean-up would take time, and the process holds nothing to be saved.
-    os._exit(0)
+    with library_lines(say), torch.no_grad(), torch.accelerator.device_index(device.index):
+        collector = make(settings, identity)
+        say(f"{collector.env.num_envs} worlds on {collector.env.device}")
+        channel.counts[0] = 0
+        while True:
+            begin_s = time.monotonic()
+            number = connection.recv()
+            start_s = time.monotonic()
+            load_newest(collector, channel)
+            report = collector.collect(channel.block(number), lambda: channel.counts[0].add_(1))
+            cycle_s = time.monotonic() - begin_s
+            connection.send((number, report, start_s - begin_s, cycle_s))
 
 
-class _Signs:
-    """Sends signs of life during a block. Ends the block once the learner is gone."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._last = time.monotonic()
-
-    def __call__(self, num_decisions: int) -> None:
-        # The learner sends nothing during a block, so only a closed connection is readable.
-        if self._connection.poll():
-            raise EOFError
-        now = time.monotonic()
-        if now - self._last >= _SIGN_S:
-            self._last = now
-            self._connection.send(f"{COLLECTING}, decision {num_decisions}")
+def load_newest(collector: Collector, channel: Channel) -> None:
+    """Load the newest weights. Repeat it if the learner replaces them meanwhile."""
+    is_whole = False
+    while not is_whole:
+        num_updates = int(channel.stamps[1])
+        collector.load(channel.weights, num_updates)
+        is_whole = int(channel.stamps[0]) == num_updates
+    channel.counts[1] = num_updates
 
 
 def _settle(log: str) -> None:
@@ -79,11 +58,7 @@ def _settle(log: str) -> None:
     os.dup2(descriptor, 2)
     os.close(descriptor)
     faulthandler.enable()
+    end_with_parent()
     keep_freed_memory()
     torch.set_num_threads(1)
-    _say(f"process {os.getpid()}")
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{printable(line)}\n")
-    sys.stdout.flush()
+    say(f"process {os.getpid()}")

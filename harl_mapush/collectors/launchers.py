@@ -1,15 +1,12 @@
 """Launchers start collectors, on this machine or elsewhere.
 
-A ``Worker`` stands for a started collector. A worker receives weights, and returns a block of T
-decisions and signs of life in between. ``LAUNCHERS`` has the launchers by name, as in
-``runner.engine``.
+A ``Worker`` stands for a started collector. It fills the blocks of a ``Channel``, and counts its
+decisions there. ``LAUNCHERS`` has the launchers by name, as in ``runner.engine``.
 """
 
 from __future__ import annotations
 
 import signal
-import socket
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from multiprocessing import Pipe, connection, resource_tracker
@@ -19,13 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from harl_mapush.collectors import collector_process
-from harl_mapush.collectors.collector import Block, Identity, Weights
+from harl_mapush.collectors.collector import BlockReport, Identity
+from harl_mapush.collectors.exchange import Channel
 from harl_mapush.config import RunCfg
 from harl_mapush.interruption import ENDING_SIGNALS
 from mqe.extensions import Registry
 from mqe.registry import SimCfg
 
-_MESSAGE_S = 30  # longest pause within a message
+_END_S = 1.0  # longest time from the end of a connection to the end of its process
 
 
 class WorkerGoneError(Exception):
@@ -36,18 +34,24 @@ class CollectionError(RuntimeError):
     """Collecting cannot continue. The message has the reason. The run ends after saving."""
 
 
+class FullBlock(NamedTuple):
+    """A block of a channel, ready for storage."""
+
+    number: int
+    report: BlockReport
+    waited_s: float  # the collector's time without a free block before this one
+    cycle_s: float  # that time, and the time of collecting
+
+
 class Worker(Protocol):
     """A started collector."""
 
-    def send(self, weights: Weights) -> None:
-        """Send the actors' ``weights``, and request a block of T decisions by these weights.
-
-        Raises WorkerGoneError if the collector has ended.
-        """
+    def free(self, number: int) -> None:
+        """Return a block to the collector, to be filled again."""
         ...
 
-    def receive(self) -> Block | str | None:
-        """Return a block or a sign of life, None if there is neither.
+    def receive(self) -> FullBlock | None:
+        """Return the next full block, None if there is none.
 
         Raises WorkerGoneError if the collector has ended, CollectionError if no other can start.
         """
@@ -57,20 +61,22 @@ class Worker(Protocol):
         """Return the collector's process, for instance ``process 4711``."""
         ...
 
-    def end(self, timeout_s: float) -> None:
-        """Request the collector's end, and kill it after ``timeout_s``."""
+    def end(self) -> None:
+        """Kill the collector. It holds nothing to be saved."""
         ...
 
 
 class Launcher(Protocol):
     """Starts collectors."""
 
-    def start(self, settings: Mapping[str, Any], identity: Identity, log: Path) -> Worker:
-        """Start a collector. Its output is appended to ``log``."""
+    def start(
+        self, settings: Mapping[str, Any], identity: Identity, channel: Channel, log: Path
+    ) -> Worker:
+        """Start a collector with all blocks of ``channel`` in use. Its output goes to ``log``."""
         ...
 
     def wait(self, workers: Sequence[Any], timeout_s: float) -> None:
-        """Wait for a message from any worker, at most ``timeout_s``."""
+        """Wait for a full block of any worker, at most ``timeout_s``."""
         ...
 
 
@@ -95,51 +101,43 @@ class LocalLauncher:
         """Run ``collect`` in each process."""
         self._collect = collect
 
-    def start(self, settings: Mapping[str, Any], identity: Identity, log: Path) -> LocalWorker:
+    def start(
+        self, settings: Mapping[str, Any], identity: Identity, channel: Channel, log: Path
+    ) -> LocalWorker:
         """Start a collector's process."""
-        return LocalWorker(self._collect, settings, identity, log)
-
-    def wait(self, workers: Sequence[LocalWorker], timeout_s: float) -> None:
-        """Wait for a message from any process."""
-        connection.wait([worker.connection for worker in workers], timeout_s)
-
-
-class LocalWorker:
-    """The process of a collector."""
-
-    def __init__(
-        self,
-        collect: Callable[..., None],
-        settings: Mapping[str, Any],
-        identity: Identity,
-        log: Path,
-    ) -> None:
-        """Start a process with ``collect``."""
-        self.connection, theirs = Pipe()
-        _limit_waits(self.connection)
-        self.process = SpawnProcess(
-            target=collect,
-            args=(settings, identity, theirs, str(log)),
+        ours, theirs = Pipe()
+        process = SpawnProcess(
+            target=self._collect,
+            args=(settings, identity, channel, theirs, str(log)),
             name=f"collector {identity.number}",
             daemon=True,
         )
         with _blocked_signals():
-            self.process.start()
+            process.start()
         theirs.close()
+        return LocalWorker(process, ours)
 
-    def send(self, weights: Weights) -> None:
-        """Send ``weights``, and request a block. Raise WorkerGoneError if the process does not
-        accept them.
-        """
-        try:
-            self.connection.send(weights)
-        except OSError:
-            raise self._gone() from None
+    def wait(self, workers: Sequence[LocalWorker], timeout_s: float) -> None:
+        """Wait for a full block of any process."""
+        connection.wait([worker.connection for worker in workers], timeout_s)
 
-    def receive(self) -> Block | str | None:
-        """Return the process's next message, None without any."""
+
+class LocalWorker:
+    """The process of a collector. Block numbers go through ``connection``."""
+
+    def __init__(self, process: SpawnProcess, connection: Connection) -> None:
+        self.process = process
+        self.connection = connection
+
+    def free(self, number: int) -> None:
+        """Return a block to the process. ``receive`` finds a process that has ended."""
+        with suppress(OSError):
+            self.connection.send(number)
+
+    def receive(self) -> FullBlock | None:
+        """Return the next full block, None without any."""
         try:
-            return self.connection.recv() if self.connection.poll() else None
+            return FullBlock(*self.connection.recv()) if self.connection.poll() else None
         except (EOFError, OSError):
             raise self._gone() from None
 
@@ -147,16 +145,14 @@ class LocalWorker:
         """Return the process and its number."""
         return f"process {self.process.pid}"
 
-    def end(self, timeout_s: float) -> None:
-        """Close the connection to end the process. Kill it after ``timeout_s``."""
+    def end(self) -> None:
+        """Kill the process."""
+        self.process.kill()
+        self.process.join()
         self.connection.close()
-        self.process.join(timeout_s)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
 
     def _gone(self) -> WorkerGoneError:
-        self.end(1.0)
+        self.process.join(_END_S)
         code = self.process.exitcode
         if code is not None and code < 0:
             return WorkerGoneError(f"killed by {signal.Signals(-code).name}")
@@ -176,14 +172,6 @@ def _blocked_signals() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _limit_waits(ends: Connection) -> None:
-    """Make a message fail if a stopped process receives or sends only a part."""
-    limit = struct.pack("ll", _MESSAGE_S, 0)
-    with socket.fromfd(ends.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as pipe:
-        pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        pipe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
 
 
 def last_line(path: Path) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.learning.off_policy.experience import ReplayExperience
-from harl_mapush.learning.off_policy.replay_buffer import ReplayShape, RingReplay
+from harl_mapush.learning.off_policy.replay_buffer import ReplayShape
 from harl_mapush.learning.settings import OffPolicyCfg
 
 
@@ -21,7 +21,6 @@ class ReplayLearner(Algorithm, Protocol):
 
     cfg: OffPolicyCfg
     num_updates: int
-    num_owed: float  # updates that are due
     # The first of a collector's worlds and the number of all; None if one process has all worlds.
     world_share: tuple[int, int] | None
 
@@ -40,16 +39,4 @@ class ReplayLearner(Algorithm, Protocol):
 
     def team_rewards(self, rewards: Tensor) -> Tensor:
         """Return the learned rewards (N, G) from the agents' rewards (N, A)."""
-        ...
-
-    def explore(self, obs: Tensor) -> Tensor:
-        """Return actions (N, A, U) with exploration, for obs (N, A, O)."""
-        ...
-
-    def set_progress(self, progress: float) -> None:
-        """Set the learning rates for ``progress`` in [0, 1), the completed share of the run."""
-        ...
-
-    def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
-        """Take one update from a replay buffer. Return metrics as 0-dim tensors on the device."""
         ...

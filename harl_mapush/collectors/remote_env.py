@@ -1,4 +1,4 @@
-"""The collectors' worlds in the learner's process: their sizes and their statistics."""
+"""The collectors' worlds in the learner's process: their sizes and their first statistics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RemoteEnvSpec:
         self.num_envs = cfg.env.num_envs
         self.device = device
         self.task = one.task
-        self._statistics = one.statistics()
+        self.statistics = one.statistics()  # before the first episode
         one.close()
         if device.type != "cpu":
             task = TASKS[cfg.task.name].make(cfg.task, env_cfg, device, Streams(0, 1, device)).task
@@ -37,20 +37,6 @@ class RemoteEnvSpec:
 
     def record_broken_worlds(self) -> None:
         """Return None: the worlds are in other processes."""
-
-    def grow_buffers(self) -> None:
-        """Do nothing. Collectors grow their own buffers and report it with a block."""
-
-    def take_statistics(self, statistics: dict[str, float]) -> None:
-        """Store the collectors' latest statistics."""
-        self._statistics = statistics
-
-    def statistics(self) -> dict[str, float]:
-        """Return the collectors' latest statistics."""
-        return self._statistics
-
-    def close(self) -> None:
-        """Do nothing. There is no world to free."""
 
 
 def merge_statistics(reports: Iterable[BlockReport]) -> dict[str, float]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection
 from typing import Any
 
+from harl_mapush.process import end_with_parent
 from mqe.config import ConfigError
 
 _END_S = 5.0  # for the end of a worker
@@ -74,11 +72,4 @@ def _begin(numbered: Any) -> None:
         _number = numbered.value
         numbered.value += 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)
+    end_with_parent()

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import random
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -26,12 +28,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
 from harl_mapush.collectors.launchers import CollectionError  # noqa: E402
+from harl_mapush.progress import IterationReport  # noqa: E402
 from harl_mapush.runs import run_folder  # noqa: E402
 from tests.support import toy_collectors  # noqa: E402
 from tests.support.hooks import Hooks  # noqa: E402
 
 TRANSITIONS = 1600
 _ENDS_WITHIN_S = 10.0
+_SLOW_S = 0.3
 SETTINGS = (
     *("--algo", "hasac", "--num_envs", "4", "--device", "cpu", "--set", "runner.num_steps=4"),
     *(
@@ -77,21 +81,32 @@ def finish(
     said: Said,
     draw: random.Random,
     act: Callable[[], None],
-    on_wait: Callable[[], object] | None = None,
+    note: Callable[[IterationReport], None] = lambda report: None,
 ) -> str | None:
     """Run to the end with a fault at a random time, and return the problem."""
     at = draw.randrange(5, runner.progress.num_iterations // 2)
 
-    def on_iteration(report: object) -> None:
+    def on_iteration(report: IterationReport) -> None:
+        note(report)
         if runner.progress.iteration == at:
             act()
 
-    runner.learn([Hooks(on_iteration, on_wait=on_wait)])
-    if runner.pace.num_stored != TRANSITIONS:
-        return f"{runner.pace.num_stored} stored of {TRANSITIONS}"
-    owed = runner.pace.num_counted * runner.pace.ratio
-    if abs(owed - runner.pace.num_learned) >= 1.0:
-        return f"{runner.pace.num_learned} updates instead of {owed:.1f}"
+    runner.learn([Hooks(on_iteration)])
+    return miscounted(runner, TRANSITIONS)
+
+
+def miscounted(runner: AsyncRunner, transitions: int) -> str | None:
+    """Return a finished run's difference from the planned transitions and updates, or None."""
+    num_stored = sum(runner.experience.replay.num_added) * runner.experience.replay.shape.num_envs
+    if num_stored != transitions:
+        return f"{num_stored} stored of {transitions}"
+    cfg = runner.algorithm.cfg
+    block = runner.progress.num_transitions // runner.cfg.collectors
+    # The block at the end of the warm-up counts.
+    num_early = (math.ceil(cfg.warmup / block) - 1) * block
+    owed = (transitions - num_early) * cfg.update_ratio
+    if abs(owed - runner.algorithm.num_updates) >= 1.0:
+        return f"{runner.algorithm.num_updates} updates instead of {owed:.1f}"
     return None
 
 
@@ -119,32 +134,39 @@ def stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
 
 def queue_full(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Slow down updates until the queue fills up."""
-    runner = make(folder, queue_blocks=1)
-    learn_from = runner.algorithm.learn_from
-    runner.algorithm.learn_from = lambda replay: (time.sleep(0.2), learn_from(replay))[1]  # type: ignore[method-assign]
-    problem = finish(runner, said, draw, lambda: None)
-    waited = runner.collectors.posts[0].waited_s
-    return problem or expect(waited > 1.0, f"collectors waited {waited:.1f} s")
+    return waits(make(folder, queue_blocks=1), "_update", said, draw)
 
 
 def slow_storing(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Make storing a block slow."""
-    runner = make(folder)
+    return waits(make(folder), "_store", said, draw)
 
-    def act() -> None:
-        store = runner._store
-        runner._store = lambda fleet: (time.sleep(0.3), store(fleet))[1]  # type: ignore[method-assign]
 
-    problem = finish(runner, said, draw, act)
-    waited = runner.collectors.posts[0].waited_s
-    return problem or expect(waited > 1.0, f"collectors waited {waited:.1f} s")
+def waits(runner: AsyncRunner, name: str, said: Said, draw: random.Random) -> str | None:
+    """Slow down the trainer's method ``name`` from a random time on. The collector must wait, and
+    nothing may be lost.
+    """
+    method = getattr(runner, name)
+
+    def slow(*arguments: object) -> object:
+        time.sleep(_SLOW_S)
+        return method(*arguments)
+
+    waited: list[float] = []
+
+    def note(report: IterationReport) -> None:
+        waited.append(report.metrics["collector0/waited"])
+
+    problem = finish(runner, said, draw, lambda: setattr(runner, name, slow), note)
+    share = statistics.mean(waited[-10:])
+    return problem or expect(share > 0.5, f"the collector waited {share:.0%} of the time")
 
 
 def learner_dies(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Have an update raise."""
     words = "the learner died (RuntimeError"
     return ends_by(
-        folder, said, draw, words, lambda runner: put(runner.algorithm, "learn_from", RuntimeError)
+        folder, said, draw, words, lambda runner: put(runner.algorithm, "update", RuntimeError)
     )
 
 

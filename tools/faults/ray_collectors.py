@@ -116,7 +116,7 @@ def finish(
 
     def on_iteration(report: object) -> None:
         nonlocal wait
-        wait -= all(post.is_ready for post in runner.collectors.posts)
+        wait -= all(post.num_decisions > 0 for post in runner.collectors.posts)
         if not is_over[0] and wait <= 0:
             is_over[0] = True
             act()
@@ -124,13 +124,7 @@ def finish(
     runner.learn([Hooks(on_iteration, on_wait=on_wait)])
     if not is_over[0]:
         return "it was over before all collectors were there"
-    owed = runner.pace.num_counted * runner.pace.ratio
-    if runner.pace.num_stored != total or abs(owed - runner.pace.num_learned) >= 1.0:
-        return (
-            f"{runner.pace.num_stored} of {total} stored, {runner.pace.num_learned} updates "
-            f"instead of {owed:.1f}"
-        )
-    return None
+    return collectors.miscounted(runner, total)
 
 
 def pid(runner: AsyncRunner) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,19 +15,11 @@ import ray
 import torch
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
-from harl_mapush.collectors.collector import (
-    BUILDING,
-    COLLECTING,
-    READY,
-    Block,
-    Collector,
-    Identity,
-    Weights,
-    make_collector,
-)
-from harl_mapush.collectors.launchers import CollectionError, WorkerGoneError
+from harl_mapush.collectors.collector import BlockReport, Collector, Identity, make_collector
+from harl_mapush.collectors.exchange import Channel, State, new_block
+from harl_mapush.collectors.launchers import CollectionError, FullBlock, WorkerGoneError
 from harl_mapush.config import RunCfg
-from harl_mapush.process import keep_freed_memory, library_lines, say
+from harl_mapush.process import keep_freed_memory, say
 from mapush.extensions.ray.cluster import (
     answers,
     check_room,
@@ -46,9 +39,8 @@ _OBJECT_STORE = 200 * 2**20
 _HEAD_EVERY_S = 4.0
 _HEAD_TRIES = 5
 _PROGRESS_S = 1.0  # between two requests for an actor's progress
-PLACING = "waiting for a place in the cluster"  # a sign of life
 NOT_MADE = "it could not be made"
-_CONTROL = "control"  # name of the threads of an actor that answer while it collects
+_CONTROL = "control"  # name of the thread of an actor that answers while it collects
 
 
 class RayCollector:
@@ -60,38 +52,33 @@ class RayCollector:
         identity: Identity,
         make: Callable[[Mapping[str, Any], Identity], Collector],
     ) -> None:
-        """Store the arguments for ``make``. It builds the collector."""
-        self._settings = settings
-        self._identity = identity
-        self._make = make
-        self._num_decisions = 0
-        self._lines: list[str] = []
-
-    def where(self) -> tuple[int, str]:
-        """Return the process's number and the machine's address."""
-        return os.getpid(), ray.util.get_node_ip_address()
-
-    def build(self) -> None:
-        """Build the worlds."""
+        """Build the worlds with ``make``."""
         keep_freed_memory()
         torch.set_num_threads(1)
-        with library_lines(self._lines.append), torch.no_grad():
-            self._collector = collector = self._make(self._settings, self._identity)
-        self._lines.append(f"{collector.env.num_envs} worlds on {collector.env.device}")
+        self._num_decisions = 0
+        with torch.no_grad():
+            self._collector = collector = make(settings, identity)
+        shape = collector.team.replay_shape(collector.env.num_envs)
+        self._block = new_block(shape, collector.num_steps)
 
-    def collect(self, weights: Weights) -> Block:
-        """Collect a block of decisions by ``weights``."""
-        with library_lines(self._lines.append), torch.no_grad():
-            self._collector.load(weights)
-            return self._collector.collect(self._count)
+    def describe(self) -> str:
+        """Return the process and its machine."""
+        return f"process {os.getpid()} on {ray.util.get_node_ip_address()}"
 
-    def progress(self) -> tuple[int, list[str]]:
-        """Return the number of decisions so far, and new lines of the log."""
-        lines = self._lines[:]
-        del self._lines[: len(lines)]
-        return self._num_decisions, lines
+    def collect(
+        self, weights: Sequence[State], num_updates: int
+    ) -> tuple[list[np.ndarray], BlockReport, int]:
+        """Collect a block with ``weights``. Return its fields, its report and all decisions."""
+        with torch.no_grad():
+            self._collector.load(weights, num_updates)
+            report = self._collector.collect(self._block, self._count)
+        return [values.numpy() for values in self._block], report, self._num_decisions
 
-    def _count(self, step: int) -> None:
+    def num_decisions(self) -> int:
+        """Return the number of decisions so far."""
+        return self._num_decisions
+
+    def _count(self) -> None:
         self._num_decisions += 1
 
 
@@ -132,21 +119,19 @@ class RayLauncher:
         with signal_handlers_kept():
             leave(self._session)
 
-    def start(self, settings: Mapping[str, Any], identity: Identity, log: Path) -> RayWorker:
+    def start(
+        self, settings: Mapping[str, Any], identity: Identity, channel: Channel, log: Path
+    ) -> RayWorker:
         """Request an actor. Ray places it later."""
         remote: Any = ray.remote  # its types do not include concurrency groups
-        kind = remote(concurrency_groups={_CONTROL: 2})(RayCollector)
+        kind = remote(concurrency_groups={_CONTROL: 1})(RayCollector)
         options = {
             "num_cpus": self.num_cpus,
             "scheduling_strategy": "SPREAD",
             "max_restarts": 0,
         }
-        make = self._make
-        return RayWorker(
-            lambda: kind.options(**options).remote(dict(settings), identity, make),
-            self.problem,
-            log,
-        )
+        actor = kind.options(**options).remote(dict(settings), identity, self._make)
+        return RayWorker(actor, channel, self.problem, log)
 
     def wait(self, workers: Sequence[RayWorker], timeout_s: float) -> None:
         """Wait for a result of one of the actors."""
@@ -180,114 +165,97 @@ class RayLauncher:
 
 
 class RayWorker:
-    """A collector on a Ray cluster: Ray places it, then it builds its worlds and collects."""
+    """A collector on a Ray cluster. Its results are copied into the blocks of a channel."""
 
     def __init__(
-        self, make_actor: Callable[[], Any], problem: Callable[[], str | None], log: Path
+        self, actor: Any, channel: Channel, problem: Callable[[], str | None], log: Path
     ) -> None:
-        """Prepare a worker. ``make_actor`` requests its actor from Ray.
-
-        ``problem`` returns the reason if the cluster cannot be used any more.
-        """
-        self._make_actor = make_actor
+        """Use ``actor``. ``problem`` returns the reason if the cluster cannot be used any more."""
+        self._actor = actor
+        self._channel = channel
         self._problem = problem
         self._log = log
-        self._actor: Any = None
-        self._where = "not placed yet"
-        self._activity = PLACING
-        self.reference: Any = None  # the pending result of the activity
-        self._progress: Any = None  # the pending request for the actor's progress
+        self._free: deque[int] = deque()
+        self._where: str | None = None  # process and machine, once the worlds are built
+        self._idle_s = 0.0  # time of the last result
+        self._start_s = 0.0  # time of the last request for a block
+        self._progress: Any = None  # the pending request for the number of decisions
         self._progress_s = 0.0  # time of the last request
-        self._num_decisions = 0
+        self.reference: Any = actor.describe.remote()  # the pending description or block
 
-    def send(self, weights: Weights) -> None:
-        """Send the actors' ``weights``, and request a block of decisions."""
-        self._activity = COLLECTING
-        self.reference = self._actor.collect.remote(weights)
+    def free(self, number: int) -> None:
+        """Return a block to the actor."""
+        self._free.append(number)
 
-    def receive(self) -> Block | str | None:
-        """Return a block or a sign of life, None if there is neither."""
+    def receive(self) -> FullBlock | None:
+        """Return the next full block, None without any."""
         problem = self._problem()
         if problem is not None:
             raise CollectionError(problem)
         try:
-            if self.reference is None:
-                if self._activity != PLACING:
-                    return None  # no block is requested
-                self._say("asked Ray for an actor")
-                self._actor = self._make_actor()
-                self.reference = self._control("where")
-            if not ray.wait([self.reference], timeout=0)[0]:
-                return PLACING if self._activity == PLACING else self._sign()
-            return self._result(ray.get(self.reference))
+            return self._receive()
         except RayTaskError as error:  # must precede OSError, which some of these errors are too
             self._say(str(error))
             cause = "it failed" if error.cause is None else type(error.cause).__name__
-            raise WorkerGoneError(cause) from None
         except ActorUnavailableError:
-            raise WorkerGoneError("Ray cannot reach it any more") from None
+            cause = "Ray cannot reach it any more"
         except RayActorError as error:
             cause = how_an_actor_died(str(error))
             if cause == NOT_MADE:
                 self._say(str(error))
-            elif self._activity == PLACING:
-                # Ray notices late that a machine is gone.
-                ray.kill(self._actor)
-                self.reference = None
-                return PLACING
-            raise WorkerGoneError(cause) from None
         except (RayError, RuntimeError, OSError) as error:
             cause = f"{type(error).__name__}: {first_sentence(str(error))}"
-            raise WorkerGoneError(cause) from None
+        raise WorkerGoneError(cause)
 
     def describe(self) -> str:
         """Return the actor's process and machine."""
-        return self._where
+        return self._where or "not placed yet"
 
-    def end(self, timeout_s: float) -> None:
+    def end(self) -> None:
         """Kill the actor. It holds nothing to be saved."""
-        if self._actor is not None and self._problem() is None:
+        if self._problem() is None:
             ray.kill(self._actor)
 
-    def _result(self, result: Any) -> Block | str:
-        """Return a block, or begin the next activity and return a sign of life."""
-        if self._activity == PLACING:
-            number, machine = result
-            self._where = f"process {number} on {machine}"
-            self._say(self._where)
-            self._activity = BUILDING
-            self.reference = self._actor.build.remote()
-            return BUILDING
+    def _receive(self) -> FullBlock | None:
+        """Advance by one step: the end of the building, a request for a block, or its result."""
+        if self.reference is None:
+            if self._free:
+                self._start_s = time.monotonic()
+                self._channel.counts[1] = self._channel.stamps[1]
+                version = int(self._channel.stamps[1])
+                self.reference = self._actor.collect.remote(self._channel.weights, version)
+            return None
+        if not ray.wait([self.reference], timeout=0)[0]:
+            self._count_decisions()
+            return None
+        result = ray.get(self.reference)
         self.reference = None
-        self._drain(ray.get(self._control("progress")))
-        if self._activity == BUILDING:
-            return READY
-        # Arrays of the object store are read-only, and occupy it.
-        return Block(tuple(np.array(array) for array in result.arrays), result.report)
+        idle_s = self._idle_s
+        self._idle_s = time.monotonic()
+        if self._where is None:
+            self._where = result
+            self._channel.counts[0] = 0
+            self._say(result)
+            return None
 
-    def _sign(self) -> str | None:
-        """Return a sign of life if the actor has taken further decisions, else None."""
+        arrays, report, self._channel.counts[0] = result
+        number = self._free.popleft()
+        for values, array in zip(self._channel.block(number), arrays, strict=True):
+            np.copyto(values.numpy(), array)
+        return FullBlock(number, report, self._start_s - idle_s, self._idle_s - idle_s)
+
+    def _count_decisions(self) -> None:
+        """Ask for the number of decisions now and then."""
+        if self._where is None:
+            return  # An actor without worlds cannot answer.
         if self._progress is None:
             if time.monotonic() - self._progress_s >= _PROGRESS_S:
-                self._progress = self._control("progress")
+                control = self._actor.num_decisions.options(concurrency_group=_CONTROL)
+                self._progress = control.remote()
                 self._progress_s = time.monotonic()
-            return None
-        if not ray.wait([self._progress], timeout=0)[0]:
-            return None
-        before = self._num_decisions
-        self._drain(ray.get(self._progress))
-        self._progress = None
-        if self._num_decisions == before:
-            return None
-        return f"{COLLECTING}, decision {self._num_decisions}"
-
-    def _drain(self, progress: tuple[int, list[str]]) -> None:
-        self._num_decisions, lines = progress
-        for line in lines:
-            self._say(line)
-
-    def _control(self, method: str) -> Any:
-        return getattr(self._actor, method).options(concurrency_group=_CONTROL).remote()
+        elif ray.wait([self._progress], timeout=0)[0]:
+            self._channel.counts[0] = ray.get(self._progress)
+            self._progress = None
 
     def _say(self, line: str) -> None:
         with self._log.open("a") as file:

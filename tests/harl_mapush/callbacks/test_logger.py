@@ -149,6 +149,15 @@ def test_lines_at_first_last_and_every_interval(tmp_path) -> None:
     assert lines[-1].endswith("/s  return -1.5  success 0.12  0 s left")
 
 
+@pytest.mark.parametrize(("form", "count"), [("one", 1), ("async", 3)])
+def test_lines_about_collectors_are_a_setting(form, count, tmp_path) -> None:
+    stream = io.StringIO()
+    logger = RunLogger(LoggerCfg(lines=form), tmp_path, TITLE, stream, headline=HEADLINE)
+    logger.log(report(1)._replace(health=("[Worker 0] Sent 5", "[AsyncTrainer] Waited")), {})
+    logger.close()
+    assert len(stream.getvalue().splitlines()) == count
+
+
 def test_the_lines_may_be_those_of_harl(tmp_path) -> None:
     stream = io.StringIO()
     cfg = LoggerCfg(interval=1, lines="harl")

@@ -1,4 +1,4 @@
-"""harl_mapush.collectors: blocks, weights, pace and health."""
+"""harl_mapush.collectors: settings, collected blocks and health."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
 from harl_mapush.collectors import health
 from harl_mapush.collectors.async_runner import merge_rewards
-from harl_mapush.collectors.collector import BlockReport, Collector, Identity, Weights, build
+from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
 from harl_mapush.collectors.collector_settings import learner_device, settled
+from harl_mapush.collectors.exchange import new_block
 from harl_mapush.collectors.launchers import last_line
 from harl_mapush.collectors.learner import ReplayLearner
-from harl_mapush.collectors.pace import Pace
 from harl_mapush.collectors.remote_env import merge_statistics
 from harl_mapush.distributed.ranks import Ranks
-from harl_mapush.learning.off_policy.replay_buffer import RingReplay, replay_shape
+from harl_mapush.learning.off_policy.replay_buffer import RingReplay, Transition, replay_shape
 from harl_mapush.learning.settings import NetworkCfg
 from mqe import cores
 from mqe.config import ConfigError
@@ -40,20 +39,6 @@ SHAPE = replay_shape(
 
 def rings(n_step: int = 3) -> RingReplay:
     return RingReplay(SHAPE, n_step, GAMMA, torch.Generator().manual_seed(0), "cpu")
-
-
-def test_weights_arrive_as_they_were_published() -> None:
-    ours = [nn.Linear(3, 2), nn.BatchNorm1d(2)]
-    theirs = [nn.Linear(3, 2), nn.BatchNorm1d(2)]
-    weights = Weights.of(ours, 70)
-    first = ours[0].weight.clone()
-    with torch.no_grad():
-        ours[0].weight.add_(1.0)  # a later update
-    weights.load(theirs)
-    assert torch.equal(theirs[0].weight, first)
-    assert torch.equal(theirs[1].running_var, ours[1].running_var)
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        weights.load([nn.Linear(4, 2), nn.BatchNorm1d(2)])
 
 
 def test_sums_never_cross_from_one_ring_to_another_nor_a_cut():
@@ -88,35 +73,6 @@ def test_transitions_of_all_rings_are_drawn_alike_however_many_each_has():
     assert torch.equal(again.newest, replay.newest)
 
 
-def limiter(num_rows: int, owed: float) -> Pace:
-    cfg = SimpleNamespace(warmup=100, update_ratio=0.1)
-    algorithm = SimpleNamespace(num_owed=owed, cfg=cfg)
-    return Pace(algorithm, SimpleNamespace(replay=range(num_rows), num_new=0), 50)  # type: ignore[arg-type]
-
-
-def test_nobody_waits_before_the_warm_up_and_then_the_faster_side_does():
-    assert not limiter(99, 50.0).may_learn()
-    assert limiter(99, 50.0).may_store()
-    behind = limiter(100, 5.0)
-    even = limiter(100, 0.9)
-    assert (behind.may_learn(), behind.may_store()) == (True, False)
-    assert (even.may_learn(), even.may_store()) == (False, True)
-
-
-def test_updates_are_owed_by_transition_and_an_iteration_ends_with_its_own():
-    side = limiter(100, 0.0)
-    side.stored()
-    side.stored()
-    assert side.algorithm.num_owed == pytest.approx(10.0)
-    for _ in range(4):
-        side.learned()
-    assert not side.is_done(50)
-    side.learned()
-    assert side.is_done(50)
-    assert not side.is_done(100)
-    assert not side.is_done(101)
-
-
 def health_lines() -> tuple[str, ...]:
     """Return the lines of a collector and a learner."""
     scalars = {
@@ -127,23 +83,17 @@ def health_lines() -> tuple[str, ...]:
         "learner/waited": 0.12,
         "learner/update_ratio": 0.5,
     }
-    post = SimpleNamespace(number=0, num_blocks=1_204_224, version=18196)
+    post = SimpleNamespace(number=0, num_transitions=1_204_224, version=18196)
     fleet = SimpleNamespace(posts=[post], num_queued=3, capacity=64)
-    pace = SimpleNamespace(
-        block=1,
-        num_stored=1_204_224,
-        warmup=5000,
-        experience=SimpleNamespace(replay=range(7000)),
-        algorithm=SimpleNamespace(num_updates=18200),
-    )
-    return health.lines(scalars, fleet, pace)  # type: ignore[arg-type]
+    team = SimpleNamespace(num_updates=18200, cfg=SimpleNamespace(warmup=5000))
+    return health.lines(scalars, fleet, team, 7000)  # type: ignore[arg-type]
 
 
 def test_health_is_one_line_a_part():
     assert health_lines() == (
         "[Worker 0] Sent 1204224 transitions | Rate 4812.0 steps/s | Waited 3 % | "
         "Policy 18196 (lag 4)",
-        "[BufferFiller] Rate 1203.0/s | Buffer 1204224 | Queue 3/64 | Storing 1 %",
+        "[BufferFiller] Rate 1203.0/s | Buffer 7000 | Queue 3/64 | Storing 1 %",
         "[AsyncTrainer] Buffer warmup 5000/5000 | Updates 18200 (ratio 0.5) | Waited 12 %",
     )
 
@@ -163,7 +113,6 @@ def test_what_collectors_say_counts_by_how_much_it_stands_for():
         "rollout/num_broken": 12.0,
     }
     assert merge_statistics(blocks) == {"num_episodes": 40, "success_rate": pytest.approx(0.6)}
-    assert merge_rewards([], torch.device("cpu")) == {}
 
 
 def test_the_last_line_is_what_was_said_and_no_stack(tmp_path):
@@ -176,17 +125,19 @@ def test_the_last_line_is_what_was_said_and_no_stack(tmp_path):
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_what_collectors_send_is_what_a_learner_that_collects_itself_stores(n_step):
+def test_collected_blocks_become_the_replay_of_a_learner_that_collects_itself(n_step):
     env, other = (ToyEnv(8, death_rate=0.05, failure_rate=0.1) for _ in range(2))
     cfg = settings(1, 8, 640, algorithm={"n_step": n_step})
     teams = [make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", 1) for _ in range(2)]
     collector = Collector(env, teams[0], 4)
+    block = new_block(teams[0].replay_shape(8), 4)
     inside, outside = (team.make_experience(4, 8) for team in teams)
     obs, state = other.reset(staggered=True)
     inside.start(obs, state)
     for _ in range(12):
-        for stored in collector.collect().transitions(torch.device("cpu")):
-            outside.store(stored)
+        collector.collect(block)
+        for stored in zip(*block, strict=True):
+            outside.store(Transition(*stored))
         for t in range(4):
             decision = teams[1].act(obs)
             step = other.step(decision.actions)

@@ -236,7 +236,7 @@ def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monke
     batches: list[Batch] = []
     monkeypatch.setattr(team, "learn", lambda batch: batches.append(batch) or {})
     generator = team.generator.get_state()
-    team.learn_from(experience.replay)
+    team.learn(*team.draw(experience.replay, 1))
     team.generator.set_state(generator)
     plain = experience.replay.sample(64)
     (seen,) = batches

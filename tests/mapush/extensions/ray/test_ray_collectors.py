@@ -8,15 +8,22 @@ import importlib.util
 import socket
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.collectors.collector import BUILDING, READY, Block, Identity, Weights
+from harl_mapush.collectors.collector import Identity
 from harl_mapush.collectors.collector_settings import settled
-from harl_mapush.collectors.launchers import LAUNCHERS, LocalLauncher, WorkerGoneError
+from harl_mapush.collectors.exchange import Exchange
+from harl_mapush.collectors.launchers import (
+    LAUNCHERS,
+    CollectionError,
+    LocalLauncher,
+    WorkerGoneError,
+)
 from mqe.config import ConfigError, to_dict
 from tests.support.fault_scripts import script
 from tests.support.toy import ToyEnv
@@ -145,78 +152,98 @@ class Method:
         return self
 
     def remote(self, *arguments: object) -> object:
-        return self.call(*arguments) or "done"
+        return self.call(*arguments)
 
 
 class Actor:
     """A worker's view on an actor, around a real actor's object."""
 
     def __init__(self, collector) -> None:
-        for name in ("build", "collect", "progress"):
+        for name in ("collect", "num_decisions"):
             setattr(self, name, Method(getattr(collector, name)))
-        self.where = Method(lambda: (4711, "there"))
+        self.describe = Method(lambda: "process 4711 on there")
 
 
-def test_a_worker_stands_for_an_actor_as_if_it_were_a_process(monkeypatch, tmp_path):
+@pytest.fixture
+def no_ray(monkeypatch) -> list[Any]:
+    """Replace Ray's calls. References are results. Return a list of killed actors."""
+    killed: list[Any] = []
     monkeypatch.setattr(ray_launcher.ray, "wait", lambda refs, timeout: (refs, []))
     monkeypatch.setattr(ray_launcher.ray, "get", lambda refs, timeout=None: refs)
-    monkeypatch.setattr(ray_launcher.ray, "kill", lambda actor: killed.append(actor))
-    killed: list[Actor] = []
+    monkeypatch.setattr(ray_launcher.ray, "kill", killed.append)
+    return killed
+
+
+def toy_actor() -> tuple[Any, Exchange]:
+    """Return an actor's object of eight toy worlds, and the learner's memory."""
     cfg = settings(1, 8, 640, runner={"engine": "ray"})
     team = make_algorithm(cfg.algorithm, cfg.network, ToyEnv(1).spec, "cpu", 1)
-    actors = list(team.unique_actors)
     collector = ray_launcher.RayCollector(to_dict(cfg), Identity(0, 1), make_toy)
+    exchange = Exchange(team.replay_shape(8), 4, 2, team.unique_actors, 70)
+    return collector, exchange
+
+
+def test_a_worker_fills_the_blocks_as_if_it_were_a_process(no_ray, tmp_path):
+    collector, exchange = toy_actor()
+    channel = exchange.channel(0)
     log = tmp_path / "0.txt"
-    worker = ray_launcher.RayWorker(lambda: Actor(collector), lambda: None, log)
-    assert [worker.receive(), worker.receive()] == [BUILDING, READY]
-    for _ in range(2):
-        worker.send(Weights.of(actors, 70))
-        block = worker.receive()
-        assert isinstance(block, Block)
-        assert block.report.num_valid > 0
-        assert block.arrays[0].shape[:2] == (4, 8)
-    ours = next(collector._collector.actors[0].parameters())
-    assert torch.equal(ours, next(actors[0].parameters()))
-    assert collector._collector.team.num_updates == 70
+    worker = ray_launcher.RayWorker(Actor(collector), channel, lambda: None, log)
+    assert worker.receive() is None
+    assert channel.counts.tolist() == [0, 70]
     assert worker.describe() == "process 4711 on there"
-    assert "8 worlds on cpu" in log.read_text()
-    worker.end(1.0)
-    assert len(killed) == 1
+    assert worker.describe() in log.read_text()
+    worker.free(1)
+    worker.free(0)
+    for number in (1, 0):
+        assert worker.receive() is None
+        block = worker.receive()
+        assert block.number == number
+        assert block.report.num_valid > 0
+        for ours, theirs in zip(channel.block(number), collector._block, strict=True):
+            assert torch.equal(ours, theirs)
+    assert worker.receive() is None
+    assert channel.counts.tolist() == [8, 70]
+    for actor, state in zip(collector._collector.team.unique_actors, channel.weights, strict=True):
+        assert all(torch.equal(actor.state_dict()[name], value) for name, value in state.items())
+    assert collector._collector.team.num_updates == 70
+    worker.end()
+    assert len(no_ray) == 1
 
 
-def test_a_worker_that_ray_gives_no_actor_ends_with_the_reason(tmp_path):
-    def refuse() -> None:
+def test_a_worker_without_its_cluster_ends_with_the_reason(no_ray, monkeypatch, tmp_path):
+    def refuse(refs: Any, timeout: float) -> None:
         raise RuntimeError("this cluster is gone. It was shut down.")
 
-    worker = ray_launcher.RayWorker(refuse, lambda: None, tmp_path / "0.txt")
+    collector, exchange = toy_actor()
+    problems = [None]
+    worker = ray_launcher.RayWorker(
+        Actor(collector), exchange.channel(0), lambda: problems[-1], tmp_path / "0.txt"
+    )
+    monkeypatch.setattr(ray_launcher.ray, "wait", refuse)
     with pytest.raises(WorkerGoneError, match="^RuntimeError: this cluster is gone$"):
+        worker.receive()
+    problems.append("the head is gone")
+    with pytest.raises(CollectionError, match="^the head is gone$"):
         worker.receive()
 
 
-def test_an_actor_without_a_place_is_alive_and_one_that_hangs_is_not(monkeypatch, tmp_path):
-    """Signs of life are decisions: other threads answer while an actor hangs."""
-    monkeypatch.setattr(ray_launcher.ray, "get", lambda refs, timeout=None: refs)
+def test_decisions_are_counted_during_a_block(no_ray, monkeypatch, tmp_path):
+    """Signs of life are decisions: another thread answers while an actor hangs."""
     monkeypatch.setattr(ray_launcher, "_PROGRESS_S", 0.0)
-    pending: list[object] = []
-    monkeypatch.setattr(
-        ray_launcher.ray,
-        "wait",
-        lambda refs, timeout: ([], refs) if refs == [worker.reference] else (refs, []),
-    )
-    cfg = settings(1, 8, 640, runner={"engine": "ray"})
-    collector = ray_launcher.RayCollector(to_dict(cfg), Identity(0, 1), make_toy)
+    collector, exchange = toy_actor()
+    channel = exchange.channel(0)
     actor = Actor(collector)
-    actor.collect = Method(pending.append)
-    worker = ray_launcher.RayWorker(lambda: actor, lambda: None, tmp_path / "0.txt")
-    assert worker.receive() == ray_launcher.PLACING
-    worker.send(Weights(0, []))
+    actor.collect = Method(lambda *_: "pending")
+    worker = ray_launcher.RayWorker(actor, channel, lambda: None, tmp_path / "0.txt")
+    worker.receive()
+    worker.free(0)
+    worker.receive()
+    monkeypatch.setattr(
+        ray_launcher.ray, "wait", lambda refs, timeout: ([] if refs == ["pending"] else refs, [])
+    )
     collector._num_decisions = 3
-    assert [worker.receive() for _ in range(4)] == [
-        None,
-        "collecting, decision 3",
-        None,
-        None,
-    ]
+    assert [worker.receive(), worker.receive()] == [None, None]
+    assert channel.counts[0] == 3
 
 
 def test_a_token_that_others_can_read_is_refused(monkeypatch, tmp_path):
