@@ -15,7 +15,6 @@ from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.callback import Callback
 from harl_mapush.collectors import health
 from harl_mapush.collectors.collector import BlockReport
-from harl_mapush.collectors.exchange import Exchange
 from harl_mapush.collectors.fleet import Fleet
 from harl_mapush.collectors.launchers import CollectionError, FullBlock, Launcher
 from harl_mapush.collectors.learner import ReplayLearner
@@ -26,7 +25,6 @@ from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.replay_buffer import Transition
 from harl_mapush.progress import Progress
 from harl_mapush.trainer import Monitor, fast_products
-from mqe.config import to_dict
 
 _LOOK_S = 0.2  # longest wait of the learner before the next check for an end of the run
 
@@ -65,16 +63,10 @@ class AsyncRunner:
         cannot continue.
         """
         monitor = Monitor(self.progress, callbacks, ALONE)
-        exchange = Exchange(
-            self.experience.replay.shape,
-            self.cfg.num_steps,
-            self.cfg.queue_blocks + 1,  # one block is in work
-            self.algorithm.unique_actors,
-            self.algorithm.num_updates,
-        )
         with tempfile.TemporaryDirectory() as temporary:
             logs = Path(temporary) if folder is None else folder
-            fleet = Fleet(to_dict(self._cfg), exchange, self._num_starts, self._launcher, logs)
+            shape = self.experience.replay.shape
+            fleet = Fleet(self._cfg, shape, self.algorithm, self._launcher, logs, self._num_starts)
             self.collectors = fleet
             self._num_starts += 1
             try:
@@ -83,7 +75,7 @@ class AsyncRunner:
                     torch.accelerator.device_index(self.env.device.index),
                 ):
                     while not self.progress.is_done:
-                        self._iterate(fleet, exchange, monitor)
+                        self._iterate(fleet, monitor)
             finally:
                 fleet.end()
 
@@ -111,7 +103,7 @@ class AsyncRunner:
             self.experience.cut(ring)
         self._num_starts = state["num_starts"]
 
-    def _iterate(self, fleet: Fleet, exchange: Exchange, monitor: Monitor) -> None:
+    def _iterate(self, fleet: Fleet, monitor: Monitor) -> None:
         """Store a block for each collector, and update after each block. Report and save."""
         begin_s = time.monotonic()
         num_updates = self.algorithm.num_updates
@@ -121,7 +113,7 @@ class AsyncRunner:
         reports: list[BlockReport] = []
         for _ in range(self.cfg.collectors):
             empty_s = time.monotonic()
-            self._wait_for_block(fleet, exchange, monitor)
+            self._wait_for_block(fleet, monitor)
             full_s = time.monotonic()
             reports.append(self._store(fleet).report)
             waited_s += full_s - empty_s
@@ -156,9 +148,9 @@ class AsyncRunner:
         monitor.report(values | scalars, waited_s, span_s - waited_s, note, lines)
         monitor.checkpoint()
 
-    def _wait_for_block(self, fleet: Fleet, exchange: Exchange, monitor: Monitor) -> None:
+    def _wait_for_block(self, fleet: Fleet, monitor: Monitor) -> None:
         """Publish the newest weights, and wait for a full block."""
-        exchange.publish(self.algorithm.unique_actors, self.algorithm.num_updates)
+        fleet.exchange.publish(self.algorithm.unique_actors, self.algorithm.num_updates)
         fleet.look()
         monitor.wait()
         while not fleet.num_queued:

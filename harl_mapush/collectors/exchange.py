@@ -46,7 +46,6 @@ class Exchange:
 
         Raises ConfigError without enough shared memory.
         """
-        self.num_blocks = num_blocks
         lead = (shape.num_rings, num_blocks, num_steps)
         try:
             self._blocks = Transition(*[x.share_memory_() for x in new_block(shape, *lead)])

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from harl_mapush.collectors.collector import Identity
 from harl_mapush.collectors.exchange import Channel, Exchange
@@ -23,7 +21,10 @@ from harl_mapush.collectors.launchers import (
     WorkerGoneError,
     last_line,
 )
-from mqe.config import ConfigError
+from harl_mapush.collectors.learner import ReplayLearner
+from harl_mapush.config import RunCfg
+from harl_mapush.learning.off_policy.replay_buffer import ReplayShape
+from mqe.config import ConfigError, to_dict
 
 # Time that every collector has for its start: kernels are compiled, and the machine may be busy.
 _START_S = 600.0
@@ -63,31 +64,36 @@ class Fleet:
 
     def __init__(
         self,
-        settings: Mapping[str, Any],
-        exchange: Exchange,
-        num_starts: int,
+        cfg: RunCfg,
+        shape: ReplayShape,
+        team: ReplayLearner,
         launcher: Launcher,
         logs: Path,
+        num_starts: int = 0,
     ) -> None:
-        """Start the collectors with plain ``settings``. All blocks of ``exchange`` are free.
+        """Start the collectors of a run. They act by the weights of ``team``.
 
-        ``logs`` is the folder for the collectors' output, ``num_starts`` the number of the run's
-        earlier starts.
+        ``shape`` are the sizes of the replay buffer, ``logs`` is the folder for the collectors'
+        output, and ``num_starts`` the number of the run's earlier starts.
         """
         logs.mkdir(exist_ok=True)
-        num_collectors = settings["runner"]["collectors"]
-        self.capacity = num_collectors * exchange.num_blocks
+        runner = cfg.runner
+        num_blocks = runner.queue_blocks + 1  # one is in work
+        self.exchange = Exchange(
+            shape, runner.num_steps, num_blocks, team.unique_actors, team.num_updates
+        )
+        self.capacity = runner.collectors * num_blocks
         self._launcher = launcher
-        self._stall_s = settings["runner"]["stall_time"]
+        self._stall_s = runner.stall_time
         self.posts: list[Post] = []
         try:
-            for number in range(num_collectors):
-                identity = Identity(number, num_collectors, num_starts)
-                channel = exchange.channel(number)
+            for number in range(runner.collectors):
+                identity = Identity(number, runner.collectors, num_starts)
+                channel = self.exchange.channel(number)
                 log = logs / f"{number}.txt"
-                worker = launcher.start(settings, identity, channel, log)
+                worker = launcher.start(to_dict(cfg), identity, channel, log)
                 self.posts.append(Post(number, log, worker, channel))
-                for block in range(exchange.num_blocks):
+                for block in range(num_blocks):
                     worker.free(block)
         except BaseException:
             self.end()  # those that have started

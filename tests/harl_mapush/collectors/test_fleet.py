@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from harl_mapush.collectors.collector import BlockReport, Identity
-from harl_mapush.collectors.exchange import Channel, Exchange
+from harl_mapush.collectors.exchange import Channel
 from harl_mapush.collectors.fleet import Fleet
 from harl_mapush.collectors.launchers import CollectionError, FullBlock, WorkerGoneError
 from harl_mapush.learning.off_policy.replay_buffer import replay_shape
 from mqe.config import ConfigError
+from tests.support.toy_collectors import settings as toy_settings
 
 REPORT = BlockReport({}, 1.0, 0.0, {}, None)
 BUILT = "built"
@@ -67,11 +68,12 @@ def make(
         return workers[-1]
 
     launcher: Any = SimpleNamespace(start=start, wait=lambda workers, timeout_s: None)
-    settings = {"runner": {"collectors": len(scripts), "stall_time": stall_s}}
+    runner = {"queue_blocks": 1, "stall_time": stall_s, "num_steps": 1}
+    cfg = toy_settings(len(scripts), 2 * len(scripts), 2, runner=runner)
     sizes = {"num_agents": 1, "obs_size": 1, "action_size": 1, "num_views": 1, "state_size": 1}
     shape = replay_shape(4, 2, num_rings=len(scripts), **sizes)
-    exchange = Exchange(shape, 1, 2, [], 0)
-    return Fleet(settings, exchange, 0, launcher, tmp_path / "logs"), workers
+    team: Any = SimpleNamespace(unique_actors=[], num_updates=0)
+    return Fleet(cfg, shape, team, launcher, tmp_path / "logs"), workers
 
 
 def look(fleet: Fleet, times: int) -> None:
@@ -126,26 +128,26 @@ def test_a_launcher_that_is_gone_ends_the_run(tmp_path) -> None:
 
 
 def test_a_collector_that_hangs_ends_the_run(tmp_path) -> None:
-    fleet, (worker,) = make(tmp_path, [BUILT, DECISION, *[None] * 50], stall_s=0.05)
+    fleet, (worker,) = make(tmp_path, [BUILT, DECISION, *[None] * 50], stall_s=0.5)
     look(fleet, 3)
-    time.sleep(0.06)
-    with pytest.raises(CollectionError, match="no progress for 0 s while collecting; its last"):
+    time.sleep(0.6)
+    with pytest.raises(CollectionError, match="no progress for 1 s while collecting; its last"):
         look(fleet, 1)
     assert worker.is_ended
 
 
 def test_decisions_and_full_blocks_are_signs_of_life(tmp_path) -> None:
-    fleet, _ = make(tmp_path, [BUILT, DECISION, DECISION, DECISION], stall_s=0.05)
+    fleet, _ = make(tmp_path, [BUILT, DECISION, DECISION, DECISION], stall_s=0.5)
     look(fleet, 1)
     for _ in range(4):
-        time.sleep(0.03)
+        time.sleep(0.3)
         look(fleet, 1)
-    time.sleep(0.06)  # all blocks are full
+    time.sleep(0.6)  # all blocks are full
     look(fleet, 1)
 
 
 def test_a_start_may_take_minutes(tmp_path) -> None:
-    fleet, _ = make(tmp_path, [None] * 50, stall_s=0.01)
+    fleet, _ = make(tmp_path, [None] * 50, stall_s=0.5)
     look(fleet, 2)
-    time.sleep(0.02)
+    time.sleep(0.6)
     look(fleet, 1)
