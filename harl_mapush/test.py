@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,52 +28,21 @@ SHOWN = "pretrained:beam"  # the team of a viewer without a checkpoint
 VIEWER = ("record", "agent", "web", "host")  # flags of this mode only
 
 
-def make_parser(program: str = PROGRAM) -> config.Parser:
-    """Build the command line for ``program``."""
+def make_parser(program: str = PROGRAM, *, has_calculator: bool = True) -> config.Parser:
+    """Build the command line for ``program``, by default with the calculator.
+
+    Without it, the program is a viewer that also films.
+    """
+    viewer_words = (
+        "A team on a page in a browser, or a film of it. Without a checkpoint, --task, --object or "
+        "--suite names the world for policies without training."
+    )
+    test_words = "Success rate and other metrics of a trained team."
     parser = config.Parser(
         prog=program,
-        description="Success rate and other metrics of a trained team.",
-        example=f"{program} pretrained:team2 --suite team2",
+        description=test_words if has_calculator else viewer_words,
+        example=f"{program} pretrained:team2" + (" --suite team2" if has_calculator else ""),
     )
-    _add_team(parser)
-    parser.add_argument(
-        "--num_episodes",
-        metavar="N",
-        type=int,
-        help="number of episodes in the viewer or film, or for each seed of the calculator",
-    )
-    parser.add_argument(
-        "--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)"
-    )
-    config.add_other_test_flags(parser)
-    command.add_flags(parser)
-    _add_viewer(parser)
-    _add_worlds(parser)
-    return parser
-
-
-def make_viewer_parser(program: str) -> config.Parser:
-    """Build the command line of a program with viewer and films, without the calculator."""
-    parser = config.Parser(
-        prog=program,
-        description="A team on a page in a browser, or a film of it. Without a checkpoint, "
-        "--task, --object or --suite names the world for policies without training.",
-        example=f"{program} pretrained:team2",
-    )
-    parser.set_defaults(mode="viewer", **dict.fromkeys(command.FLAGS))
-    _add_team(parser)
-    parser.add_argument(
-        "--num_episodes",
-        metavar="N",
-        type=int,
-        help="number of episodes before the viewer closes",
-    )
-    _add_viewer(parser)
-    _add_worlds(parser)
-    return parser
-
-
-def _add_team(parser: config.Parser) -> None:
     parser.add_argument(
         "team",
         metavar="CHECKPOINT",
@@ -87,6 +56,26 @@ def _add_team(parser: config.Parser) -> None:
         metavar="MODULE:FUNCTION",
         help="a function of your own as the policy, from observations to actions",
     )
+    each_seed = ", or for each seed of the calculator" if has_calculator else ""
+    parser.add_argument(
+        "--num_episodes",
+        metavar="N",
+        type=int,
+        help=f"number of episodes before the viewer closes, in a film{each_seed}",
+    )
+    if has_calculator:
+        parser.add_argument(
+            "--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)"
+        )
+        config.add_other_test_flags(parser)
+        command.add_flags(parser)
+    else:
+        parser.set_defaults(mode="viewer", **dict.fromkeys(command.FLAGS))
+    _add_viewer(parser)
+    worlds = parser.add_argument_group("worlds")
+    config.add_import(worlds)
+    config.add_flags(worlds, FLAGS)
+    return parser
 
 
 def _add_viewer(parser: config.Parser) -> None:
@@ -119,23 +108,23 @@ def _add_viewer(parser: config.Parser) -> None:
     filming.add_flags(group)
 
 
-def _add_worlds(parser: config.Parser) -> None:
-    worlds = parser.add_argument_group("worlds")
-    config.add_import(worlds)
-    config.add_flags(worlds, FLAGS)
-
-
 def main(
     argv: Sequence[str] | None = None,
     program: str = PROGRAM,
-    make: Callable[[str], config.Parser] = make_parser,
+    *,
+    has_calculator: bool = True,
 ) -> int:
     """Measure or show a team by the arguments ``argv``. Return the exit code.
 
-    ``make`` builds the parser. Error messages name ``program``.
+    Error messages name ``program``.
     """
+
+    def run() -> int:
+        arguments = make_parser(program, has_calculator=has_calculator).parse(argv)
+        return _main(arguments, program)
+
     with library_lines(say):
-        return config.exit_code(lambda: _main(make(program).parse(argv), program), program)
+        return config.exit_code(run, program)
 
 
 def _episodes(outcomes: Sequence[str]) -> str:

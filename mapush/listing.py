@@ -19,8 +19,7 @@ from harl_mapush.config.other_names import dotted
 from harl_mapush.runs import run_folder
 from mapush.built_in import extensions
 from mqe.config import ConfigError, load_yaml, printable, suggestion
-from mqe.controllers.frozen_policy import DESCRIPTION
-from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
+from mqe.pretrained import PRETRAINED, summaries
 from mqe.registry import SIMULATORS, TASKS, SimCfg
 from mqe.tasks.term_settings import merged_weights
 
@@ -88,7 +87,7 @@ def _list(argv: Sequence[str] | None) -> int:
     if not runs:
         sys.stdout.write(f"No runs in {root}; mapush list FOLDER looks in another folder.\n")
     sys.stdout.write("\nPolicies that ship with mapush, for instance for mapush play:\n\n")
-    return _list_words({f"{PRETRAINED}{name}": _policy_words(name) for name in pretrained_names()})
+    return _list_words({f"{PRETRAINED}{name}": words for name, words in summaries().items()})
 
 
 def _list_words(meanings: Mapping[str, str]) -> int:
@@ -97,40 +96,6 @@ def _list_words(meanings: Mapping[str, str]) -> int:
     for name, meaning in meanings.items():
         sys.stdout.write(f"{wrapped(f'{name:{width}}  {meaning}', width + 2)}\n")
     return 0
-
-
-def _policy_words(name: str) -> str:
-    """Return a few words about a shipped policy."""
-    settings = load_yaml(pretrained_folder(name) / run_folder.CONFIG)
-    world = settings["env"]
-    task = settings["task"]
-    if "team" in task:
-        return f"leader of {task['team']} in maps of the kind {task['map']}"
-    if "object" not in task:
-        model = f", {world['model']} model" if world.get("model") is not None else ""
-        return f"gait of a {world['robots']}{model}"
-    size = f"{world['num_agents']}"
-    largest = load_yaml(pretrained_folder(name) / DESCRIPTION).get("largest_team")
-    if largest is not None:
-        size = f"1 to {largest}"
-    pose = ", to a place and a heading" if task.get("goal_heading") is not None else ""
-    return f"team of {size} {world['robots']} for {_pushed_words(task)}{pose}"
-
-
-def _pushed_words(task: Mapping[str, Any]) -> str:
-    """Describe a team's training objects."""
-    if task.get("shapes") is not None:
-        if task.get("shape_force") is not None:
-            return "shapes that slide at {:g} to {:g} N".format(*task["shape_force"])
-        return "shapes of {:g} to {:g} kg".format(*task["shape_mass"])
-    mass = task.get("object_mass")
-    if isinstance(mass, Mapping):
-        mass = mass[task["object"]]
-    if mass is None:
-        return f"the {task['object']}"
-    if isinstance(mass, str):
-        return f"the {task['object']} that slides at {mass}"
-    return f"the {task['object']} of {mass:g} kg"
 
 
 def _run_line(run: Path) -> str:

@@ -9,4 +9,4 @@ from harl_mapush import test
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Show a team. Return the exit code."""
-    return test.main(argv, "mapush play", test.make_viewer_parser)
+    return test.main(argv, "mapush play", has_calculator=False)

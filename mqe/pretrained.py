@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from mqe.config import ConfigError, unknown
+from mqe.config import ConfigError, load_yaml, unknown
 from mqe.manifest import MANIFEST
 
 PRETRAINED = "pretrained:"
@@ -31,6 +31,12 @@ def pretrained_names() -> list[str]:
     if not root.is_dir():
         return []
     return sorted(path.name for path in root.iterdir() if path.is_dir())
+
+
+def summaries() -> dict[str, str]:
+    """Return a line about each shipped policy by name, an empty one if nobody wrote it."""
+    written = load_yaml(_root() / "summaries.yaml")
+    return {name: written.get(name, "") for name in pretrained_names()}
 
 
 def _root() -> Path:

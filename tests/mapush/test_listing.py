@@ -20,7 +20,7 @@ from harl_mapush.runs.checkpoint import actor_file
 from harl_mapush.runs.run_folder import last_checkpoint
 from mapush import cli, listing
 from mqe.config import load_yaml
-from mqe.pretrained import pretrained_folder
+from mqe.pretrained import pretrained_folder, summaries
 from mqe.registry import SIMULATORS, TASKS
 from mqe.tasks.push.rewards import REWARDS
 from mqe.world.randomization import RandomizationCfg
@@ -273,6 +273,7 @@ def test_runs_and_what_comes_along_are_listed(run, tmp_path, capsys) -> None:
     assert cli.main(["list", str(run.parent)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{run}: cuboid, happo, seed 1; success none yet; checkpoints 16"
+    assert all(summaries().values())
     policies = dict(line.split(maxsplit=1) for line in lines if line.startswith("pretrained:"))
     assert policies["pretrained:cuboid"] == "team of 2 go1 for the cuboid"
     assert policies["pretrained:team2"] == "team of 2 go1 for the cuboid of 18 kg"
