@@ -137,8 +137,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 # Modules with more imports of the project than others may have, and their numbers
 MANY_IMPORTS = {
-    "harl_mapush.algorithms.off_policy": 17,
-    "harl_mapush.algorithms.on_policy": 17,
 }
 
 
@@ -180,8 +178,7 @@ def test_the_learner_knows_the_environment_by_contract_only(path: Path) -> None:
 def test_formulas_are_chosen_where_an_algorithm_is_built(path: Path) -> None:
     """Settings read it too, for HARL's unconditional networks."""
     expected = {
-        "harl_mapush/algorithms/on_policy.py": 1,
-        "harl_mapush/algorithms/off_policy.py": 1,
+        "harl_mapush/algorithms/team.py": 1,
         "harl_mapush/learning/settings.py": 2,
     }
     reads = [node for node in nodes(path) if getattr(node, "attr", None) == "compat"]

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.algorithms.off_policy import OffPolicy
-from harl_mapush.algorithms.team import make_actors
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.q_networks import SquashedActor
 from harl_mapush.learning.off_policy.replay_buffer import Batch
@@ -102,15 +101,11 @@ class Hasac(OffPolicy):
 
     # Acting
 
-    def _make_actors(self) -> list[SquashedActor]:
-        make = partial(
-            SquashedActor,
-            self.network,
-            sets=self.spec.obs_sets,
-            bound_log_std=partial(self.formulas.log_std, std_range=self.cfg.std_range),
-            last_activation=self.formulas.last_activation(self.network),
-        )
-        return make_actors(make, self.spec, is_shared=self.cfg.share_param)
+    def actor_options(self) -> dict[str, Any]:
+        return {
+            "bound_log_std": partial(self.formulas.log_std, std_range=self.cfg.std_range),
+            "last_activation": self.formulas.last_activation(self.network),
+        }
 
     def explore(self, obs: Tensor) -> Tensor:
         return self.stacked(self.decide_all(obs)[0])

@@ -6,14 +6,12 @@ Their updates are delayed, and the critics' targets are smoothed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.off_policy import OffPolicy
-from harl_mapush.algorithms.team import make_actors
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.q_networks import DeterministicActor, targets_of
 from harl_mapush.learning.settings import OffPolicyCfg
@@ -81,10 +79,6 @@ class Hatd3(OffPolicy):
         return [*self.targets, *self._repeated_moves]
 
     # Acting
-
-    def _make_actors(self) -> list[DeterministicActor]:
-        make = partial(DeterministicActor, self.network, sets=self.spec.obs_sets)
-        return make_actors(make, self.spec, is_shared=self.cfg.share_param)
 
     def explore(self, obs: Tensor) -> Tensor:
         actions = self._act(obs)

@@ -8,22 +8,19 @@ states).
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from functools import partial
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
-from harl_mapush.algorithms.team import team_rewards
-from harl_mapush.distributed.ranks import ALONE, Ranks
+from harl_mapush.algorithms.team import Team
 from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS
 from harl_mapush.learning.network_memory import row_floats
-from harl_mapush.learning.normalization import ReturnNorm
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
@@ -38,72 +35,44 @@ from harl_mapush.learning.off_policy.replay_buffer import (
 from harl_mapush.learning.off_policy.side_stream import SideStream
 from harl_mapush.learning.off_policy.symmetric_batches import Images
 from harl_mapush.learning.optimizer import FlatAdam
-from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
-from harl_mapush.learning.update_graphs import Graphs
+from harl_mapush.learning.settings import OffPolicyCfg
 from mqe.vec_env import TeamSpec
 
 _FLOAT = 4  # bytes
 _DRAWN_TOGETHER = 8  # batches of an iteration, in one pass over the replay buffer
 
 
-class OffPolicy(ABC):
-    """A team learning from a replay buffer."""
+class OffPolicy(Team):
+    """A team learning from a replay buffer.
 
+    Every rank has a replay buffer with its own worlds' transitions, and draws an equal part of
+    every batch.
+    """
+
+    cfg: OffPolicyCfg
+    formulas: OffPolicyFormulas
+    formula_sets = OFF_POLICY_FORMULAS
+    fuses_adam = True
     follows_first_critic = False  # whether actors learn from the first critic only
 
-    def __init__(
-        self,
-        cfg: Any,
-        network: NetworkCfg,
-        spec: TeamSpec,
-        device: torch.device | str = "cpu",
-        seed: int = 1,
-        ranks: Ranks = ALONE,
-    ) -> None:
-        """Build networks and optimisers on ``device``.
-
-        ``cfg`` is an instance of the algorithm's settings class. Networks are initialised on the
-        CPU from torch's global generator. ``seed`` determines actions, batches and orders. Every
-        rank has a replay buffer with its own worlds' transitions, and draws an equal part of every
-        batch.
-        """
-        self.cfg: OffPolicyCfg = cfg
-        self.network = self.cfg.built_network(network)
-        self.spec = spec
-        self.device = torch.device(device)
-        self.ranks = ranks
-        formulas = OFF_POLICY_FORMULAS.find(self.cfg.compat, "algorithm.compat")
-        self.formulas: OffPolicyFormulas = formulas.make(ranks)
-        _check_settings(self.cfg, network, spec, self.formulas, ranks)
-        if self.follows_first_critic:
-            cfg = self.cfg = self.formulas.deterministic(self.cfg)
-
-        # Sizes
-        self.num_agents = spec.num_agents
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        cfg = self.cfg
+        spec = self.spec
         self.num_views = self.num_agents if spec.state_type == "FP" else 1
-        self.action_size = spec.action_size
+        self.num_values = self.num_views
         # The first of this process's worlds and the number of all; None if it has all of them.
         self.world_share: tuple[int, int] | None = None
 
-        # Actors and critics
-        self.actors = [actor.to(self.device) for actor in self._make_actors()]
+        # Critics
         critic = TwinCritic(self.network, spec.state_size, spec.action_sizes, spec.state_sets)
         self.critic = critic.to(self.device)
-        make_adam = partial(
-            FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, ranks=ranks, fuses=True
-        )
-        self.optimizers = [make_adam(actor, cfg.learning_rate) for actor in self.unique_actors]
-        self.critic_optimizer = make_adam(self.critic, cfg.critic_learning_rate)
+        self.critic_optimizer = self.make_optimizer(self.critic, cfg.critic_learning_rate)
         (self.target_critic,), self.targets = targets_of([self.critic], [self.critic_optimizer])
 
         # Values
         self.normalizer = self.formulas.normalizer().to(self.device)
         self.learned_normalizer = self.normalizer  # that of the critics' targets
-
-        # Random numbers
-        self.generator = torch.Generator(self.device).manual_seed(seed)
-        self.host_generator = torch.Generator().manual_seed(seed)
-        self.graphs = Graphs(self.device, self.generator)
 
         # The schedule of updates
         self.num_updates = 0
@@ -114,7 +83,7 @@ class OffPolicy(ABC):
         self._collecting: Self | None = None  # this team with older weights
         self._batches: list[Batch] = []  # of the updates that may be under way
         self._side_metrics: dict[str, Tensor] = {}
-        if cfg.beside_collecting and ranks.size == 1:
+        if cfg.beside_collecting and self.ranks.size == 1:
             self.side = SideStream(self.device)
             self.learned_normalizer = deepcopy(self.normalizer)
 
@@ -124,10 +93,39 @@ class OffPolicy(ABC):
             symmetries = [getattr(spec.symmetries, name) for name in cfg.symmetries]
             self._images = Images(symmetries, spec, self.num_views, self.device)
 
-    @property
-    def unique_actors(self) -> list[Any]:
-        """The actors without repetition: one if it is shared."""
-        return self.actors[:1] if self.cfg.share_param else self.actors
+    def check_settings(self) -> None:
+        """Raise ValueError for contradicting settings."""
+        cfg = self.cfg
+        spec = self.spec
+        formulas = self.formulas
+        if self.network.use_recurrent_policy:
+            raise ValueError(
+                f"{cfg.name} has no recurrent policies; set network.use_recurrent_policy=false"
+            )
+        if cfg.team_reward == "own" and spec.state_type == "EP" and not formulas.takes_first_reward:
+            raise ValueError(
+                "team_reward=own needs a state for each agent; set task.state_type=FP, or "
+                "team_reward=mean"
+            )
+        if cfg.warmup > cfg.buffer_size:
+            raise ValueError(
+                f"warmup ({cfg.warmup}) must fit into buffer_size ({cfg.buffer_size}); "
+                "lower algorithm.warmup"
+            )
+        if cfg.all_at_once and not (cfg.share_param and cfg.is_sequential):
+            raise ValueError(
+                "all_at_once is an update of one actor by all agents' new actions; set "
+                "algorithm.share_param=true and algorithm.is_sequential=true"
+            )
+        if cfg.beside_collecting and not formulas.fits_beside:
+            raise ValueError(
+                "beside_collecting must be false under compat=harl; set "
+                "algorithm.beside_collecting=false"
+            )
+        if cfg.symmetries:
+            _check_symmetries(cfg.symmetries, spec, formulas)
+        if self.follows_first_critic:
+            self.cfg = formulas.deterministic(cfg)
 
     @property
     def target_moves(self) -> list[tuple[Tensor, Tensor]]:
@@ -135,10 +133,6 @@ class OffPolicy(ABC):
         return self.targets
 
     # Differences between algorithms
-
-    @abstractmethod
-    def _make_actors(self) -> list[Any]:
-        """Build one actor an agent, or the same for all, on the CPU."""
 
     @abstractmethod
     def explore(self, obs: Tensor) -> Tensor:
@@ -236,22 +230,12 @@ class OffPolicy(ABC):
             ends_apart=self.formulas.ends_apart and self.num_views > 1,
         )
 
-    def team_rewards(self, rewards: Tensor) -> Tensor:
-        """Convert the agents' rewards (N, A) to learned ones (N, G)."""
-        return team_rewards(rewards, self.cfg.team_reward, self.num_views)
-
     def update_norm(self, transition: Transition, discounted: Tensor) -> None:
         """Update the normaliser of rewards by one decision.
 
         ``discounted`` (N, G) are the discounted returns so far, updated in place.
         """
-        if isinstance(self.normalizer, ReturnNorm):
-            valid = transition.valid.to(discounted.dtype)
-            discounted.mul_(self.cfg.gamma).add_(transition.rewards * valid.unsqueeze(1))
-            weights = valid.unsqueeze(1).expand_as(discounted)
-            self.normalizer.update(discounted.unsqueeze(-1), weights, self.ranks)
-            has_ended = transition.done | ~transition.valid
-            discounted.masked_fill_(has_ended.unsqueeze(1), 0.0)
+        self.formulas.update_norm(self.normalizer, transition, discounted, self.cfg.gamma)
 
     # Learning
 
@@ -316,24 +300,15 @@ class OffPolicy(ABC):
         team = copy(self)
         copies = [target_of(actor) for actor in self.unique_actors]
         team.actors = copies * self.num_agents if self.cfg.share_param else copies
-        team.generator = torch.Generator(self.device)
-        team.generator.set_state(self.generator.get_state())
-        team.generator.manual_seed(team.generator.initial_seed() + 1)
-        team.graphs = Graphs(self.device, team.generator)
+        generator = torch.Generator(self.device)
+        generator.set_state(self.generator.get_state())
+        team.set_generator(generator.manual_seed(generator.initial_seed() + 1))
         return team
 
     def _join(self) -> None:
         """Make the current stream wait for the parallel updates."""
         if self.side is not None:
             self.side.join()
-
-    def set_progress(self, progress: float) -> None:
-        """Set the learning rates of schedule ``linear``. They fall to zero at the run's end."""
-        if self.cfg.schedule == "linear":
-            share = 1.0 - progress
-            for optimizer in self.optimizers:
-                optimizer.learning_rate.fill_(self.cfg.learning_rate * share)
-            self.critic_optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * share)
 
     def draw(self, replay: RingReplay, count: int) -> list[Batch]:
         """Draw ``count`` batches of a replay buffer in one pass."""
@@ -442,8 +417,7 @@ class OffPolicy(ABC):
 
             weights = batch.active[:, agent] if cfg.use_policy_active_masks else None
             loss = self.actor_loss(agent, values, log_probs[agent], weights)
-            optimizer = self.optimizers[0 if cfg.share_param else agent]
-            norm = _step(optimizer, loss, cfg.max_grad_norm, weights)
+            norm = _step(self.optimizer(agent), loss, cfg.max_grad_norm, weights)
             metrics[f"agent{agent}/policy_loss"] = loss.detach()
             metrics[f"agent{agent}/actor_grad_norm"] = norm
 
@@ -495,7 +469,7 @@ class OffPolicy(ABC):
 
     def stacked(self, actions: Sequence[Tensor]) -> Tensor:
         """Stack the agents' actions (N, A, U), padded with zeros to the team's largest size."""
-        return torch.stack([pad(x, (0, self.action_size - x.shape[-1])) for x in actions], dim=1)
+        return torch.stack([self.padded(x) for x in actions], dim=1)
 
     def _own(self, actions: Tensor) -> list[Tensor]:
         """Return every agent's actions (N, own U) from the team's (N, A, U)."""
@@ -513,34 +487,14 @@ class OffPolicy(ABC):
 
     # Saving
 
-    @property
-    def networks(self) -> dict[str, nn.Module]:
-        """The modules of a checkpoint by file name."""
-        networks: dict[str, nn.Module] = {}
-        for i, actor in enumerate(self.actors):
-            networks[f"actor_agent{i}"] = actor
-        networks["critic_agent"] = self.critic
-        networks["value_normalizer"] = self.normalizer
-        return networks
-
-    @property
-    def weights(self) -> dict[str, Tensor]:
-        """All trained weights as flat tensors by name."""
-        weights = {f"agent{i}": optimizer.flat for i, optimizer in enumerate(self.optimizers)}
-        weights["critic"] = self.critic_optimizer.flat
-        return weights
-
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a bit-exact resume, without the experience."""
         self._join()
-        state: dict[str, Any] = {
-            "actors": [actor.state_dict() for actor in self.unique_actors],
+        state = super().state_dict() | {
             "critic": self.critic.state_dict(),
             "normalizer": self.normalizer.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self._all_optimizers()],
             "targets": [target.clone() for target, _ in self.targets],
-            "generator": self.generator.get_state(),
-            "host_generator": self.host_generator.get_state(),
             "num_updates": self.num_updates,
             "num_owed": self.num_owed,
         }
@@ -553,8 +507,7 @@ class OffPolicy(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``. Learning rates come from the settings."""
-        for actor, saved in zip(self.unique_actors, state["actors"], strict=True):
-            actor.load_state_dict(saved)
+        super().load_state_dict(state)
         self.critic.load_state_dict(state["critic"])
         self.normalizer.load_state_dict(state["normalizer"])
         for optimizer, saved in zip(self._all_optimizers(), state["optimizers"], strict=True):
@@ -563,8 +516,6 @@ class OffPolicy(ABC):
             optimizer.learning_rate.copy_(rate)
         for (target, _), saved in zip(self.targets, state["targets"], strict=True):
             target.copy_(saved)
-        self.generator.set_state(state["generator"].cpu())
-        self.host_generator.set_state(state["host_generator"].cpu())
         self.num_updates = state["num_updates"]
         self.num_owed = state["num_owed"]
         if self.side is not None and "collecting" in state:
@@ -612,42 +563,6 @@ def _step(
     optimizer.set_gradient(loss)
     optimizer.share(None if weights is None else weights.sum())
     return optimizer.step(max_grad_norm)
-
-
-def _check_settings(
-    cfg: OffPolicyCfg,
-    network: NetworkCfg,
-    spec: TeamSpec,
-    formulas: OffPolicyFormulas,
-    ranks: Ranks,
-) -> None:
-    """Raise ValueError for contradicting settings."""
-    if network.use_recurrent_policy:
-        raise ValueError(
-            f"{cfg.name} has no recurrent policies; set network.use_recurrent_policy=false"
-        )
-    if cfg.team_reward == "own" and spec.state_type == "EP" and not formulas.takes_first_reward:
-        raise ValueError(
-            "team_reward=own needs a state for each agent; set task.state_type=FP, or "
-            "team_reward=mean"
-        )
-    if cfg.warmup > cfg.buffer_size:
-        raise ValueError(
-            f"warmup ({cfg.warmup}) must fit into buffer_size ({cfg.buffer_size}); "
-            "lower algorithm.warmup"
-        )
-    if cfg.all_at_once and not (cfg.share_param and cfg.is_sequential):
-        raise ValueError(
-            "all_at_once is an update of one actor by all agents' new actions; set "
-            "algorithm.share_param=true and algorithm.is_sequential=true"
-        )
-    if cfg.beside_collecting and not formulas.fits_beside:
-        raise ValueError(
-            "beside_collecting must be false under compat=harl; set "
-            "algorithm.beside_collecting=false"
-        )
-    if cfg.symmetries:
-        _check_symmetries(cfg.symmetries, spec, formulas)
 
 
 def _check_symmetries(names: Sequence[str], spec: TeamSpec, formulas: OffPolicyFormulas) -> None:

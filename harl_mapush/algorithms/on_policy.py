@@ -6,113 +6,77 @@ obs size, U action size, V values per environment, R recurrent layers, H hidden 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
-from harl_mapush.algorithms.team import make_actors, team_rewards
-from harl_mapush.distributed.ranks import ALONE, Ranks
+from harl_mapush.algorithms.team import Team
 from harl_mapush.learning import losses
 from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS
 from harl_mapush.learning.network_memory import row_floats
 from harl_mapush.learning.networks import Actor, Critic
-from harl_mapush.learning.normalization import ValueNorm
 from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import CPU_TILE_ROWS, ActorBatch, Shuffle
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
 from harl_mapush.learning.on_policy.surrogate import update_policy
 from harl_mapush.learning.on_policy.value_update import ValueLearner
-from harl_mapush.learning.optimizer import FlatAdam
-from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
-from harl_mapush.learning.update_graphs import Graphs
-from mqe.vec_env import EntityBlock, TeamSpec
+from harl_mapush.learning.settings import OnPolicyCfg
+from mqe.vec_env import EntityBlock
 
 
-class OnPolicy(ABC):
+class OnPolicy(Team):
     """Actors and one critic learning from one rollout at a time."""
 
+    cfg: OnPolicyCfg
+    actors: list[Actor]
+    formulas: Formulas
     actor_class = Actor
+    formula_sets = ON_POLICY_FORMULAS
     takes_mirror_loss = True  # whether the actors' loss can have a mirror loss
 
-    def __init__(
-        self,
-        cfg: Any,
-        network: NetworkCfg,
-        spec: TeamSpec,
-        device: torch.device | str = "cpu",
-        seed: int = 1,
-        ranks: Ranks = ALONE,
-    ) -> None:
-        """Build networks and optimisers on ``device``.
-
-        ``cfg`` is an instance of the algorithm's settings class. Networks are initialised on the
-        CPU from torch's global generator. ``seed`` determines actions, orders and shuffles. The
-        team learns from all ranks' rollouts.
-        """
-        self.cfg: OnPolicyCfg = cfg
-        self.network = self.cfg.built_network(network)
-        self.spec = spec
-        self.device = torch.device(device)
-        self.ranks = ranks
-        formulas = ON_POLICY_FORMULAS.find(self.cfg.compat, "algorithm.compat")
-        self.formulas: Formulas = formulas.make(ranks)
-
-        # Sizes
-        self.num_agents = spec.num_agents
-        self.action_size = spec.action_size
-        self.is_padded = min(spec.action_sizes) < self.action_size
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.state_type, state_size = self.critic_input()
         self.state_shape: tuple[int, ...] = (state_size,)
         if self.state_type == "FP":
             self.state_shape = (self.num_agents, state_size)
-        has_own_values = self.formulas.has_own_values(self.state_type, cfg.team_reward)
+        has_own_values = self.formulas.has_own_values(self.state_type, self.cfg.team_reward)
         self.num_values = self.num_agents if has_own_values else 1
+        self.shuffle = Shuffle(self.generator, self.host_generator, self.ranks)
+        self.value = ValueLearner(
+            self.cfg,
+            self.network,
+            self.state_shape[-1],
+            self.num_values if self.state_type == "EP" else 1,
+            self.device,
+            self.shuffle,
+            self.formulas,
+            self.critic_sets(),
+        )
+        self.critic = self.value.critic
+        self.critic_optimizer = self.value.optimizer
+        self.normalizer = self.value.normalizer  # unused with use_value_norm off
 
-        # Actors
-        make = partial(Actor, self.network, sets=spec.obs_sets)
-        actors = make_actors(make, spec, is_shared=cfg.share_param)
-        self.actors: list[Actor] = [actor.to(self.device) for actor in actors]
-        if cfg.mirror_loss_coef > 0.0:
-            _check_mirror_loss(cfg, self.network, spec, is_possible=self.takes_mirror_loss)
-        self.optimizers = [
-            FlatAdam(actor, cfg.learning_rate, cfg.adam_eps, cfg.weight_decay, ranks)
-            for actor in self.unique_actors
-        ]
+    def check_settings(self) -> None:
+        """Raise ValueError if these actors or this task do not allow a mirror loss."""
+        cfg = self.cfg
+        reason = None
+        if cfg.mirror_loss_coef == 0.0:
+            return
+        if not self.takes_mirror_loss:
+            reason = f"{cfg.name} updates its actors without a loss that it could be added to"
+        elif self.network.use_recurrent_policy:
+            reason = "recurrent policies have no mirror loss"
+        elif self.spec.symmetries.mirror is None:
+            reason = "this task defines no mirror image of observations and actions"
+        if reason is not None:
+            raise ValueError(f"mirror_loss_coef must be 0, not {cfg.mirror_loss_coef}: {reason}")
 
-        # Random numbers
-        self.generator = torch.Generator(self.device).manual_seed(seed)
-        self.graphs = Graphs(self.device, self.generator)
-        self.shuffle = Shuffle(self.generator, torch.Generator().manual_seed(seed), ranks)
-
-        # Critic
-        self.value = self._make_value_learner()
-
-    @property
-    def unique_actors(self) -> list[Actor]:
-        """The actors without repetition: one if it is shared."""
-        return self.actors[:1] if self.cfg.share_param else self.actors
-
-    @property
-    def critic(self) -> Critic:
-        """The critic."""
-        return self.value.critic
-
-    @property
-    def value_normalizer(self) -> ValueNorm:
-        """The value normaliser. It exists, unused, with use_value_norm off as well."""
-        return self.value.normalizer
-
-    def optimizer(self, agent: int) -> FlatAdam:
-        """Return the optimiser of agent ``agent``'s actor."""
-        return self.optimizers[0 if self.cfg.share_param else agent]
-
-    # Inputs of the critic, and rewards
+    # Inputs of the critic
 
     def critic_input(self) -> tuple[str, int]:
         """Return the type of the critic's input, "EP" or "FP", and its size."""
@@ -126,11 +90,6 @@ class OnPolicy(ABC):
     def critic_state(obs: Tensor, state: Tensor) -> Tensor:
         """Return the critic's input (N, *state_shape) from obs (N, A, O) and the state."""
         return state
-
-    @property
-    def team_rewards(self) -> Callable[[Tensor], Tensor]:
-        """The function from the agents' rewards (N, A) to learned ones (N, V)."""
-        return partial(team_rewards, choice=self.cfg.team_reward, num_values=self.num_values)
 
     # Acting
 
@@ -155,7 +114,7 @@ class OnPolicy(ABC):
 
     def _decide(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
         mean, after = self._means(obs, hidden)
-        std = torch.stack([self._padded(actor.std()) for actor in self.actors])
+        std = torch.stack([self.padded(actor.std()) for actor in self.actors])
         noise = self.ranks.draw(
             torch.randn, tuple(mean.shape), generator=self.generator, device=self.device
         )
@@ -179,7 +138,7 @@ class OnPolicy(ABC):
             else:
                 continues = torch.ones_like(inputs[..., 0])
                 mean, state = actor.unroll(inputs, hidden[i], continues)
-            means.append(self._padded(mean[0]))
+            means.append(self.padded(mean[0]))
             if state is not None:
                 after.append(state[0])
         return torch.stack(means, dim=1), torch.stack(after) if after else None
@@ -194,14 +153,6 @@ class OnPolicy(ABC):
         self.set_progress(progress)
         self.compute_returns(experience)
         return self.learn(experience)
-
-    def set_progress(self, progress: float) -> None:
-        """Set the learning rates of schedule ``linear``. They fall to zero at the run's end."""
-        if self.cfg.schedule == "linear":
-            share = 1.0 - progress
-            for optimizer in self.optimizers:
-                optimizer.learning_rate.fill_(self.cfg.learning_rate * share)
-            self.value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * share)
 
     def compute_returns(self, storage: Storage) -> None:
         """Compute values, returns and advantages of a full rollout."""
@@ -270,30 +221,11 @@ class OnPolicy(ABC):
 
     # Saving
 
-    @property
-    def networks(self) -> dict[str, nn.Module]:
-        """The modules of a checkpoint by file name."""
-        networks: dict[str, nn.Module] = {}
-        for i, actor in enumerate(self.actors):
-            networks[f"actor_agent{i}"] = actor
-        networks["critic_agent"] = self.critic
-        networks["value_normalizer"] = self.value_normalizer
-        return networks
-
-    @property
-    def weights(self) -> dict[str, Tensor]:
-        """Every network's parameters as a flat tensor."""
-        actors = {f"agent{i}": optimizer.flat for i, optimizer in enumerate(self.optimizers)}
-        return actors | {"critic": self.value.optimizer.flat}
-
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a bit-exact resume, without the rollout."""
-        return {
-            "actors": [actor.state_dict() for actor in self.unique_actors],
+        return super().state_dict() | {
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "value": self.value.state_dict(),
-            "generator": self.generator.get_state(),
-            "host_generator": self.shuffle.host_generator.get_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -302,19 +234,15 @@ class OnPolicy(ABC):
         Schedule ``linear`` sets all rates before every update. Schedule ``adaptive`` resumes with
         the actors' saved rates.
         """
-        for actor, saved in zip(self.unique_actors, state["actors"], strict=True):
-            actor.load_state_dict(saved)
+        super().load_state_dict(state)
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.value.load_state_dict(state["value"])
-        self.generator.set_state(state["generator"].cpu())
-        self.shuffle.host_generator.set_state(state["host_generator"].cpu())
-
         if self.cfg.schedule == "constant":
             for optimizer in self.optimizers:
                 optimizer.learning_rate.fill_(self.cfg.learning_rate)
         if self.cfg.schedule != "linear":
-            self.value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate)
+            self.critic_optimizer.learning_rate.fill_(self.cfg.critic_learning_rate)
 
     # Planning
 
@@ -398,37 +326,6 @@ class OnPolicy(ABC):
             presence=self.spec.presence,
         )
         return Storage(shape, device, self.critic_state, self.team_rewards)
-
-    def _make_value_learner(self) -> ValueLearner:
-        return ValueLearner(
-            self.cfg,
-            self.network,
-            self.state_shape[-1],
-            self.num_values if self.state_type == "EP" else 1,
-            self.device,
-            self.shuffle,
-            self.formulas,
-            self.critic_sets(),
-        )
-
-    def _padded(self, x: Tensor) -> Tensor:
-        """Pad x (..., an agent's action size) with zeros to the team's largest."""
-        return pad(x, (0, self.action_size - x.shape[-1])) if self.is_padded else x
-
-
-def _check_mirror_loss(
-    cfg: OnPolicyCfg, network: NetworkCfg, spec: TeamSpec, *, is_possible: bool
-) -> None:
-    """Raise ValueError if these actors or this task do not allow a mirror loss."""
-    reason = None
-    if not is_possible:
-        reason = f"{cfg.name} updates its actors without a loss that it could be added to"
-    elif network.use_recurrent_policy:
-        reason = "recurrent policies have no mirror loss"
-    elif spec.symmetries.mirror is None:
-        reason = "this task defines no mirror image of observations and actions"
-    if reason is not None:
-        raise ValueError(f"mirror_loss_coef must be 0, not {cfg.mirror_loss_coef}: {reason}")
 
 
 def _check_minibatches(name: str, number: int, rows: int) -> None:

@@ -1,15 +1,181 @@
-"""The actors of a team."""
+"""A team of actors: the common part of on-policy and off-policy algorithms.
+
+N environments, A agents, U action size, V learned rewards per environment.
+"""
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
 
+from harl_mapush.distributed.ranks import ALONE, Ranks
+from harl_mapush.learning.formula_sets import FormulaSet
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import NetworkCfg
+from harl_mapush.learning.update_graphs import Graphs
+from mqe.extensions import Registry
 from mqe.vec_env import TeamSpec
 
 _Actor = TypeVar("_Actor")
+
+
+class Team(ABC):
+    """Actors with optimisers, random numbers, and learning rates by a schedule.
+
+    A subclass adds a critic with its optimiser and normaliser.
+    """
+
+    actor_class: ClassVar[Callable[..., Any]]
+    formula_sets: ClassVar[Registry[FormulaSet]]
+    fuses_adam: ClassVar[bool] = False  # whether a step of Adam on a GPU is one operation
+
+    num_values: int  # V
+    critic: nn.Module
+    critic_optimizer: FlatAdam
+    normalizer: nn.Module
+
+    def __init__(
+        self,
+        cfg: Any,
+        network: NetworkCfg,
+        spec: TeamSpec,
+        device: torch.device | str = "cpu",
+        seed: int = 1,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        """Build networks and optimisers on ``device``.
+
+        ``cfg`` is an instance of the algorithm's settings class. Networks are initialised on the
+        CPU from torch's global generator. ``seed`` determines actions, batches, orders and
+        shuffles. The team learns from the experience of all ``ranks``.
+        """
+        self.cfg = cfg
+        self.network: NetworkCfg = cfg.built_network(network)
+        self.spec = spec
+        self.device = torch.device(device)
+        self.ranks = ranks
+        formulas = self.formula_sets.find(cfg.compat, "algorithm.compat")
+        self.formulas = formulas.make(ranks)
+        self.check_settings()
+
+        self.num_agents = spec.num_agents
+        self.action_size = spec.action_size
+        self.is_padded = min(spec.action_sizes) < self.action_size
+
+        self.host_generator = torch.Generator().manual_seed(seed)
+        self.set_generator(torch.Generator(self.device).manual_seed(seed))
+
+        actors = make_actors(self._make_actor, spec, is_shared=cfg.share_param)
+        self.actors = [actor.to(self.device) for actor in actors]
+        rate = self.cfg.learning_rate
+        self.optimizers = [self.make_optimizer(actor, rate) for actor in self.unique_actors]
+
+    def check_settings(self) -> None:
+        """Raise ValueError for contradicting settings."""
+        return
+
+    def actor_options(self) -> dict[str, Any]:
+        """Return further arguments for ``actor_class``."""
+        return {}
+
+    def make_optimizer(self, network: nn.Module, learning_rate: float) -> FlatAdam:
+        """Return an optimiser of a network."""
+        cfg = self.cfg
+        return FlatAdam(
+            network,
+            learning_rate,
+            cfg.adam_eps,
+            cfg.weight_decay,
+            self.ranks,
+            fuses=self.fuses_adam,
+        )
+
+    def set_generator(self, generator: torch.Generator) -> None:
+        """Draw from ``generator`` from now on, in graphs of its own."""
+        self.generator = generator
+        self.graphs = Graphs(self.device, generator)
+
+    @property
+    def unique_actors(self) -> list[Any]:
+        """The actors without repetition: one if it is shared."""
+        return self.actors[:1] if self.cfg.share_param else self.actors
+
+    def optimizer(self, agent: int) -> FlatAdam:
+        """Return the optimiser of agent ``agent``'s actor."""
+        return self.optimizers[0 if self.cfg.share_param else agent]
+
+    def team_rewards(self, rewards: Tensor) -> Tensor:
+        """Convert the agents' rewards (N, A) to learned ones (N, V).
+
+        If agents have their own rewards and the critic has one value, agent 0's rewards count, as
+        in HARL.
+        """
+        if self.cfg.team_reward == "own":
+            return rewards[:, : self.num_values]
+        if self.cfg.team_reward == "mean":
+            total = rewards.mean(1, keepdim=True)
+        else:
+            total = rewards.sum(1, keepdim=True)
+        return total.expand(-1, self.num_values)
+
+    def set_progress(self, progress: float) -> None:
+        """Set the learning rates of schedule ``linear``. They fall to zero at the run's end."""
+        if self.cfg.schedule == "linear":
+            share = 1.0 - progress
+            for optimizer in self.optimizers:
+                optimizer.learning_rate.fill_(self.cfg.learning_rate * share)
+            self.critic_optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * share)
+
+    def padded(self, actions: Tensor) -> Tensor:
+        """Pad an agent's actions (..., own U) with zeros to the team's largest size."""
+        if not self.is_padded:
+            return actions
+        return pad(actions, (0, self.action_size - actions.shape[-1]))
+
+    # Saving
+
+    @property
+    def networks(self) -> dict[str, nn.Module]:
+        """The modules of a checkpoint by file name."""
+        networks: dict[str, nn.Module] = {}
+        for i, actor in enumerate(self.actors):
+            networks[f"actor_agent{i}"] = actor
+        networks["critic_agent"] = self.critic
+        networks["value_normalizer"] = self.normalizer
+        return networks
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """All trained weights as flat tensors by name."""
+        weights = {f"agent{i}": optimizer.flat for i, optimizer in enumerate(self.optimizers)}
+        weights["critic"] = self.critic_optimizer.flat
+        return weights
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for a bit-exact resume, without the experience."""
+        return {
+            "actors": [actor.state_dict() for actor in self.unique_actors],
+            "generator": self.generator.get_state(),
+            "host_generator": self.host_generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a ``state_dict``. Learning rates come from the settings unless adaptive."""
+        for actor, saved in zip(self.unique_actors, state["actors"], strict=True):
+            actor.load_state_dict(saved)
+        self.generator.set_state(state["generator"].cpu())
+        self.host_generator.set_state(state["host_generator"].cpu())
+
+    def _make_actor(self, obs_size: int, action_size: int) -> Any:
+        sets = self.spec.obs_sets
+        return self.actor_class(
+            self.network, obs_size, action_size, sets=sets, **self.actor_options()
+        )
 
 
 def make_actors(
@@ -27,18 +193,3 @@ def make_actors(
             f"share_param needs agents of equal sizes, not {sizes}; set algorithm.share_param=false"
         )
     return [make(*sizes[0])] * len(sizes)
-
-
-def team_rewards(rewards: Tensor, choice: str, num_values: int) -> Tensor:
-    """Convert the agents' rewards (N, A) to learned ones (N, V).
-
-    ``choice`` is the setting ``team_reward``. If agents have their own rewards and the critic has
-    one value, agent 0's rewards count, as in HARL.
-    """
-    if choice == "own":
-        return rewards[:, :num_values]
-    if choice == "mean":
-        total = rewards.mean(1, keepdim=True)
-    else:
-        total = rewards.sum(1, keepdim=True)
-    return total.expand(-1, num_values)

@@ -258,7 +258,7 @@ def load_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> None:
         algorithm.critic, algorithm.value.optimizer, state["critic"], state["critic_optim"]
     )
     if state["value_norm"] is not None:
-        algorithm.value_normalizer.load_state_dict(state["value_norm"])
+        algorithm.normalizer.load_state_dict(state["value_norm"])
 
 
 def compare_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> dict[str, float]:
@@ -283,7 +283,7 @@ def compare_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> dict[str, 
         )
     if state["value_norm"] is not None:
         sizes["value normaliser"] = _distance(
-            dict(algorithm.value_normalizer.state_dict()), state["value_norm"]
+            dict(algorithm.normalizer.state_dict()), state["value_norm"]
         )
     return sizes
 

@@ -210,7 +210,7 @@ def _learner_layout(algorithm: OnPolicy) -> dict[str, Any]:
     return {
         "actor": [_shapes(actor) for actor in algorithm.unique_actors],
         "critic": _shapes(algorithm.critic),
-        "value_norm": _shapes(algorithm.value_normalizer) if algorithm.cfg.use_value_norm else Any,
+        "value_norm": _shapes(algorithm.normalizer) if algorithm.cfg.use_value_norm else Any,
         "actor_optim": [partial(_adam_layout, optimizer) for optimizer in algorithm.optimizers],
         "critic_optim": partial(_adam_layout, algorithm.value.optimizer),
     }

@@ -1,6 +1,6 @@
 """Off-policy learning formulas with replaceable variants.
 
-``OffPolicy`` chooses the variant ``algorithm.compat`` when it builds an algorithm. B rows, A
+``Team`` chooses the variant ``algorithm.compat`` when it builds an algorithm. B rows, A
 agents, G critic views.
 """
 
@@ -16,6 +16,7 @@ from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS, FormulaSet
 from harl_mapush.learning.normalization import ReturnNorm
 from harl_mapush.learning.off_policy import td
+from harl_mapush.learning.off_policy.replay_buffer import Transition
 from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 
 _RETURN_BOUND = 5.0  # of scaled returns
@@ -70,6 +71,21 @@ class OffPolicyFormulas:
     def normalizer(self) -> nn.Module:
         """Build the normaliser of rewards or values."""
         return ReturnNorm(_RETURN_BOUND)
+
+    def update_norm(
+        self, normalizer: nn.Module, transition: Transition, discounted: Tensor, gamma: float
+    ) -> None:
+        """Update the normaliser of rewards by one decision.
+
+        ``discounted`` (N, G) are the discounted returns so far, updated in place.
+        """
+        assert isinstance(normalizer, ReturnNorm)
+        valid = transition.valid.to(discounted.dtype)
+        discounted.mul_(gamma).add_(transition.rewards * valid.unsqueeze(1))
+        weights = valid.unsqueeze(1).expand_as(discounted)
+        normalizer.update(discounted.unsqueeze(-1), weights, self.ranks)
+        has_ended = transition.done | ~transition.valid
+        discounted.masked_fill_(has_ended.unsqueeze(1), 0.0)
 
     def target(
         self,

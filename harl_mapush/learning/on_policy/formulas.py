@@ -1,6 +1,6 @@
 """On-policy learning formulas with replaceable variants.
 
-``OnPolicy`` chooses the variant ``algorithm.compat`` when it builds an algorithm. T decisions, N
+``Team`` chooses the variant ``algorithm.compat`` when it builds an algorithm. T decisions, N
 environments, V values per environment (1, or one per agent), U action size.
 """
 

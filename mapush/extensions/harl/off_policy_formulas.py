@@ -12,6 +12,7 @@ from harl_mapush.learning.formula_sets import OFF_POLICY_FORMULAS, FormulaSet
 from harl_mapush.learning.normalization import ValueNorm
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.formulas import OffPolicyFormulas
+from harl_mapush.learning.off_policy.replay_buffer import Transition
 from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 
 _LOG_STD_RANGE = (-20.0, 2.0)
@@ -54,6 +55,11 @@ class HarlOffPolicyFormulas(OffPolicyFormulas):
 
     def normalizer(self) -> nn.Module:
         return ValueNorm()
+
+    def update_norm(
+        self, normalizer: nn.Module, transition: Transition, discounted: Tensor, gamma: float
+    ) -> None:
+        return
 
     def target(
         self,

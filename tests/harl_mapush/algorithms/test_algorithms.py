@@ -422,7 +422,7 @@ def test_the_value_normaliser_tracks_without_moving_values():
     runner.algorithm.learn(storage)
     runner.algorithm.value.compute_values(storage)
     assert torch.allclose(runner.algorithm.value.denormalize(storage.values), before, atol=1e-3)
-    assert float(runner.algorithm.value_normalizer.mean_std()[0]) > 20.0
+    assert float(runner.algorithm.normalizer.mean_std()[0]) > 20.0
 
 
 def test_rollout_must_fit_the_training_sequences():

@@ -256,7 +256,7 @@ def rollouts(
         storage: Any = runner.experience
         names = ("obs", "actions", "rewards", "state", "returns", "advantages")
         seen = {name: getattr(storage, name).clone() for name in names}
-        iterations.append(seen | {"normaliser": torch.cat(algorithm.value_normalizer.mean_std())})
+        iterations.append(seen | {"normaliser": torch.cat(algorithm.normalizer.mean_std())})
         runner.progress.iteration += 1
     env.close()
     return iterations
