@@ -98,10 +98,10 @@ def test_a_value_of_a_megabyte_is_not_repeated(capsys) -> None:
 
 
 def test_a_value_of_another_algorithm_is_no_mistake_where_that_is_overridden() -> None:
-    base = {"algorithm": {"name": "hatrpo", "kl_threshold": 0.02}}
+    base = {"algorithm": {"name": "hasac", "target_std": 0.2}}
     cfg, notices = config.resolve(base, {"algorithm": {"name": "happo"}})
     assert cfg.algorithm.name == "happo"
-    assert "algorithm.kl_threshold left out" in notices[0]
+    assert "algorithm.target_std left out" in notices[0]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from harl_mapush.algorithms.haa2c import Haa2c, Haa2cCfg
 from harl_mapush.algorithms.happo import Happo, HappoCfg
 from harl_mapush.algorithms.hasac import Hasac, HasacCfg, MasacCfg
 from harl_mapush.algorithms.hatd3 import Hatd3, Hatd3Cfg, Matd3Cfg
-from harl_mapush.algorithms.hatrpo import Hatrpo, HatrpoCfg
 from harl_mapush.algorithms.ippo import Ippo, IppoCfg
 from harl_mapush.algorithms.mappo import Mappo, MappoCfg
 from harl_mapush.distributed.ranks import ALONE, Ranks
@@ -40,7 +39,6 @@ class AlgorithmEntry(NamedTuple):
 
 ALGORITHMS: Registry[AlgorithmEntry] = Registry("algorithm")
 ALGORITHMS.register("happo", AlgorithmEntry(HappoCfg, Happo))
-ALGORITHMS.register("hatrpo", AlgorithmEntry(HatrpoCfg, Hatrpo))
 ALGORITHMS.register("haa2c", AlgorithmEntry(Haa2cCfg, Haa2c))
 ALGORITHMS.register("mappo", AlgorithmEntry(MappoCfg, Mappo))
 ALGORITHMS.register("ippo", AlgorithmEntry(IppoCfg, Ippo))

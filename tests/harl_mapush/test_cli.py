@@ -474,7 +474,7 @@ def test_help_names_what_can_be_chosen(capsys) -> None:
     with pytest.raises(SystemExit):
         train.main(["--help"])
     words = " ".join(capsys.readouterr().out.split())
-    assert "happo, hatrpo, haa2c, mappo, ippo" in words
+    assert "happo, haa2c, mappo, ippo" in words
     assert "cuboid, tblock, cylinder" in words
 
 

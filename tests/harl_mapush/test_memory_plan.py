@@ -139,7 +139,6 @@ def test_an_update_takes_what_autograd_saves_of_the_widest_network() -> None:
     [
         ({"network": {"use_recurrent_policy": True, "chunk_length": 8}}, {}),
         ({"network": {"use_layer_norm": True}}, {}),
-        ({"algorithm": {"name": "hatrpo"}}, {}),
         ({"algorithm": {"name": "mappo"}}, {"algorithm": {"name": "mappo", "share_param": False}}),
     ],
 )

@@ -25,7 +25,7 @@ from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.learning.on_policy.minibatches import Shuffle
 from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.optimizer import FlatAdam
-from mapush.extensions.harl import on_policy_formulas  # noqa: F401, registers
+from mapush.extensions.harl import hatrpo, on_policy_formulas  # noqa: F401, registers
 from mapush.extensions.harl.harl_settings import algorithm_cfg, network_cfg
 from mqe.cuda_graphs import EAGER_CALLS
 from mqe.vec_env import TeamSpec

@@ -1,4 +1,4 @@
-"""HARL's files and formulas."""
+"""HARL's files and formulas, and HATRPO."""
 
 from mapush.built_in import Extension
 
@@ -6,6 +6,7 @@ EXTENSION = Extension(
     modules=(
         "mapush.extensions.harl.harl_files",
         "mapush.extensions.harl.harl_format",
+        "mapush.extensions.harl.hatrpo",
         "mapush.extensions.harl.off_policy_formulas",
         "mapush.extensions.harl.on_policy_formulas",
     )

@@ -7,9 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from harl_mapush.algorithms import hatrpo
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.algorithms.hatrpo import conjugate_gradient
 from harl_mapush.config import RunnerCfg
 from harl_mapush.learning import losses
 from harl_mapush.learning.formula_sets import ON_POLICY_FORMULAS
@@ -78,16 +76,6 @@ def test_value_loss_takes_the_worse_of_clipped_and_not():
     targets = torch.tensor([1.0])
     assert losses.value_loss(values, old, targets, None, None).item() == 0.0
     assert losses.value_loss(values, old, targets, 0.2, None).item() == pytest.approx(0.5 * 0.8**2)
-
-
-def test_conjugate_gradient_solves_a_linear_system():
-    torch.manual_seed(0)
-    root = torch.randn(6, 6, dtype=torch.float64)
-    matrix = root @ root.T + torch.eye(6)
-    target = torch.randn(6, dtype=torch.float64)
-    x = conjugate_gradient(lambda vector: matrix @ vector, target)
-    # The matrix lengthens every vector, so the residual bounds the error.
-    assert float((x - torch.linalg.solve(matrix, target)).norm()) < hatrpo._CG_TOLERANCE**0.5
 
 
 def test_learning_rate_adapts_to_the_divergence():
@@ -211,7 +199,6 @@ def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy)
     ("name", "settings", "network", "num_iterations"),
     [
         pytest.param("haa2c", {}, {}, 20, marks=pytest.mark.slow),
-        pytest.param("hatrpo", {"kl_threshold": 0.03}, {}, 16, marks=pytest.mark.slow),
         pytest.param("mappo", {}, {}, 16, marks=pytest.mark.slow),
         pytest.param("mappo", {"share_param": False}, {}, 20, marks=pytest.mark.slow),
         pytest.param("ippo", {"team_reward": "own"}, {}, 20, marks=pytest.mark.slow),
@@ -360,33 +347,6 @@ def test_the_linear_schedule():
     algorithm = make("happo", ToyEnv(4), learning_rate=1e-3, schedule="linear").algorithm
     algorithm.set_progress(0.25)
     assert [float(o.learning_rate) for o in algorithm.optimizers] == pytest.approx([7.5e-4, 7.5e-4])
-
-
-def test_line_search_shrinks_by_the_coefficient_and_gives_up():
-    runner = make(
-        "hatrpo",
-        ToyEnv(16),
-        fixed_order=True,
-        kl_threshold=0.01,
-        line_search_steps=3,
-        accept_ratio=1e6,
-    )
-    storage = filled(runner)
-    before = runner.algorithm.optimizers[0].flat.clone()
-    metrics = runner.algorithm.update_actors(storage)
-    assert torch.equal(runner.algorithm.optimizers[0].flat, before)  # nothing accepted: as it was
-    last = float(metrics[0]["expected_improve"])
-    runner = make(
-        "hatrpo",
-        ToyEnv(16),
-        fixed_order=True,
-        kl_threshold=0.01,
-        line_search_steps=1,
-        accept_ratio=1e6,
-    )
-    first = float(runner.algorithm.update_actors(filled(runner))[0]["expected_improve"])
-    assert last == pytest.approx(first * 0.8**2, rel=1e-4)
-    assert first > 0.0
 
 
 def test_deterministic_actions_are_the_means():

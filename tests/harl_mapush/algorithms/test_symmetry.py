@@ -90,7 +90,6 @@ def test_steps_on_it_make_a_policy_symmetric():
     [
         ("happo", {}, None, "defines no mirror image"),
         ("happo", {"use_recurrent_policy": True}, MIRROR, "recurrent policies have no mirror loss"),
-        ("hatrpo", {}, MIRROR, "hatrpo updates its actors without a loss"),
     ],
 )
 def test_what_cannot_be_mirrored_is_refused(name, network, mirror, complaint):

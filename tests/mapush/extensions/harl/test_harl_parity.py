@@ -121,13 +121,13 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "happo_2a_inactive",
     ),
     "KL direction": (
-        "harl_mapush/algorithms/hatrpo.py",
+        "mapush/extensions/harl/hatrpo.py",
         "(old.double(), std_old.double(), mean.double(), std.double())",
         "(mean.double(), std.double(), old.double(), std_old.double())",
         "hatrpo_2a_reject",
     ),
     "CG damping": (
-        "harl_mapush/algorithms/hatrpo.py",
+        "mapush/extensions/harl/hatrpo.py",
         "_CG_DAMPING = 0.1",
         "_CG_DAMPING = 0.0",
         "hatrpo_2a_inactive",

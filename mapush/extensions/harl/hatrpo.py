@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
 from harl_mapush.algorithms.happo import Happo, HappoCfg
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning import losses
@@ -256,3 +257,6 @@ def _total(batch: ActorBatch, ranks: Ranks) -> Tensor:
     total = batch.weights.sum()
     ranks.sum_(total)
     return total.clamp(min=1.0)
+
+
+ALGORITHMS.register("hatrpo", AlgorithmEntry(HatrpoCfg, Hatrpo))
