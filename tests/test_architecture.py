@@ -135,19 +135,12 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert structure.circles(graph_of_imports()) == []
 
 
-# Modules with more imports of the project than others may have, and their numbers
-MANY_IMPORTS = {
-}
-
-
 def test_no_module_imports_many_others() -> None:
-    """An exception of the list may shrink, and leaves the list with 15."""
     numbers = {module: len(others) for module, others in graph_of_imports().items()}
-    above = {
+    assert numbers["harl_mapush.algorithms.on_policy"] > 5
+    assert not {
         module: number for module, number in numbers.items() if number > structure.MOST_IMPORTS
     }
-    assert above.keys() <= MANY_IMPORTS.keys()
-    assert all(number <= MANY_IMPORTS[module] for module, number in above.items())
 
 
 def test_the_runner_loads_little() -> None:
