@@ -18,7 +18,6 @@ from mqe.extensions import Registry
 from mqe.sim.simulator import Simulator
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push import PUSH
-from mqe.tasks.velocity import VELOCITY
 from mqe.vec_env import ALL_WORLDS, Share
 from mqe.world.randomization import Randomization, model_fields
 from mqe.world.scene import sliding_forces, with_part_sensors
@@ -74,7 +73,6 @@ class SimulatorEntry(NamedTuple):
 
 TASKS: Registry[TaskEntry] = Registry("task")
 TASKS.register("go1push_mid", PUSH)
-TASKS.register("go1_velocity", VELOCITY)
 # Other names for tasks in settings
 TASK_ALIASES: dict[str, str] = {}
 

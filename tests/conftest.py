@@ -109,20 +109,26 @@ def plain_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture(scope="session")
 def gait(tmp_path_factory) -> Path:
-    """An untrained run of the velocity task."""
-    from harl_mapush import train
-    from tests.support.tiny_runs import TINY
+    """An untrained gait. Its robots hardly leave the trot."""
+    import torch
 
-    out = tmp_path_factory.mktemp("gait") / "run"
-    walk = [
-        "--task",
-        "go1_velocity",
-        "--num_agents",
-        "1",
-        "--num_env_steps",
-        "1",
-        "--out",
-        str(out),
-    ]
-    assert train.main([*walk, *TINY]) == 0
-    return next((out / "checkpoints").iterdir())
+    from mqe.manifest import write_manifest
+    from tests.support.gaits import small_gait
+
+    folder = tmp_path_factory.mktemp("gait") / "gait"
+    folder.mkdir()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        small_gait(folder, gain=0.01)
+    write_manifest(folder, "cpu")
+    return folder
+
+
+@pytest.fixture
+def walking(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Register a task with one robot and no object. Return its name."""
+    from mqe.registry import TASKS
+    from tests.support.strolling import STROLL
+
+    monkeypatch.setitem(TASKS, "walking", STROLL)
+    return "walking"

@@ -29,7 +29,6 @@ from mqe.pretrained import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg
 from mqe.registry import make_env as make_any_env
 from mqe.tasks.push import PushCfg
-from mqe.tasks.velocity import VelocityCfg
 from mqe.tensor_files import read_tensors
 from mqe.viewer import video
 from tests.support.error_lines import error_line
@@ -193,12 +192,6 @@ def test_a_decision_of_no_steps() -> None:
         ),
         (PushCfg, {"episode_length_s": math.nan}, "task.episode_length_s: must be a finite number"),
         (PushCfg, {"goal_distance": 3}, "task.goal_distance: must be a list of numbers, not 3"),
-        (VelocityCfg, {"episode_length_s": 1e-9}, "task.episode_length_s: must be at least 0.02"),
-        (
-            VelocityCfg,
-            {"floor_friction": (2.0, 1.0)},
-            "task.floor_friction: [2.0, 1.0] must be in ascending order",
-        ),
     ],
 )
 def test_settings_made_by_hand(cfg: type, wrong: dict, said: str) -> None:

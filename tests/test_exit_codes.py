@@ -159,7 +159,7 @@ def test_a_window_system_that_is_not_there_is_named(monkeypatch) -> None:
         offscreen.SceneRenderer(build_scene(1, None), (8, 8))
 
 
-def test_another_task_brings_its_own_team() -> None:
-    cfg, notices = config.resolve(config.load_preset("laptop"), {"task": {"name": "go1_velocity"}})
+def test_another_task_brings_its_own_team(walking) -> None:
+    cfg, notices = config.resolve(config.load_preset("laptop"), {"task": {"name": "walking"}})
     assert cfg.env.num_agents is None
     assert any(line.startswith("env.num_agents left out") for line in notices)

@@ -21,6 +21,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.simulator import snapshot
+from mqe.tasks.walking import WalkingCfg
 from mqe.world.scene import DECIMATION
 from tests.support.observing import OnControlStep
 from tests.support.rounding import FEW_STEPS
@@ -213,9 +214,8 @@ def test_buffers_grow_on_any_stream_and_nothing_is_lost(runner):
         assert torch.equal(sim.state_dict()[name], values), name
 
 
-def test_buffers_grow_and_the_graph_is_captured_anew():
-    cfg, _ = config.resolve(config.load_preset("go1_velocity"), {})
-    env = make_env(EnvCfg(num_envs=NUM_ENVS), SimCfg(device=DEVICES[-1]), cfg.task, 1)
+def test_buffers_grow_and_the_graph_is_captured_anew(walking):
+    env = make_env(EnvCfg(NUM_ENVS, 1), SimCfg(device=DEVICES[-1]), WalkingCfg(), 1)
     env.sim._make_data(Capacity(contacts=16, rows=12))
     env.reset()
     actions = actions_of(env)

@@ -128,18 +128,18 @@ def test_defaults_of_the_keys_that_issues_name() -> None:
     assert cfg.task.observation == "sincos"
 
 
-def test_another_task_leaves_out_unknown_settings_and_reports_it() -> None:
+def test_another_task_leaves_out_unknown_settings_and_reports_it(walking) -> None:
     base = {"task": {"name": "go1push_mid", "object": "tblock", "episode_length_s": 10.0}}
-    cfg, notices = config.resolve(base, {"task": {"name": "go1_velocity"}})
+    cfg, notices = config.resolve(base, {"task": {"name": "walking"}})
     assert cfg.task.episode_length_s == 10.0
-    assert notices == ["task.object left out: set for go1push_mid, unknown to go1_velocity"]
+    assert notices == ["task.object left out: set for go1push_mid, unknown to walking"]
 
 
-def test_another_task_on_a_whole_run_file_leaves_out_the_weights_of_the_old(run) -> None:
+def test_another_task_on_a_whole_run_file_leaves_out_the_weights_of_the_old(run, walking) -> None:
     settings = config.load_file(run / "config.yaml")
     settings["task"]["weights"] = {"contact": -0.1}
-    cfg, notices = config.resolve(settings, {"task": {"name": "go1_velocity"}})
-    assert cfg.task == config.resolve({}, {"task": {"name": "go1_velocity"}})[0].task
+    cfg, notices = config.resolve(settings, {"task": {"name": "walking"}})
+    assert cfg.task == config.resolve({}, {"task": {"name": "walking"}})[0].task
     assert "task.weights" in notices[0]
 
 
@@ -302,7 +302,7 @@ def test_evaluation_settings(run) -> None:
 
 BAD_TRAIN = [
     ("--object ball", "task.object", "cuboid, tblock, cylinder"),
-    ("--task walk", "task", "go1push_mid, go1_velocity"),
+    ("--task walk", "task", "go1push_mid"),
     ("--algo hapo", "did you mean happo?", "happo"),
     ("--preset lapto", "did you mean laptop?", "laptop"),
     ("--set task.objct=cuboid", "did you mean task.object?", "task.objct"),
@@ -383,7 +383,7 @@ BAD_TEST = [
     ("--checkpoint {run} --device tpu", "tpu", "cuda:K"),
     ("--checkpoint {run} --sim bullet", "bullet", "mujoco"),
     ("--checkpoint {run} --set task.spwn=separated", "task.spwn", "did you mean task.spawn?"),
-    ("--checkpoint {run} --set task.name=go1_velocity", "task.name", "go1push_mid"),
+    ("--checkpoint {run} --set task.name=walking", "task.name", "go1push_mid"),
     ("--checkpoint {run} --set env.num_agents=3", "env.num_agents", "2"),
     (
         "--checkpoint {run} --set network.hidden_sizes=[9]",
@@ -417,7 +417,7 @@ BAD_TEST = [
     ("--checkpoint {damaged}", "damaged", "actor_agent0.pt"),
     ("--checkpoint {foreign}", "task", "soccer"),
     (
-        "--checkpoint {taskless} --set task.name=go1_velocity",
+        "--checkpoint {taskless} --set task.name=walking",
         "task.name=go1push_mid",
         "leave it out",
     ),
@@ -426,7 +426,7 @@ BAD_TEST = [
 ]
 
 
-@pytest.mark.usefixtures("nothing_simulated")
+@pytest.mark.usefixtures("nothing_simulated", "walking")
 @pytest.mark.parametrize(("argv", "said", "also"), BAD_TEST, ids=[argv for argv, _, _ in BAD_TEST])
 def test_bad_input_to_test(argv: str, said: str, also: str, run, tmp_path, capsys) -> None:
     (tmp_path / "file").write_text("")

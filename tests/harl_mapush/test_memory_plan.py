@@ -37,7 +37,7 @@ PLAN = MemoryPlan(
 
 
 def make_cfg(**sections):
-    return config.resolve({"task": {"name": "go1_velocity"}}, sections)[0]
+    return config.resolve({}, sections)[0]
 
 
 def test_a_plan_is_the_sum_of_its_parts_in_one_line():
@@ -161,7 +161,7 @@ def test_training_that_does_not_fit_ends_before_it_begins(monkeypatch, tmp_path,
     run = tmp_path / "run"
     arguments = [
         "--preset",
-        "go1_velocity",
+        "cuboid_happo",
         "--num_envs",
         "1000000",
         "--device",

@@ -250,14 +250,16 @@ def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(
             "it learned with --algo happo --set algorithm.compat=mapush",
         ),
         (
-            ("--init_from", "RUN", "--task", "go1_velocity"),
-            "and this run trains go1_velocity; start from a checkpoint of go1_velocity",
+            ("--init_from", "RUN", "--task", "walking"),
+            "and this run trains walking; start from a checkpoint of walking",
         ),
     ],
 )
-def test_networks_that_do_not_fit_are_one_line(run, gait, tmp_path, capsys, argv, words) -> None:
+def test_networks_that_do_not_fit_are_one_line(
+    run, gait, walking, tmp_path, capsys, argv, words
+) -> None:
     argv = [str(run) if word == "RUN" else word for word in argv]
-    gaits = () if "go1_velocity" in argv else ("--set", f"task.gait={gait}")
+    gaits = () if "walking" in argv else ("--set", f"task.gait={gait}")
     capsys.readouterr()
     assert (
         train.main([*OF_ANY_ALGORITHM, *SIZES[:2], *argv, *gaits, "--out", str(tmp_path / "on")])
@@ -313,7 +315,6 @@ def test_presets_are_listed_with_the_first_sentence_about_them(capsys) -> None:
     assert (
         lines["laptop"] == "The box, two robots, HAPPO on two CPU cores, 8 M env steps, 20 minutes"
     )
-    assert lines["go1_velocity"] == "The gait of a Go1: one robot follows velocity commands"
 
 
 def test_every_setting_is_listed_with_its_default() -> None:

@@ -25,7 +25,7 @@ import mapush
 from harl_mapush import config, test, train
 from harl_mapush.algorithms.happo import Happo, HappoCfg
 from harl_mapush.config import user_modules
-from harl_mapush.runs import checkpoint, run_folder
+from harl_mapush.runs import run_folder
 from mapush import cli
 from mapush.commands import COMMANDS
 from mapush.doctor import command
@@ -204,24 +204,6 @@ def test_every_subcommand_explains_itself(capsys) -> None:
             cli.main([name, "--help"])
         assert ended.value.code == 0
         assert "usage:" in capsys.readouterr().out, name
-
-
-def test_a_robot_of_ones_own_is_trained(elsewhere) -> None:
-    Path("own_robot.py").write_text(
-        "import dataclasses\nimport mapush\nfrom mqe.world.robots import ROBOTS\n"
-        "mapush.register_robot('heavy', dataclasses.replace(ROBOTS['go2'], stiffness=30.0))\n"
-    )
-    words = [
-        "--import",
-        "own_robot",
-        "--task",
-        "go1_velocity",
-        "--set",
-        "env.robots=heavy",
-        *ELSEWHERE,
-    ]
-    assert train.main([*words, "--out", "run"]) == 0
-    assert checkpoint.read_config(checkpoint.resolve("run"))["env"]["robots"] == "heavy"
 
 
 def test_agents_see_a_term_of_ones_own(elsewhere) -> None:

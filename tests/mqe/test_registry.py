@@ -8,7 +8,6 @@ from mqe.config import ConfigError
 from mqe.registry import EnvCfg, SimCfg, make_env, resolve_sim, slow_choice
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.rewards import REWARDS
-from mqe.tasks.velocity import VelocityCfg
 from mqe.world.objects import OBJECTS
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
@@ -64,8 +63,6 @@ def test_the_goal_is_drawn_as_large_as_it_is():
 
 def test_the_team_is_the_objects_own_unless_set_otherwise():
     assert make_env(EnvCfg(num_envs=1), SIM, PushCfg(object="cylinder"), seed=1).num_agents == 3
-    with pytest.raises(ConfigError, match=r"num_agents.*2"):
-        make_env(EnvCfg(num_envs=1, num_agents=2), SIM, VelocityCfg(), seed=1)
 
 
 @pytest.mark.parametrize(

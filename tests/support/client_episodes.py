@@ -20,7 +20,7 @@ PUSH = {
     # Many episodes end by a robot's tilt, the others by the clock.
     "task.pitch_limit": 0.05,
 }
-VELOCITY = {"task.episode_length_s": 0.3}
+WALKING = {"env.num_agents": 1, "task.episode_length_s": 0.3}
 
 
 class Played:
@@ -65,7 +65,7 @@ class Case:
 
 def make(task: str, num_envs: int, client: str | None = None, **options: Any) -> Any:
     settings = {"sim.device": "cpu", "sim.num_threads": 1}
-    settings |= PUSH if task == "go1push_mid" else VELOCITY
+    settings |= PUSH if task == "go1push_mid" else WALKING
     return mapush.make(
         task, client=client, num_envs=num_envs, seed=SEED, settings=settings, **options
     )

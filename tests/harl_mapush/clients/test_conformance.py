@@ -11,6 +11,7 @@ import pytest
 
 import mapush
 from harl_mapush.clients.entries import CLIENTS
+from mqe.registry import TASKS
 from tests.support.client_episodes import (
     SEED,
     Actions,
@@ -22,6 +23,7 @@ from tests.support.client_episodes import (
     play_reference,
 )
 from tests.support.registries import restored_registries
+from tests.support.strolling import STROLL
 
 
 def play_harl(env: Any, actions: Actions, played: Played) -> None:
@@ -73,7 +75,7 @@ class Toy:
 CASES = {
     "harl": [Case(play_harl, options=(("team_reward", "own"),))],
     "pettingzoo": [Case(play_pettingzoo, num_envs=1)],
-    "gymnasium": [Case(play_gymnasium, "go1_velocity")],
+    "gymnasium": [Case(play_gymnasium, "walking")],
     "toy": [Case(lambda client, actions, played: play_ours(client.env, actions, played))],
 }
 
@@ -82,6 +84,7 @@ CASES = {
 def toy():
     with restored_registries():
         mapush.register_client("toy", Toy)
+        TASKS.register("walking", STROLL)
         yield
 
 

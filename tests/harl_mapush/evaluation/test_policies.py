@@ -30,9 +30,9 @@ def test_every_policy_of_a_task_acts(task: str) -> None:
 
 
 def test_a_policy_that_the_task_has_not_is_named() -> None:
-    env = make_env(EnvCfg(num_envs=1), CPU, TASKS["go1_velocity"].cfg(), seed=0)
-    with pytest.raises(ConfigError, match="unknown policy of task go1_velocity 'scripted_solo'"):
-        make_policy("scripted_solo", "go1_velocity", env, 0)
+    env = make_env(EnvCfg(num_envs=1), CPU, TASKS["go1push_mid"].cfg(), seed=0)
+    with pytest.raises(ConfigError, match="unknown policy of task go1push_mid 'scripted_dance'"):
+        make_policy("scripted_dance", "go1push_mid", env, 0)
     env.close()
 
 

@@ -232,7 +232,6 @@ def test_a_team_of_many_shapes_pushes_the_object_that_is_named() -> None:
             "worlds: 4 robots, drawn shapes of 1.85 to 126 kg, sliding at 10 to 185 N",
         ),
         ("tblock", None, "worlds: 2 robots, tblock of 3 kg, sliding at 11 N"),
-        ("go1_velocity", None, "worlds: 1 robot"),
     ],
 )
 def test_what_the_worlds_hold_in_words(team: str, suite: str | None, words: str) -> None:

@@ -49,7 +49,6 @@ KINDS = {
     "hasac": kind("hasac", {"use_layer_norm": True}),
     "hatd3": kind("hatd3", {}),
     "deep sets": kind("happo", {"sets": "deep_set"}, **SETS),
-    "gait": kind("happo", {}, task={"name": "go1_velocity"}),
     "mixed team": kind("happo", {}, env={"robots": ["go1", "go2"], "num_agents": 2}),
 }
 

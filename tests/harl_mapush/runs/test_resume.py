@@ -362,7 +362,7 @@ REFUSED = [
     ("--set network.hidden_sizes=[9]", "network.hidden_sizes=[9]", "[8]"),
     ("--num_envs 5", "env.num_envs=5", "4"),
     ("--num_agents 3", "env.num_agents=3", "2"),
-    ("--task go1_velocity", "task.name=go1_velocity", "go1push_mid"),
+    ("--task walking", "task.name=walking", "go1push_mid"),
     ("--object cylinder", "task.object=cylinder", "cuboid"),
     ("--set task.weights.reach=3", "task.weights.reach=3", "None"),
     ("--algo mappo", "algorithm.name=mappo", "happo"),
@@ -374,6 +374,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.usefixtures("walking")
 @pytest.mark.parametrize(("argv", "said", "old"), REFUSED, ids=[argv for argv, _, _ in REFUSED])
 def test_what_may_not_change(argv: str, said: str, old: str, run, monkeypatch, capsys) -> None:
     monkeypatch.setattr(Runner, "learn", lambda _: pytest.fail("it went on"))

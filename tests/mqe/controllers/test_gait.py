@@ -3,48 +3,31 @@
 import math
 import re
 import shutil
-from dataclasses import asdict, replace
 
 import pytest
 import torch
 import yaml
 
-from harl_mapush import config, train
-from harl_mapush.learning.networks import Actor
-from harl_mapush.runs import checkpoint
-from harl_mapush.runs.policy import make_team
+from harl_mapush import train
 from mqe.config import ConfigError
 from mqe.controllers.frozen_policy import (
     DESCRIPTION,
-    PolicyDescription,
     describe_policy,
-    write_description,
 )
 from mqe.controllers.gait import load_gait
 from mqe.controllers.trot import (
-    GAIT_NAMES,
     GAIT_OBS_SIZE,
     LIFT,
     GaitMemory,
     Trot,
     is_moving,
-    mirrored_action,
 )
-from mqe.manifest import sha256
 from mqe.pretrained import pretrained_folder
-from mqe.registry import EnvCfg, SimCfg, make_env
-from mqe.tasks.velocity.features import pair_offset
-from mqe.tasks.velocity.rewards import REWARDS, excess_depth
-from mqe.tasks.velocity.settings import VelocityCfg
-from mqe.tasks.velocity.starts import start_poses
-from mqe.tasks.velocity.task import GET_UP_TIME, VelocityTask
-from mqe.tensor_files import read_tensors
-from mqe.world.collapse import REST_TIME
+from mqe.registry import SimCfg
 from mqe.world.geometry import quat_from_rpy
-from mqe.world.scene import STEP_DT, build_scene, read_state
-from mqe.world.streams import Streams
+from tests.support.gaits import small_gait
 from tests.support.rounding import FEW_STEPS
-from tests.support.scenes import DEFAULT_JOINT_POS, GO1, make_scene_state, team
+from tests.support.scenes import DEFAULT_JOINT_POS, make_scene_state, team
 from tests.support.tiny_runs import TINY
 
 CPU = torch.device("cpu")
@@ -84,25 +67,6 @@ def test_the_clock_runs_while_moving_and_stays_at_zero_while_standing():
     assert memory.action[1].all()
 
 
-@pytest.mark.parametrize("mean_bound", [None, 0.7])
-def test_the_frozen_policy_is_the_actor_that_was_trained(tmp_path, mean_bound):
-    """The controller's network and the checkpoint's actor give equal actions."""
-    folder = tmp_path / "gait"
-    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNDESCRIBED)
-    settings = checkpoint.read_config(folder)
-    settings["network"]["mean_bound"] = mean_bound
-    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
-    cfg, _ = config.resolve(settings, {})
-    env = make_env(EnvCfg(num_envs=5), SIM, VelocityCfg(), seed=0)
-    obs = 3.0 * torch.randn(5, 1, GAIT_OBS_SIZE)
-    actions = load_gait(str(folder), CPU)(obs)
-    actor = Actor(cfg.network, GAIT_OBS_SIZE, 12)
-    actor.load_state_dict(read_tensors(folder / "actor_agent0.pt"))
-    torch.testing.assert_close(actions, actor(obs))
-    torch.testing.assert_close(actions, make_team(folder, env)(obs))
-    assert bool((actions.abs() <= 0.7).all()) == (mean_bound is not None)
-
-
 def test_the_shipped_gait_is_small():
     folder = pretrained_folder("go1_velocity")
     size = sum(path.stat().st_size for path in folder.iterdir())
@@ -125,16 +89,6 @@ def test_a_gait_named_by_a_relative_path_is_found_from_anywhere(gait, tmp_path, 
     assert train.main(words) == 0
     monkeypatch.chdir(tmp_path)
     assert train.main(["--resume", str(run), "--num_env_steps", "128"]) == 0
-
-
-def test_a_gait_with_a_memory_is_refused(tmp_path):
-    folder = tmp_path / "gait"
-    words = ["--task", "go1_velocity", "--device", "cpu", "--num_envs", "2", "--num_env_steps", "4"]
-    words += ["--set", "network.use_recurrent_policy=true", "--set", "network.chunk_length=0"]
-    words += ["--set", "runner.num_steps=2", "--set", "algorithm.num_minibatches=1"]
-    assert train.main([*words, "--out", str(folder)]) == 0
-    with pytest.raises(ConfigError, match="use_recurrent_policy; a gait has no memory"):
-        load_gait(str(checkpoint.resolve(folder)), CPU)
 
 
 def spoil_gait(folder, how: str) -> None:
@@ -172,26 +126,6 @@ def test_a_damaged_gait_of_a_former_release_is_refused(how: str, said: str, tmp_
     spoil_gait(folder, how)
     with pytest.raises(ConfigError, match=said):
         load_gait(str(folder), CPU)
-
-
-def small_gait(folder, **changed) -> PolicyDescription:
-    """Write another learner's gait: two layers with other parameter names."""
-    tensors = {
-        "hidden.weight": torch.randn(8, GAIT_OBS_SIZE),
-        "hidden.bias": torch.randn(8),
-        "out.weight": torch.randn(12, 8),
-        "out.bias": torch.randn(12),
-    }
-    torch.save(tensors, folder / "weights.pt")
-    settings = {
-        "robots": "go1",
-        "observations": {"gait": {"names": list(GAIT_NAMES)}},
-        "weights": {"weights.pt": sha256(folder / "weights.pt")},
-        "actors": ([["linear", "hidden", GAIT_OBS_SIZE, 8], ["tanh"], ["linear", "out", 8, 12]],),
-    }
-    description = PolicyDescription(**{**settings, **changed})
-    write_description(folder, description)
-    return description
 
 
 def test_a_gait_of_any_learner_is_a_file_of_weights_and_a_description(tmp_path):
@@ -251,175 +185,3 @@ def test_a_description_with_a_mistake_is_refused(line, message, tmp_path):
     path.write_text(yaml.safe_dump(values))
     with pytest.raises(ConfigError, match=message):
         load_gait(str(tmp_path), CPU)
-
-
-def test_a_checkpoint_of_a_gait_has_a_description_and_one_without_is_still_read(gait, tmp_path):
-    described = describe_policy(str(gait))
-    assert described.command
-    former = tmp_path / "former"
-    shutil.copytree(gait, former, ignore=UNDESCRIBED)
-    assert describe_policy(str(former)) == replace(described, command="unknown")
-
-
-def gait_task(num_envs: int = 1) -> VelocityTask:
-    return VelocityTask(VelocityCfg(), num_envs, team(1), Streams(0, num_envs, "cpu"))
-
-
-def test_the_velocity_task_rewards_following_and_ends_at_a_fall():
-    env = make_env(EnvCfg(num_envs=3), SIM, VelocityCfg(max_kick=0.0, max_force=0.0), seed=0)
-    obs, critic_state = env.reset()
-    assert obs.shape == (3, 1, GAIT_OBS_SIZE)
-    assert critic_state.shape == (3, env.spec.state_size)
-    env.sim.data.qpos[1, 3:7] = torch.tensor([0.7, 0.714, 0.0, 0.0])  # on its side
-    step = env.step(torch.zeros(3, 1, 12))
-    assert step.terminated[:, 0].tolist() == [False, True, False]
-    assert step.info["reward/fall"][1] == pytest.approx(-10.0)
-    assert (step.info["reward/alive"] == 0.5).all()
-
-
-def test_the_shipped_gait_was_trained_for_the_default_task():
-    trained = checkpoint.read_config(pretrained_folder("go1_velocity"))["task"]
-    weights = {name: term.weight for name, term in REWARDS.items() if term.weight}
-    assert trained.pop("weights") == weights
-    # Constants of the commands now.
-    assert (trained.pop("standing_share"), trained.pop("restless_share")) == (0.12, 0.15)
-    default = asdict(VelocityCfg()) | {"max_command": [0.65] * 3, "floor_friction": [0.3, 0.8]}
-    # But for the floor, of which training sees more.
-    assert trained == {name: default[name] for name in trained}
-
-
-def test_terms_of_the_velocity_task_by_hand():
-    """Legs folded by 0.8 rad under their hips, feet 25 mm above the floor, motors still at the
-    stance.
-    """
-    task = gait_task()
-    task.command(torch.zeros(1, 1, 12))  # nothing is commanded: the targets are the stance
-    task.steer((0.5, 0.0, 0.2))
-    task.begin(torch.tensor([True]))
-    joints = [0.0, 0.8, -1.6] * 4
-    height = 0.025 + GO1.foot_radius + 2.0 * GO1.link_length * math.cos(0.8)
-    state = make_scene_state(
-        torch.tensor([[[0.0, 0.0, height]]]),
-        joint_pos=torch.tensor(joints),
-        joint_vel=torch.tensor(0.5),
-        robot_linvel=torch.tensor([0.11, 0.0, 0.3]),
-        robot_angvel_b=torch.tensor([0.0, 0.0, 0.005]),
-    )
-    outcome = task.evaluate(state, state)
-    terms = dict(zip(task.names.rewards, outcome.rewards.flatten().tolist(), strict=True))
-    # Errors are 0.39 m/s and 0.195 rad/s; the mean has come a twentieth of the way from 0 to the
-    # velocity.
-    assert terms["track_velocity"] == pytest.approx(1.5 * math.exp(-1.0), rel=1e-5)
-    assert terms["track_yaw_rate"] == pytest.approx(0.5 * math.exp(-0.25), rel=1e-5)
-    assert terms["track_mean_velocity"] == pytest.approx(4.0 * math.exp(-4.945), rel=1e-5)
-    assert terms["track_mean_yaw_rate"] == pytest.approx(2.0 * math.exp(-1.9975), rel=1e-5)
-    assert outcome.measures.tolist() == [pytest.approx([0.4945, 0.19975])]
-    assert terms["feet"] == pytest.approx(4.0 * math.exp(-1.0), rel=1e-4)
-    assert terms["height"] == pytest.approx(-300.0 * (height - 0.28) ** 2, rel=1e-4)
-    assert terms["bounce"] == pytest.approx(-0.09)
-    offsets = [angle - stance for angle, stance in zip(joints, DEFAULT_JOINT_POS, strict=True)]
-    assert terms["hips"] == pytest.approx(
-        -0.3 * sum(offset**2 for offset in offsets[::3]), rel=1e-5
-    )
-    torques = [-19.0 * offset - 0.8 * 0.5 for offset in offsets]
-    assert terms["torque"] == pytest.approx(-2e-4 * sum(torque**2 for torque in torques), rel=1e-5)
-    for name in ("tilt", "sway", "sink", "stance", "rest", "jerk", "action_rate", "fall"):
-        assert terms[name] == 0.0, name
-
-
-def test_episodes_of_the_velocity_task_start_in_poses_from_all_over_the_table():
-    task = gait_task(64)
-    table = start_poses(team(1)).joint_pos
-    joints = task.layout(torch.zeros(64, dtype=torch.int64)).joint_pos
-    rows = (table == joints).all(dim=-1).nonzero()[:, 1]
-    assert len(rows) == 64
-    assert len(rows.unique()) > 60
-    assert int(rows.min()) < 0.1 * len(table)
-    assert int(rows.max()) > 0.9 * len(table)
-
-
-def test_feet_cost_where_they_trail_their_hips_and_where_they_sink_in():
-    forward = torch.tensor([[0.06, -0.02, -0.10, 0.04]])  # FL, FR, RL, RR
-    assert pair_offset(forward)[0].tolist() == pytest.approx([0.02, -0.03])
-    clearance = torch.tensor([[0.05, -0.001, -0.005, -0.010]])
-    assert excess_depth(clearance).tolist() == pytest.approx([0.002 + 0.007])
-
-
-def test_a_gait_that_stays_down_ends_but_one_that_starts_down_has_time_to_get_up():
-    env = make_env(EnvCfg(num_envs=1), SIM, VelocityCfg(max_kick=0.0, max_force=0.0), seed=0)
-    for is_up_first, expected in ((True, REST_TIME), (False, GET_UP_TIME + REST_TIME)):
-        env.reset()
-        steps = 0
-        for k in range(300):
-            env.sim.data.qpos[:, 2] = 0.35
-            env.sim.data.qpos[:, 3:7] = torch.tensor([1.0, 0.0, 0.0, 0.0])
-            env.sim.data.qpos[:, 7:] = torch.tensor(DEFAULT_JOINT_POS)
-            env.sim.data.qvel[:] = 0.0
-            if not is_up_first or k > GET_UP_TIME / STEP_DT:
-                env.sim.data.qpos[:, 2] = 0.06  # the trunk rests
-                steps += 1
-            if bool(env.step(torch.zeros(1, 1, 12)).terminated.all()):
-                break
-        assert steps * STEP_DT == pytest.approx(expected, abs=0.03)
-
-
-def test_the_mirror_swaps_left_and_right_and_undoes_itself():
-    image = gait_task().symmetries.mirror
-    assert image is not None
-    see = image.obs
-    act = image.action
-    obs = torch.randn(5, GAIT_OBS_SIZE)
-    action = torch.randn(5, 12)
-    assert torch.equal(see(see(obs)), obs)
-    assert torch.equal(act(act(action)), action)
-    # A robot that rolls and goes to the left is one that rolls and goes to the right in the mirror.
-    names = {
-        "gravity": 0,
-        "turning": 3,
-        "command": 6,
-        "joints": 9,
-        "velocities": 21,
-        "actions": 33,
-        "clock": 57,
-    }
-    mirrored = see(torch.arange(1.0, GAIT_OBS_SIZE + 1)).tolist()
-    assert mirrored[: names["joints"]] == [1.0, -2.0, 3.0, -4.0, 5.0, -6.0, 7.0, -8.0, -9.0]
-    # FR's joints, then FL's, hips negated.
-    assert mirrored[9:15] == [
-        -13.0,
-        14.0,
-        15.0,
-        -10.0,
-        11.0,
-        12.0,
-    ]
-    assert mirrored[names["clock"] :] == [-58.0, -59.0]
-
-
-def test_mirrored_states_give_mirrored_observations():
-    """In a scene reflected in the plane y = 0, the gait's observation is the mirrored original."""
-    scene = build_scene(1, None)
-    env = make_env(EnvCfg(num_envs=2), SIM, VelocityCfg(), seed=0)
-    env.reset()
-    pose = torch.tensor([0.0, 0.0, 0.3, 0.97, 0.13, 0.11, 0.17], dtype=torch.float64)
-    pose[3:] /= pose[3:].norm()
-    joints = torch.rand(12).double() - 0.5
-    velocity = torch.randn(18).double()
-    act = mirrored_action(CPU)
-    flip = torch.tensor([1.0, -1.0, 1.0]).double()
-    env.sim.data.qpos[0] = torch.cat((pose, joints))
-    env.sim.data.qvel[0] = velocity
-    env.sim.data.qpos[1, :3] = pose[:3] * flip
-    env.sim.data.qpos[1, 3:7] = pose[3:] * torch.tensor([1.0, -1.0, 1.0, -1.0])
-    env.sim.data.qpos[1, 7:] = act(joints)
-    env.sim.data.qvel[1, 6:] = act(velocity[6:])
-    env.sim.data.qvel[1, :3] = velocity[:3] * flip
-    env.sim.data.qvel[1, 3:6] = velocity[3:6] * -flip
-    state = read_state(env.sim, scene)
-    command = torch.tensor([[[0.3, 0.2, -0.1]], [[0.3, -0.2, 0.1]]])
-    memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))
-    memory.phase[1] = 0.5
-    obs = Trot(team(1)).observe(state, command, is_moving(command), memory)
-    image = gait_task().symmetries.mirror
-    assert image is not None
-    torch.testing.assert_close(image.obs(obs[0]), obs[1], atol=1e-5, rtol=0.0)

@@ -10,7 +10,6 @@ from mqe import registry
 from mqe.registry import EnvCfg, SimCfg
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.settings import PRESETS
-from mqe.tasks.velocity import VelocityCfg
 from mqe.world.randomization import RandomizationCfg
 from tests.support.operations import operations_of_a_decision
 from tests.support.pushing import make_env
@@ -22,7 +21,6 @@ CASES = {
     "push": (PushCfg(), 2, 385),
     "cylinder": (PushCfg(object="cylinder"), 3, 385),
     "five control steps": (PushCfg(decision_period=5), 2, 1150),
-    "gait": (VelocityCfg(), None, 460),
 }
 
 

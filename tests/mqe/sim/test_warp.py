@@ -17,9 +17,10 @@ from torch import Tensor
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.env.environment import MultiAgentEnv
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.tasks.entry import EnvCfg
 from mqe.tasks.push import PushCfg, PushTask
 from mqe.tasks.task import Task
-from mqe.tasks.velocity import VelocityCfg, VelocityTask
+from mqe.tasks.walking import WalkingCfg
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import (
     DECIMATION,
@@ -35,6 +36,7 @@ from tests.support.obstacles import obstacle_scene, slide
 from tests.support.rounding import FEW_STEPS
 from tests.support.scenes import DEFAULT_JOINT_POS
 from tests.support.scenes import team as robots_of
+from tests.support.strolling import STROLL
 
 pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra")
 
@@ -94,15 +96,15 @@ def trot(num_robots: int) -> Tensor:
 def worlds_of(
     name: str, num_robots: int | None = None
 ) -> tuple[Scene, Task, dict[str, Tensor], Tensor]:
-    """Return scene, task, fields and actions (T, N, A, U) for a task name or a pushed object."""
+    """Return scene, task, fields and actions (T, N, A, U): ``walking``, or the pushed object."""
     seed = 14 if name == "cylinder" else 3  # with a fall
     streams = Streams(seed, NUM_ENVS, CPU)
     spread = torch.linspace(0.0, 1.0, NUM_ENVS)
-    if name == "go1_velocity":
-        scene = build_scene(1, None)
-        actions = (trot(1) - torch.tensor(DEFAULT_JOINT_POS)) / torch.tensor([0.35, 0.6, 0.8] * 4)
-        task = VelocityTask(VelocityCfg(), NUM_ENVS, robots_of(1), streams)
-        return scene, task, floor_friction_fields(scene, 0.45 + 0.25 * spread), actions
+    if name == "walking":
+        scene, task, _ = STROLL.make(WalkingCfg(), EnvCfg(NUM_ENVS, 1), CPU, streams)
+        task._controller = Recording(trot(1).repeat(2, 1, 1, 1))
+        fields = floor_friction_fields(scene, 0.45 + 0.25 * spread)
+        return scene, task, fields, torch.zeros(NUM_STEPS, NUM_ENVS, 1, 3)
     obj = OBJECTS[name]
     team = num_robots or obj.num_agents
     scene = build_scene(team, obj)
@@ -162,10 +164,8 @@ def run(name: str, make: type) -> Run:
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("tblock", "cylinder")]
 
 
-@pytest.mark.parametrize("name", ["go1_velocity", "cuboid", *SLOW])
-def test_warp_follows_mujoco(name, monkeypatch):
-    # Lying down ends a gait's episode at once.
-    monkeypatch.setattr("mqe.tasks.velocity.task.GET_UP_TIME", 0.0)
+@pytest.mark.parametrize("name", ["walking", "cuboid", *SLOW])
+def test_warp_follows_mujoco(name):
     ours = run(name, MujocoWarpSimulator)
     theirs = run(name, MujocoBatchSimulator)
     torch.testing.assert_close(ours.ctrl, theirs.ctrl, rtol=0, atol=FEW_STEPS)
@@ -363,7 +363,7 @@ def test_what_follows_from_masses_is_set_as_in_mujoco():
 
 
 def test_buffers_grow_between_rollouts_and_the_run_continues():
-    scene, task, fields, actions = worlds_of("go1_velocity")
+    scene, task, fields, actions = worlds_of("walking")
     env = MultiAgentEnv(
         make_sim(MujocoWarpSimulator, scene, fields, Capacity(contacts=16, rows=15)), scene, task
     )
@@ -387,7 +387,7 @@ def test_buffers_grow_between_rollouts_and_the_run_continues():
     assert all(bool(env.step(action).valid.all()) for action in actions[20:40])
     assert env.sim.lost_contacts() == 0
     state = env.state_dict()
-    scene, task, fields, _ = worlds_of("go1_velocity")
+    scene, task, fields, _ = worlds_of("walking")
     other = MultiAgentEnv(
         make_sim(MujocoWarpSimulator, scene, fields, Capacity(contacts=16, rows=15)), scene, task
     )
@@ -401,7 +401,7 @@ def test_buffers_grow_between_rollouts_and_the_run_continues():
 
 
 def test_lost_contacts_that_no_buffer_prevents_are_reported_and_nothing_is_replaced():
-    scene, task, fields, actions = worlds_of("go1_velocity")
+    scene, task, fields, actions = worlds_of("walking")
     env = MultiAgentEnv(make_sim(MujocoWarpSimulator, scene, fields), scene, task)
     env.reset()
     step = env.sim.step
@@ -422,7 +422,7 @@ def test_lost_contacts_that_no_buffer_prevents_are_reported_and_nothing_is_repla
 def test_a_compilation_that_takes_its_time_is_announced(monkeypatch, caplog):
     monkeypatch.setattr("mqe.sim.warp_kernels._PATIENCE_S", 0.0)
     caplog.set_level("INFO", logger="mqe")
-    scene, _, fields, _ = worlds_of("go1_velocity")
+    scene, _, fields, _ = worlds_of("walking")
     sim = make_sim(MujocoWarpSimulator, scene, fields)
     sim.step(DECIMATION)
     sim.step(DECIMATION)

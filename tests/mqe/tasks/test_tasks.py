@@ -238,7 +238,7 @@ def test_no_other_module_names_a_task_or_a_metric_of_one(package: str) -> None:
     for path in (ROOT / package).rglob("*.py"):
         name = path.relative_to(ROOT).as_posix()
         if name.startswith(
-            ("mqe/tasks/", "mapush/extensions/navigate/", "mapush/extensions/gait_examination/")
+            ("mqe/tasks/", "mapush/extensions/navigate/", "mapush/extensions/gait/")
         ):
             continue
         words = {

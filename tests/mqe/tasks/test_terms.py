@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, tensor
 
 from mqe.config import ConfigError
-from mqe.controllers.trot import mirrored_action
 from mqe.registry import TASKS
 from mqe.tasks.push import PUSH
 from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
@@ -30,14 +29,8 @@ from mqe.tasks.terms import (
     TermRegistry,
     Worlds,
 )
-from mqe.tasks.velocity import VelocityCfg, VelocityTask
-from mqe.tasks.velocity.features import VelocityMemory
-from mqe.world.streams import Streams
 from tests.support.pushing import make_task
-from tests.support.scenes import team
 from tests.support.term_scenes import (
-    CPU,
-    PLACE,
     N,
     Scene,
     extension_scenes,
@@ -59,28 +52,8 @@ def push_scenes() -> tuple[Scene, Scene]:
     return Scene(tasks[0], state, prev, heading), Scene(tasks[1], *images, -heading)
 
 
-def velocity_scenes() -> tuple[Scene, Scene]:
-    state = random_state(1, False, 0.3)
-    prev = random_state(1, False, 0.3)
-    tasks = [VelocityTask(VelocityCfg(), N, team(1), Streams(0, N, "cpu")) for _ in range(2)]
-    memory = torch.rand(N, VelocityMemory.SIZE)
-    image = memory.clone()
-    velocity_memory = VelocityMemory.of(memory)
-    there = VelocityMemory.of(image)
-    swap = mirrored_action(CPU)
-    there.gait.phase[:] = torch.remainder(velocity_memory.gait.phase + 0.5, 1.0)
-    there.gait.action[:] = swap(velocity_memory.gait.action)
-    there.gait.older_action[:] = swap(velocity_memory.gait.older_action)
-    there.mean_velocity[:] = velocity_memory.mean_velocity * tensor([1.0, -1.0, -1.0])
-    there.command[:] = velocity_memory.command * tensor([1.0, -1.0, -1.0])
-    there.force[:] = velocity_memory.force * PLACE
-    first = Scene(tasks[0], state, prev, memory)
-    return first, Scene(tasks[1], mirrored(state), mirrored(prev), image)
-
-
 SCENES: dict[str, Callable[[], tuple[Scene, Scene]]] = {
     "go1push_mid": push_scenes,
-    "go1_velocity": velocity_scenes,
     **extension_scenes(),
 }
 
@@ -289,12 +262,7 @@ def test_choices_that_cannot_be_are_named():
     ):
         make_task(replaced_observations={"gaol": "own_velocity"})
     with pytest.raises(ConfigError, match=r"task\.weights: every reward term has the weight 0"):
-        VelocityTask(
-            VelocityCfg(weights=dict.fromkeys(TASKS["go1_velocity"].terms.rewards, 0.0)),
-            1,
-            team(1),
-            Streams(0, 1, "cpu"),
-        )
+        make_task(weights=dict.fromkeys(PUSH.terms.rewards, 0.0))
 
 
 def test_an_observation_that_remembers_is_refused():

@@ -18,7 +18,6 @@ from harl_mapush.viewing import watch
 from mapush import cli
 from mqe.registry import TASKS, EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
-from mqe.tasks.velocity import VelocityCfg
 from mqe.viewer.lines import trail
 from mqe.viewer.player import Player
 from mqe.world.robots import NUM_JOINTS
@@ -114,22 +113,6 @@ def test_a_policy_is_swapped_while_it_plays(env) -> None:
     assert seen[:4] == [0.5, 0.5, -0.5, -0.5]
 
 
-def test_a_gait_is_driven_by_hand() -> None:
-    env = make_env(EnvCfg(num_envs=1), CPU, VelocityCfg(), seed=1)
-    player = make_player(env, scale=None)
-    player.controls.command = (0.3, -0.2, 0.1)
-    seen = []
-
-    def show(data) -> bool:
-        seen.append(env.task._shown.command[0, 0].tolist())
-        return len(seen) < 5
-
-    player.run(show)
-    env.close()
-    assert player.steer is not None
-    assert seen[1:] == [pytest.approx([0.3, -0.2, 0.1])] * 4
-
-
 @pytest.fixture(scope="module")
 def run(gait, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("play") / "run"
@@ -185,12 +168,12 @@ def test_bad_input_is_one_line(run, capsys, argv, words) -> None:
     [
         (("--object", "tblock"), "scripted_team"),
         (("--object", "tblock", "--agent", "zero"), "zero"),
-        (("--task", "go1_velocity"), "random"),
+        (("--task", "walking"), "random"),
         (("--suite", "team3"), "scripted_team"),
         (("--import", "examples.own_object", "--object", "crate"), "scripted_team"),
     ],
 )
-def test_a_world_is_played_without_a_checkpoint(monkeypatch, argv, policy) -> None:
+def test_a_world_is_played_without_a_checkpoint(walking, monkeypatch, argv, policy) -> None:
     shown = []
 
     def show(player, port, say, host) -> list[str]:
@@ -211,10 +194,10 @@ def test_a_world_is_played_without_a_checkpoint(monkeypatch, argv, policy) -> No
     "argv",
     [
         ("--object", "tblock", "--agent", "trained"),
-        ("--task", "go1_velocity", "--agent", "scripted_team"),
+        ("--task", "walking", "--agent", "scripted_team"),
     ],
 )
-def test_a_world_without_a_checkpoint_needs_a_policy_that_it_has(capsys, argv) -> None:
+def test_a_world_without_a_checkpoint_needs_a_policy_that_it_has(walking, capsys, argv) -> None:
     assert cli.main(["play", *argv, "--web"]) == 2
     output = capsys.readouterr()
     assert output.err.count("\n") == 1

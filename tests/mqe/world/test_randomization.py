@@ -12,7 +12,7 @@ from mqe.config import ConfigError, build
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
-from mqe.tasks.velocity import VelocityCfg
+from mqe.tasks.walking import WalkingCfg
 from mqe.world import randomization
 from mqe.world.objects import OBJECTS
 from mqe.world.randomization import RandomizationCfg
@@ -156,11 +156,11 @@ def test_masses_frictions_and_motors_are_scaled_as_asked_for():
         assert fields_of(env, world, "actuator_forcerange")[:3, 1].tolist() == [10.0, 10.0, 11.0]
 
 
-def test_a_stronger_dc_motor_has_less_resistance_and_the_same_no_load_speed():
+def test_a_stronger_dc_motor_has_less_resistance_and_the_same_no_load_speed(walking):
     env = make_env(
-        EnvCfg(2, model="physical", randomize=RandomizationCfg(motor_strength=0.5)),
+        EnvCfg(2, 1, model="physical", randomize=RandomizationCfg(motor_strength=0.5)),
         SimCfg(name="mujoco", device="cpu", num_threads=1),
-        VelocityCfg(),
+        WalkingCfg(),
         seed=3,
     )
     model = env.scene.model
@@ -249,7 +249,7 @@ def test_any_latency_of_commands_can_be_had():
         assert bool(env.step(torch.ones(1, 2, 3)).valid.all())
 
 
-def test_there_is_nothing_to_vary_of_an_object_that_is_not_there():
+def test_there_is_nothing_to_vary_of_an_object_that_is_not_there(walking):
     with pytest.raises(
         ConfigError,
         match="env.randomize.object_mass: this task has no object; leave the setting at 1",
@@ -257,7 +257,7 @@ def test_there_is_nothing_to_vary_of_an_object_that_is_not_there():
         make_env(
             EnvCfg(2, randomize=RandomizationCfg(object_mass=2.0)),
             SimCfg(device="cpu"),
-            VelocityCfg(),
+            WalkingCfg(),
             seed=0,
         )
 

@@ -71,7 +71,7 @@ def module(name: str):
 # Without upstream
 
 
-def test_only_our_name_comes_to_us(stub) -> None:
+def test_only_our_name_comes_to_us(stub, walking) -> None:
     for module_name in (
         "runners.on_policy_base_runner",
         "runners.off_policy_base_runner",
@@ -104,9 +104,7 @@ def test_only_our_name_comes_to_us(stub) -> None:
     for module_name in ("runners.off_policy_base_runner", "utils.configs_tools"):
         assert module(module_name).get_task_name("smac", {}) == ("upstream", "smac", {})
         assert module(module_name).get_task_name("mapush", {"object": "tblock"}) == "go1push_mid"
-        assert (
-            module(module_name).get_task_name("mapush", {"task": "go1_velocity"}) == "go1_velocity"
-        )
+        assert module(module_name).get_task_name("mapush", {"task": "walking"}) == "walking"
 
 
 def test_the_forks_runner_is_upstreams_in_our_environment(stub) -> None:
@@ -205,8 +203,8 @@ def upstream_run(out: Path, algo: str, *argv: str, task: str = "go1push_mid") ->
 
 
 @needs_checkout
-def test_upstream_trains_a_task_without_an_object(tmp_path) -> None:
-    assert (upstream_run(tmp_path, "happo", task="go1_velocity") / "models").is_dir()
+def test_upstream_trains_a_task_without_an_object(tmp_path, walking) -> None:
+    assert (upstream_run(tmp_path, "happo", task="walking") / "models").is_dir()
 
 
 @needs_checkout

@@ -379,7 +379,7 @@ def test_a_mistyped_key_is_led_to_the_nearest(wrong: str, meant: str) -> None:
         ({"device": "cuda:99"}, "^device: no cuda:99 here"),
         ({"task": "go1push_md"}, "^task: unknown task 'go1push_md'; did you mean go1push_mid"),
         ({"task": "go1push_md", "n_thread": 2}, "^unknown key 'n_thread'; did you mean n_threads"),
-        ({"task": "go1_velocity", "object": "cuboid"}, "^unknown key 'object'"),
+        ({"task": "walking", "object": "cuboid"}, "^unknown key 'object'"),
         (
             {"weights": {"nothing": 1.0}},
             r"^unknown key 'weights\.nothing' \(allowed: weights\.\w+, ",
@@ -393,7 +393,9 @@ def test_a_mistyped_key_is_led_to_the_nearest(wrong: str, meant: str) -> None:
         (None, "^settings: must be a dictionary of keys, not None"),
     ],
 )
-def test_settings_that_cannot_be_are_named_as_the_user_wrote_them(settings, said: str) -> None:
+def test_settings_that_cannot_be_are_named_as_the_user_wrote_them(
+    walking, settings, said: str
+) -> None:
     with pytest.raises(ConfigError, match=said):
         MAPushEnv(settings)
 

@@ -13,7 +13,7 @@ from mapush.extensions.studio import panel as panel_module
 from mapush.extensions.studio.panel import Panel
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.sim.simulator import snapshot
-from mqe.tasks.velocity import VelocityCfg
+from mqe.tasks.walking import WalkingCfg
 from mqe.viewer.camera import camera_axes, half_picture, margins
 from mqe.viewer.looks import shown_model
 from mqe.viewer.player import Player
@@ -67,8 +67,8 @@ def test_the_camera_tracks_the_object_with_everything_in_the_picture(monkeypatch
     env.close()
 
 
-def test_without_an_object_the_camera_tracks_the_robot(monkeypatch) -> None:
-    env = make_env(EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu"), VelocityCfg(), seed=1)
+def test_without_an_object_the_camera_tracks_the_robot(walking, monkeypatch) -> None:
+    env = make_env(EnvCfg(1, 1), SimCfg(name="mujoco", device="cpu"), WalkingCfg(), seed=1)
     panel = panel_of(env, monkeypatch)
     panel._aim()
     viewer = panel.viewer

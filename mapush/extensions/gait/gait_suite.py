@@ -10,8 +10,8 @@ import torch
 
 from harl_mapush.config import RunCfg, register_suite
 from harl_mapush.evaluation.suite_player import EXAMINATIONS, Examination
-from mapush.extensions.gait_examination.examination import evaluate_gait
-from mapush.extensions.gait_examination.gait_worlds import Walker
+from mapush.extensions.gait.examination import evaluate_gait
+from mapush.extensions.gait.gait_worlds import Walker
 from mqe.controllers.gait import load_gait
 from mqe.world.robots import ROBOTS
 
@@ -27,4 +27,4 @@ def examine(
 
 
 EXAMINATIONS.register("gait", Examination(examine, ("env.model",)))
-register_suite(Path(__file__).with_name("gait.yaml"), "go1_velocity")
+register_suite(Path(__file__).parent / "suites" / "gait.yaml", "go1_velocity")

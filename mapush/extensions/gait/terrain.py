@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mapush.extensions.gait_examination.gait_worlds import BLOCK_SIZE, GaitWorlds, Walker
+from mapush.extensions.gait.gait_worlds import BLOCK_SIZE, GaitWorlds, Walker
 from mqe.world.geometry import quat_from_rpy
 from mqe.world.scene import STEP_DT
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from mapush.extensions.gait_examination.measures import (
+from mapush.extensions.gait.measures import (
     foot_motion,
     overshoot,
     slip_share,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import torch
 
-from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
-from mapush.extensions.gait_examination.push_limits import measure_push_limits
+from mapush.extensions.gait.gait_worlds import GaitWorlds, Walker
+from mapush.extensions.gait.push_limits import measure_push_limits
 from mqe.controllers.gait import load_gait
 from mqe.registry import SimCfg
 from mqe.world.objects import OBJECTS

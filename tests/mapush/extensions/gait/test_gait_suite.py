@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harl_mapush import config, test
-from mapush.extensions.gait_examination import gait_suite
+from mapush.extensions.gait import gait_suite
 from mqe.extensions import load_extensions
 
 load_extensions()

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from harl_mapush.config.presets import register_preset
+from mapush.extensions.gait.settings import VELOCITY_TERMS, VelocityCfg
+from mapush.extensions.gait.task import VelocityTask
 from mqe.config import ConfigError
 from mqe.controllers.trot import ACTION_SCALE
+from mqe.registry import TASKS
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.episode_report import Report
-from mqe.tasks.velocity.settings import VELOCITY_TERMS, VelocityCfg
-from mqe.tasks.velocity.task import VelocityTask
 from mqe.world.robots import Robots
 from mqe.world.robots.robot import LEG_JOINTS, LEGS
 from mqe.world.scene import build_scene, floor_friction_fields
 from mqe.world.streams import Streams
-
-__all__ = ["VELOCITY", "VelocityCfg", "VelocityTask"]
 
 _FRICTION = 1  # stream: the floor's friction of each world, drawn once
 
@@ -67,3 +68,6 @@ VELOCITY = TaskEntry(
     terms=VELOCITY_TERMS,
     actions=_actions,
 )
+TASKS.register("go1_velocity", VELOCITY)
+for _preset in ("go1_velocity", "go1_push"):
+    register_preset(Path(__file__).parent / "presets" / f"{_preset}.yaml")

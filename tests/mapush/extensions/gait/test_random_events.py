@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mqe.tasks.velocity import VelocityCfg
-from mqe.tasks.velocity.random_events import RandomEvents
+from mapush.extensions.gait.random_events import RandomEvents
+from mapush.extensions.gait.settings import VelocityCfg
 from mqe.world.streams import Streams
 
 N = 100_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mapush.extensions.gait.settings import VELOCITY_TERMS
 from mqe.tasks.terms import MeasureTerm, MetricTerm
-from mqe.tasks.velocity.settings import VELOCITY_TERMS
 
 MEASURES = VELOCITY_TERMS.measures
 MEASURES.update(

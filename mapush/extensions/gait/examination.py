@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
-from mapush.extensions.gait_examination.measures import (
+from mapush.extensions.gait.gait_worlds import GaitWorlds, Walker
+from mapush.extensions.gait.measures import (
     FootMotion,
     foot_motion,
     overshoot,
@@ -22,8 +22,8 @@ from mapush.extensions.gait_examination.measures import (
     stance_depth,
     swing_clearance,
 )
-from mapush.extensions.gait_examination.push_limits import measure_push_limits
-from mapush.extensions.gait_examination.terrain import measure_terrain
+from mapush.extensions.gait.push_limits import measure_push_limits
+from mapush.extensions.gait.terrain import measure_terrain
 from mqe.world.scene import PHYSICS_DT, STEP_DT
 from mqe.world.state import SceneState
 

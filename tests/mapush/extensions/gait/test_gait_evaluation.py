@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from mapush.extensions.gait_examination import gait_worlds
-from mapush.extensions.gait_examination.examination import (
+from mapush.extensions.gait import gait_worlds
+from mapush.extensions.gait.examination import (
     CORNERS,
     evaluate_gait,
     track,
     walk_corners,
     wander,
 )
-from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
+from mapush.extensions.gait.gait_worlds import GaitWorlds, Walker
 from mqe.controllers import trot
 from mqe.controllers.trot import GAIT_OBS_SIZE
 from mqe.registry import SimCfg
@@ -40,7 +40,7 @@ def few_robots_for_a_short_time(monkeypatch) -> None:
         ("GRID_TIME", 2.4),
         ("GRID_MEASURED", 1.6),
     ):
-        monkeypatch.setattr(f"mapush.extensions.gait_examination.examination.{name}", value)
+        monkeypatch.setattr(f"mapush.extensions.gait.examination.{name}", value)
 
 
 def fold(obs: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ def test_a_robot_that_only_stands(monkeypatch):
 
 
 def test_a_trot_in_place_lifts_its_feet(monkeypatch):
-    monkeypatch.setattr("mapush.extensions.gait_examination.examination.LATENCIES", {})
+    monkeypatch.setattr("mapush.extensions.gait.examination.LATENCIES", {})
     # Which leaves the trot as it is.
     figures = track(Walker(stand, SIM, 0), grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
     assert 0.0 < figures["foot_clearance_min_m"] < 0.1
@@ -194,7 +194,7 @@ def test_parts_are_named_while_they_run(monkeypatch):
     )
     for part in parts:
         monkeypatch.setattr(
-            f"mapush.extensions.gait_examination.examination.{part}",
+            f"mapush.extensions.gait.examination.{part}",
             lambda *_, name=part, **__: {name: 1.0},
         )
     said: list[str] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
+from mapush.extensions.gait.gait_worlds import GaitWorlds, Walker
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState

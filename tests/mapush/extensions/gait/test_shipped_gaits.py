@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mapush.extensions.gait_examination.gait_worlds import GaitWorlds, Walker
+from mapush.extensions.gait.gait_worlds import GaitWorlds, Walker
 from mqe.controllers.gait import load_gait
 from mqe.registry import SimCfg
 

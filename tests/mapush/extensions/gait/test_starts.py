@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from mqe.tasks.velocity.starts import (
+from mapush.extensions.gait.starts import (
     CRUMPLED_TILT,
     DROPPED_SHARE,
     KNEELING_SHARE,

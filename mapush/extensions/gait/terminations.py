@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from mapush.extensions.gait.features import StepFeatures
+from mapush.extensions.gait.settings import VELOCITY_TERMS
 from mqe.tasks.terms import TerminationTerm
-from mqe.tasks.velocity.features import StepFeatures
-from mqe.tasks.velocity.settings import VELOCITY_TERMS
 from mqe.world.state import SceneState
 
 FALL_HEIGHT = 0.15  # [m] trunk below this has fallen

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from mapush.extensions.gait_examination import terrain
-from mapush.extensions.gait_examination.gait_worlds import BLOCK_SIZE, Walker
-from mapush.extensions.gait_examination.terrain import blocks, largest_passed, measure_terrain
+from mapush.extensions.gait import terrain
+from mapush.extensions.gait.gait_worlds import BLOCK_SIZE, Walker
+from mapush.extensions.gait.terrain import blocks, largest_passed, measure_terrain
 from mqe.controllers.gait import load_gait
 from mqe.registry import SimCfg
 from mqe.world.geometry import rotation_matrix

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mapush.extensions.gait.settings import VelocityCfg
 from mqe.controllers.trot import SWING_HEIGHT, GaitMemory, Trot, is_moving, planar_velocity
 from mqe.tasks.terms import Terminated
-from mqe.tasks.velocity.settings import VelocityCfg
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import in_frame, length, rotate_inverse
 from mqe.world.robots import NUM_JOINTS, Robots

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import tensor
 
-from mqe.tasks.velocity import VelocityCfg, VelocityTask
-from mqe.tasks.velocity.features import horizontal_velocity, resistance
-from mqe.tasks.velocity.random_events import RandomEvents
+from mapush.extensions.gait.features import horizontal_velocity, resistance
+from mapush.extensions.gait.random_events import RandomEvents
+from mapush.extensions.gait.settings import VelocityCfg
+from mapush.extensions.gait.task import VelocityTask
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
@@ -82,7 +83,7 @@ def test_two_thirds_of_the_commands_come_with_a_load() -> None:
 
 
 def test_a_loaded_command_leads_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqe.tasks.velocity.random_events.RESTLESS_SHARE", 1.0)
+    monkeypatch.setattr("mapush.extensions.gait.random_events.RESTLESS_SHARE", 1.0)
     task = make_task(MANY)
     task.begin(torch.ones(MANY, dtype=torch.bool))
     for step in range(1, 8):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from mapush.extensions.gait.settings import VELOCITY_TERMS
 from mqe.controllers.trot import GAIT_MIRROR_INDEX, GAIT_MIRROR_SIGNS, GAIT_NAMES, GAIT_NOISE
 from mqe.tasks.terms import ObservationTerm
-from mqe.tasks.velocity.settings import VELOCITY_TERMS
 
 _SIGNS_XYZ = (1.0, -1.0, 1.0)  # of a vector in a mirror that swaps left and right
 _SWAPPED_LEGS = (1, 0, 3, 2)

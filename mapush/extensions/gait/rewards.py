@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mapush.extensions.gait.features import StepFeatures
+from mapush.extensions.gait.settings import VELOCITY_TERMS
 from mqe.tasks.terms import RewardTerm
-from mqe.tasks.velocity.features import StepFeatures
-from mqe.tasks.velocity.settings import VELOCITY_TERMS
 from mqe.world.collapse import rests_on_floor
 
 FEET_TOLERANCE = 0.025  # [m] error of a foot's height that costs 63 % of its share of the term

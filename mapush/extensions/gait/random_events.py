@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.tasks.velocity.settings import VelocityCfg
+from mapush.extensions.gait.settings import VelocityCfg
 from mqe.world.geometry import TWO_PI, on_circle
 from mqe.world.streams import Streams, UniformRanges
 

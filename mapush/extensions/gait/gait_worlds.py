@@ -11,11 +11,11 @@ import mujoco
 import torch
 from torch import Tensor
 
+from mapush.extensions.gait.terminations import has_fallen
 from mqe.controllers.gait import GaitController
 from mqe.controllers.trot import planar_velocity
 from mqe.registry import SimCfg, make_simulator
 from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
-from mqe.tasks.velocity.terminations import has_fallen
 from mqe.world.actuators import TargetDelay
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import quat_from_rpy, quat_from_yaw, wrap_to_pi

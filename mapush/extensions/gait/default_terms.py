@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+# Imported so that all terms of the task exist.
+from mapush.extensions.gait import rewards as rewards
+from mapush.extensions.gait.metrics import MEASURES, METRICS
+from mapush.extensions.gait.observations import OBSERVATIONS, STATE
+from mapush.extensions.gait.settings import VELOCITY_TERMS, VelocityCfg
+from mapush.extensions.gait.terminations import TERMINATIONS
 from mqe.tasks.term_settings import DefaultTerms, build_terms
 from mqe.tasks.terms import TaskTerms, Worlds
-
-# Imported so that all terms of the task exist.
-from mqe.tasks.velocity import rewards as rewards
-from mqe.tasks.velocity.metrics import MEASURES, METRICS
-from mqe.tasks.velocity.observations import OBSERVATIONS, STATE
-from mqe.tasks.velocity.settings import VELOCITY_TERMS, VelocityCfg
-from mqe.tasks.velocity.terminations import TERMINATIONS
 
 _LOADED_STATE = ("load",)  # terms of the state that only training with loads asks for
 

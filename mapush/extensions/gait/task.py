@@ -9,20 +9,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mqe.controllers.trot import is_moving, mirrored_action
-from mqe.tasks.task import Disturbance, TaskFeatures, TermTask
-from mqe.tasks.terms import Memory, Worlds
-from mqe.tasks.velocity.default_terms import velocity_terms
-from mqe.tasks.velocity.features import (
+from mapush.extensions.gait.default_terms import velocity_terms
+from mapush.extensions.gait.features import (
     Actuation,
     SceneFeatures,
     StepFeatures,
     VelocityConstants,
     VelocityMemory,
 )
-from mqe.tasks.velocity.random_events import RandomEvents
-from mqe.tasks.velocity.settings import VelocityCfg
-from mqe.tasks.velocity.starts import start_poses
+from mapush.extensions.gait.random_events import RandomEvents
+from mapush.extensions.gait.settings import VelocityCfg
+from mapush.extensions.gait.starts import start_poses
+from mqe.controllers.trot import is_moving, mirrored_action
+from mqe.tasks.task import Disturbance, TaskFeatures, TermTask
+from mqe.tasks.terms import Memory, Worlds
 from mqe.vec_env import Symmetries
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import quat_from_rpy
