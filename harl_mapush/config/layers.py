@@ -44,8 +44,6 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
         "shape_friction": [0.2, 1.0],
         "costs": [],
         "max_robots": 8,
-        "standing_share": 0.12,
-        "restless_share": 0.15,
     },
     "network": {"normalize_obs": False},
     "runner": {

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.vec_env import Image
 from mqe.world.geometry import HALF_PI, TWO_PI, in_frame, on_circle
 from mqe.world.robots import NUM_JOINTS, Robots
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, NUM_LEGS
@@ -29,58 +28,32 @@ LIFT = (0.0, 0.45, -0.9)
 
 FOOT_OFFSET = (0.0, 0.5, 0.5, 0.0)  # of the trot's cycle, of FL, FR, RL, RR
 
-_JOINT_SIGNS = (-1.0, 1.0, 1.0) * NUM_LEGS  # in a mirror, of hip, thigh, calf
-_SWAPPED_JOINTS = tuple(leg * 3 + joint for leg in (1, 0, 3, 2) for joint in range(3))
-
 
 class GaitTerm(NamedTuple):
     """One term in a gait policy's observation."""
 
     name: str
-    mirror_signs: tuple[float, ...]  # of each number in a mirror between left and right
+    size: int
     scale: float = 1.0  # to about unit size
-    noise: float = 0.0  # factor of ``observation_noise``, after scaling
-    has_legs: bool = (
-        False  # numbers of joints, leg by leg: a mirror swaps left legs with right ones
-    )
 
 
 GAIT_TERMS = (
-    GaitTerm(
-        "gravity", (1.0, -1.0, 1.0), scale=-1.0, noise=1.0
-    ),  # observed as the world's up, against gravity
-    GaitTerm("turn_rates", (-1.0, 1.0, -1.0), scale=0.25, noise=1.0),
-    GaitTerm("command", (1.0, -1.0, -1.0), scale=2.0),
-    GaitTerm("joint_pos", _JOINT_SIGNS, noise=0.3, has_legs=True),  # [rad] from the default pose
-    GaitTerm("joint_vel", _JOINT_SIGNS, scale=0.05, noise=1.5, has_legs=True),
-    GaitTerm("last_action", _JOINT_SIGNS, has_legs=True),
-    GaitTerm("older_action", _JOINT_SIGNS, has_legs=True),
-    GaitTerm("clock", (-1.0, -1.0)),  # left and right swap their turns: half a cycle on
+    GaitTerm("gravity", 3, scale=-1.0),  # observed as the world's up, against gravity
+    GaitTerm("turn_rates", 3, scale=0.25),
+    GaitTerm("command", 3, scale=2.0),
+    GaitTerm("joint_pos", NUM_JOINTS),  # [rad] from the default pose
+    GaitTerm("joint_vel", NUM_JOINTS, scale=0.05),
+    GaitTerm("last_action", NUM_JOINTS),
+    GaitTerm("older_action", NUM_JOINTS),
+    GaitTerm("clock", 2),
 )
-
-
-def _mirror_index() -> tuple[int, ...]:
-    """Return the source index of each component in a mirrored observation."""
-    index: list[int] = []
-    for term in GAIT_TERMS:
-        places = _SWAPPED_JOINTS if term.has_legs else range(len(term.mirror_signs))
-        start = len(index)
-        index += [start + number for number in places]
-    return tuple(index)
-
-
-# Each observed number's noise, sign in a mirror, and source index there. At 0.05 the noise is 0.05
-# of gravity's direction, 0.2 rad/s of turning, and 0.015 rad and 1.5 rad/s of every joint.
-GAIT_NOISE = tuple(term.noise for term in GAIT_TERMS for _ in term.mirror_signs)
-GAIT_MIRROR_SIGNS = tuple(sign for term in GAIT_TERMS for sign in term.mirror_signs)
-GAIT_MIRROR_INDEX = _mirror_index()
-GAIT_OBS_SIZE = len(GAIT_MIRROR_SIGNS)
+GAIT_OBS_SIZE = sum(term.size for term in GAIT_TERMS)
 _JOINTS = tuple(f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS)
 _AXES = {"command": ("forward", "left", "turning_left"), "clock": ("sin", "cos")}
 
 
 def _number_names(term: GaitTerm) -> list[str]:
-    numbers = _JOINTS if term.has_legs else _AXES.get(term.name, ("x", "y", "z"))
+    numbers = _JOINTS if term.size == NUM_JOINTS else _AXES.get(term.name, ("x", "y", "z"))
     return [f"{term.name}_{number}" for number in numbers]
 
 
@@ -189,17 +162,12 @@ def is_moving(command: Tensor) -> Tensor:
 
 def gait_obs_scale(device: torch.device) -> Tensor:
     """Return the scale (59,) for a gait's observation."""
-    scale = [term.scale for term in GAIT_TERMS for _ in term.mirror_signs]
+    scale = [term.scale for term in GAIT_TERMS for _ in range(term.size)]
     return torch.tensor(scale, device=device)
-
-
-def mirrored_action(device: torch.device) -> Image:
-    """Return a gait action's mirror image, left and right swapped."""
-    return Image.of(_SWAPPED_JOINTS, _JOINT_SIGNS, device)
 
 
 def _offset(term: GaitTerm, joint_pos: Sequence[float]) -> Sequence[float]:
     """Return a term's offset: joint angles are relative to the default pose [rad]."""
     if term.name == "joint_pos":
         return [-angle for angle in joint_pos]
-    return [0.0] * len(term.mirror_signs)
+    return [0.0] * term.size

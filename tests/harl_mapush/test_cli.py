@@ -139,7 +139,8 @@ def test_another_task_on_a_whole_run_file_leaves_out_the_weights_of_the_old(run,
     settings = config.load_file(run / "config.yaml")
     settings["task"]["weights"] = {"contact": -0.1}
     cfg, notices = config.resolve(settings, {"task": {"name": "walking"}})
-    assert cfg.task == config.resolve({}, {"task": {"name": "walking"}})[0].task
+    common = {"name": "walking", "episode_length_s": settings["task"]["episode_length_s"]}
+    assert cfg.task == config.resolve({}, {"task": common})[0].task
     assert "task.weights" in notices[0]
 
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, tensor
 
-from mqe.controllers.trot import mirrored_action
 from mqe.tasks.task import TermTask
+from mqe.vec_env import Image
 from mqe.world.state import SceneState
 from tests.support.paths import ROOT
 
@@ -47,10 +47,16 @@ def random_state(num_robots: int, has_object: bool, scale: float = 1.0) -> Scene
     return state
 
 
+def mirrored_joints() -> Image:
+    """Return the image of a robot's joints, left and right legs swapped."""
+    order = [3 * leg + joint for leg in (1, 0, 3, 2) for joint in range(3)]
+    return Image.of(order, (-1.0, 1.0, 1.0) * 4, CPU)
+
+
 def mirrored(state: SceneState) -> SceneState:
     """Return the image in the plane y = 0. The object is symmetric about its x axis."""
     image = state.like(state.rows.clone())
-    swap = mirrored_action(CPU)
+    swap = mirrored_joints()
     image.body_pos[:] = state.body_pos * PLACE
     image.body_quat[:] = state.body_quat * QUAT
     image.body_linvel[:] = state.body_linvel * PLACE

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from harl_mapush.config.presets import register_preset
+from mapush.extensions.gait.random_events import RESTLESS_SHARE, STANDING_SHARE
 from mapush.extensions.gait.settings import VELOCITY_TERMS, VelocityCfg
 from mapush.extensions.gait.task import VelocityTask
 from mqe.config import ConfigError
@@ -67,6 +68,8 @@ VELOCITY = TaskEntry(
     is_gait=True,
     terms=VELOCITY_TERMS,
     actions=_actions,
+    # Constants of the random events
+    former_keys={"standing_share": STANDING_SHARE, "restless_share": RESTLESS_SHARE},
 )
 TASKS.register("go1_velocity", VELOCITY)
 for _preset in ("go1_velocity", "go1_push"):

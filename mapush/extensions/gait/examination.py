@@ -1,4 +1,4 @@
-"""The gait examination: command grids, delayed targets, corner commands, kicks, pushing, terrain.
+"""The gait examination: a command grid, delayed targets, kicks, a wall, corner commands.
 
 Every world has the motors' own lag, and every robot is dropped as the push task drops robots.
 ``docs/background/gait.md`` defines each metric and gives its target.
@@ -17,19 +17,15 @@ from mapush.extensions.gait.gait_worlds import GaitWorlds, Walker
 from mapush.extensions.gait.measures import (
     FootMotion,
     foot_motion,
-    overshoot,
     slip_share,
-    stance_depth,
     swing_clearance,
 )
-from mapush.extensions.gait.push_limits import measure_push_limits
-from mapush.extensions.gait.terrain import measure_terrain
+from mqe.world.objects import OBJECTS
 from mqe.world.scene import PHYSICS_DT, STEP_DT
 from mqe.world.state import SceneState
 
 GRID = (-0.5, -0.25, 0.0, 0.25, 0.5)  # [m/s], [m/s], [rad/s]
 ROBOTS_A_CELL = 4
-BEYOND = 1.2  # factor of a second grid, with one robot per cell
 GRID_TIME = 5.0  # [s] per cell
 GRID_MEASURED = 3.0  # [s] at the end of GRID_TIME, averaged in the metrics
 LATENCIES = {"20ms": 0.02, "40ms": 0.04}  # [s]
@@ -49,27 +45,31 @@ KICK_INTERVAL = 2.0  # [s]
 NUM_STANDING = 32  # robots
 STANDING_SETTLE = 2.0  # [s]
 STANDING_TIME = 5.0  # [s]
+NUM_PUSHING = 8  # robots
+WALL_MASS = 2_000.0  # [kg] of a box that friction holds against any robot
+WALL_DISTANCE = 1.0  # [m] from the robot's centre to the box's
+PUSHING_SPEED = 0.5  # [m/s] commanded
+PUSHING_SETTLE = 0.5  # [s] standing after the drop
+PUSHING_TIME = 7.0  # [s]
+PUSHING_MEASURED = 3.0  # [s] at the end
 # Numbers of random streams.
 _COMMAND = 202
 _KICK = 203
-
-Metric = float | list[float] | None
 
 
 @torch.no_grad()
 def evaluate_gait(
     walker: Walker, say: Callable[[str], None] = lambda line: None
-) -> dict[str, Metric]:
+) -> dict[str, float]:
     """Measure a gait in every part of the examination.
 
     ``say`` gets the name of each part before it begins.
     """
-    metrics: dict[str, Metric] = {}
+    metrics: dict[str, float] = {}
     for name, part in (
         ("a grid of commands, with and without delay", track),
         ("random commands, kicks, standing", wander),
-        ("pushing a wall and a heavy box", measure_push_limits),
-        ("kerbs and slopes", measure_terrain),
+        ("pushing a wall", push_wall),
         ("corner commands", walk_corners),
     ):
         say(f"Examining the gait: {name}")
@@ -82,14 +82,14 @@ def track(
     walker: Walker,
     grid: Sequence[float] = GRID,
     robots_a_cell: int = ROBOTS_A_CELL,
-) -> dict[str, Metric]:
-    """Follow the command grid with and without delay, a larger grid, and slow commands."""
+) -> dict[str, float]:
+    """Follow the command grid with and without delay, and slow commands."""
     cells = torch.tensor(list(itertools.product(grid, repeat=3)))
     slow = LOW_SPEED * torch.tensor(
         [[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]]
     )
     every_cell = cells.repeat_interleave(robots_a_cell, dim=0)
-    groups = {"grid": every_cell, **dict.fromkeys(LATENCIES, every_cell), "beyond": BEYOND * cells}
+    groups = {"grid": every_cell, **dict.fromkeys(LATENCIES, every_cell)}
     groups["low"] = slow.repeat_interleave(ROBOTS_AT_LOW_SPEED, dim=0)
     rows, command = _stack(groups)
     late = torch.zeros(len(command), dtype=torch.int64)
@@ -125,12 +125,11 @@ def track(
     error = {name: (value - cells).abs().amax(dim=0).tolist() for name, value in achieved.items()}
     falls = {name: int(worlds.fallen[rows[name]].sum()) for name in groups}
     x, y, turn = error["grid"]
-    metrics: dict[str, Metric] = {
+    metrics: dict[str, float] = {
         "velocity_error_x": x,
         "velocity_error_y": y,
         "yaw_rate_error": turn,
         "falls_on_grid": falls["grid"],
-        "falls_beyond_grid": falls["beyond"],
     }
     for name in LATENCIES:
         x, y, _ = error[name]
@@ -140,7 +139,6 @@ def track(
         }
     crawling = mean[rows["low"]].unflatten(0, (len(slow), -1)).mean(dim=1)
     metrics["velocity_error_low"] = float((crawling - slow)[slow != 0.0].abs().max())
-    metrics["overshoot"] = overshoot(cells, achieved["grid"])
 
     # Feet of walking robots, (T, N, 4) in T physics steps
     is_walking = every_cell.abs().amax(dim=1) > 0.0
@@ -151,7 +149,6 @@ def track(
     return metrics | {
         "foot_clearance_min_m": float(peaks.min()),
         "stance_slip_share": slip_share(clearance, foot_speed),
-        "stance_depth_p95_m": stance_depth(clearance),
     }
 
 
@@ -160,7 +157,7 @@ def wander(
     walker: Walker,
     num_robots: int = NUM_ROBOTS,
     duration: float = RANDOM_TIME,
-) -> dict[str, Metric]:
+) -> dict[str, float]:
     """Follow random commands, without kicks and with two kinds of them, and stand still."""
     sizes = {
         "random": num_robots,
@@ -210,11 +207,37 @@ def wander(
 
 
 @torch.no_grad()
+def push_wall(
+    walker: Walker,
+    num_robots: int = NUM_PUSHING,
+    duration: float = PUSHING_TIME,
+) -> dict[str, float]:
+    """Walk into a wall and measure the mean force."""
+    wall = OBJECTS["cuboid"].with_mass(WALL_MASS)
+    worlds = GaitWorlds(walker, num_robots, obj=wall, start=-WALL_DISTANCE)
+    forces = []
+
+    def watch(state: SceneState) -> None:
+        forces.append(float(state.contact_force[:, 0, 0].mean()))
+
+    for step in range(round(duration / STEP_DT)):
+        time = step * STEP_DT
+        speed = PUSHING_SPEED if time > PUSHING_SETTLE else 0.0
+        is_measured = step >= round((duration - PUSHING_MEASURED) / STEP_DT)
+        worlds.advance(worlds.along_x(speed), watch if is_measured else None)
+    worlds.close()
+    return {
+        "push_ahead_n": sum(forces) / len(forces),
+        "push_falls": int(worlds.fallen.sum()),
+    }
+
+
+@torch.no_grad()
 def walk_corners(
     walker: Walker,
     robots_a_command: int = ROBOTS_A_CORNER,
     duration: float = CORNER_TIME,
-) -> dict[str, Metric]:
+) -> dict[str, float]:
     """Follow the corner commands from the drop on, and count collapsing robots."""
     command = torch.tensor(CORNERS).repeat_interleave(robots_a_command, dim=0)
     worlds = GaitWorlds(walker, len(command))
@@ -223,12 +246,10 @@ def walk_corners(
         worlds.advance(command)
     worlds.close()
     collapsed = worlds.collapsed.unflatten(0, (len(CORNERS), robots_a_command))
-    rate = collapsed.float().mean(dim=1).tolist()
-    worst = max(rate)
+    rate = collapsed.float().mean(dim=1)
     return {
-        "collapse_rate": sum(rate) / len(rate),
-        "collapse_rate_worst_command": worst,
-        "collapse_worst_command": list(CORNERS[rate.index(worst)]) if worst > 0.0 else None,
+        "collapse_rate": float(rate.mean()),
+        "collapse_rate_worst_command": float(rate.max()),
     }
 
 

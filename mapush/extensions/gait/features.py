@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mapush.extensions.gait.gait_mirror import mirrored_action
 from mapush.extensions.gait.settings import VelocityCfg
 from mqe.controllers.trot import SWING_HEIGHT, GaitMemory, Trot, is_moving, planar_velocity
 from mqe.tasks.terms import Terminated
@@ -40,6 +41,7 @@ class VelocityConstants:
         self.cfg = cfg
         self.robots = robots
         self.trot = Trot(robots)
+        self.mirror = mirrored_action(device)
         self.nominal_feet = robots.feet(robots.joint_pos)[:, 0]  # (4,) [m] forward
         cfg_of_robot = robots.cfgs[0]
         # [m/N] how far behind their hips feet carry a trunk that is pushed back by a force.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import mujoco
 import torch
 from torch import Tensor
 
@@ -25,7 +24,6 @@ from mqe.world.robots import DEFAULT_ROBOT, Robots
 from mqe.world.scene import (
     ACTUATOR_LAG,
     STEP_DT,
-    Scene,
     build_scene,
     pack_layout,
     read_state,
@@ -37,7 +35,6 @@ from mqe.world.streams import Streams, UniformRanges
 _LOG = logging.getLogger(__name__)
 
 GET_UP_TIME = 1.0  # [s] after the drop, in which a robot may get up and has not collapsed
-BLOCK_SIZE = (6.0, 4.0, 0.5)  # [m] of the block that kerbs and slopes are made of
 _DROP = 200  # number of the random stream of spawns
 
 GaitPolicy = Callable[[Tensor], Tensor]
@@ -70,17 +67,13 @@ class GaitWorlds:
         latency: Tensor | None = None,
         obj: ObjectCfg | None = None,
         start: float | None = None,
-        block: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         """Drop the robots at the origin with random yaw, or at x = ``start`` [m] headed along x.
 
         ``latency`` (N,) int64 delays joint targets [physics steps] beyond the motors' lag (None: no
-        delay). ``block`` is the position (N, 3) [m] and the orientation (N, 4) of a box on the
-        floor in each world (None: no box).
+        delay).
         """
         self.scene = build_scene(1, obj, robots=walker.robot, model=walker.model)
-        if block is not None:
-            self.scene = _with_block(self.scene)
         self.sim = make_simulator(walker.sim, self.scene.model, num_envs)
         self.num_envs = num_envs
         self.device = self.sim.device
@@ -93,10 +86,6 @@ class GaitWorlds:
             self._latency = latency.to(self.device) + ACTUATOR_LAG
         everywhere = torch.ones(num_envs, dtype=torch.bool, device=self.device)
         qpos, qvel, fixed = pack_layout(self.scene, self._drop(start))
-        if block is not None:
-            pos, quat = (part.to(self.device) for part in block)
-            fixed = torch.cat((fixed, pos.unsqueeze(1)), dim=1)
-            self.sim.data.mocap_quat[:, -1] = quat
         self.sim.write(everywhere, qpos, qvel, fixed)
         self.state = read_state(self.sim, self.scene)
         self._steps = 0  # control steps
@@ -185,26 +174,3 @@ class GaitWorlds:
             object_quat=quat_from_yaw(zeros[:, 0]),
             goal_pos=zeros,
         )
-
-
-def _with_block(scene: Scene) -> Scene:
-    """Return the scene with a movable box of ``BLOCK_SIZE`` and the floor's material.
-
-    The box is the last mocap body.
-    """
-    assert scene.spec is not None
-    spec = scene.spec.copy()
-    floor = spec.geom("floor")
-    spec.worldbody.add_body(name="block", mocap=True).add_geom(
-        name="block",
-        type=mujoco.mjtGeom.mjGEOM_BOX,
-        size=[length / 2 for length in BLOCK_SIZE],
-        material="grid",
-        contype=floor.contype,
-        conaffinity=floor.conaffinity,
-        priority=floor.priority,
-        condim=floor.condim,
-        friction=floor.friction,
-        solref=floor.solref,
-    )
-    return replace(scene, model=spec.compile(), spec=spec)

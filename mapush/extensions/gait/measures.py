@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mapush.extensions.gait.features import above_floor, horizontal_velocity
 from mqe.world.robots import Robots
 from mqe.world.robots.tensors import by_leg
 from mqe.world.state import SceneState
@@ -39,17 +40,9 @@ def foot_motion(state: SceneState, robots: Robots) -> FootMotion:
     )
     to_lowest_b = (-robots.foot_radius * up_b).expand_as(feet_b)
     lowest_b = feet_b + to_lowest_b
-    angvel_b = state.robot_angvel_b.unsqueeze(-2).expand_as(feet_b)
-    velocity_b = (
-        rates_b
-        + torch.linalg.cross(turning_b, to_lowest_b)
-        + torch.linalg.cross(angvel_b, lowest_b)
-    )
-    across = state.robot_rotation[..., :2, :].unsqueeze(-3)  # (N, A, 1, 2, 3)
-    velocity = (across * velocity_b.unsqueeze(-2)).sum(dim=-1)
-    velocity = velocity + state.robot_linvel[..., :2].unsqueeze(-2)
-    clearance = (lowest_b * up_b).sum(dim=-1) + state.robot_pos[..., 2:]
-    return FootMotion(clearance, velocity.norm(dim=-1))
+    turning = torch.linalg.cross(turning_b, to_lowest_b)
+    speed = horizontal_velocity(state, lowest_b, rates_b + turning).norm(dim=-1)
+    return FootMotion(above_floor(state, lowest_b), speed)
 
 
 def swing_clearance(clearance: Tensor, dt: float) -> Tensor:
@@ -79,24 +72,3 @@ def slip_share(clearance: Tensor, speed: Tensor) -> float:
     """Return the fraction of contact time with a foot faster than ``SLIP_SPEED`` [m/s]."""
     is_contact = clearance <= 0.0
     return float((is_contact & (speed > SLIP_SPEED)).sum() / is_contact.sum().clamp(min=1))
-
-
-def stance_depth(clearance: Tensor, quantile: float = 0.95) -> float:
-    """Return a quantile of the feet's depth in the floor during contact [m], 0 without contact."""
-    depth = -clearance[clearance <= 0.0]
-    if not len(depth):
-        return 0.0
-    rank = max(1, round(quantile * len(depth)))
-    return float(depth.kthvalue(rank).values)
-
-
-def overshoot(command: Tensor, achieved: Tensor) -> float:
-    """Return the relative excess of speed over the grid's fastest commands along x or y.
-
-    The result is the mean over these axes and cells of ``command`` (C, 3), negative for slower
-    robots. C is the number of commands.
-    """
-    speed = command[:, :2].abs()
-    is_fast = (speed == speed.max()) & (speed > 0.0)
-    along = achieved[:, :2] * command[:, :2].sign()
-    return float((along[is_fast] / speed[is_fast]).mean()) - 1.0

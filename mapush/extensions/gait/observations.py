@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from mapush.extensions.gait.gait_mirror import (
+    GAIT_MIRROR_INDEX,
+    GAIT_MIRROR_SIGNS,
+    SWAPPED_LEGS,
+)
 from mapush.extensions.gait.settings import VELOCITY_TERMS
-from mqe.controllers.trot import GAIT_MIRROR_INDEX, GAIT_MIRROR_SIGNS, GAIT_NAMES, GAIT_NOISE
+from mqe.controllers.trot import GAIT_NAMES, GAIT_TERMS
 from mqe.tasks.terms import ObservationTerm
 
 _SIGNS_XYZ = (1.0, -1.0, 1.0)  # of a vector in a mirror that swaps left and right
-_SWAPPED_LEGS = (1, 0, 3, 2)
+# With ``observation_noise`` of 0.05: 0.05 of gravity's direction, 0.2 rad/s of turning, 0.015 rad
+# and 1.5 rad/s of every joint
+_NOISE = {"gravity": 1.0, "turn_rates": 1.0, "joint_pos": 0.3, "joint_vel": 1.5}
+_GAIT_NOISE = tuple(_NOISE.get(term.name, 0.0) for term in GAIT_TERMS for _ in range(term.size))
 
 OBSERVATIONS = VELOCITY_TERMS.observations
 OBSERVATIONS.update(
@@ -18,7 +26,7 @@ OBSERVATIONS.update(
             numbers=GAIT_NAMES,
             mirror_signs=GAIT_MIRROR_SIGNS,
             mirror_index=GAIT_MIRROR_INDEX,
-            noise=GAIT_NOISE,
+            noise=_GAIT_NOISE,
         ),
     },
 )
@@ -61,7 +69,7 @@ STATE.update(
             lambda scene: scene.feet_height[:, 0],
             "m",
             mirror_signs=(1.0,) * 4,
-            mirror_index=_SWAPPED_LEGS,
+            mirror_index=SWAPPED_LEGS,
         ),
         "force": ObservationTerm(
             "force on the trunk in its frame, as a share of the largest one",

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mapush.extensions.gait.settings import VelocityCfg
 from mqe.world.geometry import TWO_PI, on_circle
@@ -28,9 +29,8 @@ _SINGLE_AXIS = 0.25  # share of commands along one axis only
 # share of commands that ask for a fraction of the speed, and the fraction
 _SLOW_SHARE = 0.25
 _SLOW = 0.3
-_BOLD_SHARE = (
-    0.3  # share of commands that ask for half of the largest speed or more on every axis that moves
-)
+# share of commands that ask for half of the largest speed or more on every axis that moves
+_BOLD_SHARE = 0.3
 
 
 class Event(NamedTuple):
@@ -69,7 +69,6 @@ class RandomEvents:
         renewal = torch.where(is_restless, _RESTLESS_CHANCE, _RESAMPLE_CHANCE)
         rare = torch.tensor([_KICK_CHANCE, _FORCE_CHANCE], device=device).expand(len(episode), 2)
         self._chances = torch.cat((renewal.unsqueeze(1), rare), dim=1)  # (N, 3)
-        self._vertical = torch.zeros(1, device=device).expand(len(episode), 2, 1)
         # Of four numbers that make a command the first says which axes move: one, another, the
         # third, all, or none.
         kinds = [_SINGLE_AXIS * k / 3 for k in (1, 2, 3)] + [1.0 - STANDING_SHARE]
@@ -93,9 +92,8 @@ class RandomEvents:
         chance, turn, strength, command, load = self._step.draw(self._streams, _STEP, key).split(
             (3, 2, 2, 4, 1), dim=1
         )
-        kick, force = torch.cat(
-            (on_circle(strength.clamp(min=0.0), turn), self._vertical), dim=-1
-        ).split(1, dim=1)
+        planar = on_circle(strength.clamp(min=0.0), turn)
+        kick, force = pad(planar, (0, 1)).split(1, dim=1)
         new_command, kicked, new_force = (chance < self._chances).unbind(dim=1)
         return Event(
             new_command,
@@ -117,6 +115,5 @@ class RandomEvents:
         command = torch.where(
             fraction > 1.0 - _BOLD_SHARE, 0.5 * (command + command.sign() * self._most), command
         )
-        return (
-            command * self._moves[kind] * torch.where(fraction < _SLOW_SHARE, _SLOW, 1.0)
-        ).unsqueeze(1)
+        speed = torch.where(fraction < _SLOW_SHARE, _SLOW, 1.0)
+        return (command * self._moves[kind] * speed).unsqueeze(1)

@@ -22,6 +22,11 @@ def excess_depth(clearance: Tensor) -> Tensor:
     return (-SINK_DEPTH - clearance).clamp(min=0.0).sum(dim=-1)
 
 
+def _square(name: str, help: str, weight: float, unit: str = "1") -> RewardTerm:
+    """Build a term for one of the step's sums of squares."""
+    return RewardTerm(help, lambda step: step.square_sums[name], unit, weight=weight)
+
+
 def _alive(step: StepFeatures) -> Tensor:
     return step.constants.one.expand(len(step.velocity), -1)
 
@@ -61,42 +66,22 @@ REWARDS.update(
             weight=4.0,
         ),
         "alive": RewardTerm("1 at every control step", _alive, weight=0.5),
-        "height": RewardTerm(
-            "squared distance of the trunk from its walking height",
-            lambda step: step.square_sums["height"],
-            "m2",
-            weight=-300.0,
+        "height": _square(
+            "height", "squared distance of the trunk from its walking height", -300.0, "m2"
         ),
-        "tilt": RewardTerm(
-            "squared sines of roll and pitch", lambda step: step.square_sums["tilt"], weight=-20.0
+        "tilt": _square("tilt", "squared sines of roll and pitch", -20.0),
+        "bounce": _square("bounce", "squared vertical speed", -1.0, "m2/s2"),
+        "sway": _square("sway", "squared roll and pitch rates", -0.03, "rad2/s2"),
+        "slip": _square(
+            "slip", "squared horizontal speeds of the feet on the floor", -0.35, "m2/s2"
         ),
-        "bounce": RewardTerm(
-            "squared vertical speed", lambda step: step.square_sums["bounce"], "m2/s2", weight=-1.0
-        ),
-        "sway": RewardTerm(
-            "squared roll and pitch rates",
-            lambda step: step.square_sums["sway"],
-            "rad2/s2",
-            weight=-0.03,
-        ),
-        "slip": RewardTerm(
-            "squared horizontal speeds of the feet on the floor",
-            lambda step: step.square_sums["slip"],
-            "m2/s2",
-            weight=-0.35,
-        ),
-        "hips": RewardTerm(
-            "squared distances of the hips from the stance",
-            lambda step: step.square_sums["hips"],
-            "rad2",
-            weight=-0.3,
-        ),
-        "placement": RewardTerm(
+        "hips": _square("hips", "squared distances of the hips from the stance", -0.3, "rad2"),
+        "placement": _square(
+            "placement",
             "squared distances of front and rear feet ahead of or behind their place, which lies "
             "behind the hips as far as a load asks the robot to lean",
-            lambda step: step.square_sums["placement"],
+            -100.0,
             "m2",
-            weight=-100.0,
         ),
         "sink": RewardTerm(
             "depth of the feet in the floor beyond that of a stance",
@@ -104,30 +89,17 @@ REWARDS.update(
             "m",
             weight=-100.0,
         ),
-        "stance": RewardTerm(
-            "squared distances of all joints from the stance while standing",
-            lambda step: step.square_sums["stance"],
-            "rad2",
-            weight=-0.5,
+        "stance": _square(
+            "stance", "squared distances of all joints from the stance while standing", -0.5, "rad2"
         ),
         "rest": RewardTerm(
             "1 while a knee, thigh or trunk is on the floor",
             lambda step: rests_on_floor(step.state, step.robots).float(),
             weight=-1.0,
         ),
-        "jerk": RewardTerm(
-            "squared second differences of actions",
-            lambda step: step.square_sums["jerk"],
-            weight=-0.005,
-        ),
-        "action_rate": RewardTerm(
-            "squared differences of actions",
-            lambda step: step.square_sums["action_rate"],
-            weight=-0.015,
-        ),
-        "torque": RewardTerm(
-            "squared torques", lambda step: step.square_sums["torque"], "N2 m2", weight=-2e-4
-        ),
+        "jerk": _square("jerk", "squared second differences of actions", -0.005),
+        "action_rate": _square("action_rate", "squared differences of actions", -0.015),
+        "torque": _square("torque", "squared torques", -2e-4, "N2 m2"),
         "fall": RewardTerm(
             "1 at a fall or a collapse", lambda step: step.terminated["fall"].float(), weight=-10.0
         ),

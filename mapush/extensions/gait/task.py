@@ -20,7 +20,7 @@ from mapush.extensions.gait.features import (
 from mapush.extensions.gait.random_events import RandomEvents
 from mapush.extensions.gait.settings import VelocityCfg
 from mapush.extensions.gait.starts import start_poses
-from mqe.controllers.trot import is_moving, mirrored_action
+from mqe.controllers.trot import is_moving
 from mqe.tasks.task import Disturbance, TaskFeatures, TermTask
 from mqe.tasks.terms import Memory, Worlds
 from mqe.vec_env import Symmetries
@@ -61,7 +61,7 @@ class VelocityTask(TermTask):
         empty = SceneState.zeros(1, 1, False, device)
         terms = velocity_terms(cfg, worlds, self.scene_features(empty, shown[:1]))
         super().__init__(terms, worlds, memory, shown)
-        self.symmetries = Symmetries(self.mirror_image(mirrored_action(device)))
+        self.symmetries = Symmetries(self.mirror_image(self.constants.mirror))
         self._random_events = RandomEvents(cfg, streams, self._episode)
         self._first_command = torch.zeros(num_envs, 1, 3, device=device)
         nothing = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)

@@ -29,7 +29,7 @@ from mqe.config import ConfigError
 from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
 from mqe.controllers.gait import GaitNetwork
 from mqe.sim.simulator import SimulatorError
-from mqe.tasks.episode_report import rate, wilson_interval
+from mqe.tasks.episode_report import format_metric, rate, wilson_interval
 from tests.support.dying import fail, number_of_worker, square
 
 SHORT = {
@@ -316,3 +316,13 @@ def test_a_worker_keeps_its_device(monkeypatch) -> None:
 def test_every_worker_has_a_number() -> None:
     assert {number for _, number in run_jobs(number_of_worker, range(8), 2)} <= {0, 1}
     assert number_of_worker(0) == 0  # outside workers
+
+
+def test_metrics_are_printed_as_numbers_lists_words_and_nothing() -> None:
+    assert [format_metric(value) for value in (0.25, 0, [0.5, -0.51234], "box", None)] == [
+        "0.25",
+        "0",
+        "0.5 -0.5123",
+        "box",
+        "none",
+    ]

@@ -19,7 +19,6 @@ from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.learning.off_policy.replay_buffer import Batch
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.config import ConfigError
-from mqe.controllers.trot import mirrored_action
 from mqe.env.environment import MultiAgentEnv
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.tasks.push import PUSH
@@ -33,6 +32,7 @@ from mqe.world.scene import build_scene
 from mqe.world.state import SceneState
 from tests.support.pushing import CPU, make_task
 from tests.support.scenes import make_scene_state
+from tests.support.term_scenes import mirrored_joints
 from tests.support.toy import ToyEnv
 
 PLACE = tensor([1.0, -1.0, 1.0])
@@ -169,7 +169,7 @@ def test_the_simulator_does_in_the_mirror_what_it_does_in_front_of_it(kind):
 
 def mirrored_worlds(qpos: Tensor, qvel: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     """Return positions and velocities of two robots and an object, reflected in the plane y = 0."""
-    legs = mirrored_action(CPU)
+    legs = mirrored_joints()
     places = []
     speeds = []
     for q, v in zip(qpos[:38].split(19), qvel[:36].split(18), strict=True):

@@ -17,6 +17,8 @@ from mqe.world.robots.robot import LEGS, Inertial, combine
 from mqe.world.scene import (
     ARENA_HALF_SIZE,
     MAX_ROBOTS,
+    SOFT_SOLIMP,
+    SOFT_SOLREF,
     WALL_HEIGHT,
     build_scene,
     floor_friction_fields,
@@ -512,3 +514,15 @@ def test_six_robots_stand() -> None:
     assert not bool(sim.data.failed.any())
     heights = sim.data.qpos[0].view(6, 19)[:, 2]
     assert float(heights.min()) > 0.15
+
+
+def test_only_the_objects_contacts_of_the_physical_model_are_soft() -> None:
+    scene = build_scene(1, OBJECTS["cuboid"], model="physical")
+    soft = scene.object_geoms
+    for geom in range(scene.model.ngeom):
+        is_soft = geom in soft
+        assert (tuple(scene.model.geom_solref[geom]) == SOFT_SOLREF) == is_soft
+        assert (tuple(scene.model.geom_solimp[geom]) == SOFT_SOLIMP) == is_soft
+    assert tuple(scene.model.pair_solref[0]) != SOFT_SOLREF  # the object on the floor
+    reference = build_scene(1, OBJECTS["cuboid"])
+    assert SOFT_SOLREF not in {tuple(row) for row in reference.model.geom_solref}

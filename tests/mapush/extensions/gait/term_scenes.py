@@ -6,9 +6,9 @@ import torch
 from torch import tensor
 
 from mapush.extensions.gait.features import VelocityMemory
+from mapush.extensions.gait.gait_mirror import mirrored_action
 from mapush.extensions.gait.settings import VelocityCfg
 from mapush.extensions.gait.task import VelocityTask
-from mqe.controllers.trot import mirrored_action
 from mqe.world.streams import Streams
 from tests.support.scenes import team
 from tests.support.term_scenes import CPU, PLACE, N, Scene, mirrored, random_state

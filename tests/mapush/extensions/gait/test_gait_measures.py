@@ -7,9 +7,7 @@ import torch
 
 from mapush.extensions.gait.measures import (
     foot_motion,
-    overshoot,
     slip_share,
-    stance_depth,
     swing_clearance,
 )
 from mqe.world.robots import ROBOTS, Robots
@@ -105,16 +103,3 @@ def test_a_foot_slips_on_the_floor_only():
     speed = torch.tensor([[0.05, 0.11, 0.09, 3.0], [0.2, 3.0, 3.0, 0.0]])
     assert slip_share(clearance, speed) == pytest.approx(2 / 5)
     assert slip_share(clearance + 1.0, speed) == 0.0
-
-
-def test_depth_is_that_of_feet_in_contact():
-    clearance = torch.cat((torch.arange(1, 101) * -1e-4, torch.full((500,), 0.05)))
-    assert stance_depth(clearance) == pytest.approx(95e-4)
-    assert stance_depth(torch.ones(3)) == 0.0
-
-
-def test_overshoot_is_relative_and_of_the_fastest_commands():
-    commands = torch.tensor([[0.5, 0.25, 0.0], [-0.5, 0.0, 0.5], [0.25, -0.5, 0.0]])
-    achieved = torch.tensor([[0.55, 0.9, 0.0], [-0.45, 0.1, 0.5], [0.9, -0.6, 0.0]])
-    # 1.1, 0.9 and 1.2 times as fast as commanded.
-    assert overshoot(commands, achieved) == pytest.approx(0.2 / 3.0)

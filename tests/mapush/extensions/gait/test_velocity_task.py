@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import sys
 from dataclasses import asdict, replace
@@ -12,7 +13,6 @@ import gymnasium
 import pytest
 import torch
 import yaml
-from mqe.viewer.live.player import Player
 
 from harl_mapush import config, train
 from harl_mapush.config import user_modules
@@ -21,6 +21,7 @@ from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import make_team
 from mapush import gymnasium_ids
 from mapush.extensions.gait.features import pair_offset
+from mapush.extensions.gait.gait_mirror import mirrored_action
 from mapush.extensions.gait.rewards import REWARDS, excess_depth
 from mapush.extensions.gait.settings import VelocityCfg
 from mapush.extensions.gait.starts import start_poses
@@ -28,10 +29,11 @@ from mapush.extensions.gait.task import GET_UP_TIME, VelocityTask
 from mqe.config import ConfigError
 from mqe.controllers.frozen_policy import describe_policy
 from mqe.controllers.gait import load_gait
-from mqe.controllers.trot import GAIT_OBS_SIZE, GaitMemory, Trot, is_moving, mirrored_action
+from mqe.controllers.trot import GAIT_OBS_SIZE, GaitMemory, Trot, is_moving
 from mqe.pretrained import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tensor_files import read_tensors
+from mqe.viewer.player import Player
 from mqe.world.collapse import REST_TIME
 from mqe.world.robots import NUM_JOINTS, ROBOTS
 from mqe.world.scene import STEP_DT, build_scene, read_state
@@ -91,6 +93,43 @@ def test_a_checkpoint_of_a_gait_has_a_description_and_one_without_is_still_read(
     former = tmp_path / "former"
     shutil.copytree(trained, former, ignore=UNDESCRIBED)
     assert describe_policy(str(former)) == replace(described, command="unknown")
+
+
+def spoil_gait(folder, how: str) -> None:
+    actor = folder / "actor_agent0.pt"
+    config = folder / "config.yaml"
+    weights = torch.load(actor, weights_only=True)
+    name = "act.action_out.fc_mean.weight"
+    changed = {
+        "nan": {**weights, name: torch.full_like(weights[name], torch.nan)},
+        "shape": {**weights, name: weights[name][:, 1:].contiguous()},
+        "double": {**weights, name: weights[name].double()},
+        "missing": {key: value for key, value in weights.items() if key != name},
+        "list": [1],
+    }
+    if how in changed:
+        torch.save(changed[how], actor)
+    else:
+        config.write_text(re.sub("activation: .*", "activation: swish", config.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("nan", "not finite"),
+        ("shape", r"has shape .12, 127. .* needs .12, 128."),
+        ("double", "type torch.float64, but its description needs .* torch.float32"),
+        ("missing", "weights lack act.action_out.fc_mean.weight"),
+        ("list", "damaged"),
+        ("activation", "swish"),
+    ],
+)
+def test_a_damaged_gait_of_a_former_release_is_refused(how: str, said: str, tmp_path):
+    folder = tmp_path / "gait"
+    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNDESCRIBED)
+    spoil_gait(folder, how)
+    with pytest.raises(ConfigError, match=said):
+        load_gait(str(folder), CPU)
 
 
 def gait_task(num_envs: int = 1) -> VelocityTask:
