@@ -16,7 +16,6 @@ from typing import Any
 from harl_mapush.clients.flat_settings import (
     long_key,
     parse_settings,
-    plain_settings,
     resolve_settings,
 )
 from harl_mapush.clients.harl.mapush_env import MAPushEnv
@@ -24,7 +23,7 @@ from harl_mapush.clients.worlds import Worlds
 from harl_mapush.config import DEFAULT_TASK
 from harl_mapush.runs import checkpoint, evaluation_worlds, policy
 from harl_mapush.runs.policy import Team
-from mqe.config import ConfigError, install, to_dict
+from mqe.config import ConfigError, install
 from mqe.env.environment import MultiAgentEnv
 from mqe.extensions import Registry, load_extensions
 from mqe.registry import make_env
@@ -112,10 +111,7 @@ def _build(build: Client, name: str, worlds: Worlds, options: Mapping[str, Any])
 
 def _harl(worlds: Worlds, team_reward: str | None = None) -> MAPushEnv:
     """Return the worlds under HARL's contract, with ``team_reward`` as in ``MAPushEnv``."""
-    cfg = worlds.cfg
-    sections = {"env": to_dict(cfg.env), "sim": to_dict(cfg.sim), "task": to_dict(cfg.task)}
-    settings = plain_settings({**sections, "runner": {"seed": cfg.runner.seed}})
-    return MAPushEnv({**settings, "team_reward": team_reward})
+    return MAPushEnv({"team_reward": team_reward}, worlds.cfg)
 
 
 @dataclass(frozen=True)

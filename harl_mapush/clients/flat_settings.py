@@ -79,19 +79,6 @@ def resolve_settings(settings: Mapping[str, Any]) -> RunCfg:
         return config.resolve({}, sections)[0]
 
 
-def plain_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn sections into HARL's flat settings, each under the shortest key for
-    ``parse_settings``.
-    """
-    short = {long: key for key, long in KEYS.items()}
-    long = {
-        f"{section}.{name}": value
-        for section, values in sections.items()
-        for name, value in values.items()
-    }
-    return {short.get(key, key.removeprefix("task.")): value for key, value in long.items()}
-
-
 def team_reward_of(settings: Mapping[str, Any], state_type: str) -> str:
     """Return each agent's reward in HARL's flat settings: ``own``, ``mean`` or ``sum``.
 

@@ -41,9 +41,12 @@ class MAPushEnv(HarlEnv):
 
     env: MultiAgentEnv
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Build ``settings["n_threads"]`` worlds. Raise ConfigError for an impossible setting."""
-        self._cfg = resolve_settings(settings)
+    def __init__(self, settings: Mapping[str, Any], cfg: RunCfg | None = None) -> None:
+        """Build ``settings["n_threads"]`` worlds. Raise ConfigError for an impossible setting.
+
+        ``cfg`` holds the settings of worlds described elsewhere.
+        """
+        self._cfg = resolve_settings(settings) if cfg is None else cfg
         with spelled(keys_of_settings(settings)):
             env = self._make(self._cfg.runner.seed)
         team_reward = team_reward_of(settings, env.spec.state_type)

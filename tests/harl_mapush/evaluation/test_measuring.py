@@ -89,7 +89,7 @@ def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) 
 @pytest.mark.whole_blocks
 @pytest.mark.slow
 def test_workers_change_no_digit() -> None:
-    request = request_of(2 * SIZE, watchers=("pushing", "arrival", "energy"))
+    request = request_of(2 * SIZE, watchers=("pushing", "energy"))
     in_process = measure(request, 0)
     for num_workers in (1, 2, 4):
         assert measure(request, num_workers) == in_process

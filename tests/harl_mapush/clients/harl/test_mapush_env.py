@@ -343,9 +343,6 @@ def test_keys_reach_their_settings() -> None:
     assert flat_settings.parse_settings({"num_agents": None, "env.num_agents": 3}) == {
         "env": {"num_agents": 3}
     }
-    assert flat_settings.plain_settings(sections) == {
-        key: value for key, value in flat.items() if value is not None
-    }
 
 
 @pytest.mark.parametrize(
