@@ -26,7 +26,7 @@ from harl_mapush.learning.off_policy.replay_buffer import Transition
 from harl_mapush.progress import Progress
 from harl_mapush.trainer import Monitor, fast_products
 
-_LOOK_S = 0.2  # longest wait of the learner before the next check for an end of the run
+_LOOK_S = 0.02  # between two looks of a waiting learner for a full block
 
 
 class AsyncRunner:
@@ -118,7 +118,7 @@ class AsyncRunner:
             reports.append(self._store(fleet).report)
             waited_s += full_s - empty_s
             stored_s += time.monotonic() - full_s
-            metrics |= self._update()
+            metrics |= self._update(fleet, monitor)
 
         rewards = merge_rewards(reports, self.env.device)
         values = monitor.to_host(metrics | rewards, self.algorithm.weights)
@@ -149,14 +149,16 @@ class AsyncRunner:
         monitor.checkpoint()
 
     def _wait_for_block(self, fleet: Fleet, monitor: Monitor) -> None:
-        """Publish the newest weights, and wait for a full block."""
+        """Wait until a block is full."""
+        while not fleet.num_queued:
+            time.sleep(_LOOK_S)
+            self._attend(fleet, monitor)
+
+    def _attend(self, fleet: Fleet, monitor: Monitor) -> None:
+        """Publish the newest weights, receive full blocks, and check for an end of the run."""
         fleet.exchange.publish(self.algorithm.unique_actors, self.algorithm.num_updates)
         fleet.look()
         monitor.wait()
-        while not fleet.num_queued:
-            fleet.wait(_LOOK_S)
-            fleet.look()
-            monitor.wait()
 
     def _store(self, fleet: Fleet) -> FullBlock:
         """Move the oldest block of the longest queue into the replay buffer."""
@@ -170,13 +172,23 @@ class AsyncRunner:
         self._newest[post.number] = block
         return block
 
-    def _update(self) -> dict[str, Tensor]:
-        """Take the updates for the last block."""
-        try:
-            return self.algorithm.update(self.experience, self.progress.share)
-        except RuntimeError as error:
-            words = " ".join(str(error).split())[:300]
-            raise CollectionError(f"the learner died ({type(error).__name__}: {words})") from error
+    def _update(self, fleet: Fleet, monitor: Monitor) -> dict[str, Tensor]:
+        """Take the updates for the last block, in a part for each of its decisions.
+
+        The collectors get the weights of each part.
+        """
+        metrics: dict[str, Tensor] = {}
+        for _ in range(self.cfg.num_steps):
+            self.experience.num_new = self.experience.replay.shape.num_envs
+            try:
+                metrics |= self.algorithm.update(self.experience, self.progress.share)
+            except RuntimeError as error:
+                words = " ".join(str(error).split())[:300]
+                raise CollectionError(
+                    f"the learner died ({type(error).__name__}: {words})"
+                ) from error
+            self._attend(fleet, monitor)
+        return metrics
 
 
 def merge_rewards(reports: list[BlockReport], device: torch.device) -> dict[str, Tensor]:

@@ -77,7 +77,7 @@ class Collector:
         self.team.num_updates = num_updates
 
     def collect(
-        self, block: Transition, after_decision: Callable[[], None] = lambda: None
+        self, block: Transition, after_decision: Callable[[], object] = lambda: None
     ) -> BlockReport:
         """Fill a block (T, N, ...). Call ``after_decision`` after every decision."""
         self._memory.begin(block)

@@ -83,7 +83,6 @@ class Fleet:
             shape, runner.num_steps, num_blocks, team.unique_actors, team.num_updates
         )
         self.capacity = runner.collectors * num_blocks
-        self._launcher = launcher
         self._stall_s = runner.stall_time
         self.posts: list[Post] = []
         try:
@@ -121,10 +120,6 @@ class Fleet:
     def longest_queue(self) -> Post:
         """Return the collector with the largest number of full blocks."""
         return max(self.posts, key=lambda post: len(post.queue))
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait for a full block, at most ``timeout_s``."""
-        self._launcher.wait([post.worker for post in self.posts], timeout_s)
 
     def end(self) -> None:
         """End all collectors."""

@@ -7,9 +7,9 @@ decisions there. ``LAUNCHERS`` has the launchers by name, as in ``runner.engine`
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from multiprocessing import Pipe, connection, resource_tracker
+from multiprocessing import Pipe, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -75,10 +75,6 @@ class Launcher(Protocol):
         """Start a collector with all blocks of ``channel`` in use. Its output goes to ``log``."""
         ...
 
-    def wait(self, workers: Sequence[Any], timeout_s: float) -> None:
-        """Wait for a full block of any worker, at most ``timeout_s``."""
-        ...
-
 
 class LauncherEntry(NamedTuple):
     """One launcher by name."""
@@ -116,10 +112,6 @@ class LocalLauncher:
             process.start()
         theirs.close()
         return LocalWorker(process, ours)
-
-    def wait(self, workers: Sequence[LocalWorker], timeout_s: float) -> None:
-        """Wait for a full block of any process."""
-        connection.wait([worker.connection for worker in workers], timeout_s)
 
 
 class LocalWorker:

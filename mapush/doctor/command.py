@@ -10,7 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harl_mapush import config
 from harl_mapush.process import library_lines, say
@@ -19,7 +19,6 @@ from mqe.config import ConfigError
 from mqe.sim.simulator import SimulatorError
 
 PROGRAM = "mapush doctor"
-NUM_COLLECTORS = 2  # for settings without collectors
 
 
 class StageResult(NamedTuple):
@@ -58,14 +57,14 @@ def make_parser() -> config.Parser:
         "--num_workers",
         type=int,
         metavar="K",
-        help="number of collectors in the check with --async, by default the preset's",
+        help="number of collectors in that training, by default 1",
     )
     parser.add_argument(
         "--duration",
         "--run_duration",
         type=float,
         metavar="SECONDS",
-        help=f"duration of the training with --async, by default {TOGETHER_S:.0f} s",
+        help=f"duration of that training, by default {TOGETHER_S:.0f} s",
     )
     config.add_import(parser)
     config.add_flags(parser, ("--device", "--sim"))
@@ -79,18 +78,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     arguments = make_parser().parse(argv)
-    _check_flags(arguments)
+    for flag in ("collectors", "duration", "gpus"):
+        value = getattr(arguments, flag)
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigError(f"--{flag}: must be above 0, not {value:g}")
+    has_duration = arguments.duration is not None
+    num_collectors = arguments.collectors or int(arguments.has_collectors or has_duration)
+    if arguments.gpus > 1 and num_collectors:
+        raise ConfigError("--gpus and --async exclude each other: ranks have no collectors")
+
     preset = arguments.preset or config.DEFAULT_PRESET
-    if arguments.preset is None and arguments.has_collectors:
+    if arguments.preset is None and num_collectors:
         preset = "laptop_hasac"
     if arguments.preset is None and arguments.gpus > 1:
         preset = "smoke"
     cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))
-
-    checkup = Checkup(cfg, num_ranks=arguments.gpus)
-    if arguments.has_collectors:
-        checkup.num_collectors = arguments.collectors or cfg.runner.collectors or NUM_COLLECTORS
-        checkup.together_s = arguments.duration or TOGETHER_S
+    checkup = Checkup(cfg, arguments.gpus, num_collectors, arguments.duration or TOGETHER_S)
     with library_lines(say):
         results = examine(checkup, stages(checkup), say)
     if results[-1].status == "failed":
@@ -98,24 +101,6 @@ def _main(argv: list[str]) -> int:
         return 1
     say("Everything works. mapush train --preset smoke trains for a minute.")
     return 0
-
-
-def _check_flags(arguments: Any) -> None:
-    """Raise ConfigError for invalid numbers, and for flags of ``--async`` without it."""
-    for flag, value in (("collectors", arguments.collectors), ("duration", arguments.duration)):
-        if value is None:
-            continue
-        if not arguments.has_collectors:
-            raise ConfigError(f"--{flag} {value:g} needs --async, whose check has collectors")
-        if not 0 < value < math.inf:
-            raise ConfigError(f"--{flag}: must be above 0, not {value:g}")
-    if arguments.gpus < 1:
-        raise ConfigError(f"--gpus: must be a whole number from 1 on, not {arguments.gpus}")
-    if arguments.gpus > 1 and arguments.has_collectors:
-        raise ConfigError(
-            f"--gpus {arguments.gpus} and --async exclude each other: ranks have no collectors; "
-            "leave one out"
-        )
 
 
 def examine(

@@ -39,7 +39,7 @@ class Checkup:
     cfg: RunCfg
     num_ranks: int = 1  # they share the run's worlds
     num_collectors: int = 0
-    together_s: float = TOGETHER_S  # duration of a training with collectors
+    together_s: float = TOGETHER_S  # duration of the training with collectors
 
 
 class Stage(NamedTuple):

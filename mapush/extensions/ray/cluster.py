@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -61,22 +59,19 @@ def cpus_of(node: Mapping[str, Any]) -> float:
     return node["Resources"].get("CPU", 0.0)
 
 
-def connect(**own_settings: Any) -> Path | None:
-    """Join the cluster at RAY_ADDRESS, or start Ray on this machine alone. ``leave`` ends the
-    session.
+def connect(**own_settings: Any) -> None:
+    """Join the cluster at RAY_ADDRESS, or start Ray on this machine alone.
 
-    ``own_settings`` apply to Ray on this machine alone. Its folder for logs and sockets is
-    returned. Raises ConfigError if the cluster cannot be reached, or if others can read its token.
+    ``own_settings`` apply to Ray on this machine alone. Raises ConfigError if the cluster cannot be
+    reached.
     """
     address = os.environ.get(ADDRESS)
     if address is not None:
         check_address(address)
-    if os.environ.get("RAY_AUTH_MODE") == "token":
-        check_token(Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser())
     is_own = address in (None, "local")
     settings: dict[str, Any] = own_settings | {"include_dashboard": False} if is_own else {}
     try:
-        context: Any = ray.init(
+        ray.init(
             address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **settings
         )
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:
@@ -85,30 +80,6 @@ def connect(**own_settings: Any) -> Path | None:
             "well (ray start --address HOST:PORT), with the same versions of Ray and Python, and "
             "with RAY_AUTH_MODE=token if the cluster has a token"
         ) from None
-    return Path(context.address_info["session_dir"]) if is_own else None
-
-
-def leave(session: Path | None) -> None:
-    """Leave the cluster. End a Ray started by ``connect``, and remove its folder."""
-    ray.shutdown()
-    if session is None:
-        return
-    shutil.rmtree(session, ignore_errors=True)
-    latest = session.parent / "session_latest"
-    if latest.is_symlink() and not latest.exists():
-        latest.unlink(missing_ok=True)
-
-
-def check_token(path: Path) -> None:
-    """Raise ConfigError if other users can read the cluster's token.
-
-    The token allows its holder to run programs on the cluster.
-    """
-    if path.is_file() and path.stat().st_mode & 0o077:
-        raise ConfigError(
-            f"{path}: other users can read the token of the Ray cluster; chmod 600 {path}, and "
-            "take a new token if this machine has other users"
-        )
 
 
 def check_address(address: str) -> None:

@@ -26,7 +26,6 @@ from mapush.extensions.ray.cluster import (
     connect,
     cpus_of,
     first_sentence,
-    leave,
     name_of,
     nodes,
     signal_handlers_kept,
@@ -98,14 +97,14 @@ class RayLauncher:
     def __enter__(self) -> RayLauncher:
         """Join the cluster. Raise ConfigError if it is unreachable or too small."""
         with signal_handlers_kept():
-            self._session = connect(
+            connect(
                 num_cpus=self._num_collectors * self.num_cpus, object_store_memory=_OBJECT_STORE
             )
         try:
             cpus = {name_of(node): cpus_of(node) for node in nodes()}
             check_room(self._num_collectors, self.num_cpus, cpus)
         except ConfigError:
-            leave(self._session)
+            ray.shutdown()
             raise
         self._head = ray.get_runtime_context().gcs_address
         threading.Thread(target=self._watch_head, name="ray head", daemon=True).start()
@@ -117,7 +116,7 @@ class RayLauncher:
         """Leave the cluster, and end a Ray started for this run."""
         self._is_over.set()
         with signal_handlers_kept():
-            leave(self._session)
+            ray.shutdown()
 
     def start(
         self, settings: Mapping[str, Any], identity: Identity, channel: Channel, log: Path
@@ -131,19 +130,7 @@ class RayLauncher:
             "max_restarts": 0,
         }
         actor = kind.options(**options).remote(dict(settings), identity, self._make)
-        return RayWorker(actor, channel, self.problem, log)
-
-    def wait(self, workers: Sequence[RayWorker], timeout_s: float) -> None:
-        """Wait for a result of one of the actors."""
-        references = [worker.reference for worker in workers if worker.reference is not None]
-        if references:
-            ray.wait(references, timeout=timeout_s)
-        else:
-            time.sleep(timeout_s)
-
-    def problem(self) -> str | None:
-        """Return the reason if the cluster cannot be used any more, else None."""
-        return self._problem
+        return RayWorker(actor, channel, lambda: self._problem, log)
 
     def _watch_head(self) -> None:
         """Watch the head and this machine's Ray. Store the problem if either is gone.
@@ -181,7 +168,7 @@ class RayWorker:
         self._start_s = 0.0  # time of the last request for a block
         self._progress: Any = None  # the pending request for the number of decisions
         self._progress_s = 0.0  # time of the last request
-        self.reference: Any = actor.describe.remote()  # the pending description or block
+        self._result: Any = actor.describe.remote()  # the pending description or block
 
     def free(self, number: int) -> None:
         """Return a block to the actor."""
@@ -218,18 +205,18 @@ class RayWorker:
 
     def _receive(self) -> FullBlock | None:
         """Advance by one step: the end of the building, a request for a block, or its result."""
-        if self.reference is None:
+        if self._result is None:
             if self._free:
                 self._start_s = time.monotonic()
-                self._channel.counts[1] = self._channel.stamps[1]
                 version = int(self._channel.stamps[1])
-                self.reference = self._actor.collect.remote(self._channel.weights, version)
+                self._channel.counts[1] = version
+                self._result = self._actor.collect.remote(self._channel.weights, version)
             return None
-        if not ray.wait([self.reference], timeout=0)[0]:
+        if not ray.wait([self._result], timeout=0)[0]:
             self._count_decisions()
             return None
-        result = ray.get(self.reference)
-        self.reference = None
+        result: Any = ray.get(self._result)
+        self._result = None
         idle_s = self._idle_s
         self._idle_s = time.monotonic()
         if self._where is None:

@@ -67,7 +67,7 @@ def make(
         workers.append(ScriptedWorker(scripts[identity.number], channel))
         return workers[-1]
 
-    launcher: Any = SimpleNamespace(start=start, wait=lambda workers, timeout_s: None)
+    launcher: Any = SimpleNamespace(start=start)
     runner = {"queue_blocks": 1, "stall_time": stall_s, "num_steps": 1}
     cfg = toy_settings(len(scripts), 2 * len(scripts), 2, runner=runner)
     sizes = {"num_agents": 1, "obs_size": 1, "action_size": 1, "num_views": 1, "state_size": 1}

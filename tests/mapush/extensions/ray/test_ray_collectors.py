@@ -7,7 +7,6 @@ from __future__ import annotations
 import importlib.util
 import socket
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,22 +101,6 @@ def test_only_what_speaks_as_ray_does_counts_as_an_answer(answer, is_ray):
         thread.start()
         assert ray_cluster.answers(f"127.0.0.1:{server.getsockname()[1]}") is is_ray
         thread.join(5.0)
-
-
-@pytest.mark.parametrize("address", [None, "local", "auto"])
-def test_only_a_ray_of_our_own_leaves_no_folder(address, monkeypatch, tmp_path) -> None:
-    session = tmp_path / "session_1"
-    session.mkdir()
-    (tmp_path / "session_latest").symlink_to(session)
-    context = SimpleNamespace(address_info={"session_dir": str(session)})
-    monkeypatch.setattr(ray_cluster.ray, "init", lambda **_: context)
-    monkeypatch.setattr(ray_cluster.ray, "shutdown", lambda: None)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    if address is not None:
-        monkeypatch.setenv("RAY_ADDRESS", address)
-    ray_cluster.leave(ray_cluster.connect(num_cpus=1))
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == (["session_1", "session_latest"] if address == "auto" else [])
 
 
 def test_collectors_that_can_never_have_a_place_are_refused():
@@ -244,20 +227,6 @@ def test_decisions_are_counted_during_a_block(no_ray, monkeypatch, tmp_path):
     collector._num_decisions = 3
     assert [worker.receive(), worker.receive()] == [None, None]
     assert channel.counts[0] == 3
-
-
-def test_a_token_that_others_can_read_is_refused(monkeypatch, tmp_path):
-    token = tmp_path / "auth_token"
-    token.write_text("secret")
-    token.chmod(0o644)
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(ConfigError, match=f"other users can read the token.*chmod 600 {token}"):
-        ray_cluster.connect(num_cpus=1)
-    token.chmod(0o600)
-    ray_cluster.check_token(token)
-    ray_cluster.check_token(tmp_path / "none")
 
 
 @pytest.mark.slow
