@@ -55,7 +55,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Restart garbage collection, without the objects from collection, and less often."""
+    """Prepare for tests after all imports: one contact kernel, and rarer garbage collection without
+    the objects from collection.
+    """
+    from tests.support.shared_kernel import share_contact_kernel
+
+    share_contact_kernel()
     gc.freeze()
     gc.set_threshold(10_000)
     gc.enable()
