@@ -104,6 +104,7 @@ def test_a_team_of_any_size_starts_larger_teams_and_new_critics_learn_first(
     ]
     argv += ["--num_env_steps", "8", "--set", "runner.num_steps=2", "--init_from", "pretrained:any"]
     argv += ["--set", "algorithm.warmup=2", "--set", "algorithm.update_ratio=2"]
+    argv += ["--set", "algorithm.batch_size=8"]
     assert train.main([*argv, "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
     assert "Note: algorithm.critic_warmup=3000, since pretrained:any has no critic; --set" in said

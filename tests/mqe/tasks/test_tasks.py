@@ -189,11 +189,10 @@ def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, mon
     last = run_folder.last_checkpoint(run)
     assert last is not None
     film = record(
-        env, load_team(last, env), tmp_path / "film.mp4", seconds=2.0, fps=5, size=(32, 32)
+        env, load_team(last, env), tmp_path / "film.mp4", seconds=1.0, fps=5, size=(32, 32)
     )
     env.close()
-    # An episode's last picture stays for a second.
-    assert film.seconds == pytest.approx(2.0, abs=1.1)
+    assert film.seconds == pytest.approx(1.0, abs=0.3)
 
 
 def test_the_calculator_measures_in_the_entrys_suite(monkeypatch, tmp_path, capsys) -> None:

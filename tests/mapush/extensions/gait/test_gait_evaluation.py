@@ -147,7 +147,7 @@ def test_a_trot_in_place_lifts_its_feet(monkeypatch):
 
 
 def test_standing_robots_neither_drift_nor_fall():
-    figures = wander(Walker(stand, SIM, 0), num_robots=4, duration=8.0)
+    figures = wander(Walker(stand, SIM, 0), num_robots=4, duration=5.0)
     assert figures["standing_drift_m"] < 0.02
     assert figures["standing_falls"] == figures["falls"] == 0
 

@@ -29,7 +29,7 @@ def test_the_shipped_leader_leads_its_team() -> None:
     leader = load_team(folder, env)
     obs, _ = env.reset()
     start = env.state.object_pos.clone()
-    for _ in range(20):  # 10 s
+    for _ in range(17):  # 8.5 s
         obs = env.step(leader(obs)).obs
     moved = env.state.object_pos - start
     env.close()

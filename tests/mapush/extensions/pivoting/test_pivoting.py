@@ -109,7 +109,7 @@ def test_shapes_that_differ_have_no_plan():
 
 def test_a_memory_belongs_to_a_block_of_worlds() -> None:
     settings = {
-        "task": {"episode_length_s": 1.0},
+        "task": {"episode_length_s": 0.4},
         "env": {"num_agents": 1},
         "sim": {"name": "mujoco", "device": "cpu"},
     }
