@@ -7,6 +7,7 @@ lists it under the entry point ``mapush.extensions``. See ``docs/guides/own.md``
 import ast
 import functools
 import importlib
+import pkgutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,8 +40,7 @@ def __getattr__(name: str) -> Any:
     members = _members() if name in _members() else _extension_members(name)
     if name not in members:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, member = members[name].partition(":")
-    return getattr(importlib.import_module(module), member)
+    return pkgutil.resolve_name(members[name])
 
 
 def _extension_members(name: str) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ class Extension(NamedTuple):
     # Modules with registrations: tasks, simulators, formats, clients and more
     modules: tuple[str, ...] = ()
     commands: Mapping[str, Command] = MappingProxyType({})
-    # Further names of ``import mapush``, each with its ``MODULE:MEMBER``.
+    # Further names of ``import mapush``, each with its ``MODULE:MEMBER`` or module.
     members: Mapping[str, str] = MappingProxyType({})
     # Words of ``mapush list``, each with the ``MODULE:FUNCTION`` that yields a table's lines.
     tables: Mapping[str, str] = MappingProxyType({})

@@ -135,9 +135,5 @@ class ClientOfExtra:
 
 CLIENTS.register("harl", _harl)
 CLIENTS.register(
-    "pettingzoo",
-    ClientOfExtra("pettingzoo", "harl_mapush.clients.pettingzoo_env:PettingZooEnv"),
-)
-CLIENTS.register(
     "gymnasium", ClientOfExtra("gymnasium", "harl_mapush.clients.gymnasium_env:GymnasiumEnv")
 )

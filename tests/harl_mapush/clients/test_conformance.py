@@ -13,7 +13,6 @@ import mapush
 from harl_mapush.clients.entries import CLIENTS
 from mqe.registry import TASKS
 from tests.support.client_episodes import (
-    SEED,
     Actions,
     Case,
     Played,
@@ -35,20 +34,6 @@ def play_harl(env: Any, actions: Actions, played: Played) -> None:
             played.truncated[t, i] = infos[i][0]["bad_transition"]
             played.last_obs[t, i] = infos[i][0]["original_obs"]
         played.terminated[t] = dones & ~played.truncated[t, :, np.newaxis]
-
-
-def play_pettingzoo(env: Any, actions: Actions, played: Played) -> None:
-    env.reset(seed=SEED)
-    for t, action in enumerate(actions):
-        obs, rewards, terminated, truncated, _ = env.step(
-            dict(zip(env.possible_agents, action[0], strict=True))
-        )
-        played.rewards[t, 0] = list(rewards.values())
-        played.terminated[t, 0] = list(terminated.values())
-        played.truncated[t, 0] = any(truncated.values())
-        if not env.agents:
-            played.last_obs[t, 0] = list(obs.values())
-            env.reset()
 
 
 def play_gymnasium(env: Any, actions: Actions, played: Played) -> None:
@@ -74,7 +59,6 @@ class Toy:
 
 CASES = {
     "harl": [Case(play_harl, options=(("team_reward", "own"),))],
-    "pettingzoo": [Case(play_pettingzoo, num_envs=1)],
     "gymnasium": [Case(play_gymnasium, "walking")],
     "toy": [Case(lambda client, actions, played: play_ours(client.env, actions, played))],
 }
@@ -119,17 +103,11 @@ def test_a_client_gives_the_same_decisions_as_our_own_environment(client, case, 
     check_decisions(client, case, *expected(case))
 
 
-def first_obs(client: str, env: Any) -> Any:
-    """Reset all worlds and return their first observations."""
-    start = env.reset()
-    return np.stack([*start[0].values()]) if client == "pettingzoo" else np.asarray(start[0])
-
-
-@pytest.mark.parametrize("client", ["harl", "pettingzoo", "gymnasium"])
+@pytest.mark.parametrize("client", ["harl", "gymnasium"])
 def test_a_reset_after_a_reset_draws_another_start(client: str) -> None:
     case = CASES[client][0]
     env = make(case.task, case.num_envs, client, **dict(case.options))
-    starts = [first_obs(client, env) for _ in range(4)]
+    starts = [np.asarray(env.reset()[0]) for _ in range(4)]
     assert len({start.tobytes() for start in starts}) == 4
     env.close()
 

@@ -31,7 +31,7 @@ def test_harls_environment_has_the_settings_that_were_given() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"client": "petingzoo"}, "client: unknown client 'petingzoo'"),
+        ({"client": "gymnasum"}, "client: unknown client 'gymnasum'"),
         ({"client": "hrl"}, "did you mean harl?"),
         ({"task": "go1push"}, "unknown .*go1push.*did you mean go1push_mid"),
         ({"settings": {"task.objct": "tblock"}}, "did you mean task.object"),
@@ -39,9 +39,7 @@ def test_harls_environment_has_the_settings_that_were_given() -> None:
         ({"num_envs": 2, "settings": {"env.num_envs": 3}}, "two spellings of one setting"),
         ({"num_envs": 0}, "num_envs: must be at least 1"),
         ({"team_reward": "sum"}, "team_reward: our own environment has no options"),
-        ({"client": "pettingzoo", "num_envs": 2}, "num_envs: PettingZoo's contract has one world"),
-        ({"client": "pettingzoo", "render_mode": "human"}, "render_mode: unknown mode 'human'"),
-        ({"client": "pettingzoo", "group": "all"}, "group: pettingzoo has no such option"),
+        ({"client": "gymnasium", "group": "all"}, "group: gymnasium has no such option"),
         ({"client": "harl", "team": "sum"}, r"team: harl .*\(allowed: team_reward\)"),
         ({"settings": ["task.object"]}, "settings: must be a dictionary of dotted names"),
     ],
@@ -52,10 +50,10 @@ def test_a_mistake_is_an_error_with_what_to_say_instead(given, message) -> None:
 
 
 def test_a_client_whose_library_is_not_installed_names_its_extra(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "pettingzoo", None)
-    monkeypatch.delitem(sys.modules, "harl_mapush.clients.pettingzoo_env", raising=False)
-    with pytest.raises(ConfigError, match=r"pip install '\.\[pettingzoo\]'"):
-        mapush.make(client="pettingzoo")
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    monkeypatch.delitem(sys.modules, "harl_mapush.clients.gymnasium_env", raising=False)
+    with pytest.raises(ConfigError, match=r"pip install '\.\[gymnasium\]'"):
+        mapush.make(client="gymnasium")
 
 
 def test_a_team_comes_with_the_worlds_in_which_it_is_measured() -> None:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
+from typing import Any
 
 import cloudpickle
 import numpy as np
 import pytest
 
 import mapush
+from mqe.config import ConfigError
+from tests.support.client_episodes import (
+    SEED,
+    Actions,
+    Case,
+    Played,
+    check_decisions,
+    play_reference,
+)
 
 pytest.importorskip("pettingzoo")
 
@@ -105,3 +116,47 @@ def test_the_task_has_a_module_by_pettingzoos_names() -> None:
     turns.reset(seed=1)
     assert turns.agent_selection == "agent_0"
     turns.close()
+
+
+def play_pettingzoo(env: Any, actions: Actions, played: Played) -> None:
+    env.reset(seed=SEED)
+    for t, action in enumerate(actions):
+        obs, rewards, terminated, truncated, _ = env.step(
+            dict(zip(env.possible_agents, action[0], strict=True))
+        )
+        played.rewards[t, 0] = list(rewards.values())
+        played.terminated[t, 0] = list(terminated.values())
+        played.truncated[t, 0] = any(truncated.values())
+        if not env.agents:
+            played.last_obs[t, 0] = list(obs.values())
+            env.reset()
+
+
+def test_decisions_are_those_of_our_own_environment() -> None:
+    case = Case(play_pettingzoo, num_envs=1)
+    check_decisions("pettingzoo", case, *play_reference(case))
+
+
+def test_a_reset_after_a_reset_draws_another_start(env) -> None:
+    starts = [np.stack([*env.reset()[0].values()]).tobytes() for _ in range(4)]
+    assert len(set(starts)) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_envs": 2}, "num_envs: PettingZoo's contract has one world"),
+        ({"render_mode": "human"}, "render_mode: unknown mode 'human'"),
+        ({"group": "all"}, "group: pettingzoo has no such option"),
+    ],
+)
+def test_a_mistake_in_an_option_is_an_error(options, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(**options)
+
+
+def test_without_the_library_the_error_names_the_extra(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    monkeypatch.delitem(sys.modules, "mapush.extensions.pettingzoo.pettingzoo_env", raising=False)
+    with pytest.raises(ConfigError, match=r"pip install '\.\[pettingzoo\]'"):
+        make()
