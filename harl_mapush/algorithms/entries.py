@@ -15,7 +15,6 @@ from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.haa2c import Haa2c, Haa2cCfg
 from harl_mapush.algorithms.happo import Happo, HappoCfg
 from harl_mapush.algorithms.hasac import Hasac, HasacCfg, MasacCfg
-from harl_mapush.algorithms.hatd3 import Hatd3, Hatd3Cfg, Matd3Cfg
 from harl_mapush.algorithms.ippo import Ippo, IppoCfg
 from harl_mapush.algorithms.mappo import Mappo, MappoCfg
 from harl_mapush.distributed.ranks import ALONE, Ranks
@@ -43,9 +42,7 @@ ALGORITHMS.register("haa2c", AlgorithmEntry(Haa2cCfg, Haa2c))
 ALGORITHMS.register("mappo", AlgorithmEntry(MappoCfg, Mappo))
 ALGORITHMS.register("ippo", AlgorithmEntry(IppoCfg, Ippo))
 ALGORITHMS.register("hasac", AlgorithmEntry(HasacCfg, Hasac))
-ALGORITHMS.register("hatd3", AlgorithmEntry(Hatd3Cfg, Hatd3))
 ALGORITHMS.register("masac", AlgorithmEntry(MasacCfg, Hasac))
-ALGORITHMS.register("matd3", AlgorithmEntry(Matd3Cfg, Hatd3))
 
 
 def make_algorithm(

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.hasac import Hasac
-from harl_mapush.algorithms.hatd3 import Hatd3
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg
+from mapush.extensions.harl.hatd3 import Hatd3
 from mqe.vec_env import TeamSpec
 
 FORMAT = "harl-off-policy-1"

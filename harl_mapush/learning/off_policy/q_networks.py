@@ -95,34 +95,6 @@ class SquashedActor(nn.Module):
         return squashed_sample(self.mu_layer(features), log_std, noise)
 
 
-class DeterministicActor(nn.Module):
-    """A deterministic policy with tanh-bounded actions."""
-
-    def __init__(
-        self, cfg: NetworkCfg, obs_size: int, action_size: int, sets: Sequence[EntityBlock] = ()
-    ) -> None:
-        """Build the networks. ``sets`` are an observation's sets."""
-        super().__init__()
-        self.obs_size = obs_size
-        self.action_size = action_size
-        self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
-        self.pi = Mlp(
-            (self.sets.out_size, *cfg.hidden_sizes),
-            cfg.activation,
-            cfg.activation,
-            use_layer_norm=cfg.use_layer_norm,
-        )
-        self.pi.mlp.extend((nn.Linear(cfg.hidden_sizes[-1], action_size), nn.Tanh()))
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """Return actions (..., U) for obs (..., O)."""
-        return self.pi(self.sets(obs))
-
-    def layers(self) -> list[nn.Module]:
-        """Return the modules of a decision without noise in their order."""
-        return [self.sets, self.pi.mlp]
-
-
 class Critic(nn.Module):
     """The value of a state and all agents' actions."""
 

@@ -28,11 +28,6 @@ def gaussian_entropy(std: float) -> float:
     return 0.5 + _LOG_SQRT_2PI + math.log(std)
 
 
-def clipped_noise(noise: Tensor, std: float, bound: float) -> Tensor:
-    """Scale standard normal ``noise`` and clip it to ``bound`` (Fujimoto et al. 2018)."""
-    return (noise * std).clamp(-bound, bound)
-
-
 def td_target(returns: Tensor, discount: Tensor, next_values: Tensor) -> Tensor:
     """Return returns + discount · next_values, all (B, G). The discount may be (B,)."""
     return returns + discount.view(len(discount), -1) * next_values

@@ -8,7 +8,7 @@ import torch
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.vec_env import TimeStep
-from tests.support.off_policy_toys import LIVELY, SMALL, go, make
+from tests.support.off_policy_toys import APART, LIVELY, SMALL, go, make
 from tests.support.toy import ToyEnv
 
 BESIDE = SMALL | {"beside_collecting": True}
@@ -73,7 +73,7 @@ def test_a_team_that_resumes_collects_with_the_same_older_weights():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", ["hasac", "hatd3"])
+@pytest.mark.parametrize("name", APART)
 def test_a_stream_of_its_own_changes_rounding_alone(name):
     device = torch.device("cuda", 0)
     entry = ALGORITHMS[name]

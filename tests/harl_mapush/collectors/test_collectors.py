@@ -20,14 +20,12 @@ from harl_mapush.collectors.exchange import new_block
 from harl_mapush.collectors.launchers import last_line
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.remote_env import merge_statistics
-from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, Transition, replay_shape
 from harl_mapush.learning.settings import NetworkCfg
 from mqe import cores
 from mqe.config import ConfigError
 from mqe.controllers.blocks import SIZE
 from tests.support.products import ignore_other_rows
-from tests.support.rounding import FEW_STEPS
 from tests.support.toy import ToyEnv
 from tests.support.toy_collectors import settings
 from tests.support.transitions import GAMMA, transition
@@ -189,23 +187,6 @@ def test_a_collector_acts_at_random_at_first_unless_the_run_starts_from_a_team(s
     made = build(config.resolve(over, {})[0], Identity(0, 1))
     assert made.team.spec.is_trained == (start is not None)
     made.close()
-
-
-def test_noise_of_hatd3_differs_over_all_worlds_and_not_over_a_share():
-    spec = ToyEnv(1).spec
-    cfg, _ = config.resolve({"algorithm": {"name": "hatd3", "exploration_noise": [0.0, 0.4]}}, {})
-    team = make_algorithm(cfg.algorithm, cfg.network, spec, "cpu", 1)
-    obs = torch.zeros(1, 2, 3)
-    for first, is_noisy in ((0, False), (4, True)):
-        team.world_share = first, 5
-        assert torch.equal(team.explore(obs), team._act(obs)) != is_noisy
-    # the third of four worlds
-    team.ranks = Ranks(1, 2)
-    team.world_share = (0, 2)
-    team.noise = lambda *size: torch.ones(size)
-    assert torch.allclose(
-        team.explore(obs) - team._act(obs), torch.tensor(0.8 / 3.0), atol=FEW_STEPS
-    )
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,6 @@ def test_entropy_of_a_normal_distribution():
     assert td.gaussian_entropy(0.15) == pytest.approx(float(Normal(0.0, 0.15).entropy()))
 
 
-def test_noise_is_scaled_then_clipped():
-    noise = td.clipped_noise(torch.tensor([1.0, -4.0]), 0.2, 0.5)
-    assert noise.tolist() == pytest.approx([0.2, -0.5])
-
-
 def test_td_target_by_hand():
     target = td.td_target(
         torch.tensor([[1.0], [2.0]]), torch.tensor([0.5, 0.0]), torch.tensor([[4.0], [8.0]])

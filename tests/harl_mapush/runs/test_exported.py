@@ -26,6 +26,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.manifest import renew_manifest
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import SimCfg, make_env
+from tests.support.off_policy_toys import APART
 from tests.support.products import ignore_other_rows
 from tests.support.rounding import in_double, rounding
 
@@ -47,7 +48,7 @@ KINDS = {
     ),
     "gru": kind("happo", {"use_recurrent_policy": True, "num_recurrent_layers": 2}),
     "hasac": kind("hasac", {"use_layer_norm": True}),
-    "hatd3": kind("hatd3", {}),
+    **{name: kind(name, {}) for name in APART if name != "hasac"},
     "deep sets": kind("happo", {"sets": "deep_set"}, **SETS),
     "mixed team": kind("happo", {}, env={"robots": ["go1", "go2"], "num_agents": 2}),
 }

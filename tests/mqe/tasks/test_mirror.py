@@ -273,13 +273,13 @@ def test_what_cannot_be_mirrored_is_refused_in_one_line(change, said):
     with pytest.raises(
         ValueError, match=rf"symmetries must not be \[mirror\]: {said}.*; set .*=\[\]$"
     ):
-        team_of("hatd3", spec._replace(**change))
+        team_of("hasac", spec._replace(**change))
 
 
 def test_a_symmetry_that_is_named_twice_is_refused():
     spec = ToyEnv(4).spec._replace(symmetries=Symmetries(MIRROR))
     with pytest.raises(ValueError, match=r"one is named twice; set .*=\[mirror\]$"):
-        team_of("hatd3", spec, symmetries=("mirror", "mirror"))
+        team_of("hasac", spec, symmetries=("mirror", "mirror"))
 
 
 def test_a_learner_beside_collectors_has_the_mirror_as_well():

@@ -111,7 +111,7 @@ _MISTAKES = {
     ),
     "clip of the noise": (
         "hatd3_2a",
-        "harl_mapush.learning.off_policy.td.clipped_noise",
+        "mapush.extensions.harl.hatd3.clipped_noise",
         lambda noise, std, bound: noise * std,
     ),
     "temperature": (

@@ -5,17 +5,21 @@ Their updates are delayed, and the critics' targets are smoothed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.learning.off_policy import td
-from harl_mapush.learning.off_policy.q_networks import DeterministicActor, targets_of
-from harl_mapush.learning.settings import OffPolicyCfg
+from harl_mapush.learning.off_policy.q_networks import Mlp, targets_of
+from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 from mqe.config import option
+from mqe.controllers.set_readers import make_reader
+from mqe.vec_env import EntityBlock
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,34 @@ class Matd3Cfg(Hatd3Cfg):
         "updates of the actors one after another, each given the others' newest actions; false: "
         "given the actions in the replay buffer",
     )
+
+
+class DeterministicActor(nn.Module):
+    """A deterministic policy with tanh-bounded actions."""
+
+    def __init__(
+        self, cfg: NetworkCfg, obs_size: int, action_size: int, sets: Sequence[EntityBlock] = ()
+    ) -> None:
+        """Build the networks. ``sets`` are an observation's sets."""
+        super().__init__()
+        self.obs_size = obs_size
+        self.action_size = action_size
+        self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
+        self.pi = Mlp(
+            (self.sets.out_size, *cfg.hidden_sizes),
+            cfg.activation,
+            cfg.activation,
+            use_layer_norm=cfg.use_layer_norm,
+        )
+        self.pi.mlp.extend((nn.Linear(cfg.hidden_sizes[-1], action_size), nn.Tanh()))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return actions (..., U) for obs (..., O)."""
+        return self.pi(self.sets(obs))
+
+    def layers(self) -> list[nn.Module]:
+        """Return the modules of a decision without noise in their order."""
+        return [self.sets, self.pi.mlp]
 
 
 class Hatd3(OffPolicy):
@@ -102,7 +134,7 @@ class Hatd3(OffPolicy):
         actions = []
         for agent, actor in enumerate(self.target_actors):
             action = actor(self.own_obs(agent, obs))
-            noise = td.clipped_noise(self.noise(*action.shape), cfg.policy_noise, cfg.noise_clip)
+            noise = clipped_noise(self.noise(*action.shape), cfg.policy_noise, cfg.noise_clip)
             actions.append((action + noise).clamp(-1.0, 1.0))
         return torch.cat(actions, dim=-1), 0.0
 
@@ -110,3 +142,12 @@ class Hatd3(OffPolicy):
         self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         return -td.weighted_mean(values[0].mean(-1), self.formulas.actor_weights(weights))
+
+
+def clipped_noise(noise: Tensor, std: float, bound: float) -> Tensor:
+    """Scale standard normal ``noise`` and clip it to ``bound`` (Fujimoto et al. 2018)."""
+    return (noise * std).clamp(-bound, bound)
+
+
+ALGORITHMS.register("hatd3", AlgorithmEntry(Hatd3Cfg, Hatd3))
+ALGORITHMS.register("matd3", AlgorithmEntry(Matd3Cfg, Hatd3))
