@@ -108,16 +108,13 @@ class AsyncRunner:
         begin_s = time.monotonic()
         num_updates = self.algorithm.num_updates
         waited_s = 0.0
-        stored_s = 0.0
         metrics: dict[str, Tensor] = {}
         reports: list[BlockReport] = []
         for _ in range(self.cfg.collectors):
             empty_s = time.monotonic()
             self._wait_for_block(fleet, monitor)
-            full_s = time.monotonic()
+            waited_s += time.monotonic() - empty_s
             reports.append(self._store(fleet).report)
-            waited_s += full_s - empty_s
-            stored_s += time.monotonic() - full_s
             metrics |= self._update(fleet, monitor)
 
         rewards = merge_rewards(reports, self.env.device)
@@ -128,7 +125,6 @@ class AsyncRunner:
         num_updates = self.algorithm.num_updates - num_updates
         scalars = {
             "ingest/transitions_per_s": num_transitions / span_s,
-            "ingest/storing": stored_s / span_s,
             "ingest/queue": fleet.num_queued,
             "learner/updates_per_s": num_updates / span_s,
             "learner/update_ratio": num_updates / num_transitions,

@@ -129,7 +129,7 @@ def make_collector(settings: Mapping[str, Any], identity: Identity) -> Collector
 
 
 def build(cfg: RunCfg, identity: Identity) -> Collector:
-    """Build a collector with its worlds and its team."""
+    """Build a collector with its worlds and its team. ``cfg`` comes from ``settled``."""
     runner = cfg.runner
     num_envs = cfg.env.num_envs // identity.num_collectors
     first_world = identity.number * num_envs
@@ -143,8 +143,9 @@ def build(cfg: RunCfg, identity: Identity) -> Collector:
         Share(first_world, identity.num_collectors),
         first_episode=EPISODES_A_START * identity.num_starts,
     )
-    acting = cfg.algorithm.for_acting()
     spec = env.spec._replace(is_trained=runner.init_from is not None)
-    team = cast(ReplayLearner, make_algorithm(acting, cfg.network, spec, env.device, seed % 2**63))
+    team = cast(
+        ReplayLearner, make_algorithm(cfg.algorithm, cfg.network, spec, env.device, seed % 2**63)
+    )
     team.world_share = (first_world, cfg.env.num_envs)
     return Collector(env, team, runner.num_steps, staggered=runner.staggered_start)

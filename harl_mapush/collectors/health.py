@@ -26,8 +26,7 @@ def lines(
     return (
         *workers,
         f"[BufferFiller] Rate {scalars['ingest/transitions_per_s']:.1f}/s | "
-        f"Buffer {num_stored} | Queue {fleet.num_queued}/{fleet.capacity} | "
-        f"Storing {100 * scalars['ingest/storing']:.0f} %",
+        f"Buffer {num_stored} | Queue {fleet.num_queued}/{fleet.capacity}",
         f"[AsyncTrainer] Buffer warmup {min(num_stored, team.cfg.warmup)}/{team.cfg.warmup} | "
         f"Updates {team.num_updates} (ratio {scalars['learner/update_ratio']:.4g}) | "
         f"Waited {100 * scalars['learner/waited']:.0f} %",

@@ -75,7 +75,6 @@ def health_lines() -> tuple[str, ...]:
     """Return the lines of a collector and a learner."""
     scalars = {
         "ingest/transitions_per_s": 1203.0,
-        "ingest/storing": 0.01,
         "collector0/env_steps_per_s": 4812.0,
         "collector0/waited": 0.03,
         "learner/waited": 0.12,
@@ -91,7 +90,7 @@ def test_health_is_one_line_a_part():
     assert health_lines() == (
         "[Worker 0] Sent 1204224 transitions | Rate 4812.0 steps/s | Waited 3 % | "
         "Policy 18196 (lag 4)",
-        "[BufferFiller] Rate 1203.0/s | Buffer 7000 | Queue 3/64 | Storing 1 %",
+        "[BufferFiller] Rate 1203.0/s | Buffer 7000 | Queue 3/64",
         "[AsyncTrainer] Buffer warmup 5000/5000 | Updates 18200 (ratio 0.5) | Waited 12 %",
     )
 
