@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mapush.extensions.gait.gait_mirror import mirrored_action
+from mapush.extensions.gait.leg_motion import WalkingRobots
 from mapush.extensions.gait.settings import VelocityCfg
 from mqe.controllers.trot import SWING_HEIGHT, GaitMemory, Trot, is_moving, planar_velocity
 from mqe.tasks.terms import Terminated
@@ -38,6 +39,7 @@ class VelocityConstants:
     def __init__(self, cfg: VelocityCfg, robots: Robots) -> None:
         """Compute the constants for the settings ``task`` and a world's one robot."""
         device = robots.device
+        robots = WalkingRobots(robots.cfgs, device)
         self.cfg = cfg
         self.robots = robots
         self.trot = Trot(robots)

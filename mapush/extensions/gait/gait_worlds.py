@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mapush.extensions.gait.leg_motion import WalkingRobots
 from mapush.extensions.gait.terminations import has_fallen
 from mqe.controllers.gait import GaitController
 from mqe.controllers.trot import planar_velocity
@@ -20,7 +21,7 @@ from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import quat_from_rpy, quat_from_yaw, wrap_to_pi
 from mqe.world.layout import Layout
 from mqe.world.objects import ObjectCfg
-from mqe.world.robots import DEFAULT_ROBOT, Robots
+from mqe.world.robots import DEFAULT_ROBOT
 from mqe.world.scene import (
     ACTUATOR_LAG,
     STEP_DT,
@@ -78,7 +79,7 @@ class GaitWorlds:
         self.num_envs = num_envs
         self.device = self.sim.device
         self.streams = Streams(walker.seed, num_envs, self.device)
-        self.robots = Robots(self.scene.robots, self.device)
+        self.robots = WalkingRobots(self.scene.robots, self.device)
         self._controller = GaitController(walker.policy, num_envs, self.robots)
         self._delay = TargetDelay(num_envs, self.scene.model.nu, self.device)
         self._latency: Tensor | int = ACTUATOR_LAG

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mapush.extensions.gait.features import above_floor, horizontal_velocity
-from mqe.world.robots import Robots
+from mapush.extensions.gait.leg_motion import WalkingRobots
 from mqe.world.robots.tensors import by_leg
 from mqe.world.state import SceneState
 
@@ -26,7 +26,7 @@ class FootMotion(NamedTuple):
     speed: Tensor
 
 
-def foot_motion(state: SceneState, robots: Robots) -> FootMotion:
+def foot_motion(state: SceneState, robots: WalkingRobots) -> FootMotion:
     """Compute clearance and horizontal speed of every foot's lowest point by forward kinematics."""
     feet_b, rates_b = robots.feet_and_rates(state.joint_pos, state.joint_vel)
     up_b = state.up_b.unsqueeze(-2)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mapush.extensions.gait.leg_motion import WalkingRobots
 from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, VELOCITY
 from mqe.world.geometry import quat_from_rpy, rotation_matrix
 from mqe.world.robots import NUM_JOINTS, RobotCfg, Robots
@@ -51,9 +52,9 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
         return low + (high - low) * torch.rand(num_poses, *shape, generator=generator)
 
     device = robots.device
-    robots = Robots(robots.cfgs)
+    walking = WalkingRobots(robots.cfgs)
     robot = robots.cfgs[0]
-    nominal = robots.joint_pos
+    nominal = walking.joint_pos
     bounds = torch.tensor([STANDING_SHARE, DROPPED_SHARE, KNEELING_SHARE, LEANING_SHARE]).cumsum(
         dim=0
     )
@@ -82,7 +83,7 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
     tilt = torch.where(is_standing | is_dropped, 0.01 * between(-1.0, 1.0, 2), tilt)
     tilt = torch.where(is_kneeling, 0.05 * between(-1.0, 1.0, 2), tilt)
 
-    lowest, foremost = _extents(robots, tilt, yaw, joints)
+    lowest, foremost = _extents(walking, tilt, yaw, joints)
     height = _CLEARANCE - lowest
     height = torch.where(
         is_standing, robot.standing_height + 0.03, torch.where(is_dropped, SPAWN_HEIGHT, height)
@@ -106,7 +107,9 @@ def _kneeling(robot: RobotCfg, height: Tensor, kneels: Tensor, scatter: Tensor) 
     return torch.stack((torch.zeros_like(thigh), thigh, calf), dim=-1).flatten(1) + scatter
 
 
-def _extents(robots: Robots, tilt: Tensor, yaw: Tensor, joints: Tensor) -> tuple[Tensor, Tensor]:
+def _extents(
+    robots: WalkingRobots, tilt: Tensor, yaw: Tensor, joints: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return a robot's lowest point, and its trunk's foremost along x, from the trunk's origin,
     (P, 1) [m] each.
     """

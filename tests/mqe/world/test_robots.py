@@ -104,21 +104,14 @@ def test_a_mixed_team_bends_each_robots_legs_as_its_own() -> None:
     torch.manual_seed(0)
     team = Robots(robots_of(MIXED, 3))
     joints = team.joint_pos + 0.3 * torch.randn(5, 3, NUM_JOINTS)
-    rates = torch.randn(5, 3, NUM_JOINTS)
     up = torch.nn.functional.normalize(torch.randn(5, 3, 3), dim=-1)
     height = 0.1 + 0.1 * torch.rand(5, 3)
-    feet, foot_rates = team.feet_and_rates(joints, rates)
     for k, name in enumerate(MIXED):
         single = Robots([ROBOTS[name]])
-        expected = single.feet_and_rates(joints[:, k], rates[:, k])
-        torch.testing.assert_close((feet[:, k], foot_rates[:, k]), expected)
         torch.testing.assert_close(team.knees(joints)[:, k], single.knees(joints[:, k]))
-        torch.testing.assert_close(
-            team.lowest(up, joints)[:, k], single.lowest(up[:, k], joints[:, k])
-        )
         rests = single.rests_on_floor(up[:, k], height[:, k], joints[:, k])
         assert torch.equal(team.rests_on_floor(up, height, joints)[:, k], rests)
-    assert not torch.allclose(feet[:, 0], team.feet(joints[:, [1, 1, 1]])[:, 0])
+    assert not torch.allclose(team.knees(joints)[:, 0], team.knees(joints[:, [1, 1, 1]])[:, 0])
 
 
 def test_each_robot_of_a_mixed_team_walks_by_the_gait_of_its_kind(go2_gait) -> None:

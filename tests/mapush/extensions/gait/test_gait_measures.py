@@ -5,20 +5,23 @@ import numpy as np
 import pytest
 import torch
 
+from mapush.extensions.gait.leg_motion import WalkingRobots
 from mapush.extensions.gait.measures import (
     foot_motion,
     slip_share,
     swing_clearance,
 )
-from mqe.world.robots import ROBOTS, Robots
+from mqe.world.robots import ROBOTS
+from mqe.world.robots.robot import LEGS
 from mqe.world.scene import build_scene
 from mqe.world.state import SceneState
+from tests.support.scenes import DEFAULT_JOINT_POS
 
 
 @pytest.fixture(scope="module", params=ROBOTS)
-def tumbling(request) -> tuple[mujoco.MjModel, mujoco.MjData, SceneState, Robots]:
+def tumbling(request) -> tuple[mujoco.MjModel, mujoco.MjData, SceneState, WalkingRobots]:
     """A robot in mid-air with rotation about every axis, as a scene state and as numbers."""
-    robots = Robots([ROBOTS[request.param]], dtype=torch.float64)
+    robots = WalkingRobots([ROBOTS[request.param]], dtype=torch.float64)
     model = build_scene(1, None, robots=request.param).model
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)
@@ -103,3 +106,25 @@ def test_a_foot_slips_on_the_floor_only():
     speed = torch.tensor([[0.05, 0.11, 0.09, 3.0], [0.2, 3.0, 3.0, 0.0]])
     assert slip_share(clearance, speed) == pytest.approx(2 / 5)
     assert slip_share(clearance + 1.0, speed) == 0.0
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_leg_kinematics_agree_with_mujoco(name):
+    robots = WalkingRobots([ROBOTS[name]], dtype=torch.float64)
+    model = build_scene(1, None, robots=name).model
+    data = mujoco.MjData(model)
+    rng = np.random.default_rng(0)
+    data.qpos[3:7] = (1.0, 0.0, 0.0, 0.0)
+    data.qpos[7:] = np.array(DEFAULT_JOINT_POS) + rng.uniform(-0.3, 0.3, 12)
+    data.qvel[6:] = rng.normal(size=12)
+    mujoco.mj_forward(model, data)
+    joints = torch.tensor(data.qpos[7:])
+    feet, rates = robots.feet_and_rates(joints, torch.tensor(data.qvel[6:]))
+    assert torch.equal(feet, robots.feet(joints))
+    trunk = data.body("robot0/trunk").xpos
+    for k, leg in enumerate(LEGS):
+        geom = model.geom(f"robot0/{leg}_foot").id
+        np.testing.assert_allclose(feet[k], data.geom_xpos[geom] - trunk, atol=1e-9)
+        jacobian = np.zeros((3, model.nv))
+        mujoco.mj_jac(model, data, jacobian, None, data.geom_xpos[geom], model.geom_bodyid[geom])
+        np.testing.assert_allclose(rates[k], jacobian @ data.qvel, atol=1e-9)

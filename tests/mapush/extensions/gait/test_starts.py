@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 
+from mapush.extensions.gait.leg_motion import WalkingRobots
 from mapush.extensions.gait.starts import (
     CRUMPLED_TILT,
     DROPPED_SHARE,
@@ -67,7 +68,7 @@ def trunk_reach(cfg: RobotCfg, direction: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("name", ROBOTS)
 def test_robots_on_the_floor_touch_it_and_do_not_sink_in(name: str) -> None:
     cfg = ROBOTS[name]
-    robots = Robots([cfg])
+    robots = WalkingRobots([cfg])
     on_floor = Poses(*(part[KNEELING.start :] for part in start_poses(robots)))
     feet = heights(on_floor, robots.feet(on_floor.joint_pos), cfg.foot_radius)
     knees = heights(on_floor, robots.knees(on_floor.joint_pos), cfg.knee_radius)
@@ -123,7 +124,7 @@ def test_robots_roll_and_pitch_to_either_side(kind: slice, most: float) -> None:
 
 
 def test_a_leg_kneels_with_its_calf_along_the_floor_or_has_its_foot_below_its_hip() -> None:
-    robots = team(1)
+    robots = WalkingRobots([GO1])
     height = 0.19
     joints = _kneeling(
         GO1,
