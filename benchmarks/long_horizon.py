@@ -62,14 +62,14 @@ from mqe.viewer.video import record
 from mqe.world.scene import STEP_DT
 
 SUITES = ("two_cubes", "scattered", "doors", "u_turn")
-# Planner and mid level of policies that are no planner.
+# Planner and actions of policies that are no planner.
 BASELINES = {
     "scripted_solo": ("field", "scripted_solo"),
     "scripted_team": ("field", "scripted_team"),
     "no_mid_level": ("field", "walk"),
-    "no_high_level": ("goal", "team"),
-    "sampled": ("field", "team"),
-    "random": ("field", "team"),  # a random shift at every decision
+    "no_high_level": ("goal", "zero"),
+    "sampled": ("field", "zero"),
+    "random": ("field", "random"),  # a random shift at every decision
 }
 POLICIES = ("field", "straight_line", "spline", "rrt", *BASELINES)
 SEED = 20_261_126  # of the maps
@@ -79,8 +79,6 @@ KEYS = (
     "success_ci95",
     "num_episodes",
     "spl",
-    "success_per_leg",
-    "legs",
     "time_given_success_s",
     "finished_time_s",
     "object_contact_share",
@@ -115,10 +113,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 def settings(arguments: argparse.Namespace, suite: str, policy: str, folder: Path | None) -> RunCfg:
     """Return the settings for one table row."""
-    planner, mid_level = BASELINES.get(policy, (policy, "team"))
+    planner, _ = BASELINES.get(policy, (policy, "zero"))
     task: dict[str, Any] = {
         "planner": planner,
-        "mid_level": mid_level,
         "map_seed": arguments.map_seed,
         "num_maps": arguments.num_episodes,
     }
@@ -293,7 +290,7 @@ def carry_out(arguments: argparse.Namespace) -> int:
         for name, policy, folder in policies:
             cfg = settings(arguments, suite, policy, folder)
             seed_everything(cfg.runner.seed)
-            actor = folder or ("random" if name == "random" else "zero")
+            actor = folder or BASELINES.get(name, (name, "zero"))[1]
             begun = time.perf_counter()
             if name == "sampled":
                 metrics = measure_sampled(cfg, arguments.num_episodes, arguments.num_samples)

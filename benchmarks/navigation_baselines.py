@@ -1,6 +1,7 @@
-"""Planners and mid levels that results are compared with.
+"""Planners, and scripts in the team's place, that results are compared with.
 
-``mapush test planner --import navigation_baselines --task navigate --set task.planner=spline``
+``mapush test planner --import navigation_baselines --task navigate --set task.planner=spline``,
+``mapush test scripted_solo --import navigation_baselines --suite doors``
 
 The reference's planners are as published: the spline has random knots and knows no obstacles. The
 random tree knows neither the object's size nor obstacles between two nodes. ``ompl`` needs
@@ -12,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -24,8 +25,10 @@ from mapush.extensions.navigate.maps.arena_map import Placed, distance_to
 from mapush.extensions.navigate.planners.entries import PLANNERS, Planner
 from mapush.extensions.navigate.planners.followers import evenly_spaced
 from mapush.extensions.navigate.planners.problem import MARGIN, Problem
-from mapush.extensions.navigate.settings import MID_LEVELS
 from mqe.config import ConfigError, install
+from mqe.controllers.frozen_policy import describe_policy
+from mqe.env.environment import MultiAgentEnv
+from mqe.registry import TASKS
 from mqe.tasks.push.scripted import LOOKED_AT, ScriptedTeam, columns_of
 from mqe.world.obstacles import PARKED_BELOW
 
@@ -261,40 +264,50 @@ class WalkingTeam:
         return torch.cat((velocity, turn.clamp(-1.0, 1.0)), dim=-1)
 
 
-def walk(names: Sequence[str], reach: float, num_robots: int, device: torch.device) -> WalkingTeam:
-    """Return robots without a mid level."""
-    _check_observed(names)
-    return WalkingTeam(names, device)
+def walk(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
+    """Lead robots on a straight walk to the planner's sub-goals, in place of the team."""
+    names = _observed_names(env)
+    return _led(env, WalkingTeam(names, env.device))
 
 
-def scripted_team(
-    names: Sequence[str], reach: float, num_robots: int, device: torch.device
-) -> ScriptedTeam:
-    """Return a script with all robots pushing."""
-    _check_observed(names)
-    return ScriptedTeam(names, reach, num_robots, device, num_robots)
+def scripted_team(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
+    """Lead a script with all robots pushing, in place of the team."""
+    return _scripted(env, None)
 
 
-def scripted_solo(
-    names: Sequence[str], reach: float, num_robots: int, device: torch.device
-) -> ScriptedTeam:
-    """Return a script with one pushing robot. The others step aside."""
-    _check_observed(names)
-    return ScriptedTeam(names, reach, num_robots, device, 1)
+def scripted_solo(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
+    """Lead a script with one pushing robot, in place of the team. The others step aside."""
+    return _scripted(env, 1)
 
 
-def _check_observed(names: Sequence[str]) -> None:
-    """Raise ConfigError for a team without the scripts' required observations."""
+def _scripted(env: MultiAgentEnv, num_pushing: int | None) -> Callable[[Tensor], Tensor]:
+    names = _observed_names(env)
+    reach = env.task.constants.push.object.reach
+    return _led(env, ScriptedTeam(names, reach, len(env.scene.robots), env.device, num_pushing))
+
+
+def _led(env: MultiAgentEnv, script: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Put a script in the team's place. Return the policy ``planner``."""
+    env.task.team.policy = script
+    return TASKS["go1push_upper"].policies["planner"](env)
+
+
+def _observed_names(env: MultiAgentEnv) -> list[str]:
+    """Return the names of the team's observations.
+
+    Raise ConfigError for a team without the scripts' required observations.
+    """
+    names = describe_policy(env.task.cfg.team).observation_names
     missing = [name for name in LOOKED_AT if name not in names]
     if missing:
         raise ConfigError(
-            f"task.mid_level: scripts read {missing[0]}, and robots of task.team do not observe "
-            "it; say task.mid_level=team, or name another task.team"
+            f"task.team: scripts read {missing[0]}, and its robots do not observe it; name another"
         )
+    return names
 
 
 for _script in (walk, scripted_team, scripted_solo):
-    MID_LEVELS.register(_script.__name__, _script)
+    TASKS["go1push_upper"].policies.register(_script.__name__, _script)
 PLANNERS.register("goal", Planner(GoalFollower, "the goal itself: no high level"))
 mapush.register_planner("spline", spline, "spline with random knots, blind to obstacles")
 mapush.register_planner("rrt", rrt, "random tree, blind to the object's size")

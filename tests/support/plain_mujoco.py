@@ -17,7 +17,6 @@ class PlainMujoco:
     """N worlds of one model text. ``memory`` has the rest of a step's initial state."""
 
     def __init__(self, scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> None:
-        self.versions = {"mujoco": mujoco.__version__}
         self._scene = scene
         self._sizes = sizes
         self._views = views

@@ -79,16 +79,6 @@ _WITHOUT_EFFECT_IF = {
     "algo.use_gae": True,
     "algo.action_aggregation": "prod",
 }
-_REASONS = {
-    "seed.seed_specify": "seed.seed is used",
-    "train.model_dir": "training starts from new networks",
-    "eval.use_eval": "mapush test RUN --all_checkpoints measures every checkpoint",
-    "algo.use_gae": "returns are those of GAE",
-    "algo.action_aggregation": "the ratio is that of the joint density",
-    "render.use_render": "use harl_mapush.test --mode viewer",
-    "device.cuda_deterministic": "sums on a GPU are not bit-identical from run to run",
-    "logger.log_dir": "--out names the run folder",
-}
 _OUR_SECTIONS = {*SECTIONS, "base"} - {"logger"}
 
 
@@ -192,11 +182,10 @@ def _apply(
         _check_chunks(network, sections["runner"]["num_steps"])
     learning = {"network": to_dict(network), "algorithm": algorithm}
 
-    ignored = _ignored(file, values, algo) | foreign_keys
+    ignored = [*_ignored(file, values, algo), *foreign_keys]
     notices = []
     if ignored:
-        keys = [f"{key} ({reason})" for key, reason in ignored.items()]
-        notices.append(f"{file.path}: not honoured: {'; '.join(keys)}")
+        notices.append(f"{file.path}: not honoured: {', '.join(ignored)}")
     return merge({**base, "network": {}, "algorithm": {}}, sections | learning), notices
 
 
@@ -276,36 +265,32 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
     }
 
 
-def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return ``env_args`` as sections, and its ignored keys with reasons."""
+def _environment(file: HarlFile) -> tuple[dict[str, Any], list[str]]:
+    """Return ``env_args`` as sections, and its ignored keys."""
     given = {key: value for key, value in file.env_args.items() if value is not None}
-    if file.env != ENV_NAME:
-        used_keys = {"state_type"} & set(given)
-        reason = f"of environment {file.env or 'unknown'}"
-    else:
+    used_keys = {"state_type"} & set(given)
+    if file.env == ENV_NAME:
         plain = plain_keys(given.get("task", DEFAULT_TASK))
         used_keys = {key for key in given if key in plain or "." in key}
-        reason = "unknown here"
         given.pop(TEAM_REWARD, None)  # a setting of the algorithm here
-    reasons = {f"env_args.{key}": reason for key in given if key not in used_keys}
+    ignored = [f"env_args.{key}" for key in given if key not in used_keys]
 
     settings = {key: value for key, value in given.items() if key in used_keys}
     for key in [key for key in settings if long_key(key) in _OVERRULED]:
         section, name = _OVERRULED[long_key(key)].split(".")
         if settings.pop(key) != file.algo_args.get(section, {}).get(name):
-            reasons[f"env_args.{key}"] = f"{section}.{name} is used"
+            ignored.append(f"env_args.{key}")
     resolve_settings(settings)  # raises for invalid values
-    return parse_settings(settings), reasons
+    return parse_settings(settings), ignored
 
 
-def _ignored(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
-    """Return a file's keys without effect, each with its reason."""
-    ignored = {}
+def _ignored(file: HarlFile, values: Mapping[str, Any], algo: str) -> list[str]:
+    """Return a file's keys without effect."""
+    ignored = []
     for section, content in file.algo_args.items():
         for name, value in content.items():
             if not _has_effect(section, name, value, values, algo):
-                key = f"{section}.{name}"
-                ignored[key] = _REASONS.get(key, f"unknown to {algo}")
+                ignored.append(f"{section}.{name}")
     return ignored
 
 

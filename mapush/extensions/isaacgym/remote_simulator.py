@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from mapush.extensions.isaacgym.worker.protocol import (
-    MAX_ROWS,
     Channel,
     ProtocolError,
     Sizes,
@@ -137,10 +136,7 @@ class ProcessSimulator:
             "scene": scene,
         }
         try:
-            answer = self._ask(message)
-            if not isinstance(answer.get("versions"), dict):
-                self._fail("does not keep the protocol (its answer to 'open' has no versions)")
-            self.versions: dict[str, str] = answer["versions"]
+            self._ask(message)
         except BaseException:
             self.close()
             raise
@@ -155,19 +151,12 @@ class ProcessSimulator:
         if self._is_copied:
             for name in _STATE:
                 self._shared[name].copy_(self._tensors[name])
-        rows_here = None if ctrl is None or self._is_copied else ctrl.numpy()
-        done = 0
-        while done < decimation:
-            count = decimation - done if ctrl is None else min(decimation - done, MAX_ROWS)
-            rows = 0 if ctrl is None else count
-            # Not by torch, whose threads wake up for so many numbers, and take longer.
-            if rows_here is not None:
-                self._arrays["targets"][:rows] = rows_here[done : done + rows]
-            elif ctrl is not None:
-                self._shared["targets"][:rows].copy_(ctrl[done : done + rows])
-            self._ask({"do": "step", "steps": count, "rows": rows})
-            self._is_started = True
-            done += count
+        num_rows = 0
+        if ctrl is not None:
+            num_rows = decimation
+            self._shared["targets"][:num_rows].copy_(ctrl)
+        self._ask({"do": "step", "steps": decimation, "rows": num_rows})
+        self._is_started = True
         if self._has_overflowed.is_set():
             # The engine does not tell in which worlds.
             self._has_overflowed.clear()
@@ -279,8 +268,8 @@ class ProcessSimulator:
             self._tail = (self._tail + text)[-_TAIL:]
             _LOG.debug("%s: %s", self._spec.name, text.decode(errors="replace").rstrip())
 
-    def _ask(self, message: dict[str, Any], payload: bytes = b"") -> dict[str, Any]:
-        """Send a message and return the answer. Raise SimulatorError without an answer."""
+    def _ask(self, message: dict[str, Any], payload: bytes = b"") -> None:
+        """Send a message and wait for its answer. Raise SimulatorError without one."""
         if self._error is not None:
             raise self._error
         if message["do"] != "close":
@@ -310,7 +299,6 @@ class ProcessSimulator:
             self._fail(
                 f"does not keep the protocol (no answer to {message['do']!r}: {answer!r:.40})"
             )
-        return answer
 
     def _wait(self) -> None:
         """Wait for an answer. Raise TimeoutError after the time limit, EOFError if the worker has

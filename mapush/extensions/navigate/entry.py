@@ -11,9 +11,9 @@ from torch import Tensor
 from harl_mapush.config.presets import register_preset
 from harl_mapush.config.suites import register_suite
 from mapush.extensions.navigate.episode_report import REPORT
+from mapush.extensions.navigate.frozen_team import settings_of
 from mapush.extensions.navigate.settings import NAVIGATE_TERMS, NavigateCfg
 from mapush.extensions.navigate.setup import make
-from mapush.extensions.navigate.team_policy import settings_of
 from mqe.config import ConfigError
 from mqe.controllers.frozen_policy import describe_policy
 from mqe.extensions import Registry
@@ -30,6 +30,7 @@ _FORMER_KEYS = {
     "rewards": "default",
     "observation": "default",
     "actions": "shift",
+    "mid_level": "team",
 }
 
 

@@ -16,9 +16,8 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     """Turn the metrics (N,) of N episodes into the calculator's.
 
     Every rate ``NAME_rate`` over all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
-    In ``finished_time_s`` a failure counts as the time limit. ``success_per_leg`` is the fraction
-    of started legs with the object at their end. The other metrics are means over unbroken
-    episodes.
+    In ``finished_time_s`` a failure counts as the time limit. The other metrics are means over
+    unbroken episodes.
     """
     is_broken = episodes["broken"].cpu()
     columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
@@ -32,9 +31,6 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     metrics |= rate("timeout", is_late)
     metrics["time_given_success_s"] = mean(time[is_success])
     metrics["finished_time_s"] = mean(torch.where(is_success, time, time_limit_s))
-    num_legs = columns["legs"][~is_broken].sum()
-    num_lost = (~is_success & ~is_broken).sum()
-    metrics["success_per_leg"] = float(1.0 - num_lost / num_legs) if num_legs else None
     others = [name for name in columns if name not in (*RATES, "episode_time_s")]
     return metrics | {name: mean(columns[name][~is_broken]) for name in others}
 

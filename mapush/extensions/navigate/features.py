@@ -58,7 +58,6 @@ class NavigateConstants:
         self.cfg = cfg
         self.push = push_constants
         self.problem = problem
-        self.half_size = problem.shapes.half_size
 
 
 class SceneFeatures(push.SceneFeatures):
@@ -157,7 +156,7 @@ class SceneFeatures(push.SceneFeatures):
         pos = state.obstacle_pos
         places = in_frame(pos[..., :2] - state.object_pos[:, None, :2], frame)
         ahead = in_frame(heading_frame(rotation_matrix(state.obstacle_quat))[:, :, 0], frame)
-        half_size = self.navigate.half_size.expand(len(pos), -1, -1)
+        half_size = self.navigate.problem.shapes.half_size.expand(len(pos), -1, -1)
         is_there = self.is_obstacle.unsqueeze(-1).float()
         entries = torch.cat((places, ahead.flip(-1), half_size, is_there), dim=-1) * is_there
         distance = length(places) + 100.0 * (1.0 - is_there[..., 0])
@@ -218,7 +217,6 @@ class NavigateEpisodes(EpisodeFeatures):
     """Quantities for finished episodes."""
 
     success_radius: float
-    leg: float  # by how much the cost-to-go falls in one
 
     @cached_property
     def is_success(self) -> Tensor:
@@ -231,8 +229,3 @@ class NavigateEpisodes(EpisodeFeatures):
         shortest = (self.mean("shortest") - self.success_radius).clamp(min=0.0)
         taken = torch.maximum(self.sum("path"), shortest).clamp(min=1e-6)
         return self.is_success * shortest / taken
-
-    @cached_property
-    def legs(self) -> Tensor:
-        """(N,) begun legs: the completed ones and the last."""
-        return (self.sum("progress") / self.leg).floor().clamp(min=0.0) + 1.0

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from harl_mapush.config.layers import without_former_keys
+from mapush.extensions.navigate.settings import NavigateCfg
+from mqe.config import ConfigError, build
 from mqe.controllers import Controller
 from mqe.controllers.blocks import ActiveWorlds, Blocks
+from mqe.controllers.frozen_policy import Policy, PolicyDescription
+from mqe.controllers.gait import GaitController, load_team_gait
+from mqe.tasks.push.features import PushConstants, SceneFeatures
+from mqe.tasks.push.keep_apart import CommandLimit
+from mqe.tasks.push.observations import OBSERVATIONS
+from mqe.tasks.push.settings import PushCfg
+from mqe.tasks.term_settings import observed_names
+from mqe.tasks.terms import ObservationTerms, Worlds
+from mqe.world.robots import Robots
 from mqe.world.state import SceneState
 
 
@@ -34,7 +46,7 @@ class TeamController:
         the goal. An action times ``action_scale`` (3,) is a velocity command. ``limit`` restricts
         the command by the observations. ``gait`` follows the restricted command.
         """
-        self._policy = policy
+        self.policy = policy
         self._observe = observe
         self._gait = gait
         self.decision_period = decision_period
@@ -42,13 +54,13 @@ class TeamController:
         self._limit = limit
         self._subgoal = torch.zeros(num_envs, 2, device=action_scale.device)
         self._memory = self._subgoal.new_zeros(num_envs, *memory_shape)
-        # Control steps since its last decision; equal in all worlds, whose episodes begin between
-        # two decisions of whoever commands the team.
+        # Control steps since the last decision; equal in all worlds, whose episodes begin between
+        # two decisions of the leader.
         self._age = 0
 
     def use_blocks(self, worlds: ActiveWorlds) -> None:
         """Run the networks over blocks of the active ``worlds``."""
-        self._policy = Blocks(self._policy, worlds)
+        self.policy = Blocks(self.policy, worlds)
         self._gait.use_blocks(worlds)
 
     def begin(self, mask: Tensor) -> None:
@@ -77,8 +89,8 @@ class TeamController:
         """Return the actions (N, A, 3) for ``obs`` (N, A, O), and update the memory."""
         size = self._memory.shape[-1]
         if size == 0:
-            return self._policy(obs).clamp(-1.0, 1.0)
-        decided = self._policy(torch.cat((obs, self._memory), dim=-1))
+            return self.policy(obs).clamp(-1.0, 1.0)
+        decided = self.policy(torch.cat((obs, self._memory), dim=-1))
         self._memory.copy_(decided[..., -size:])
         return decided[..., :-size].clamp(-1.0, 1.0)
 
@@ -104,3 +116,58 @@ class TeamController:
                 if name.startswith(prefix)
             }
         )
+
+
+def settings_of(cfg: NavigateCfg, team: PolicyDescription) -> PushCfg:
+    """Return the task settings of a team."""
+    learned = team.task.get("name", PushCfg.name)
+    if learned != PushCfg.name:
+        raise ConfigError(
+            f"task.team: '{cfg.team}' learned {learned}, and a team that pushes is needed; name "
+            f"one that learned {PushCfg.name}"
+        )
+    settings = without_former_keys("task", team.task, learned)
+    return build(PushCfg, settings, f"task.team: '{cfg.team}': task")
+
+
+def make_team(
+    policy: Policy, constants: PushConstants, robots: Robots, num_envs: int
+) -> TeamController:
+    """Return the team in N worlds. ``constants`` are those of its own task."""
+    device = robots.device
+    cfg = constants.cfg
+    num_robots = policy.description.num_robots
+    terms = _observations(cfg, constants, num_robots, device)
+
+    def observe(state: SceneState, subgoal: Tensor) -> Tensor:
+        return terms(SceneFeatures(state.with_goal(subgoal), constants))
+
+    limit = None
+    if cfg.keep_apart > 0.0 and num_robots > 1:
+        names = terms.number_names([f"robot{k}" for k in range(1, num_robots)])
+        limit = CommandLimit(names, cfg.keep_apart, cfg.decision_period).to(device)
+    network = policy.network(device, "task.team")
+    for layer in network.modules():
+        if isinstance(layer, nn.Linear):
+            # Equal seeds give the trainings of 0.3, which drew initial weights for this layer.
+            nn.Linear(layer.in_features, layer.out_features)
+    return TeamController(
+        network,
+        observe,
+        GaitController(load_team_gait(cfg.gait, robots), num_envs, robots),
+        cfg.decision_period,
+        torch.tensor(cfg.action_scale, device=device),
+        num_envs,
+        (num_robots, network.memory_size),
+        limit,
+    )
+
+
+def _observations(
+    cfg: PushCfg, constants: PushConstants, num_robots: int, device: torch.device
+) -> ObservationTerms:
+    """Return the observation terms of the team."""
+    worlds = Worlds(1, num_robots, device, cfg)
+    empty = SceneFeatures(SceneState.zeros(1, num_robots, True, device), constants)
+    names = observed_names(cfg.default_observations, cfg)
+    return ObservationTerms({name: OBSERVATIONS[name] for name in names}, worlds, empty)

@@ -62,10 +62,6 @@ METRICS.update(
             "success times the length of the shortest path over the length of the object's path",
             lambda episodes: episodes.spl,
         ),
-        "legs": MetricTerm(
-            "number of legs begun, in each of which the cost-to-go falls by task.look_ahead",
-            lambda episodes: episodes.legs,
-        ),
         "object_contact_share": MetricTerm(
             "fraction of control steps at which the object touches an obstacle",
             lambda episodes: episodes.mean("object_contact"),

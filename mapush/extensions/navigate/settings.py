@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
 
 from mapush.extensions.navigate.incentives import check_rewards
 from mapush.extensions.navigate.maps.arena_map import SUFFIXES
 from mapush.extensions.navigate.maps.families import FAMILIES
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mqe.config import ConfigError, check_values, option, unknown
-from mqe.extensions import Registry
 from mqe.tasks.term_settings import TermCfg, chosen_weights
 from mqe.tasks.terms import TermRegistry
 from mqe.world.scene import STEP_DT
@@ -23,10 +18,6 @@ NUM_OBSERVED_OBSTACLES = 6  # the nearest ones
 NAVIGATE_TERMS = TermRegistry()
 # Terms of the agent and of the critic in every navigation task
 OBSERVED = ("planned_distance", "cost_to_go", "goal", "object", "robots", "obstacles")
-# Scripts in place of the frozen team, made of the names of an observation's numbers, the object's
-# reach [m], the number of robots and the device. None: the frozen team.
-MidLevel = Callable[[Sequence[str], float, int, torch.device], Callable[[Tensor], Tensor]]
-MID_LEVELS: Registry[MidLevel | None] = Registry("mid level", {"team": None})
 
 
 @dataclass(frozen=True)
@@ -36,11 +27,6 @@ class NavigateCfg(TermCfg):
     name: str = option("go1push_upper", "name of the task", choices=("go1push_upper",))
     team: str = option(
         "pretrained:cuboid", "frozen team that pushes: a run, a checkpoint or pretrained:NAME"
-    )
-    mid_level: str = option(
-        "team",
-        "policy that leads robots to a sub-goal: the frozen team, or a registered script",
-        choices=MID_LEVELS,
     )
     map: str = option("scattered", "family of maps, or a .json or .yaml file of maps")
     map_seed: int = option(1, "seed of the maps of a family", min=0, max=2**31 - 1)

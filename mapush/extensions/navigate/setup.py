@@ -6,11 +6,11 @@ import torch
 
 from mapush.extensions.navigate.checks import check_team
 from mapush.extensions.navigate.features import NavigateConstants
+from mapush.extensions.navigate.frozen_team import make_team, settings_of
 from mapush.extensions.navigate.map_starts import MapStarts
 from mapush.extensions.navigate.maps.solved import problem_of
 from mapush.extensions.navigate.settings import NavigateCfg
 from mapush.extensions.navigate.task import NavigateTask
-from mapush.extensions.navigate.team_policy import make_team, settings_of
 from mqe.controllers.frozen_policy import read_policy
 from mqe.tasks.entry import EnvCfg, TaskSetup
 from mqe.tasks.push.features import PushConstants
@@ -51,7 +51,7 @@ def make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) 
         cfg,
         env.num_envs,
         robots,
-        make_team(cfg, policy, constants, robots, env.num_envs),
+        make_team(policy, constants, robots, env.num_envs),
         MapStarts(problem.maps, layouts, streams, problem.reach),
         NavigateConstants(cfg, constants, problem),
         shortest,

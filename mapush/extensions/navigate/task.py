@@ -58,7 +58,7 @@ class NavigateTask(TermTask):
         self.decision_period = cfg.decision_period
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
         self.constants = constants
-        self._team = team
+        self.team = team
         self._starts = starts
 
         worlds = Worlds(num_envs, 1, device, cfg)
@@ -72,7 +72,7 @@ class NavigateTask(TermTask):
         self._proposed = (self.planning.map_index.clone(), self.planning.plan.planned.clone())
         self._action = torch.zeros(num_envs, 2, device=device)
 
-        num_obstacles = len(constants.half_size)
+        num_obstacles = len(constants.problem.shapes.slots)
         empty = SceneState.zeros(1, len(robots), True, device, num_obstacles)
         scene = self.scene_features(empty, self.planning.values[:1])
         terms = navigate_terms(cfg, worlds, scene)
@@ -88,7 +88,7 @@ class NavigateTask(TermTask):
 
     def begin(self, mask: Tensor) -> None:
         """Reset the memory in the worlds ``mask``, and plan from the new layouts."""
-        self._team.begin(mask)
+        self.team.begin(mask)
         super().begin(mask)
         self.planning.begin(*self._proposed, mask)
 
@@ -98,7 +98,7 @@ class NavigateTask(TermTask):
         return super().features._replace(
             set_goal=self.set_goal,
             moved_props=self.moved_props,
-            use_blocks=self._team.use_blocks,
+            use_blocks=self.team.use_blocks,
             success_radius=self.cfg.success_radius,
             planned_way=self.planning.way,
         )
@@ -122,9 +122,9 @@ class NavigateTask(TermTask):
         if self._age == 0:
             subgoal = self.planning.plan.subgoal
             subgoal.copy_(self._chosen_subgoal(state))
-            self._team.command(subgoal)
+            self.team.command(subgoal)
         self._age += 1
-        return self._team.targets(state)
+        return self.team.targets(state)
 
     def _chosen_subgoal(self, state: SceneState) -> Tensor:
         """Return the planned sub-goals (N, 2) [m], shifted by the last actions along and across the
@@ -168,14 +168,13 @@ class NavigateTask(TermTask):
         """Return the features for finished episodes."""
         features = NavigateEpisodes(sums, steps, terminated, self.terms.measures)
         features.success_radius = self.cfg.success_radius
-        features.leg = self.cfg.look_ahead
         return features
 
     def state_dict(self) -> dict[str, Any]:
         """Return the memory of features and terms, and the team's."""
-        return {"team": self._team.state_dict(), **super().state_dict()}
+        return {"team": self.team.state_dict(), **super().state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``."""
-        self._team.load_state_dict(state["team"])
+        self.team.load_state_dict(state["team"])
         super().load_state_dict(state)

@@ -6,6 +6,5 @@ EXTENSION = Extension(
     modules=(
         "mapush.extensions.unitree.mjcf",
         "mapush.extensions.unitree.unitree",
-        "mapush.extensions.unitree.unitree_suites",
     ),
 )

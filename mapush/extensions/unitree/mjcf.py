@@ -14,6 +14,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
+from harl_mapush.config import register_suite
 from mqe.config import ConfigError
 from mqe.notices import note
 from mqe.world.robots import MODEL_READERS
@@ -179,3 +180,4 @@ def _check(theirs: mujoco.MjSpec, robot: RobotCfg, file: Path) -> None:
 
 
 MODEL_READERS.register("unitree", robot_of_file)
+register_suite(Path(__file__).with_name("sim2sim.yaml"))

@@ -53,7 +53,6 @@ class IsaacGym:
     """N worlds on PhysX. Torques follow the scene's motor law. Isaac Gym's drives are off."""
 
     def __init__(self, scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> None:
-        self.versions = {"isaacgym": "Preview 4 (1.0rc4)", "torch": torch.__version__}
         self._scene = scene
         self._sizes = sizes
         self._views = views

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MAX_ROWS = 8  # physics steps with targets of their own that fit into one message
+MAX_ROWS = 32  # physics steps of a control step at most, each with its targets
 _ALIGNED = 64  # bytes
 _LONGEST = 1 << 28  # bytes of a message
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -30,8 +29,6 @@ class Engine(Protocol):
     The host may change qpos, qvel, ctrl and xfrc_applied between steps. A step sets these arrays,
     sensordata, memory and failed. Quaternions are wxyz, and joints are in the scene's order.
     """
-
-    versions: dict[str, str]  # of what the engine is made of
 
     def set_field(self, name: str, values: np.ndarray) -> None:
         """Set a model field's values (N, ...) by MuJoCo's name. Raise Refused if impossible."""
@@ -63,7 +60,6 @@ def serve(
                 sizes = Sizes(*message["sizes"])
                 views = open_memory(memory_fd, sizes, message["dtype"])
                 engine = make_engine(message["scene"], sizes, views)
-                answer["versions"] = dict(engine.versions, python=platform.python_version())
             elif engine is None:
                 raise ProtocolError(f"the first message must be open, not {do!r}")
             elif do == "step":

@@ -11,8 +11,6 @@ if os.environ.get("FAULT") == "import":
 
 
 class Faulty:
-    versions = {"faulty": "1"}  # noqa: RUF012
-
     def __init__(self, scene, sizes, views):
         self._scene = scene
         self._views = views

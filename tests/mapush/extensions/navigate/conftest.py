@@ -10,7 +10,7 @@ import pytest
 
 from mapush.extensions.navigate.maps.families import FAMILIES
 from mapush.extensions.navigate.planners.entries import PLANNERS
-from mapush.extensions.navigate.settings import MID_LEVELS
+from mqe.registry import TASKS
 from tests.support.paths import ROOT
 from tests.support.registries import restored_registries
 
@@ -20,7 +20,7 @@ def benchmarks(monkeypatch) -> Iterator[SimpleNamespace]:
     """Run the modules of benchmarks with registrations, and return their names."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     names: dict = {}
-    with restored_registries(FAMILIES, PLANNERS, MID_LEVELS):
+    with restored_registries(FAMILIES, PLANNERS, TASKS["go1push_upper"].policies):
         for module in ("navigation_baselines", "more_maps", "map_files"):
             names |= runpy.run_path(str(ROOT / "benchmarks" / f"{module}.py"), run_name=module)
         yield SimpleNamespace(**names)

@@ -1,4 +1,4 @@
-"""Planners and mid levels from benchmarks, and the reference's high level."""
+"""Planners and scripts from benchmarks, and the reference's high level."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from mapush.extensions.navigate.maps.families import CUBE
 from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slots_of
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.problem import Problem, solve_problem
+from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
-from mqe.registry import SimCfg
+from mqe.registry import TASKS, SimCfg, make_env
+from mqe.tasks.entry import EnvCfg
 from mqe.world.obstacles import ObstacleCfg
 from mqe.world.state import SceneState
-from tests.mapush.extensions.navigate.navigating import navigate_setup
+from tests.mapush.extensions.navigate.navigating import MAP
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 WALL = ObstacleCfg("box", (0.2, 6.0, 0.6))
@@ -101,14 +103,17 @@ def test_robots_without_a_team_walk_to_the_sub_goal_or_push_by_a_script(benchmar
     state.robot_pos[..., 0] = -1.5
     state.robot_pos[:, :, 1] = tensor([-0.3, 0.3])
     subgoal = tensor([[3.0, 0.0]])
-    for mid_level, turns in (("walk", True), ("scripted_team", False), ("scripted_solo", False)):
-        team = navigate_setup(1, mid_level=mid_level).task._team
-        actions = team._policy(team._observe(state, subgoal))
+    env = make_env(EnvCfg(num_envs=1), SIM, NavigateCfg(map=str(MAP)), seed=0)
+    team = env.task.team
+    for name, turns in (("walk", True), ("scripted_team", False), ("scripted_solo", False)):
+        TASKS["go1push_upper"].policies[name](env)
+        actions = team.policy(team._observe(state, subgoal))
         # Both turn to the sub-goal; or look along the way from the object to it.
         assert bool((actions[0, :, 2].abs() > 0.05).all()) == turns
         assert float(actions[0, 0, 0]) > 0.5
-        is_pushing = mid_level != "scripted_solo"
+        is_pushing = name != "scripted_solo"
         assert (abs(float(actions[0, 1, 1])) < 0.7) == is_pushing  # the second steps aside
+    env.close()
 
 
 @pytest.mark.parametrize("name", ["goal", "spline", "rrt"])

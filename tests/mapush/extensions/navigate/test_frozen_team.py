@@ -47,9 +47,9 @@ def test_a_leader_keeps_the_limit_of_its_team(tmp_path) -> None:
     (team / "policy.yaml").write_text(yaml.safe_dump(settings))
     renew_manifest(team)
     leader = navigate_setup(1, team=str(team)).task
-    assert leader._team._limit.distance == 0.7  # type: ignore[attr-defined]
+    assert leader.team._limit.distance == 0.7  # type: ignore[attr-defined]
     leader = navigate_setup(1, team="pretrained:cuboid").task
-    assert leader._team._limit is None  # type: ignore[attr-defined]
+    assert leader.team._limit is None  # type: ignore[attr-defined]
 
 
 def test_a_frozen_team_remembers_as_its_recurrent_actors() -> None:

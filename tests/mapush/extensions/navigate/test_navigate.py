@@ -12,9 +12,7 @@ from harl_mapush import config, test
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.policies import make_policy
 from harl_mapush.runs import evaluation_worlds
-from mapush.extensions.navigate.episode_report import summarize
 from mapush.extensions.navigate.incentives import check_rewards
-from mapush.extensions.navigate.metrics import METRICS
 from mapush.extensions.navigate.settings import NavigateCfg
 from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_env
@@ -182,20 +180,6 @@ def test_an_episode_is_led_to_the_goal(tmp_path):
     assert metrics["shortest_length"] == pytest.approx(2.5, abs=0.1)
 
 
-def test_a_leg_is_a_fall_of_the_cost_to_go_and_a_failure_ends_the_last():
-    task = navigate_setup(4, look_ahead=2.0).task
-    sums = torch.zeros(4, len(task.terms.measures.columns))
-    sums[:, task.terms.measures.columns.index("progress")] = tensor([7.0, 1.9, -0.5, 4.1])
-    episodes = task.episode_features(sums, torch.full((4,), 100), terminated=None)
-    assert episodes.legs.tolist() == [4.0, 1.0, 1.0, 3.0]
-    columns = {name: torch.zeros(4) for name in METRICS} | {
-        "legs": episodes.legs,
-        "success": tensor([1.0, 1.0, 0.0, 1.0]),
-        "broken": tensor([False, False, False, True]),
-    }
-    assert summarize(columns, 120.0, 0.02)["success_per_leg"] == pytest.approx(5.0 / 6.0)
-
-
 def test_contacts_are_told_apart():
     task = navigate_setup(3).task
     state = SceneState.zeros(3, 2, True, num_obstacles=3)
@@ -316,8 +300,3 @@ def test_an_environment_goes_on_from_a_state_that_had_fewer_metrics(capsys) -> N
     assert "has other metrics, whose statistics begin anew" in capsys.readouterr().err
     env.step(torch.zeros(1, 1, 2))
     env.close()
-
-
-def test_a_mid_level_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="task.mid_level: unknown value 'solo'"):
-        NavigateCfg(mid_level="solo")
