@@ -142,6 +142,8 @@ def archive(path: Path, pickled: bytes, storages: dict[str, bytes] | None = None
     """Write an archive as torch does around any pickle."""
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("module/data.pkl", pickled)
+        file.writestr("module/version", "3\n")
+        file.writestr("module/byteorder", "little")
         for key, numbers in (storages or {}).items():
             file.writestr(f"module/data/{key}", numbers)
     return path

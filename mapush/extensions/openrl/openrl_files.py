@@ -1,27 +1,24 @@
 """A reader for OpenRL's ``module.pt``, a pickled ``PPOModule``, without executing its code.
 
-Every class and function that the pickle names becomes a placeholder with its state alone, but for
-tensors, which the functions below read from the archive's storages. Sizes are limited. So a
-malicious file can neither run code nor fill the memory.
+torch's own reader for tensors alone reads the file. Every class and function that the pickle names
+becomes a placeholder with its state alone. Sizes are limited. So a malicious file can neither run
+code nor fill the memory.
 """
 
 from __future__ import annotations
 
-import io
-import math
-import pickle
-import re
 import zipfile
-from collections import OrderedDict
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from mqe.config import ConfigError
-from mqe.tensor_files import LFS_REASON, is_lfs_pointer
+from mqe.tensor_files import LFS_REASON, is_lfs_pointer, is_plain, read_file
 
 MODULE = "module.pt"
 LOG_STD = "act.action_out.logstd._bias"
@@ -31,14 +28,7 @@ MAX_MEMBERS = 2_000  # of the archive; MAPush's have 91
 MAX_PICKLE_BYTES = 2**20  # MAPush's have 29 kB
 MAX_LAYERS = 200  # of a network
 
-_MODULE_CLASS = "openrl.modules.ppo_module PPOModule"
-_STORAGES = {
-    "torch FloatStorage": torch.float32,
-    "torch DoubleStorage": torch.float64,
-    "torch LongStorage": torch.int64,
-    "torch IntStorage": torch.int32,
-    "torch BoolStorage": torch.bool,
-}
+_MODULE_CLASS = "openrl.modules.ppo_module.PPOModule"
 
 
 class Placeholder:
@@ -55,6 +45,11 @@ class Placeholder:
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
+
+
+def new_dict(*_: Any) -> dict[Any, Any]:
+    """Return a dictionary in place of a defaultdict, whose factory is ignored."""
+    return {}
 
 
 class OpenRLModule(NamedTuple):
@@ -99,91 +94,17 @@ def _unpickle(path: Path) -> Any:
             raise ConfigError(
                 f"its pickle has more than {MAX_PICKLE_BYTES // 2**20} MiB; it is not read"
             )
-        text = archive.read(pickles[0])
-        return _Unpickler(text, archive, pickles[0].removesuffix("data.pkl")).load()
+    names = get_unsafe_globals_in_checkpoint(str(path))
+    with safe_globals([(_substitute(name), name) for name in names]):
+        return read_file(path)
 
 
 @cache
-def _substitute(name: str) -> Any:
-    """Return the substitute for a global ``module name``."""
-    if name in _STORAGES:
-        return _STORAGES[name]
-    return _KNOWN.get(name) or type("Inert", (Placeholder,), {"kind": name})
-
-
-class _NewDict:
-    """Replaces a defaultdict by an empty dictionary and ignores its default factory."""
-
-    __slots__ = ()
-
-    def __call__(self, *_: Any) -> dict[Any, Any]:
-        return {}
-
-
-class _View:
-    """Rebuilds a tensor as a view into its storage, within bounds and without repeated elements."""
-
-    __slots__ = ()
-
-    def __call__(self, storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> Tensor:
-        counts = [offset, *size, *stride]
-        if not isinstance(storage, Tensor) or len(size) != len(stride) or len(size) > 4:
-            raise ConfigError("has a tensor without a storage; it is damaged")
-        if not all(type(count) is int and 0 <= count <= MAX_BYTES for count in counts):
-            raise ConfigError("has a tensor of impossible size; it is damaged")
-        last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        if math.prod(size) > storage.numel() or (math.prod(size) and last >= storage.numel()):
-            raise ConfigError("has a tensor larger than its storage; it is damaged")
-        return storage.as_strided(size, stride, offset)
-
-
-class _Parameter:
-    """Replaces a parameter by its tensor."""
-
-    __slots__ = ()
-
-    def __call__(self, tensor: Any, *_: Any) -> Any:
-        return tensor
-
-
-_KNOWN = {
-    "collections OrderedDict": OrderedDict,
-    "collections defaultdict": _NewDict(),
-    "__builtin__ set": set,
-    "torch._utils _rebuild_tensor_v2": _View(),
-    "torch._utils _rebuild_parameter": _Parameter(),
-}
-
-
-class _Unpickler(pickle._Unpickler):
-    # Python's own unpickler, not the one in C: a pickle's numbers of objects are keys of a
-    # dictionary, and take no memory.
-    def __init__(self, text: bytes, archive: zipfile.ZipFile, folder: str) -> None:
-        super().__init__(io.BytesIO(text), fix_imports=False, encoding="utf-8")
-        self._archive = archive
-        self._folder = folder
-        self._storages: dict[str, Tensor] = {}
-
-    def find_class(self, module: str, name: str) -> Any:
-        return _substitute(f"{module} {name}")
-
-    def persistent_load(self, pid: Any) -> Tensor:
-        tag, dtype, key, _, count = pid
-        if (
-            tag != "storage"
-            or not isinstance(dtype, torch.dtype)
-            or not re.fullmatch(r"\d{1,6}", key)
-        ):
-            raise ConfigError("has a storage of no known kind; it is damaged")
-        if key not in self._storages:
-            numbers = self._archive.read(f"{self._folder}data/{key}")
-            if len(numbers) != count * dtype.itemsize:
-                raise ConfigError(f"its storage {key} has the wrong size; it is damaged")
-            values = torch.empty(0, dtype=dtype)
-            if numbers:
-                values = torch.frombuffer(bytearray(numbers), dtype=dtype)
-            self._storages[key] = values
-        return self._storages[key]
+def _substitute(name: str) -> Callable[..., Any]:
+    """Return the substitute for a class or function ``module.name``."""
+    if name == "collections.defaultdict":
+        return new_dict
+    return type("Inert", (Placeholder,), {"kind": name})
 
 
 def _module(path: Path, top: Any) -> OpenRLModule:
@@ -219,14 +140,14 @@ def _tensors(module: Any) -> tuple[dict[str, Tensor], list[str]]:
         if not ahead:
             return tensors, activations
         prefix, layer = ahead.pop(0)
-        if layer.kind.startswith("torch.nn.modules.activation "):
-            activations.append(layer.kind.rpartition(" ")[2])
+        if layer.kind.startswith("torch.nn.modules.activation."):
+            activations.append(layer.kind.rpartition(".")[2])
         for name, value in layer.state["_parameters"].items():
             if value is None:
                 continue
-            if not isinstance(value, Tensor):
-                raise ConfigError(f"its {prefix}{name} is no tensor; it is damaged")
-            tensors[f"{prefix}{name}"] = value
+            if not isinstance(value, Tensor) or not is_plain(value):
+                raise ConfigError(f"its {prefix}{name} is no plain tensor; it is damaged")
+            tensors[f"{prefix}{name}"] = value.detach()
         for name, child in layer.state["_modules"].items():
             if child is not None:
                 ahead.append((f"{prefix}{name}.", child))

@@ -280,7 +280,9 @@ def test_a_file_that_asks_for_more_does_nothing(tmp_path, name: str) -> None:
         + b"\x85R."
     )
     path = mapush_files.archive(tmp_path / "module.pt", call)
-    assert "holds no PPOModule" in refused(path)
+    # torch itself reads no name of a system's module.
+    said = "damaged (UnpicklingError)" if "posix" in name else "holds no PPOModule"
+    assert said in refused(path)
     assert not (tmp_path / "ran").exists()
 
 
@@ -295,8 +297,8 @@ TENSOR = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(" + STORAGE
 @pytest.mark.parametrize(
     ("pickled", "says"),
     [
-        (b"\x80\x04\x8c\x05posix\x8c\x06system\x93.", "holds no PPOModule"),
-        (b"(S'ls'\niposix\nsystem\n.", "holds no PPOModule"),
+        (b"\x80\x04\x8c\x05posix\x8c\x06system\x93.", "damaged"),
+        (b"(S'ls'\niposix\nsystem\n.", "damaged"),
         (b"\x80\x04cposix\nsystem\n(lI1\nb.", "damaged"),
         (b"\x80\x02\x82\x01.", "damaged"),  # a code of the extension registry
         (LONG_NUMBER, "holds no PPOModule"),
@@ -304,14 +306,8 @@ TENSOR = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(" + STORAGE
         (b"\x80\x02" + b")\x85" * 15_000 + b".", "holds no PPOModule"),
         (b"\x80\x02.", "damaged"),
         (b"\x80\x02}.", "holds no PPOModule"),
-        (TENSOR + b"K\x00K\x03\x85K\x01\x85tR.", "larger than its"),
-        (
-            b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n("
-            + STORAGE
-            + b"K\x00J\x00\x00\x10\x00\x85K\x00\x85tR.",
-            "larger",
-        ),
-        (b"\x80\x02" + STORAGE.replace(b"K\x02t", b"K\x09t") + b".", "has the wrong size"),
+        (TENSOR + b"K\x00K\x03\x85K\x01\x85\x89NtR.", "damaged"),  # larger than its storage
+        (b"\x80\x02" + STORAGE.replace(b"K\x02t", b"K\x09t") + b".", "damaged"),
         (
             b"\x80\x02ctorch._utils\n_rebuild_parameter\n}X\x08\x00\x00\x00__call__Ns\x86b.",
             "damaged",
@@ -322,6 +318,14 @@ TENSOR = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(" + STORAGE
 )
 def test_tricks_of_pickles_are_refused(tmp_path, pickled: bytes, says: str) -> None:
     assert says in refused(mapush_files.archive(tmp_path / "module.pt", pickled, {"0": bytes(8)}))
+
+
+def test_a_number_that_is_repeated_without_end_is_refused(tmp_path) -> None:
+    module = mapush_files.module()
+    repeated = nn.Parameter(torch.zeros(1).expand(2**40), requires_grad=False)
+    module.models["policy"].act.action_out.fc_mean.bias = repeated
+    said = refused(mapush_files.save(tmp_path / "module.pt", module))
+    assert "its act.action_out.fc_mean.bias is no plain tensor" in said
 
 
 def test_deep_nesting_is_an_error_and_no_crash(tmp_path) -> None:
