@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mqe.world.robots import RobotCfg, Robots
+from mqe.world.robots import Robots
 from mqe.world.robots.tensors import by_leg
 
 
 class WalkingRobots(Robots):
     """Robots of one kind, with the kinematics of their feet."""
 
-    def __init__(
-        self,
-        cfgs: Sequence[RobotCfg],
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        """Store the constants of ``cfgs``, one per robot."""
-        super().__init__(cfgs, device, dtype)
-        self.foot_radius = self._tensor([cfg.foot_radius for cfg in cfgs], 1)  # [m]
-        self._down_both = self._tensor([-cfg.link_length for cfg in cfgs], 2)
+    @property
+    def foot_radius(self) -> float:
+        """Radius of the feet [m]."""
+        return self.cfgs[0].foot_radius
 
     def feet(self, joint_pos: Tensor) -> Tensor:
         """Return foot centres (..., 4, 3) [m] in the trunk frame from joints (..., J)."""
@@ -38,7 +31,9 @@ class WalkingRobots(Robots):
         rates = by_leg(joint_vel)
         hip_rate = rates[..., 0]
         rate = rates[..., 1:].cumsum(dim=-1).unsqueeze(-2)
-        sink_rate, forward_rate = (legs.trig * rate).sum(dim=-1).mul(self._down_both).unbind(dim=-1)
+        sink_rate, forward_rate = (
+            (legs.trig * rate).sum(dim=-1).mul(-self.cfgs[0].link_length).unbind(dim=-1)
+        )
         lateral_rate = torch.addcmul(sink_rate * legs.sin_hip, legs.vertical, hip_rate, value=-1.0)
         vertical_rate = torch.addcmul(legs.lateral * hip_rate, sink_rate, legs.cos_hip, value=-1.0)
         return legs.feet, torch.stack((forward_rate, lateral_rate, vertical_rate), dim=-1)
@@ -66,7 +61,7 @@ class WalkingRobots(Robots):
         angle = joints[..., 1:].cumsum(dim=-1)
         trig = torch.stack((torch.sin(angle), torch.cos(angle)), dim=-2)
         # From the thigh's joint in the leg's own plane, which the hip then turns about x.
-        forward, up = trig.sum(dim=-1).mul(self._down_both).unbind(dim=-1)
+        forward, up = trig.sum(dim=-1).mul(-self.cfgs[0].link_length).unbind(dim=-1)
         sin = torch.sin(hip)
         cos = torch.cos(hip)
         lateral, vertical = self._turn_hip(sin, cos, up)

@@ -72,7 +72,7 @@ class RandomEvents:
         # Of four numbers that make a command the first says which axes move: one, another, the
         # third, all, or none.
         kinds = [_SINGLE_AXIS * k / 3 for k in (1, 2, 3)] + [1.0 - STANDING_SHARE]
-        self._kinds = torch.tensor(sorted(min(bound, kinds[-1]) for bound in kinds), device=device)
+        self._kinds = torch.tensor(kinds, device=device)
         self._moves = torch.tensor(
             [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0]], device=device
         )

@@ -83,8 +83,9 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
     tilt = torch.where(is_standing | is_dropped, 0.01 * between(-1.0, 1.0, 2), tilt)
     tilt = torch.where(is_kneeling, 0.05 * between(-1.0, 1.0, 2), tilt)
 
-    lowest, foremost = _extents(walking, tilt, yaw, joints)
-    height = _CLEARANCE - lowest
+    rotation = rotation_matrix(quat_from_rpy(torch.cat((tilt, yaw), dim=1)))
+    foremost = walking.trunk_reach(rotation[:, 0]).unsqueeze(1)
+    height = _CLEARANCE - walking.lowest(rotation[:, 2], joints).unsqueeze(1)
     height = torch.where(
         is_standing, robot.standing_height + 0.03, torch.where(is_dropped, SPAWN_HEIGHT, height)
     )
@@ -105,15 +106,3 @@ def _kneeling(robot: RobotCfg, height: Tensor, kneels: Tensor, scatter: Tensor) 
     thigh = torch.where(kneels, knee, foot)
     calf = torch.where(kneels, -math.pi / 2 - knee, -2.0 * foot)
     return torch.stack((torch.zeros_like(thigh), thigh, calf), dim=-1).flatten(1) + scatter
-
-
-def _extents(
-    robots: WalkingRobots, tilt: Tensor, yaw: Tensor, joints: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return a robot's lowest point, and its trunk's foremost along x, from the trunk's origin,
-    (P, 1) [m] each.
-    """
-    rotation = rotation_matrix(quat_from_rpy(torch.cat((tilt, yaw), dim=1)))
-    ahead = rotation[:, 0]
-    up = rotation[:, 2]
-    return robots.lowest(up, joints).unsqueeze(1), robots.trunk_reach(ahead).unsqueeze(1)
