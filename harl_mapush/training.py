@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 
-from harl_mapush.callbacks.checkpoints import FolderTakenError, UnsavedError
+from harl_mapush.callbacks.checkpoints import UnsavedError
 from harl_mapush.callbacks.ending import RunEnded
 from harl_mapush.callbacks.of_run import RunCallbacks
 from harl_mapush.collectors.launchers import CollectionError
 from harl_mapush.distributed.ranks import UnequalRanksError
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Signalled
 from harl_mapush.runs import run_folder
+from harl_mapush.runs.provenance import LostFolderError
 from harl_mapush.start import Start
 from harl_mapush.trainer import BrokenWorldsError, NonFiniteError
 from mqe.sim.simulator import SimulatorError
@@ -42,7 +43,7 @@ class Training:
             return self._end_early(ended.signal)
         except CollectionError as error:
             return self._save_and_end(error)
-        except FolderTakenError as error:
+        except LostFolderError as error:
             if self._run.ranks.is_first:
                 sys.stderr.write(f"{self._start.program}: {error}\n")
             return NOTHING_SAVED
@@ -107,7 +108,7 @@ class Training:
         if progress.iteration:
             try:
                 self._callbacks.saver.save_last(progress.env_steps)
-            except UnsavedError as unsaved:
+            except (UnsavedError, LostFolderError) as unsaved:
                 sys.stderr.write(f"{self._start.program}: {unsaved}\n")
         sys.stderr.write(f"{self._start.program}: {error}; {self._start.how_to_resume()}\n")
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from harl_mapush.callback import Callback
 from harl_mapush.callbacks.run_context import RunContext
@@ -19,19 +20,19 @@ class UnsavedError(Exception):
     """Checkpoints cannot be written. The message has the reason."""
 
 
-class FolderTakenError(UnsavedError):
-    """Another run has taken the run's folder, so nothing more may be written there."""
-
-
 class CheckpointSaver(Callback):
     """Saves checkpoints. A failed write is skipped, several in a row end the run."""
 
-    def __init__(self, run: RunContext, record: RunRecord) -> None:
-        """Save all ranks' state into ``run``. Only rank 0 calls ``record``."""
+    def __init__(self, run: RunContext, record: RunRecord, flush: Callable[[], None]) -> None:
+        """Save all ranks' state into ``run``. Only rank 0 calls ``record``.
+
+        ``flush`` writes the curves. They precede each checkpoint, since the run may resume from it.
+        """
         self._trainer = run.trainer
         self._ranks = run.ranks
         self._say = run.say
         self._record = record
+        self._flush = flush
         self._num_failures = 0  # in a row
 
     def on_checkpoint(self, env_steps: int) -> None:
@@ -65,8 +66,9 @@ class CheckpointSaver(Callback):
     def _try(self, env_steps: int) -> str | None:
         """Save the state. Return None, or the reason for the failure.
 
-        Raises FolderTakenError if another run has taken the run's folder.
+        Raises LostFolderError if another run has taken the run's folder.
         """
+        self._flush()
         self._ranks.check_weights(self._trainer.algorithm.weights)
         state = self._trainer.state_dict()
         networks = self._trainer.algorithm.networks
@@ -79,11 +81,11 @@ class CheckpointSaver(Callback):
                 self._record.check_folder()
                 self._record.save(env_steps, networks, state)
         except LostFolderError as error:
-            lost = str(error)
+            lost = error
         except (OSError, RuntimeError) as error:  # torch raises the latter for a full disk
             unknown = f"{type(error).__name__}; is the disk full?"
             reason = getattr(error, "strerror", None) or unknown
         reason, lost = self._ranks.first((reason, lost))
         if lost is not None:
-            raise FolderTakenError(lost)
+            raise lost
         return reason

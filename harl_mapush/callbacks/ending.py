@@ -6,7 +6,6 @@ import signal
 
 from harl_mapush.callback import Callback
 from harl_mapush.callbacks.checkpoints import CheckpointSaver
-from harl_mapush.callbacks.logger import NullLogger, RunLogger
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.interruption import Interruption, Signalled, WallTime
 from harl_mapush.progress import IterationReport
@@ -29,7 +28,6 @@ class EndOnRequest(Callback):
         trainer: Trainer,
         wall_time: WallTime,
         saver: CheckpointSaver,
-        logger: RunLogger | NullLogger,
         ranks: Ranks,
     ) -> None:
         """End the run of ``trainer``.
@@ -40,7 +38,6 @@ class EndOnRequest(Callback):
         self._trainer = trainer
         self._wall_time = wall_time
         self._saver = saver
-        self._logger = logger
         self._ranks = ranks
 
     def on_iteration(self, report: IterationReport) -> None:
@@ -70,6 +67,5 @@ class EndOnRequest(Callback):
         self._end(self._trainer.progress.env_steps)
 
     def _end(self, env_steps: int) -> None:
-        self._logger.flush()
         self._saver.save_last(env_steps)
         raise RunEnded(self.interruption.signal)

@@ -107,36 +107,24 @@ class RunLogger:
             os.close(nowhere)
 
 
-class NullLogger:
-    """A log without output, for all ranks but the first."""
-
-    def say(self, line: str) -> None: ...
-
-    def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class ProgressLog(Callback):
     """Logs every iteration with the trainer's statistics, on the first rank only."""
 
-    def __init__(self, logger: RunLogger | NullLogger, trainer: Trainer) -> None:
+    def __init__(self, logger: RunLogger | None, trainer: Trainer) -> None:
+        """Log with ``logger``, None on all ranks but the first."""
         self._logger = logger
         self._trainer = trainer
 
     def on_iteration(self, report: IterationReport) -> None:
         """Log the iteration. All ranks compute the statistics, as sums over ranks."""
-        self._logger.log(report, self._trainer.statistics())
-
-    def on_checkpoint(self, env_steps: int) -> None:
-        """Write the curves before the checkpoint, since the run may resume from it."""
-        self._logger.flush()
+        statistics = self._trainer.statistics()
+        if self._logger is not None:
+            self._logger.log(report, statistics)
 
     def on_end(self) -> None:
         """Close the log."""
-        self._logger.close()
+        if self._logger is not None:
+            self._logger.close()
 
 
 class _Rate:

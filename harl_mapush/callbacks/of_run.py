@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from harl_mapush.callback import Callback
 from harl_mapush.callbacks.broken_log import BrokenLog
 from harl_mapush.callbacks.checkpoints import CheckpointSaver
 from harl_mapush.callbacks.ending import EndOnRequest
-from harl_mapush.callbacks.logger import NullLogger, ProgressLog, RunLogger
+from harl_mapush.callbacks.logger import ProgressLog, RunLogger
 from harl_mapush.callbacks.run_context import CALLBACKS, RunContext
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.interruption import WallTime
@@ -31,7 +32,9 @@ def make_callbacks(
 ) -> RunCallbacks:
     """Open a run's log, on its first rank, and build its callbacks."""
     trainer = parts.trainer
-    logger: RunLogger | NullLogger = NullLogger()
+    logger = None
+    say: Callable[..., None] = _nothing
+    flush: Callable[..., None] = _nothing
     if ranks.is_first:
         task = record.settings["task"]["name"]
         algorithm = record.settings["algorithm"]["name"]
@@ -39,9 +42,11 @@ def make_callbacks(
         env_steps = trainer.progress.env_steps
         headline = parts.env.report.headline
         logger = RunLogger(cfg, record.folder, title, env_steps=env_steps, headline=headline)
+        say = logger.say
+        flush = logger.flush
 
-    run = RunContext(record.folder, record.settings, parts.env, trainer, ranks, logger.say)
-    saver = CheckpointSaver(run, record)
+    run = RunContext(record.folder, record.settings, parts.env, trainer, ranks, say)
+    saver = CheckpointSaver(run, record, flush)
     callbacks: list[Callback] = []
     recorder = parts.env.record_broken_worlds()
     if recorder is not None:
@@ -50,6 +55,10 @@ def make_callbacks(
     callbacks += [make(run) for make in CALLBACKS.values()]
 
     # The end of a run measures the checkpoint that was written before.
-    ending = EndOnRequest(trainer, wall_time, saver, logger, ranks)
+    ending = EndOnRequest(trainer, wall_time, saver, ranks)
     callbacks += [saver, ending]
     return RunCallbacks(run, callbacks, saver, ending)
+
+
+def _nothing(*_: object) -> None:
+    """Stand for a log on all ranks but the first."""

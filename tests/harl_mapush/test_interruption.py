@@ -132,13 +132,11 @@ class SlowTrainer:
     def save_last(self, env_steps: int) -> None:
         self.num_saved += 1
 
-    def flush(self) -> None: ...
-
     def run(self, limit: str, *, compile_s=0.0, evaluation_s=0.0, save_s=0.0, interval=None):
         """Return a run's duration in seconds, with 2 s iterations. The first iteration compiles."""
         start = self.now_s
         wall_time = WallTime(limit, start)
-        ending = EndOnRequest(self, wall_time, self, self, ALONE)
+        ending = EndOnRequest(self, wall_time, self, ALONE)
         self.now_s += 30.0  # the worlds are built
         with pytest.raises(RunEnded):
             self._iterate(ending, compile_s, evaluation_s, save_s, interval)
