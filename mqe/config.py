@@ -472,8 +472,9 @@ def _load_with_bases(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     return merge(_load_with_bases(path.parent / base, (*seen, path)), values)
 
 
-# libyaml's loader is ten times as fast, if PyYAML is built with it.
+# libyaml's loader is ten times as fast, its dumper four times, if PyYAML is built with it.
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Loader(_SafeLoader):
@@ -492,7 +493,7 @@ class _Loader(_SafeLoader):
         return values
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(_SafeDumper):
     """A YAML dumper with quotes around every string similar to a number or a bool."""
 
     def ignore_aliases(self, data: Any) -> bool:

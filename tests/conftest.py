@@ -43,11 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
     from hypothesis.internal.conjecture import providers
 
     from mqe.extensions import load_extensions
-    from tests.support.pretrained_cache import remember_weights
+    from tests.support.pretrained_cache import remember_shipped_policies
     from tests.support.scene_cache import remember_scenes
 
     remember_scenes()  # before other modules import build_scene
-    remember_weights()
+    remember_shipped_policies()
     load_extensions()
     torch.set_num_threads(1)
     # Hypothesis would look for constants in every imported module, for up to ten seconds a process.
