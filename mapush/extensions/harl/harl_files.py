@@ -6,7 +6,6 @@ No file can execute code: JSON, YAML by the safe loader, tensors without pickled
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,18 +24,14 @@ from harl_mapush.config import (
     DEFAULT_TASK,
     SECTIONS,
     SETTINGS_FILES,
-    LoggerCfg,
-    RunnerCfg,
     SettingsFile,
 )
 from harl_mapush.config.other_names import TRAIN_FLAGS, OtherFlag
-from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
+from harl_mapush.learning.settings import OnPolicyCfg
 from mapush.extensions.harl.harl_settings import (
     algorithm_cfg,
     as_count,
     as_switch,
-    build_from_harl,
-    check_length,
     keys_of,
     learning_settings,
     network_cfg,
@@ -144,11 +139,7 @@ def apply(
     ``algorithm.compat=harl``.
     """
     with _named(file):
-        base, notices = _apply(base, over, file)
-        if "num_env_steps" not in (over.get("runner") or {}):
-            train = file.algo_args["train"]
-            check_length(train, train["episode_length"])
-        return base, notices
+        return _apply(base, over, file)
 
 
 def _apply(
@@ -168,18 +159,9 @@ def _apply(
     )
     period = task.get("decision_period") or 1
     sections = merge(_run(values, period if isinstance(period, int) else 1), environment)
-    build_from_harl(
-        OnPolicyCfg,
-        {TEAM_REWARD: team_reward},
-        "algorithm",
-        {f"env_args.{TEAM_REWARD}": TEAM_REWARD},
-    )
     flat = learning_settings(values)
     algorithm = to_dict(algorithm_cfg(algo, flat)) | {TEAM_REWARD: team_reward}
     network = network_cfg(flat)
-    changed = {*(over.get("runner") or {}), *(over.get("network") or {})}
-    if not changed & {"num_steps", "chunk_length", "use_recurrent_policy"}:
-        _check_chunks(network, sections["runner"]["num_steps"])
     learning = {"network": to_dict(network), "algorithm": algorithm}
 
     ignored = [*_ignored(file, values, algo), *foreign_keys]
@@ -222,26 +204,11 @@ def _named(file: HarlFile) -> Iterator[None]:
         raise ConfigError(f"HARL's file {str(file.path)!r}: {error}") from None
 
 
-def _check_chunks(network: NetworkCfg, num_steps: int) -> None:
-    length = network.chunk_length or num_steps
-    if network.use_recurrent_policy and num_steps % length:
-        raise ConfigError(
-            f"train.episode_length: must be a multiple of model.data_chunk_length ({length}) where "
-            f"use_recurrent_policy is true, not {num_steps}; change one of them in the file, or "
-            f"add --set network.chunk_length={math.gcd(num_steps, length)}"
-        )
-
-
 def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
     """Convert HARL's sections seed, device, train and logger to env, sim, runner and logger."""
     train = values["train"]
     device = values["device"]
     runner = {"seed": values["seed"]["seed"], "torch_threads": device["torch_threads"]}
-    build_from_harl(
-        RunnerCfg, runner, "runner", {"seed.seed": "seed", "device.torch_threads": "torch_threads"}
-    )
-    logger = {"interval": train["log_interval"]}
-    build_from_harl(LoggerCfg, logger, "logger", {"train.log_interval": "interval"})
     counts = {
         name: as_count(train[name], f"train.{name}")
         for name in ("n_rollout_threads", "episode_length")
@@ -261,7 +228,7 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
             "checkpoint_interval": eval_interval,  # upstream saves when it evaluates
             "staggered_start": False,  # upstream's workers start together
         },
-        "logger": logger,
+        "logger": {"interval": train["log_interval"]},
     }
 
 

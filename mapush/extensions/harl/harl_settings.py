@@ -161,17 +161,6 @@ def as_count(value: Any, key: str) -> int:
     return int(value)
 
 
-def check_length(train: Mapping[str, Any], num_decisions: int) -> None:
-    """Raise ConfigError for a run shorter than one iteration, since it would train nothing."""
-    if train["num_env_steps"] // train["n_rollout_threads"] < num_decisions:
-        or_length = "train.episode_length or " if num_decisions > 1 else ""
-        raise ConfigError(
-            f"train.num_env_steps: {int(train['num_env_steps'])} are fewer than one iteration of "
-            f"{train['n_rollout_threads']} worlds x {num_decisions} decisions; raise it, or lower "
-            f"{or_length}train.n_rollout_threads (--num_envs)"
-        )
-
-
 def _switch(harl: Mapping[str, Any], name: str, default: bool) -> bool:
     return as_switch(harl.get(name, default), dotted(name))
 

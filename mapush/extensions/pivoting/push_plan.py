@@ -40,7 +40,6 @@ class Plan(NamedTuple):
     normals: Array  # (K, 2) into the object
     directions: Array  # (K, 2) in which robots press
     spacing: Array  # (K,) [m] between robots
-    forces: Array  # (K,) least force, over the one that slides the object straight
     choice: NDArray[np.int64]  # (BINS, K) the next stand
 
 
@@ -48,7 +47,6 @@ def make_plan(obj: ObjectCfg, num_robots: int) -> Plan:
     """Plan for ``num_robots`` abreast. The object needs straight sides."""
     middles, normals, spacing, sides_of = _stands(obj, num_robots)
     directions = _turned(normals, LEAN * sides_of)
-    forces = np.empty(len(middles))
     velocities = np.empty((len(middles), 2))
     rates = np.empty(len(middles))
     number = np.arange(num_robots) - 0.5 * (num_robots - 1)
@@ -59,11 +57,10 @@ def make_plan(obj: ObjectCfg, num_robots: int) -> Plan:
         # The robots' places move at the speed that the load leaves them.
         moved = (push.velocity + push.turn_rate * np.array([-middle[1], middle[0]])) @ directions[k]
         speed = _PUSH_SPEED * max(0.1, 1.0 - _SLOW * push.force)
-        forces[k] = push.force
         velocities[k] = push.velocity * speed / moved
         rates[k] = push.turn_rate * speed / moved
     choice = _choose(obj, middles, normals, velocities, rates)
-    return Plan(middles, normals, directions, spacing, forces, choice)
+    return Plan(middles, normals, directions, spacing, choice)
 
 
 def _stands(obj: ObjectCfg, num_robots: int) -> tuple[Array, Array, Array, Array]:

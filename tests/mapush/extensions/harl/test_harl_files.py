@@ -332,8 +332,16 @@ def test_bad_files(text: str, said: str, tmp_path, capsys) -> None:
         ({"train": {"episode_length": 0}}, "train.episode_length"),
         ({"train": {"num_env_steps": "x"}}, "train.num_env_steps"),
         ({"model": {"activation_func": "swish"}}, "swish"),
-        ({"train": {"num_env_steps": 3999}}, "3999 are fewer than one iteration of"),
         ({"algo": {"gamma": math.nan}}, "finite"),
+        ({"seed": {"seed": "x"}}, "runner.seed: must be a whole number, not 'x'"),
+        ({"train": {"log_interval": 0}}, "logger.interval: must be at least 1"),
+        (
+            {
+                "train": {"episode_length": 4, "n_rollout_threads": 1},
+                "model": {"use_recurrent_policy": True},
+            },
+            "must be a multiple of network.chunk_length (10)",
+        ),
     ],
 )
 def test_bad_values(sections: dict, said: str, tmp_path, capsys) -> None:

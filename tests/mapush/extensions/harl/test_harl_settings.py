@@ -39,13 +39,6 @@ from tests.support.upstream_folders import upstream_file
             "train.use_valuenorm, here algorithm.use_value_norm: must be",
         ),
         ("algo", "gamma", 2, "algo.gamma, here algorithm.gamma: must be"),
-        ("seed", "seed", "x", "seed.seed, here runner.seed: must be a whole number, not 'x'"),
-        (
-            "train",
-            "log_interval",
-            0,
-            "train.log_interval, here logger.interval: must be at least 1",
-        ),
         ("train", "n_rollout_threads", 0, "train.n_rollout_threads: must be"),
         (
             "algo",
@@ -76,9 +69,6 @@ def test_a_bad_value_is_named_by_harls_key(
         apply({}, {}, HarlFile(Path("config.json"), "happo", None, values, {}))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-RECURRENT = {"train": {"episode_length": 4}, "model": {"use_recurrent_policy": True}}
 
 
 def laid_over(
@@ -161,13 +151,6 @@ def test_settings_of_the_environment_are_judged_together() -> None:
         ),
         ({}, {"task": "pull"}, "unknown task 'pull'"),
         ({}, {"task": ["pull"]}, "task: must be a string"),
-        (
-            {},
-            {"team_reward": "median"},
-            "env_args.team_reward, here algorithm.team_reward: unknown value 'median'",
-        ),
-        (RECURRENT, {}, "train.episode_length: must be a multiple of model.data_chunk_length (10)"),
-        (RECURRENT, {}, "not 4; change one of them in the file, or add --set network.chunk"),
     ],
 )
 def test_a_complaint_names_the_file_and_harls_key(
@@ -177,11 +160,6 @@ def test_a_complaint_names_the_file_and_harls_key(
         laid_over("happo", algo_args, env_args)
     assert str(caught.value).startswith("HARL's file 'config.json': ")
     assert said in str(caught.value)
-
-
-@pytest.mark.parametrize("over", [{"network": {"chunk_length": 2}}, {"runner": {"num_steps": 20}}])
-def test_the_command_line_can_correct_sequences(over: dict) -> None:
-    assert laid_over("happo", RECURRENT, **over)[0]["runner"]["num_steps"] == 4
 
 
 def test_a_run_file_of_ours_goes_another_way() -> None:
