@@ -17,7 +17,7 @@ RUN := $(CURDIR)/$(BIN)/python -m
 BENCHMARL_VENV ?= .venv-benchmarl
 BENCHMARL := $(BENCHMARL_VENV)/bin/python
 
-.PHONY: format lint type test numeric results train smoke docs docs-serve dist benchmarl
+.PHONY: format lint type test slow numeric results train smoke docs docs-serve dist benchmarl
 
 train: $(VENV)/.installed
 	@set -e; out="$(OUT)"; \
@@ -36,6 +36,10 @@ smoke:
 
 test: lint type
 	$(RUN) pytest -q -n 2 --dist worksteal
+
+# Tests with the mark slow that continuous integration runs: the site loads nothing from elsewhere.
+slow: $(VENV)/.installed-test
+	$(RUN) pytest -q -n 0 -m slow tests/test_site.py
 
 # Tests of exact numbers under the kernels of other CPUs.
 NUMERIC := tests/harl_mapush/learning tests/harl_mapush/runs/test_exported.py tests/mqe/controllers tests/mqe/env

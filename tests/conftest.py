@@ -52,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
     # Hypothesis would look for constants in every imported module, for up to ten seconds a process.
     providers._get_local_constants = providers.Constants
+    # A flush to the disk takes milliseconds, and only a power failure shows it.
+    os.fsync = os.fstat
 
 
 def pytest_collection_finish() -> None:
