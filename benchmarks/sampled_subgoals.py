@@ -13,7 +13,7 @@ from mapush.extensions.navigate.features import Plan
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
 from mqe.tasks.episode_report import Metrics
-from mqe.world.scene import object_friction_fields
+from mqe.world.fields import object_friction_fields
 from mqe.world.streams import Streams
 
 HOLD = 2  # decisions that a sampled shift is held

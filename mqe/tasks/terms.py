@@ -178,6 +178,9 @@ class MetricTerm(Term):
     measures: Mapping[str, MeasureTerm] = field(default_factory=dict)
 
 
+_Column = TypeVar("_Column", MeasureTerm, MetricTerm)
+
+
 def _registry(kind: str) -> Any:
     return field(default_factory=lambda: Registry(kind))
 
@@ -555,27 +558,35 @@ class TerminationTerms(TermList[TerminationTerm]):
         return Terminated(rows, self)
 
 
-class MeasureTerms(TermList[MeasureTerm]):
-    """Measures per control step, one column each, summed over the episode by the environment."""
+class ColumnTerms(TermList[_Column]):
+    """Values of worlds, one column each, or one column for each robot."""
 
-    def __init__(self, terms: Mapping[str, MeasureTerm], worlds: Worlds) -> None:
+    def __init__(self, terms: Mapping[str, _Column], worlds: Worlds) -> None:
         """Build ``terms``."""
         super().__init__(terms, worlds)
-        self.columns = column_names(terms, worlds.num_agents)
+        columns: list[str] = []
         self._places: dict[str, int | slice] = {}
-        start = 0
         for name, term in terms.items():
-            size = worlds.num_agents if term.per_robot else 1
-            self._places[name] = slice(start, start + size) if term.per_robot else start
-            start += size
+            start = len(columns)
+            if term.per_robot:
+                columns += [f"{name}_agent{i}" for i in range(worlds.num_agents)]
+                self._places[name] = slice(start, len(columns))
+            else:
+                columns.append(name)
+                self._places[name] = start
+        self.columns = tuple(columns)
 
-    def shapes(self, term: MeasureTerm) -> tuple[str, ...]:
-        """Return a measure's shape, with fixed columns."""
+    def shapes(self, term: _Column) -> tuple[str, ...]:
+        """Return a value's shape, with fixed columns."""
         return ("N, A",) if term.per_robot else ("N,",)
 
     def __call__(self, features: Any) -> Tensor:
-        """Return the measures (N, M)."""
+        """Return the values (N, columns)."""
         return join_columns(self.values(features))
+
+
+class MeasureTerms(ColumnTerms[MeasureTerm]):
+    """Measures (N, M) per control step, summed over the episode by the environment."""
 
     def column(self, name: str, values: Tensor) -> Tensor:
         """Return a measure's part of ``values`` (N, M), (N,) or (N, A)."""
@@ -635,21 +646,8 @@ class EpisodeFeatures:
         return self.steps * STEP_DT
 
 
-class MetricTerms(TermList[MetricTerm]):
-    """Metrics for finished episodes, one column each."""
-
-    def __init__(self, terms: Mapping[str, MetricTerm], worlds: Worlds) -> None:
-        """Build ``terms``."""
-        super().__init__(terms, worlds)
-        self.columns = column_names(terms, worlds.num_agents)
-
-    def shapes(self, term: MetricTerm) -> tuple[str, ...]:
-        """Return a metric's shape, with fixed columns."""
-        return ("N, A",) if term.per_robot else ("N,",)
-
-    def __call__(self, episodes: EpisodeFeatures) -> Tensor:
-        """Return the metrics (N, F)."""
-        return join_columns(self.values(episodes))
+class MetricTerms(ColumnTerms[MetricTerm]):
+    """Metrics (N, F) for finished episodes."""
 
 
 class TaskTerms(NamedTuple):
@@ -669,19 +667,6 @@ class TaskTerms(NamedTuple):
             for kind, terms in self._asdict().items()
             for name, memory in terms.memories.items()
         }
-
-
-def column_names(
-    terms: Mapping[str, MeasureTerm] | Mapping[str, MetricTerm], num_agents: int
-) -> tuple[str, ...]:
-    """Return the column names for ``terms``. Some have one column per robot."""
-    names: list[str] = []
-    for name, term in terms.items():
-        if term.per_robot:
-            names += [f"{name}_agent{i}" for i in range(num_agents)]
-        else:
-            names.append(name)
-    return tuple(names)
 
 
 def join_columns(values: Iterable[Tensor]) -> Tensor:

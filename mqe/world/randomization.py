@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mqe.config import ConfigError, option
 from mqe.world.actuators import MAX_DELAY, History, TargetDelay
+from mqe.world.fields import WorldFields
 from mqe.world.geometry import TWO_PI, length, on_circle
 from mqe.world.layout import Layout
 from mqe.world.scene import ACTUATOR_LAG, MAX_ROBOTS, PHYSICS_DT, STEP_DT, Scene
@@ -160,7 +161,7 @@ def model_fields(
         streams, _WORLD, torch.zeros(num_envs, dtype=torch.int64, device=device)
     )
     values = dict(zip(_PER_WORLD, drawn.cpu().double().unbind(dim=1), strict=True))
-    made = _Fields(scene, given, num_envs)
+    made = WorldFields(scene, num_envs, given)
     if _varies(cfg.object_mass, 1.0) and scene.object is not None:
         body = scene.model.body("object").id
         made["body_mass"][:, body] *= values["object_mass"]
@@ -188,7 +189,7 @@ def model_fields(
             made["pair_friction"][:, :, :2] *= ground_friction.view(-1, 1, 1)
     if _varies(cfg.motor_strength, 1.0):
         _scale_motors(made, scene.model, values["motor_strength"])
-    return made.values
+    return made
 
 
 class Randomization:
@@ -438,22 +439,7 @@ def _absent_share(cfg: RandomizationCfg, needed_force: Tensor | None, num_agents
     return (choices / (largest - fewest + 1.0)).float().unsqueeze(1)
 
 
-class _Fields:
-    """Model fields with per-world values, created on first use."""
-
-    def __init__(self, scene: Scene, given: dict[str, Tensor], num_envs: int) -> None:
-        self.values = {name: values.clone() for name, values in given.items()}
-        self._scene = scene
-        self._num_envs = num_envs
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self.values:
-            shared = torch.as_tensor(getattr(self._scene.model, name))
-            self.values[name] = shared.repeat(self._num_envs, *[1] * shared.dim())
-        return self.values[name]
-
-
-def _scale_motors(made: _Fields, model: mujoco.MjModel, strength: Tensor) -> None:
+def _scale_motors(made: WorldFields, model: mujoco.MjModel, strength: Tensor) -> None:
     """Multiply all motors' stiffness, damping and torque limits by ``strength`` (N,).
 
     No-load speeds stay.

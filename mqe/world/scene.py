@@ -70,6 +70,8 @@ WALL_BIT = 1 << 2
 _NUM_FIXED_BITS = 3
 MAX_ROBOTS = (31 - _NUM_FIXED_BITS) // 2  # MuJoCo's bit masks have 31 bits
 _UNSEEN = 3  # a group of geoms that is not drawn
+# Of a contact sensor: the net force of all contacts, in one slot
+_NET_FORCE = (1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1)
 PARTS = ("trunk", "feet", "legs")  # of a robot; legs without their feet
 
 
@@ -348,29 +350,6 @@ def sliding_forces(scene: Scene, fields: dict[str, Tensor]) -> Tensor | None:
     return GRAVITY * mass[:, model.body("object").id] * friction[:, floor, 0]
 
 
-def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
-    """Return model fields (N, ...) for the object material's ``friction`` (N,) in each world."""
-    model = scene.model
-    obj = scene.object
-    assert obj is not None
-    geom = torch.as_tensor(model.geom_friction).repeat(len(friction), 1, 1)
-    pair = torch.as_tensor(model.pair_friction).repeat(len(friction), 1, 1)
-    touch = robot_object_friction(friction)
-    floor = object_floor_friction(friction)
-    for k, geom_id in enumerate(scene.object_geoms):
-        geom[:, geom_id, 0] = touch
-        pair_id = model.pair(f"object/{k}-floor").id
-        pair[:, pair_id, 0] = pair[:, pair_id, 1] = floor
-    return {"geom_friction": geom, "pair_friction": pair}
-
-
-def floor_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
-    """Return the model field (N, ...) for the floor's ``friction`` (N,) under the robots' feet."""
-    geom = torch.as_tensor(scene.model.geom_friction).repeat(len(friction), 1, 1)
-    geom[:, scene.model.geom("floor").id, 0] = friction
-    return {"geom_friction": geom}
-
-
 def _add_arena(spec: mujoco.MjSpec, half_size: tuple[float, float]) -> None:
     world = spec.worldbody
     world.add_geom(
@@ -406,12 +385,7 @@ def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None
     object.
     """
     body = spec.worldbody.add_body(name=name, mocap=True, pos=(0.0, 0.0, PARKED_HEIGHT))
-    if obstacle.shape == "box":
-        kind = mujoco.mjtGeom.mjGEOM_BOX
-        size = [length / 2 for length in obstacle.size]
-    else:
-        kind = mujoco.mjtGeom.mjGEOM_CYLINDER
-        size = [obstacle.size[0], obstacle.size[1] / 2, 0.0]
+    kind, size = _geom(obstacle.shape, obstacle.size)
     body.add_geom(
         name=name,
         type=kind,
@@ -424,16 +398,9 @@ def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None
         condim=3,
         friction=(OBSTACLE_FRICTION, 0.005, 0.0001),
     )
+    found = [1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1]
     for sensor, other in ((f"{name}/touched", ""), (f"{name}/object", "object")):
-        spec.add_sensor(
-            name=sensor,
-            type=mujoco.mjtSensor.mjSENS_CONTACT,
-            objtype=mujoco.mjtObj.mjOBJ_XBODY,
-            objname=name,
-            reftype=mujoco.mjtObj.mjOBJ_XBODY if other else mujoco.mjtObj.mjOBJ_UNKNOWN,
-            refname=other,
-            intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1],
-        )
+        _add_contact_sensor(spec, sensor, name, other, values=found)
 
 
 def _add_marker(spec: mujoco.MjSpec, name: str, is_first: bool) -> None:
@@ -466,12 +433,7 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
     floor = object_floor_friction(friction)
     for k, part in enumerate(obj.geoms):
         name = f"object/{k}"
-        if part.type == "box":
-            kind = mujoco.mjtGeom.mjGEOM_BOX
-            size = [length / 2 for length in part.size]
-        else:
-            kind = mujoco.mjtGeom.mjGEOM_CYLINDER
-            size = [part.size[0], part.size[1] / 2, 0.0]
+        kind, size = _geom(part.type, part.size)
         # Priority over the robots' geoms: the pair takes the object's coefficient. The floor has
         # the same priority, so object and floor get an explicit pair with a coefficient of its own.
         body.add_geom(
@@ -503,25 +465,30 @@ def _add_contact_sensor(
     part: str,
     other: str,
     kind: mujoco.mjtObj = mujoco.mjtObj.mjOBJ_XBODY,
+    values: Sequence[int] = _NET_FORCE,
 ) -> None:
-    """Add a sensor for the net force, world frame, from ``part`` on the subtree ``other``.
+    """Add a sensor for contacts of ``part`` with the subtree ``other``, or with anything if empty.
 
     ``kind`` is the kind of ``part``: a body with its subtree (XBODY), a body alone (BODY) or a geom
-    (GEOM).
+    (GEOM). ``values`` are the sensor's ``intprm``, by default the net force on ``other``, world
+    frame.
     """
     spec.add_sensor(
         name=name,
         type=mujoco.mjtSensor.mjSENS_CONTACT,
         objtype=kind,
         objname=part,
-        reftype=mujoco.mjtObj.mjOBJ_XBODY,
+        reftype=mujoco.mjtObj.mjOBJ_XBODY if other else mujoco.mjtObj.mjOBJ_UNKNOWN,
         refname=other,
-        intprm=[
-            1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE),
-            3,
-            1,
-        ],  # net force of all contacts, one slot
+        intprm=values,
     )
+
+
+def _geom(shape: str, size: Sequence[float]) -> tuple[mujoco.mjtGeom, list[float]]:
+    """Return MuJoCo's type and size of a box, or of a cylinder with radius and height [m]."""
+    if shape == "box":
+        return mujoco.mjtGeom.mjGEOM_BOX, [length / 2 for length in size]
+    return mujoco.mjtGeom.mjGEOM_CYLINDER, [size[0], size[1] / 2, 0.0]
 
 
 def _adapt_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, part: GeomCfg) -> str:

@@ -18,12 +18,12 @@ from typing import Any
 import mujoco
 import numpy as np
 import torch
-from torch import Tensor
 
 from mqe.config import ConfigError, build, option, read_text
 from mqe.extensions import Registry
+from mqe.world.fields import WorldFields, object_friction_fields
 from mqe.world.objects import OBJECTS, GeomCfg, ObjectCfg
-from mqe.world.scene import Scene, object_friction_fields, with_sliding_force
+from mqe.world.scene import Scene, with_sliding_force
 from mqe.world.streams import Streams
 
 NUM_BOXES = 6
@@ -195,23 +195,15 @@ def common_object(shapes: Sequence[ObjectCfg]) -> ObjectCfg:
     )
 
 
-def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> dict[str, Tensor]:
+def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> WorldFields:
     """Return the model fields (N, ...) for each world's shape."""
     model = scene.model
     body = model.body("object").id
-    fields: dict[str, np.ndarray[Any, Any]] = {}
-    for name in (
-        "geom_size",
-        "geom_pos",
-        "geom_rbound",
-        "geom_aabb",
-        "body_mass",
-        "body_ipos",
-        "body_iquat",
-        "body_inertia",
-    ):
-        shared = getattr(model, name)
-        fields[name] = np.repeat(shared[None], len(shapes), axis=0)
+    friction = torch.tensor([shape.friction[0] for shape in shapes], dtype=torch.float64)
+    made = object_friction_fields(scene, friction)
+    names = ("geom_size", "geom_pos", "geom_rbound", "geom_aabb")
+    names += ("body_mass", "body_ipos", "body_iquat", "body_inertia")
+    fields = {name: made[name].numpy() for name in names}  # views
     for world, shape in enumerate(shapes):
         for geom, part in zip(scene.object_geoms, _padded(shape), strict=True):
             half_size = 0.5 * np.array(part.size)
@@ -228,9 +220,7 @@ def shape_fields(scene: Scene, shapes: Sequence[ObjectCfg]) -> dict[str, Tensor]
         fields["body_ipos"][world, body] = center
         fields["body_iquat"][world, body] = quat
         fields["body_inertia"][world, body] = moments
-    friction = torch.tensor([shape.friction[0] for shape in shapes], dtype=torch.float64)
-    given = {name: torch.from_numpy(values) for name, values in fields.items()}
-    return given | object_friction_fields(scene, friction)
+    return made
 
 
 def _boxes_of_kind(kind: str, a: float, b: float, s: float, t: float) -> list[Box]:

@@ -16,9 +16,10 @@ from mqe.controllers.trot import ACTION_SCALE
 from mqe.registry import TASKS
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.episode_report import Report
+from mqe.world.fields import floor_friction_fields
 from mqe.world.robots import Robots
 from mqe.world.robots.robot import LEG_JOINTS, LEGS
-from mqe.world.scene import build_scene, floor_friction_fields
+from mqe.world.scene import build_scene
 from mqe.world.streams import Streams
 
 _FRICTION = 1  # stream: the floor's friction of each world, drawn once

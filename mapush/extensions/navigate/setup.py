@@ -15,9 +15,10 @@ from mqe.controllers.frozen_policy import read_policy
 from mqe.tasks.entry import EnvCfg, TaskSetup
 from mqe.tasks.push.features import PushConstants
 from mqe.tasks.push.layouts import PushLayouts
+from mqe.world.fields import object_friction_fields
 from mqe.world.objects import Footprint
 from mqe.world.robots import Robots
-from mqe.world.scene import build_scene, object_friction_fields
+from mqe.world.scene import build_scene
 from mqe.world.streams import Streams
 
 _FRICTION = 1  # stream: the object's friction of each world, drawn once

@@ -13,9 +13,10 @@ from mqe.tasks.push.episode_report import REPORT
 from mqe.tasks.push.scripted import scripted_solo, scripted_team
 from mqe.tasks.push.settings import PUSH_TERMS, ROOM, PushCfg
 from mqe.tasks.push.task import PushTask
+from mqe.world.fields import object_friction_fields
 from mqe.world.objects import ObjectCfg, object_floor_friction
 from mqe.world.robots import Robots
-from mqe.world.scene import GRAVITY, build_scene, object_friction_fields
+from mqe.world.scene import GRAVITY, build_scene
 from mqe.world.shapes import (
     DRAWN,
     DRAWN_FRICTION,

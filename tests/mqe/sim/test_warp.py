@@ -21,14 +21,13 @@ from mqe.tasks.entry import EnvCfg
 from mqe.tasks.push import PushCfg, PushTask
 from mqe.tasks.task import Task
 from mqe.tasks.walking import WalkingCfg
+from mqe.world.fields import floor_friction_fields, object_friction_fields
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import (
     DECIMATION,
     STEP_DT,
     Scene,
     build_scene,
-    floor_friction_fields,
-    object_friction_fields,
 )
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams

@@ -10,6 +10,7 @@ import torch
 from mqe.config import load_yaml
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.simulator import snapshot
+from mqe.world.fields import floor_friction_fields, object_friction_fields
 from mqe.world.layout import Layout
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS, Robots
@@ -21,8 +22,6 @@ from mqe.world.scene import (
     SOFT_SOLREF,
     WALL_HEIGHT,
     build_scene,
-    floor_friction_fields,
-    object_friction_fields,
     pack_layout,
     read_state,
 )

@@ -1,0 +1,48 @@
+"""Model fields with a value for each world. N worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from mqe.world.objects import object_floor_friction, robot_object_friction
+from mqe.world.scene import Scene
+
+
+class WorldFields(dict[str, Tensor]):
+    """Model fields (N, ...) by name, copied from the scene's model on first use."""
+
+    def __init__(
+        self, scene: Scene, num_envs: int, given: Mapping[str, Tensor] = MappingProxyType({})
+    ) -> None:
+        """Begin with copies of ``given`` fields."""
+        super().__init__({name: values.clone() for name, values in given.items()})
+        self._model = scene.model
+        self._num_envs = num_envs
+
+    def __missing__(self, name: str) -> Tensor:
+        shared = torch.as_tensor(getattr(self._model, name))
+        self[name] = shared.repeat(self._num_envs, *[1] * shared.dim())
+        return self[name]
+
+
+def object_friction_fields(scene: Scene, friction: Tensor) -> WorldFields:
+    """Return the fields for the object material's ``friction`` (N,) in each world."""
+    touch = robot_object_friction(friction).double()
+    floor = object_floor_friction(friction).double()
+    geoms = scene.object_geoms
+    pairs = [scene.model.pair(f"object/{k}-floor").id for k in range(len(geoms))]
+    fields = WorldFields(scene, len(friction))
+    fields["geom_friction"][:, geoms, 0] = touch.unsqueeze(1)
+    fields["pair_friction"][:, pairs, :2] = floor.view(-1, 1, 1)
+    return fields
+
+
+def floor_friction_fields(scene: Scene, friction: Tensor) -> WorldFields:
+    """Return the field for the floor's ``friction`` (N,) under the robots' feet."""
+    fields = WorldFields(scene, len(friction))
+    fields["geom_friction"][:, scene.model.geom("floor").id, 0] = friction.double()
+    return fields
