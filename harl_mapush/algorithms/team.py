@@ -35,9 +35,9 @@ class Team(ABC):
     fuses_adam: ClassVar[bool] = False  # whether a step of Adam on a GPU is one operation
 
     num_values: int  # V
-    critic: nn.Module
+    critic: Any
     critic_optimizer: FlatAdam
-    normalizer: nn.Module
+    normalizer: Any
 
     def __init__(
         self,

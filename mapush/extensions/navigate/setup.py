@@ -16,7 +16,6 @@ from mqe.tasks.entry import EnvCfg, TaskSetup
 from mqe.tasks.push.features import PushConstants
 from mqe.tasks.push.layouts import PushLayouts
 from mqe.world.fields import object_friction_fields
-from mqe.world.objects import Footprint
 from mqe.world.robots import Robots
 from mqe.world.scene import build_scene
 from mqe.world.streams import Streams
@@ -47,7 +46,7 @@ def make(cfg: NavigateCfg, env: EnvCfg, device: torch.device, streams: Streams) 
     )
     robots = Robots(scene.robots, device)
     constants = PushConstants(push_cfg, team.num_robots, device)
-    layouts = PushLayouts(Footprint(obj, device), robots, "separated", (1.0, 1.0))
+    layouts = PushLayouts(constants.footprint, robots, "separated", (1.0, 1.0))
     task = NavigateTask(
         cfg,
         env.num_envs,
