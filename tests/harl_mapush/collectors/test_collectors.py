@@ -6,6 +6,7 @@ import inspect
 import math
 import os
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -23,11 +24,11 @@ from harl_mapush.collectors.remote_env import merge_statistics
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, Transition, replay_shape
 from harl_mapush.learning.settings import NetworkCfg
 from mqe import cores
-from mqe.config import ConfigError
+from mqe.config import ConfigError, to_dict
 from mqe.controllers.blocks import SIZE
 from tests.support.products import ignore_other_rows
 from tests.support.toy import ToyEnv
-from tests.support.toy_collectors import settings
+from tests.support.toy_collectors import make_runner, make_toy, settings
 from tests.support.transitions import GAMMA, transition
 
 SHAPE = replay_shape(
@@ -144,6 +145,20 @@ def test_collected_blocks_become_the_replay_of_a_learner_that_collects_itself(n_
     assert torch.equal(inside.replay.there, outside.replay.there)
     assert torch.equal(inside.replay.flags, outside.replay.flags)
     assert torch.equal(inside._discounted, outside._discounted)
+
+
+def test_weights_are_published_after_the_updates_for_each_decision():
+    cfg = settings(1, 8, 640, algorithm={"warmup": 8, "update_ratio": 0.25})
+    runner = make_runner(cfg)
+    block = new_block(runner.experience.replay.shape, 4)
+    make_toy(to_dict(cfg), Identity(0, 1)).collect(block)
+    for decision in zip(*block, strict=True):
+        runner.experience.store(Transition(*decision))
+    versions: list[int] = []
+    exchange = SimpleNamespace(publish=lambda actors, num_updates: versions.append(num_updates))
+    fleet: Any = SimpleNamespace(exchange=exchange, look=lambda: None)
+    runner._update(fleet, SimpleNamespace(wait=lambda: None))  # type: ignore[arg-type]
+    assert versions == [2, 4, 6, 8]
 
 
 def test_a_share_of_the_worlds_is_the_same_worlds_on_a_cpu():
