@@ -241,12 +241,6 @@ def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(
             "the settings that it was trained with are in its own",
         ),
         (
-            ("--init_from", "pretrained:go1_velocity"),
-            "pretrained:go1_velocity is a policy of go1_velocity, and this run "
-            "trains go1push_mid; start from a checkpoint of go1push_mid, or use this gait for the "
-            "robots: --set task.gait=pretrained:go1_velocity",
-        ),
-        (
             ("--init_from", "RUN", "--algo", "hasac"),
             "it learned with --algo happo --set algorithm.compat=mapush",
         ),

@@ -41,7 +41,7 @@ from mqe.world.streams import Streams
 from tests.support.operations import operations_of_a_decision
 from tests.support.registries import restored_registries
 from tests.support.scenes import DEFAULT_JOINT_POS, GO1, make_scene_state, team
-from tests.support.tiny_runs import TINY
+from tests.support.tiny_runs import OF_ANY_ALGORITHM, TINY
 
 CPU = torch.device("cpu")
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
@@ -380,3 +380,16 @@ def test_presets_and_worlds_are_told_in_words() -> None:
     assert summary == "The gait of a Go1: one robot follows velocity commands"
     cfg = evaluation_worlds.settings(checkpoint.resolve("pretrained:go1_velocity"), {})
     assert evaluation_worlds.in_words(cfg, None) == "worlds: 1 robot\n"
+
+
+def test_a_team_does_not_start_from_a_gait(tmp_path, capsys) -> None:
+    words = [*OF_ANY_ALGORITHM, "--init_from", "pretrained:go1_velocity"]
+    assert train.main([*words, "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert (
+        "pretrained:go1_velocity is a policy of go1_velocity, and this run trains go1push_mid; "
+        "start from a checkpoint of go1push_mid, or use this gait for the robots: "
+        "--set task.gait=pretrained:go1_velocity"
+    ) in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
