@@ -74,7 +74,7 @@ def test_one_robot_walks_a_beam_that_it_cannot_slide():
         "object": "beam",
         "object_mass": "70 N",
         "goal_distance": [1.5, 1.6],
-        "episode_length_s": 15.0,
+        "episode_length_s": 10.0,
     }
     shares = {}
     for name in ("scripted_walk", "scripted_team"):
