@@ -74,7 +74,7 @@ def corner_support(obj: ObjectCfg) -> Support:
     """
     corners = []
     for geom in _on_floor(obj):
-        half_x, half_y = _half_size(geom)
+        half_x, half_y = geom.half_extents
         if geom.type == "cylinder":
             half_x = half_y = geom.size[0] / math.sqrt(2.0)
         for x in (-half_x, half_x):
@@ -91,7 +91,7 @@ def uniform_support(obj: ObjectCfg) -> Support:
     points = []
     shares = []
     for geom in obj.geoms:
-        half_x, half_y = _half_size(geom)
+        half_x, half_y = geom.half_extents
         cells = (np.arange(_CELLS) + 0.5) / _CELLS * 2.0 - 1.0
         grid = np.stack(np.meshgrid(half_x * cells, half_y * cells), axis=-1).reshape(-1, 2)
         if geom.type == "cylinder":
@@ -115,7 +115,7 @@ def sides(obj: ObjectCfg, margin: float = MARGIN, step: float = _STEP) -> Pushes
             points.append(middle + geom.size[0] * outward)
             directions.append(-outward)
             continue
-        half_size = np.array(_half_size(geom))
+        half_size = np.array(geom.half_extents)
         for axis in (0, 1):
             length = half_size[1 - axis] - margin
             along = np.linspace(-length, length, 1 + max(1, round(2.0 * length / step)))
@@ -249,19 +249,13 @@ def _on_floor(obj: ObjectCfg) -> list[GeomCfg]:
     return [geom for geom, bottom in zip(obj.geoms, bottoms, strict=True) if bottom <= lowest]
 
 
-def _half_size(geom: GeomCfg) -> tuple[float, float]:
-    if geom.type == "box":
-        return 0.5 * geom.size[0], 0.5 * geom.size[1]
-    return geom.size[0], geom.size[0]
-
-
 def _is_inside(obj: ObjectCfg, points: Array) -> NDArray[np.bool_]:
     """Return a mask (P,) for points (P, 2) inside a part of the object."""
     inside = np.zeros(len(points), dtype=bool)
     for geom in obj.geoms:
         offset = np.abs(points - geom.pos[:2])
         if geom.type == "box":
-            inside |= (offset < _half_size(geom)).all(axis=1)
+            inside |= (offset < geom.half_extents).all(axis=1)
         else:
             inside |= np.linalg.norm(offset, axis=1) < geom.size[0]
     return inside
