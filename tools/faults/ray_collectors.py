@@ -158,8 +158,8 @@ def actor_raises(folder: Path, said: Said, draw: random.Random) -> str | None:
 
 
 def node_gone(folder: Path, said: Said, draw: random.Random) -> str | None:
-    """Lose a node."""
-    return ends_by(folder, draw, "died", lambda runner: NODES.lose_second(), 60.0)
+    """Lose a node. Under load its collector's silence is noticed before its death."""
+    return ends_by(folder, draw, "collector ", lambda runner: NODES.lose_second(), 60.0)
 
 
 def head_gone(folder: Path, said: Said, draw: random.Random) -> str | None:
