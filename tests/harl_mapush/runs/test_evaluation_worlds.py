@@ -22,14 +22,14 @@ from mqe import pretrained
 from mqe.config import ConfigError, merge
 from mqe.controllers.gait import gait_digest
 from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest
-from mqe.pretrained import PRETRAINED, pretrained_folder
+from mqe.pretrained import PRETRAINED, pretrained_folder, pretrained_names
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.world.scene import GRAVITY
 from tests.support.tiny_runs import TINY
 
 SIM = {"name": "mujoco", "device": "cpu", "num_threads": 1}
-SHIPPED = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir())
+SHIPPED = pretrained_names()
 SHORT = ("--num_envs", "2", "--device", "cpu", "--set", "task.episode_length_s=0.1")
 
 
