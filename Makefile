@@ -35,7 +35,7 @@ smoke:
 	@$(MAKE) --no-print-directory train PRESET=smoke NUM_EPISODES=20
 
 test: lint type
-	$(RUN) pytest -q -n 2 --dist worksteal
+	$(RUN) pytest -q -n 2
 
 # Tests with the mark slow that continuous integration runs: the site loads nothing from elsewhere.
 slow: $(VENV)/.installed-test
@@ -44,9 +44,9 @@ slow: $(VENV)/.installed-test
 # Tests of exact numbers under the kernels of other CPUs.
 NUMERIC := tests/harl_mapush/learning tests/harl_mapush/runs/test_exported.py tests/mqe/controllers tests/mqe/env
 numeric: $(VENV)/.installed-test
-	ATEN_CPU_CAPABILITY=default $(RUN) pytest -q -n 2 --dist worksteal $(NUMERIC)
+	ATEN_CPU_CAPABILITY=default $(RUN) pytest -q -n 2 $(NUMERIC)
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
-	  $(RUN) pytest -q -n 2 --dist worksteal $(NUMERIC)
+	  $(RUN) pytest -q -n 2 $(NUMERIC)
 
 # The results of the shipped teams in the suites, measured again, and the tables of the documents.
 results: $(VENV)/.installed-docs
