@@ -15,20 +15,20 @@ from mqe.tasks.terms import PRESENT, ObservationTerm
 
 
 def _ages(scene: SceneFeatures) -> Tensor:
-    """Return the ages (N, A, A) of object and others, 0 for exact observations."""
+    """Return ages (N, A, A) for object and others, 0 with exact observations."""
     if isinstance(scene, KnownFeatures):
         return scene.ages
     return torch.zeros_like(scene.bodies_b[..., 0])
 
 
 def object_age(scene: SceneFeatures) -> Tensor:
-    """Return the time (N, A, 1) since the last sight of the object, 1 if it is unknown."""
+    """Return the time (N, A, 1) since the object's last sight, 1 for an unknown object."""
     return _ages(scene)[:, :, :1]
 
 
 def others_and_age(scene: SceneFeatures) -> Tensor:
-    """Return the set (N, A, M - 1, 6) of other robots: presence, x, y [m], sine and cosine of the
-    heading, age.
+    """Return the other robots as a set (N, A, M - 1, 6): presence, x, y [m], the heading's sine and
+    cosine, age.
     """
     others = torch.cat((scene.bodies_b, _ages(scene).unsqueeze(-1)), dim=-1)[:, :, 1:]
     return as_set(others, seen_others(scene), ROOM - 1)

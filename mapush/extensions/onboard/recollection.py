@@ -1,8 +1,8 @@
 """The observed memory of the onboard senses, and the scene as the robots know it.
 
-Each robot remembers poses in the frame of its own odometry, equal to the world frame at an
-episode's start. W worlds, A robots, E = A entities of a robot (the object, then the others), P
-outline points, C columns.
+Each robot remembers poses in its odometry frame, which equals the world frame at an episode's
+start. W worlds, A robots, E = A entities per robot (the object, then the others), P outline points,
+C columns.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from mapush.extensions.onboard.sight import turned
 from mqe.tasks.push.features import SceneFeatures
 from mqe.tasks.push.roster import Roster
 from mqe.world.geometry import TWO_PI, axes_along, in_frame, rotate_2d
@@ -29,9 +30,9 @@ class Recollection:
         sizes = [_DRIFT * num_agents, _ENTITY * num_agents**2, NUM_OUTLINE_POINTS * num_agents]
         drift, entities, outline = values.split(sizes, dim=1)
         self.drift = drift.unflatten(1, (num_agents, _DRIFT))  # (W, A, 3)
-        # (W, A, E, 5) as detected last.
+        # (W, A, E, 5) from the last detection
         self.entities = entities.unflatten(1, (num_agents, num_agents, _ENTITY))
-        # (W, A, P) 1 for a point that the last detection of the object showed.
+        # (W, A, P) 1 for a visible point in the object's last detection
         self.outline = outline.unflatten(1, (num_agents, NUM_OUTLINE_POINTS))
 
     @staticmethod
@@ -41,7 +42,7 @@ class Recollection:
 
     @property
     def freshness(self) -> Tensor:
-        """(W, A, E) from 1 for a body seen now to 0 for a forgotten or never seen one."""
+        """(W, A, E) 1 for a body in sight, falling to 0 for a forgotten or unseen body."""
         return self.entities[..., 4]
 
 
@@ -49,7 +50,7 @@ class KnownFeatures(SceneFeatures):
     """The scene as each robot knows it. Components of unknown bodies are 0."""
 
     def __init__(self, scene: SceneFeatures, recollection: Recollection) -> None:
-        """Know ``recollection`` of the true ``scene``."""
+        """Replace the true ``scene`` by ``recollection``."""
         super().__init__(scene.state, scene.constants)
         self._scene = scene
         self._recollection = recollection
@@ -61,38 +62,34 @@ class KnownFeatures(SceneFeatures):
 
     @cached_property
     def ages(self) -> Tensor:
-        """(W, A, E) time since the last sight as a fraction of the memory time, 1 for unknown
-        entities.
-        """
+        """(W, A, E) time since the last sight over the memory time, 1 for unknown entities."""
         return 1.0 - self._recollection.freshness
 
     @cached_property
-    def _place(self) -> Tensor:
-        """(W, A, 1, 2) [m] of each robot in its odometry frame."""
+    def _origin(self) -> Tensor:
+        """(W, A, 1, 2) [m] each robot's position in its odometry frame."""
         return (self.state.robot_pos[..., :2] + self._recollection.drift[..., :2]).unsqueeze(2)
 
     @cached_property
     def _frame(self) -> Tensor:
-        """(W, A, 1, 2, 2) axes of each robot's heading frame in its odometry frame."""
+        """(W, A, 1, 2, 2) each robot's heading frame in its odometry frame."""
         ahead = rotate_2d(self.state.robot_frame[..., 0, :], self._recollection.drift[..., 2])
         return axes_along(ahead).unsqueeze(2)
 
     @cached_property
     def places_b(self) -> Tensor:
-        """(W, A, 1 + E, 2) [m] positions of goal, object and others in each robot's heading
-        frame.
-        """
-        goal = in_frame(self.state.goal_pos[:, None, None, :2] - self._place, self._frame)
-        entities = in_frame(self._recollection.entities[..., :2] - self._place, self._frame)
+        """(W, A, 1 + E, 2) [m] goal, object and others in each robot's heading frame."""
+        goal = in_frame(self.state.goal_pos[:, None, None, :2] - self._origin, self._frame)
+        entities = in_frame(self._recollection.entities[..., :2] - self._origin, self._frame)
         return torch.cat((goal, entities * self.is_known.unsqueeze(-1)), dim=2)
 
     @cached_property
     def bodies_b(self) -> Tensor:
-        """(W, A, E, 4) object and others in each robot's heading frame: x, y [m], sine and cosine
-        of heading.
+        """(W, A, E, 4) object and others in each robot's heading frame: x, y [m], the heading's
+        sine and cosine.
         """
-        turned = in_frame(self._recollection.entities[..., 2:4], self._frame).flip(-1)
-        return torch.cat((self.places_b[:, :, 1:], turned * self.is_known.unsqueeze(-1)), dim=-1)
+        heading = in_frame(self._recollection.entities[..., 2:4], self._frame).flip(-1)
+        return torch.cat((self.places_b[:, :, 1:], heading * self.is_known.unsqueeze(-1)), dim=-1)
 
     @cached_property
     def bodies_yaw_b(self) -> Tensor:
@@ -100,21 +97,18 @@ class KnownFeatures(SceneFeatures):
         [0, 2 pi).
         """
         sine, cosine = self.bodies_b[..., 2:].unbind(dim=-1)
-        turned = torch.remainder(torch.atan2(sine, cosine), TWO_PI).unsqueeze(-1)
-        return torch.cat((self.places_b[:, :, 1:], turned), dim=-1)
+        yaw = torch.remainder(torch.atan2(sine, cosine), TWO_PI).unsqueeze(-1)
+        return torch.cat((self.places_b[:, :, 1:], yaw), dim=-1)
 
     @cached_property
     def outline_b(self) -> Tensor:
-        """(W, A, P, 3) points of the object's outline in the last detection, in each robot's
-        heading frame: presence, x, y [m].
+        """(W, A, P, 3) outline points in the object's last detection, in each robot's heading
+        frame: presence, x, y [m].
         """
-        entity = self._recollection.entities[:, :, :1]
-        axes = axes_along(entity[..., 2:4])
-        points = self.constants.footprint.points_of(len(entity)).unsqueeze(1)
-        turned = points[..., :1] * axes[..., 0, :] + points[..., 1:] * axes[..., 1, :]
-        points_b = in_frame(entity[..., :2] + turned - self._place, self._frame)
-        is_there = self._recollection.outline * self.is_known[:, :, :1]
-        is_there = is_there.unsqueeze(-1)
+        origin, ahead = self._recollection.entities[:, :, :1, :4].split(2, dim=-1)
+        points = turned(self.constants.footprint.points_of(len(origin)).unsqueeze(1), ahead)
+        points_b = in_frame(origin + points - self._origin, self._frame)
+        is_there = (self._recollection.outline * self.is_known[:, :, :1]).unsqueeze(-1)
         return torch.cat((is_there, points_b * is_there), dim=-1)
 
     @property
@@ -124,8 +118,8 @@ class KnownFeatures(SceneFeatures):
 
     @cached_property
     def heading_error_axes_b(self) -> Tensor:
-        """(W, A, 2) sine and cosine of the turn to the goal's heading, times the object's equal
-        headings.
+        """(W, A, 2) sine and cosine: the turn to the goal's heading times the object's number of
+        equal headings.
         """
         goal = self.goal_heading
         cosine, sine = self._recollection.entities[:, :, 0, 2:4].unbind(dim=-1)

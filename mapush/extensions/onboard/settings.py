@@ -1,20 +1,19 @@
-"""Settings of the onboard senses, with ranges of public sensors.
+"""Settings for the onboard senses, with ranges from public sensors.
 
 ===================== ============================ ============================================
 sensor                facts                        source
 ===================== ============================ ============================================
-Intel RealSense D435i depth image of 87 x 58 deg,  data sheet of the D400 series
-                      0.3 to 3 m, up to 90 Hz,
-                      error below 2 % at 2 m
-Livox Mid-360         360 deg, 40 m at 10 %        user manual of the Mid-360
+Intel RealSense D435i depth image, 87 x 58 deg,    data sheet, D400 series
+                      0.3 to 3 m
+Livox Mid-360         360 deg, 40 m at 10 %        user manual, Mid-360
                       reflectivity, 10 Hz, 2 cm at
                       10 m, 3 cm at 0.2 m
-Unitree Go2, legs     2.2 m of error after a loop  arXiv:2602.17393, table of closed loops
-                      of 120 m: 1.8 % of the way
+Unitree Go2, legs     error 2.2 m after a loop     abstract, arXiv:2602.17393
+                      over 120 m, 1.8 % of the way
 ===================== ============================ ============================================
 
-Rates of 5 to 15 Hz are those of a detector behind such a sensor. Latency, dropouts, bias and the
-drift of the heading have no public figures here: their ranges are assumptions.
+Detection rates from 5 to 15 Hz, the camera's noise, latency, dropouts, biases and the heading's
+drift have no public figures here. Their ranges are assumptions.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ LARGEST_RATE = 1.0 / STEP_DT  # [Hz] of control steps
 
 @dataclass(frozen=True)
 class OnboardCfg:
-    """Section ``task.senses`` of the model ``onboard``. A range is drawn for each robot and
+    """Section ``task.senses`` for the model ``onboard``. Each robot draws from a range in each
     episode.
     """
 
