@@ -7,6 +7,7 @@ import functools
 import importlib
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -368,3 +369,11 @@ def test_no_file_name_stands_for_two_things() -> None:
             names.setdefault(path.stem, []).append(name(path))
     twice = {stem: paths for stem, paths in names.items() if len(paths) > 1}
     assert twice.keys() <= SHARED_NAMES, twice
+
+
+def test_areas_of_mutants_name_files_that_exist() -> None:
+    areas = tomllib.loads((ROOT / "tools/mutants/areas.toml").read_text(encoding="utf-8"))
+    for area in areas.values():
+        files = [ROOT / path for path in area["modules"]]
+        files += [ROOT / "tests" / path for path in area["tests"]]
+        assert [path for path in files if not path.is_file()] == []
