@@ -151,13 +151,13 @@ class AsyncRunner:
             self._attend(fleet, monitor)
 
     def _attend(self, fleet: Fleet, monitor: Monitor) -> None:
-        """Publish the newest weights, receive full blocks, and check for an end of the run."""
+        """Publish the newest weights, receive full blocks, and check whether the run must end."""
         fleet.exchange.publish(self.algorithm.unique_actors, self.algorithm.num_updates)
         fleet.look()
         monitor.wait()
 
     def _store(self, fleet: Fleet) -> FullBlock:
-        """Move the oldest block of the longest queue into the replay buffer."""
+        """Move the longest queue's oldest block into the replay buffer."""
         post = fleet.longest_queue()
         block = post.queue.popleft()
         fields = [values.to(self.env.device) for values in post.channel.block(block.number)]
@@ -169,9 +169,9 @@ class AsyncRunner:
         return block
 
     def _update(self, fleet: Fleet, monitor: Monitor) -> dict[str, Tensor]:
-        """Take the updates for the last block, in a part for each of its decisions.
+        """Take the last block's updates in parts, one for each decision.
 
-        The collectors get the weights of each part.
+        After each part the collectors get its weights.
         """
         metrics: dict[str, Tensor] = {}
         for _ in range(self.cfg.num_steps):
@@ -188,7 +188,7 @@ class AsyncRunner:
 
 
 def merge_rewards(reports: list[BlockReport], device: torch.device) -> dict[str, Tensor]:
-    """Return mean rewards over all valid transitions, and the number of broken transitions."""
+    """Return mean rewards over all valid transitions, and count broken transitions."""
     total = max(sum(report.num_valid for report in reports), 1.0)
     means = {
         name: sum(report.rewards[name] * report.num_valid for report in reports) / total

@@ -1,6 +1,6 @@
 """The learner's shared memory with its collectors: blocks of transitions, and the newest weights.
 
-K collectors, B blocks of each, T decisions, N environments of a collector.
+K collectors, B blocks and N environments for each, T decisions in a block.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ State = dict[str, Tensor]  # a network's weights by name
 
 
 class Channel(NamedTuple):
-    """One collector's part of the memory, as plain CPU tensors."""
+    """One collector's shared memory, as plain CPU tensors."""
 
     blocks: Transition  # (B, T, N, ...)
     weights: list[State]  # of the actors, without repetition
@@ -27,12 +27,12 @@ class Channel(NamedTuple):
     counts: Tensor  # (2,) the collector's decisions so far, and its policy's updates
 
     def block(self, number: int) -> Transition:
-        """Return the fields of one block, (T, N, ...)."""
+        """Return one block's fields, (T, N, ...)."""
         return Transition(*[values[number] for values in self.blocks])
 
 
 class Exchange:
-    """The memory of a learner and all of its collectors."""
+    """A learner's shared memory with all its collectors."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Exchange:
         self._counts = counts.share_memory_()
 
     def channel(self, number: int) -> Channel:
-        """Return the memory of one collector."""
+        """Return one collector's memory."""
         blocks = Transition(*[values[number] for values in self._blocks])
         return Channel(blocks, self._weights, self._stamps, self._counts[number])
 
@@ -76,7 +76,7 @@ class Exchange:
 
 
 def new_block(shape: ReplayShape, *lead: int) -> Transition:
-    """Allocate transitions on the CPU, with the dimensions ``lead`` before those of N worlds."""
+    """Allocate transitions (lead, N, ...) on the CPU. ``lead`` are additional dimensions."""
     agents = shape.num_agents
 
     def empty(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:

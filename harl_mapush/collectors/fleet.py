@@ -33,7 +33,7 @@ _REFUSED = "mqe.config.ConfigError: "  # start of a last line about settings of 
 
 @dataclass
 class Post:
-    """One collector of a run: its worker, its memory, its progress and its counters."""
+    """One collector: its worker, its memory, its progress and its counters."""
 
     number: int
     log: Path
@@ -45,22 +45,22 @@ class Post:
 
     @property
     def version(self) -> int:
-        """Number of updates of the collector's policy."""
+        """Number of updates in the collector's policy."""
         return int(self.channel.counts[1])
 
     @property
     def num_transitions(self) -> int:
-        """Number of transitions so far."""
+        """Number of collected transitions."""
         return self.num_decisions * self.channel.blocks.done.shape[-1]
 
     @property
     def is_full(self) -> bool:
-        """Whether the collector waits, since all of its blocks are in the queue."""
+        """Whether the collector waits, since all its blocks are in the queue."""
         return len(self.queue) == len(self.channel.blocks.done)
 
 
 class Fleet:
-    """The K collectors of a run."""
+    """A run's K collectors."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Fleet:
         logs: Path,
         num_starts: int = 0,
     ) -> None:
-        """Start the collectors of a run. They act by the weights of ``team``.
+        """Start a run's collectors. They act by the weights in ``team``.
 
-        ``shape`` are the sizes of the replay buffer, ``logs`` is the folder for the collectors'
-        output, and ``num_starts`` the number of the run's earlier starts.
+        ``shape`` are the replay buffer's sizes, ``logs`` is the folder for the collectors' output,
+        and ``num_starts`` counts the run's earlier starts.
         """
         logs.mkdir(exist_ok=True)
         runner = cfg.runner
@@ -100,14 +100,14 @@ class Fleet:
 
     @property
     def num_queued(self) -> int:
-        """Number of full blocks in the queue."""
+        """Number of full blocks in all queues."""
         return sum(len(post.queue) for post in self.posts)
 
     def look(self) -> None:
-        """Queue all full blocks, and check the progress of each collector.
+        """Queue all full blocks, and check each collector's progress.
 
         Raises CollectionError if collecting cannot continue, ConfigError if a collector refuses the
-        settings of its worlds.
+        settings for its worlds.
         """
         for post in self.posts:
             try:
@@ -127,7 +127,7 @@ class Fleet:
             post.worker.end()
 
     def _check_progress(self, post: Post) -> None:
-        """Raise CollectionError after a long silence of a collector with free blocks."""
+        """Raise CollectionError if a collector with free blocks is silent for too long."""
         now = time.monotonic()
         num_decisions = int(post.channel.counts[0])
         if post.is_full or num_decisions != post.num_decisions:

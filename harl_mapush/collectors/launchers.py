@@ -35,7 +35,7 @@ class CollectionError(RuntimeError):
 
 
 class FullBlock(NamedTuple):
-    """A block of a channel, ready for storage."""
+    """A full block in a channel, ready for storage."""
 
     number: int
     report: BlockReport
@@ -72,7 +72,7 @@ class Launcher(Protocol):
     def start(
         self, settings: Mapping[str, Any], identity: Identity, channel: Channel, log: Path
     ) -> Worker:
-        """Start a collector with all blocks of ``channel`` in use. Its output goes to ``log``."""
+        """Start a collector without free blocks. Its output goes to ``log``."""
         ...
 
 
@@ -115,7 +115,7 @@ class LocalLauncher:
 
 
 class LocalWorker:
-    """The process of a collector. Block numbers go through ``connection``."""
+    """A collector's process. Block numbers go through ``connection``."""
 
     def __init__(self, process: SpawnProcess, connection: Connection) -> None:
         self.process = process
@@ -167,7 +167,7 @@ def _blocked_signals() -> Iterator[None]:
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of a log file, without empty lines and stacks."""
+    """Return a log file's last line, without empty lines and stacks."""
     last = "(none)"
     with suppress(OSError):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
