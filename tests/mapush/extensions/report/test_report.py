@@ -159,6 +159,9 @@ def test_the_page_is_whole_and_alone(gait, tmp_path, capsys) -> None:
     rate = "<td>success</td><td>0.250 (0.000 to 0.500)</td><td>4</td>"
     assert f"<td>scripted_solo, on the starts of {folder}</td>{rate}" in text
     bare = make_run(tmp_path / "bare", 1, 0.2, [])
+    points = Curves(bare, lambda line: None)
+    points.add({"walking/falls": 0.0}, 100)
+    points.flush()
     assert cli.main(["report", str(bare), "--out", str(tmp_path / "c.png")]) == 2
     assert "has none of the curves" in capsys.readouterr().err
 
