@@ -53,10 +53,16 @@ def test_every_dependency_has_a_tested_version() -> None:
 def test_continuous_integration_builds_the_site_strictly() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert re.search(r"^docs: .*\n.* mkdocs build --strict$", makefile, flags=re.MULTILINE)
-    assert (ROOT / ".ci/run").read_text(encoding="utf-8").endswith("make test\nmake docs\n")
+    assert (
+        (ROOT / ".ci/run").read_text(encoding="utf-8").endswith("make test\nmake docs\nmake slow\n")
+    )
     workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
     runs = [step.get("run", "") for step in workflow["jobs"]["test"]["steps"]]
-    assert [run.split()[-1] for run in runs if run.startswith("make ")] == ["test", "docs"]
+    assert [run.split()[-1] for run in runs if run.startswith("make ")] == [
+        "test",
+        "docs",
+        "slow",
+    ]
 
 
 @pytest.mark.parametrize(
