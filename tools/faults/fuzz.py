@@ -287,7 +287,7 @@ def harl_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]
         "algo_args": {},
         "env_args": {},
     }
-    defaults = importlib.import_module("mapush.extensions.harl.harl_files").DEFAULTS
+    defaults = importlib.import_module("tests.support.upstream_folders").upstream_file("happo", {})
     content["algo_args"] = {name: dict(values) for name, values in defaults.items()}
     for _ in range(draw.randrange(1, 4)):
         section = draw.choice([*defaults])
