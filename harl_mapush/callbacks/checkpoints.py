@@ -68,7 +68,6 @@ class CheckpointSaver(Callback):
 
         Raises LostFolderError if another run has taken the run's folder.
         """
-        self._flush()
         self._ranks.check_weights(self._trainer.algorithm.weights)
         state = self._trainer.state_dict()
         networks = self._trainer.algorithm.networks
@@ -79,6 +78,7 @@ class CheckpointSaver(Callback):
         try:
             if self._ranks.is_first:
                 self._record.check_folder()
+                self._flush()
                 self._record.save(env_steps, networks, state)
         except LostFolderError as error:
             lost = error

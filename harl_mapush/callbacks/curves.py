@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import os
@@ -44,6 +45,7 @@ class Curves:
             self._header += _record(step=purge_step, session_log=session)
         self._waiting: deque[bytes] = deque(maxlen=_MOST_WAITING)
         self._is_failing = False
+        self._folder: tuple[int, int] | None = None  # device and inode
         self._written_at = time.monotonic()
 
     def add(self, scalars: Mapping[str, float], step: int) -> None:
@@ -77,7 +79,15 @@ class Curves:
         self._waiting.clear()
 
     def _append(self, data: bytes) -> None:
-        """Append all ``data``, or after an error leave the file unchanged."""
+        """Append all ``data``, or after an error leave the file unchanged.
+
+        A folder that another one has replaced gets nothing: it may belong to another run.
+        """
+        folder = self._path.parent.stat()
+        identity = (folder.st_dev, folder.st_ino)
+        if self._folder not in (None, identity):
+            raise FileNotFoundError(errno.ENOENT, "the folder is another one")
+        self._folder = identity
         with self._path.open("ab", buffering=0) as file:
             size = file.tell()
             rest = memoryview(data if size else self._header + data)

@@ -79,7 +79,7 @@ def _leave_out_folder(logger: dict[str, Any], named: Mapping[str, Any]) -> list[
     notices.
     """
     name = logger.get("out_dir")
-    if name is None or "out_dir" in named:
+    if not isinstance(name, str) or "out_dir" in named:
         return []
     path = Path(name).expanduser()
     if not path.is_absolute() and ".." not in path.parts:

@@ -13,6 +13,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from harl_mapush.callbacks import logger as logger_module
+from harl_mapush.callbacks.curves import Curves, read_points
 from harl_mapush.callbacks.logger import (
     RunLogger,
     format_count,
@@ -241,3 +242,21 @@ def test_notes_and_what_simulators_say_become_lines_of_the_run(tmp_path) -> None
     logger.close()
     logging.getLogger("mqe.sim.some_simulator").info("not any more")
     assert stream.getvalue() == "compiling for an hour\nNote: buffers grew.\n"
+
+
+def test_a_folder_of_another_run_gets_no_curves(tmp_path, capsys) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    curves = Curves(folder, print)
+    curves.add({"return": 1.0}, 1)
+    curves.flush()
+    folder.rename(tmp_path / "elsewhere")
+    folder.mkdir()  # by another run
+    curves.add({"return": 2.0}, 2)
+    curves.flush()
+    assert list(folder.iterdir()) == []
+    assert "cannot be written (the folder is another one)" in capsys.readouterr().out
+    folder.rmdir()
+    (tmp_path / "elsewhere").rename(folder)
+    curves.flush()
+    assert [point.value for point in read_points(folder)["return"]] == [1.0, 2.0]
