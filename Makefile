@@ -76,7 +76,7 @@ dist: $(VENV)/.installed-docs
 
 # The test of BenchMARL's client, an example.
 benchmarl: $(BENCHMARL_VENV)/.installed
-	$(BENCHMARL) -m pytest -q -n 0 -k benchmarl tests/harl_mapush/clients
+	$(BENCHMARL) -m pytest -q -n 0 -k benchmarl tests/mapush/extensions/torchrl
 
 $(BENCHMARL_VENV)/.installed: constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=/path/to/python3.12"; exit 2; }

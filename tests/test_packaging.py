@@ -65,6 +65,14 @@ def test_continuous_integration_builds_the_site_strictly() -> None:
     ]
 
 
+def test_make_benchmarl_names_the_folder_of_the_examples_test() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    folder = re.search(r"-k benchmarl (\S+)$", makefile, flags=re.MULTILINE)
+    assert folder is not None
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / folder[1]).glob("test_*.py")]
+    assert any("def test_benchmarl" in text for text in texts)
+
+
 @pytest.mark.parametrize(
     "argv, words",
     [

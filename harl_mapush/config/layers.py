@@ -152,11 +152,11 @@ def without_former_keys(
     """
     former = dict(_KEYS_OF_0_3.get(section, {}))
     cls = SECTION_CLASSES.get(section)
-    if name is not None:
+    if cls is None:
+        assert name is not None
         entry = NAMED_SECTIONS[section][name]
         cls = entry.cfg
         former |= getattr(entry, "former_keys", {})
-    assert cls is not None
     for field in fields(cls):
         former.pop(field.name, None)
     return {

@@ -10,6 +10,7 @@ import torch
 
 from harl_mapush import config, train
 from harl_mapush.config.presets import GPU_WORLDS, check_preset
+from harl_mapush.config.sections import SECTION_CLASSES
 from harl_mapush.runs import checkpoint
 from mqe import cores
 from mqe.config import ConfigError
@@ -143,6 +144,12 @@ def test_a_former_setting_of_one_task_is_another_tasks_present_one() -> None:
     published = {"task": {"name": "go1push_mid", "rewards": "published"}}
     default = {"task": {"name": "go1push_mid", "rewards": "default"}}
     assert config.resolve(published, default)[0].task.rewards == "default"
+
+
+@pytest.mark.parametrize("section", SECTION_CLASSES)
+def test_a_section_without_names_refuses_one_in_a_line(section: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^unknown key '{section}\.name'[^\n]*$"):
+        config.resolve({section: {"name": "a"}}, {section: {}})
 
 
 def test_a_preset_with_a_small_sibling_names_it_on_a_cpu(capsys) -> None:

@@ -94,6 +94,9 @@ def _unpickle(path: Path) -> Any:
             raise ConfigError(
                 f"its pickle has more than {MAX_PICKLE_BYTES // 2**20} MiB; it is not read"
             )
+        # torch's reader would make one of any size.
+        if b"bytearray" in archive.read(pickles[0]):
+            raise ConfigError("its pickle makes a bytearray, as no policy does; it is not read")
     names = get_unsafe_globals_in_checkpoint(str(path))
     with safe_globals([(_substitute(name), name) for name in names]):
         return read_file(path)

@@ -303,6 +303,7 @@ TENSOR = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(" + STORAGE
         (b"\x80\x02\x82\x01.", "damaged"),  # a code of the extension registry
         (LONG_NUMBER, "holds no PPOModule"),
         (b"\x80\x05\x96\xff\xff\xff\xff\xff\x00\x00\x00.", "damaged"),  # 256 TiB of bytes
+        (b"\x80\x02cbuiltins\nbytearray\nK\x08\x85R.", "makes a bytearray"),
         (b"\x80\x02" + b")\x85" * 15_000 + b".", "holds no PPOModule"),
         (b"\x80\x02.", "damaged"),
         (b"\x80\x02}.", "holds no PPOModule"),
