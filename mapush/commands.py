@@ -45,6 +45,7 @@ MOVED = {
     "plot": "mapush report RUN ... --out FILE.png",
     "film": "mapush play TEAM --record FILE.mp4",
     "average": "mapush export RUN OUT --for policy --last 4",
+    "import": "mapush train --load_task FILE, or mapush export FOLDER OUT --for policy",
     "capacity": "mapush doctor --preset NAME --set env.num_envs=N",
     "distil": "mapush train --algo distil --init_from STUDENT --set algorithm.teacher=TEACHER",
 }

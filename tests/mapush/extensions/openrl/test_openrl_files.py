@@ -162,6 +162,11 @@ def test_directly_and_exported_the_team_acts_alike(source: str, team, tmp_path) 
         torch.testing.assert_close(actor(obs), direct(obs))
 
 
+def test_the_former_command_names_the_present_ones(capsys) -> None:
+    assert cli.main(["import", "openrl", "module.pt"]) == 2
+    assert "import is now: mapush train --load_task FILE, or" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [({"obs_size": 26, "action_size": 2}, "has 26 inputs and 2 outputs")],
