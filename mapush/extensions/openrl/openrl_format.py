@@ -28,7 +28,9 @@ def _load_team(folder: Path, env: VecEnv) -> TeamPolicy:
     policy = convert(folder)
     for notice in policy.notices:
         note(f"{folder}: {notice}")
-    network = build_network([declare(policy.actor)], [policy.actor.state_dict()])
+    layers = declare(policy.actor)
+    assert layers is not None  # an actor of ours
+    network = build_network([layers], [policy.actor.state_dict()])
     check_sizes(folder, network, env.spec)
     return TeamPolicy(network.to(env.device))
 
