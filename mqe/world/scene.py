@@ -398,9 +398,9 @@ def _add_obstacle(spec: mujoco.MjSpec, name: str, obstacle: ObstacleCfg) -> None
         condim=3,
         friction=(OBSTACLE_FRICTION, 0.005, 0.0001),
     )
-    found = [1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1]
+    num_contacts = [1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1]
     for sensor, other in ((f"{name}/touched", ""), (f"{name}/object", "object")):
-        _add_contact_sensor(spec, sensor, name, other, values=found)
+        _add_contact_sensor(spec, sensor, name, other, values=num_contacts)
 
 
 def _add_marker(spec: mujoco.MjSpec, name: str, is_first: bool) -> None:
