@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import multiprocessing
 import os
 import shutil
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from harl_mapush import config, test
 from harl_mapush.config import Suite
-from harl_mapush.evaluation import episodes
+from harl_mapush.evaluation import episodes, workers
 from harl_mapush.evaluation.episodes import Request, play_request
 from harl_mapush.evaluation.measuring import measure
 from harl_mapush.evaluation.suite_player import Player
@@ -313,9 +314,18 @@ def test_a_worker_keeps_its_device(monkeypatch) -> None:
         episodes.play(shared)
 
 
-def test_every_worker_has_a_number() -> None:
+def test_every_worker_has_a_number(monkeypatch) -> None:
     assert {number for _, number in run_jobs(number_of_worker, range(8), 2)} <= {0, 1}
     assert number_of_worker(0) == 0  # outside workers
+    monkeypatch.setattr(workers, "_number", 0)
+    monkeypatch.setattr(workers, "end_with_parent", lambda: None)
+    monkeypatch.setattr(workers.signal, "signal", lambda *_: None)
+    numbered = multiprocessing.Value("i", 0)
+    numbers = []
+    for _ in range(3):
+        workers._begin(numbered)
+        numbers.append(workers.worker_number())
+    assert numbers == [0, 1, 2]
 
 
 def test_metrics_are_printed_as_numbers_lists_words_and_nothing() -> None:
