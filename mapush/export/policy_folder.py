@@ -29,6 +29,11 @@ def write(request: ExportRequest) -> dict[str, float]:
     """Write the mean over a run's last checkpoints, or a copy of one checkpoint in any format."""
     write_checkpoint = checkpoint.format_of(request.folder).write_checkpoint
     if write_checkpoint is not None:
+        if request.last > 1:
+            raise ConfigError(
+                f"--last {request.last}: {request.name} has checkpoints of another library, which "
+                "have no mean here; leave it out"
+            )
         write_checkpoint(request.folder, request.out)
         return {}
     folders = [request.folder]

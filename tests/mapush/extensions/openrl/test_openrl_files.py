@@ -162,6 +162,13 @@ def test_directly_and_exported_the_team_acts_alike(source: str, team, tmp_path) 
         torch.testing.assert_close(actor(obs), direct(obs))
 
 
+def test_a_mean_of_mapushs_checkpoints_is_refused(team, tmp_path, capsys) -> None:
+    words = ["export", str(team), str(tmp_path / "policy"), "--for", "policy", "--last", "2"]
+    assert cli.main(words) == 2
+    assert "--last 2:" in capsys.readouterr().err
+    assert not (tmp_path / "policy").exists()
+
+
 def test_the_former_command_names_the_present_ones(capsys) -> None:
     assert cli.main(["import", "openrl", "module.pt"]) == 2
     assert "import is now: mapush train --load_task FILE, or" in capsys.readouterr().err
