@@ -47,17 +47,17 @@ class Exchange:
         Raises ConfigError without enough shared memory.
         """
         lead = (shape.num_rings, num_blocks, num_steps)
+        counts = torch.tensor([_NOT_BUILT, num_updates]).repeat(shape.num_rings, 1)
         try:
             self._blocks = Transition(*[x.share_memory_() for x in new_block(shape, *lead)])
+            self._weights = [_shared_copy(actor.state_dict()) for actor in actors]
+            self._stamps = torch.full((2,), num_updates).share_memory_()
+            self._counts = counts.share_memory_()
         except RuntimeError as error:
             raise ConfigError(
                 f"runner.queue_blocks: no shared memory for {num_blocks} blocks of each collector "
                 f"({error}); lower it, or runner.num_steps, or enlarge /dev/shm"
             ) from None
-        self._weights = [_shared_copy(actor.state_dict()) for actor in actors]
-        self._stamps = torch.full((2,), num_updates).share_memory_()
-        counts = torch.tensor([_NOT_BUILT, num_updates]).repeat(shape.num_rings, 1)
-        self._counts = counts.share_memory_()
 
     def channel(self, number: int) -> Channel:
         """Return one collector's memory."""

@@ -65,6 +65,7 @@ class OnboardSenses:
         """Keep the observed memory in ``values`` (N, C), and everything else in ``memory``."""
         num_agents = constants.num_agents
         self._cfg = cfg
+        self.has_mirror = cfg.mounting_yaw == 0.0
         self._views = Views(constants.footprint, robots, constants.observed)
         trunk = self._views.trunks.length
         if cfg.sight[1] < trunk:

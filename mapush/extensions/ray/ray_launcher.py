@@ -241,7 +241,8 @@ class RayWorker:
                 self._progress = control.remote()
                 self._progress_s = time.monotonic()
         elif ray.wait([self._progress], timeout=0)[0]:
-            self._channel.counts[0] = ray.get(self._progress)
+            # A block may have brought a later number.
+            self._channel.counts[0] = max(ray.get(self._progress), int(self._channel.counts[0]))
             self._progress = None
 
     def _say(self, line: str) -> None:

@@ -21,6 +21,8 @@ EXACT = "exact"  # the truth, without a model
 class Senses(Protocol):
     """A model over N worlds. Nothing here waits for the device."""
 
+    has_mirror: bool  # in a mirrored scene each robot has the mirrored knowledge
+
     def draw(self, episode: Tensor) -> None:
         """Draw the random properties for episode number ``episode`` (N,) int64 in every world."""
         ...

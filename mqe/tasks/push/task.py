@@ -127,7 +127,8 @@ class PushTask(TermTask):
     def _symmetries(self, robots: Robots) -> Symmetries:
         """Return the symmetries of a team's scenes."""
         action = Image.of(range(3), _ACTION_SIGNS, robots.device)
-        mirror = self.mirror_image(action)
+        has_mirror = self._senses is None or self._senses.has_mirror
+        mirror = self.mirror_image(action) if has_mirror else None
         obs = self.terms.observations
         state = self.terms.state
         if obs.turn is None or state.turn is None:

@@ -304,3 +304,8 @@ def test_the_policy_says_what_feeds_each_input() -> None:
     assert all("source" in term for term in terms.values())
     assert terms["outline"]["source"] == "visible outline in the last detection of the object"
     env.close()
+
+
+def test_a_sensor_that_looks_aside_has_no_mirror_image() -> None:
+    assert begin()[0].symmetries.mirror is not None
+    assert begin(mounting_yaw=0.5)[0].symmetries.mirror is None

@@ -25,6 +25,8 @@ class ToyCfg:
 class Toy:
     """Robots believe that the goal is far away, by one metre a control step."""
 
+    has_mirror = False
+
     def __init__(self, cfg, memory, values, constants, robots, streams) -> None:
         self.far = cfg.far
         self.values = memory.keep("toy", values)
@@ -81,6 +83,12 @@ def test_a_control_step_updates_the_observed_memory_and_an_episode_resets_it(toy
     assert torch.equal(task.memory, before)
     task.load_state_dict(state)
     assert float(task.memory[0, -1]) == 1.0
+
+
+def test_a_scene_has_no_mirror_image_if_the_senses_have_none(toy, monkeypatch) -> None:
+    assert two_robots().symmetries.mirror is None
+    monkeypatch.setattr(Toy, "has_mirror", True)
+    assert two_robots().symmetries.mirror is not None
 
 
 def test_the_policy_names_the_source_of_a_sensed_term(toy) -> None:
