@@ -96,7 +96,7 @@ class Symmetries(NamedTuple):
     """
 
     mirror: TeamImage | None = None  # left and right swapped
-    turn: TeamImage | None = None  # the object at its next equal heading
+    turn: TeamImage | None = None  # the object at the next heading that looks alike
     numbers: TeamImage | None = None  # every robot with the number of the one before it
 
 

@@ -144,8 +144,8 @@ def test_a_file_of_settings_writes_below_the_present_folder_alone(tmp_path) -> N
         cfg, notices = config.resolve({"logger": {"out_dir": name}}, {})
         assert cfg.logger.out_dir is None
         assert notices == [
-            f"logger.out_dir={name} left out: a file of settings writes below the present folder "
-            f"alone; say --out {name}"
+            f"logger.out_dir={name} left out: a file of settings may write only below the present "
+            f"folder; say --out {name}"
         ]
         over = config.flag_values(train.make_parser().parse(["--out", name]))
         assert config.resolve({"logger": {"out_dir": name}}, over)[0].logger.out_dir is not None

@@ -80,7 +80,7 @@ class Team(ABC):
         return
 
     def actor_options(self) -> dict[str, Any]:
-        """Return further arguments for ``actor_class``."""
+        """Return the keyword arguments of ``actor_class`` besides network settings and sizes."""
         return {}
 
     def make_optimizer(self, network: nn.Module, learning_rate: float) -> FlatAdam:

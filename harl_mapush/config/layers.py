@@ -86,8 +86,8 @@ def _leave_out_folder(logger: dict[str, Any], named: Mapping[str, Any]) -> list[
         return []
     logger["out_dir"] = None
     return [
-        f"logger.out_dir={name} left out: a file of settings writes below the present folder "
-        f"alone; say --out {name}"
+        f"logger.out_dir={name} left out: a file of settings may write only below the present "
+        f"folder; say --out {name}"
     ]
 
 

@@ -28,7 +28,9 @@ class Suite:
     """
 
     name: str | None = None
-    worlds: dict[str, Any] = option(dict, "sections of settings")
+    worlds: dict[str, Any] = option(
+        dict, "settings of the tested worlds, as sections env, task and sim"
+    )
     help: str = option("", "what the suite tests")
     watchers: tuple[str, ...] = option(
         ("pushing",), "measurements beside the task's own metrics, as in [pushing, places]"

@@ -1,4 +1,4 @@
-"""The calculator's part of ``mapush test``."""
+"""The calculator of ``mapush test``: measures a policy, and prints or writes its metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FLAGS = ("json", "csv", "seeds", "all_checkpoints", "workers", "team_only", "onl
 
 
 def add_flags(parser: config.Parser) -> None:
-    """Add the flags of the calculator."""
+    """Add the flags of ``mapush test --mode calculator``."""
     group = parser.add_argument_group("calculator")
     group.add_argument(
         "--seeds",

@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """Some blocks of a request, as plain data for a worker process."""
+    """The blocks of worlds that one worker process plays, and all it needs to play them."""
 
     sections: dict[str, Any]
     blocks: tuple[Block, ...]

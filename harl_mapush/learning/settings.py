@@ -120,7 +120,7 @@ class AlgorithmCfg:
         return self
 
     def for_trial(self, num_rows: int) -> Self:
-        """Return settings for a first update by a block with only ``num_rows`` rows."""
+        """Return settings for a short test, whose first update has ``num_rows`` decisions."""
         return self
 
     def idle_settings(self, spec: TeamSpec, num_transitions: int) -> list[str]:
@@ -244,7 +244,7 @@ class OnPolicyCfg(LearnerCfg):
         return replace(network, **ON_POLICY_FORMULAS[self.compat].network)
 
     def for_trial(self, num_rows: int) -> Self:
-        """Return settings with no more minibatches than rows."""
+        """Return settings for a short test, with at most ``num_rows`` minibatches."""
         critic_num_minibatches = self.critic_num_minibatches or self.num_minibatches
         return replace(
             self,
@@ -379,7 +379,7 @@ class OffPolicyCfg(LearnerCfg):
         return lines
 
     def for_trial(self, num_rows: int) -> Self:
-        """Return settings whose first update moves every network."""
+        """Return settings for a short test, whose first update changes every network."""
         return replace(
             self,
             warmup=0,

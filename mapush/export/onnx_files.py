@@ -90,6 +90,6 @@ def check(worst: Mapping[str, float]) -> None:
     for name, error in worst.items():
         if not error <= TOLERANCE:
             raise ConfigError(
-                f"{name} differs by {error:.1e} from torch, more than {TOLERANCE}; nothing was "
-                "exported"
+                f"{name}: outputs differ by up to {error:.1e} from torch's, more than {TOLERANCE}; "
+                "nothing was exported"
             )

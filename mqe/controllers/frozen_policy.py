@@ -41,7 +41,7 @@ class PolicyDescription:
     robots: str | tuple[str, ...] = option("go1", "kind of robot, one for all or one each")
     model: str = option("reference", "env.model of the training")
     num_robots: int = option(1, "number of robots in a team", min=1, max=100)
-    largest_team: int | None = option(None, "largest team; null: num_robots alone", min=1, max=100)
+    largest_team: int | None = option(None, "largest team; null: only num_robots", min=1, max=100)
     decision_period: int = option(
         1, "number of control steps (50 Hz) per decision", min=1, max=1000
     )

@@ -247,7 +247,7 @@ class MultiAgentEnv:
         if has_heading and self._set_goal_heading is None:
             raise ConfigError(
                 "set_goal: goals of this task have no heading; in go1push_mid say "
-                "task.goal_heading=0, or give x and y alone"
+                "task.goal_heading=0, or give only x and y"
             )
         if mask is None:
             mask = self._everywhere

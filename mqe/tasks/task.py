@@ -91,8 +91,8 @@ class TaskFeatures(NamedTuple):
     # has the names of the other agents, in their order in the observation.
     describe_observation: Callable[[Sequence[str]], Mapping[str, Any]] | None = None
     success_radius: float = 0.0  # [m] from the object to the goal
-    # Returns the turn (N,) [rad] from the object's yaw (N,) to the goal's heading; None: goals have
-    # no heading.
+    # Returns the signed angle (N,) [rad] from the object's yaw (N,) to the goal's heading; None:
+    # goals have no heading.
     heading_error: Callable[[Tensor], Tensor] | None = None
     # Follows a command of vx, vy [m/s] and yaw rate [rad/s] instead of drawn ones; None ends this.
     steer: Callable[[Sequence[float] | None], None] | None = None

@@ -348,7 +348,9 @@ class ObservationTerms(TermList[ObservationTerm]):
 
     @cached_property
     def turn(self) -> Image | None:
-        """Image with the object at its next equal heading, None if a term has no known image."""
+        """Image with the object at the next heading at which it looks alike, None if a term has no
+        known image.
+        """
         return self._image(lambda part: part.turn(self.worlds.cfg))
 
     def _image(self, places: Callable[[_Part], _Places]) -> Image | None:

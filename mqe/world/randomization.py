@@ -78,7 +78,8 @@ class RandomizationCfg:
     )
     observation_noise: Span = option(
         0.0,
-        "standard deviation of noise on observations, per world; a task scales it",
+        "standard deviation of the noise on observations, in each observation's unit times the "
+        "term's noise factor, per world",
         min=0.0,
         max=10.0,
     )
@@ -100,7 +101,7 @@ class RandomizationCfg:
         choices=LOSSES,
     )
     lost_share: float = option(
-        1.0, "fraction of episodes with a lost robot, for lost_robots", min=0.0, max=1.0
+        1.0, "fraction of episodes in which lost_robots takes a robot", min=0.0, max=1.0
     )
     lost_time: Span = option(
         0.0, "time in the episode at which a robot dies, or a late one begins [s]", min=0.0, max=1e6

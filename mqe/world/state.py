@@ -258,7 +258,7 @@ class SceneState:
 
     @cached_property
     def robot_contact_force(self) -> Tensor:
-        """(N, P, 3) [N] net contact force from every pair's first robot on the second.
+        """(N, P, 3) [N] net contact force that the first robot of each pair exerts on the second.
 
         Pairs come in the order of ``itertools.combinations``.
         """

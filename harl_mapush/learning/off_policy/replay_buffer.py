@@ -100,10 +100,10 @@ def replay_shape(capacity: int, num_envs: int, **sizes: Any) -> ReplayShape:
 
 
 class RingReplay:
-    """A ring of transitions, or several, on one device.
+    """One or more ring buffers of transitions on one device.
 
-    Rewards are summed over n decisions when a batch is drawn. No method waits for the device, so
-    drawing can be captured in a graph.
+    The n-step returns are computed when a batch is drawn. No method waits for the device, so
+    drawing can be captured in a CUDA graph.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ class DistilCfg(AlgorithmCfg):
     )
 
     def for_trial(self, num_rows: int) -> Self:
-        """Return settings with an update after ``num_rows`` decisions."""
+        """Return settings for a short test, with an update after ``num_rows`` decisions."""
         return replace(
             self,
             buffer_size=min(self.buffer_size, 4 * num_rows),

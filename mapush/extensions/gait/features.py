@@ -216,7 +216,7 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def _feet_and_rates(self) -> tuple[Tensor, Tensor]:
-        """The feet's places (N, 1, 4, 3) [m] and velocities [m/s] in the trunk frame."""
+        """The feet's positions (N, 1, 4, 3) [m] and velocities [m/s] in the trunk frame."""
         return self.robots.feet_and_rates(self.state.joint_pos, self.state.joint_vel)
 
     @cached_property

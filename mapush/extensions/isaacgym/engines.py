@@ -54,7 +54,7 @@ def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> d
     """
     if model.geom_condim[model.geom("floor").id] > 3:
         raise ConfigError(
-            "env.foot_friction: Isaac Gym knows sliding friction alone; say one number, or take "
+            "env.foot_friction: Isaac Gym has only sliding friction; say one number, or take "
             "another --sim"
         )
     names = neutral_model.trees(model)

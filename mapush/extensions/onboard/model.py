@@ -32,17 +32,17 @@ _FRAME = 61  # stream: noise and dropouts of a frame
 _KEYS_AN_EPISODE = 1 << 26  # more control steps than any episode has
 _LEAST_POINTS = 2  # of the outline, in a detection of the object
 _OBJECT = "last detection of the object, moved by the robot's odometry"
-_MATES = "last detection of each mate, moved by the robot's odometry"
+_TEAMMATES = "last detection of each teammate, moved by the robot's odometry"
 _SOURCES = {
     "goal": "given place of the goal, and the robot's odometry",
     "object": _OBJECT,
     "object_and_yaw": _OBJECT,
     "object_place": _OBJECT,
     "object_age": _OBJECT,
-    "teammates": _MATES,
-    "teammates_and_yaw": _MATES,
-    "others": _MATES,
-    "others_and_age": _MATES,
+    "teammates": _TEAMMATES,
+    "teammates_and_yaw": _TEAMMATES,
+    "others": _TEAMMATES,
+    "others_and_age": _TEAMMATES,
     "heading_error": "given heading at the goal, and the last detection of the object",
     "own_velocity": "the robot's odometry",
     "outline": "visible outline in the last detection of the object",
@@ -137,7 +137,7 @@ class OnboardSenses:
         return _SOURCES.get(term)
 
     def _walk(self, way: Tensor) -> None:
-        """Let the odometry drift along each robot's way (N, A, 2) [m] in a decision."""
+        """Let the odometry drift over each robot's displacement (N, A, 2) [m] in a decision."""
         drift = self._recollection.drift
         along, across = self._draws["drift"].split(1, dim=2)
         factor = torch.cat((1.0 + along, across), dim=2)

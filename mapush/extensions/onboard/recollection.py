@@ -118,8 +118,8 @@ class KnownFeatures(SceneFeatures):
 
     @cached_property
     def heading_error_axes_b(self) -> Tensor:
-        """(W, A, 2) sine and cosine: the turn to the goal's heading times the object's number of
-        equal headings.
+        """(W, A, 2) sine and cosine of the heading error times the number of headings at which the
+        object looks alike.
         """
         goal = self.goal_heading
         cosine, sine = self._recollection.entities[:, :, 0, 2:4].unbind(dim=-1)

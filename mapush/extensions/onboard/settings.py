@@ -9,7 +9,7 @@ Livox Mid-360         360 deg, 40 m at 10 %        user manual, Mid-360
                       reflectivity, 10 Hz, 2 cm at
                       10 m, 3 cm at 0.2 m
 Unitree Go2, legs     error 2.2 m after a loop     abstract, arXiv:2602.17393
-                      over 120 m, 1.8 % of the way
+                      over 120 m, 1.8 % of it
 ===================== ============================ ============================================
 
 Detection rates from 5 to 15 Hz, the camera's noise, latency, dropouts, biases and the heading's
@@ -55,7 +55,7 @@ class OnboardCfg:
     )
     dropout: Span = option(
         (0.0, 0.2),
-        "fraction of frames that miss a visible body, for each body by itself",
+        "fraction of frames in which a visible body is not detected, independent for each body",
         min=0.0,
         max=0.9,
     )
@@ -63,10 +63,10 @@ class OnboardCfg:
         0.5, "mean duration of a burst of missing detections [s]", min=0.0, max=100.0
     )
     place_noise: float = option(
-        0.03, "standard deviation of a detected place along x and y [m]", min=0.0, max=10.0
+        0.03, "standard deviation of a detected position along x and y [m]", min=0.0, max=10.0
     )
     place_bias: float = option(
-        0.03, "largest constant error of detected places in an episode [m]", min=0.0, max=10.0
+        0.03, "largest constant error of detected positions in an episode [m]", min=0.0, max=10.0
     )
     heading_noise: float = option(
         0.05, "standard deviation of a detected heading [rad]", min=0.0, max=3.2
@@ -75,10 +75,10 @@ class OnboardCfg:
         0.03, "largest constant error of detected headings in an episode [rad]", min=0.0, max=3.2
     )
     drift: float = option(
-        0.02, "largest odometry error as a fraction of the robot's way", min=0.0, max=1.0
+        0.02, "largest odometry error as a fraction of the distance walked", min=0.0, max=1.0
     )
     heading_drift: float = option(
-        0.002, "largest drift of the odometry's heading per metre of way [rad/m]", min=0.0, max=1.0
+        0.002, "largest drift of the odometry's heading per metre walked [rad/m]", min=0.0, max=1.0
     )
     memory_time: float = option(
         5.0, "time after which a robot forgets an unseen body [s]", min=STEP_DT, max=1e6

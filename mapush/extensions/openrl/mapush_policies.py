@@ -106,7 +106,7 @@ def _num_layers(module: OpenRLModule) -> int:
     if other:
         raise ConfigError(
             f"OpenRL's file {module.path}: not a network as MAPush trains it ({other[0]}); it "
-            "needs linear layers alone, without recurrence"
+            "must have only linear layers, without recurrence"
         )
     if set(module.activations) != {"ReLU"}:
         raise ConfigError(

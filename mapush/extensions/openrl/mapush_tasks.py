@@ -121,7 +121,10 @@ def apply(
 
 
 def convert(path: Path) -> TaskFile:
-    """Convert a task file to sections. Raise ConfigError for any task other than go1push_mid."""
+    """Convert a task configuration of MAPush's to sections of a run file.
+
+    Raise ConfigError for any task other than go1push_mid.
+    """
     values = read_values(path)
     name = object_of(values)
     if name is None or values.get("env.num_npcs", NUM_NPCS) != NUM_NPCS:
@@ -234,7 +237,7 @@ def _task_class(tree: ast.Module, path: Path) -> dict[str, Any]:
         if name in imported and name != _ROOT_CLASS:
             raise ConfigError(
                 f"MAPush's file {path}: {derived} derives from {name} of another task file, "
-                f"{imported[name]}; give that file, or put both classes into one"
+                f"{imported[name]}; name that file instead, or put both classes into one file"
             )
         ahead += [base for base in bases.get(name, ()) if base not in ahead]
     return classes[derived]

@@ -1,4 +1,4 @@
-"""The command ``mapush report``: an HTML page on runs, or a figure with their curves alone."""
+"""The command ``mapush report``: an HTML page on runs, or a figure of their curves."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _read(arguments: Any) -> tuple[Path, list[Group]]:
     out = Path(arguments.out)
     if out.suffix not in (".html", *SUFFIXES):
         raise ConfigError(
-            f"--out {arguments.out!r}: must end in .html, or {', '.join(SUFFIXES)} for curves alone"
+            f"--out {arguments.out!r}: must end in .html, or {', '.join(SUFFIXES)} for curves only"
         )
     config.check_writable("out", arguments.out)
     labels = None

@@ -10,7 +10,7 @@ from mqe.viewer.player import VIEWERS, Player
 def show(
     player: Player, port: int | None, say: Callable[[str], None], host: str | None
 ) -> list[str]:
-    """Serve a player on a page. Return the outcomes."""
+    """Show a player's episodes on a page for browsers. Return the episodes' outcomes."""
     from mapush.extensions.studio import page_server  # some builds of MuJoCo lack Studio
 
     return page_server.show(player, port, say, host)

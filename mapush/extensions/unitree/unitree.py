@@ -169,8 +169,8 @@ def check(request: ExportRequest) -> None:
     """Raise ConfigError without ONNX, and for a policy other than a gait."""
     if not TASKS[request.cfg.task.name].is_gait:
         raise ConfigError(
-            f"--for unitree: {request.name} is a team, and Unitree's controllers walk only; name a "
-            "gait, for example pretrained:go2_velocity, or leave --for out"
+            f"--for unitree: {request.name} is a team, and Unitree's controllers run gaits only; "
+            "name a gait, for example pretrained:go2_velocity, or leave --for out"
         )
     onnx_files.check_packages()
 

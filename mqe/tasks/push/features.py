@@ -107,11 +107,10 @@ class PushConstants:
             self.memory_size += self.senses[0].num_columns(a)
 
     def heading_error(self, object_yaw: Tensor, goal_heading: Tensor | None) -> Tensor:
-        """Return the turn (N,) [rad] from the object's nearest equal heading to ``goal_heading``
-        (N,) [rad].
+        """Return the signed angle (N,) [rad] from the object's heading to ``goal_heading`` (N,).
 
-        The turn is 0 for an object with equal appearance at every heading, and without a goal
-        heading.
+        A symmetric object has several headings that look alike: the one nearest to the goal's
+        counts. The angle is 0 for a round object, and without a goal heading.
         """
         if goal_heading is None:
             return torch.zeros_like(object_yaw)
@@ -237,8 +236,8 @@ class SceneFeatures:
 
     @cached_property
     def ahead(self) -> Tensor:
-        """(N, A) [m] each trunk's position beyond the object's origin on the way to the goal,
-        negative behind it.
+        """(N, A) [m] each trunk's position beyond the object's origin along the direction to the
+        goal, negative behind it.
         """
         return (self.offset[..., :2] * self.state.goal_direction.unsqueeze(1)).sum(dim=-1)
 
@@ -357,14 +356,18 @@ class SceneFeatures:
 
     @cached_property
     def heading_error(self) -> Tensor:
-        """(N,) [rad] the turn from the nearest of the object's equal headings to the goal's."""
+        """(N,) [rad] signed angle from the object's heading to the goal's.
+
+        The nearest heading counts at which a symmetric object looks alike.
+        """
         return self.constants.heading_error(self.state.object_yaw, self.goal_heading)
 
     @cached_property
     def heading_error_axes(self) -> Tensor:
-        """(N, 2) sine and cosine of the heading error times the number of equal headings.
+        """(N, 2) sine and cosine of the heading error times the object's order of symmetry.
 
-        Both are continuous when the nearest equal heading changes.
+        The order is the number of headings at which the object looks alike. Both numbers are
+        continuous where the nearest of these headings changes.
         """
         error = self.heading_error
         angle = error * self.constants.footprint.equal_headings_of(len(error))

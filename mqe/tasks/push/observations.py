@@ -57,7 +57,8 @@ def _mirrored_points(cfg: PushCfg) -> Sequence[int] | None:
 
 
 def _quarters(cfg: PushCfg) -> int:
-    """Return the number of quarter turns between equal headings: 1, 2 or 4.
+    """Return the number of quarter turns between headings at which the object looks alike: 1, 2
+    or 4.
 
     Worlds with their own objects have a whole turn.
     """

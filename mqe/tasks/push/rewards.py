@@ -51,8 +51,8 @@ def push(object_linvel: Tensor) -> Tensor:
 
 
 def ocb(inward: Tensor, goal_direction: Tensor) -> Tensor:
-    """Return the occlusion-based (OCB) reward (N, A): the cosine between the way into the object
-    and the way to the goal.
+    """Return the occlusion-based (OCB) reward (N, A): the cosine between the direction into the
+    object and the direction to the goal.
 
     Both are unit vectors of one frame.
     """

@@ -175,7 +175,8 @@ class PushCfg(TermCfg):
     )
     observes_heading: bool | None = option(
         None,
-        "observation of the turn to the goal's heading; null: if task.success_heading is set",
+        "observation of the angle between the object's heading and the goal's; null: only with "
+        "task.success_heading",
     )
     roll_limit: float = option(
         ROLL_LIMIT, "roll of a trunk beyond which it has fallen [rad]", min=0.01, max=2.0 * math.pi
@@ -305,7 +306,7 @@ class PushCfg(TermCfg):
 
     @property
     def is_heading_observed(self) -> bool:
-        """Return whether robots and critic observe the turn to the goal's heading."""
+        """Return whether robots and critic observe the heading error."""
         if self.observes_heading is None:
             return self.success_heading is not None
         return self.observes_heading

@@ -119,8 +119,9 @@ class PushTask(TermTask):
         return terms
 
     def heading_error(self, object_yaw: Tensor) -> Tensor:
-        """Return the turn (N,) [rad] to the goal's heading from the nearest heading equal to
-        ``object_yaw``.
+        """Return the signed angle (N,) [rad] from ``object_yaw`` (N,) to the goal's heading.
+
+        The nearest heading counts at which a symmetric object looks alike.
         """
         return self.constants.heading_error(object_yaw, self.goal_heading)
 

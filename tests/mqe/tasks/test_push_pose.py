@@ -256,7 +256,7 @@ def test_a_heading_from_outside_pays_nothing_by_itself_and_keeps_no_gradient() -
 def test_goals_without_a_heading_and_headings_without_a_value_are_refused() -> None:
     env = make_env(2)
     env.reset()
-    with pytest.raises(ConfigError, match="task.goal_heading=0, or give x and y alone"):
+    with pytest.raises(ConfigError, match="task.goal_heading=0, or give only x and y"):
         env.set_goal(torch.zeros(2, 3))
     env.close()
     env = pose_env(2)

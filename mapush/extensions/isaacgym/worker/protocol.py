@@ -35,7 +35,7 @@ class Sizes(NamedTuple):
 
 
 def layout(sizes: Sizes, dtype: str) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], int]:
-    """Return offset, shape and dtype of the arrays by name, and the size of the memory [bytes]."""
+    """Return each array's offset [bytes], shape and dtype, and the shared memory's size [bytes]."""
     n = sizes.num_envs
     shapes: dict[str, tuple[int, ...]] = {
         "qpos": (n, sizes.nq),

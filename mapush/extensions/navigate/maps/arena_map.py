@@ -33,29 +33,34 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class ArenaMap:
-    """One map. Lengths are in metres, the arena's middle is the origin.
+    """One map. Lengths are in metres, the origin is the middle of the arena.
 
-    ``obstacles`` are ``Placed``, or ``ObstacleEntry`` as a mapping in a file.
+    ``obstacles`` is a list of ``ObstacleEntry`` mappings in a file, and of ``Placed`` once read.
     """
 
     arena: Point
     start: Point
     goal: Point
     obstacles: tuple[Any, ...] = ()
-    start_yaw: float | None = option(None, min=-_FAR, max=_FAR)  # [rad] of the object; None: drawn
-    # Robots around the object, or behind it in a row.
-    spawn: str = option("ring", choices=("ring", "behind"))
+    start_yaw: float | None = option(
+        None, "initial heading of the object [rad]; null: drawn", min=-_FAR, max=_FAR
+    )
+    spawn: str = option(
+        "ring",
+        "initial positions of the robots: around the object, or in a row behind it",
+        choices=("ring", "behind"),
+    )
 
 
 @dataclass(frozen=True)
 class ObstacleEntry:
-    """An obstacle in a file. Lengths are in metres."""
+    """An obstacle in a file, either a box or a post. Lengths are in metres."""
 
     at: Point
-    box: Point | None = option(None, min=0.02, max=_FAR)
-    post: float | None = option(None, min=0.02, max=_FAR)
-    yaw: float = option(0.0, min=-_FAR, max=_FAR)
-    height: float = option(HEIGHT, min=0.02, max=_FAR)
+    box: Point | None = option(None, "full lengths along x and y [m]", min=0.02, max=_FAR)
+    post: float | None = option(None, "radius [m]", min=0.02, max=_FAR)
+    yaw: float = option(0.0, "heading of a box [rad]", min=-_FAR, max=_FAR)
+    height: float = option(HEIGHT, "height [m]", min=0.02, max=_FAR)
 
 
 class Room(NamedTuple):

@@ -237,7 +237,7 @@ def test_a_class_inherits_from_another_of_its_file(tmp_path) -> None:
 def test_a_class_of_another_file_is_named(module: str, tmp_path) -> None:
     path = tmp_path / "config.py"
     path.write_text(f"from {module} import Go1PushMidCfg\n{DERIVED}")
-    said = rf"Three derives from Go1PushMidCfg of another task file, {module}; give that file"
+    said = rf"Three derives from Go1PushMidCfg of another task file, {module}; name that file"
     with pytest.raises(ConfigError, match=said):
         mapush_tasks.convert(path)
 

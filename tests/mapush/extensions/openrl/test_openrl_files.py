@@ -189,7 +189,7 @@ def test_other_layers_are_refused(tmp_path) -> None:
     module.models["policy"].base = mapush_files.trunk(8, nn.Tanh())
     assert "only ReLU" in refused(mapush_files.save(tmp_path / "module.pt", module))
     module.models["policy"].base.mlp.fc2 = nn.Linear(16, 16)
-    assert "it needs linear layers alone, without recurrence" in refused(
+    assert "it must have only linear layers, without recurrence" in refused(
         mapush_files.save(tmp_path / "module.pt", module)
     )
 

@@ -143,7 +143,7 @@ def test_a_friction_of_feet_has_one_number_or_three(numbers) -> None:
 
 def test_isaac_gym_refuses_friction_against_rolling() -> None:
     model = build_scene(1, None, foot_friction=(0.4, 0.02, 0.01)).model
-    with pytest.raises(ConfigError, match="env.foot_friction: Isaac Gym knows sliding friction"):
+    with pytest.raises(ConfigError, match="env.foot_friction: Isaac Gym has only sliding friction"):
         isaac_scene(model, 1, torch.device("cpu"))
 
 
