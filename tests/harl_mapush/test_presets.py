@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from harl_mapush import config, train
-from harl_mapush.config.presets import GPU_WORLDS, check_preset
+from harl_mapush.config.presets import GPU_WORLDS, check_preset, preset_files
 from harl_mapush.config.sections import SECTION_CLASSES
 from harl_mapush.runs import checkpoint
 from mqe import cores
@@ -198,3 +200,10 @@ def test_the_preset_of_the_machine_is_named_with_its_reason(monkeypatch, capsys)
         "The preset is laptop_hasac, since the device is a CPU; --preset NAME takes another, "
         "mapush list presets names them.\n"
     )
+
+
+def test_the_base_of_a_preset_lies_beside_it() -> None:
+    """Another folder has another place in a clone than in an installation."""
+    for path in preset_files().values():
+        base = yaml.safe_load(path.read_text(encoding="utf-8")).get("base", path.name)
+        assert Path(base).name == base, path
