@@ -54,6 +54,7 @@ class AsyncRunner:
         self.collectors: Fleet | None = None
         self._launcher = launcher
         self._num_starts = 0  # of each collector
+        self._num_blocks = 0  # stored blocks with their updates, in the present iteration
         self._newest: dict[int, FullBlock] = {}  # the last stored block, by collector
 
     def learn(self, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> None:
@@ -92,6 +93,7 @@ class AsyncRunner:
             "algorithm": self.algorithm.state_dict(),
             "storage": self.experience.state_dict(),
             "num_starts": self._num_starts,
+            "num_blocks": self._num_blocks,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -102,6 +104,7 @@ class AsyncRunner:
         for ring in range(self.cfg.collectors):
             self.experience.cut(ring)
         self._num_starts = state["num_starts"]
+        self._num_blocks = state.get("num_blocks", 0)  # 0.3 saved none
 
     def _iterate(self, fleet: Fleet, monitor: Monitor) -> None:
         """Store a block for each collector, and update after each block. Report and save."""
@@ -110,16 +113,18 @@ class AsyncRunner:
         waited_s = 0.0
         metrics: dict[str, Tensor] = {}
         reports: list[BlockReport] = []
-        for _ in range(self.cfg.collectors):
+        while self._num_blocks < self.cfg.collectors:
             empty_s = time.monotonic()
             self._wait_for_block(fleet, monitor)
             waited_s += time.monotonic() - empty_s
             reports.append(self._store(fleet).report)
-            metrics |= self._update(fleet, monitor)
+            metrics |= self._update(fleet)
+            self._num_blocks += 1
 
         rewards = merge_rewards(reports, self.env.device)
         values = monitor.to_host(metrics | rewards, self.algorithm.weights)
         self.progress.iteration += 1
+        self._num_blocks = 0
         span_s = time.monotonic() - begin_s
         num_transitions = self.progress.num_transitions
         num_updates = self.algorithm.num_updates - num_updates
@@ -145,16 +150,16 @@ class AsyncRunner:
         monitor.checkpoint()
 
     def _wait_for_block(self, fleet: Fleet, monitor: Monitor) -> None:
-        """Wait until a block is full."""
-        while not fleet.num_queued:
-            time.sleep(_LOOK_S)
-            self._attend(fleet, monitor)
+        """Receive full blocks until there is one, and check whether the run must end.
 
-    def _attend(self, fleet: Fleet, monitor: Monitor) -> None:
-        """Publish the newest weights, receive full blocks, and check whether the run must end."""
-        fleet.exchange.publish(self.algorithm.unique_actors, self.algorithm.num_updates)
-        fleet.look()
-        monitor.wait()
+        A run ends here and not within a block's updates, so that a resumed run repeats none.
+        """
+        while True:
+            fleet.look()
+            monitor.wait()
+            if fleet.num_queued:
+                return
+            time.sleep(_LOOK_S)
 
     def _store(self, fleet: Fleet) -> FullBlock:
         """Move the longest queue's oldest block into the replay buffer."""
@@ -168,7 +173,7 @@ class AsyncRunner:
         self._newest[post.number] = block
         return block
 
-    def _update(self, fleet: Fleet, monitor: Monitor) -> dict[str, Tensor]:
+    def _update(self, fleet: Fleet) -> dict[str, Tensor]:
         """Take the last block's updates in parts, one for each decision.
 
         After each part the collectors get its weights.
@@ -183,7 +188,7 @@ class AsyncRunner:
                 raise CollectionError(
                     f"the learner died ({type(error).__name__}: {words})"
                 ) from error
-            self._attend(fleet, monitor)
+            fleet.exchange.publish(self.algorithm.unique_actors, self.algorithm.num_updates)
         return metrics
 
 

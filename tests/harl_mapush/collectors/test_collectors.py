@@ -157,7 +157,7 @@ def test_weights_are_published_after_the_updates_for_each_decision():
     versions: list[int] = []
     exchange = SimpleNamespace(publish=lambda actors, num_updates: versions.append(num_updates))
     fleet: Any = SimpleNamespace(exchange=exchange, look=lambda: None)
-    runner._update(fleet, SimpleNamespace(wait=lambda: None))  # type: ignore[arg-type]
+    runner._update(fleet)
     assert versions == [2, 4, 6, 8]
 
 

@@ -25,6 +25,28 @@ def test_a_run_stores_all_transitions_and_takes_all_updates():
     assert not runner.collectors.posts[0].worker.process.is_alive()
 
 
+def test_a_run_that_ends_within_an_iteration_goes_on_with_its_next_block():
+    """Two collectors, so that an iteration has two blocks. The run ends after the first."""
+    cfg = settings(2, 8, 64)
+    runner = make_runner(cfg)
+    replay = runner.experience.replay
+
+    def end_after_a_block() -> None:
+        if sum(replay.num_added):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.learn([Hooks(on_wait=end_after_a_block)])
+    stored = sum(replay.num_added)
+    assert runner.progress.iteration == 0
+    assert stored == cfg.runner.num_steps
+    resumed = make_runner(cfg)
+    resumed.load_state_dict(runner.state_dict())
+    resumed.learn()
+    blocks = resumed.progress.num_iterations * cfg.runner.collectors
+    assert sum(resumed.experience.replay.num_added) == blocks * cfg.runner.num_steps
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",

@@ -137,17 +137,19 @@ def test_a_collector_that_hangs_ends_the_run(tmp_path) -> None:
 
 
 def test_decisions_and_full_blocks_are_signs_of_life(tmp_path) -> None:
-    fleet, _ = make(tmp_path, [BUILT, DECISION, DECISION, DECISION], stall_s=0.5)
+    fleet, (worker,) = make(tmp_path, [BUILT, DECISION, DECISION, DECISION], stall_s=0.5)
     look(fleet, 1)
     for _ in range(4):
         time.sleep(0.3)
         look(fleet, 1)
     time.sleep(0.6)  # all blocks are full
     look(fleet, 1)
+    assert not worker.is_ended
 
 
 def test_a_start_may_take_minutes(tmp_path) -> None:
-    fleet, _ = make(tmp_path, [None] * 50, stall_s=0.5)
+    fleet, (worker,) = make(tmp_path, [None] * 50, stall_s=0.5)
     look(fleet, 2)
     time.sleep(0.6)
     look(fleet, 1)
+    assert not worker.is_ended
