@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import itertools
 import os
@@ -17,6 +16,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ign
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from harl_mapush.runs.provenance import LostFolderError
 from mqe.config import ConfigError
 
 _MOST_WAITING = 20_000  # events that wait to be written; the oldest are dropped first
@@ -32,20 +32,27 @@ class Curves:
     """
 
     def __init__(
-        self, folder: Path, say: Callable[[str], None], purge_step: int | None = None
+        self,
+        folder: Path,
+        say: Callable[[str], None],
+        purge_step: int | None = None,
+        check_folder: Callable[[], object] = lambda: None,
     ) -> None:
-        """Write into ``folder``. TensorBoard hides older points at ``purge_step`` and beyond."""
+        """Write into ``folder``. TensorBoard hides older points at ``purge_step`` and beyond.
+
+        ``check_folder`` raises LostFolderError if another run has taken the folder.
+        """
         host = socket.gethostname()
         name = f"events.out.tfevents.{time.time():010.0f}.{host}.{os.getpid()}.{next(_numbers)}"
         self._path = folder / name
         self._say = say
+        self._check_folder = check_folder
         self._header = _record(file_version="brain.Event:2")
         if purge_step is not None:
             session = SessionLog(status=SessionLog.START)
             self._header += _record(step=purge_step, session_log=session)
         self._waiting: deque[bytes] = deque(maxlen=_MOST_WAITING)
         self._is_failing = False
-        self._folder: tuple[int, int] | None = None  # device and inode
         self._written_at = time.monotonic()
 
     def add(self, scalars: Mapping[str, float], step: int) -> None:
@@ -65,29 +72,28 @@ class Curves:
         if not self._waiting:
             return
         try:
+            self._check_folder()
             self._append(b"".join(self._waiting))
+        except LostFolderError:
+            self._report_failure("another run has taken the folder")
+            return
         except OSError as error:
-            if not self._is_failing:
-                reason = error.strerror or type(error).__name__
-                self._say(
-                    f"Note: the curves in {self._path.parent} cannot be written ({reason}); "
-                    "training continues, and they are written as soon as that is possible again."
-                )
-            self._is_failing = True
+            self._report_failure(error.strerror or type(error).__name__)
             return
         self._is_failing = False
         self._waiting.clear()
 
-    def _append(self, data: bytes) -> None:
-        """Append all ``data``, or after an error leave the file unchanged.
+    def _report_failure(self, reason: str) -> None:
+        """Report the first failure after a successful write."""
+        if not self._is_failing:
+            self._say(
+                f"Note: the curves in {self._path.parent} cannot be written ({reason}); "
+                "training continues, and they are written as soon as that is possible again."
+            )
+        self._is_failing = True
 
-        A folder that another one has replaced gets nothing: it may belong to another run.
-        """
-        folder = self._path.parent.stat()
-        identity = (folder.st_dev, folder.st_ino)
-        if self._folder not in (None, identity):
-            raise FileNotFoundError(errno.ENOENT, "the folder is another one")
-        self._folder = identity
+    def _append(self, data: bytes) -> None:
+        """Append all ``data``, or after an error leave the file unchanged."""
         with self._path.open("ab", buffering=0) as file:
             size = file.tell()
             rest = memoryview(data if size else self._header + data)

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -43,16 +43,18 @@ class RunLogger:
         stream: TextIO | None = None,
         env_steps: int = 0,
         headline: Headline = (),
+        check_folder: Callable[[], object] = lambda: None,
     ) -> None:
         """Open the log. A run resumed at ``env_steps`` discards the log's later points.
 
-        ``headline`` names the statistics shown. Write errors do not end the run.
+        ``headline`` names the statistics shown. ``check_folder`` is that of ``Curves``. Write
+        errors do not end the run.
         """
         self._cfg = cfg
         self._title = title
         self._headline = headline
         self._stream = stream or sys.stdout
-        self._curves = Curves(log_dir, self.say, purge_step=env_steps + 1)
+        self._curves = Curves(log_dir, self.say, env_steps + 1, check_folder)
         self._rate = _Rate()
         self._open = ExitStack()
         self._open.enter_context(library_lines(self.say))

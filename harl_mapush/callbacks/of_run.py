@@ -41,7 +41,14 @@ def make_callbacks(
         title = f"Env mapush Task {task} Algo {algorithm} Exp {cfg.exp_name}"
         env_steps = trainer.progress.env_steps
         headline = parts.env.report.headline
-        logger = RunLogger(cfg, record.folder, title, env_steps=env_steps, headline=headline)
+        logger = RunLogger(
+            cfg,
+            record.folder,
+            title,
+            env_steps=env_steps,
+            headline=headline,
+            check_folder=record.check_folder,
+        )
         say = logger.say
         flush = logger.flush
 

@@ -245,18 +245,17 @@ def test_notes_and_what_simulators_say_become_lines_of_the_run(tmp_path) -> None
 
 
 def test_a_folder_of_another_run_gets_no_curves(tmp_path, capsys) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    curves = Curves(folder, print)
+    run_id = provenance.write(tmp_path, provenance.describe("cpu", {}))
+    curves = Curves(tmp_path, print, check_folder=lambda: provenance.check_folder(tmp_path, run_id))
     curves.add({"return": 1.0}, 1)
     curves.flush()
-    folder.rename(tmp_path / "elsewhere")
-    folder.mkdir()  # by another run
+    origin = (tmp_path / provenance.ORIGIN).read_text()
+    (tmp_path / provenance.ORIGIN).unlink()
+    provenance.write(tmp_path, provenance.describe("cpu", {}))  # by another run
     curves.add({"return": 2.0}, 2)
     curves.flush()
-    assert list(folder.iterdir()) == []
-    assert "cannot be written (the folder is another one)" in capsys.readouterr().out
-    folder.rmdir()
-    (tmp_path / "elsewhere").rename(folder)
+    assert [point.value for point in read_points(tmp_path)["return"]] == [1.0]
+    assert "cannot be written (another run has taken the folder)" in capsys.readouterr().out
+    (tmp_path / provenance.ORIGIN).write_text(origin)
     curves.flush()
-    assert [point.value for point in read_points(folder)["return"]] == [1.0, 2.0]
+    assert [point.value for point in read_points(tmp_path)["return"]] == [1.0, 2.0]
