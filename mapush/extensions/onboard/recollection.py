@@ -96,8 +96,8 @@ class KnownFeatures(SceneFeatures):
         """(W, A, E, 3) object and others in each robot's heading frame: x, y [m], heading [rad] in
         [0, 2 pi).
         """
-        sine, cosine = self.bodies_b[..., 2:].unbind(dim=-1)
-        yaw = torch.remainder(torch.atan2(sine, cosine), TWO_PI).unsqueeze(-1)
+        heading = torch.atan2(self.bodies_b[..., 2], self.bodies_b[..., 3])
+        yaw = torch.remainder(heading, TWO_PI).unsqueeze(-1)
         return torch.cat((self.places_b[:, :, 1:], yaw), dim=-1)
 
     @cached_property
@@ -105,7 +105,9 @@ class KnownFeatures(SceneFeatures):
         """(W, A, P, 3) outline points in the object's last detection, in each robot's heading
         frame: presence, x, y [m].
         """
-        origin, ahead = self._recollection.entities[:, :, :1, :4].split(2, dim=-1)
+        pose = self._recollection.entities[:, :, :1]
+        origin = pose[..., :2]
+        ahead = pose[..., 2:4]
         points = turned(self.constants.footprint.points_of(len(origin)).unsqueeze(1), ahead)
         points_b = in_frame(origin + points - self._origin, self._frame)
         is_there = (self._recollection.outline * self.is_known[:, :, :1]).unsqueeze(-1)
@@ -122,11 +124,11 @@ class KnownFeatures(SceneFeatures):
         object looks alike.
         """
         goal = self.goal_heading
-        cosine, sine = self._recollection.entities[:, :, 0, 2:4].unbind(dim=-1)
-        angle = torch.zeros_like(sine)
+        ahead = self._recollection.entities[:, :, 0, 2:4]
+        angle = torch.zeros_like(ahead[..., 0])
         if goal is not None:
             num_equal = self.constants.footprint.equal_headings_of(len(goal)).unsqueeze(-1)
-            angle = (goal.unsqueeze(-1) - torch.atan2(sine, cosine)) * num_equal
+            angle = (goal.unsqueeze(-1) - torch.atan2(ahead[..., 1], ahead[..., 0])) * num_equal
         axes = torch.stack((angle.sin(), angle.cos()), dim=-1)
         return axes * self.is_known[:, :, :1]
 

@@ -266,8 +266,8 @@ class PushTask(TermTask):
         if self._senses is None:
             return super().observe(state, memory)
         scene = self.scene_features(state, memory)
-        known = self._senses.known(scene, memory[:, self.constants.first_sensed :])
-        return self.terms.observations(known), self.terms.state(scene)
+        sensed = self._senses.known(scene, memory[:, self.constants.first_sensed :])
+        return self.terms.observations(sensed), self.terms.state(scene)
 
     def episode_features(self, sums: Tensor, steps: Tensor, terminated: Terminated) -> PushEpisodes:
         """Return the features for finished episodes."""

@@ -87,7 +87,7 @@ def test_a_perfect_sensor_in_an_open_view_gives_the_exact_observation(observatio
 def test_nothing_is_known_before_the_first_frame() -> None:
     task, senses = begin(observation="sets", replaced_observations={"others": "others_and_age"})
     obs, _ = task.observe(scene(), task.memory)
-    assert obs[0, 0, 1:3].tolist() == pytest.approx([6.0, 1.0])  # the goal is told
+    assert obs[0, 0, 1:3].tolist() == pytest.approx([6.0, 1.0])  # the given goal
     assert not obs[0, 0, 3:].any()
     known = senses.known(task.scene_features(scene(), task.memory), task.memory[:, -58:])
     assert known.ages.eq(1.0).all()
