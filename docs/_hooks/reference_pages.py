@@ -284,7 +284,7 @@ def robots() -> str:
             (
                 f"`{name}`",
                 f"{mass:.1f}",
-                f"{robot.link_length:g}",
+                " and ".join(f"{length:g}" for length in robot.link_lengths),
                 f"{robot.standing_height:g}",
                 f"{robot.stiffness:g}, {robot.damping:g}",
                 " / ".join(f"{limit:g}" for limit in robot.torque_limit),

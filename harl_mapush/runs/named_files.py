@@ -15,7 +15,7 @@ from mqe.controllers.frozen_policy import describe_policy
 from mqe.controllers.gait import from_anywhere, gait_digest, gait_names
 from mqe.manifest import NAMED_FILES, read_manifest, sha256
 from mqe.registry import TASKS
-from mqe.world.robots import MODELS, robots_of
+from mqe.world.robots import MODELS, ROBOT_READERS, robots_of
 
 FOLDER = "named_files"
 GAIT = "task.gait"
@@ -25,23 +25,27 @@ _LARGEST = 1 << 20  # largest copied file [bytes]
 class NamedFiles(NamedTuple):
     """The files named in a run's settings."""
 
-    paths: Mapping[str, Path]  # by key of the task
-    digests: Mapping[str, str]  # SHA-256 of files and frozen policies, by dotted setting
+    paths: Mapping[str, Path]  # by dotted setting
+    digests: Mapping[str, str]  # SHA-256 of files and frozen policies, likewise
 
     def copy_to(self, run: Path) -> None:
         """Copy the small files into a run's folder."""
         for key, path in self.paths.items():
             if path.stat().st_size <= _LARGEST:
                 (run / FOLDER).mkdir(exist_ok=True)
-                shutil.copyfile(path, run / FOLDER / f"{key}{path.suffix}")
+                name = key.rpartition(".")[-1]
+                shutil.copyfile(path, run / FOLDER / f"{name}{path.suffix}")
 
 
 def find(cfg: RunCfg, *, with_algorithm: bool = True) -> NamedFiles:
     """Return the files and digests of a run's task, gaits and, by default, algorithm."""
     entry = TASKS[cfg.task.name]
     values = to_dict(cfg.task)
-    paths = _paths(cfg.task.name, values)
-    digests = {f"task.{key}": sha256(path) for key, path in paths.items()}
+    paths = {f"task.{key}": path for key, path in _paths(cfg.task.name, values).items()}
+    for path in map(Path, _robot_names(cfg)):
+        if path.suffix in ROBOT_READERS:
+            paths[f"env.robots.{path.stem}"] = path.expanduser()
+    digests = {key: sha256(path) for key, path in paths.items()}
     for key in entry.frozen_policies:
         if key != "gait":
             digests[f"task.{key}"] = describe_policy(values[key], f"task.{key}").digest
@@ -77,6 +81,10 @@ def changed(folder: Path, cfg: RunCfg, *, with_algorithm: bool = True) -> list[s
     return [name for name, digest in before.items() if present.get(name, digest) != digest]
 
 
+def _robot_names(cfg: RunCfg) -> tuple[str, ...]:
+    return (cfg.env.robots,) if isinstance(cfg.env.robots, str) else cfg.env.robots
+
+
 def absolute(cfg: RunCfg) -> RunCfg:
     """Return a run's settings with absolute paths to files, frozen policies and checkpoints."""
     policies = ALGORITHMS[cfg.algorithm.name].policies
@@ -85,9 +93,15 @@ def absolute(cfg: RunCfg) -> RunCfg:
     model = cfg.env.model
     if model not in MODELS:
         model = str(Path(model).expanduser().absolute())
+    robots: Any = tuple(
+        str(Path(name).expanduser().absolute()) if Path(name).suffix in ROBOT_READERS else name
+        for name in _robot_names(cfg)
+    )
+    if isinstance(cfg.env.robots, str):
+        (robots,) = robots
     return replace(
         cfg,
-        env=replace(cfg.env, model=model),
+        env=replace(cfg.env, model=model, robots=robots),
         task=replace(cfg.task, **_with_absolute_paths(cfg.task.name, vars(cfg.task))),
         algorithm=replace(cfg.algorithm, **names),
         runner=replace(cfg.runner, init_from=None if weights is None else from_anywhere(weights)),

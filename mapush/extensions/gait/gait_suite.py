@@ -21,7 +21,7 @@ def examine(
 ) -> dict[str, Any]:
     """Examine a checkpoint's gait and return its metrics."""
     robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
-    gait = load_gait(str(folder), device, ROBOTS[robot])
+    gait = load_gait(str(folder), device, ROBOTS.find(robot, "env.robots"))
     walker = Walker(gait, cfg.sim, cfg.runner.seed, robot, cfg.env.model)
     return evaluate_gait(walker, say)
 

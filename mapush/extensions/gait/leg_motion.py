@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mqe.world.robots import Robots
+from mqe.world.robots import RobotCfg, Robots
 from mqe.world.robots.tensors import by_leg
 
 
 class WalkingRobots(Robots):
     """Robots of one kind, with the kinematics of their feet."""
+
+    def __init__(
+        self,
+        cfgs: Sequence[RobotCfg],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Store the constants of ``cfgs``, one per robot, all of one kind."""
+        super().__init__(cfgs, device, dtype)
+        thigh, calf = cfgs[0].link_lengths
+        self._shares = torch.tensor((thigh / calf, 1.0), device=device, dtype=dtype)  # of the calf
 
     @property
     def foot_radius(self) -> float:
@@ -32,7 +44,7 @@ class WalkingRobots(Robots):
         hip_rate = rates[..., 0]
         rate = rates[..., 1:].cumsum(dim=-1).unsqueeze(-2)
         sink_rate, forward_rate = (
-            (legs.trig * rate).sum(dim=-1).mul(-self.cfgs[0].link_length).unbind(dim=-1)
+            (legs.trig * rate).sum(dim=-1).mul(-self.cfgs[0].link_lengths[1]).unbind(dim=-1)
         )
         lateral_rate = torch.addcmul(sink_rate * legs.sin_hip, legs.vertical, hip_rate, value=-1.0)
         vertical_rate = torch.addcmul(legs.lateral * hip_rate, sink_rate, legs.cos_hip, value=-1.0)
@@ -59,9 +71,9 @@ class WalkingRobots(Robots):
         joints = by_leg(joint_pos)
         hip = joints[..., 0]
         angle = joints[..., 1:].cumsum(dim=-1)
-        trig = torch.stack((torch.sin(angle), torch.cos(angle)), dim=-2)
+        trig = torch.stack((torch.sin(angle), torch.cos(angle)), dim=-2) * self._shares
         # From the thigh's joint in the leg's own plane, which the hip then turns about x.
-        forward, up = trig.sum(dim=-1).mul(-self.cfgs[0].link_length).unbind(dim=-1)
+        forward, up = trig.sum(dim=-1).mul(-self.cfgs[0].link_lengths[1]).unbind(dim=-1)
         sin = torch.sin(hip)
         cos = torch.cos(hip)
         lateral, vertical = self._turn_hip(sin, cos, up)
@@ -72,7 +84,9 @@ class WalkingRobots(Robots):
 class _Legs(NamedTuple):
     """Four legs in one pose, each (..., 4) and relative to its hip unless said otherwise."""
 
-    trig: Tensor  # (..., 4, 2, 2) sines, then cosines, of thigh and calf against the trunk
+    # (..., 4, 2, 2) sines, then cosines, of thigh and calf against the trunk, times their lengths
+    # over the calf's
+    trig: Tensor
     sin_hip: Tensor
     cos_hip: Tensor
     lateral: Tensor  # [m] the foot to the left

@@ -101,8 +101,13 @@ def _kneeling(robot: RobotCfg, height: Tensor, kneels: Tensor, scatter: Tensor) 
 
     A kneeling leg has its knee and its calf on the floor. Another leg has its foot below its hip.
     """
-    knee = torch.acos((height - robot.knee_radius) / robot.link_length)
-    foot = torch.acos((height - robot.foot_radius - KNEELING_SLACK) / (2.0 * robot.link_length))
-    thigh = torch.where(kneels, knee, foot)
-    calf = torch.where(kneels, -math.pi / 2 - knee, -2.0 * foot)
+    thigh_length, calf_length = robot.link_lengths
+    knee = torch.acos((height - robot.knee_radius) / thigh_length)
+    # The triangle of hip, knee and foot
+    drop = height - robot.foot_radius - KNEELING_SLACK
+    surplus = (thigh_length**2 - calf_length**2) / drop
+    at_hip = torch.acos((drop + surplus) / (2.0 * thigh_length))
+    at_foot = torch.acos((drop - surplus) / (2.0 * calf_length))
+    thigh = torch.where(kneels, knee, at_hip)
+    calf = torch.where(kneels, -math.pi / 2 - knee, -(at_hip + at_foot))
     return torch.stack((torch.zeros_like(thigh), thigh, calf), dim=-1).flatten(1) + scatter

@@ -161,7 +161,7 @@ def _check(theirs: mujoco.MjSpec, robot: RobotCfg, file: Path) -> None:
         )
 
     for leg, cfg in zip(LEGS, robot.legs, strict=True):
-        places = ((*cfg.hip_pos, 0.0), (0.0, cfg.side, 0.0), (0.0, 0.0, -robot.link_length))
+        places = ((*cfg.hip_pos, 0.0), (0.0, cfg.side, 0.0), (0.0, 0.0, -robot.link_lengths[0]))
         for joint, position in zip(LEG_JOINTS, places, strict=True):
             body = theirs.body(f"{leg}_{joint}")
             if body is None:

@@ -18,13 +18,46 @@ __all__ = [
     "MODEL_READERS",
     "NUM_JOINTS",
     "ROBOTS",
+    "ROBOT_READERS",
     "RobotCfg",
     "Robots",
     "robot_model",
     "robots_of",
 ]
 
-ROBOTS: Registry[RobotCfg] = Registry("robot")
+# Robots from files, by suffix; each raises ConfigError.
+ROBOT_READERS: dict[str, Callable[[Path], RobotCfg]] = {".yaml": read_robot}
+
+
+class RobotRegistry(Registry[RobotCfg]):
+    """Robots by name, and by the path of a file with one."""
+
+    def __init__(self) -> None:
+        super().__init__("robot")
+        self._files: dict[str, Path] = {}  # by name
+
+    def find(self, name: str, where: str) -> RobotCfg:
+        """Return a robot. A file's robot is registered under the file's name.
+
+        Raises ConfigError for an unknown name, and for an unfit file.
+        """
+        path = Path(name).expanduser()
+        if path.suffix not in ROBOT_READERS:
+            return super().find(name, where)
+        if not path.is_file():
+            raise ConfigError(f"{where}: there is no file {name}; name a robot or its file")
+        if self._files.get(path.stem) == path:
+            del self[path.stem]  # the file may have changed
+        robot = self.register(path.stem, ROBOT_READERS[path.suffix](path))
+        self._files[path.stem] = path
+        return robot
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether ``name`` is a robot's, or a path with a robot file's suffix."""
+        return super().__contains__(name) or Path(str(name)).suffix in ROBOT_READERS
+
+
+ROBOTS = RobotRegistry()
 for _name in ("go1", "go2"):
     _file = files("mqe") / "assets" / "robots" / f"{_name}.yaml"
     ROBOTS.register(_name, read_robot(Path(str(_file))))

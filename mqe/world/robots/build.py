@@ -80,12 +80,13 @@ def add_robot(
             **extra,
         )
 
+    thigh_length, calf_length = robot.link_lengths
     trunk = body(spec.worldbody, "trunk", (0.0, 0.0, robot.standing_height), robot.trunk)
     trunk.add_freejoint(name=f"{name}/root")
     for shape in robot.trunk_shapes:
         geom(trunk, shape, color)
     for leg_name, leg in zip(LEGS, robot.legs, strict=True):
-        places = ((*leg.hip_pos, 0.0), (0.0, leg.side, 0.0), (0.0, 0.0, -robot.link_length))
+        places = ((*leg.hip_pos, 0.0), (0.0, leg.side, 0.0), (0.0, 0.0, -thigh_length))
         links = []
         parent = trunk
         for joint, pos, inertial, shapes in zip(
@@ -97,7 +98,7 @@ def add_robot(
                 if joint != "hip":
                     _collide_with_limbs(link_geom, limbs)
             links.append(parent)
-        foot = Shape("sphere", (robot.foot_radius,), (0.0, 0.0, -robot.link_length))
+        foot = Shape("sphere", (robot.foot_radius,), (0.0, 0.0, -calf_length))
         foot_geom = geom(parent, foot, FOOT_COLOR, name=f"{name}/{leg_name}_foot", condim=3)
         _collide_with_limbs(foot_geom, limbs)
         for joint, link, ends in zip(LEG_JOINTS, links, leg.joint_range, strict=True):

@@ -11,6 +11,7 @@ from typing import Any
 from mqe.config import load_yaml, merge
 from mqe.world.robots.robot import (
     LEG_JOINTS,
+    LEGS,
     Inertial,
     Leg,
     Motor,
@@ -50,7 +51,11 @@ def read_robot(path: Path) -> RobotCfg:
 
 def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
     numbers = dict(values)
-    leg = partial(_leg, numbers.pop("leg"))
+    if "legs" in numbers:
+        described = numbers.pop("legs")
+        legs = _fixed(_single_leg(described[name]) for name in LEGS)
+    else:
+        legs = four_legs(partial(_leg, numbers.pop("leg")))
     knee_reduction = numbers.pop("knee_reduction", None)
     motors = None
     if knee_reduction is not None:
@@ -59,7 +64,8 @@ def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
         name=name,
         trunk=_link(numbers.pop("trunk"), 1, 1),
         trunk_shapes=_shapes(numbers.pop("trunk_shapes"), 1),
-        legs=four_legs(leg),
+        legs=legs,
+        link_lengths=_fixed(numbers.pop("link_lengths")),
         torque_limit=_fixed(numbers.pop("torque_limit")),
         motors=motors,
         **numbers,
@@ -77,6 +83,18 @@ def _leg(values: Mapping[str, Any], front: int, left: int) -> Leg:
         joint_pos=(hip * left, thigh, calf),
         inertials=_fixed(_link(values[joint], front, left) for joint in LEG_JOINTS),
         shapes=_fixed(_shapes(shapes, left) for shapes in values["shapes"]),
+    )
+
+
+def _single_leg(values: Mapping[str, Any]) -> Leg:
+    """Return a leg that is described by itself, with one part for each link."""
+    return Leg(
+        hip_pos=_fixed(values["hip_pos"]),
+        side=values["side"],
+        joint_range=_fixed(_fixed(ends) for ends in values["joint_range"]),
+        joint_pos=_fixed(values["joint_pos"]),
+        inertials=_fixed(_link([values[joint]], 1, 1) for joint in LEG_JOINTS),
+        shapes=_fixed(_shapes(shapes, 1) for shapes in values["shapes"]),
     )
 
 

@@ -131,7 +131,8 @@ class RobotCfg:
     trunk: Inertial
     trunk_shapes: tuple[Shape, ...]
     legs: tuple[Leg, Leg, Leg, Leg]  # FL, FR, RL, RR
-    link_length: float  # [m] thigh's joint to calf's joint, and from there to the foot's centre
+    # [m] thigh's joint to calf's joint, and from there to the foot's centre
+    link_lengths: tuple[float, float]
     foot_radius: float  # [m]
     knee_radius: float  # [m] that a thigh reaches beyond the calf's joint
     standing_height: (

@@ -38,7 +38,7 @@ class Robots:
         # (4, 3) [m].
         self._hips = self._tensor([[(*leg.hip_pos, 0.0) for leg in cfg.legs] for cfg in cfgs])
         self._sides = self._tensor([[leg.side for leg in cfg.legs] for cfg in cfgs])  # (4,) [m]
-        self._down = self._tensor([-cfg.link_length for cfg in cfgs], 1)  # [m] along a leg's links
+        self._down = self._tensor([-cfg.link_lengths[0] for cfg in cfgs], 1)  # [m] along a thigh
         # What the trunk is made of, (3, G) or (G,): half sizes of boxes, centres, radii of spheres.
         num_shapes = max(len(cfg.trunk_shapes) for cfg in cfgs)
         # The first ones again where others have more.

@@ -168,7 +168,7 @@ def test_terms_of_the_velocity_task_by_hand():
     task.steer((0.5, 0.0, 0.2))
     task.begin(torch.tensor([True]))
     joints = [0.0, 0.8, -1.6] * 4
-    height = 0.025 + GO1.foot_radius + 2.0 * GO1.link_length * math.cos(0.8)
+    height = 0.025 + GO1.foot_radius + sum(GO1.link_lengths) * math.cos(0.8)
     state = make_scene_state(
         torch.tensor([[[0.0, 0.0, height]]]),
         joint_pos=torch.tensor(joints),

@@ -1,0 +1,117 @@
+"""The command ``mapush robot``: what a maker's file says of a robot, and its data as YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harl_mapush import config
+from harl_mapush.process import library_lines, say
+from mapush.extensions.robot_files.reader import SUFFIXES, RobotFile, read_robot_file
+from mqe.config import ConfigError, dump_yaml
+from mqe.world.robots.robot import LEG_JOINTS, LEGS, Inertial, RobotCfg, Shape
+
+PROGRAM = "mapush robot"
+
+
+def make_parser() -> config.Parser:
+    """Build the command line."""
+    parser = config.Parser(
+        prog=PROGRAM,
+        description="Reads a quadruped from its maker's MJCF or URDF, and prints what it found.",
+        example=f"{PROGRAM} anymal_c.urdf --out anymal_c.yaml",
+    )
+    parser.add_argument("file", metavar="FILE", help="the robot's MJCF (.xml) or URDF (.urdf)")
+    parser.add_argument(
+        "--out",
+        metavar="FILE.yaml",
+        help="a file for the robot's data, for correction; env.robots takes its path",
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read a robot. Return the exit code."""
+    args = make_parser().parse_args(argv)
+    with library_lines(say):
+        return config.exit_code(lambda: _read(Path(args.file).expanduser(), args.out), PROGRAM)
+
+
+def _read(file: Path, out: str | None) -> int:
+    if file.suffix not in SUFFIXES or not file.is_file():
+        raise ConfigError(
+            f"FILE: {file} is not a robot's file; name an MJCF (.xml) or a URDF (.urdf)"
+        )
+    target = None if out is None else Path(out).expanduser()
+    if target is not None and (target.suffix != ".yaml" or not target.parent.is_dir()):
+        raise ConfigError(f"--out: {out} must end with .yaml, in a folder that exists")
+    robot = read_robot_file(file)
+    say(_table(robot))
+    if target is not None:
+        target.write_text(f"# Read from {file.name}.\n{dump_yaml(values(robot.cfg))}")
+        say(f"Wrote {target}. Train its gait:")
+    name = target or file
+    say(f"  mapush train --preset go1_velocity --set env.robots={name}")
+    return 0
+
+
+def _table(robot: RobotFile) -> str:
+    cfg = robot.cfg
+    thigh, calf = cfg.link_lengths
+    shapes = len(cfg.trunk_shapes) + sum(len(part) for leg in cfg.legs for part in leg.shapes)
+    hip = cfg.legs[0].hip_pos
+    rows = [
+        ("mass", f"{cfg.mass:.2f} kg, the trunk {cfg.trunk.mass:.2f} kg"),
+        ("hips", f"{hip[0]:g} m ahead, {hip[1]:g} m aside, feet {cfg.legs[0].side:g} m beyond"),
+        ("thigh, calf", f"{thigh:g} m, {calf:g} m"),
+        ("foot", f"radius {cfg.foot_radius:g} m"),
+        ("torque limits", " / ".join(f"{limit:g}" for limit in cfg.torque_limit) + " N m"),
+        ("stance", f"{cfg.standing_height:g} m high, joints {list(cfg.legs[0].joint_pos)} rad"),
+        ("motors", f"{cfg.stiffness:g} N m/rad, {cfg.damping:g} N m s/rad, from mass and length"),
+        ("shapes", f"{shapes} boxes and capsules, 4 feet; {robot.num_shapes} in the file"),
+    ]
+    lines = [f"{name:14} {value}" for name, value in rows]
+    return "\n".join([cfg.name, *lines, *(f"Note: {note}" for note in robot.notes)])
+
+
+def values(cfg: RobotCfg) -> dict[str, Any]:
+    """Return a robot's data for YAML, in the form of ``mqe.world.robots.described``."""
+    legs = []
+    for leg in cfg.legs:
+        links = zip(LEG_JOINTS, leg.inertials, strict=True)
+        legs.append(
+            {
+                "hip_pos": list(leg.hip_pos),
+                "side": leg.side,
+                "joint_range": [list(ends) for ends in leg.joint_range],
+                "joint_pos": list(leg.joint_pos),
+                **{joint: _inertial(link) for joint, link in links},
+                "shapes": [[_shape(shape) for shape in shapes] for shapes in leg.shapes],
+            }
+        )
+    numbers = ("foot_radius", "knee_radius", "standing_height", "walking_height", "low_height")
+    return {
+        "trunk": [_inertial(cfg.trunk)],
+        "trunk_shapes": [_shape(shape) for shape in cfg.trunk_shapes],
+        "legs": dict(zip(LEGS, legs, strict=True)),
+        "link_lengths": list(cfg.link_lengths),
+        **{name: getattr(cfg, name) for name in numbers},
+        "stiffness": cfg.stiffness,
+        "damping": cfg.damping,
+        "torque_limit": list(cfg.torque_limit),
+        "gait": cfg.gait,
+    }
+
+
+def _inertial(link: Inertial) -> dict[str, Any]:
+    return {"mass": link.mass, "com": list(link.com), "inertia": list(link.inertia)}
+
+
+def _shape(shape: Shape) -> dict[str, Any]:
+    return {
+        "type": shape.type,
+        "size": list(shape.size),
+        "pos": list(shape.pos),
+        "axis": shape.axis,
+    }

@@ -1,0 +1,107 @@
+"""A maker's MJCF or URDF as a compiled model with a free base, without what is only drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import mujoco
+import numpy as np
+
+from mqe.config import ConfigError
+
+_LEAST_RADIUS = 0.01  # [m] radius of gyration of a link whose file gives it no extent
+_INERTIA = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])  # places of xx, yy, zz, xy, xz, yz
+
+
+class MakerFile(NamedTuple):
+    """A compiled robot file, with what the reader changed in it."""
+
+    path: Path
+    model: mujoco.MjModel
+    notes: tuple[str, ...]
+
+    def refuse(self, reason: str) -> ConfigError:
+        """Return an error about the file. ``reason`` ends with a way out."""
+        return ConfigError(f"robot file {self.path}: {reason}")
+
+
+def read_maker_file(path: Path) -> MakerFile:
+    """Compile a robot file. Raise ConfigError for a file without exactly one robot."""
+    try:
+        spec = mujoco.MjSpec.from_file(str(path))
+    except (ValueError, OSError) as error:
+        raise _unreadable(path, error) from None
+    notes = [*_remove_meshes(spec, path), *_mend_inertias(spec)]
+    for part in (*spec.keys, *spec.sensors, *spec.lights, *spec.cameras):
+        spec.delete(part)
+    robots = [body for body in spec.worldbody.bodies if _has_joints(body)]
+    if len(robots) != 1:
+        names = ", ".join(body.name for body in robots) or "none"
+        raise ConfigError(
+            f"robot file {path}: {len(robots)} bodies of its world have joints ({names}); name a "
+            "file with one robot alone"
+        )
+    if not robots[0].joints:
+        robots[0].add_freejoint(name="root")
+    spec.compiler.fusestatic = True
+    try:
+        return MakerFile(path, spec.compile(), tuple(notes))
+    except ValueError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> ConfigError:
+    reason = " ".join(str(error).split())
+    return ConfigError(
+        f"robot file {path}: MuJoCo does not read it ({reason}); name an MJCF or a plain URDF"
+    )
+
+
+def _has_joints(body: mujoco.MjsBody) -> bool:
+    return bool(body.joints) or any(_has_joints(child) for child in body.bodies)
+
+
+def _remove_meshes(spec: mujoco.MjSpec, path: Path) -> list[str]:
+    """Remove meshes that are only drawn, and those without a file. Return notes on the latter."""
+    folder = path.parent / spec.meshdir
+    files = {mesh.name: folder / mesh.file for mesh in spec.meshes}
+    links = []
+    for geom in list(spec.geoms):
+        if geom.type != mujoco.mjtGeom.mjGEOM_MESH:
+            continue
+        is_drawn_only = not geom.contype and not geom.conaffinity
+        if not is_drawn_only and not files[geom.meshname].is_file():
+            links.append(geom.parent.name)
+        elif not is_drawn_only:
+            continue
+        spec.delete(geom)
+    meshes = {geom.meshname for geom in spec.geoms}
+    for mesh in list(spec.meshes):
+        if mesh.name not in meshes:
+            spec.delete(mesh)
+    if not links:
+        return []
+    return [f"meshes without a file, left out: {', '.join(dict.fromkeys(links))}"]
+
+
+def _mend_inertias(spec: mujoco.MjSpec) -> list[str]:
+    """Give a body with an impossible inertia a ball's with equal trace. Return notes on these."""
+    names = []
+    for body in spec.bodies:
+        if not body.explicitinertial or body.mass <= 0.0:
+            continue
+        full = np.array(body.fullinertia)
+        moments = np.array(body.inertia)
+        if np.isfinite(full).all():
+            moments = np.linalg.eigvalsh(full[_INERTIA])
+        low, middle, high = np.sort(moments)
+        if low > 0.0 and low + middle >= high:
+            continue
+        ball = max(moments.sum() / 3.0, body.mass * _LEAST_RADIUS**2)
+        body.fullinertia = np.full(6, np.nan)
+        body.inertia = np.full(3, ball)
+        names.append(body.name)
+    if not names:
+        return []
+    return [f"impossible moments of inertia, a ball's instead: {', '.join(names)}"]

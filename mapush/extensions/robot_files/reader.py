@@ -1,0 +1,349 @@
+"""A quadruped's data from its maker's file.
+
+Legs are found by their joints: four chains with three hinges each, the first about the trunk's x
+axis, the others about y. All angles are zero where thigh and calf point straight down. Each joint's
+frame slides along the joint's axis until thigh and foot lie in one plane across the hip, as in
+``RobotCfg``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from mapush.extensions.robot_files.maker_file import MakerFile, read_maker_file
+from mapush.extensions.robot_files.stance import nominal_angles, stand
+from mqe.world.robots import ROBOT_READERS
+from mqe.world.robots.robot import LEGS, Inertial, Leg, RobotCfg, Shape
+
+Array = NDArray[np.float64]
+
+SUFFIXES = (".xml", ".urdf")
+
+_AXES = (0, 1, 1)  # of hip, thigh, calf: x, y, y
+_PARALLEL = 0.999  # least cosine between a joint's axis and the trunk's
+_LEVEL = 0.005  # [m] largest height of a thigh's joint over its hip, and between hips
+MAX_TRUNK_SHAPES = 3  # more become one box
+_SLIMNESS = 0.7  # radius of a link without a shape, over the foot's
+# Go2: 25 N m/rad and 0.8 N m s/rad for 15.2 kg on links of 0.213 m
+_STIFFNESS = 25.0 / (15.2 * 0.213)  # over mass and length
+_DAMPING = 0.8 / (25.0 * math.sqrt(0.213))  # over stiffness and the length's root
+
+
+class RobotFile(NamedTuple):
+    """A robot from its maker's file."""
+
+    cfg: RobotCfg
+    notes: tuple[str, ...]  # on what was changed, left out or assumed
+    num_shapes: int  # colliding ones in the file
+
+
+class _Chain(NamedTuple):
+    """A leg in the file. Its joint angles are ``signs`` times the file's, plus ``offsets``."""
+
+    bodies: Sequence[int]  # hip, thigh, calf
+    joints: Sequence[int]
+    signs: tuple[float, ...]
+    offsets: tuple[float, ...]  # [rad]
+    hip: Array  # (3,) [m] hip joint from the file's base, at the thigh joint's x
+    side: float  # [m] from there to the foot, to the left
+    lengths: tuple[float, float]  # [m] thigh, calf
+    foot: int  # geom
+
+
+def read(path: Path) -> RobotCfg:
+    """Return the robot of an MJCF or URDF. Raise ConfigError as ``read_robot_file``."""
+    return read_robot_file(path).cfg
+
+
+def read_robot_file(path: Path) -> RobotFile:
+    """Read an MJCF or URDF, with notes for the user.
+
+    Raises ConfigError for a file that MuJoCo does not read, and for a robot without four legs of
+    three joints.
+    """
+    file = read_maker_file(path)
+    chains = _chains(file)
+    pose = _Pose(file, chains)
+    lengths = np.mean([chain.lengths for chain in chains], axis=0)
+    length = float(lengths.mean())
+    stiffness = _STIFFNESS * float(file.model.body_mass.sum()) * length
+    foot_radius = float(file.model.geom_size[chains[0].foot, 0])
+    notes = list(file.notes)
+    legs = [pose.leg(name, chain, notes) for name, chain in zip(LEGS, chains, strict=True)]
+    cfg = RobotCfg(
+        name=path.stem,
+        trunk=pose.inertial(pose.base, pose.origin),
+        trunk_shapes=pose.trunk_shapes(),
+        legs=(legs[0], legs[1], legs[2], legs[3]),
+        link_lengths=(_rounded(lengths[0]), _rounded(lengths[1])),
+        foot_radius=_rounded(foot_radius),
+        knee_radius=_rounded(_SLIMNESS * foot_radius),
+        standing_height=1.0,  # measured below, as the two others
+        walking_height=1.0,
+        low_height=1.0,
+        stiffness=_rounded(stiffness),
+        damping=_rounded(_DAMPING * stiffness * math.sqrt(length)),
+        torque_limit=_torque_limits(file, chains),
+        gait="",
+    )
+    standing = stand(cfg, notes)
+    num_shapes = sum(_collides(file.model, geom) for geom in range(file.model.ngeom))
+    return RobotFile(standing, tuple(notes), num_shapes)
+
+
+def _chains(file: MakerFile) -> list[_Chain]:
+    """Return the legs in the order of ``LEGS``."""
+    model = file.model
+    children: dict[int, list[int]] = {}
+    for body in range(1, model.nbody):
+        children.setdefault(int(model.body_parentid[body]), []).append(body)
+    (base,) = children[0]
+    paths = []
+    for start in children.get(base, []):
+        path = [start]
+        while len(children.get(path[-1], [])) == 1:
+            path += children[path[-1]]
+        paths.append(path)
+    lengths = [len(path) for path in paths]
+    hinges = [int(model.body_jntadr[body]) for path in paths for body in path]
+    types = [model.jnt_type[joint] for joint in hinges]
+    is_quadruped = lengths == [3, 3, 3, 3] and model.nbody == 14 and model.njnt == 13
+    if not is_quadruped or any(kind != mujoco.mjtJoint.mjJNT_HINGE for kind in types):
+        found = ", ".join(f"{model.body(path[0]).name}: {len(path)}" for path in paths) or "none"
+        raise file.refuse(
+            "a robot needs four legs with three hinges each, and no other joint; its chains of "
+            f"joints are {found}. Wheels and arms are not read; fix their joints in the file"
+        )
+    data = mujoco.MjData(model)
+    data.qpos[:] = 0.0
+    data.qpos[3] = 1.0
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    by_name = {}
+    for path in paths:
+        chain = _chain(file, data, path)
+        name = ("F" if chain.hip[0] > 0.0 else "R") + ("L" if chain.hip[1] > 0.0 else "R")
+        by_name[name] = chain
+    if set(by_name) != set(LEGS):
+        raise file.refuse(
+            "its hips must stand at the four corners of its base, with x to the front and y to "
+            f"the left; they are at {', '.join(sorted(by_name))} alone"
+        )
+    heights = [chain.hip[2] for chain in by_name.values()]
+    if max(heights) - min(heights) > _LEVEL:
+        raise file.refuse(f"its hips must be level; they are at {np.round(heights, 4)} m")
+    return [by_name[name] for name in LEGS]
+
+
+def _chain(file: MakerFile, data: mujoco.MjData, bodies: Sequence[int]) -> _Chain:
+    """Return the leg of hip, thigh and calf ``bodies``. All the file's angles are zero."""
+    model = file.model
+    joints = [int(model.body_jntadr[body]) for body in bodies]
+    signs = []
+    for joint, axis in zip(joints, _AXES, strict=True):
+        along = float(data.xaxis[joint, axis])
+        if abs(along) < _PARALLEL:
+            raise file.refuse(
+                f"joint {model.joint(joint).name} turns about {np.round(data.xaxis[joint], 3)}; a "
+                "leg's joints turn about x, y and y of the base"
+            )
+        signs.append(math.copysign(1.0, along))
+    hip, thigh, calf = data.xanchor[joints].copy()
+    foot = _foot(file, data, bodies[2], calf)
+    end = data.geom_xpos[foot]
+    if abs(thigh[2] - hip[2]) > _LEVEL:
+        raise file.refuse(
+            f"joint {model.joint(joints[1]).name} lies {thigh[2] - hip[2]:.3f} m above its hip's "
+            "axis where all angles are zero; a thigh's joint lies beside it"
+        )
+    upper, upper_angle = _polar(calf - thigh)
+    lower, lower_angle = _polar(end - calf)
+    return _Chain(
+        bodies,
+        joints,
+        tuple(signs),
+        (0.0, upper_angle, lower_angle - upper_angle),
+        np.array((thigh[0], hip[1], hip[2])),
+        float(end[1] - hip[1]),
+        (upper, lower),
+        foot,
+    )
+
+
+def _polar(link: Array) -> tuple[float, float]:
+    """Return a link's length [m] and its angle [rad] about y from straight down."""
+    return math.hypot(link[0], link[2]), math.atan2(-link[0], -link[2])
+
+
+def _foot(file: MakerFile, data: mujoco.MjData, calf: int, knee: Array) -> int:
+    """Return the geom of a leg's foot, the sphere that is farthest from its knee."""
+    model = file.model
+    first = int(model.body_geomadr[calf])
+    geoms = range(first, first + int(model.body_geomnum[calf]))
+    spheres = [
+        geom
+        for geom in geoms
+        if model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_SPHERE and _collides(model, geom)
+    ]
+    if not spheres:
+        raise file.refuse(
+            f"the link {model.body(calf).name} has no sphere that collides, for a foot; add one at "
+            "its end"
+        )
+    return max(spheres, key=lambda geom: float(np.linalg.norm(data.geom_xpos[geom] - knee)))
+
+
+def _collides(model: mujoco.MjModel, geom: int) -> bool:
+    return bool(model.geom_contype[geom] or model.geom_conaffinity[geom])
+
+
+class _Pose:
+    """The file's robot with all its legs straight down, in its base's axes."""
+
+    def __init__(self, file: MakerFile, chains: Sequence[_Chain]) -> None:
+        """Bend the joints."""
+        self._file = file
+        self._model = file.model
+        self._data = mujoco.MjData(file.model)
+        self._data.qpos[:] = 0.0
+        self._data.qpos[3] = 1.0
+        for chain in chains:
+            places = file.model.jnt_qposadr[list(chain.joints)]
+            self._data.qpos[places] = -np.array(chain.offsets) * chain.signs
+        mujoco.mj_kinematics(file.model, self._data)
+        self._feet = {chain.foot for chain in chains}
+        self.base = int(file.model.body_parentid[chains[0].bodies[0]])
+        # Between the hips, at their height: the trunk's frame.
+        self.origin = np.array((0.0, 0.0, np.mean([chain.hip[2] for chain in chains])))
+
+    def inertial(self, body: int, origin: Array) -> Inertial:
+        """Return a body's inertial in a frame at ``origin`` [m]."""
+        turn = self._data.ximat[body].reshape(3, 3)
+        moments = turn @ np.diag(self._model.body_inertia[body]) @ turn.T
+        com = self._data.xipos[body] - origin
+        places = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
+        values: Any = tuple(_rounded(moments[place]) for place in places)
+        return Inertial(_rounded(self._model.body_mass[body]), _vector(com), values)
+
+    def trunk_shapes(self) -> tuple[Shape, ...]:
+        """Return the trunk's collision shapes. Raise ConfigError if the file has none."""
+        geoms = self._geoms(self.base)
+        if not geoms:
+            raise self._file.refuse(
+                "its base has no shape that collides; add a box, or bring the mesh files"
+            )
+        if len(geoms) > MAX_TRUNK_SHAPES:
+            return (self._box(geoms, self.origin),)
+        return tuple(self._box([geom], self.origin) for geom in geoms)
+
+    def leg(self, name: str, chain: _Chain, notes: list[str]) -> Leg:
+        """Return a leg's data, and add notes on its shapes."""
+        hip = np.array((chain.hip[0], chain.hip[1], self.origin[2]))
+        thigh = hip + (0.0, chain.side, 0.0)
+        calf = thigh - (0.0, 0.0, chain.lengths[0])
+        frames = (hip, thigh, calf)
+        ranges = []
+        for joint, sign, offset in zip(chain.joints, chain.signs, chain.offsets, strict=True):
+            ends = (-math.pi, math.pi)
+            if self._model.jnt_limited[joint]:
+                ends = self._model.jnt_range[joint] * sign + offset
+            ranges.append((_rounded(min(ends)), _rounded(max(ends))))
+        angles = nominal_angles(name, chain.lengths)
+        for joint, angle, (low, high) in zip(chain.joints, angles, ranges, strict=True):
+            if not low <= angle <= high:
+                raise self._file.refuse(
+                    f"joint {self._model.joint(joint).name} cannot reach {angle:.2f} rad, its "
+                    f"angle in the stance with all knees to the rear (range {low} to {high})"
+                )
+        bodies = chain.bodies
+        shapes = [
+            self._link_shapes(body, frame, length, chain, notes)
+            for body, frame, length in zip(bodies, frames, (None, *chain.lengths), strict=True)
+        ]
+        inertials = [self.inertial(body, frame) for body, frame in zip(bodies, frames, strict=True)]
+        return Leg(
+            hip_pos=(_rounded(hip[0]), _rounded(hip[1])),
+            side=_rounded(chain.side),
+            joint_range=tuple(ranges),
+            joint_pos=angles,
+            inertials=(inertials[0], inertials[1], inertials[2]),
+            shapes=(shapes[0], shapes[1], shapes[2]),
+        )
+
+    def _link_shapes(
+        self, body: int, origin: Array, length: float | None, chain: _Chain, notes: list[str]
+    ) -> tuple[Shape, ...]:
+        """Return one box round a link's shapes. A thigh or calf without one gets a capsule."""
+        geoms = self._geoms(body)
+        if geoms:
+            return (self._box(geoms, origin),)
+        if length is None:
+            return ()
+        radius = _SLIMNESS * float(self._model.geom_size[chain.foot, 0])
+        notes.append(f"{self._model.body(body).name} has no shape: a capsule of {radius:.3f} m")
+        half = 0.5 * length - radius
+        return (Shape("capsule", (_rounded(radius), _rounded(half)), (0.0, 0.0, -0.5 * length)),)
+
+    def _geoms(self, body: int) -> list[int]:
+        """Return the colliding geoms of a body, without its foot."""
+        first = int(self._model.body_geomadr[body])
+        geoms = range(first, first + int(self._model.body_geomnum[body]))
+        return [geom for geom in geoms if _collides(self._model, geom) and geom not in self._feet]
+
+    def _box(self, geoms: Sequence[int], origin: Array) -> Shape:
+        """Return the box round geoms, along the base's axes, in a frame at ``origin``."""
+        lows, highs = [], []
+        for geom in geoms:
+            turn = self._data.geom_xmat[geom].reshape(3, 3)
+            center, half = self._model.geom_aabb[geom].reshape(2, 3)
+            middle = self._data.geom_xpos[geom] + turn @ center - origin
+            reach = np.abs(turn) @ half
+            lows.append(middle - reach)
+            highs.append(middle + reach)
+        low = np.min(lows, axis=0)
+        high = np.max(highs, axis=0)
+        return Shape("box", _vector(0.5 * (high - low)), _vector(0.5 * (high + low)))
+
+
+def _torque_limits(file: MakerFile, chains: Sequence[_Chain]) -> tuple[float, float, float]:
+    """Return the torque limits [N m] of hip, thigh and calf, the least of the four legs."""
+    limits = [[_torque_limit(file, joint) for joint in chain.joints] for chain in chains]
+    return _vector(np.min(limits, axis=0))
+
+
+def _torque_limit(file: MakerFile, joint: int) -> float:
+    model = file.model
+    ends = [model.jnt_actfrcrange[joint]]
+    for actuator in range(model.nu):
+        if model.actuator_trnid[actuator, 0] == joint:
+            ends.append(model.actuator_forcerange[actuator])
+            if not np.any(model.actuator_biasprm[actuator]):  # a motor: its control is a torque
+                gain = model.actuator_gainprm[actuator, 0]
+                ends.append(model.actuator_ctrlrange[actuator] * gain)
+    limits = [float(high) for _, high in ends if high > 0.0]
+    if not limits:
+        raise file.refuse(
+            f"joint {model.joint(joint).name} has no torque limit; give it an effort (URDF), an "
+            "actuatorfrcrange, or an actuator with a forcerange (MJCF)"
+        )
+    return min(limits)
+
+
+def _rounded(value: float) -> float:
+    """Return a number with seven significant digits, as files have them."""
+    return float(f"{float(value):.7g}")
+
+
+def _vector(values: Array) -> Any:
+    return tuple(_rounded(value) for value in values)
+
+
+for _suffix in SUFFIXES:
+    ROBOT_READERS[_suffix] = read

@@ -1,0 +1,251 @@
+"""Robots from MJCF and URDF files: the data read back from a file of known data."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+
+from harl_mapush.config import RunCfg, resolve
+from harl_mapush.runs import named_files
+from mapush.extensions.robot_files.command import main
+from mapush.extensions.robot_files.reader import read_robot_file
+from mapush.extensions.robot_files.stance import nominal_angles
+from mqe.config import ConfigError
+from mqe.world.robots import ROBOTS, RobotCfg, robots_of
+from mqe.world.robots.build import add_robot
+from mqe.world.robots.described import read_robot
+from mqe.world.robots.robot import LEG_JOINTS, LEGS
+from mqe.world.scene import build_scene
+
+GO1 = ROBOTS["go1"]
+
+
+def go1_spec() -> mujoco.MjSpec:
+    """Return the Go1 as a maker might describe it, alone in its file."""
+    spec = mujoco.MjSpec()
+    spec.compiler.degree = False
+    add_robot(spec, GO1, "go1", (0.5, 0.5, 0.5, 1.0), collision=1, hits=1)
+    return spec
+
+
+def run_cfg(task: str, robot: Path) -> RunCfg:
+    """Return a run's settings with ``robot`` on all places."""
+    cfg, _ = resolve({}, {"task": {"name": task}, "env": {"robots": str(robot)}})
+    return cfg
+
+
+def write(spec: mujoco.MjSpec, path: Path) -> Path:
+    spec.compile()
+    path.write_text(spec.to_xml())
+    return path
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    return write(go1_spec(), tmp_path / "like_go1.xml")
+
+
+def assert_same_bodies(robot: RobotCfg, other: RobotCfg) -> None:
+    """Assert equal masses, inertias, places and ranges. Files have six significant digits."""
+    pairs = [(robot.trunk, other.trunk)]
+    for leg, other_leg in zip(robot.legs, other.legs, strict=True):
+        pairs += zip(leg.inertials, other_leg.inertials, strict=True)
+        np.testing.assert_allclose(leg.hip_pos, other_leg.hip_pos, rtol=1e-5)
+        assert leg.side == pytest.approx(other_leg.side, rel=1e-5)
+        np.testing.assert_allclose(leg.joint_range, other_leg.joint_range, rtol=1e-5)
+    for link, other_link in pairs:
+        assert link.mass == pytest.approx(other_link.mass, rel=1e-5)
+        np.testing.assert_allclose(link.com, other_link.com, atol=1e-6)
+        np.testing.assert_allclose(link.inertia, other_link.inertia, rtol=1e-3, atol=1e-7)
+    np.testing.assert_allclose(robot.link_lengths, other.link_lengths, rtol=1e-5)
+    assert robot.foot_radius == pytest.approx(other.foot_radius)
+    np.testing.assert_allclose(robot.torque_limit, other.torque_limit, rtol=1e-5)
+
+
+def test_a_file_of_the_go1_is_a_go1(file):
+    robot = read_robot_file(file).cfg
+    assert robot.name == "like_go1"
+    assert_same_bodies(robot, GO1)
+    assert robot.joint_pos == pytest.approx(GO1.joint_pos, abs=2e-3)
+    assert robot.stiffness == pytest.approx(25.0 / 15.2 * GO1.mass, rel=1e-3)
+    assert robot.standing_height == pytest.approx(0.28, abs=0.01)
+
+
+def test_signs_zero_angles_and_axes_of_the_file_do_not_matter(tmp_path):
+    spec = go1_spec()
+    for leg in LEGS:
+        hip, thigh, calf = (spec.body(f"go1/{leg}_{joint}") for joint in LEG_JOINTS)
+        # The hip's joint begins further back on its own axis, as ANYmal's does.
+        hip.pos = hip.pos - (0.05, 0.0, 0.0)
+        for geom in hip.geoms:
+            geom.pos = geom.pos + (0.05, 0.0, 0.0)
+        hip.ipos = hip.ipos + (0.05, 0.0, 0.0)
+        thigh.pos = thigh.pos + (0.05, 0.0, 0.0)
+        # Thighs are at 0.3 rad where the file's angle is zero, and turn the other way.
+        thigh.quat = (math.cos(0.15), 0.0, math.sin(0.15), 0.0)
+        joint = thigh.joints[0]
+        joint.axis = (0.0, -1.0, 0.0)
+        low, high = joint.range
+        joint.range = (0.3 - high, 0.3 - low)
+    robot = read_robot_file(write(spec, tmp_path / "turned.xml")).cfg
+    assert_same_bodies(robot, GO1)
+
+
+def test_links_of_unequal_length_are_kept(tmp_path):
+    spec = go1_spec()
+    for leg in LEGS:
+        spec.body(f"go1/{leg}_calf").pos = (0.0, 0.0, -0.15)
+    robot = read_robot_file(write(spec, tmp_path / "short.xml")).cfg
+    assert robot.link_lengths == pytest.approx((0.15, 0.213))
+    thigh, calf = robot.legs[0].joint_pos[1:]
+    below = 0.15 * math.sin(thigh - 0.05) + 0.213 * math.sin(thigh - 0.05 + calf)
+    assert below == pytest.approx(0.0, abs=1e-3)
+
+
+def test_the_data_are_written_for_correction_and_read_back(file, tmp_path, capsys):
+    out = tmp_path / "corrected.yaml"
+    assert main([str(file), "--out", str(out)]) == 0
+    assert f"env.robots={out}" in capsys.readouterr().out
+    corrected = read_robot(out)
+    assert corrected.name == "corrected"
+    assert corrected.legs == read_robot_file(file).cfg.legs
+    out.write_text(out.read_text().replace("stiffness: ", "stiffness: 1"))
+    assert read_robot(out).stiffness > 100.0
+
+
+def test_a_path_is_a_robot_in_a_scene(file):
+    scene = build_scene(2, None, robots=["go1", str(file)])
+    assert [robot.name for robot in scene.robots] == ["go1", "like_go1"]
+    masses = scene.model.body_subtreemass
+    ours, theirs = (masses[scene.model.body(f"robot{i}/trunk").id] for i in range(2))
+    assert theirs == pytest.approx(ours, rel=1e-5)
+
+
+def test_a_run_copies_the_robots_file_and_notices_its_change(file, tmp_path):
+    cfg = run_cfg("go1_velocity", file)
+    run = tmp_path / "run"
+    run.mkdir()
+    files = named_files.find(cfg)
+    files.copy_to(run)
+    assert (run / named_files.FOLDER / "like_go1.xml").read_bytes() == file.read_bytes()
+    file.write_text(file.read_text() + "\n")
+    key = "env.robots.like_go1"
+    assert named_files.find(cfg).digests[key] != files.digests[key]
+
+
+def test_a_robot_without_a_gait_says_how_to_train_one(file):
+    cfg = run_cfg("go1push_mid", file)
+    with pytest.raises(ConfigError, match="like_go1 has no gait; train one with --preset"):
+        named_files.find(cfg)
+
+
+def _second_robot(spec: mujoco.MjSpec) -> None:
+    body = spec.worldbody.add_body(name="crate", mass=1.0, inertia=(1.0, 1.0, 1.0))
+    body.explicitinertial = True
+    body.add_freejoint()
+
+
+def _wheels(spec: mujoco.MjSpec) -> None:
+    for leg in LEGS:
+        wheel = spec.body(f"go1/{leg}_calf").add_body(name=f"{leg} wheel", pos=(0.0, 0.0, -0.213))
+        wheel.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=(0.05, 0.0, 0.0))
+        wheel.add_joint(axis=(0.0, 1.0, 0.0))
+
+
+def _no_limits(spec: mujoco.MjSpec) -> None:
+    for actuator in spec.actuators:
+        spec.delete(actuator)
+
+
+def _no_feet(spec: mujoco.MjSpec) -> None:
+    for leg in LEGS:
+        spec.delete(spec.geom(f"go1/{leg}_foot"))
+
+
+def _turned_axis(spec: mujoco.MjSpec) -> None:
+    spec.body("go1/FL_thigh").joints[0].axis = (0.0, 0.0, 1.0)
+
+
+def _knees_to_the_front(spec: mujoco.MjSpec) -> None:
+    for leg in LEGS:
+        spec.body(f"go1/{leg}_calf").joints[0].range = (0.9, 2.6)
+
+
+def _bare_trunk(spec: mujoco.MjSpec) -> None:
+    for geom in spec.body("go1/trunk").geoms:
+        spec.delete(geom)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_second_robot, "2 bodies of its world have joints"),
+        (_wheels, "four legs with three hinges each.*FL_hip: 4"),
+        (_no_limits, "FL_hip has no torque limit"),
+        (_no_feet, "FL_calf has no sphere"),
+        (_turned_axis, r"FL_thigh turns about \[0"),
+        (_knees_to_the_front, "FL_calf cannot reach -1.50 rad"),
+        (_bare_trunk, "its base has no shape"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_an_unfit_robot_is_refused_in_one_line(change, message, tmp_path):
+    spec = go1_spec()
+    change(spec)
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_robot_file(write(spec, tmp_path / "unfit.xml"))
+    assert "\n" not in str(caught.value)
+
+
+URDF = """<robot name="x"><link name="base">{inertial}</link><link name="leg">{inertial}
+<collision><geometry><mesh filename="package://x/leg.stl"/></geometry></collision></link>
+<joint name="hip" type="revolute"><parent link="base"/><child link="leg"/><axis xyz="1 0 0"/>
+<limit lower="-1" upper="1" effort="5" velocity="1"/></joint></robot>"""
+INERTIAL = (
+    '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/>'
+    "</inertial>"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (URDF.format(inertial=INERTIAL), "its chains of joints are leg: 1"),
+        (URDF.format(inertial=""), "MuJoCo does not read it.*mass and inertia"),
+        ("<robot", "MuJoCo does not read it"),
+        ("", "MuJoCo does not read it"),
+    ],
+)
+def test_a_urdf_that_is_no_quadruped_is_refused_in_one_line(text, message, tmp_path, capsys):
+    path = tmp_path / "x.urdf"
+    path.write_text(text)
+    assert main([str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    with pytest.raises(ConfigError, match=message):
+        read_robot_file(path)
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(ConfigError, match=r"env.robots: there is no file nowhere/x.urdf"):
+        robots_of("nowhere/x.urdf", 1)
+
+
+def test_impossible_inertias_become_a_balls_and_are_told(file):
+    text = file.read_text()
+    name = text.index('name="go1/trunk"')
+    start = text.index('diaginertia="', name)
+    end = text.index('"', start + len('diaginertia="'))
+    file.write_text(text[:start] + 'diaginertia="0.01 0.01 0.05' + text[end:])
+    robot = read_robot_file(file)
+    assert robot.notes == ("impossible moments of inertia, a ball's instead: go1/trunk",)
+    assert robot.cfg.trunk.inertia == pytest.approx((0.07 / 3,) * 3 + (0.0,) * 3)
+
+
+def test_the_stance_of_equal_links_is_the_go1s():
+    assert nominal_angles("FL", GO1.link_lengths) == (0.1, 0.8, -1.5)
+    assert nominal_angles("RR", GO1.link_lengths) == (-0.1, 1.0, -1.5)
