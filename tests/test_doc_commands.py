@@ -11,10 +11,13 @@ import sys
 import traceback
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
 
-from tests.support import mapush_files, small_commands, upstream
+from mqe.world.robots import ROBOTS
+from mqe.world.robots.build import add_robot
+from tests.support import mapush_files, small_commands, upstream, vendor_mjcf
 from tests.support.paths import ROOT
 from tests.test_docs import words_of
 
@@ -40,7 +43,8 @@ NOT_RUN = {
     "mapush test hub:": "network, as the line before",
     "tensorboard": "a server",
     "mapush test pretrained:go1_velocity": "minutes; tests of the examination have smaller ones",
-    "mapush test RUN --import MODULE": "minutes, as the line before",
+    "mapush test RUN --suite gait": "minutes, as the line before",
+    "mapush test pretrained:go2_velocity": "minutes, as the line before",
     "mapush doctor --sim isaacgym": "Isaac Gym",
     "mapush train --sim isaacgym": "Isaac Gym",
     "export RAY_ADDRESS": "a Ray cluster; tools/faults/ray_collectors.py starts one",
@@ -65,9 +69,6 @@ PREPARED = {
         )
     ],
     "resume": ["mapush train --preset smoke --out RUN"],
-    "robot": [
-        "mapush train --import MODULE --preset go1_velocity --set env.robots=my_robot --out RUN"
-    ],
     "measure": ["mapush train --preset smoke --out first_run"],
 }
 # Blocks of a page that it asks to save: the language of each block, and its file.
@@ -149,7 +150,8 @@ def prepare(page: str, text: str, folder: Path) -> None:
         team = folder / "MAPush/results/10-15-23_cuboid/checkpoints/rl_model_100000000_steps"
         mapush_files.save(team / "module.pt", mapush_files.module())
     if page == "robot":
-        (folder / "MODULE.py").write_text(OWN_ROBOT, encoding="utf-8")
+        (folder / "anymal_c.urdf").write_text(robot_file(), encoding="utf-8")
+        vendor_mjcf.write_checkout(folder / "unitree_mujoco")
     if page == "sweep":
         space = (folder / "space.yaml").read_text(encoding="utf-8")
         for large, small in SMALL_SPACE.items():
@@ -158,14 +160,15 @@ def prepare(page: str, text: str, folder: Path) -> None:
         (folder / "space.yaml").write_text(space, encoding="utf-8")
 
 
-OWN_ROBOT = """
-from dataclasses import replace
+def robot_file() -> str:
+    """Return the Go2 as its maker might describe it, which is no ANYmal."""
+    spec = mujoco.MjSpec()
+    spec.compiler.degree = False
+    add_robot(spec, ROBOTS["go2"], "go2", (0.5, 0.5, 0.5, 1.0), collision=1, hits=1)
+    spec.compile()
+    return spec.to_xml()
 
-import mapush
-from mqe.world.robots import ROBOTS
 
-mapush.register_robot("my_robot", replace(ROBOTS["go2"], name="my_robot"))
-"""
 SMALL_SPACE = {
     "runner: {num_env_steps: 3_000_000, checkpoint_interval: 500_000}": (
         "runner: {num_env_steps: 1200, checkpoint_interval: 200, num_steps: 4}\n"

@@ -21,6 +21,7 @@ from mapush.commands import COMMANDS
 from mapush.doctor import command as doctor
 from mapush.export import command as export
 from mapush.extensions.report import command as report
+from mapush.extensions.robot_files import command as robot
 from mapush.extensions.sweep import command as sweep
 from mqe.pretrained import pretrained_folder, pretrained_names
 from mqe.registry import SIMULATORS
@@ -53,6 +54,7 @@ PARSERS: dict[str, Callable[[], config.Parser]] = {
     "export": export.make_parser,
     "sweep": sweep.make_parser,
     "report": report.make_parser,
+    "robot": robot.make_parser,
     "doctor": doctor.make_parser,
 }
 MODULES = {
