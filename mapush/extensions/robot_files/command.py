@@ -1,4 +1,4 @@
-"""The command ``mapush robot``: what a maker's file says of a robot, and its data as YAML."""
+"""The command ``mapush robot``: a robot's data from its maker's file, for reading and as YAML."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
         prog=PROGRAM,
-        description="Reads a quadruped from its maker's MJCF or URDF, and prints what it found.",
+        description="Reads a quadruped from its maker's MJCF or URDF, and prints its data.",
         example=f"{PROGRAM} anymal_c.urdf --out anymal_c.yaml",
     )
     parser.add_argument("file", metavar="FILE", help="the robot's MJCF (.xml) or URDF (.urdf)")

@@ -1,4 +1,4 @@
-"""A maker's MJCF or URDF as a compiled model with a free base, without what is only drawn."""
+"""A maker's MJCF or URDF as a compiled model with a free base, without meshes for drawing alone."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from mqe.config import ConfigError
 
-_LEAST_RADIUS = 0.01  # [m] radius of gyration of a link whose file gives it no extent
+_LEAST_RADIUS = 0.01  # [m] radius of gyration of a link without extent
 _INERTIA = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])  # places of xx, yy, zz, xy, xz, yz
 
 
 class MakerFile(NamedTuple):
-    """A compiled robot file, with what the reader changed in it."""
+    """A compiled robot file, with notes on the reader's changes."""
 
     path: Path
     model: mujoco.MjModel
@@ -63,7 +63,7 @@ def _has_joints(body: mujoco.MjsBody) -> bool:
 
 
 def _remove_meshes(spec: mujoco.MjSpec, path: Path) -> list[str]:
-    """Remove meshes that are only drawn, and those without a file. Return notes on the latter."""
+    """Remove meshes for drawing alone, and those without a file. Return notes on the latter."""
     folder = path.parent / spec.meshdir
     files = {mesh.name: folder / mesh.file for mesh in spec.meshes}
     links = []

@@ -1,7 +1,7 @@
 """A quadruped's data from its maker's file.
 
 Legs are found by their joints: four chains with three hinges each, the first about the trunk's x
-axis, the others about y. All angles are zero where thigh and calf point straight down. Each joint's
+axis, the others about y. At zero angles thigh and calf point straight down. Each joint's
 frame slides along the joint's axis until thigh and foot lie in one plane across the hip, as in
 ``RobotCfg``.
 """
@@ -40,7 +40,7 @@ class RobotFile(NamedTuple):
     """A robot from its maker's file."""
 
     cfg: RobotCfg
-    notes: tuple[str, ...]  # on what was changed, left out or assumed
+    notes: tuple[str, ...]  # on changes, parts left out, and assumptions
     num_shapes: int  # colliding ones in the file
 
 
@@ -65,8 +65,7 @@ def read(path: Path) -> RobotCfg:
 def read_robot_file(path: Path) -> RobotFile:
     """Read an MJCF or URDF, with notes for the user.
 
-    Raises ConfigError for a file that MuJoCo does not read, and for a robot without four legs of
-    three joints.
+    Raises ConfigError for an unreadable file, and for a robot without four legs of three joints.
     """
     file = read_maker_file(path)
     chains = _chains(file)
@@ -116,10 +115,10 @@ def _chains(file: MakerFile) -> list[_Chain]:
     types = [model.jnt_type[joint] for joint in hinges]
     is_quadruped = lengths == [3, 3, 3, 3] and model.nbody == 14 and model.njnt == 13
     if not is_quadruped or any(kind != mujoco.mjtJoint.mjJNT_HINGE for kind in types):
-        found = ", ".join(f"{model.body(path[0]).name}: {len(path)}" for path in paths) or "none"
+        names = ", ".join(f"{model.body(path[0]).name}: {len(path)}" for path in paths) or "none"
         raise file.refuse(
             "a robot needs four legs with three hinges each, and no other joint; its chains of "
-            f"joints are {found}. Wheels and arms are not read; fix their joints in the file"
+            f"joints are {names}. Wheels and arms are not read; fix their joints in the file"
         )
     data = mujoco.MjData(model)
     data.qpos[:] = 0.0
@@ -183,7 +182,7 @@ def _polar(link: Array) -> tuple[float, float]:
 
 
 def _foot(file: MakerFile, data: mujoco.MjData, calf: int, knee: Array) -> int:
-    """Return the geom of a leg's foot, the sphere that is farthest from its knee."""
+    """Return the geom of a leg's foot, the sphere farthest from its knee."""
     model = file.model
     first = int(model.body_geomadr[calf])
     geoms = range(first, first + int(model.body_geomnum[calf]))

@@ -17,7 +17,7 @@ from mqe.world.scene import CONTACT_SOLREF, PHYSICS_DT
 _HIP = 0.1  # [rad]
 _CALF = -1.5  # [rad]
 _LEAN = {"F": 0.05, "R": 0.25}  # [rad]
-_LOW = 0.77  # height of a trunk that has gone down, over the standing height: the Go1's
+_LOW = 0.77  # height of a collapsed trunk over the standing height: the Go1's
 _SETTLING_STEPS = round(3.0 / PHYSICS_DT)
 _UPRIGHT = 0.97  # least vertical component of a standing trunk's z axis
 _ROBOT = 2  # bit of its collisions
@@ -67,7 +67,7 @@ def stand(robot: RobotCfg, notes: list[str]) -> RobotCfg:
 
 
 def _leg_height(robot: RobotCfg) -> float:
-    """Return the trunk's height [m] over feet that carry nothing, the largest of the legs'."""
+    """Return the trunk's height [m] over unloaded feet, the largest of the legs'."""
     thigh_length, calf_length = robot.link_lengths
     heights = []
     for leg in robot.legs:
