@@ -124,6 +124,7 @@ class MultiAgentEnv:
         if noise_scale is None:
             noise_scale = torch.ones(self.spec.obs_size, device=self.device)
         self._noise_scale = noise_scale
+        self._zeros_are_missing = features.zeros_are_missing
         self._stateful = features.stateful
         self._set_goal = features.set_goal
         self._set_goal_heading = features.set_goal_heading
@@ -602,7 +603,13 @@ class MultiAgentEnv:
     def _observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return obs and critic state for W worlds and their ``memory``. W is N or 2 N."""
         obs, critic_state = self.task.observe(state, memory)
-        obs = self.randomization.add_noise(obs, self._episode, self._steps, self._noise_scale)
+        obs = self.randomization.add_noise(
+            obs,
+            self._episode,
+            self._steps,
+            self._noise_scale,
+            spares_zeros=self._zeros_are_missing,
+        )
         if self._limit is not None:
             self._obs.copy_(obs[-self.num_envs :])  # the present worlds come last
         return obs, critic_state

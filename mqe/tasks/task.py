@@ -66,6 +66,8 @@ class TaskFeatures(NamedTuple):
     # (O,) what env.randomize.observation_noise means for each number of an observation; None: the
     # same for all.
     noise_scale: Tensor | None = None
+    # Zeros in an observation stand for missing values, and get no noise.
+    zeros_are_missing: bool = False
     # Saves and restores what the present episodes depend on besides the scene.
     stateful: Stateful | None = None
     # Expects another goal (N, 2) [m] in the worlds of a mask (N,) from now on; returns whether the

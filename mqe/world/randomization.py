@@ -396,13 +396,25 @@ class Randomization:
         kicks = self._kicks(drawn, step) if self.has_kicks else None
         return self._delay.send(targets.flatten(1), delay), kicks
 
-    def add_noise(self, obs: Tensor, episode: Tensor, step: Tensor, scale: Tensor) -> Tensor:
-        """Return ``obs`` (W, A, O) with noise, W a multiple of N. ``scale`` (O,) is the task's."""
+    def add_noise(
+        self,
+        obs: Tensor,
+        episode: Tensor,
+        step: Tensor,
+        scale: Tensor,
+        *,
+        spares_zeros: bool = False,
+    ) -> Tensor:
+        """Return ``obs`` (W, A, O) with noise, W a multiple of N. ``scale`` (O,) is the task's.
+
+        With ``spares_zeros`` zeros stay zeros.
+        """
         if not self.has_noise:
             return obs
         noise = self._streams.normal(_NOISE, episode * _KEYS_AN_EPISODE + step + 1, obs.shape[1:])
         noise = noise * self._sigma * scale
-        return obs + noise.repeat(len(obs) // len(noise), 1, 1)
+        noisy = obs + noise.repeat(len(obs) // len(noise), 1, 1)
+        return torch.where(obs == 0.0, obs, noisy) if spares_zeros else noisy
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state carried between control steps."""

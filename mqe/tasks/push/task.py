@@ -182,6 +182,7 @@ class PushTask(TermTask):
             describe_observation=self._describe,
             set_goal=self.set_goal,
             set_goal_heading=set_goal_heading,
+            zeros_are_missing=self._senses is not None,
             use_blocks=self._controller.use_blocks,
             excuse_robots=self.excuse_robots,
             limit=None if self._limit is None else self.limit,

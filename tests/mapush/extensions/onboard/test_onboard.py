@@ -309,3 +309,27 @@ def test_the_policy_says_what_feeds_each_input() -> None:
 def test_a_sensor_that_looks_aside_has_no_mirror_image() -> None:
     assert begin()[0].symmetries.mirror is not None
     assert begin(mounting_yaw=0.5)[0].symmetries.mirror is None
+
+
+@pytest.mark.parametrize("observation", ["sincos", "sets"])
+def test_noise_leaves_the_zeros_of_unseen_bodies(observation: str) -> None:
+    """A blind sensor, whose range ends before any body, shows the goal with noise alone."""
+    task = {
+        "object": "cuboid",
+        "observation": observation,
+        "senses": {"name": "onboard", "sight": [0.0, 0.6]},
+    }
+    env = {"num_envs": 2, "num_agents": 2, "randomize": {"observation_noise": 0.05}}
+    observations = []
+    for noise in (0.0, 0.05):
+        env["randomize"] = {"observation_noise": noise}
+        cfg = config.resolve({"env": env, "task": task}, {})[0]
+        worlds = make_env(cfg.env, SimCfg("mujoco", "cpu", 1), cfg.task, 1)
+        observations.append(worlds.reset()[0].clone())
+        worlds.close()
+    exact, noisy = observations
+    is_known = exact != 0.0
+    assert (noisy[~is_known] == 0.0).all()
+    assert int(is_known.sum()) > 4
+    goal = is_known.nonzero()[:, 2] < (3 if observation == "sets" else 2)
+    assert (noisy[is_known] != exact[is_known])[goal].float().mean() > 0.6
