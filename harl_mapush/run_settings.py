@@ -45,7 +45,7 @@ class RunnerCfg:
     )
     engine: str = option(
         "local",
-        "launcher of the collectors: local processes, or one of an extension, such as ray",
+        "launcher of the collectors: local processes, or a launcher of an extension",
     )
     learner_device: str = option(
         "auto",

@@ -24,6 +24,10 @@ class Extension(NamedTuple):
     # Modules with registrations: tasks, simulators, formats, clients and more
     modules: tuple[str, ...] = ()
     commands: Mapping[str, Command] = MappingProxyType({})
+    # Present command lines by commands of release 0.3
+    former_commands: Mapping[str, str] = MappingProxyType({})
+    # Names of its tasks for ``gymnasium.make``
+    gymnasium_ids: Mapping[str, str] = MappingProxyType({})
     # Further names of ``import mapush``, each with its ``MODULE:MEMBER`` or module.
     members: Mapping[str, str] = MappingProxyType({})
     # Words of ``mapush list``, each with the ``MODULE:FUNCTION`` that yields a table's lines.

@@ -53,6 +53,7 @@ def _hand_over(arguments: list[str]) -> int:
 
     for extension in extensions():
         COMMANDS.update(extension.commands)
+        MOVED.update(extension.former_commands)
     is_help = not arguments or arguments[0] in ("-h", "--help")
     if is_help or arguments[0] not in COMMANDS:
         try:

@@ -40,14 +40,11 @@ for _name, _target, _help in (
 ):
     COMMANDS.register(_name, Command(_target, _help, _name in ("train", "test")))
 
-# Commands of release 0.3, and what to type in place of each
+# Present command lines by commands of release 0.3. Extensions add theirs.
 MOVED = {
-    "plot": "mapush report RUN ... --out FILE.png",
     "film": "mapush play TEAM --record FILE.mp4",
     "average": "mapush export RUN OUT --for policy --last 4",
-    "import": "mapush train --load_task FILE, or mapush export FOLDER OUT --for policy",
     "capacity": "mapush doctor --preset NAME --set env.num_envs=N",
-    "distil": "mapush train --algo distil --init_from STUDENT --set algorithm.teacher=TEACHER",
 }
 
 

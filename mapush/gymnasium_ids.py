@@ -11,11 +11,13 @@ from typing import Any
 
 import gymnasium
 
+from mapush.built_in import extensions
+
 TASKS = {
     "mapush/Push-v0": "go1push_mid",
-    "mapush/Navigate-v0": "go1push_upper",
-    "mapush/Velocity-v0": "go1_velocity",
 }
+for _extension in extensions():
+    TASKS.update(_extension.gymnasium_ids)
 
 
 def make_world(task: str, **options: Any) -> Any:

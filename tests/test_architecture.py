@@ -215,10 +215,44 @@ def test_parts_of_algorithms_know_their_contract_alone(path: Path) -> None:
 
 
 @of_every(SOURCES)
-def test_nobody_names_an_extension(path: Path) -> None:
+def test_nobody_imports_another_extension(path: Path) -> None:
     room = name(path).partition("mapush/extensions/")[2].partition("/")[0]
     named = re.findall(r"mapush\.extensions\.(\w+)", path.read_text())
     assert set(named) <= {room}
+
+
+# Names in extensions that are words of the core as well
+COMMON_WORDS = {"field", "gait", "harl", "ray", "report", "txt"}
+
+
+@functools.cache
+def names_in_extensions() -> frozenset[str]:
+    """Return the names of extensions, and of their tasks, presets, suites and other members."""
+    folder = ROOT / "mapush" / "extensions"
+    names = {path.parent.name for path in folder.glob("*/__init__.py")}
+    names |= {path.stem for path in folder.glob("*/*s/*.yaml")}
+    for path in folder.rglob("*.py"):
+        for node in nodes(path):
+            is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if not is_call or node.func.attr != "register" or not node.args:
+                continue
+            # Flags are words of other libraries.
+            registry = getattr(node.func.value, "id", "")
+            member = getattr(node.args[0], "value", None)
+            if isinstance(member, str) and not registry.endswith("_FLAGS"):
+                names.add(member)
+    return frozenset(names - COMMON_WORDS)
+
+
+@of_every([path for path in SOURCES if "extensions" not in path.parts])
+def test_the_core_names_no_member_of_an_extension(path: Path) -> None:
+    """Strings and docstrings count as well."""
+    assert {"isaacgym", "go1push_upper", "u_turn", "hatd3"} <= names_in_extensions()
+    words = set()
+    for node in nodes(path):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            words |= set(re.findall(r"\w+", node.value))
+    assert not words & names_in_extensions()
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ class Worlds:
         if self.has_num_envs and num_envs != 1:
             raise ConfigError(
                 f"num_envs: {contract} has one world, not {num_envs}; leave it out, or take a "
-                "client of many worlds (gymnasium, torchrl)"
+                "client of many worlds, such as gymnasium"
             )
         return self.with_num_envs(1)
 

@@ -16,14 +16,12 @@ from mqe.registry import SimCfg, resolve_sim
 
 DEFAULT_PRESET = "laptop"
 GPU_WORLDS = 1024  # least number of worlds in a preset for GPUs
-# Presets of release 0.3 under other names
-_RENAMED = {
+# Present names by those of release 0.3. Extensions add theirs.
+FORMER_PRESETS = {
     "any_hasac": "any",
     "beam_hasac": "beam",
     "cylinder_happo": "cuboid_happo --object cylinder --num_agents 3",
     "cylinder_hasac": "cylinder",
-    "go2_push": "go1_push --set env.robots=go2 --init_from pretrained:go2_velocity",
-    "go2_velocity": "go1_velocity --set env.robots=go2",
     "h100": "cuboid_happo",
     "h100_hasac": "cuboid",
     "h100_minute": "cuboid_minute",
@@ -78,8 +76,8 @@ def load_preset(name: str) -> dict[str, Any]:
     if name not in presets():
         if os.path.isfile(name):  # False for an impossible file name
             raise ConfigError(f"--preset: {name} is a file; say --config {name}")
-        if name in _RENAMED:
-            raise ConfigError(f"--preset {name}: is now --preset {_RENAMED[name]}")
+        if name in FORMER_PRESETS:
+            raise ConfigError(f"--preset {name}: is now --preset {FORMER_PRESETS[name]}")
         raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
     return load_yaml(preset_files()[name])
 

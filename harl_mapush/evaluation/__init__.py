@@ -1,1 +1,1 @@
-"""Evaluation of trained policies: the calculator and the gait examination."""
+"""Evaluation of trained policies: calculator, suites and watchers."""

@@ -15,7 +15,7 @@ from harl_mapush.evaluation.episodes import MOST_EPISODES
 from harl_mapush.evaluation.measuring import Say, describe, measure
 from harl_mapush.evaluation.policies import find_function, policy_names
 from harl_mapush.evaluation.suite_player import EXAMINATIONS, Player, run_of
-from harl_mapush.evaluation.tables import table_for
+from harl_mapush.evaluation.tables import TABLES, table_for
 from harl_mapush.evaluation.watchers import WATCHERS
 from harl_mapush.runs import evaluation_worlds
 from mqe.config import ConfigError, flatten, merge
@@ -64,8 +64,8 @@ def add_flags(parser: config.Parser) -> None:
     group.add_argument(
         "--csv",
         metavar="FILE.csv",
-        help="with --all_checkpoints or a suite of conditions: file for a table of the metrics; "
-        "*.txt has the lines of MAPush's success_rate.txt",
+        help="with --all_checkpoints or a suite of conditions: file for a table of the metrics, in "
+        f"the format of its suffix: {', '.join(TABLES)}",
     )
 
 

@@ -101,8 +101,12 @@ def _refuse_other_team(trained: RunCfg, over: Mapping[str, Any], folder: Path) -
     task = over.get("task", {}).get("name", trained.task.name)
     if task != trained.task.name:
         hint = ""
-        if "team" in TASKS.find(task, "task.name").frozen_policies:
-            hint = f", or let it act under a leader: planner --task {task} --set task.team={folder}"
+        entry = TASKS.find(task, "task.name")
+        if "team" in entry.frozen_policies:
+            leader = next(iter(entry.policies))
+            hint = (
+                f", or let it act under a leader: {leader} --task {task} --set task.team={folder}"
+            )
         raise ConfigError(
             f"task.name={task}: checkpoint {folder} was trained with task.name="
             f"{trained.task.name}; leave it out{hint}"

@@ -104,16 +104,9 @@ def test_a_file_for_a_preset_and_a_preset_or_folder_for_a_file_are_answered(
     assert config.load_file("laptop") == {"env": {"num_envs": 3}}
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("h100_hasac", "is now --preset cuboid"),
-        ("go2_velocity", "is now --preset go1_velocity --set env.robots=go2"),
-    ],
-)
-def test_a_former_name_names_the_present_preset(name: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=f"--preset {name}: {words}$"):
-        config.load_preset(name)
+def test_a_former_name_names_the_present_preset() -> None:
+    with pytest.raises(ConfigError, match="--preset h100_hasac: is now --preset cuboid$"):
+        config.load_preset("h100_hasac")
 
 
 @pytest.mark.parametrize(
@@ -125,9 +118,6 @@ def test_a_former_name_names_the_present_preset(name: str, words: str) -> None:
         ({"algorithm": {"name": "happo"}}, "agent_learning_rates", [], [1e-3, 2e-3]),
         ({"env": {}}, "actuators", "reference", "ideal"),
         ({"task": {"name": "go1push_mid"}}, "shape_friction", [0.2, 1.0], [0.5, 1.0]),
-        ({"task": {"name": "go1push_upper"}}, "narrow_cost", 3.0, 1.3),
-        ({"task": {"name": "go1push_upper"}}, "map_scale", 0.05, 0.1),
-        ({"task": {"name": "go1push_upper"}}, "failures_end", True, False),
     ],
 )
 def test_a_former_setting_loads_at_its_default_alone(section, key, default, other) -> None:
@@ -138,11 +128,7 @@ def test_a_former_setting_loads_at_its_default_alone(section, key, default, othe
         config.resolve({name: {**values, key: other}}, {})
 
 
-def test_a_former_setting_of_one_task_is_another_tasks_present_one() -> None:
-    former = {"task": {"name": "go1push_upper", "rewards": "default", "observation": "default"}}
-    assert config.resolve(former, {})[1] == []
-    with pytest.raises(ConfigError, match=r"^unknown key 'task\.observation'"):
-        config.resolve({"task": {"name": "go1push_upper", "observation": "rays"}}, {})
+def test_another_tasks_former_setting_is_no_former_one_here() -> None:
     published = {"task": {"name": "go1push_mid", "rewards": "published"}}
     default = {"task": {"name": "go1push_mid", "rewards": "default"}}
     assert config.resolve(published, default)[0].task.rewards == "default"

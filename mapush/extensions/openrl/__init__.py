@@ -7,4 +7,7 @@ EXTENSION = Extension(
         "mapush.extensions.openrl.mapush_tasks",
         "mapush.extensions.openrl.openrl_format",
     ),
+    former_commands={
+        "import": "mapush train --load_task FILE, or mapush export FOLDER OUT --for policy"
+    },
 )

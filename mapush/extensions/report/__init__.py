@@ -8,5 +8,6 @@ EXTENSION = Extension(
         "report": Command(
             "mapush.extensions.report.command:main", "a page about runs, or their curves"
         )
-    }
+    },
+    former_commands={"plot": "mapush report RUN ... --out FILE.png"},
 )

@@ -216,7 +216,7 @@ NAMES |= {name for entry in TASKS.values() for _, name in entry.report.headline}
 ALLOWED = {
     "mqe/registry.py": set(TASKS),  # where they are registered
     "harl_mapush/config/sections.py": {"go1push_mid"},  # the default of the command line
-    "mapush/gymnasium_ids.py": {"go1push_mid", "go1push_upper", "go1_velocity"},  # with an id
+    "mapush/gymnasium_ids.py": {"go1push_mid"},  # with an id
     # A script of the push task alone.
     "mapush/extensions/pivoting/scripted_walk.py": {"go1push_mid"},
     "mapush/export/push_episodes.py": {"success", "collapse", "fall", "collision"},  # of pushes
