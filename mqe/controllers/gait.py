@@ -79,8 +79,8 @@ def gait_names(gait: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> 
         for cfg in robots:
             if not cfg.gait:
                 raise ConfigError(
-                    f"task.gait: the robot {cfg.name} has no gait; train one with --preset "
-                    "go1_velocity --set env.robots=ROBOT, and name its run in task.gait"
+                    f"task.gait: the robot {cfg.name} has no gait; train one "
+                    "(docs/guides/robot.md), and name its run in task.gait"
                 )
         return [cfg.gait for cfg in robots]
     if isinstance(gait, str):
