@@ -36,9 +36,12 @@ from harl_mapush.runs import run_folder
 from mapush.extensions.report.bootstrap import bootstrap_interval, interquartile_mean
 from mapush.extensions.report.figure_style import figure_style, panels
 from mapush.extensions.report.run_logs import Group, RunLog, groups
+from mapush.extensions.sweep.child import wait_until_saved
 from mqe.config import load_yaml
 
 SPEC = Path(__file__).with_suffix(".yaml")
+TRAIN = (sys.executable, "-m", "mapush.extensions.sweep.child")
+TEST = (sys.executable, "-m", "mapush", "test")
 NUM_PROFILE_POINTS = 51
 FEWEST_RUNS = 3  # for an interval, and for a comparison of two algorithms
 
@@ -91,7 +94,6 @@ def work(job: Job, device: str) -> None:
         return
     job.folder.parent.mkdir(parents=True, exist_ok=True)
     log_path = job.folder.with_suffix(".log")
-    mapush = [sys.executable, "-m", "mapush"]
     environment = os.environ.copy()
     if device.startswith("cuda"):
         environment["CUDA_VISIBLE_DEVICES"] = device.partition(":")[2] or "0"
@@ -99,16 +101,23 @@ def work(job: Job, device: str) -> None:
     with log_path.open("a") as log:
 
         def call(*words: str) -> None:
-            subprocess.run([*mapush, *words], stdout=log, stderr=log, env=environment, check=True)
+            # The pipe closes when this process ends, and the child then ends as well.
+            with subprocess.Popen(
+                [*words], stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
+            ) as child:
+                code = child.wait()
+            if code:
+                raise subprocess.CalledProcessError(code, child.args)
 
         is_begun = (job.folder / run_folder.CONFIG).is_file()
         if is_begun:
-            call("train", "--resume", str(job.folder), "--device", device)
+            wait_until_saved(job.folder)
+            call(*TRAIN, "--resume", str(job.folder), "--device", device)
         else:
-            call("train", *job.train, "--device", device, "--out", str(job.folder))
+            call(*TRAIN, *job.train, "--device", device, "--out", str(job.folder))
         partial = table.with_suffix(".partial.csv")
         where = ("--device", "cpu", "--csv", str(partial))
-        call("test", str(job.folder), "--all_checkpoints", *job.test, *where)
+        call(*TEST, str(job.folder), "--all_checkpoints", *job.test, *where)
         partial.rename(table)
 
 
@@ -118,9 +127,10 @@ def run_all(todo: Sequence[Job], devices: Sequence[str], side_by_side: int) -> l
     for job in todo:
         waiting.put(job)
     failed = []
+    is_over = threading.Event()
 
     def worker(device: str) -> None:
-        while True:
+        while not is_over.is_set():
             try:
                 job = waiting.get_nowait()
             except queue.Empty:
@@ -139,8 +149,11 @@ def run_all(todo: Sequence[Job], devices: Sequence[str], side_by_side: int) -> l
     ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    finally:
+        is_over.set()
     return failed
 
 

@@ -1,20 +1,25 @@
-"""Time training on one rank and on several: weak scaling, strong scaling, and message costs between
-ranks.
+"""Time training on one rank and on several of one machine: weak scaling, strong scaling, and the
+reasons of their losses.
 
-``python benchmarks/scaling.py --ranks 2 [--preset cuboid_happo] [--num_envs 8192] [--set
-section.key=value]`` starts ``torchrun`` for one rank and for ``--ranks``, with ``--num_envs``
-worlds on each rank (weak) and in all (strong), and prints a JSON line each, then the efficiencies.
-A single measurement by hand:
+``python benchmarks/scaling.py --ranks 4 [--preset cuboid_happo] [--num_envs 8192] [--set
+section.key=value]`` starts ``torchrun`` once, measures teams of ranks one after another, and prints
+a JSON line each:
 
-``torchrun --nproc_per_node 2 benchmarks/scaling.py --preset cuboid_happo --num_envs 16384``, worlds
-in all.
+- ``alone``: one rank trains, the others wait,
+- ``apart``: every rank trains alone, all at once and without messages,
+- ``weak``: 2, 4, ... ranks train together with ``--num_envs`` worlds on each rank,
+- ``strong``: the same with ``--num_envs`` worlds in all,
+- ``pinned``: all ranks, weak, each with its own part of the cores.
 
-- ``env_steps_per_s``: in whole training, once every graph exists, and in its two parts,
+``efficiency`` compares with ``alone``. ``env_steps_per_s`` is that of whole training, once every
+graph exists, and of its two parts. ``iteration_s`` has the mean of each rank. ``late`` is the mean
+over iterations of the slowest rank's collecting over the mean rank's. ``weights_are_equal`` is to
+the last bit, on all ranks, at the end. With ``--messages``:
+
 - ``messages_share``: the fraction of an iteration in message kernels, including the wait for other
   ranks, or on a CPU the fraction of time inside the calls,
 - ``message_us``: one message at the largest gradient's length, with nobody late, and the number of
-  messages per update,
-- ``weights_are_equal``: to the last bit, on all ranks, at the end.
+  messages per update.
 
 ``--set sim.device=cpu`` tries all parts on a CPU.
 """
@@ -22,15 +27,20 @@ in all.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
-import json
+import gc
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from measuring import (
     GIB,
     OnIteration,
@@ -48,7 +58,7 @@ from torch.profiler import ProfilerActivity, profile
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
-from harl_mapush.distributed.ranks import Ranks, UnequalRanksError
+from harl_mapush.distributed.ranks import ALONE, Ranks, UnequalRanksError
 from harl_mapush.distributed.shares import compile_first, few_worlds, own_settings
 from harl_mapush.memory_plan import plan_memory
 from harl_mapush.process import seed_everything
@@ -57,10 +67,12 @@ from mqe.registry import make_env, resolve_sim
 
 WARM_ITERATIONS = 4  # graphs are recorded in the third
 MESSAGES = 200  # of one timing
+PARTS = ("alone", "apart", "weak", "pinned", "strong")
+WEAK = ("weak", "pinned")
 
 
 def main() -> int:
-    """Measure as one rank, or start the ranks and compare."""
+    """Measure as one rank, or start the ranks."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -68,106 +80,154 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--num_envs", type=int, default=8192)
     parser.add_argument("--iterations", type=int, default=8)
-    parser.add_argument(
-        "--here", action="store_true", help="measure in this process, also where it is the only one"
-    )
+    parser.add_argument("--messages", action="store_true", help="time messages as well")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     arguments = parser.parse_args()
     started = Launch.of_environment()
-    if started.size == 1 and not arguments.here:
-        return compare(arguments)
-    return launch.run_to_exit(lambda: measure(arguments, started))
+    if started.size == 1:
+        torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+        ranks = ("--nproc_per_node", str(arguments.ranks))
+        return subprocess.run([*torchrun, *ranks, *sys.argv], check=False).returncode
+    return launch.run_to_exit(lambda: measure_all(arguments, started))
 
 
-def compare(arguments: argparse.Namespace) -> int:
-    """Start one rank, and several in both ways, and print the efficiencies."""
-    ranks = arguments.ranks
-    envs_per_rank = arguments.num_envs
-    one = start(arguments, 1, envs_per_rank)
-    weak = start(arguments, ranks, ranks * envs_per_rank)
-    strong = start(arguments, ranks, envs_per_rank)
-    for name, result in (("weak", weak), ("strong", strong)):
-        efficiency = (
-            result["env_steps_per_s"]["training"] / one["env_steps_per_s"]["training"] / ranks
-        )
-        emit(
-            scaling=name,
-            ranks=ranks,
-            efficiency=efficiency,
-            weights_are_equal=result["weights_are_equal"],
-        )
-    return 0
-
-
-def start(arguments: argparse.Namespace, ranks: int, num_envs: int) -> dict[str, Any]:
-    """Measure in new processes, and return the first process's output."""
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc_per_node",
-        str(ranks),
-        __file__,
-        "--here",
-    ]
-    command += [
-        "--preset",
-        arguments.preset,
-        "--num_envs",
-        str(num_envs),
-        "--iterations",
-        str(arguments.iterations),
-    ]
-    command += [word for text in arguments.set for word in ("--set", text)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    sys.stdout.write(done.stdout)
-    sys.stdout.flush()
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def measure(arguments: argparse.Namespace, started: Launch) -> int:
-    """Train on this rank's worlds. Rank 0 prints a line."""
+def measure_all(arguments: argparse.Namespace, started: Launch) -> int:
+    """Measure all parts with this rank among the others. Rank 0 prints a line for each."""
     cfg = settings(arguments, env={"num_envs": arguments.num_envs})
-    name, device = resolve_sim(cfg.sim)
-    device = started.device(device)
+    device = started.device(resolve_sim(cfg.sim)[1])
     with (
         torch.accelerator.device_index(device.index),
-        launch.joined(started, device, lambda: "start again") as ranks,
+        launch.joined(started, device, lambda: "start again") as everyone,
         lines_of_simulators(),
     ):
-        rank_cfg = own_settings(cfg, ranks, started, device)
-        plan = plan_memory(rank_cfg, name, device, ranks.size, started.local_size)
-        if ranks.size > 1 and device.type != "cpu":
+        if device.type != "cpu":
+            rank_cfg = own_settings(cfg, everyone, started, device)
             make_worlds = functools.partial(few_worlds, rank_cfg.env, rank_cfg.sim, rank_cfg.task)
-            compile_first(make_worlds, rank_cfg.env.num_envs, ranks, started)
-        seed_everything(cfg.runner.seed)
-        env = make_env(
-            rank_cfg.env,
-            rank_cfg.sim,
-            rank_cfg.task,
-            cfg.runner.seed,
-            ranks.share(rank_cfg.env.num_envs),
-        )
-        algorithm = make_algorithm(
-            rank_cfg.algorithm, rank_cfg.network, env.spec, device, cfg.runner.seed, ranks
-        )
-        runner = Runner(env, algorithm, rank_cfg.runner, ranks=ranks)
-        facts = time_training(runner, arguments.iterations)
-        facts |= share_of_messages(runner) if ranks.size > 1 else {}
-        is_equal = are_equal(ranks, algorithm.weights)
-        memory = ranks.gather(used(device) / GIB)
-        if ranks.is_first:
-            emit(
-                ranks=ranks.size,
-                device=name_of(device),
-                preset=arguments.preset,
-                num_envs=cfg.env.num_envs,
-                **facts,
-                weights_are_equal=is_equal,
-                memory_gib=memory,
-                memory_planned_gib=plan.needed / GIB,
-            )
-        env.close()
+            compile_first(make_worlds, rank_cfg.env.num_envs, everyone, started)
+        alone = None
+        for part, count in teams(arguments, everyone.size):
+            team = join_team(everyone, count, device)
+            facts = None
+            if team is not None:
+                num_envs = arguments.num_envs * (team.size if part in WEAK else 1)
+                facts = measure(arguments, part, num_envs, team, started, device)
+            by_rank = [facts for facts in everyone.gather(facts) if facts is not None]
+            line = summary(by_rank)
+            rate = line["env_steps_per_s"]["training"]
+            if part == "alone":
+                alone = rate
+            elif alone is not None:
+                line["efficiency"] = rate / alone / count
+            if everyone.is_first:
+                emit(
+                    part=part,
+                    ranks=count,
+                    device=name_of(device),
+                    preset=arguments.preset,
+                    **line,
+                )
     return 0
+
+
+def teams(arguments: argparse.Namespace, num_ranks: int) -> list[tuple[str, int]]:
+    """Return the names and numbers of ranks of all parts, in order."""
+    counts = [num_ranks]
+    while counts[-1] % 2 == 0 and counts[-1] > 2:
+        counts.append(counts[-1] // 2)
+    named = [("alone", 1), ("apart", num_ranks)]
+    named += [("weak", num_ranks), ("pinned", num_ranks), ("strong", num_ranks)]
+    named += [(part, count) for count in counts[1:] for part in ("weak", "strong")]
+    return [(part, count) for part, count in named if part in arguments.parts]
+
+
+def join_team(everyone: Ranks, count: int, device: torch.device) -> Ranks | None:
+    """Return this rank among the first ``count``, or None. All ranks call it together."""
+    if count in (1, everyone.size):
+        return everyone if everyone.rank < count else None
+    host = dist.new_group(list(range(count)), backend="gloo")
+    group = dist.new_group(list(range(count)))
+    if everyone.rank >= count:
+        return None
+    team = TeamRanks(everyone.rank, count, host)
+    team.group = group
+    team.sum_(torch.zeros(1, device=device))  # Graphs need the resources of a first message.
+    return team
+
+
+class TeamRanks(Ranks):
+    """The first ranks of all, with messages of their own."""
+
+    group: Any = None
+
+    def _all_reduce(self, tensor: torch.Tensor, operation: Any = dist.ReduceOp.SUM) -> None:
+        self._meet(lambda: dist.all_reduce(tensor, operation, group=self.group))
+
+
+def measure(
+    arguments: argparse.Namespace,
+    part: str,
+    num_envs: int,
+    team: Ranks,
+    started: Launch,
+    device: torch.device,
+) -> dict[str, Any]:
+    """Train on this rank's worlds. Return its figures."""
+    cfg = settings(arguments, env={"num_envs": num_envs})
+    seed = cfg.runner.seed
+    ranks = team
+    if part in ("alone", "apart"):
+        seed += team.rank
+        ranks = ALONE
+    rank_cfg = own_settings(cfg, ranks, started, device)
+    if ranks.size == 1:
+        sim = dataclasses.replace(rank_cfg.sim, device=str(device))
+        rank_cfg = dataclasses.replace(rank_cfg, sim=sim)
+    plan = plan_memory(rank_cfg, resolve_sim(cfg.sim)[0], device, ranks.size, started.local_size)
+    cores = os.sched_getaffinity(0)
+    if part == "pinned":
+        size = len(cores) // team.size or 1
+        pin(sorted(cores)[team.rank * size :][:size] or sorted(cores))
+    seed_everything(seed)
+    share = ranks.share(rank_cfg.env.num_envs)
+    env = make_env(rank_cfg.env, rank_cfg.sim, rank_cfg.task, seed, share)
+    spec = env.spec
+    algorithm = make_algorithm(rank_cfg.algorithm, rank_cfg.network, spec, device, seed, ranks)
+    runner = Runner(env, algorithm, rank_cfg.runner, ranks=ranks)
+    facts = time_training(runner, arguments.iterations)
+    if arguments.messages and ranks.size > 1:
+        facts |= share_of_messages(runner)
+    facts["num_envs"] = num_envs
+    facts["weights_are_equal"] = are_equal(ranks, algorithm.weights)
+    facts["memory_gib"] = used(device) / GIB
+    facts["memory_planned_gib"] = plan.needed / GIB
+    env.close()
+    pin(sorted(cores))
+    del runner, algorithm, env
+    gc.collect()
+    if device.type != "cpu":
+        torch.cuda.empty_cache()
+    return facts
+
+
+def pin(cores: Sequence[int]) -> None:
+    """Keep all threads of this process to these cores."""
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # It has ended.
+            os.sched_setaffinity(int(thread.name), cores)
+
+
+def summary(by_rank: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return one part's line from all its ranks' figures."""
+    line = dict(by_rank[0])
+    laps = [facts["collect_s"] for facts in by_rank]
+    line["late"] = sum(map(max, *laps)) / sum(map(sum, laps)) * len(laps) if laps[1:] else 1.0
+    for name in ("iteration_s", "memory_gib"):
+        line[name] = [facts[name] for facts in by_rank]
+    line["collect_s"] = [sum(lap) / len(lap) for lap in laps]
+    if not line.pop("together"):
+        rates = [facts["env_steps_per_s"] for facts in by_rank]
+        line["env_steps_per_s"] = {name: sum(rate[name] for rate in rates) for name in rates[0]}
+    return line
 
 
 def are_equal(ranks: Ranks, weights: dict[str, torch.Tensor]) -> bool:
@@ -206,7 +266,13 @@ def time_training(runner: Runner, iterations: int) -> dict[str, Any]:
     }
     rates = {"training": steps / took} | {name: steps / part for name, part in parts.items()}
     shares = {name: part / took for name, part in parts.items()}
-    return {"env_steps_per_s": rates, "iteration_s": took / iterations, "shares": shares}
+    return {
+        "env_steps_per_s": rates,
+        "iteration_s": took / iterations,
+        "collect_s": [report.collect_s for report in reports],
+        "shares": shares,
+        "together": runner.ranks.size > 1,
+    }
 
 
 def share_of_messages(runner: Runner) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Try faults with two ranks: one killed or interrupted, other settings, restarts, resumes.
+"""Try faults with two ranks: one killed, interrupted, stopped or cut off, other settings, resumes.
 
 ``python tools/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for
 each case: agreement with ``docs/guides/gpu.md``, the ranks' exit codes, the seconds from the fault
 to the others' end, and their messages. It exits with 1 after a failed case. On two CPU cores it
-takes two minutes, and one more for ``timed``. Everything has a time limit.
+takes four minutes. A message waits for at most ``PATIENCE_S`` here. Everything has a time limit.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import re
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +39,7 @@ SETTINGS = (
 ).split()
 FOREVER = ["--num_env_steps", "1_000_000_000"]
 WITHIN_S = 30.0  # docs/guides/gpu.md
+PATIENCE_S = 40.0  # in place of ten minutes
 LOST = 5  # the exit code of ranks that another one left
 
 
@@ -194,6 +197,37 @@ class Cases:
         is_right = is_right and said[0].startswith("Interrupted (SIGTERM)")
         return Verdict(is_right and is_whole(run), job.codes(), took, said)
 
+    def stopped(self) -> Verdict:
+        """One rank is stopped: messages to it fail after ``PATIENCE_S``, and all ranks end."""
+        job, run = self.new("stopped", *FOREVER)
+        job.wait_for_checkpoint(run, self.limit_s)
+        os.kill(job.pid(1), signal.SIGSTOP)
+        return self._lost(job, run, PATIENCE_S + WITHIN_S)
+
+    def cut(self) -> Verdict:
+        """One rank's connections are cut: all ranks end within 30 s."""
+        job, run = self.new("cut", *FOREVER)
+        job.wait_for_checkpoint(run, self.limit_s)
+        os.kill(job.pid(1), signal.SIGUSR1)
+        return self._lost(job, run, WITHIN_S)
+
+    def _lost(self, job: Job, run: Path, within_s: float) -> Verdict:
+        """Wait until rank 0 ends, and torchrun after it."""
+        took = job.wait(lambda: 0 in job.codes(), self.limit_s)
+        job.wait(job.has_ended, self.limit_s)
+        said = job.said(LOST_LINE, r"^Traceback", r"^python -m harl")
+        is_right = took < within_s and job.codes()[0] == LOST and 1 <= len(said) <= 2
+        is_right = is_right and all(re.search(LOST_LINE, line) for line in said)
+        return Verdict(is_right and is_whole(run), job.codes(), took, said)
+
+    def again(self) -> Verdict:
+        """Two ranks resume the run from the case ``killed``."""
+        return self._resume("again", self.place / "run-killed", 2)
+
+    def wider(self) -> Verdict:
+        """Four ranks resume the two-rank run from the case ``asked``."""
+        return self._resume("wider", self.place / "run-asked", 4)
+
     def fewer(self) -> Verdict:
         """One rank resumes the two-rank run from the case ``asked``."""
         return self._resume("fewer", self.place / "run-asked", 1)
@@ -264,8 +298,10 @@ class Cases:
 
 
 CHAINS = (
-    ("killed",),
-    ("asked", "fewer"),
+    ("killed", "again"),
+    ("asked", "fewer", "wider"),
+    ("stopped",),
+    ("cut",),
     ("more",),
     ("mismatch", "mistake", "alone", "crowded"),
 )
@@ -340,6 +376,8 @@ def attempt(cases: Cases, name: str) -> bool:
 
 def be_rank(folder: Path, words: list[str]) -> int:
     """Train as a rank, and note its process and exit code."""
+    from harl_mapush.distributed import launch
+
     rank = os.environ.get("RANK", "0")
     leave = os._exit
 
@@ -351,6 +389,13 @@ def be_rank(folder: Path, words: list[str]) -> int:
         note(code)
         leave(code)
 
+    def cut_off(*_: object) -> None:
+        for descriptor in os.listdir("/proc/self/fd"):
+            with suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as connection:
+                connection.shutdown(socket.SHUT_RDWR)
+
+    signal.signal(signal.SIGUSR1, cut_off)
+    launch._PATIENCE = timedelta(seconds=PATIENCE_S)
     os._exit = noted_exit  # type: ignore[assignment]
     (folder / f"{rank}.pid.rank").write_text(str(os.getpid()))
     (folder / f"{rank}.code.rank").unlink(missing_ok=True)

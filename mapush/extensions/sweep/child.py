@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 GRACE_S = 60.0  # between asking a training to save and killing it
 
@@ -22,6 +23,20 @@ def main() -> int:
     from harl_mapush import train  # an import of seconds, during which the sweep may end
 
     return train.main(sys.argv[1:])
+
+
+def wait_until_saved(folder: Path) -> None:
+    """Wait until no process trains in a run folder, for at most ``GRACE_S``."""
+    from harl_mapush.runs import run_folder
+    from mqe.config import ConfigError
+
+    deadline = time.monotonic() + GRACE_S
+    while time.monotonic() < deadline:
+        try:
+            with run_folder.locked(folder):
+                return
+        except ConfigError:
+            time.sleep(0.2)
 
 
 def _end_with_parent() -> None:

@@ -16,10 +16,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from harl_mapush.process import say
 from harl_mapush.runs import run_folder
-from mapush.extensions.sweep.child import GRACE_S
+from mapush.extensions.sweep.child import wait_until_saved
 from mapush.extensions.sweep.space import SETTINGS, Space, assignments
 from mapush.extensions.sweep.study import REASON
-from mqe.config import ConfigError, unknown
+from mqe.config import unknown
 
 TRIALS = "trials"  # folder of the runs
 OUTPUT = "output.log"
@@ -50,7 +50,7 @@ class Training:
         self._last_step = trial.study.trials[trial.number].last_step or 0
         self._is_pruned = False
         self._run.mkdir(parents=True, exist_ok=True)
-        _wait_until_saved(self._run)  # a killed sweep's training may still run
+        wait_until_saved(self._run)  # a killed sweep's training may still run
         self._curves = EventAccumulator(str(self._run), size_guidance={"scalars": 0})
         if (self._run / run_folder.CONFIG).is_file():
             words = ["--resume", str(self._run)]
@@ -159,14 +159,3 @@ def train_all(
             training.end()
         for training in running:
             training.wait()
-
-
-def _wait_until_saved(folder: Path) -> None:
-    """Wait until no process trains in a run folder, for at most ``GRACE_S``."""
-    deadline = time.monotonic() + GRACE_S
-    while time.monotonic() < deadline:
-        try:
-            with run_folder.locked(folder):
-                return
-        except ConfigError:
-            time.sleep(0.2)
