@@ -208,7 +208,7 @@ class Cases:
         """One rank's connections are cut: all ranks end within 30 s."""
         job, run = self.new("cut", *FOREVER)
         job.wait_for_checkpoint(run, self.limit_s)
-        os.kill(job.pid(1), signal.SIGUSR1)
+        os.kill(job.pid(1), signal.SIGRTMIN)
         return self._lost(job, run, WITHIN_S)
 
     def _lost(self, job: Job, run: Path, within_s: float) -> Verdict:
@@ -394,7 +394,7 @@ def be_rank(folder: Path, words: list[str]) -> int:
             with suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as connection:
                 connection.shutdown(socket.SHUT_RDWR)
 
-    signal.signal(signal.SIGUSR1, cut_off)
+    signal.signal(signal.SIGRTMIN, cut_off)
     launch._PATIENCE = timedelta(seconds=PATIENCE_S)
     os._exit = noted_exit  # type: ignore[assignment]
     (folder / f"{rank}.pid.rank").write_text(str(os.getpid()))
