@@ -299,7 +299,7 @@ def write(out: Path, runs: dict[str, list[Group]]) -> None:
 
 def main() -> int:
     """Run the comparison. Return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--spec", type=Path, default=SPEC)
     parser.add_argument("--devices", nargs="+", default=["cuda:0"])
