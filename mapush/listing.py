@@ -26,19 +26,6 @@ from mqe.tasks.term_settings import merged_weights
 PRESETS = "presets"  # words in place of a folder
 SUITES = "suites"
 
-# The inner groups of a section are counted apart from the rest of it.
-SETTING_GROUPS = {
-    "env.": "worlds and teams",
-    "env.randomize.": "randomization: masses, friction, motors, delays, noise, lost robots",
-    "sim.": "simulator and its device",
-    "task.": "object, goal, observations, terminations and metrics of a task",
-    "task.weights.": "weights of the reward terms",
-    "network.": "networks of actors and critics",
-    "algorithm.": "learning algorithm",
-    "runner.": "length of the run, checkpoints, evaluations, collectors",
-    "logger.": "run folder, curves, films, Weights & Biases",
-}
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """List runs. Return the exit code."""
@@ -127,8 +114,7 @@ def settings(argv: Sequence[str] | None = None) -> int:
 def _settings(argv: Sequence[str] | None) -> int:
     parser = config.Parser(
         prog="mapush settings",
-        description="Settings with default, range and meaning. Without PATTERN or --all: their "
-        "groups and how many settings each holds.",
+        description="Settings with default, range and meaning.",
         example="mapush settings clip",
     )
     parser.add_argument(
@@ -136,41 +122,20 @@ def _settings(argv: Sequence[str] | None) -> int:
         metavar="PATTERN",
         nargs="?",
         default="",
-        help="text in the lines of the settings to list, such as clip, task. or env.randomize",
+        help="text in the lines of the settings to list, such as clip, task. or env.randomize "
+        "(default: all settings)",
     )
-    parser.add_argument("--all", action="store_true", help="the list of all settings")
     config.add_import(parser)
     arguments = parser.parse(argv)
     pattern = arguments.pattern
-    if not pattern and not arguments.all:
-        return _list_setting_groups()
     lines = [line for line in setting_lines() if pattern.lower() in line.lower()]
     if not lines:
         names = [line.split()[0] for line in setting_lines()]
         meant = suggestion(pattern, names)
         raise ConfigError(
-            f"no setting's line contains {pattern!r}{meant or '; mapush settings --all lists them'}"
+            f"no setting's line contains {pattern!r}{meant or '; mapush settings lists them all'}"
         )
     sys.stdout.write("".join(f"{wrapped(line)}\n" for line in lines))
-    return 0
-
-
-def _list_setting_groups() -> int:
-    """Print the groups of settings, their sizes and the commands for listing them."""
-    names = {line.split()[0] for line in setting_lines()}
-    sizes = {group: sum(name.startswith(group) for name in names) for group in SETTING_GROUPS}
-    for group in SETTING_GROUPS:
-        inner = [other for other in SETTING_GROUPS if other.startswith(group) and other != group]
-        sizes[group] -= sum(sizes[other] for other in inner)
-    width = max(map(len, SETTING_GROUPS))
-    for group, meaning in SETTING_GROUPS.items():
-        line = f"{group:{width}}  {sizes[group]:3}  {meaning}"
-        sys.stdout.write(f"{wrapped(line, width + 7)}\n")
-    total = sum(sizes.values())
-    sys.stdout.write(f"\n{total} settings; mapush settings task. lists those of a group,\n")
-    sys.stdout.write(
-        "mapush settings clip those about clipping, mapush settings --all every one.\n"
-    )
     return 0
 
 

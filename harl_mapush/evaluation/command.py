@@ -15,7 +15,7 @@ from harl_mapush.evaluation.episodes import MOST_EPISODES
 from harl_mapush.evaluation.measuring import Say, describe, measure
 from harl_mapush.evaluation.policies import find_function, policy_names
 from harl_mapush.evaluation.suite_player import EXAMINATIONS, Player, run_of
-from harl_mapush.evaluation.tables import TABLES, table_for
+from harl_mapush.evaluation.tables import as_csv
 from harl_mapush.evaluation.watchers import WATCHERS
 from harl_mapush.runs import evaluation_worlds
 from mqe.config import ConfigError, flatten, merge
@@ -64,8 +64,7 @@ def add_flags(parser: config.Parser) -> None:
     group.add_argument(
         "--csv",
         metavar="FILE.csv",
-        help="with --all_checkpoints or a suite of conditions: file for a table of the metrics, in "
-        f"the format of its suffix: {', '.join(TABLES)}",
+        help="with --all_checkpoints or a suite of conditions: file for a table of the metrics",
     )
 
 
@@ -145,7 +144,7 @@ def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, sa
 
     player = _player(cfg, suite, folder, arguments, say)
     if suite.conditions:
-        _write_rows(player.conditions(arguments.only), cfg, arguments)
+        _write_rows(player.conditions(arguments.only), arguments)
         return 0
     if arguments.all_checkpoints:
         run = None if folder is None else run_of(folder)
@@ -154,7 +153,7 @@ def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, sa
                 f"--all_checkpoints: {arguments.checkpoint} is not in a run folder; name a run "
                 "folder"
             )
-        _write_rows(player.checkpoints(run), cfg, arguments)
+        _write_rows(player.checkpoints(run), arguments)
         return 0
 
     request = player.request()
@@ -192,18 +191,15 @@ def _player(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, say:
     )
 
 
-def _write_rows(rows: Iterable[Mapping[str, Any]], cfg: RunCfg, arguments: Any) -> None:
+def _write_rows(rows: Iterable[Mapping[str, Any]], arguments: Any) -> None:
     """Write rows of metrics to the command line's output files."""
-    as_table = table_for(arguments.csv or "")
-    as_table(cfg.task.name, [])  # raises early for a task that it cannot describe
     written: list[Mapping[str, Any]] = []
     for row in rows:
         written.append(row)
         # A measurement that is stopped keeps its rows.
         _write_json(arguments.json, written)
         if arguments.csv is not None:
-            text = as_table(cfg.task.name, written)
-            Path(arguments.csv).write_text(text, encoding="utf-8")
+            Path(arguments.csv).write_text(as_csv(written), encoding="utf-8")
 
 
 def write_head(cfg: RunCfg, suite: Suite, folder: Path | None) -> None:

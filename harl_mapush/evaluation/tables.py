@@ -1,24 +1,13 @@
-"""Rows of metrics as text, in a format chosen by the file suffix."""
+"""Rows of metrics as text."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mqe.extensions import Registry
 from mqe.tasks.episode_report import format_metric
-
-# Takes the task's name and rows of metrics, and returns the file's text. Raises ConfigError for a
-# task that the file cannot describe.
-Table = Callable[[str, Sequence[Mapping[str, Any]]], str]
-TABLES: Registry[Table] = Registry("kind of table")
-
-
-def table_for(file: str) -> Table:
-    """Return the table format for the suffix of ``file``, CSV for an unknown suffix."""
-    return TABLES.get(file.rpartition(".")[2], TABLES["csv"])
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -42,6 +31,3 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(flat)
     return text.getvalue()
-
-
-TABLES.register("csv", lambda task_name, rows: as_csv(rows))

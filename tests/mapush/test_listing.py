@@ -341,21 +341,11 @@ def test_the_terms_of_the_rewards_are_settings_too(capsys) -> None:
     assert lines["task.weights.reach"] == "20.0  1 once, at success  [go1push_mid]"
 
 
-def test_settings_without_a_word_are_groups_that_hold_every_setting_once(capsys) -> None:
+def test_settings_without_a_word_are_all(capsys) -> None:
     assert cli.main(["settings"]) == 0
-    groups, total, end = capsys.readouterr().out.partition("\n\n")
-    words = [line.split() for line in groups.splitlines()]
-    counts = {group: int(count) for group, count, *_ in words}
-    assert list(counts) == list(listing.SETTING_GROUPS)
-    assert counts["sim."] == sum(line.startswith("sim.") for line in listing.setting_lines())
-    assert len(words) == 9
-
-    assert cli.main(["settings", "--all"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    names = {line.split()[0] for line in lines}
-    assert f"{len(names)} settings;" in end
-    assert sum(counts.values()) == len(names)
     assert lines == listing.setting_lines()
+    assert len({line.split()[0] for line in lines}) > 200
 
 
 def test_settings_are_found_by_name_and_meaning(capsys) -> None:
@@ -378,7 +368,7 @@ def test_lines_fit_into_the_terminal(monkeypatch, capsys) -> None:
 def test_a_suggestion_is_near_or_missing(capsys) -> None:
     assert cli.main(["settings", "nothing at all"]) == 2
     error = capsys.readouterr().err
-    assert "no setting's line contains 'nothing at all'; mapush settings --all lists them" in error
+    assert "no setting's line contains 'nothing at all'; mapush settings lists them all" in error
     assert cli.main(["list", "suits"]) == 2
     assert "suits is no folder; did you mean suites?" in capsys.readouterr().err
     assert cli.main(["nothing"]) == 2

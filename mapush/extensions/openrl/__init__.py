@@ -1,13 +1,13 @@
-"""MAPush's policies and task files."""
+"""MAPush's policies and flags."""
 
 from mapush.built_in import Extension
 
 EXTENSION = Extension(
     modules=(
-        "mapush.extensions.openrl.mapush_tasks",
+        "mapush.extensions.openrl.mapush_flags",
         "mapush.extensions.openrl.openrl_format",
     ),
     former_commands={
-        "import": "mapush train --load_task FILE, or mapush export FOLDER OUT --for policy"
+        "import": "mapush export FOLDER OUT --for policy; docs/guides/migrate.md has task files"
     },
 )

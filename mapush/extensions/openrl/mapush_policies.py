@@ -76,7 +76,7 @@ def convert(folder: Path) -> Imported:
         ) from None
     algorithm = {"name": "ippo", "compat": "harl", "share_param": True}
     sections = {"network": to_dict(network), "algorithm": algorithm}
-    if task_file.get("env.num_npcs", NUM_NPCS) != NUM_NPCS:
+    if task_file.get("env.num_npcs") not in (None, NUM_NPCS):
         notices.append(
             f"the task file beside it has {task_file['env.num_npcs']} objects and markers, and "
             f"go1push_mid has {NUM_NPCS}"

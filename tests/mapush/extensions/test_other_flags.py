@@ -16,7 +16,7 @@ from tests.test_hostile_files import endless
 
 
 def test_the_flags_are_those_of_harl_of_mapush_and_the_names_of_other_libraries() -> None:
-    assert set(SETTINGS_FILES) == {"load_config", "load_task"}
+    assert set(SETTINGS_FILES) == {"load_config"}
     common = {"train_timesteps", "headless", "use_tensorboard"}
     of_training = {"log_interval", "num_workers", "run_duration", "env", "model_dir"}
     assert set(TRAIN_FLAGS) == common | of_training | set(NAMES)
@@ -88,7 +88,7 @@ def test_a_file_of_openrl_is_said_to_be_one(tmp_path, capsys) -> None:
     assert train.main(["--config", str(path)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "files of other libraries are read by --load_config FILE or --load_task FILE" in said
+    assert "files of other libraries are read by --load_config FILE" in said
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,10 @@ def test_a_mean_of_mapushs_checkpoints_is_refused(team, tmp_path, capsys) -> Non
 
 def test_the_former_command_names_the_present_ones(capsys) -> None:
     assert cli.main(["import", "openrl", "module.pt"]) == 2
-    assert "import is now: mapush train --load_task FILE, or" in capsys.readouterr().err
+    assert (
+        "import is now: mapush export FOLDER OUT --for policy; docs/guides/migrate.md"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
