@@ -16,18 +16,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from harl_mapush.config import load_suite
 from mapush.extensions.pivoting.push_mechanics import (
+    LeastPush,
+    Support,
     corner_support,
     least_force_of,
-    uniform_support,
 )
 from mqe.tasks.push.settings import parse_force
 from mqe.world.objects import OBJECTS, ObjectCfg
 from mqe.world.scene import GRAVITY, sliding_force, with_sliding_force
 
 TEAMS = (1, 2, 3, 4)
-LEAN = math.atan(0.775)  # [rad] friction between robots and the box
+CELLS = 24  # of a part along x and along y, for uniform pressure
 PRESS = 59.0  # [N] of a robot at 1 m/s on feet of friction 0.55
 ROBOT_MASS = 13.1  # [kg]
 
@@ -85,8 +88,29 @@ def line(obj: ObjectCfg) -> dict[str, Any]:
         "object": obj.name,
         "corners": [round(least_force_of(obj, n).force, 3) for n in TEAMS],
         "uniform": [round(least_force_of(obj, n, uniform).force, 3) for n in TEAMS],
-        "one_that_leans": round(least_force_of(obj, 1, tilt=LEAN).force, 3),
     }
+
+
+def uniform_support(obj: ObjectCfg) -> Support:
+    """Return each part's weight, spread evenly over its base."""
+    points = []
+    shares = []
+    for geom in obj.geoms:
+        half_x, half_y = geom.half_extents
+        cells = (np.arange(CELLS) + 0.5) / CELLS * 2.0 - 1.0
+        grid = np.stack(np.meshgrid(half_x * cells, half_y * cells), axis=-1).reshape(-1, 2)
+        if geom.type == "cylinder":
+            grid = grid[np.linalg.norm(grid, axis=1) <= half_x]
+        points.append(grid + geom.pos[:2])
+        shares.append(np.full(len(grid), geom.mass / obj.mass / len(grid)))
+    return Support(np.concatenate(points), np.concatenate(shares))
+
+
+def center_of(push: LeastPush) -> np.ndarray | None:
+    """Return the centre of rotation (2,) [m], object frame. None for a translation."""
+    if abs(push.turn_rate) < 1e-6 * float(np.linalg.norm(push.velocity)):
+        return None
+    return np.array([-push.velocity[1], push.velocity[0]]) / push.turn_rate
 
 
 def suites() -> Iterator[dict[str, Any]]:
@@ -155,8 +179,9 @@ def draw(objects: tuple[ObjectCfg, ...], path: Path) -> None:
             xytext=point - 0.6 * direction,
             arrowprops={"arrowstyle": "-|>", "lw": 2.5, "color": "tab:red"},
         )
-        if push.center is not None:
-            panel.plot(*push.center, "x", c="tab:blue", ms=9, mew=2.5, label="turns about")
+        center = center_of(push)
+        if center is not None:
+            panel.plot(*center, "x", c="tab:blue", ms=9, mew=2.5, label="turns about")
         forces = [least_force_of(obj, n).force for n in TEAMS]
         panel.set_title(f"{obj.name}\n" + ", ".join(f"{force:.2f}" for force in forces))
         panel.set_aspect("equal")

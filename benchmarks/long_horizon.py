@@ -53,11 +53,13 @@ from mapush.extensions.navigate.maps.table import MapTable, ObstacleShapes, slot
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mapush.extensions.navigate.planners.followers import Follower
 from mapush.extensions.navigate.planners.problem import solve_problem
+from mapush.extensions.navigate.settings import NAVIGATE_TERMS
 from mapush.extensions.report.run_logs import read_run
 from mqe.config import assignment, merge
 from mqe.controllers.frozen_policy import describe_policy
 from mqe.registry import make_env
 from mqe.tasks.push import PushCfg
+from mqe.tasks.term_settings import chosen_weights
 from mqe.viewer.video import record
 from mqe.world.scene import STEP_DT
 
@@ -136,7 +138,9 @@ def successes_per_hour(run: Path) -> list[float]:
     curve = read_run(run).curves["reward/success"]
     ends = np.linspace(0.0, curve.env_steps[-1], NUM_PARTS + 1)
     part = np.searchsorted(ends, curve.env_steps) - 1
-    hourly = 3600.0 / STEP_DT / task.all_weights()["success"] * curve.values
+    hourly = (
+        3600.0 / STEP_DT / chosen_weights(NAVIGATE_TERMS.rewards, task)["success"] * curve.values
+    )
     return [float(hourly[part == k].mean()) for k in range(NUM_PARTS)]
 
 

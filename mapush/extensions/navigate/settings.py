@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mapush.extensions.navigate.incentives import check_rewards
 from mapush.extensions.navigate.maps.arena_map import SUFFIXES
 from mapush.extensions.navigate.maps.families import FAMILIES
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mqe.config import ConfigError, check_values, option, unknown
-from mqe.tasks.term_settings import TermCfg, chosen_weights
+from mqe.tasks.term_settings import TermCfg
 from mqe.tasks.terms import TermRegistry
 from mqe.world.scene import STEP_DT
 
@@ -64,8 +63,3 @@ class NavigateCfg(TermCfg):
                 f"task.map: {unknown('family of maps', self.map, FAMILIES)}; or name a file: "
                 f"{', '.join(SUFFIXES)}"
             )
-        check_rewards(self.all_weights(), steps)
-
-    def all_weights(self) -> dict[str, float]:
-        """Return the weights other than 0."""
-        return chosen_weights(NAVIGATE_TERMS.rewards, self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,7 +10,8 @@ from torch import Tensor
 from mapush.extensions.onboard.recollection import KnownFeatures
 from mqe.tasks.push.entities import as_set, seen_others
 from mqe.tasks.push.features import SceneFeatures
-from mqe.tasks.push.settings import PUSH_TERMS, ROOM, PushCfg
+from mqe.tasks.push.observations import OBSERVATIONS
+from mqe.tasks.push.settings import ROOM
 from mqe.tasks.terms import PRESENT, ObservationTerm
 
 
@@ -34,11 +35,9 @@ def others_and_age(scene: SceneFeatures) -> Tensor:
     return as_set(others, seen_others(scene), ROOM - 1)
 
 
-def _same(cfg: PushCfg, size: int) -> tuple[Sequence[int], Sequence[float]]:
-    return range(size), (1.0,) * size
+_OTHERS = OBSERVATIONS["others"]
 
-
-PUSH_TERMS.observations.update(
+OBSERVATIONS.update(
     {
         "object_age": ObservationTerm(
             "time since the last sight of the object, over task.senses.memory_time; 1: unknown",
@@ -46,19 +45,17 @@ PUSH_TERMS.observations.update(
             numbers=("object_age",),
             mirror_signs=(1.0,),
             noise=0.0,
-            turn=_same,
+            turn=_OTHERS.turn,
         ),
-        "others_and_age": ObservationTerm(
-            "set of the other robots: presence, place and heading (sine, cosine) in the robot's "
-            "heading frame, and the time since their last sight, over task.senses.memory_time",
-            others_and_age,
-            "1, m, 1, 1",
+        "others_and_age": replace(
+            _OTHERS,
+            help=f"{_OTHERS.help}, and the time since their last sight, over "
+            "task.senses.memory_time",
+            function=others_and_age,
+            unit="1, m, 1, 1",
             numbers=(PRESENT, "x", "y", "sin_yaw", "cos_yaw", "age"),
             mirror_signs=(1.0, 1.0, -1.0, -1.0, 1.0, 1.0),
             noise=(0.0, 1.0, 1.0, 1.0, 1.0, 0.0),
-            over="teammates",
-            is_set=True,
-            turn=_same,
         ),
     }
 )

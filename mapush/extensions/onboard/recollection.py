@@ -27,8 +27,7 @@ class Recollection:
 
     def __init__(self, values: Tensor, num_agents: int) -> None:
         """Name the columns of ``values``."""
-        sizes = [_DRIFT * num_agents, _ENTITY * num_agents**2, NUM_OUTLINE_POINTS * num_agents]
-        drift, entities, outline = values.split(sizes, dim=1)
+        drift, entities, outline = values.split(self._sizes(num_agents), dim=1)
         self.drift = drift.unflatten(1, (num_agents, _DRIFT))  # (W, A, 3)
         # (W, A, E, 5) from the last detection
         self.entities = entities.unflatten(1, (num_agents, num_agents, _ENTITY))
@@ -36,9 +35,13 @@ class Recollection:
         self.outline = outline.unflatten(1, (num_agents, NUM_OUTLINE_POINTS))
 
     @staticmethod
-    def num_columns(num_agents: int) -> int:
+    def _sizes(num_agents: int) -> tuple[int, int, int]:
+        return _DRIFT * num_agents, _ENTITY * num_agents**2, NUM_OUTLINE_POINTS * num_agents
+
+    @classmethod
+    def num_columns(cls, num_agents: int) -> int:
         """Return C."""
-        return num_agents * (_DRIFT + _ENTITY * num_agents + NUM_OUTLINE_POINTS)
+        return sum(cls._sizes(num_agents))
 
     @property
     def freshness(self) -> Tensor:

@@ -29,7 +29,6 @@ Array = NDArray[Any]
 SPACING = 0.36  # [m] between the middles of two robots that press abreast
 MARGIN = 0.05  # [m] from the end of a side to the nearest push
 _STEP = 0.02  # [m] between points of an outline
-_CELLS = 24  # of a part along x and along y, for uniform pressure
 _TURNS = 31  # motions of the coarse search from one turning sense to the other
 _HEADINGS = 60  # headings of the coarse search
 _ROUNDS = 7  # refinements, each on a grid of a third of the size
@@ -57,13 +56,6 @@ class LeastPush(NamedTuple):
     turn_rate: float
     pushes: Pushes  # where the robots push
 
-    @property
-    def center(self) -> Array | None:
-        """Return the centre of rotation (2,) [m], object frame. None for a translation."""
-        if abs(self.turn_rate) < 1e-6 * float(np.linalg.norm(self.velocity)):
-            return None
-        return np.array([-self.velocity[1], self.velocity[0]]) / self.turn_rate
-
 
 def corner_support(obj: ObjectCfg) -> Support:
     """Return MuJoCo's contacts: each box's corners, or the corners of the square inscribed in a
@@ -86,23 +78,8 @@ def corner_support(obj: ObjectCfg) -> Support:
     return Support(points, shares)
 
 
-def uniform_support(obj: ObjectCfg) -> Support:
-    """Return each part's weight, spread evenly over its base."""
-    points = []
-    shares = []
-    for geom in obj.geoms:
-        half_x, half_y = geom.half_extents
-        cells = (np.arange(_CELLS) + 0.5) / _CELLS * 2.0 - 1.0
-        grid = np.stack(np.meshgrid(half_x * cells, half_y * cells), axis=-1).reshape(-1, 2)
-        if geom.type == "cylinder":
-            grid = grid[np.linalg.norm(grid, axis=1) <= half_x]
-        points.append(grid + geom.pos[:2])
-        shares.append(np.full(len(grid), geom.mass / obj.mass / len(grid)))
-    return Support(np.concatenate(points), np.concatenate(shares))
-
-
-def sides(obj: ObjectCfg, margin: float = MARGIN, step: float = _STEP) -> Pushes:
-    """Return pushes perpendicular to the outline, ``step`` [m] apart, from ``margin`` [m] beside
+def sides(obj: ObjectCfg, margin: float = MARGIN) -> Pushes:
+    """Return pushes perpendicular to the outline, ``_STEP`` apart, from ``margin`` [m] beside
     each corner on.
     """
     points = []
@@ -110,7 +87,7 @@ def sides(obj: ObjectCfg, margin: float = MARGIN, step: float = _STEP) -> Pushes
     for geom in obj.geoms:
         middle = np.array(geom.pos[:2])
         if geom.type == "cylinder":
-            angle = np.arange(0.0, 2.0 * math.pi, step / geom.size[0])
+            angle = np.arange(0.0, 2.0 * math.pi, _STEP / geom.size[0])
             outward = np.stack((np.cos(angle), np.sin(angle)), axis=1)
             points.append(middle + geom.size[0] * outward)
             directions.append(-outward)
@@ -118,7 +95,7 @@ def sides(obj: ObjectCfg, margin: float = MARGIN, step: float = _STEP) -> Pushes
         half_size = np.array(geom.half_extents)
         for axis in (0, 1):
             length = half_size[1 - axis] - margin
-            along = np.linspace(-length, length, 1 + max(1, round(2.0 * length / step)))
+            along = np.linspace(-length, length, 1 + max(1, round(2.0 * length / _STEP)))
             for sign in (-1.0, 1.0):
                 side = np.empty((len(along), 2))
                 side[:, axis] = sign * half_size[axis]
@@ -126,39 +103,33 @@ def sides(obj: ObjectCfg, margin: float = MARGIN, step: float = _STEP) -> Pushes
                 points.append(middle + side)
                 directions.append(np.tile(-sign * np.eye(2)[axis], (len(along), 1)))
     pushes = Pushes(np.concatenate(points), np.concatenate(directions))
-    is_free = ~_is_inside(obj, pushes.points - 0.5 * step * pushes.directions)
+    is_free = ~_is_inside(obj, pushes.points - 0.5 * _STEP * pushes.directions)
     return Pushes(pushes.points[is_free], pushes.directions[is_free])
 
 
-def least_force(
-    obj: ObjectCfg, pushes: Pushes, support: Support | None = None, tilt: float = 0.0
-) -> LeastPush:
+def least_force(obj: ObjectCfg, pushes: Pushes, support: Support | None = None) -> LeastPush:
     """Return the least total push by robots at given positions for moving the object.
 
-    Each robot can exert an equal force. ``tilt`` [rad] is the largest angle between a push and its
-    direction, as allowed by friction between robot and object. ``support`` defaults to MuJoCo's
-    contacts.
+    Each robot can exert an equal force. ``support`` defaults to MuJoCo's contacts.
     """
 
     def chosen(powers: Array) -> Array:
         return np.tile(np.arange(powers.shape[1]), (len(powers), 1))
 
-    return _least(obj, pushes, support, tilt, chosen)
+    return _least(obj, pushes, support, chosen)
 
 
 def least_force_of(
     obj: ObjectCfg,
     num_robots: int,
     support: Support | None = None,
-    tilt: float = 0.0,
-    spacing: float = SPACING,
 ) -> LeastPush:
-    """Return the least total push by ``num_robots`` robots at their best positions, ``spacing`` [m]
+    """Return the least total push by ``num_robots`` robots at their best positions, ``SPACING``
     apart.
     """
     pushes = sides(obj)
     gap = np.linalg.norm(pushes.points[:, None] - pushes.points[None], axis=2)
-    is_near = gap < spacing - 1e-9
+    is_near = gap < SPACING - 1e-9
 
     def chosen(powers: Array) -> Array:
         """Repeatedly take the strongest push of the remaining ones."""
@@ -169,14 +140,13 @@ def least_force_of(
             left[is_near[numbers[:, k]]] = -np.inf
         return numbers
 
-    return _least(obj, pushes, support, tilt, chosen)
+    return _least(obj, pushes, support, chosen)
 
 
 def _least(
     obj: ObjectCfg,
     pushes: Pushes,
     support: Support | None,
-    tilt: float,
     chosen: Callable[[Array], Array],
 ) -> LeastPush:
     """Minimize the force over all motions, on grids shrinking round the best motion."""
@@ -188,13 +158,13 @@ def _least(
     def forces(heading: Array, turn: Array) -> tuple[Array, Array]:
         """Return the force (M,) and the indices of the chosen pushes (M, R) in each motion."""
         velocity, rate = _motion(heading, turn, scale)
-        resistance = _speeds(support.points - center, velocity, rate)
+        slipping = _velocities(support.points - center, velocity, rate)
         moved = _velocities(pushes.points - center, velocity, rate)
-        powers = _powers(moved, pushes.directions, tilt)
+        powers = (moved * pushes.directions).sum(axis=2)
         numbers = chosen(powers)
         power = np.take_along_axis(powers, numbers, axis=1).clip(min=0.0).mean(axis=1)
         with np.errstate(divide="ignore"):
-            return resistance @ support.shares / power, numbers
+            return np.linalg.norm(slipping, axis=2) @ support.shares / power, numbers
 
     heading_step = 2.0 * math.pi / _HEADINGS
     turn_step = math.pi / (_TURNS - 1)
@@ -212,8 +182,8 @@ def _least(
         turn_step /= 6.0
     velocity, rate = _motion(heading[best : best + 1], turn[best : best + 1], scale)
     of_origin = _velocities(-center[None], velocity, rate)[0, 0]
-    places = Pushes(pushes.points[numbers[best]], pushes.directions[numbers[best]])
-    return LeastPush(float(least_forces[best]), of_origin, float(rate[0]), places)
+    best_pushes = Pushes(pushes.points[numbers[best]], pushes.directions[numbers[best]])
+    return LeastPush(float(least_forces[best]), of_origin, float(rate[0]), best_pushes)
 
 
 def _motion(heading: Array, turn: Array, scale: float) -> tuple[Array, Array]:
@@ -226,20 +196,6 @@ def _velocities(arms: Array, velocity: Array, rate: Array) -> Array:
     """Return the velocities (M, K, 2) of points at ``arms`` (K, 2) from the centre of mass."""
     across = np.stack((-arms[:, 1], arms[:, 0]), axis=1)
     return velocity[:, None] + rate[:, None, None] * across
-
-
-def _speeds(arms: Array, velocity: Array, rate: Array) -> Array:
-    return np.linalg.norm(_velocities(arms, velocity, rate), axis=2)
-
-
-def _powers(moved: Array, directions: Array, tilt: float) -> Array:
-    """Return the largest power (M, P) of unit pushes within ``tilt`` of their directions."""
-    along = (moved * directions).sum(axis=2)
-    if tilt == 0.0:
-        return along
-    across = np.abs(moved[..., 0] * directions[:, 1] - moved[..., 1] * directions[:, 0])
-    angle = np.arctan2(across, along)
-    return np.hypot(along, across) * np.cos((angle - tilt).clip(min=0.0))
 
 
 def _on_floor(obj: ObjectCfg) -> list[GeomCfg]:

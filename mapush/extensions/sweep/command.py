@@ -30,7 +30,7 @@ PROGRAM = "mapush sweep"
 SUMMARY = "summary.md"
 BEST = "best.yaml"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_NUM_BEST = 10  # settings in the summary
+_NUM_BEST = 10  # trials in the summary
 _KEYS = ("num_trials", "jobs")  # of a space, which flags replace
 
 
@@ -148,43 +148,43 @@ def _finish(folder: Path, space: Space, study: optuna.Study, command: str) -> in
     from mapush.extensions.sweep.space import settings_of
     from mapush.extensions.sweep.study import count, ranking
 
-    settings = ranking(study, space)
+    best = ranking(study)
     page = summary(space, study)
     durable.write_text(folder / SUMMARY, page)
     say(page)
-    if settings:
-        text = dump_yaml(settings_of(space.base, settings[0].values)[1])
+    if best:
+        text = dump_yaml(settings_of(space.base, space.values(best[0].params))[1])
         durable.write_text(folder / BEST, text)
         say(f"The best settings: {folder / BEST}.")
     num_open = count(study, TrialState.RUNNING)
     if num_open:
         sys.stderr.write(f"{PROGRAM}: {num_open} trials have not ended; continue with: {command}\n")
-    return 0 if settings and not num_open else 1
+    return 0 if best and not num_open else 1
 
 
 def summary(space: Space, study: optuna.Study) -> str:
     """Return a sweep's results as Markdown."""
     from optuna.trial import TrialState
 
-    from mapush.extensions.sweep.space import SEED
     from mapush.extensions.sweep.study import REASON, count, ranking
 
     counts = (
         f"{count(study, TrialState.COMPLETE)} finished, {count(study, TrialState.PRUNED)} stopped "
         f"early, {count(study, TrialState.FAIL)} failed, {count(study, TrialState.RUNNING)} open"
     )
-    keys = [key for key in space.distributions if key != SEED]
     rows: list[list[object]] = []
-    for setting in ranking(study, space)[:_NUM_BEST]:
-        values = [setting.values[key] for key in keys]
-        cells = [f"{value:.4g}" if isinstance(value, float) else value for value in values]
-        spread = f"{min(setting.results):.3f} to {max(setting.results):.3f}"
-        rows.append([setting.trial, *cells, f"{setting.mean:.3f}", spread, len(setting.results)])
+    for trial in ranking(study)[:_NUM_BEST]:
+        values = space.values(trial.params)
+        cells: list[object] = [trial.number]
+        for key in space.distributions:
+            value = values[key]
+            cells.append(f"{value:.4g}" if isinstance(value, float) else value)
+        rows.append([*cells, f"{trial.value:.3f}"])
     parts = [
         "# Sweep",
         f"{len(study.trials)} trials ({counts}), compared by `{space.cfg.metric}` "
         f"({space.cfg.mode}) after {space.run.runner.num_env_steps:,} env steps.",
-        _markdown_table(["trial", *keys, "mean", "range", "seeds"], rows),
+        _markdown_table(["trial", *space.distributions, space.cfg.metric], rows),
     ]
     for trial in study.get_trials(states=(TrialState.FAIL,)):
         parts.append(f"- Trial {trial.number} failed: {trial.user_attrs.get(REASON)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,10 +22,9 @@ from mqe.config import ConfigError, build, flatten, load_yaml, merge, option, to
 
 SWEEP = "sweep.yaml"
 SETTINGS = "settings.yaml"  # the run that is varied
-SEED = "runner.seed"
 _FORMS = "a list of values, {range: [low, high]} or {log: [low, high]}"
-# The sweep sets the device, the logs and the budget of its trials.
-_FIXED = ("sim.", "logger.", "runner.num_env_steps", "runner.max_wall_time")
+# Trials have the same device, seed and budget, and logs in the sweep's folder.
+_FIXED = ("sim.", "logger.", "runner.num_env_steps", "runner.max_wall_time", "runner.seed")
 
 
 @dataclass(frozen=True)
@@ -47,23 +45,14 @@ class SweepCfg:
         "better direction of the metric: max (larger) or min (smaller)",
         choices=("max", "min"),
     )
-    search: str = option(
-        "optuna",
-        "search method: optuna (TPE sampler) or grid (every combination of lists)",
-        choices=("optuna", "grid"),
-    )
-    num_trials: int = option(
-        30, "number of trials of a search, each with one combination of settings", min=1
-    )
+    num_trials: int = option(30, "number of trials, each with one combination of settings", min=1)
     jobs: int | None = option(
         None,
         "number of simultaneous trials; null: one on each GPU, or on each core without a GPU",
         min=1,
         max=1000,
     )
-    stopping: bool = option(
-        True, "early end of the worse trials of a search, by successive halving (ASHA)"
-    )
+    stopping: bool = option(True, "early end of the worse trials, by successive halving (ASHA)")
 
 
 class Space(NamedTuple):
@@ -73,14 +62,6 @@ class Space(NamedTuple):
     distributions: dict[str, BaseDistribution]  # choices are JSON, since Optuna takes no lists
     base: dict[str, Any]
     run: RunCfg
-
-    def grid(self) -> list[dict[str, Any]]:
-        """Return all combinations of a grid, {} for a search. The last setting varies fastest."""
-        if self.cfg.search != "grid":
-            return []
-        choices = [getattr(given, "choices", ()) for given in self.distributions.values()]
-        combinations = itertools.product(*choices)
-        return [dict(zip(self.distributions, values, strict=True)) for values in combinations]
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings behind Optuna's parameters."""
@@ -137,14 +118,7 @@ def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
             f"space: names no setting that varies; name at least one, section.key: {_FORMS}"
         )
     distributions = {key: _distribution(key, given, base) for key, given in cfg.space.items()}
-    space = Space(cfg, distributions, base, run)
-    if cfg.search == "grid":
-        for key, distribution in distributions.items():
-            if not isinstance(distribution, CategoricalDistribution):
-                raise ConfigError(f"space.{key}: a grid needs a list of values, not an interval")
-    for point in space.grid():
-        settings_of(base, space.values(point))  # raises for values that exclude each other
-    return space
+    return Space(cfg, distributions, base, run)
 
 
 def _distribution(key: str, given: Any, base: dict[str, Any]) -> BaseDistribution:

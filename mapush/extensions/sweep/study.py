@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-import json
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import optuna
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from mapush.extensions.sweep.space import SEED, Space
+from mapush.extensions.sweep.space import Space
 from mqe.config import ConfigError
 
 JOURNAL = "study.log"
@@ -30,7 +28,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 def open_study(folder: Path, space: Space) -> optuna.Study:
     """Open the study in ``folder``, or create it. Raise ConfigError for a damaged journal."""
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
-    if space.cfg.stopping and space.cfg.search != "grid":
+    if space.cfg.stopping:
         first = max(1, space.run.runner.num_env_steps // _KEEP**2)
         pruner = optuna.pruners.SuccessiveHalvingPruner(first, _KEEP, 0)
     try:
@@ -49,17 +47,14 @@ def open_study(folder: Path, space: Space) -> optuna.Study:
     # A resumed search must not draw the same settings again.
     seed = (space.run.runner.seed + len(study.trials)) % 2**32
     study.sampler = TPESampler(seed=seed, constant_liar=True)
-    for point in space.grid()[len(study.trials) :]:
-        study.enqueue_trial(point)
     return study
 
 
 def trials(study: optuna.Study, space: Space) -> Iterator[optuna.Trial]:
-    """Yield the trials to be trained: interrupted, enqueued, then new trials."""
+    """Yield the trials to be trained: interrupted trials, then new ones."""
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         yield optuna.Trial(study, trial._trial_id)
-    num_trials = len(space.grid()) or space.cfg.num_trials
-    while len(study.trials) < num_trials or count(study, TrialState.WAITING):
+    while len(study.trials) < space.cfg.num_trials:
         yield study.ask(space.distributions)
 
 
@@ -68,29 +63,8 @@ def count(study: optuna.Study, state: TrialState) -> int:
     return len(study.get_trials(states=(state,)))
 
 
-class Setting(NamedTuple):
-    """One combination of values, with a result for each seed."""
-
-    trial: int  # number of its first trial
-    values: dict[str, Any]
-    results: list[float]
-
-    @property
-    def mean(self) -> float:
-        """Mean result."""
-        return statistics.fmean(self.results)
-
-
-def ranking(study: optuna.Study, space: Space) -> list[Setting]:
-    """Return the settings of finished trials, the best mean over seeds first."""
-    groups: dict[str, list[FrozenTrial]] = {}
-    for trial in study.get_trials(states=(TrialState.COMPLETE,)):
-        params = {key: value for key, value in trial.params.items() if key != SEED}
-        groups.setdefault(json.dumps(params), []).append(trial)
-    settings = []
-    for group in groups.values():
-        values = space.values(group[0].params)
-        results = [trial.value for trial in group if trial.value is not None]
-        settings.append(Setting(group[0].number, values, results))
-    is_falling = space.cfg.mode == "max"
-    return sorted(settings, key=lambda setting: setting.mean, reverse=is_falling)
+def ranking(study: optuna.Study) -> list[FrozenTrial]:
+    """Return the finished trials, the best first."""
+    finished = study.get_trials(states=(TrialState.COMPLETE,))
+    is_falling = study.direction == StudyDirection.MAXIMIZE
+    return sorted(finished, key=lambda trial: trial.values[0], reverse=is_falling)

@@ -16,7 +16,6 @@ import numpy as np
 
 from harl_mapush.config import register_suite
 from mqe.config import ConfigError
-from mqe.notices import note
 from mqe.world.robots import MODEL_READERS
 from mqe.world.robots.build import make_servo
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
@@ -39,7 +38,8 @@ _OPTIONS = (
 def robot_of_file(robot: RobotCfg, path: str) -> RobotCfg:
     """Return ``robot`` with an MJCF's bodies. ``path`` is the file or a checkout with it.
 
-    Stance, stiffness, damping and gait stay. Raises ConfigError if the file has another robot.
+    Other things in the file's world are left out. Stance, stiffness, damping and gait stay. Raises
+    ConfigError if the file has another robot.
     """
     file = Path(path).expanduser().absolute()
     if not file.exists():
@@ -60,9 +60,6 @@ def robot_of_file(robot: RobotCfg, path: str) -> RobotCfg:
             )
     theirs = _read(file)
     _check(theirs, robot, file)
-    things = _things_in_the_world(theirs)
-    if things:
-        note(f"env.model={path}: only the robot is used; left out: {things}")
     return replace(robot, file=VendorFile(str(file)), motors=None, physical=None)
 
 
@@ -121,22 +118,6 @@ class VendorFile:
                 name=f"{name}/{joint}", target=f"{name}/{joint}", trntype=mujoco.mjtTrn.mjTRN_JOINT
             )
             make_servo(actuator, robot, limits[f"{joint}_joint"])
-
-
-def _things_in_the_world(theirs: mujoco.MjSpec) -> str:
-    """Count the elements in a file's world beside the robot and a level floor."""
-    trunk = theirs.body(f"{LEGS[0]}_hip").parent
-    counts = {"height fields": 0, "geoms": 0, "bodies": 0}
-    for geom in theirs.worldbody.geoms:
-        is_drawn_only = geom.contype == 0 and geom.conaffinity == 0
-        is_turned = geom.alt.type != mujoco.mjtOrientation.mjORIENTATION_QUAT
-        is_level = np.allclose(geom.quat[1:3], 0.0) and not is_turned
-        if is_drawn_only or (geom.type == mujoco.mjtGeom.mjGEOM_PLANE and is_level):
-            continue
-        is_field = geom.type == mujoco.mjtGeom.mjGEOM_HFIELD
-        counts["height fields" if is_field else "geoms"] += 1
-    counts["bodies"] = sum(body.name != trunk.name for body in theirs.worldbody.bodies)
-    return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 
 
 def _joints() -> list[str]:

@@ -29,7 +29,6 @@ SMALL = {
 RATE = "algorithm.learning_rate"
 CLIP = "algorithm.clip_param"
 EPOCHS = "algorithm.num_epochs"
-SEED = "runner.seed"
 VARIED = {RATE: {"log": [1e-4, 1e-2]}, CLIP: [0.1, 0.2], EPOCHS: {"range": [2, 5]}}
 METRIC = "reward/total"
 
@@ -66,22 +65,8 @@ def test_a_number_that_is_no_count_may_have_whole_ends(tmp_path) -> None:
 
 def test_a_choice_may_be_a_list(tmp_path) -> None:
     key = "network.hidden_sizes"
-    space = make_space(tmp_path, search="grid", space={key: [[8], [8, 8]]})
-    assert [space.values(point) for point in space.grid()] == [{key: [8]}, {key: [8, 8]}]
-
-
-def test_a_grid_is_every_combination_and_seeds_are_values_like_others(tmp_path) -> None:
-    space = make_space(tmp_path, search="grid", space={CLIP: [0.1, 0.2], SEED: [3, 4]})
-    assert [tuple(space.values(point).values()) for point in space.grid()] == [
-        (0.1, 3),
-        (0.1, 4),
-        (0.2, 3),
-        (0.2, 4),
-    ]
-    study = open_study(tmp_path, space)
-    assert isinstance(study.pruner, optuna.pruners.NopPruner)
-    assert len(list(trials(study, space))) == 4
-    assert len(open_study(tmp_path, space).trials) == 4
+    space = make_space(tmp_path, space={key: [[8], [8, 8]]})
+    assert space.values({key: "[8, 8]"}) == {key: [8, 8]}
 
 
 def test_the_space_in_the_documents_is_one(tmp_path) -> None:
@@ -111,8 +96,7 @@ def test_the_space_in_the_documents_is_one(tmp_path) -> None:
         ({"space": {"sim.python": ["python3"]}}, "cannot vary"),
         ({"space": {"clip_param": [0.1]}}, "name another setting, section.key"),
         ({"spaces": {}}, "did you mean space?"),
-        ({"search": "hyperband"}, "unknown value 'hyperband'"),
-        ({"search": "grid"}, "a grid needs a list of values, not an interval"),
+        ({"space": {"runner.seed": [1, 2]}}, "cannot vary"),
         ({"num_trials": 0}, "num_trials: must be at least 1"),
         ({"preset": "tiny"}, "unknown preset 'tiny'"),
         ({"preset": "smoke", "config": "x.yaml"}, "both name the run that is varied"),
@@ -226,13 +210,14 @@ def test_a_search_stops_trials_that_fall_behind(tmp_path, monkeypatch) -> None:
     states = [trial.state.name for trial in study.trials]
     assert states == ["COMPLETE", "PRUNED", "COMPLETE", "PRUNED", "PRUNED", "PRUNED"]
     assert trainings.ended == [1, 3, 4, 5]
-    best, second = ranking(study, space)
-    assert (best.trial, best.results) == (2, [0.9])
-    assert (second.trial, second.results) == (0, [0.5])
-    assert f"{CLIP}={best.values[CLIP]}" in trainings.words[2]
+    best, second = ranking(study)
+    assert (best.number, best.value) == (2, 0.9)
+    assert (second.number, second.value) == (0, 0.5)
+    assert f"{CLIP}={best.params[CLIP]}" in trainings.words[2]
     page = command.summary(space, study)
     assert "6 trials (2 finished, 4 stopped early, 0 failed, 0 open)" in page
-    assert "| 0.900 | 0.900 to 0.900 | 1 |" in page
+    assert "| trial | algorithm.learning_rate | algorithm.clip_param |" in page
+    assert page.index("| 0.900 |") < page.index("| 0.500 |")
 
     patient = make_space(tmp_path, metric=METRIC, num_trials=6, stopping=False)
     (tmp_path / "patient").mkdir()
@@ -241,15 +226,12 @@ def test_a_search_stops_trials_that_fall_behind(tmp_path, monkeypatch) -> None:
     assert count(study, optuna.trial.TrialState.COMPLETE) == 6
 
 
-def test_a_grid_ranks_settings_by_their_mean_over_seeds(tmp_path, monkeypatch) -> None:
-    varied = {CLIP: [0.1, 0.2], SEED: [11, 12]}
-    space = make_space(tmp_path, metric=METRIC, search="grid", space=varied, mode="min")
-    finals = {0: 0.5, 1: 0.7, 2: 0.9, 3: 0.1}
-    trainings = Trainings(monkeypatch, lambda number, at: finals[number])
-    best, second = ranking(train(tmp_path, space), space)
-    assert (best.values[CLIP], best.results) == (0.2, [0.9, 0.1])
-    assert (second.values[CLIP], second.results) == (0.1, [0.5, 0.7])
-    assert f"{SEED}=12" in trainings.words[3]
+def test_a_metric_may_be_better_the_smaller_it_is(tmp_path, monkeypatch) -> None:
+    keys = {"mode": "min", "num_trials": 3, "stopping": False}
+    space = make_space(tmp_path, metric=METRIC, **keys)
+    finals = {0: 0.5, 1: 0.9, 2: 0.1}
+    Trainings(monkeypatch, lambda number, at: finals[number])
+    assert [trial.number for trial in ranking(train(tmp_path, space))] == [2, 0, 1]
 
 
 def test_an_interrupted_sweep_resumes_its_trials_and_draws_no_settings_again(
@@ -279,8 +261,7 @@ def test_an_interrupted_sweep_resumes_its_trials_and_draws_no_settings_again(
 
 
 def test_a_trial_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch, capsys) -> None:
-    varied = {CLIP: [0.1, 0.2], SEED: [1, 2]}
-    space = make_space(tmp_path, metric=METRIC, search="grid", space=varied)
+    space = make_space(tmp_path, metric=METRIC, num_trials=4, stopping=False)
     Trainings(monkeypatch, lambda number, at: at / 1000, lambda number: 1 if number == 1 else 0)
     run = tmp_path / trial_training.TRIALS / "0001"
     run.mkdir(parents=True)
@@ -289,7 +270,7 @@ def test_a_trial_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch,
     reason = "exit code 1: mapush train: no memory"
     assert f"Trial 1: failed ({reason})." in capsys.readouterr().out
     assert f"- Trial 1 failed: {reason}" in command.summary(space, study)
-    assert [len(setting.results) for setting in ranking(study, space)] == [1, 2]
+    assert sorted(trial.number for trial in ranking(study)) == [0, 2, 3]
 
 
 def test_a_trial_that_a_cluster_ends_stays_open(tmp_path, monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""A sweep from start to end: killed during two trainings, continued, with an impossible setting."""
+"""A sweep from start to end: killed during two trainings, and continued."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_training(run: Path) -> bool:
         return True
 
 
-def test_a_killed_sweep_goes_on_and_a_failing_trial_does_not_end_it(gait, tmp_path, capsys) -> None:
+def test_a_killed_sweep_goes_on(gait, tmp_path, capsys) -> None:
     pytest.importorskip("optuna")
     settings = {
         "env": {"num_envs": 4},
@@ -40,10 +40,11 @@ def test_a_killed_sweep_goes_on_and_a_failing_trial_does_not_end_it(gait, tmp_pa
     keys = {
         "preset": "smoke",
         "settings": settings,
-        "search": "grid",
+        "num_trials": 2,
+        "stopping": False,
         "metric": "mapush/return",
     }
-    varied = {"algorithm.num_minibatches": [4, 1000], "runner.seed": [1, 2]}
+    varied = {"algorithm.clip_param": {"range": [0.1, 0.2]}}
     (tmp_path / "space.yaml").write_text(yaml.safe_dump(keys | {"space": varied}, sort_keys=False))
     out = tmp_path / "sweep"
     begin = [
@@ -83,17 +84,15 @@ def test_a_killed_sweep_goes_on_and_a_failing_trial_does_not_end_it(gait, tmp_pa
     )
     assert done.returncode == 0, done.stdout + done.stderr
     from mapush.extensions.sweep.space import reread_space
-    from mapush.extensions.sweep.study import REASON, open_study
+    from mapush.extensions.sweep.study import open_study
 
     trials = open_study(out, reread_space(out, {})).trials
-    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 2 + ["FAIL"] * 2
-    reasons = [trial.user_attrs[REASON] for trial in trials[2:]]
-    assert all("num_minibatches must be at most" in reason for reason in reasons)
-    assert [trial.last_step for trial in trials[:2]] == [4800] * 2
-    outputs = [(out / "trials" / f"{k:04d}" / "output.log").read_text() for k in range(2)]
-    assert any("resumes at" in output for output in outputs)
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 2
+    assert [trial.last_step for trial in trials] == [4800] * 2
+    runs = [out / "trials" / f"{number:04d}" for number in range(2)]
+    assert any("resumes at" in (run / "output.log").read_text() for run in runs)
 
-    trial = str(out / "trials" / "0001")
+    trial = str(runs[0])
     assert train.main(["--resume", trial]) == 0
     assert (
         test.main(
@@ -101,9 +100,4 @@ def test_a_killed_sweep_goes_on_and_a_failing_trial_does_not_end_it(gait, tmp_pa
         )
         == 0
     )
-    assert (
-        cli.main(
-            ["report", trial, str(out / "trials" / "0000"), "--out", str(tmp_path / "curves.png")]
-        )
-        == 0
-    )
+    assert cli.main(["report", *map(str, runs), "--out", str(tmp_path / "curves.png")]) == 0

@@ -12,7 +12,6 @@ import torch
 from mapush.extensions.isaacgym.engines import isaac_scene
 from mapush.extensions.unitree.mjcf import VendorFile
 from mqe.config import ConfigError
-from mqe.notices import note
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.tasks.push import PushCfg
@@ -180,36 +179,6 @@ def test_a_file_of_another_form_is_one_line(old, new, reason, tmp_path: Path) ->
     with pytest.raises(ConfigError, match=reason) as error:
         build_scene(1, None, robots="go2", model=str(file))
     assert "\n" not in str(error.value)
-
-
-STAIRS = """
-    <geom type="box" size="0.1 1 0.05" pos="1 0 0.05"/>
-    <geom type="box" size="0.1 1 0.10" pos="1.2 0 0.1"/>
-    <geom type="plane" size="0 0 0.05" euler="0.2 0 0"/>
-    <geom type="box" size="1 1 1" contype="0" conaffinity="0"/>
-    <geom type="hfield" hfield="hills"/>
-    <body name="trampoline"><geom type="box" size="1 1 0.01"/></body>
-"""
-HILLS = '<asset><hfield name="hills" nrow="2" ncol="2" size="1 1 1 1"/></asset>'
-
-
-@pytest.mark.parametrize(
-    ("world", "things"),
-    [
-        (STAIRS, "1 height fields, 3 geoms, 1 bodies"),
-        ('<geom type="box" size="1 1 1"/>', "1 geoms"),
-        (FLOOR, None),
-        ("", None),
-    ],
-)
-def test_what_a_world_has_beside_the_robot_is_named(world, things, tmp_path, capsys) -> None:
-    note.cache_clear()
-    file = tmp_path / "scene.xml"
-    file.write_text(vendor_xml(worldbody=world).replace("<asset>", HILLS + "<asset>", 1))
-    build_scene(1, None, robots="go2", model=str(file))
-    said = capsys.readouterr().err
-    line = f"Note: env.model={file}: only the robot is used; left out: {things}.\n"
-    assert said == ("" if things is None else line)
 
 
 def test_other_legs_and_other_robots_are_refused(checkout: Path, tmp_path: Path) -> None:
