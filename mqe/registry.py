@@ -68,7 +68,6 @@ class SimulatorEntry(NamedTuple):
     runs_on_gpu: bool = True
     has_part_sensors: bool = True  # the touch sensors of ``with_part_sensors`` work
     cfg: type[SimCfg] = SimCfg  # class of the section ``sim``
-    changeable: tuple[str, ...] = ()  # settings of its own, changeable in a resumed run
 
 
 TASKS: Registry[TaskEntry] = Registry("task")

@@ -24,7 +24,6 @@ from mapush.extensions.report import command as report
 from mapush.extensions.robot_files import command as robot
 from mapush.extensions.sweep import command as sweep
 from mqe.pretrained import pretrained_folder, pretrained_names
-from mqe.registry import SIMULATORS
 from tests.support.paths import ROOT
 from tests.support.registries import restored_registries
 from tests.support.tiny_runs import TINY
@@ -401,8 +400,7 @@ def test_what_a_resume_may_change_is_listed() -> None:
     text = (DOCS / "guides/resume.md").read_text(encoding="utf-8")
     listed = text.partition("A resume may change:")[2].partition("Anything else is refused")[0]
     names = set(re.findall(r"`(?:\w+\.)?(\w+)`", listed))
-    changeable = {key for entry in SIMULATORS.values() for key in entry.changeable}
-    assert names == changeable | {key.rpartition(".")[2] for key in CHANGEABLE_ON_RESUME} | {
+    assert names == {key.rpartition(".")[2] for key in CHANGEABLE_ON_RESUME} | {
         "runner",
         "algorithm",
         "sim",

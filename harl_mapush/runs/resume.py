@@ -14,7 +14,7 @@ from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.runs import checkpoint, named_files, run_folder
 from mqe.config import ConfigError, flatten, load_yaml, to_dict
-from mqe.registry import SIMULATORS, resolve_sim
+from mqe.registry import resolve_sim
 
 PROGRAM = "python -m harl_mapush.train"
 KINDS = "a run folder or one of its checkpoint folders"
@@ -100,13 +100,10 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     # Names come first, since other keys follow from them.
     changed.sort(key=lambda key: not key.endswith(".name"))
-    changeable_keys = CHANGEABLE_ON_RESUME + tuple(
-        f"sim.{key}" for key in SIMULATORS[resolve_sim(new.sim)[0]].changeable
-    )
     for key in changed:
         moves = key == "sim.device" and _kind(old.sim.device) != _kind(new.sim.device)
-        if key not in changeable_keys or moves:
-            changeable = ", ".join(changeable_keys)
+        if key not in CHANGEABLE_ON_RESUME or moves:
+            changeable = ", ".join(CHANGEABLE_ON_RESUME)
             limit = ", to one of the same kind" if moves else ""
             raise ConfigError(
                 f"{key}={after.get(key)}: the run {saved.run} was trained with "

@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import mujoco
 import torch
 
-from mapush.extensions.isaacgym.entry import PYTHON, ProcessSimCfg
+from mapush.extensions.isaacgym.entry import PYTHON
 from mapush.extensions.isaacgym.neutral_model import GEOMS, add, force_pairs, trees
 from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
-from mqe.registry import SIMULATORS, SimulatorEntry
+from mqe.registry import SIMULATORS, SimCfg, SimulatorEntry
 
 SPEC = EngineSpec(
     name="mujoco_worker",
@@ -165,14 +165,13 @@ def _geom_name(model: mujoco.MjModel, geom: int) -> str:
 
 
 def _make(
-    model: mujoco.MjModel, num_envs: int, cfg: ProcessSimCfg, device: torch.device
+    model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device
 ) -> ProcessSimulator:
     scene = {"mjcf": mjcf(model), "trees": trees(model), "forces": force_pairs(model)}
-    timeouts = (cfg.step_timeout, cfg.start_timeout)
-    return ProcessSimulator(SPEC, os.environ.get(PYTHON), scene, model, num_envs, device, timeouts)
+    return ProcessSimulator(SPEC, os.environ.get(PYTHON), scene, model, num_envs, device)
 
 
 SIMULATORS.register(
     SPEC.name,
-    SimulatorEntry(_make, runs_on_gpu=False, cfg=ProcessSimCfg, has_part_sensors=False),
+    SimulatorEntry(_make, runs_on_gpu=False, has_part_sensors=False),
 )

@@ -110,7 +110,6 @@ def make_isaacgym(
     num_envs: int,
     device: torch.device,
     python: str | None,
-    timeouts: tuple[float, float],
 ) -> ProcessSimulator:
     """Start ``num_envs`` worlds of ``model`` in Isaac Gym.
 
@@ -122,4 +121,4 @@ def make_isaacgym(
             "--set env.model=reference, or --sim mujoco"
         )
     scene = isaac_scene(model, num_envs, device)
-    return ProcessSimulator(ISAACGYM, python, scene, model, num_envs, device, timeouts)
+    return ProcessSimulator(ISAACGYM, python, scene, model, num_envs, device)

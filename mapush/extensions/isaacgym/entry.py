@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 import mujoco
 import torch
@@ -14,7 +13,7 @@ from mapush.extensions.isaacgym.engines import (
     PAIRS_OF_REST,
     make_isaacgym,
 )
-from mqe.config import ConfigError, option
+from mqe.config import ConfigError
 from mqe.registry import SIMULATORS, SimCfg, SimulatorEntry
 from mqe.sim.simulator import Simulator
 
@@ -26,29 +25,11 @@ _PAIR_BYTES = 200
 _WORLD_BYTES = 2.5e6
 
 
-@dataclass(frozen=True)
-class ProcessSimCfg(SimCfg):
-    """Section ``sim`` of a simulator in its own process."""
-
-    step_timeout: float = option(
-        4.0, "time limit for a step of the process [s]", min=0.1, max=86400.0
-    )
-    start_timeout: float = option(
-        300.0,
-        "time limit for the start of the process, first step included [s]",
-        min=0.1,
-        max=86400.0,
-    )
+def _make(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
+    return make_isaacgym(model, num_envs, device, os.environ[PYTHON])
 
 
-def _make(
-    model: mujoco.MjModel, num_envs: int, cfg: ProcessSimCfg, device: torch.device
-) -> Simulator:
-    timeouts = (cfg.step_timeout, cfg.start_timeout)
-    return make_isaacgym(model, num_envs, device, os.environ[PYTHON], timeouts)
-
-
-def _check_isaacgym(cfg: ProcessSimCfg, device: torch.device) -> None:
+def _check_isaacgym(cfg: SimCfg, device: torch.device) -> None:
     if PYTHON not in os.environ:
         raise ConfigError(
             f"sim.name={cfg.name}: set the environment variable {PYTHON} to the path of Isaac "
@@ -60,7 +41,7 @@ def _check_isaacgym(cfg: ProcessSimCfg, device: torch.device) -> None:
         )
 
 
-def _plan_isaacgym(model: mujoco.MjModel, cfg: ProcessSimCfg) -> tuple[float, float]:
+def _plan_isaacgym(model: mujoco.MjModel, cfg: SimCfg) -> tuple[float, float]:
     """Return the memory [bytes] of PhysX's buffer of pairs, and per world."""
     num_robots = model.nu // JOINTS
     pairs_a_world = PAIRS_A_ROBOT * num_robots + PAIRS_OF_REST
@@ -69,12 +50,5 @@ def _plan_isaacgym(model: mujoco.MjModel, cfg: ProcessSimCfg) -> tuple[float, fl
 
 SIMULATORS.register(
     "isaacgym",
-    SimulatorEntry(
-        _make,
-        _check_isaacgym,
-        _plan_isaacgym,
-        has_part_sensors=False,
-        cfg=ProcessSimCfg,
-        changeable=("step_timeout", "start_timeout"),
-    ),
+    SimulatorEntry(_make, _check_isaacgym, _plan_isaacgym, has_part_sensors=False),
 )

@@ -34,13 +34,13 @@ from mqe.sim.simulator import SimulatorData, SimulatorError, SimulatorFeatures
 
 _LOG = logging.getLogger(__name__)
 _LAUNCHER = Path(__file__).parent / "worker" / "__main__.py"
-_TICK_S = (
-    0.1  # a wait is counted in these, so that time in which this process was stopped does not count
-)
+# Waits are counted in ticks, so that the time of a stopped process does not count.
+_TICK_S = 0.1
 _TAIL = 4096  # bytes of the worker's last words that are kept
 _LONGEST = 400  # characters of them that are shown
 _PARTING_S = 0.5  # for the last words to arrive
 _CLOSING_S = 5.0
+TIMEOUTS = (60.0, 1800.0)  # [s] for a step, and for the start up to the end of the first step
 _STATE = ("qpos", "qvel", "ctrl", "mocap_pos", "xfrc_applied", "memory")
 
 
@@ -73,17 +73,16 @@ class ProcessSimulator:
         model: mujoco.MjModel,
         num_envs: int,
         device: torch.device,
-        timeouts: tuple[float, float],
+        timeouts: tuple[float, float] = TIMEOUTS,
     ) -> None:
-        """Start the worker of ``spec`` under ``python`` (None: this interpreter).
-
-        ``timeouts`` [s] limit a step, and the start up to the end of the first step. Raises
+        """Start the worker of ``spec`` under ``python`` (None: this interpreter). Raises
         SimulatorError.
         """
         self.model = model
         self.num_envs = num_envs
         self.device = device
-        self._spec, self._step_timeout, self._start_timeout = spec, *timeouts
+        self._spec = spec
+        self._step_timeout, self._start_timeout = timeouts
         self._python = _interpreter(python)
         self._is_started = False
         self._doing = "start"
@@ -102,7 +101,7 @@ class ProcessSimulator:
             model.nsensordata,
             (model.nv + 1) * spec.remembers,
         )
-        import fcntl  # not on Windows, where ``entry.check`` refuses this simulator
+        import fcntl  # not on Windows, where ``entry`` refuses this simulator
 
         # Freed with the last process that has it, however they end.
         memory = os.memfd_create("mapush", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -215,11 +214,8 @@ class ProcessSimulator:
         ours_in, theirs_out = os.pipe()
         theirs_in, ours_out = os.pipe()
         fds = (theirs_in, theirs_out, memory)
-        # Packages of this interpreter, which are not the other's.
-        unset = (
-            "PYTHONPATH",
-            "PYTHONHOME",
-        )
+        # The other interpreter has its own packages.
+        unset = ("PYTHONPATH", "PYTHONHOME")
         env = {key: value for key, value in os.environ.items() if key not in unset}
         # Isaac Gym looks for libpython there.
         libraries = str(Path(self._python).resolve().parent.parent / "lib")

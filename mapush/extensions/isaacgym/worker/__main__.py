@@ -19,13 +19,7 @@ def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
 
     faulthandler.enable()  # also on SIGABRT, by which the host asks a hung worker where it is
     # The host decides when to end.
-    for name in (
-        "SIGINT",
-        "SIGTERM",
-        "SIGHUP",
-        "SIGUSR1",
-        "SIGUSR2",
-    ):
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     for fd in (read_fd, write_fd, memory_fd):
         os.set_inheritable(fd, False)

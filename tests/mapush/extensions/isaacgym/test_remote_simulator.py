@@ -15,7 +15,7 @@ import torch
 
 from harl_mapush import config, train
 from mapush.extensions.isaacgym import remote_simulator
-from mapush.extensions.isaacgym.entry import PYTHON, ProcessSimCfg
+from mapush.extensions.isaacgym.entry import PYTHON
 from mapush.extensions.isaacgym.remote_simulator import EngineSpec, ProcessSimulator
 from mapush.extensions.isaacgym.worker import protocol
 from mqe.config import ConfigError
@@ -150,7 +150,7 @@ def test_a_push_is_measured_as_in_the_process_of_the_host(name: str) -> None:
 
 def test_an_interpreter_of_another_version_steps_the_same_world(monkeypatch) -> None:
     monkeypatch.setenv(PYTHON, other_python())
-    sim = make_simulator(ProcessSimCfg(name="mujoco_worker", device="cpu"), SCENE.model, 2)
+    sim = make_simulator(SimCfg(name="mujoco_worker", device="cpu"), SCENE.model, 2)
     assert isinstance(sim, ProcessSimulator)
     pushing(sim)
     sim.step(4)
@@ -337,19 +337,13 @@ def test_a_worker_cannot_change_the_length_of_the_shared_memory() -> None:
     sim.close()
 
 
-def test_settings_of_a_process_belong_to_its_simulators() -> None:
-    values = {"sim": {"name": "isaacgym", "step_timeout": 9.0}}
-    cfg, _ = config.resolve(values, {})
-    assert cfg.sim == ProcessSimCfg("isaacgym", step_timeout=9.0)
-    cfg, notices = config.resolve(values, {"sim": {"name": "mujoco"}})
-    assert cfg.sim == SimCfg("mujoco")
-    assert notices == ["sim.step_timeout left out: set for isaacgym, unknown to mujoco"]
-
-
-def test_files_of_0_3_have_the_settings_of_a_process_for_every_simulator() -> None:
+@pytest.mark.parametrize("name", ["warp", "isaacgym"])
+def test_files_of_0_3_have_the_settings_of_a_process_for_every_simulator(name: str) -> None:
     former = {"python": None, "step_timeout": 4.0, "start_timeout": 300.0, "contact_pairs": None}
-    cfg, notices = config.resolve({"sim": {"name": "warp", **former}}, {})
-    assert (cfg.sim, notices) == (SimCfg("warp"), [])
+    cfg, notices = config.resolve({"sim": {"name": name, **former}}, {})
+    assert (cfg.sim, notices) == (SimCfg(name), [])
+    with pytest.raises(ConfigError, match="sim.step_timeout"):
+        config.resolve({"sim": {"name": name, "step_timeout": 9.0}}, {})
 
 
 def test_text_on_stdout_cannot_corrupt_the_pipe() -> None:
