@@ -78,5 +78,5 @@ for _name, _former in {
     "u_turn": "H3",
 }.items():
     register_suite(_FOLDER / "suites" / f"{_name}.yaml", former_name=_former)
-for _preset in ("navigate", "laptop_navigate"):
+for _preset in ("leader", "laptop_navigate"):
     register_preset(_FOLDER / "presets" / f"{_preset}.yaml")
