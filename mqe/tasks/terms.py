@@ -584,6 +584,8 @@ class ColumnTerms(TermList[_Column]):
 
     def __call__(self, features: Any) -> Tensor:
         """Return the values (N, columns)."""
+        if not self.columns:
+            return torch.zeros(self.worlds.num_envs, 0, device=self.worlds.device)
         return join_columns(self.values(features))
 
 

@@ -275,6 +275,10 @@ def test_an_observation_that_remembers_is_refused():
         build_terms(terms, DefaultTerms((), (), (), (), ()), TermCfg(), worlds, None)
 
 
+def test_a_task_may_have_no_measures() -> None:
+    assert MeasureTerms({}, Worlds(3, 2))(None).shape == (3, 0)
+
+
 @pytest.mark.parametrize(
     ("terms", "value", "words"),
     [
