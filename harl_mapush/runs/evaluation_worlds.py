@@ -103,9 +103,9 @@ def _refuse_other_team(trained: RunCfg, over: Mapping[str, Any], folder: Path) -
         hint = ""
         entry = TASKS.find(task, "task.name")
         if "team" in entry.frozen_policies:
-            leader = next(iter(entry.policies))
+            script = next(iter(entry.policies))
             hint = (
-                f", or let it act under a leader: {leader} --task {task} --set task.team={folder}"
+                f", or let it follow sub-goals: {script} --task {task} --set task.team={folder}"
             )
         raise ConfigError(
             f"task.name={task}: checkpoint {folder} was trained with task.name="

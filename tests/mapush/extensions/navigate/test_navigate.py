@@ -226,7 +226,7 @@ def test_an_alias_names_the_task():
 
 def test_a_team_that_pushes_is_told_how_to_enter_a_suite_of_maps(capsys):
     assert test.main(["pretrained:cuboid", "--suite", "scattered"]) == 2
-    hint = "let it act under a leader: planner --task go1push_upper --set task.team="
+    hint = "let it follow sub-goals: planner --task go1push_upper --set task.team="
     assert hint in capsys.readouterr().err
 
 
