@@ -104,9 +104,7 @@ def _refuse_other_team(trained: RunCfg, over: Mapping[str, Any], folder: Path) -
         entry = TASKS.find(task, "task.name")
         if "team" in entry.frozen_policies:
             script = next(iter(entry.policies))
-            hint = (
-                f", or let it follow sub-goals: {script} --task {task} --set task.team={folder}"
-            )
+            hint = f", or let it follow sub-goals: {script} --task {task} --set task.team={folder}"
         raise ConfigError(
             f"task.name={task}: checkpoint {folder} was trained with task.name="
             f"{trained.task.name}; leave it out{hint}"
