@@ -128,7 +128,10 @@ def test_objects_are_columns_and_whole_teams_come_first(monkeypatch: pytest.Monk
     assert "| box of 4 kg |  |  |  |  |  |  |  | 0.870 |" in pages.sizes()
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.stem)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_pages_have_their_tables_as_measured(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pages = loaded("docs/_hooks/result_pages.py", monkeypatch)
     text = path.read_text(encoding="utf-8")

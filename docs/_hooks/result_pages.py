@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from typing import Any
 import numpy as np
 from reference_pages import table
 
-from harl_mapush.config import load_suite
+from harl_mapush import test
+from harl_mapush.config import flag_values, load_suite
+from harl_mapush.runs import checkpoint, evaluation_worlds
 from mapush.extensions.report.bootstrap import bootstrap_interval, interquartile_mean
 from mqe.tasks.episode_report import wilson_interval
 
@@ -34,6 +37,15 @@ PUSHING = {  # metrics of how a team pushes, and their heads
 }
 TEAM_SUITES = ("team2", "team3", "team4", "team6", "team8", "heavy", "lost")
 OBJECTS = {"cuboid": "box", "tblock": "T-block", "cylinder": "cylinder", "beam": "beam"}
+FRONT = (  # suites and objects on the first page, each with every robot and with one fewer
+    ("team2", "cuboid"),
+    ("team2", "cylinder"),
+    ("team2", "tblock"),
+    ("team3", "cylinder"),
+    ("team3", "cuboid"),
+    ("team4", "cylinder"),
+)
+FRONT_HEAD = ("robots", "object", "force, mass", "team, `any`", "one robot fewer, script")
 SPEEDS = {  # notes of commands of other speeds
     "task.action_scale=[1.0,1.0,1.0]": "1 m/s",
     "task.action_scale=[0.65,0.65,0.65]": "0.65 m/s",
@@ -56,10 +68,52 @@ def fill(markdown: str) -> str:
 
 def main() -> None:
     """Write the tables of every page."""
-    for page in sorted(DOCS.rglob("*.md")):
+    for page in (DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))):
         text = page.read_text(encoding="utf-8")
         if (filled := fill(text)) != text:
             page.write_text(filled, encoding="utf-8")
+
+
+def readme() -> str:
+    """Return the table of the first page, with the command of each row."""
+    return table((*FRONT_HEAD, "command"), _front())
+
+
+def home() -> str:
+    """Return the table of the first page, without commands."""
+    return table(FRONT_HEAD, [row[:-1] for row in _front()])
+
+
+def _front() -> list[tuple[str, ...]]:
+    """Return the rows of the first page."""
+    whole_teams = {
+        (row["suite"], row["object"]): row for row in _suites() if _policy(row) == f"`{ANY}`"
+    }
+    fewer = {
+        (row["suite"], row["object"]): row
+        for row in _read("one_fewer.jsonl")
+        if row["policy"] == SCRIPT and row["robots"] < int(row["suite"].removeprefix("team"))
+    }
+    rows = []
+    for key in FRONT:
+        row = whole_teams[key]
+        command = row["command"].removesuffix(" --team_only")
+        arguments = test.make_parser().parse(shlex.split(command)[2:])
+        folder = checkpoint.resolve(arguments.team)
+        cfg = evaluation_worlds.settings(folder, flag_values(arguments))
+        worlds = evaluation_worlds.contents(cfg)
+        force = f"{worlds['sliding_force_n']:.0f} N, {worlds['object_mass_kg']:.0f} kg"
+        rows.append(
+            (
+                f"{row['robots']}",
+                OBJECTS[row["object"]],
+                force,
+                _counted(row),
+                _counted(fewer[key]),
+                f"`{command}`",
+            )
+        )
+    return rows
 
 
 def teams() -> str:
@@ -301,7 +355,7 @@ def robustness() -> str:
             rows.append((condition, *(_cell(row) for row in found)))
     if perfect:
         rows.append((", ".join(perfect), *("1.000 each" for _ in names)))
-    return table(("condition", *(f"`{name}`" for name in names)), rows)
+    return table(("condition", *(_short(name) for name in names)), rows)
 
 
 def seeds() -> str:
@@ -370,10 +424,12 @@ def gaits() -> str:
     for key in keys:
         cells = [_number(metrics[key]) if key in metrics else "" for metrics in found.values()]
         rows.append((f"`{key}`", *cells))
-    return table(("metric", *(f"`pretrained:{name}`" for name in found)), rows)
+    return table(("metric", *(_short(name) for name in found)), rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "readme": readme,
+    "home": home,
     "teams": teams,
     "suites": suites,
     "one_fewer": one_fewer,
@@ -434,6 +490,11 @@ def _share(num_successes: int, num_episodes: int) -> str:
     low, high = wilson_interval(num_successes, num_episodes)
     interval = f"({low:.3f} to {high:.3f})".replace(" ", SPACE)
     return f"{num_successes / num_episodes:.3f} {interval}"
+
+
+def _short(name: str) -> str:
+    """Format the name of a policy that ships for the head of a column."""
+    return f"`{name.removeprefix(SHIPPED)}`"
 
 
 def _number(value: float | Sequence[float] | None) -> str:
