@@ -17,6 +17,7 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.callbacks.curves import read_points
 from harl_mapush.config.other_names import dotted
 from harl_mapush.runs import run_folder
+from harl_mapush.runs.checkpoint import all_checkpoints
 from mapush.built_in import extensions
 from mqe.config import ConfigError, load_yaml, printable, suggestion
 from mqe.pretrained import PRETRAINED, summaries
@@ -67,7 +68,7 @@ def _list(argv: Sequence[str] | None) -> int:
     runs = sorted(
         path.parent
         for path in root.rglob(run_folder.CHECKPOINTS)
-        if (path.parent / run_folder.CONFIG).is_file()
+        if (path.parent / run_folder.CONFIG).is_file() or all_checkpoints(path.parent)
     )
     for run in runs:
         sys.stdout.write(f"{wrapped(printable(_run_line(run)))}\n")
@@ -87,6 +88,9 @@ def _list_words(meanings: Mapping[str, str]) -> int:
 
 def _run_line(run: Path) -> str:
     """Format a run as one line."""
+    if not (run / run_folder.CONFIG).is_file():
+        names = [path.name for _, path in all_checkpoints(run)]
+        return f"{run}: without {run_folder.CONFIG}; checkpoints {', '.join(names)}"
     try:
         settings = load_yaml(run / run_folder.CONFIG)
         task, algorithm, runner = (

@@ -258,7 +258,7 @@ def _locate(name: str) -> Path:
 
 
 def _incomplete(folder: Path, missing: Sequence[str]) -> str:
-    return (
-        f"checkpoint {folder}: incomplete, it lacks {', '.join(missing)}; use another "
-        "checkpoint of the run"
-    )
+    files = ", ".join(missing)
+    if CONFIG in missing:
+        files += "".join(f" or {kind.owner} {kind.config}" for kind in foreign())
+    return f"checkpoint {folder}: incomplete, it lacks {files}; use another checkpoint of the run"

@@ -130,6 +130,14 @@ def test_a_whole_run_of_mapush_means_its_last_policy(team, tmp_path) -> None:
         checkpoint.resolve(str(tmp_path / "empty"))
 
 
+def test_a_folder_of_mapushs_runs_is_refused_and_listed(team, tmp_path, capsys) -> None:
+    assert test.main([str(tmp_path)]) == 2
+    assert f"mapush list {tmp_path} lists the runs" in capsys.readouterr().err
+    assert cli.main(["list", str(tmp_path)]) == 0
+    listed = " ".join(capsys.readouterr().out.split())
+    assert listed.startswith(f"{tmp_path / 'results'}: without config.yaml; checkpoints {STEPS} ")
+
+
 class _Env:
     spec = TeamSpec((8, 8), (3, 3), 17, "EP")
     num_envs = 5
