@@ -143,7 +143,7 @@ def run_all(todo: Sequence[Job], devices: Sequence[str], side_by_side: int) -> l
                 say(f"{job.folder}: exit code {error.returncode}; see {job.folder.name}.log")
 
     threads = [
-        threading.Thread(target=worker, args=(device,))
+        threading.Thread(target=worker, args=(device,), daemon=True)
         for device in devices
         for _ in range(side_by_side)
     ]
@@ -314,6 +314,9 @@ def main() -> int:
     arguments = parser.parse_args()
     spec = load_yaml(arguments.spec)
     todo = list(jobs(spec, arguments))
+    if not todo:
+        parser.error(f"{arguments.spec} has no such task with such an algorithm")
+    arguments.out.mkdir(parents=True, exist_ok=True)
     minutes = sum(spec["tasks"][job.task]["minutes"] for job in todo)
     slots = len(arguments.devices) * arguments.side_by_side
     say(f"{len(todo)} runs, some {minutes:.0f} GPU minutes, {slots} at once")
