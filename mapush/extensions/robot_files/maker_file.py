@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 
 from mqe.config import ConfigError
+from mqe.world.robots.maker_files import read_spec
 
 _LEAST_RADIUS = 0.01  # [m] radius of gyration of a link without extent
 _INERTIA = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])  # places of xx, yy, zz, xy, xz, yz
@@ -29,7 +30,7 @@ class MakerFile(NamedTuple):
 def read_maker_file(path: Path) -> MakerFile:
     """Compile a robot file. Raise ConfigError for a file without exactly one robot."""
     try:
-        spec = mujoco.MjSpec.from_file(str(path))
+        spec = read_spec(path)
     except (ValueError, OSError) as error:
         raise _unreadable(path, error) from None
     notes = [*_remove_meshes(spec, path), *_mend_inertias(spec)]

@@ -18,6 +18,7 @@ from harl_mapush.config import register_suite
 from mqe.config import ConfigError
 from mqe.world.robots import MODEL_READERS
 from mqe.world.robots.build import make_servo
+from mqe.world.robots.maker_files import read_spec
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, RobotCfg
 
 FOLDER = "unitree_robots"  # in a checkout of unitree_mujoco, with NAME/NAME.xml
@@ -126,8 +127,8 @@ def _joints() -> list[str]:
 
 def _read(file: Path) -> mujoco.MjSpec:
     try:
-        return mujoco.MjSpec.from_file(str(file))
-    except ValueError as error:
+        return read_spec(file)
+    except (ValueError, OSError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"env.model={file}: not an MJCF that MuJoCo reads ({reason})") from None
 
