@@ -1,4 +1,4 @@
-"""Check this machine step by step, from versions to a training: ``mapush doctor``.
+"""Check this machine step by step, from versions to pictures: ``mapush doctor``.
 
 The check stops at the first failure and prints a hint for the user. Exit code 0: no stage failed.
 1: a stage failed. 2: the command line was wrong.
@@ -6,15 +6,15 @@ The check stops at the first failure and prints a hint for the user. Exit code 0
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from harl_mapush import config
+from harl_mapush.config import RunCfg
 from harl_mapush.process import library_lines, say
-from mapush.doctor.stages import TOGETHER_S, Checkup, Stage, StageError, stages
+from mapush.doctor.stages import Stage, StageError, stages
 from mqe.config import ConfigError
 from mqe.sim.simulator import SimulatorError
 
@@ -39,33 +39,6 @@ def make_parser() -> config.Parser:
         example="mapush doctor --device cuda",
     )
     parser.add_argument("--preset", metavar="NAME", help="preset of the run for the check")
-    parser.add_argument(
-        "--gpus",
-        type=int,
-        default=1,
-        metavar="N",
-        help="number of ranks that train together in the check, each on its own GPU",
-    )
-    parser.add_argument(
-        "--async",
-        action="store_true",
-        dest="has_collectors",
-        help="a training with collectors as well",
-    )
-    parser.add_argument(
-        "--collectors",
-        "--num_workers",
-        type=int,
-        metavar="K",
-        help="number of collectors in that training, by default 1",
-    )
-    parser.add_argument(
-        "--duration",
-        "--run_duration",
-        type=float,
-        metavar="SECONDS",
-        help=f"duration of that training, by default {TOGETHER_S:.0f} s",
-    )
     config.add_import(parser)
     config.add_flags(parser, ("--device", "--sim"))
     return parser
@@ -78,24 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     arguments = make_parser().parse(argv)
-    for flag in ("collectors", "duration", "gpus"):
-        value = getattr(arguments, flag)
-        if value is not None and not 0 < value < math.inf:
-            raise ConfigError(f"--{flag}: must be above 0, not {value:g}")
-    has_duration = arguments.duration is not None
-    num_collectors = arguments.collectors or int(arguments.has_collectors or has_duration)
-    if arguments.gpus > 1 and num_collectors:
-        raise ConfigError("--gpus and --async exclude each other: ranks have no collectors")
-
     preset = arguments.preset or config.DEFAULT_PRESET
-    if arguments.preset is None and num_collectors:
-        preset = "laptop_hasac"
-    if arguments.preset is None and arguments.gpus > 1:
-        preset = "smoke"
     cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))
-    checkup = Checkup(cfg, arguments.gpus, num_collectors, arguments.duration or TOGETHER_S)
     with library_lines(say):
-        results = examine(checkup, stages(checkup), say)
+        results = examine(cfg, stages(), say)
     if results[-1].status == "failed":
         say(f"Stopped at stage '{results[-1].stage}'.")
         return 1
@@ -104,7 +63,7 @@ def _main(argv: list[str]) -> int:
 
 
 def examine(
-    checkup: Checkup, planned: Mapping[str, Stage], tell: Callable[[str], None]
+    cfg: RunCfg, planned: Mapping[str, Stage], tell: Callable[[str], None]
 ) -> list[StageResult]:
     """Run the stages up to the first failure. Return their results.
 
@@ -113,19 +72,19 @@ def examine(
     results: list[StageResult] = []
     for name, stage in planned.items():
         tell(f"running {name}")
-        results.append(run_stage(name, stage, checkup))
+        results.append(run_stage(name, stage, cfg))
         tell(format_result(results[-1]))
         if results[-1].status == "failed":
             break
     return results
 
 
-def run_stage(name: str, stage: Stage, checkup: Checkup) -> StageResult:
+def run_stage(name: str, stage: Stage, cfg: RunCfg) -> StageResult:
     """Run one stage. Any exception is its failure."""
     start = time.perf_counter()
     hint = stage.hint
     try:
-        detail = stage.run(checkup)
+        detail = stage.run(cfg)
         return StageResult(name, "passed", time.perf_counter() - start, detail)
     except StageError as error:
         detail = str(error)

@@ -1,51 +1,34 @@
-"""The doctor's stages, from versions to a training. Each uses the results of earlier ones."""
+"""The doctor's stages, from versions to pictures. Each uses the results of earlier ones."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import platform
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mujoco
 import torch
 
 from harl_mapush.config import RunCfg
-from harl_mapush.interruption import TIME_IS_UP
 from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
-from mqe.config import ConfigError, dump_yaml, install, to_dict
+from mqe.config import ConfigError, install
 from mqe.registry import make_env, resolve_sim
 from mqe.viewer.offscreen import choose_backend
 from mqe.world.randomization import RandomizationCfg
 
-TOGETHER_S = 30.0  # default duration of a training with collectors
 NUM_WORLDS = {"cpu": 64, "cuda": 1000}
 NUM_DECISIONS = 4
-_PATIENCE_S = 600.0  # for the start of a training in other processes
 _PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
-
-
-@dataclass
-class Checkup:
-    """The settings of a self-check."""
-
-    cfg: RunCfg
-    num_ranks: int = 1  # they share the run's worlds
-    num_collectors: int = 0
-    together_s: float = TOGETHER_S  # duration of the training with collectors
 
 
 class Stage(NamedTuple):
     """One step of the check."""
 
-    run: Callable[[Checkup], str]  # returns its line of findings, or raises
+    run: Callable[[RunCfg], str]  # returns its line of findings, or raises
     hint: str  # advice for failures without a hint of their own
 
 
@@ -57,9 +40,9 @@ class StageError(Exception):
         self.hint = hint
 
 
-def stages(checkup: Checkup) -> dict[str, Stage]:
-    """Return the stages of a check by name, in order."""
-    planned = {
+def stages() -> dict[str, Stage]:
+    """Return the stages by name, in order."""
+    return {
         "versions": Stage(check_versions, f"reinstall: {install('gpu')}"),
         "device": Stage(check_device, "choose another --device or --sim, or a smaller --preset"),
         "worlds": Stage(
@@ -69,16 +52,9 @@ def stages(checkup: Checkup) -> dict[str, Stage]:
         ),
         "pictures": Stage(check_pictures, ""),
     }
-    if checkup.num_collectors:
-        planned["collectors"] = Stage(
-            check_collectors, "try fewer worlds or collectors: each collector needs a core"
-        )
-    if checkup.num_ranks > 1:
-        planned["ranks"] = Stage(check_ranks, "set NCCL_DEBUG=INFO to see the errors of NCCL")
-    return planned
 
 
-def check_versions(checkup: Checkup) -> str:
+def check_versions(cfg: RunCfg) -> str:
     """Check the versions: Python, CUDA and packages must fit together."""
     versions: dict[str, str | None] = {
         "platform": platform.platform(),
@@ -99,7 +75,7 @@ def check_versions(checkup: Checkup) -> str:
         return line
     versions["driver_cuda"] = f"{driver // 1000}.{driver % 1000 // 10}"
     versions["warp_cuda"] = None if warps is None else warp_cuda()
-    if checkup.cfg.sim.device != "cpu":
+    if cfg.sim.device != "cpu":
         _check_cuda("torch", versions)
         _check_cuda("warp", versions)
     if versions["torch_cuda"] is None:
@@ -109,25 +85,21 @@ def check_versions(checkup: Checkup) -> str:
     return f"{line}, driver for CUDA {versions['driver_cuda']}"
 
 
-def check_device(checkup: Checkup) -> str:
+def check_device(cfg: RunCfg) -> str:
     """Resolve simulator and device, list the GPUs, and plan the run's memory as configured."""
-    sim_name, device = resolve_sim(checkup.cfg.sim)
+    sim_name, device = resolve_sim(cfg.sim)
     gpus = []
     for index in range(torch.cuda.device_count() if device.type == "cuda" else 0):
         free, total = torch.cuda.mem_get_info(index)
         name = torch.cuda.get_device_name(index)
         gpus.append(f"cuda:{index} {name}, {free / GIB:.1f} of {total / GIB:.1f} GiB free")
-    env = checkup.cfg.env
-    ranks = checkup.num_ranks
-    rank_cfg = replace(checkup.cfg, env=replace(env, num_envs=max(1, env.num_envs // ranks)))
-    plan = plan_memory(rank_cfg, sim_name, device, ranks, ranks)
+    plan = plan_memory(cfg, sim_name, device)
     check_memory(plan)
     return "; ".join([f"simulator {sim_name} on {device}", *gpus, describe(plan)])
 
 
-def check_worlds(checkup: Checkup) -> str:
+def check_worlds(cfg: RunCfg) -> str:
     """Step the run's worlds. Observations and rewards must stay finite."""
-    cfg = checkup.cfg
     num_envs = NUM_WORLDS[resolve_sim(cfg.sim)[1].type]
     env_cfg = replace(cfg.env, num_envs=num_envs, randomize=RandomizationCfg())
     env = make_env(env_cfg, cfg.sim, cfg.task, cfg.runner.seed)
@@ -152,62 +124,12 @@ def check_worlds(checkup: Checkup) -> str:
     return f"{num_envs} x {NUM_DECISIONS} decisions on {env.device}"
 
 
-def check_pictures(checkup: Checkup) -> str:
+def check_pictures(cfg: RunCfg) -> str:
     """Find an OpenGL backend. A machine without one can still train."""
     try:
         return f"films are drawn by {choose_backend()}"
     except ConfigError as error:
         return f"no films, which training does not need: {error}"
-
-
-def check_collectors(checkup: Checkup) -> str:
-    """Train with collectors as configured. Return the last line of each process."""
-    seconds = checkup.together_s
-    lines = _train(
-        checkup,
-        [],
-        collectors=checkup.num_collectors,
-        max_wall_time=f"{seconds:g}s",
-        num_env_steps=10**12,
-    )
-    last = {line.partition("]")[0]: line for line in lines if line.startswith("[")}
-    return "; ".join(last.values()) or f"trained for {seconds:g} s"
-
-
-def check_ranks(checkup: Checkup) -> str:
-    """Train for one iteration with several ranks."""
-    torchrun = ["-m", "torch.distributed.run", "--nproc_per_node", str(checkup.num_ranks)]
-    _train(checkup, torchrun, num_env_steps=1, collectors=0)
-    return f"{checkup.num_ranks} ranks trained and saved a checkpoint"
-
-
-def _train(checkup: Checkup, launcher: Sequence[str], **runner: Any) -> list[str]:
-    """Train in another process with changed settings of the runner. Return the printed lines.
-
-    Raise StageError with the first line of a failed training.
-    """
-    cfg = checkup.cfg
-    with tempfile.TemporaryDirectory() as name:
-        file = Path(name) / "run.yaml"
-        changed = replace(
-            cfg,
-            runner=replace(cfg.runner, **runner),
-            logger=replace(cfg.logger, lines="async"),
-        )
-        file.write_text(dump_yaml(to_dict(changed)), encoding="utf-8")
-        words = ["-m", "harl_mapush.train", "--config", str(file), "--out", f"{name}/run"]
-        done = subprocess.run(
-            [sys.executable, *launcher, *words],
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_S + checkup.together_s,
-            check=False,
-        )
-    if done.returncode not in (0, TIME_IS_UP):
-        lines = [line for line in done.stderr.splitlines() if line.startswith(("rank ", "python"))]
-        problem = lines[0] if lines else f"the training ended with exit code {done.returncode}"
-        raise StageError(problem, "see the last line of the message")
-    return done.stdout.strip().splitlines()
 
 
 def driver_version() -> int | None:

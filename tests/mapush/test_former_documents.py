@@ -16,7 +16,6 @@ import mapush
 from harl_mapush import experiment, test, train
 from harl_mapush.clients import MAPushEnv
 from harl_mapush.clients.flat_settings import resolve_settings
-from mapush.doctor import command as doctor
 from mqe.config import ConfigError, load_yaml
 from mqe.envs.utils import custom_cfg, make_mqe_env
 from mqe.tasks.push.rewards import weights_of
@@ -72,13 +71,6 @@ def test_a_flag_with_another_unit_or_name_is_answered(line: str, capsys) -> None
 def test_a_test_of_the_documents(line: str, capsys) -> None:
     assert test.main(shlex.split(line)) == 2
     assert re.search(r"checkpoint .*none.* does not exist", capsys.readouterr().err)
-
-
-@pytest.mark.parametrize("line", ROWS["doctor"])
-def test_a_doctor_of_the_documents(line: str) -> None:
-    arguments = doctor.make_parser().parse(shlex.split(line))
-    if "--async" in line:
-        assert (arguments.collectors, arguments.duration) == (2, 5.0)
 
 
 def test_the_lines_of_the_asynchronous_trainer() -> None:

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,6 @@ from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.memory_plan import check_memory, plan_memory
 from harl_mapush.runner import Runner
 from harl_mapush.trainer import NonFiniteError
-from mapush.doctor.command import run_stage
-from mapush.doctor.stages import Checkup, stages
 from mqe.config import ConfigError
 from mqe.controllers.blocks import SIZE
 from mqe.cores import num_cores
@@ -333,29 +332,11 @@ def test_a_plan_of_ranks_is_of_one_and_advises_worlds_in_all(monkeypatch) -> Non
         check_memory(tight)
 
 
-def test_the_doctor_leaves_ranks_out_unless_asked_and_passes_on_what_they_say(monkeypatch) -> None:
-    cfg, _ = config.resolve({}, {})
-    assert "ranks" not in stages(Checkup(cfg))
-
-    def fail(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
-        assert command[command.index("--nproc_per_node") + 1] == "3"
-        return subprocess.CompletedProcess(
-            command, 1, "", "torch says\nrank 1 holds other critic than rank 0\n"
-        )
-
-    monkeypatch.setattr(subprocess, "run", fail)
-    checkup = Checkup(cfg, num_ranks=3)
-    verdict = run_stage("ranks", stages(checkup)["ranks"], checkup)
-    assert (verdict.status, verdict.detail) == (
-        "failed",
-        "rank 1 holds other critic than rank 0",
-    )
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.parametrize("preset", ["smoke", "cuboid"])
-def test_two_gpus_hold_equal_weights_after_updates(preset: str) -> None:
-    cfg, _ = config.resolve(config.load_preset(preset), {"sim": {"device": "cuda"}})
-    checkup = Checkup(cfg, num_ranks=2)
-    assert run_stage("ranks", stages(checkup)["ranks"], checkup).status == "passed"
+def test_two_gpus_hold_equal_weights_after_updates(preset: str, tmp_path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    words = ["--preset", preset, "--device", "cuda", "--num_env_steps", "1"]
+    words += ["--set", "runner.collectors=0", "--out", str(tmp_path / "run")]
+    subprocess.run([*launch, "-m", "harl_mapush.train", *words], check=True)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 from importlib.metadata import PackageNotFoundError
-from pathlib import Path
 
 import pytest
 import torch
 
 from harl_mapush import config
+from harl_mapush.config import RunCfg
 from mapush import cli
 from mapush.doctor import command, stages
 from mapush.doctor.command import StageResult, examine, format_result, run_stage
-from mapush.doctor.stages import Checkup, Stage, StageError, driver_version
-from mqe.config import ConfigError, load_yaml
+from mapush.doctor.stages import Stage, StageError, driver_version
+from mqe.config import ConfigError
 
 NAMES = ["versions", "device", "worlds", "pictures"]
 CPU = ("--device", "cpu")
@@ -27,22 +26,19 @@ def few_worlds(monkeypatch) -> None:
 
 
 @pytest.fixture
-def checkup() -> Checkup:
-    cfg, _ = config.resolve(config.load_preset("smoke"), {"sim": {"device": "cpu"}})
-    return Checkup(cfg)
+def cfg() -> RunCfg:
+    return config.resolve(config.load_preset("smoke"), {"sim": {"device": "cpu"}})[0]
 
 
 def fail_at(monkeypatch, name: str, error: Exception) -> None:
-    def run(checkup: Checkup) -> str:
+    def run(cfg: RunCfg) -> str:
         raise error
 
     monkeypatch.setattr(stages, f"check_{name}", run)
 
 
-def test_the_stages_go_from_simple_to_whole(checkup) -> None:
-    assert list(stages.stages(checkup)) == NAMES
-    both = dataclasses.replace(checkup, num_ranks=2, num_collectors=1)
-    assert list(stages.stages(both)) == [*NAMES, "collectors", "ranks"]
+def test_the_stages_go_from_simple_to_whole() -> None:
+    assert list(stages.stages()) == NAMES
 
 
 def test_without_a_gpu_everything_passes(few_worlds, capsys) -> None:
@@ -55,12 +51,12 @@ def test_without_a_gpu_everything_passes(few_worlds, capsys) -> None:
     assert lines[-1].startswith("Everything works.")
 
 
-def test_what_cannot_be_filmed_can_still_be_trained(checkup, monkeypatch) -> None:
+def test_what_cannot_be_filmed_can_still_be_trained(cfg, monkeypatch) -> None:
     def cannot() -> str:
         raise ConfigError("cannot render: neither EGL nor OSMesa works")
 
     monkeypatch.setattr(stages, "choose_backend", cannot)
-    detail = stages.check_pictures(checkup)
+    detail = stages.check_pictures(cfg)
     assert detail.endswith("training does not need: cannot render: neither EGL nor OSMesa works")
 
 
@@ -83,7 +79,7 @@ def test_an_error_of_cuda_is_a_failure_in_one_line(monkeypatch, capsys) -> None:
     assert "CUDA_LAUNCH_BLOCKING=1 mapush doctor" in hint
 
 
-def test_worlds_that_break_fail(checkup, few_worlds, monkeypatch) -> None:
+def test_worlds_that_break_fail(cfg, few_worlds, monkeypatch) -> None:
     make = stages.make_env
 
     def make_broken(*settings):
@@ -94,7 +90,7 @@ def test_worlds_that_break_fail(checkup, few_worlds, monkeypatch) -> None:
 
     monkeypatch.setattr(stages, "make_env", make_broken)
     with pytest.raises(StageError, match="not finite, or of broken worlds"):
-        stages.check_worlds(checkup)
+        stages.check_worlds(cfg)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +99,6 @@ def test_worlds_that_break_fail(checkup, few_worlds, monkeypatch) -> None:
         (["--jsn"], "--jsn"),
         (["--preset", "lap"], "lap"),
         (["--set", "env.num_env=3"], "env.num_env"),
-        (["--collectors", "2", "--gpus", "2"], "--gpus and --async exclude each other"),
-        (["--async", "--duration", "0"], "--duration: must be above 0, not 0"),
-        (["--gpus", "0"], "--gpus: must be above 0, not 0"),
-        (["--gpus", "2", "--async"], "--gpus and --async exclude each other"),
     ],
 )
 def test_a_wrong_command_line_is_exit_code_2(arguments, said, capsys) -> None:
@@ -122,14 +114,14 @@ def test_it_is_a_command(few_worlds, capsys) -> None:
     assert "--jsn" in capsys.readouterr().err
 
 
-def test_results(checkup) -> None:
+def test_results(cfg) -> None:
     def result(error: Exception | None) -> StageResult:
-        def run(checkup: Checkup) -> str:
+        def run(cfg: RunCfg) -> str:
             if error is not None:
                 raise error
             return "well"
 
-        return run_stage("s", Stage(run, "in general"), checkup)
+        return run_stage("s", Stage(run, "in general"), cfg)
 
     assert result(StageError("a", "in particular"))[3:] == ("a", "in particular")
     assert result(ConfigError("b: c"))[3:] == ("b: c", "in general")
@@ -139,49 +131,15 @@ def test_results(checkup) -> None:
     assert format_result(passed) == "passed  s           well (0.2 s)"
 
 
-def test_nothing_runs_after_a_failure(checkup) -> None:
-    def fall(checkup: Checkup) -> str:
+def test_nothing_runs_after_a_failure(cfg) -> None:
+    def fall(cfg: RunCfg) -> str:
         raise ValueError("ouch")
 
     lines: list[str] = []
     planned = {"f": Stage(fall, "rest"), "never": Stage(lambda _: "never", "")}
-    assert [result.status for result in examine(checkup, planned, lines.append)] == ["failed"]
+    assert [result.status for result in examine(cfg, planned, lines.append)] == ["failed"]
     assert lines[0] == "running f"
     assert len(lines) == 2
-
-
-@pytest.mark.parametrize(("code", "status"), [(0, "passed"), (3, "passed"), (1, "failed")])
-def test_a_training_writes_nothing_here_and_may_end_by_its_time(
-    checkup, monkeypatch, tmp_path, code, status
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    def train(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        assert not Path(words[words.index("--out") + 1]).is_relative_to(tmp_path)
-        settings = load_yaml(words[words.index("--config") + 1])["runner"]
-        assert (settings["collectors"], settings["max_wall_time"]) == (2, "5s")
-        assert load_yaml(words[words.index("--config") + 1])["logger"]["lines"] == "async"
-        lines = "[Collector 0] 1 step/s\n[Collector 0] 2 steps/s\n[Learner] waits\nDone.\n"
-        return subprocess.CompletedProcess(words, code, lines, "python: no room\n")
-
-    monkeypatch.setattr(subprocess, "run", train)
-    checkup.num_collectors = 2
-    checkup.together_s = 5.0
-    result = run_stage("collectors", stages.stages(checkup)["collectors"], checkup)
-    assert result.status == status
-    if status == "passed":
-        assert result.detail == "[Collector 0] 2 steps/s; [Learner] waits"
-    else:
-        assert result.detail == "python: no room"
-
-
-@pytest.mark.slow
-def test_collectors_train_for_the_given_time(capsys) -> None:
-    assert command.main([*CPU, "--async", "--collectors", "1", "--duration", "20"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    (line,) = [line for line in lines if line.startswith("passed  collectors")]
-    assert "[Worker 0]" in line
-    assert "[AsyncTrainer]" in line
 
 
 @pytest.fixture
@@ -207,11 +165,11 @@ def versions(monkeypatch):
     return versions
 
 
-def test_versions_that_do_not_belong_together(checkup, versions) -> None:
-    assert "driver for CUDA 12.4" in stages.check_versions(checkup)
+def test_versions_that_do_not_belong_together(cfg, versions) -> None:
+    assert "driver for CUDA 12.4" in stages.check_versions(cfg)
     versions["mujoco-warp"] = "3.9.1"
     with pytest.raises(StageError, match="mujoco-warp 3.9.1 is not for MuJoCo 4") as raised:
-        stages.check_versions(checkup)
+        stages.check_versions(cfg)
     assert raised.value.hint.startswith("pip install mujoco-warp==4.")
 
 
@@ -235,27 +193,25 @@ def test_versions_that_do_not_belong_together(checkup, versions) -> None:
     ],
 )
 def test_what_is_built_for_a_newer_cuda_than_the_drivers(
-    checkup, versions, monkeypatch, driver, torchs, warps, said
+    cfg, versions, monkeypatch, driver, torchs, warps, said
 ) -> None:
     monkeypatch.setattr(stages, "driver_version", lambda: driver)
     monkeypatch.setattr(stages, "warp_cuda", lambda: warps)
     monkeypatch.setattr(torch.version, "cuda", torchs)
     # On the CPU that was asked for, it is all the same.
-    assert "mujoco-warp 4.0.2" in stages.check_versions(checkup)
-    checkup.cfg = dataclasses.replace(
-        checkup.cfg, sim=dataclasses.replace(checkup.cfg.sim, device="auto")
-    )
+    assert "mujoco-warp 4.0.2" in stages.check_versions(cfg)
+    cfg = dataclasses.replace(cfg, sim=dataclasses.replace(cfg.sim, device="auto"))
     if said is None:
-        assert "mujoco-warp 4.0.2" in stages.check_versions(checkup)
+        assert "mujoco-warp 4.0.2" in stages.check_versions(cfg)
         return
     with pytest.raises(StageError, match=said) as raised:
-        stages.check_versions(checkup)
+        stages.check_versions(cfg)
     assert raised.value.hint.endswith(f"{said.split()[0][1:]} build for CUDA {driver // 1000}")
 
 
-def test_a_torch_for_the_cpu_alone_is_reported(checkup, versions, monkeypatch) -> None:
+def test_a_torch_for_the_cpu_alone_is_reported(cfg, versions, monkeypatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
-    assert "built for CPUs only" in stages.check_versions(checkup)
+    assert "built for CPUs only" in stages.check_versions(cfg)
 
 
 @pytest.mark.parametrize(("built_with", "said"), [(None, None), ((12, 9), "12.9")])
