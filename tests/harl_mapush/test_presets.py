@@ -42,7 +42,7 @@ def test_what_is_asked_for_is_done(preset: str) -> None:
     check_preset(
         preset, config.resolve(config.load_preset(preset), {"env": {"num_envs": GPU_WORLDS - 1}})[0]
     )
-    assert (resolved.env.num_envs >= GPU_WORLDS) != preset.startswith(("laptop", "smoke"))
+    assert (resolved.env.num_envs >= GPU_WORLDS) != preset.startswith(("laptop", "leader", "smoke"))
 
 
 def test_hasac_and_happo_learn_in_the_same_world_on_a_gpu() -> None:

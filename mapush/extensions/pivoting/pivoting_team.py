@@ -4,7 +4,7 @@ at the goal.
 
 Robots use their own observations only. Each robot follows the plan of ``push_plan`` by itself. All
 observe the same scene, so they agree on the stand, and their order round the object gives each
-robot its place. The plan knows the shape and the size of the team, but not the mass.
+robot its station. The plan knows the shape and the size of the team, but not the mass.
 """
 
 from __future__ import annotations
@@ -85,26 +85,27 @@ class PivotingTeam:
         order = (is_before & scene.is_there.unsqueeze(-2)).sum(-1)
         lanes = order - 0.5 * (scene.is_there.sum(-1, keepdim=True) - 1)
         shift = (lanes * spacing).unsqueeze(-1)
-        places = middle.unsqueeze(-2) + shift * along_side.unsqueeze(-2)
+        stations = middle.unsqueeze(-2) + shift * along_side.unsqueeze(-2)
         normal = direction
         across = torch.stack((-normal[..., 1], normal[..., 0]), dim=-1)
-        to_hull = (places * normal.unsqueeze(-2)).sum(-1) + self._hull.reach(-normal)
-        is_ready = self._is_ready(scene.robots - places, normal, across, to_hull, LOOSE)
-        touches = self._is_ready(scene.robots - places, normal, across, TOUCH - RUN_OUT, LOOSE)
+        to_hull = (stations * normal.unsqueeze(-2)).sum(-1) + self._hull.reach(-normal)
+        is_ready = self._is_ready(scene.robots - stations, normal, across, to_hull, LOOSE)
+        touches = self._is_ready(scene.robots - stations, normal, across, TOUCH - RUN_OUT, LOOSE)
         is_team_ready = (touches | ~scene.is_there).all(dim=-1)
 
         # The way to the lane's start, then ahead.
         robot_pos = scene.robots[..., 0, :]
-        place = places[..., 0, :]
+        station = stations[..., 0, :]
         to_hull = to_hull[..., :1]
-        off_lane = ((robot_pos - place) * across).sum(-1, keepdim=True)
+        off_lane = ((robot_pos - station) * across).sum(-1, keepdim=True)
         behind_hull = -(robot_pos * normal).sum(-1, keepdim=True) - self._hull.reach(-normal)
-        start = place - (to_hull + BEHIND) * normal
+        start = station - (to_hull + BEHIND) * normal
         turn = wrap_to_pi(torch.atan2(normal[..., 1], normal[..., 0]) - scene.heading)
         turn = turn.unsqueeze(-1)
         memory = self._memory
         assert memory is not None
-        enters = self._is_ready((robot_pos - place).unsqueeze(-2), normal, across, to_hull, IN_LANE)
+        offset = (robot_pos - station).unsqueeze(-2)
+        enters = self._is_ready(offset, normal, across, to_hull, IN_LANE)
         is_pressing = (enters & (turn.abs() < FACING)) | (
             memory.is_pressing & is_ready[..., :1] & (turn.abs() < 2.0 * FACING)
         )
@@ -114,7 +115,7 @@ class PivotingTeam:
         velocity = way / way.norm(dim=-1, keepdim=True).clamp(min=1e-6) * speed
         ahead = torch.stack((scene.heading.cos(), scene.heading.sin()), dim=-1)
         nose = robot_pos + NOSE * ahead
-        nose_off = ((nose - place) * across).sum(-1, keepdim=True)
+        nose_off = ((nose - station) * across).sum(-1, keepdim=True)
         straight = self._speed * normal - LANE_GAIN * nose_off * across
         velocity = torch.where(is_pressing, straight, velocity)
 
@@ -153,10 +154,10 @@ class PivotingTeam:
         if memory is None or memory.stand.shape != scene.goal.shape[:2]:
             memory = self._memory = Memory(scene.goal)
         moved = (scene.goal - memory.last_goal).norm(dim=-1)
-        walked = (scene.robots[..., 0, :] - memory.last_place).norm(dim=-1)
+        walked = (scene.robots[..., 0, :] - memory.last_position).norm(dim=-1)
         is_new = (moved > JUMP) | (walked > JUMP)
         memory.last_goal.copy_(scene.goal)
-        memory.last_place.copy_(scene.robots[..., 0, :])
+        memory.last_position.copy_(scene.robots[..., 0, :])
         memory.forget(is_new, scene.goal)
 
         is_there = scene.is_there.unsqueeze(-1)
@@ -248,7 +249,7 @@ class Memory:
     def __init__(self, goal: Tensor) -> None:
         self.stand = torch.zeros(goal.shape[:2], dtype=torch.int64, device=goal.device)
         self.last_goal = torch.full_like(goal, torch.inf)
-        self.last_place = torch.full_like(goal, torch.inf)
+        self.last_position = torch.full_like(goal, torch.inf)
         self.goal = goal.clone()
         self.pressed = torch.zeros_like(goal[..., 0])
         self.back = torch.zeros_like(goal[..., 0])
@@ -282,7 +283,7 @@ class ObservedScene:
     ) -> None:
         """Read components ``obs_names``. ``limit`` reads the other robots. None: there are none."""
         self._limit = limit
-        self._places = columns_of(obs_names, LOOKED_AT, device)
+        self._positions = columns_of(obs_names, LOOKED_AT, device)
         self._outline = Footprint(obj, device).points[0]
         points = [f"outline{k}_{axis}" for k in range(NUM_OUTLINE_POINTS) for axis in "xy"]
         forms = (["object_yaw"], ["object_sin_yaw", "object_cos_yaw"], points)
@@ -291,20 +292,20 @@ class ObservedScene:
 
     def __call__(self, obs: Tensor) -> Seen:
         """Return the scene from observations (N, A, O)."""
-        goal, place = obs[..., self._places].split(2, dim=-1)
-        yaw = self._object_yaw(obs[..., self._heading], place)
-        robots_b = torch.zeros_like(place).unsqueeze(-2)
-        is_there = torch.ones_like(place[..., :1], dtype=torch.bool)
+        goal, object_pos = obs[..., self._positions].split(2, dim=-1)
+        yaw = self._object_yaw(obs[..., self._heading], object_pos)
+        robots_b = torch.zeros_like(object_pos).unsqueeze(-2)
+        is_there = torch.ones_like(object_pos[..., :1], dtype=torch.bool)
         if self._limit is not None:
             others, others_there = self._limit.others(obs)
             if others_there is None:
                 others_there = torch.ones_like(others[..., 0], dtype=torch.bool)
             robots_b = torch.cat((robots_b, others), dim=-2)
             is_there = torch.cat((is_there, others_there), dim=-1)
-        robots = rotate_2d(robots_b - place.unsqueeze(-2), -yaw.unsqueeze(-1))
-        return Seen(rotate_2d(goal - place, -yaw), -yaw, robots, is_there)
+        robots = rotate_2d(robots_b - object_pos.unsqueeze(-2), -yaw.unsqueeze(-1))
+        return Seen(rotate_2d(goal - object_pos, -yaw), -yaw, robots, is_there)
 
-    def _object_yaw(self, numbers: Tensor, place: Tensor) -> Tensor:
+    def _object_yaw(self, numbers: Tensor, object_pos: Tensor) -> Tensor:
         """Return the object's heading (N, A) [rad] in the robot's frame, from its form's
         ``numbers``.
         """
@@ -313,7 +314,7 @@ class ObservedScene:
         if numbers.shape[-1] == 2:
             sine, cosine = numbers.unbind(-1)
         else:
-            seen = numbers.unflatten(-1, (-1, 2)) - place.unsqueeze(-2)
+            seen = numbers.unflatten(-1, (-1, 2)) - object_pos.unsqueeze(-2)
             model = self._outline
             cosine = (seen * model).sum(dim=(-1, -2))
             sine = (seen[..., 1] * model[:, 0] - seen[..., 0] * model[:, 1]).sum(-1)
