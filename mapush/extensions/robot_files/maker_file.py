@@ -11,6 +11,7 @@ import numpy as np
 from mqe.config import ConfigError
 from mqe.world.robots.maker_files import read_spec
 
+_LARGEST_MESH = 1 << 22  # [bytes] of one that collides: a hull of 80,000 faces takes seconds
 _LEAST_RADIUS = 0.01  # [m] radius of gyration of a link without extent
 _INERTIA = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])  # places of xx, yy, zz, xy, xz, yz
 
@@ -75,6 +76,11 @@ def _remove_meshes(spec: mujoco.MjSpec, path: Path) -> list[str]:
         if not is_drawn_only and not files[geom.meshname].is_file():
             links.append(geom.parent.name)
         elif not is_drawn_only:
+            if files[geom.meshname].stat().st_size > _LARGEST_MESH:
+                raise ConfigError(
+                    f"robot file {path}: the mesh {geom.meshname} collides and has more than "
+                    f"{_LARGEST_MESH >> 20} MiB; name a simpler one, or a box"
+                )
             continue
         spec.delete(geom)
     meshes = {geom.meshname for geom in spec.geoms}

@@ -235,6 +235,19 @@ def test_a_missing_file_is_named():
         robots_of("nowhere/x.urdf", 1)
 
 
+def test_a_huge_mesh_that_collides_is_refused(file):
+    with (file.parent / "huge.stl").open("wb") as mesh:
+        mesh.truncate(2**34)
+    text = file.read_text()
+    text = text.replace("<worldbody>", '<asset><mesh file="huge.stl"/></asset><worldbody>', 1)
+    geom = '<geom type="mesh" mesh="huge" contype="{}" conaffinity="0"/></body>'
+    file.write_text(text.replace("</body>", geom.format(1), 1))
+    with pytest.raises(ConfigError, match="the mesh huge collides and has more than 4 MiB"):
+        read_robot_file(file)
+    file.write_text(text.replace("</body>", geom.format(0), 1))
+    assert read_robot_file(file).cfg.legs  # for drawing alone
+
+
 def test_impossible_inertias_become_a_balls_and_are_told(file):
     text = file.read_text()
     name = text.index('name="go1/trunk"')
