@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,6 @@ from results import ONE_FEWER_FILE, weights, worlds
 from harl_mapush import config
 from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.evaluation.policies import load_policy, policy_names
-from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from mqe.config import merge
 from mqe.extensions import load_extensions
@@ -45,8 +45,9 @@ def main() -> int:
     arguments = parser.parse_args()
     load_extensions()
     jobs = [*cells(arguments)]
-    with arguments.out.open("a", encoding="utf-8") as file:
-        for _, row in run_jobs(play, jobs, arguments.processes):
+    processes = multiprocessing.get_context("spawn").Pool(arguments.processes)
+    with processes, arguments.out.open("a", encoding="utf-8") as file:
+        for row in processes.imap_unordered(play, jobs):
             file.write(json.dumps(row) + "\n")
             file.flush()
     return 0

@@ -5,11 +5,8 @@ traceback.
 from __future__ import annotations
 
 import math
-import multiprocessing
 import re
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,7 +17,6 @@ import yaml
 
 from harl_mapush import config, test, train
 from harl_mapush.clients import MAPushEnv
-from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from mapush.doctor import command
 from mqe.config import ConfigError, load_yaml, parse_yaml
@@ -322,20 +318,3 @@ def test_a_checkpoint_of_a_later_version_is_named(version, said, tmp_path, capsy
     line = error_line(capsys)
     assert said in line
     assert "unknown key 'task.of_tomorrow'" in line
-
-
-def test_workers_of_a_script_without_a_main_guard_say_so(tmp_path, monkeypatch) -> None:
-    """A spawned worker that imports such a script would start workers itself."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import multiprocessing\n"
-        "print(getattr(multiprocessing.current_process(), '_inheriting', False), flush=True)\n"
-        "multiprocessing.get_context('spawn').Process(target=print).start()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.stdout.split() == ["False", "True"]
-    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
-    with pytest.raises(ConfigError, match='begin its last part with if __name__ == "__main__":'):
-        list(run_jobs(str, [1], 1))

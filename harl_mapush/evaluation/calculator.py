@@ -50,10 +50,7 @@ def first_episodes(
             is_finished = unused
         env.pause(is_finished)
 
-        episodes: dict[str, Tensor] = {
-            "broken": torch.zeros_like(is_finished),
-            **env.report.at_start(env.state),
-        }
+        episodes: dict[str, Tensor] = {"broken": torch.zeros_like(is_finished)}
         num_decisions = math.ceil(env.max_episode_length / env.decision_period)
         for _ in range(num_decisions):
             step = env.step(policy(obs))

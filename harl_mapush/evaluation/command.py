@@ -23,7 +23,7 @@ from mqe.registry import resolve_sim
 from mqe.tasks.episode_report import describe_metrics
 
 # Flags of the calculator alone
-FLAGS = ("json", "csv", "seeds", "all_checkpoints", "workers", "team_only", "only")
+FLAGS = ("json", "csv", "seeds", "all_checkpoints", "team_only", "only")
 
 
 def add_flags(parser: config.Parser) -> None:
@@ -35,12 +35,6 @@ def add_flags(parser: config.Parser) -> None:
         type=int,
         nargs="+",
         help="seeds of the pooled episodes (default: the suite's, or 0)",
-    )
-    group.add_argument(
-        "--workers",
-        metavar="K",
-        type=int,
-        help="number of worker processes (default: this process alone)",
     )
     group.add_argument(
         "--team_only",
@@ -73,14 +67,9 @@ def check_flags(arguments: Any) -> None:
     seeds = arguments.seeds or []
     if seeds and "seed" in (config.flag_values(arguments).get("runner") or {}):
         raise ConfigError("--seed (runner.seed) and --seeds exclude each other; use --seeds alone")
-    for flag in ("num_episodes", "workers"):
-        value = getattr(arguments, flag)
-        if value is not None and value < 1:
-            raise ConfigError(f"--{flag} {value}: must be at least 1")
-    if arguments.num_episodes is not None and arguments.num_episodes > MOST_EPISODES:
-        raise ConfigError(
-            f"--num_episodes {arguments.num_episodes}: must be at most {MOST_EPISODES}"
-        )
+    number = arguments.num_episodes
+    if number is not None and not 1 <= number <= MOST_EPISODES:
+        raise ConfigError(f"--num_episodes {number}: must be 1 to {MOST_EPISODES}")
     if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**62 for seed in seeds):
         raise ConfigError(
             f"--seeds {' '.join(map(str, seeds))}: must be different whole numbers from 0 on"
@@ -157,7 +146,7 @@ def calculate(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, sa
         return 0
 
     request = player.request()
-    metrics = measure(request, player.num_workers)
+    metrics = measure(request)
     sys.stdout.write(describe(request, metrics))
     _write_json(arguments.json, metrics)
     compared = {} if arguments.team_only else player.compare(request)
@@ -186,7 +175,6 @@ def _player(cfg: RunCfg, suite: Suite, folder: Path | None, arguments: Any, say:
         arguments.policy,
         tuple(arguments.seeds or seeds),
         num_episodes,
-        arguments.workers or 0,
         say,
     )
 

@@ -24,9 +24,9 @@ from mqe.world.scene import STEP_DT
 Say = Callable[[str], None]
 
 
-def measure(request: Request, num_workers: int) -> dict[str, Any]:
+def measure(request: Request) -> dict[str, Any]:
     """Return the calculator's metrics, pooled over seeds. Several seeds add ``per_seed``."""
-    by_seed = play_request(request, num_workers)
+    by_seed = play_request(request)
     metrics: dict[str, Any] = dict(_metrics(request, list(by_seed.values())))
     if len(by_seed) > 1:
         metrics["per_seed"] = {

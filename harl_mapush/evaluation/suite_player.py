@@ -52,7 +52,6 @@ class Player:
     function: str | None
     seeds: tuple[int, ...]
     num_episodes: int
-    num_workers: int
     say: Say
 
     def request(self, changes: Mapping[str, Any] | None = None) -> Request:
@@ -79,7 +78,7 @@ class Player:
         name = headline(request.cfg)
         for policy in self._policies(request):
             try:
-                metrics = measure(self._other(request, policy), self.num_workers)
+                metrics = measure(self._other(request, policy))
             except ConfigError as error:
                 self.say(f"Note: {policy} is left out: {error}")
                 continue
@@ -136,7 +135,7 @@ class Player:
         count = self.num_episodes * len(self.seeds)
         self.say(f"{metric}, n = {count} for each condition, 95 % intervals")
         for name, request in zip(conditions, requests, strict=True):
-            metrics = measure(request, self.num_workers)
+            metrics = measure(request)
             self.say(f"  {name:<32}{with_interval(metrics, metric)}")
             yield {"condition": name, "seeds": list(self.seeds), **metrics}
 
@@ -153,7 +152,7 @@ class Player:
         shares: list[float] = []
         self.say(f"{'env steps':>14}  {name}, n = {self.num_episodes * len(self.seeds)}")
         for (env_steps, folder), one in zip(folders, requests, strict=True):
-            metrics = measure(one, self.num_workers)
+            metrics = measure(one)
             self.say(f"{env_steps:>14,}  {with_interval(metrics, name)}")
             shares.append(metrics[name] or 0.0)
             yield _row(folder, env_steps, False, metrics)
@@ -162,7 +161,7 @@ class Player:
         env_steps, folder = folders[best]
         first = max(self.seeds) + 1
         fresh = tuple(range(first, first + len(self.seeds)))
-        again = measure(replace(requests[best], seeds=fresh), self.num_workers)
+        again = measure(replace(requests[best], seeds=fresh))
         seeds = " ".join(map(str, fresh))
         self.say(
             f"{env_steps:>14,}  {with_interval(again, name)}  the best again, on fresh seeds "

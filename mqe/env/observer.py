@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mqe.sim.simulator import Simulator, SimulatorError
+from mqe.sim.simulator import Simulator
 from mqe.vec_env import TimeStep
 from mqe.world.scene import Scene, forces_of_parts
 from mqe.world.state import SceneState
 
 
 class PhysicsStep:
-    """One physics step: the scene at its start, and the forces and torques during it."""
+    """One physics step: the scene at its start, and the contact forces during it."""
 
     def __init__(self, state: SceneState, sim: Simulator, scene: Scene) -> None:
         """Take the state before the last step of ``sim``, and its contact forces.
@@ -24,20 +24,6 @@ class PhysicsStep:
         # (N, A, 3, 3) [N] of each robot's parts on the object, in the order of ``PARTS``; None:
         # the scene has no sensors of them.
         self.part_force = forces_of_parts(sim, scene)
-        self._sim = sim
-
-    @property
-    def torque(self) -> Tensor:
-        """(N, A, J) [N m] torques of the motors, overwritten by the next step. Raises
-        SimulatorError if the simulator does not report them.
-        """
-        actuator_force = self._sim.features.actuator_force
-        if actuator_force is None:
-            raise SimulatorError(
-                "this simulator does not report motor torques; name a suite without the watcher "
-                "energy, or measure with --sim mujoco"
-            )
-        return actuator_force().view_as(self.state.joint_vel)
 
 
 class Observer:

@@ -53,22 +53,11 @@ class MujocoBatchSimulator:
 
     @property
     def features(self) -> SimulatorFeatures:
-        """Optional abilities: resting worlds, motor torques, and snapshots with per-world model
-        fields.
-        """
+        """Optional abilities: resting worlds, and snapshots with per-world model fields."""
         return SimulatorFeatures(
             resting=torch.from_numpy(self._is_resting),
-            actuator_force=self._actuator_force,
             snapshot=self._snapshot,
         )
-
-    def _actuator_force(self) -> Tensor:
-        """Return the motors' torques (N, nu) [N m]. The first request starts a copy at every
-        step.
-        """
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            return self._bind("actuator_force")
 
     def _bind(self, name: str) -> Tensor:
         return torch.from_numpy(self._batch.bind(name))

@@ -143,10 +143,9 @@ class MujocoWarpSimulator:
 
     @property
     def features(self) -> SimulatorFeatures:
-        """Optional abilities: graphs on a GPU, motor torques, and growing contact buffers."""
+        """Optional abilities: graphs on a GPU, and growing contact buffers."""
         return SimulatorFeatures(
             graphs=self._graphs,
-            actuator_force=lambda: self._actuator_force,
             grow_buffers=self.grow_buffers,
         )
 
@@ -344,7 +343,6 @@ class MujocoWarpSimulator:
         self._lost = torch.zeros_like(self._overflow)
         self._most_rows = torch.zeros_like(self._nefc)
         self._most_contacts = torch.zeros_like(self._nacon)
-        self._actuator_force = wp.to_torch(data.actuator_force)
 
     def _substeps(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Take physics steps as ``mjw.step`` does, but skip work without effect.

@@ -50,8 +50,6 @@ class SimulatorFeatures(NamedTuple):
     graphs: GraphSupport | None = None
     # (N,) bool, for others to set: a step leaves these worlds as they are.
     resting: Tensor | None = None
-    # Returns the torques (N, nu) [N m] of the last physics step.
-    actuator_force: Callable[[], Tensor] | None = None
     # Returns one world as ``snapshot`` does, with its own values of model fields.
     snapshot: Callable[[int], mujoco.MjData] | None = None
     # Enlarges buffers that overflowed since the last call, which replaces ``data``; returns a

@@ -10,8 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.world.state import SceneState
-
 Z_95 = 1.959963984540054  # standard normal quantile of 97.5 %
 
 Metrics = dict[str, float | int | list[float] | None]
@@ -58,11 +56,6 @@ def rate(name: str, happened: Tensor) -> Metrics:
     return {f"{name}_rate": count / trials, f"{name}_ci95": list(wilson_interval(count, trials))}
 
 
-def nothing_at_start(state: SceneState) -> dict[str, Tensor]:
-    """Return no metrics: the default for metrics of the initial state."""
-    return {}
-
-
 # What ends an episode of a team, in a film's words.
 TEAM_OUTCOMES: Mapping[str, str] = MappingProxyType(
     {
@@ -84,8 +77,6 @@ class Report(NamedTuple):
     compared: tuple[str, ...] = ("return",)
     # What a film says where a metric is 1; the first one counts.
     outcomes: Mapping[str, str] = MappingProxyType({})
-    # Further metrics (N,), when episodes begin.
-    at_start: Callable[[SceneState], dict[str, Tensor]] = nothing_at_start
     # From metrics (N,) of N episodes by name, with ``broken`` bool, the time limit and a control
     # step [s].
     summarize: Callable[[Mapping[str, Tensor], float, float], Metrics] = summarize_metrics

@@ -155,12 +155,11 @@ def test_a_callback_of_ones_own_follows_a_run(elsewhere) -> None:
     assert every[-1] == int(run_folder.last_checkpoint(Path("run")).name)
 
 
-@pytest.mark.parametrize("workers", [(), ("--workers", "1")])
-def test_a_checkpoint_of_ones_own_format_is_measured(elsewhere, workers, capsys) -> None:
+def test_a_checkpoint_of_ones_own_format_is_measured(elsewhere, capsys) -> None:
     Path("team").mkdir()
     np.savez("team/linear.npz", matrix=np.zeros((10, 3)))
     words = ["--import", "own_format", "--checkpoint", "team", "--num_episodes", "2"]
-    brief = ["--set", "task.episode_length_s=0.2", "--seeds", "1", *workers]
+    brief = ["--set", "task.episode_length_s=0.2", "--seeds", "1"]
     given = [*words, *brief, "--device", "cpu", "--json", "figures.json"]
     assert test.main(given) == 0, capsys.readouterr().err
     assert json.loads(Path("figures.json").read_text())["num_episodes"] == 2

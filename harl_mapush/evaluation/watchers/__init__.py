@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from harl_mapush.evaluation.watchers.energy import EnergyWatcher
 from harl_mapush.evaluation.watchers.pushing import PushWatcher
 from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher
 from mqe.extensions import Registry
 
-WATCHERS: Registry[type[EpisodeWatcher]] = Registry(
-    "watcher", {"pushing": PushWatcher, "energy": EnergyWatcher}
-)
+WATCHERS: Registry[type[EpisodeWatcher]] = Registry("watcher", {"pushing": PushWatcher})

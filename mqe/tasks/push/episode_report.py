@@ -4,7 +4,6 @@ an ending.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -13,15 +12,6 @@ from torch import Tensor
 from mqe.tasks.episode_report import TEAM_OUTCOMES, Metrics, Report, mean, rate, wilson_interval
 from mqe.tasks.push.metrics import DEFAULT_METRICS, METRICS
 from mqe.tasks.push.terminations import TERMINATIONS
-from mqe.world.state import SceneState
-
-NUM_SECTORS = 8  # of goal directions; the first is centred on x, the second on the diagonal
-CHI2_99 = 18.475  # quantile of 99 % of chi squared with NUM_SECTORS - 1 degrees of freedom
-
-
-def goal_direction(state: SceneState) -> dict[str, Tensor]:
-    """Return ``goal_direction`` (N,) [rad] from the object's start, world frame."""
-    return {"goal_direction": torch.atan2(state.to_goal[:, 1], state.to_goal[:, 0])}
 
 
 def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Metrics:
@@ -30,7 +20,6 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     Metrics without any episode to count are None. The keys:
 
     - ``num_episodes``, ``num_successes``, ``num_broken``
-    - ``goal_direction_chi2``: chi squared of success against the goal's direction
     - ``success_rate``, ``collision_rate``, ``fall_rate``, ``timeout_rate``
     - ``collapse_rate``, ``tangle_rate``: a robot collapsed, or robots were tangled, with any end of
       the episode
@@ -87,7 +76,6 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
         "collaboration_degree_reference": mean(
             columns["collaboration_degree_reference"][is_success]
         ),
-        "goal_direction_chi2": goal_direction_chi2(columns["goal_direction"], is_success),
     }
     shares = [values for name, values in columns.items() if name.startswith("contact_share_agent")]
     metrics["lesser_contact_share"] = mean(torch.stack(shares).amin(dim=0)[~is_broken])
@@ -106,26 +94,6 @@ def further_metrics(names: Iterable[str]) -> list[str]:
     """
     further = {*METRICS, *TERMINATIONS}.difference(DEFAULT_METRICS)
     return [name for name in names if name.partition("_agent")[0] in further]
-
-
-def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
-    """Return Pearson's chi squared of success (N,) against eight sectors of the goal's direction
-    (N,) [rad].
-
-    For a team that is equally good in all directions it exceeds ``CHI2_99`` in 1 % of evaluations.
-    If fewer than about five failures per sector are expected, this is a rough figure: pool
-    evaluations. None if all episodes or none succeeded, or if a sector is empty.
-    """
-    sector = torch.round(direction * NUM_SECTORS / (2.0 * math.pi)).to(torch.int64) % NUM_SECTORS
-    counts = (
-        torch.bincount(2 * sector + is_success, minlength=2 * NUM_SECTORS)
-        .view(NUM_SECTORS, 2)
-        .double()
-    )
-    expected = counts.sum(dim=1, keepdim=True) * counts.sum(dim=0) / len(sector)
-    if not bool((expected > 0.0).all()):
-        return None
-    return float(((counts - expected).square() / expected).sum())
 
 
 def describe(metrics: Metrics) -> str:
@@ -159,10 +127,6 @@ def describe(metrics: Metrics) -> str:
         ("time-outs", event("timeout")),
         ("collapses", event("collapse")),
         ("tangles", event("tangle")),
-        (
-            "success by goal direction, chi squared",
-            f"{formatted('goal_direction_chi2')}  (1 % are above {CHI2_99})",
-        ),
         ("collaboration degree", formatted("collaboration_degree")),
         ("collaboration degree, reference's", formatted("collaboration_degree_reference")),
     ]
@@ -188,7 +152,6 @@ REPORT = Report(
     headline=(("Success", "success_rate"), ("Collision", "collision_rate")),
     compared=("success_rate", "return"),
     outcomes=TEAM_OUTCOMES,
-    at_start=goal_direction,
     summarize=summarize,
     describe=describe,
 )

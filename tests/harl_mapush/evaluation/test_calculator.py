@@ -14,7 +14,7 @@ from torch import Tensor, tensor
 from harl_mapush.evaluation.calculator import evaluate, first_episodes
 from mqe.tasks.episode_report import wilson_interval
 from mqe.tasks.push import PUSH
-from mqe.tasks.push.episode_report import CHI2_99, describe, goal_direction_chi2, summarize
+from mqe.tasks.push.episode_report import describe, summarize
 from mqe.vec_env import TimeStep
 from tests.support.pushing import make_env
 
@@ -118,7 +118,6 @@ def test_counts_first_episodes_only() -> None:
     assert metrics["num_broken"] == 1
     assert metrics["success_rate_spawned"] == pytest.approx(2 / 6)
     assert metrics["success_spawned_ci95"] == pytest.approx(list(wilson_interval(2, 6)))
-    assert metrics["goal_direction_chi2"] is None  # all goals lie in one direction
     assert describe(metrics).splitlines()[-1].split() == [
         "broken",
         "simulations,",
@@ -147,55 +146,23 @@ def test_an_episode_that_a_collapse_ended_is_no_time_out() -> None:
     for time, timeouts in ((0.12, 0.0), (0.20, 1.0)):
         values = {name: tensor(values)[5:6] for name, values in FIRST.items()}
         values |= {"collapse": tensor([1.0]), "episode_time_s": tensor([time])}
-        values |= {"broken": tensor([False]), "goal_direction": tensor([0.0])}
+        values |= {"broken": tensor([False])}
         metrics = summarize(values, time_limit_s=0.20, step_dt=0.02)
         assert (metrics["collapse_rate"], metrics["timeout_rate"]) == (1.0, timeouts)
 
 
-def test_first_episodes_report_the_goals_direction_at_the_start() -> None:
-    episodes = first_episodes(make_scripted(), still)
-    torch.testing.assert_close(episodes["goal_direction"], torch.full((7,), math.pi / 2))
-
-
 def test_all_lost_at_spawn_leaves_no_rate_of_the_others() -> None:
     episodes = {name: tensor(values)[2:3] for name, values in FIRST.items()}
-    episodes |= {"broken": tensor([False]), "goal_direction": tensor([0.0])}
+    episodes |= {"broken": tensor([False])}
     metrics = summarize(episodes, time_limit_s=20.0, step_dt=0.02)
     assert metrics["success_rate_spawned"] is None
     assert metrics["success_spawned_ci95"] is None
     assert "success rate" in describe(metrics)
 
 
-def test_chi_squared_of_the_goals_direction_by_hand() -> None:
-    # 20 goals in every sector, 10 % failures expected: 18 and 2. One sector has 8 failures, the
-    # others 8 among them.
-    failures = [8, 2, 2, 2, 1, 1, 0, 0]
-    direction = torch.arange(8).repeat_interleave(20) * math.pi / 4
-    direction[::2] += 0.39  # less than half a sector
-    direction[1::2] -= 0.39
-    is_success = torch.cat([torch.arange(20) >= k for k in failures])
-    by_hand = sum((k - 2) ** 2 * (1 / 2 + 1 / 18) for k in failures)
-    assert by_hand > CHI2_99
-    for turn in (0.0, -2 * math.pi, 10 * math.pi):
-        assert goal_direction_chi2(direction + turn, is_success) == pytest.approx(by_hand)
-    assert goal_direction_chi2(direction, torch.arange(160) % 10 > 0) == pytest.approx(0.0)
-    for nothing in (torch.ones(160), torch.zeros(160)):
-        assert goal_direction_chi2(direction, nothing.bool()) is None
-    # Nothing in the first sector.
-    assert goal_direction_chi2(direction[20:], is_success[20:]) is None
-
-
-def test_chi_squared_of_chance_exceeds_its_quantile_as_often_as_it_should() -> None:
-    generator = torch.Generator().manual_seed(0)
-    direction = torch.rand(4000, 2000, generator=generator) * 2 * math.pi - math.pi
-    is_success = torch.rand(4000, 2000, generator=generator) < 0.9
-    values = [goal_direction_chi2(*pair) or 0.0 for pair in zip(direction, is_success, strict=True)]
-    assert (tensor(values) > CHI2_99).double().mean().item() == pytest.approx(0.01, abs=0.005)
-
-
 def test_without_successes_there_is_nothing_to_average() -> None:
     episodes = {name: tensor(values)[2:4] for name, values in FIRST.items()}
-    episodes |= {"broken": tensor([False, False]), "goal_direction": tensor([0.0, 3.0])}
+    episodes |= {"broken": tensor([False, False])}
     metrics = summarize(episodes, time_limit_s=20.0, step_dt=0.02)
     assert metrics["success_rate"] == 0.0
     assert metrics["finished_time_s"] == pytest.approx(20.0)

@@ -1,37 +1,29 @@
-"""Episodes independent from neighbouring worlds, dead workers, and their metrics."""
+"""Episodes independent from neighbouring worlds, and their metrics."""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
-import multiprocessing
-import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from harl_mapush import config, test
+from harl_mapush import test
 from harl_mapush.config import Suite
-from harl_mapush.evaluation import episodes, workers
 from harl_mapush.evaluation.episodes import Request, play_request
 from harl_mapush.evaluation.measuring import measure
 from harl_mapush.evaluation.suite_player import Player
 from harl_mapush.evaluation.tables import as_csv
-from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.runs import checkpoint, evaluation_worlds
 from harl_mapush.runs.policy import TeamPolicy
-from mqe.config import ConfigError
 from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
 from mqe.controllers.gait import GaitNetwork
-from mqe.sim.simulator import SimulatorError
 from mqe.tasks.episode_report import format_metric, rate, wilson_interval
-from tests.support.dying import fail, number_of_worker, square
 
 SHORT = {
     "task": {"episode_length_s": 0.2},
@@ -71,7 +63,7 @@ def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) 
     for cls, name in ((GaitNetwork, "forward"), (TeamPolicy, "__call__")):
         monkeypatch.setattr(cls, name, noting(getattr(cls, name), sizes))
     requests = [request_of(1), request_of(SIZE + 2, num_envs=1), request_of(SIZE + 2, (1, 0))]
-    alone, many, others = (play_request(each, 0) for each in requests)
+    alone, many, others = (play_request(each) for each in requests)
     assert [len(columns["broken"]) for columns in (alone[0], many[0], others[0], others[1])] == [
         1,
         34,
@@ -85,37 +77,6 @@ def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) 
     assert (others[1]["object_distance_agent0"] != many[0]["object_distance_agent0"]).all()
     assert len(set(many[0]["object_distance_agent0"])) == SIZE + 2
     assert sizes == {SIZE}
-
-
-@pytest.mark.whole_blocks
-@pytest.mark.slow
-def test_workers_change_no_digit() -> None:
-    request = request_of(2 * SIZE, watchers=("pushing", "energy"))
-    in_process = measure(request, 0)
-    for num_workers in (1, 2, 4):
-        assert measure(request, num_workers) == in_process
-
-
-@pytest.mark.slow
-def test_jobs_in_processes_are_all_done_once() -> None:
-    for num_workers in (0, 2):
-        assert sorted(run_jobs(square, range(5), num_workers)) == [(k, k * k) for k in range(5)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("job", "error", "said"),
-    [
-        ("ConfigError", ConfigError, "no such thing"),
-        ("SimulatorError", SimulatorError, "no such thing"),
-        ("ZeroDivisionError", ZeroDivisionError, ""),
-        ("exit", ConfigError, r"a worker ended \(exit codes 3\); try fewer workers"),
-        ("kill", ConfigError, r"a worker ended \(exit codes -9\); try fewer workers"),
-    ],
-)
-def test_a_job_that_cannot_be_done_ends_the_command(job: str, error: type, said: str) -> None:
-    with pytest.raises(error, match=said):
-        list(run_jobs(fail, [job], 1))
 
 
 def test_blocks_compute_active_worlds_only_each_at_its_own_place() -> None:
@@ -144,10 +105,10 @@ def test_blocks_compute_active_worlds_only_each_at_its_own_place() -> None:
 
 
 def test_seeds_are_pooled_and_shown_each() -> None:
-    pooled = measure(request_of(3, (4, 7)), 0)
+    pooled = measure(request_of(3, (4, 7)))
     assert pooled["num_episodes"] == 6
     assert list(pooled["per_seed"]) == ["4", "7"]
-    assert pooled["per_seed"]["7"] == measure(request_of(3, (7,)), 0)
+    assert pooled["per_seed"]["7"] == measure(request_of(3, (7,)))
     assert pooled["finished_time_s"] == pytest.approx(
         sum(seed_metrics["finished_time_s"] for seed_metrics in pooled["per_seed"].values()) / 2
     )
@@ -210,9 +171,11 @@ def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:
         ("--policy test_measuring:f", "module test_measuring has no function f"),
         ("--policy forwards", "must have the form MODULE:FUNCTION"),
         ("--policy test_measuring:forwards --all_checkpoints", "exclude each other"),
-        ("--checkpoint pretrained:cuboid --workers 0", "--workers 0: must be at least 1"),
-        ("--checkpoint pretrained:cuboid --num_episodes 0", "--num_episodes 0: must be at least 1"),
-        ("--checkpoint pretrained:cuboid --num_episodes 3000000000000", "must be at most 1000000"),
+        (
+            "--checkpoint pretrained:cuboid --num_episodes 0",
+            "0: must be 1 to 1000000",
+        ),
+        ("--checkpoint pretrained:cuboid --num_episodes 3000000000000", "must be 1 to 1000000"),
         (
             "--checkpoint pretrained:cuboid --seeds 1 1",
             "--seeds 1 1: must be different whole numbers from 0 on",
@@ -247,7 +210,7 @@ def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(tmp_path, monk
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
     measured_requests = []
 
-    def measured(request, num_workers):
+    def measured(request):
         measured_requests.append((request.folder.name, request.seeds))
         share = rates[request.folder.name] - 0.1 * (request.seeds[0] > 1)
         return {
@@ -258,7 +221,7 @@ def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(tmp_path, monk
 
     monkeypatch.setattr("harl_mapush.evaluation.suite_player.measure", measured)
     said: list[str] = []
-    player = Player(Suite(), {}, None, "zero", (0, 1), 10, 0, said.append)
+    player = Player(Suite(), {}, None, "zero", (0, 1), 10, said.append)
     rows = list(player.checkpoints(tmp_path))
     assert measured_requests == [("100", (0, 1)), ("200", (0, 1)), ("300", (0, 1)), ("300", (2, 3))]
     assert [(row["env_steps"], row["is_fresh"]) for row in rows] == [
@@ -281,7 +244,7 @@ def test_a_measurement_of_checkpoints_that_is_stopped_keeps_its_rows(tmp_path, m
     for name in ("100", "200"):
         shutil.copytree(checkpoint.resolve("pretrained:cuboid"), run / "checkpoints" / name)
 
-    def stopped(request, num_workers):
+    def stopped(request):
         if request.folder.name == "200":
             raise KeyboardInterrupt
         return {"success_rate": 0.5, "success_ci95": [0.4, 0.6]}
@@ -294,38 +257,6 @@ def test_a_measurement_of_checkpoints_that_is_stopped_keeps_its_rows(tmp_path, m
     (row,) = csv.DictReader(table.read_text().splitlines())
     assert (row["checkpoint"], row["success_rate"]) == ("100", "0.5")
     assert [row["env_steps"] for row in json.loads(values.read_text())] == [100]
-
-
-def test_a_worker_that_dies_is_named_by_its_exit_code() -> None:
-    with pytest.raises(ConfigError, match=r"a worker ended \(exit codes 9\)"):
-        list(run_jobs(os._exit, [9], 1))
-
-
-def test_a_worker_keeps_its_device(monkeypatch) -> None:
-    sections = {"env": {"num_envs": 2}, "task": {"episode_length_s": 0.1}, "sim": {"device": "cpu"}}
-    cfg, _ = config.resolve({}, sections)
-    (job,) = episodes._jobs(Request(cfg, (0,), 2, function="zero"), 0)
-    assert job.devices == ("cpu",)
-    monkeypatch.setattr(episodes, "worker_number", lambda: 3)
-    shared = replace(job, devices=("banana", "cpu"))
-    assert list(episodes.play(shared)) == list(job.blocks)
-    monkeypatch.setattr(episodes, "worker_number", lambda: 2)
-    with pytest.raises(ConfigError, match="banana"):
-        episodes.play(shared)
-
-
-def test_every_worker_has_a_number(monkeypatch) -> None:
-    assert {number for _, number in run_jobs(number_of_worker, range(8), 2)} <= {0, 1}
-    assert number_of_worker(0) == 0  # outside workers
-    monkeypatch.setattr(workers, "_number", 0)
-    monkeypatch.setattr(workers, "end_with_parent", lambda: None)
-    monkeypatch.setattr(workers.signal, "signal", lambda *_: None)
-    numbered = multiprocessing.Value("i", 0)
-    numbers = []
-    for _ in range(3):
-        workers._begin(numbered)
-        numbers.append(workers.worker_number())
-    assert numbers == [0, 1, 2]
 
 
 def test_metrics_are_printed_as_numbers_lists_words_and_nothing() -> None:

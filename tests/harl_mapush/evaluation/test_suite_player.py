@@ -24,7 +24,6 @@ KNOWN = {
     "tangle_rate",
     "timeout_rate",
     "num_broken",
-    "goal_direction_chi2",
     "lesser_contact_share",
     "contact_share_agent0",
     "num_episodes",
@@ -99,7 +98,7 @@ def test_a_condition_changes_its_own_settings_and_nothing_else() -> None:
 def test_conditions_change_the_worlds_of_another_suite(monkeypatch) -> None:
     measured = []
 
-    def measure(request, num_workers):
+    def measure(request):
         measured.append(request.cfg)
         return {"success_rate": 1.0, "success_ci95": [0.9, 1.0]}
 
@@ -118,7 +117,7 @@ def test_a_suite_of_ones_own_has_conditions_in_every_file(tmp_path, capsys) -> N
     suite = tmp_path / "mine.yaml"
     suite.write_text(
         "task: {episode_length_s: 0.2}\n"
-        "watchers: [energy]\n"
+        "watchers: [pushing]\n"
         "seeds: [1, 2]\n"
         "episodes: 1\n"
         "conditions:\n"
@@ -134,7 +133,7 @@ def test_a_suite_of_ones_own_has_conditions_in_every_file(tmp_path, capsys) -> N
         ("apart", 2, [1, 2]),
         ("heavy", 2, [1, 2]),
     ]
-    assert all(set(row) >= {*KNOWN, "mechanical_energy_j"} for row in conditions)
+    assert all(set(row) >= {*KNOWN, "useful_impulse_ns"} for row in conditions)
     assert len(table.read_text().splitlines()) == 3
     out = capsys.readouterr().out
     assert "n = 2 for each condition" in out

@@ -14,10 +14,9 @@ import torch
 
 from mqe import cores
 from mqe.env.environment import MultiAgentEnv
-from mqe.env.observer import PhysicsStep
 from mqe.registry import SIMULATORS, SimCfg, make_simulator
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
-from mqe.sim.simulator import SimulatorError, snapshot
+from mqe.sim.simulator import snapshot
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import DECIMATION, build_scene
 from tests.support.paths import DATA, ROOT
@@ -169,8 +168,6 @@ def test_a_simulator_without_optional_features_runs_an_environment():
     before = env._steps.clone()
     env.step(actions)
     assert (env._steps - before).tolist() == [1, 0, 1]
-    with pytest.raises(SimulatorError, match="does not report motor torques"):
-        _ = PhysicsStep(env.state, env.sim, env.scene).torque
 
 
 def test_cpu_results_do_not_depend_on_the_number_of_threads():

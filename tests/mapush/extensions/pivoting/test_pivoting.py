@@ -116,6 +116,6 @@ def test_a_memory_belongs_to_a_block_of_worlds() -> None:
     request = Request(cfg, (0,), 6, function="scripted_walk")
     fewer = replace(cfg, env=replace(cfg.env, num_envs=4))
     blocks = (request, replace(request, cfg=fewer))
-    together, apart = (play_request(played, 0) for played in blocks)
+    together, apart = (play_request(played) for played in blocks)
     for name, values in together[0].items():
         torch.testing.assert_close(apart[0][name], values, rtol=0, atol=1e-5, equal_nan=True)

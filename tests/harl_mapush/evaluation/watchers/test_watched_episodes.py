@@ -1,10 +1,9 @@
-"""Robot energy, against hand-computed numbers, and episodes with watchers."""
+"""Episodes with watchers, and episodes that continue after success."""
 
 from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -12,59 +11,9 @@ from torch import tensor
 
 from harl_mapush.evaluation.calculator import evaluate, first_episodes
 from harl_mapush.evaluation.watchers import WATCHERS
-from harl_mapush.evaluation.watchers.energy import EnergyWatcher
 from harl_mapush.evaluation.watchers.pushing import PushWatcher
 from harl_mapush.evaluation.watchers.watcher import EpisodeWatcher, Goal
-from mqe.world.geometry import quat_from_yaw
-from mqe.world.scene import GRAVITY
-from mqe.world.state import SceneState
 from tests.support.pushing import make_env
-
-
-def worlds(num_envs: int) -> Any:
-    """Return the environment members for watchers, with robots at 10 and 20 kg."""
-    model = SimpleNamespace(body_subtreemass=[0.0, 10.0, 20.0])
-    scene = SimpleNamespace(model=model, trunk_bodies=[1, 2], num_robots=2)
-    return SimpleNamespace(num_envs=num_envs, device=torch.device("cpu"), scene=scene)
-
-
-def state_of(object_x: list[float], robot_x: float = 0.0, yaw: float = 0.0) -> SceneState:
-    """Objects on the x axis, goals at 3 m, robot 1 at ``robot_x`` [m]."""
-    state = SceneState.zeros(len(object_x), 2, True)
-    state.goal_pos[:, 0] = 3.0
-    state.object_pos[:, 0] = tensor(object_x)
-    state.object_quat[:] = quat_from_yaw(tensor([yaw]))
-    state.robot_pos[:, 1, 0] = robot_x
-    return state
-
-
-def test_work_paths_and_energy_by_hand() -> None:
-    energy = EnergyWatcher(worlds(3), Goal())
-    energy.on_reset(state_of([0.0, 0.0, 0.0]))
-    live = tensor([True, True, True])
-    # World 2 has finished after the first step.
-    for k in range(5):
-        for power in (2.0, -3.0):  # brakes take nothing back
-            energy.on_physics_step(physics_step(power))
-        energy.on_control_step(state_of([0.0, 0.0, 0.0], robot_x=0.1 * (k + 1)), live)
-        energy.finish(tensor([False, False, True]))
-    work = 2.0 * 12 * 0.005  # of a robot and control step [J]
-    spent = energy.episodes()
-    assert spent["mechanical_energy_j"].tolist() == pytest.approx([10 * work, 10 * work, 2 * work])
-    transport = [20.0 * GRAVITY * way for way in (0.5, 0.5, 0.1)]
-    assert spent["transport_j"].tolist() == pytest.approx(transport)
-    metrics = EnergyWatcher.summarize(spent | {"broken": tensor([False, True, False])})
-    assert metrics["mechanical_energy_j"] == pytest.approx(6 * work)
-    assert metrics["cost_of_transport"] == pytest.approx(12 * work / (transport[0] + transport[2]))
-    assert "mechanical energy [J]" in EnergyWatcher.describe(metrics)
-
-
-def physics_step(torque: float) -> Any:
-    """Return a physics step of three worlds, every joint at 1 rad/s."""
-    return SimpleNamespace(
-        torque=torch.full((3, 2, 12), torque),
-        state=SimpleNamespace(joint_vel=torch.ones(3, 2, 12)),
-    )
 
 
 def still(obs: torch.Tensor) -> torch.Tensor:
@@ -90,13 +39,11 @@ def test_an_episode_continues_after_success_which_counts_at_its_time() -> None:
         return still(obs)
 
     pushing = PushWatcher(env, Goal(1.0))
-    energy = EnergyWatcher(env, Goal())
-    episodes = first_episodes(env, carry, watchers=[pushing, energy])
+    episodes = first_episodes(env, carry, watchers=[pushing])
     assert reached.decisions == 4  # to the limit
     assert episodes["success"].tolist() == [1.0, 1.0, 0.0]
     assert episodes["episode_time_s"].tolist() == pytest.approx([0.22, 0.22, 0.4])
     assert (pushing.episodes()["end_distance"] < 1.0).tolist() == [False, True, False]
-    assert (energy.episodes()["mechanical_energy_j"] > 1.0).all()
     env.close()
 
 
