@@ -202,7 +202,7 @@ def played(cfg: RunCfg, num_episodes: int, policy: Path | str) -> dict[str, Any]
         folder=None if is_named else policy,
         function=policy if is_named else None,
     )
-    return measure(request, 0)
+    return measure(request)
 
 
 def film(cfg: RunCfg, policy: Path | str, path: Path) -> None:

@@ -299,8 +299,6 @@ def test_folders_and_files_of_others_are_named_as_what_they_are(tmp_path, capsys
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 213456\n"
     (tmp_path / "module.pt").write_text(pointer)
     said = "a pointer of git-lfs, and not the file; git lfs pull fetches it"
-    assert test.main([str(tmp_path / "module.pt")]) == 2
-    assert said in error_line(capsys)
     with pytest.raises(ConfigError, match=said):
         read_tensors(tmp_path / "module.pt")
 

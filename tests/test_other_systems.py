@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harl_mapush.runs import durable
+from mapush.built_in import extensions
 from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
 
@@ -56,7 +57,9 @@ def run(folder: Path, *commands: list[str]) -> str:
 def test_a_team_is_trained_and_measured_without_linux(tmp_path: Path) -> None:
     steps = ["--num_env_steps", "16", "--device", "cpu", "--out", "run"]
     short = ["--num_envs", "2", "--set", "task.episode_length_s=0.2", "--device", "cpu"]
-    others = ("play", "list", "export", "doctor", "report", "sweep")
+    others = ["play", "list", "export", "doctor"]
+    for extension in extensions():
+        others += extension.commands
     shown = run(
         tmp_path,
         ["train", *TINY, *steps],

@@ -68,8 +68,8 @@ def check_flags(arguments: Any) -> None:
     if seeds and "seed" in (config.flag_values(arguments).get("runner") or {}):
         raise ConfigError("--seed (runner.seed) and --seeds exclude each other; use --seeds alone")
     number = arguments.num_episodes
-    if number is not None and not 1 <= number <= MOST_EPISODES:
-        raise ConfigError(f"--num_episodes {number}: must be 1 to {MOST_EPISODES}")
+    if number is not None and number > MOST_EPISODES:
+        raise ConfigError(f"--num_episodes {number}: must be at most {MOST_EPISODES}")
     if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**62 for seed in seeds):
         raise ConfigError(
             f"--seeds {' '.join(map(str, seeds))}: must be different whole numbers from 0 on"

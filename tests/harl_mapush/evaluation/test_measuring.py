@@ -173,9 +173,9 @@ def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:
         ("--policy test_measuring:forwards --all_checkpoints", "exclude each other"),
         (
             "--checkpoint pretrained:cuboid --num_episodes 0",
-            "0: must be 1 to 1000000",
+            "--num_episodes 0: must be at least 1",
         ),
-        ("--checkpoint pretrained:cuboid --num_episodes 3000000000000", "must be 1 to 1000000"),
+        ("--checkpoint pretrained:cuboid --num_episodes 3000000000000", "must be at most 1000000"),
         (
             "--checkpoint pretrained:cuboid --seeds 1 1",
             "--seeds 1 1: must be different whole numbers from 0 on",

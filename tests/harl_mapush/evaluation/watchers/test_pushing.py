@@ -218,8 +218,8 @@ def test_the_calculator_measures_without_changing_what_it_measures() -> None:
     cfg = evaluation_worlds.settings(None, over)
     plain = Request(cfg, (0,), 3, function="scripted_team")
     measured = replace(plain, watchers=("pushing",))
-    before = measure(plain, 0)
-    after = measure(measured, 0)
+    before = measure(plain)
+    after = measure(measured)
     assert {name: after[name] for name in before} == before
     assert len(after) > len(before)
     assert after["useful_impulse_ns"] == 0.0  # 0.4 s are too few to come near

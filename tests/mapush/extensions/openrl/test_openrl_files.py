@@ -42,6 +42,14 @@ def refused(path: Path) -> str:
     return str(error.value)
 
 
+def test_a_pointer_of_git_lfs_in_place_of_a_policy_is_named(tmp_path, capsys) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 213456\n"
+    (tmp_path / "module.pt").write_text(pointer)
+    assert test.main([str(tmp_path / "module.pt")]) == 2
+    error = capsys.readouterr().err
+    assert "a pointer of git-lfs, and not the file; git lfs pull fetches it" in error
+
+
 # The same team
 
 
