@@ -24,7 +24,7 @@ from mqe.registry import resolve_sim
 PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--task", "--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
-SHOWN = "pretrained:beam"  # the team of a viewer without a checkpoint
+SHOWN = "pretrained:cuboid"  # the team of a viewer without a checkpoint
 VIEWER = ("record", "agent", "web", "host")  # flags of this mode only
 
 

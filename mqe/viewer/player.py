@@ -60,6 +60,7 @@ class Player(Observer):
         self.num_episodes = num_episodes
         self.episode = 0  # number of the present one, from 1
         self.time_s = 0.0  # [s] since the episode began
+        self.num_shown = 0  # states of the present episode that the viewer has
         self.outcomes: list[str] = []
         self.note = ""  # the last episode's outcome, or an error
         self.commands: list[list[float]] = []  # of every robot: vx, vy [m/s], yaw rate [rad/s]
@@ -112,6 +113,7 @@ class Player(Observer):
         if obs is None:
             obs = env.reset()[0]
             self._name = ""  # the policy is loaded anew
+        self.num_shown = 0
         self.episode += 1
         self.time_s = 0.0
         self.rewards = ([], {})
@@ -190,6 +192,7 @@ class Player(Observer):
         """Show the present state."""
         if not self._show(data) or self.controls.is_closed:
             raise _ClosedError
+        self.num_shown += 1
         if self.controls.is_next:
             self.controls.is_next = False
             raise _NextError

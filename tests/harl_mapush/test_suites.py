@@ -163,5 +163,5 @@ def test_a_viewer_without_anything_shows_a_shipped_team(monkeypatch, capsys) -> 
     shown: list[Path] = []
     monkeypatch.setattr(test, "watch", lambda cfg, team, *more: shown.append(team) or [])
     assert cli.main(["play", "--device", "cpu"]) == 0
-    assert shown == [checkpoint.resolve("pretrained:beam")]
-    assert capsys.readouterr().out.startswith("pretrained:beam, since no CHECKPOINT is named;")
+    assert shown == [checkpoint.resolve("pretrained:cuboid")]
+    assert capsys.readouterr().out.startswith("pretrained:cuboid, since no CHECKPOINT is named;")

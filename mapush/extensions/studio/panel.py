@@ -24,6 +24,7 @@ _FIXED = int(imgui.WindowFlags.NoMove) | int(imgui.WindowFlags.NoResize)
 _MOST_ROWS = 6  # of the list of policies
 _LONGEST_PLOT = 2000  # points
 _SLIDERS = ("forward [m/s]", "left [m/s]", "turning [rad/s]")
+_SETTLED = 5  # states of an episode after which the page surely shows one of them
 _FASTEST = 0.65  # [m/s, rad/s] command of a slider
 
 
@@ -34,7 +35,7 @@ class Panel(plugin.ViewerPlugin):
         self.player = player
         self.num_frames = 0
         self.places: dict[str, tuple[float, float]] = {}  # middle of every button, in pixels
-        self._episode = 0  # with the camera's present distance
+        self._episode = 0  # with the camera's present distance, once its states are on the page
 
     @messages.handler
     def on_model(self, event: messages.PostModelEvent) -> None:
@@ -49,6 +50,9 @@ class Panel(plugin.ViewerPlugin):
             return
         if self.player.episode != self._episode:
             self._aim()
+            # The number of an episode comes before its first state.
+            if self.player.num_shown >= _SETTLED:
+                self._episode = self.player.episode
         lines = self.player.lines(self.viewer.data)
         self.viewer.extra_geoms[:] = [line.draw(mujoco.MjvGeom()) for line in lines]
 
@@ -62,7 +66,6 @@ class Panel(plugin.ViewerPlugin):
         size = imgui.GetIO().DisplaySize
         if size.y <= 0:
             return
-        self._episode = self.player.episode
         names = [*self.player.robots, *(("object", "goal") if scene.object is not None else ())]
         bodies = [viewer.model.body(name).id for name in names]
         tracked = bodies[-2] if scene.object is not None else bodies[0]

@@ -45,9 +45,16 @@ def test_the_camera_tracks_the_object_with_everything_in_the_picture(monkeypatch
     env = make_push_env(1)
     panel = panel_of(env, monkeypatch)
     panel.player.episode = 1
-    panel.on_update(None)
     viewer = panel.viewer
     camera = viewer.camera
+    # A new model, and an episode without a state: the page shows other positions.
+    starts = viewer.data.xpos.copy()
+    viewer.data.xpos[:] = 0.0
+    panel.on_model(None)
+    panel.on_update(None)
+    viewer.data.xpos[:] = starts
+    panel.player.num_shown = 5
+    panel.on_update(None)
     assert camera.type == mujoco.mjtCamera.mjCAMERA_TRACKING
     assert viewer.model.body(camera.trackbodyid).name == "object"
     names = [*panel.player.robots, "object", "goal"]
