@@ -64,8 +64,6 @@ class Player(Observer):
         self.outcomes: list[str] = []
         self.note = ""  # the last episode's outcome, or an error
         self.commands: list[list[float]] = []  # of every robot: vx, vy [m/s], yaw rate [rad/s]
-        # Times [s] and terms a decision.
-        self.rewards: tuple[list[float], dict[str, list[float]]] = ([], {})
         # Positions (3,) [m] of the object's origin since the episode began.
         self.trail: list[np.ndarray] = []
         # The object's next planned positions (P, 2) [m], in a task with a planner
@@ -116,7 +114,6 @@ class Player(Observer):
         self.num_shown = 0
         self.episode += 1
         self.time_s = 0.0
-        self.rewards = ([], {})
         self.trail = []
         self._due = time.monotonic()
         while True:
@@ -124,7 +121,6 @@ class Player(Observer):
             self._steer()
             step = env.step(self._act(obs))
             obs = step.obs
-            self._record_rewards(step.info)
             if hasattr(self._policy, "reset_memory"):  # a plain function remembers nothing
                 self._policy.reset_memory(step.done)  # pyright: ignore[reportOptionalMemberAccess]
             if bool(step.done[0]):
@@ -159,12 +155,6 @@ class Player(Observer):
         planned_way = self.env.task.features.planned_way
         if planned_way is not None:
             self.way = planned_way(0).tolist()
-
-    def _record_rewards(self, info: Mapping[str, Tensor]) -> None:
-        times, terms = self.rewards
-        for name, values in info.items():
-            terms.setdefault(name.removeprefix("reward/"), []).append(float(values[0].mean()))
-        times.append(self.time_s)
 
     def on_control_step(self, state: SceneState, live: Tensor) -> None:
         """Show the new state, then wait until the next one is due or requested."""

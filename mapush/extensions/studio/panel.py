@@ -12,7 +12,6 @@ from mujoco.studio import (
     ux,  # pyright: ignore[reportAttributeAccessIssue]
 )
 from mujoco.studio.dear_imgui import dear_imgui as imgui
-from mujoco.studio.implot import implot
 
 from mqe.viewer.camera import CAMERAS, camera_axes, fit_distance, half_picture, margins
 from mqe.viewer.player import Player
@@ -22,14 +21,13 @@ _NARROW = 2 * _WIDTH  # pixels of a page with a folded panel at first
 _EDGE = 8  # pixels around the panel
 _FIXED = int(imgui.WindowFlags.NoMove) | int(imgui.WindowFlags.NoResize)
 _MOST_ROWS = 6  # of the list of policies
-_LONGEST_PLOT = 2000  # points
 _SLIDERS = ("forward [m/s]", "left [m/s]", "turning [rad/s]")
 _SETTLED = 5  # states of an episode after which the page surely shows one of them
 _FASTEST = 0.65  # [m/s, rad/s] command of a slider
 
 
 class Panel(plugin.ViewerPlugin):
-    """Buttons, lists, plots and drawings beside and in the scene, in the viewer's thread."""
+    """Buttons, lists and drawings beside and in the scene, in the viewer's thread."""
 
     def __init__(self, player: Player) -> None:
         self.player = player
@@ -95,7 +93,6 @@ class Panel(plugin.ViewerPlugin):
             self._policies()
             if self.player.steer is not None:
                 self._sliders()
-            self._plot_rewards()
         imgui.End()
 
     def _status(self) -> None:
@@ -158,19 +155,6 @@ class Panel(plugin.ViewerPlugin):
             for label, value in zip(_SLIDERS, controls.command, strict=True)
         )
         controls.command = (forward, left, turning)
-
-    def _plot_rewards(self) -> None:
-        times, terms = self.player.rewards
-        if not times or not implot.BeginPlot("rewards a decision", imgui.Vec2(-1, 260)):
-            return
-        fit = int(implot.AxisFlags.AutoFit)
-        implot.SetupAxes("time [s]", "", fit, fit)
-        for label, values in list(terms.items()):
-            num_points = min(len(times), len(values))
-            stride = max(1, num_points // _LONGEST_PLOT)
-            if any(values):
-                implot.PlotLine(label, times[:num_points:stride], values[:num_points:stride])
-        implot.EndPlot()
 
     def _button(self, label: str, name: str) -> bool:
         is_pressed = imgui.Button(label)
