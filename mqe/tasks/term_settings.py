@@ -23,6 +23,7 @@ from mqe.tasks.terms import (
     TermRegistry,
     Worlds,
 )
+from mqe.world.scene import STEP_DT
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,16 @@ def merged_weights(
         if weight is not None:
             weights[name] = weight
     return {name: weight for name, weight in weights.items() if weight != 0.0}
+
+
+def check_decision_period(decision_period: int, episode_length_s: float) -> None:
+    """Raise ConfigError unless an episode is a whole number of decisions."""
+    steps = round(episode_length_s / STEP_DT)
+    if steps < 1 or decision_period < 1 or steps % decision_period:
+        raise ConfigError(
+            f"task.decision_period: {decision_period} does not divide the {steps} control steps of "
+            f"task.episode_length_s {episode_length_s}; take a divisor of {max(steps, 1)}"
+        )
 
 
 def chosen_weights(terms: Mapping[str, RewardTerm], cfg: TermCfg) -> dict[str, float]:

@@ -122,20 +122,24 @@ class RandomizationCfg:
     )
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name != "lost_robots" and isinstance(value, tuple) and value[0] > value[1]:
-                raise ConfigError(
-                    f"env.randomize.{field.name}: {list(value)} must be a range in ascending "
-                    "order; "
-                    f"say [{value[1]}, {value[0]}]"
-                )
+        check_ranges(self, "env.randomize")
         if bounds(self.action_latency)[1] + self.latency_jitter > MAX_LATENCY:
             raise ConfigError(
                 f"env.randomize.latency_jitter: {self.latency_jitter} s on top of action_latency "
                 "must stay within "
                 f"{MAX_LATENCY} s; lower one of them"
             )
+
+
+def check_ranges(cfg: Any, section: str) -> None:
+    """Raise ConfigError for a range in descending order among the settings of ``section``."""
+    for field in fields(cfg):
+        match getattr(cfg, field.name):
+            case (int() | float() as low, int() | float() as high) if low > high:
+                raise ConfigError(
+                    f"{section}.{field.name}: [{low}, {high}] must be a range in ascending order; "
+                    f"say [{high}, {low}]"
+                )
 
 
 def bounds(value: Span) -> tuple[float, float]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mqe.config import ConfigError, check_values, option
+from mqe.config import check_values, option
 from mqe.tasks.term_settings import TermCfg
 from mqe.tasks.terms import TermRegistry
+from mqe.world.randomization import check_ranges
 from mqe.world.scene import STEP_DT
 
 # The terms of the task. The modules of observations, rewards and so on add them.
@@ -47,9 +48,4 @@ class VelocityCfg(TermCfg):
     def __post_init__(self) -> None:
         check_values(VelocityCfg, vars(self), "task")
         self.check_terms(VELOCITY_TERMS)
-        low, high = self.floor_friction
-        if low > high:
-            raise ConfigError(
-                f"task.floor_friction: [{low}, {high}] must be in ascending order; say [{high}, "
-                f"{low}]"
-            )
+        check_ranges(self, "task")

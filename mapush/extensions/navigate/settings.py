@@ -8,9 +8,8 @@ from mapush.extensions.navigate.maps.arena_map import SUFFIXES
 from mapush.extensions.navigate.maps.families import FAMILIES
 from mapush.extensions.navigate.planners.entries import PLANNERS
 from mqe.config import ConfigError, check_values, option, unknown
-from mqe.tasks.term_settings import TermCfg
+from mqe.tasks.term_settings import TermCfg, check_decision_period
 from mqe.tasks.terms import TermRegistry
-from mqe.world.scene import STEP_DT
 
 NUM_OBSERVED_OBSTACLES = 6  # the nearest ones
 # The terms of the task. The modules of observations, rewards and so on add them.
@@ -51,13 +50,7 @@ class NavigateCfg(TermCfg):
     def __post_init__(self) -> None:
         check_values(NavigateCfg, vars(self), "task")
         self.check_terms(NAVIGATE_TERMS)
-        steps = round(self.episode_length_s / STEP_DT)
-        if steps < 1 or steps % self.decision_period:
-            raise ConfigError(
-                f"task.decision_period: {self.decision_period} does not divide the {steps} "
-                f"control steps of task.episode_length_s {self.episode_length_s}; take a divisor "
-                f"of {max(steps, 1)}"
-            )
+        check_decision_period(self.decision_period, self.episode_length_s)
         if self.map not in FAMILIES and not self.map.endswith(SUFFIXES):
             raise ConfigError(
                 f"task.map: {unknown('family of maps', self.map, FAMILIES)}; or name a file: "

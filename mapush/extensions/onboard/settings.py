@@ -18,10 +18,10 @@ drift have no public figures here. Their ranges are assumptions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from mqe.config import ConfigError, option
-from mqe.world.randomization import Span
+from mqe.config import option
+from mqe.world.randomization import Span, check_ranges
 from mqe.world.scene import STEP_DT
 
 WHOLE_TURN = 6.2832  # [rad] 2 pi, as people write it
@@ -85,11 +85,4 @@ class OnboardCfg:
     )
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a range in descending order."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, tuple) and value[0] > value[1]:
-                raise ConfigError(
-                    f"task.senses.{field.name}: {list(value)} must be a range in ascending "
-                    f"order; say [{value[1]:g}, {value[0]:g}]"
-                )
+        check_ranges(self, "task.senses")

@@ -12,7 +12,7 @@ from mqe.config import ConfigError, check_values, load_yaml, option
 from mqe.tasks.push.layouts import SPAWNS
 from mqe.tasks.push.posture import PITCH_LIMIT, ROLL_LIMIT
 from mqe.tasks.push.senses import chosen_senses
-from mqe.tasks.term_settings import TermCfg
+from mqe.tasks.term_settings import TermCfg, check_decision_period
 from mqe.tasks.terms import PRESENT, TermRegistry
 from mqe.world.objects import INERTIAS, OBJECTS, ObjectCfg
 from mqe.world.scene import ARENA_HALF_SIZE, STEP_DT, with_sliding_force
@@ -210,13 +210,7 @@ class PushCfg(TermCfg):
         check_values(PushCfg, vars(self), "task")
         self.check_terms(PUSH_TERMS)
         chosen_senses(self.senses)
-        steps = self.num_steps
-        if steps < 1 or self.decision_period < 1 or steps % self.decision_period:
-            raise ConfigError(
-                f"task.decision_period: {self.decision_period} does not divide the {steps} "
-                "control steps of "
-                f"task.episode_length_s {self.episode_length_s}; take a divisor of {max(steps, 1)}"
-            )
+        check_decision_period(self.decision_period, self.episode_length_s)
         if self.success_heading is not None and self.goal_heading is None:
             raise ConfigError(
                 f"task.success_heading={self.success_heading:g} needs a goal heading; say "

@@ -342,7 +342,7 @@ def test_a_robot_of_ones_own_is_trained(tmp_path, monkeypatch) -> None:
     ("wrong", "message"),
     [
         ({"episode_length_s": 1e-9}, r"task\.episode_length_s: must be at least 0\.02"),
-        ({"floor_friction": (2.0, 1.0)}, r"\[2\.0, 1\.0\] must be in ascending order"),
+        ({"floor_friction": (2.0, 1.0)}, r"\[2\.0, 1\.0\] must be a range in ascending order"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict, message: str) -> None:

@@ -240,7 +240,7 @@ def test_an_absent_mate_is_not_detected() -> None:
         ),
         ({"rate": 60.0}, "task.senses.rate: must be at least 0.1 and at most 50.0, not 60.0"),
         ({"sight": [0.0, 0.2]}, "task.senses.sight: 0.2 m end inside a trunk of 0.48 m"),
-        ({"sight": [3.0, 0.3]}, "task.senses.sight: .* ascending order; say \\[0.3, 3\\]"),
+        ({"sight": [3.0, 0.3]}, "task.senses.sight: .* ascending order; say \\[0.3, 3.0\\]"),
         ({"latency": -0.1}, "task.senses.latency: must be at least 0.0"),
         ({"dropout": 1.0}, "task.senses.dropout: must be at least 0.0 and at most 0.9"),
         ({"memory_time": 0.0}, "task.senses.memory_time: must be at least 0.02"),
