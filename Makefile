@@ -37,9 +37,16 @@ smoke:
 test: lint type
 	$(RUN) pytest -q -n 2
 
-# Tests with the mark slow that continuous integration runs: the site loads nothing from elsewhere.
+# Slow tests that continuous integration runs: the site, the documents' Python, shipped teams,
+# learning, killed runs, other systems.
+SLOW := $(addprefix tests/,test_site.py test_docs.py test_faults.py test_other_systems.py \
+  harl_mapush/algorithms/test_off_policy.py harl_mapush/evaluation/test_pretrained.py \
+  mqe/sim/test_warp.py $(addprefix mapush/extensions/,gait/test_gait_evaluation.py \
+  harl/test_upstream.py navigate/test_shipped_leader.py pivoting/test_pivoting.py \
+  report/test_report.py))
 slow: $(VENV)/.installed-test
-	$(RUN) pytest -q -n 0 -m slow tests/test_site.py
+	$(RUN) pytest -q -n 2 -m slow $(SLOW)
+	HYPOTHESIS_PROFILE=many $(RUN) pytest -q -n 0 tests/test_properties.py
 
 # Tests of exact numbers under the kernels of other CPUs.
 NUMERIC := tests/harl_mapush/learning tests/harl_mapush/runs/test_exported.py tests/mqe/controllers tests/mqe/env

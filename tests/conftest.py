@@ -42,12 +42,18 @@ def pytest_configure(config: pytest.Config) -> None:
     import torch
     from hypothesis.internal.conjecture import providers
 
+    from tests.support.remembered_calls import leave_out_the_compiler, remember_versions
+
+    remember_versions()  # before other modules import the function
+    leave_out_the_compiler()
     from mqe.extensions import load_extensions
+    from tests.support.planned_worlds import remember_planned_worlds
     from tests.support.pretrained_cache import remember_shipped_policies
     from tests.support.scene_cache import remember_scenes
 
     remember_scenes()  # before other modules import build_scene
     remember_shipped_policies()
+    remember_planned_worlds()
     load_extensions()
     torch.set_num_threads(1)
     # Hypothesis would look for constants in every imported module, for up to ten seconds a process.
@@ -60,9 +66,12 @@ def pytest_collection_finish() -> None:
     """Prepare for tests after all imports: one contact kernel, and rarer garbage collection without
     the objects from collection.
     """
+    from tests.support.remembered_calls import remember_sums_of_integers
     from tests.support.shared_kernel import share_contact_kernel
 
     share_contact_kernel()
+    if "warp" in sys.modules:
+        remember_sums_of_integers()
     gc.freeze()
     gc.set_threshold(10_000)
     gc.enable()

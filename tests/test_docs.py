@@ -206,9 +206,9 @@ SHOWN = [
     "algorithm",
     "extensions",
     "evaluate",
-    "python",
+    pytest.param("python", marks=pytest.mark.slow),
     "harl",
-    "clients",
+    pytest.param("clients", marks=pytest.mark.slow),
     "any_team",
 ]
 # What this machine need not have: a checkout of HARL, and an environment for BenchMARL.
@@ -276,6 +276,7 @@ def test_teams_are_measured_as_shown(line: str, tmp_path, monkeypatch, capsys) -
     assert cli.main([*words, *more, "--device", "cpu"]) == 0
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch) -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.switch_backend("Agg")

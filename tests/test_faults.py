@@ -14,6 +14,7 @@ from tests.support.fault_scripts import FAULTS
 from tests.support.tiny_runs import TINY
 
 
+@pytest.mark.slow
 def test_killed_runs_end_bit_equal(monkeypatch, capsys) -> None:
     monkeypatch.syspath_prepend(str(FAULTS))
     monkeypatch.setattr(sys, "argv", ["kill.py", "--runs", "1", "--iterations", "2"])

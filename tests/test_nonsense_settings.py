@@ -85,7 +85,8 @@ def test_defaults_of_settings_lie_within_their_bounds() -> None:
     for _, cls in classes():
         instance = cls()
         values = {name: getattr(instance, name) for name in to_dict(instance)}
-        check_values(cls, config_values(values), "section")
+        given = config_values(values)
+        assert check_values(cls, given, "section").keys() == given.keys()
 
 
 def config_values(values: dict[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def run(folder: Path, *commands: list[str]) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_team_is_trained_and_measured_without_linux(tmp_path: Path) -> None:
     steps = ["--num_env_steps", "16", "--device", "cpu", "--out", "run"]
     short = ["--num_envs", "2", "--set", "task.episode_length_s=0.2", "--device", "cpu"]

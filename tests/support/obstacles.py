@@ -68,8 +68,8 @@ def slide(sim: Simulator, scene: Scene) -> tuple[torch.Tensor, torch.Tensor]:
     sim.data.ctrl[:] = team(1).joint_pos.flatten()
     furthest = torch.zeros(NUM_ENVS)
     touched = torch.zeros(NUM_ENVS, dtype=torch.bool)
-    for _ in range(40):
-        sim.step(2)
+    for _ in range(20):
+        sim.step(4)
         state = read_state(sim, scene)
         furthest = torch.maximum(furthest, state.object_pos[:, 0])
         contacts = state.obstacle_contacts

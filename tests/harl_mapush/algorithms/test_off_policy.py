@@ -29,6 +29,7 @@ def test_every_off_policy_algorithm_updates(name, compat, state_type):
     assert [key for key, flat in team.weights.items() if torch.equal(flat, before[key])] == []
 
 
+@pytest.mark.slow
 def test_hasac_learns_the_toy():
     at_random, learned = returns_of_toy("hasac", 6e-3, 0.1, 1 / 32, 160)
     assert at_random < 0.0

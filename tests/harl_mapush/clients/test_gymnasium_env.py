@@ -188,4 +188,4 @@ def test_registered_names_make_worlds() -> None:
 )
 def test_an_import_registers_names_without_torch(code: str) -> None:
     check = "gymnasium.spec(name); import sys; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", f"{code}; {check}"], cwd=ROOT, check=True)
+    assert subprocess.run([sys.executable, "-c", f"{code}; {check}"], cwd=ROOT).returncode == 0

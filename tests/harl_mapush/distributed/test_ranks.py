@@ -261,7 +261,7 @@ def rollouts(
     return iterations
 
 
-# A network's rounding of 1e-7, after 36 control steps with contacts
+# A network's rounding of 1e-7, after 24 control steps with contacts
 ROLLOUT_ROUNDING = 1e-5
 
 
@@ -288,8 +288,8 @@ def test_worlds_on_two_ranks_are_those_of_one(gait: Path, learning_rate: float, 
         }
         return config.resolve({}, over)[0]
 
-    whole = rollouts(settings(2 * share), ALONE, 3)
-    halves = on_ranks(2, lambda ranks: rollouts(settings(share), ranks, 3))
+    whole = rollouts(settings(2 * share), ALONE, 2)
+    halves = on_ranks(2, lambda ranks: rollouts(settings(share), ranks, 2))
     for k, one in enumerate(whole):
         for name, value in one.items():
             dim = 2 if name in ("obs", "actions") else 1

@@ -19,7 +19,11 @@ from mqe.registry import make_env
 from mqe.world.randomization import RandomizationCfg
 
 # Others observe and act like one of these in worlds with another object.
-TEAMS = ("cuboid", "cuboid_happo", "team2", "any", "pose", "cylinder")
+SLOW = ("team2", "pose", "cylinder")
+TEAMS = [
+    *("cuboid", "cuboid_happo", "any"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
+]
 OBJECTS = {
     "cuboid_happo": "cuboid",
     "any": "cuboid",  # here every world has a shape of its own in its place

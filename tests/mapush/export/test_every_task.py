@@ -42,7 +42,7 @@ def test_a_policy_of_any_task_is_exported_and_acts_as_in_the_environment(
     task: str, tmp_path
 ) -> None:
     run = tmp_path / "run"
-    sizes = ("--num_env_steps", "32", "--set", "network.gain=1.0", "--out", str(run))
+    sizes = ("--num_env_steps", "16", "--set", "network.gain=1.0", "--out", str(run))
     assert train.main(["--task", task, *sizes, *TINY]) == 0
     out = tmp_path / "onnx"
     assert cli.main(["export", str(run), str(out)]) == 0

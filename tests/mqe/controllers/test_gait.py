@@ -87,7 +87,7 @@ def test_a_gait_named_by_a_relative_path_is_found_from_anywhere(gait, tmp_path, 
     words = [*TINY, "--num_env_steps", "1", "--set", f"task.gait=./{gait.name}", "--out", str(run)]
     assert train.main(words) == 0
     monkeypatch.chdir(tmp_path)
-    assert train.main(["--resume", str(run), "--num_env_steps", "128"]) == 0
+    assert train.main(["--resume", str(run), "--num_env_steps", "32"]) == 0
 
 
 def test_a_gait_of_any_learner_is_a_file_of_weights_and_a_description(tmp_path):

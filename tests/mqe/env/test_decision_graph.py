@@ -153,14 +153,14 @@ def learned(
     """
     torch.manual_seed(0)
     entry = ALGORITHMS[name]
-    env = ToyEnv(8)
+    env = ToyEnv(4)
     network = NetworkCfg((8,), use_recurrent_policy=use_recurrent_policy, chunk_length=2)
     settings: dict[str, Any] = {"num_epochs": 2} | (
         {"fixed_order": True} if name.startswith("ha") else {}
     )
     algorithm = entry.cls(entry.cfg(**settings), network, env.spec, device)
     algorithm.graphs._enabled = enabled
-    storage = algorithm.make_experience(6, 8)
+    storage = algorithm.make_experience(4, 4)
     draw = torch.Generator(device).manual_seed(1)
     for tensor in (storage.obs, storage.state, storage.rewards):
         tensor.normal_(generator=draw)

@@ -160,8 +160,8 @@ def test_a_task_without_optional_parts_has_neither_goal_nor_state_nor_memory(mon
 
 def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, monkeypatch) -> None:
     run = tmp_path / "run"
-    assert train.main(["--task", task, "--num_env_steps", "32", "--out", str(run), *TINY]) == 0
-    assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 0
+    assert train.main(["--task", task, "--num_env_steps", "16", "--out", str(run), *TINY]) == 0
+    assert train.main(["--resume", str(run), "--num_env_steps", "32"]) == 0
     measures = [
         "--checkpoint",
         str(run),
@@ -189,10 +189,10 @@ def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, mon
     last = run_folder.last_checkpoint(run)
     assert last is not None
     film = record(
-        env, load_team(last, env), tmp_path / "film.mp4", seconds=1.0, fps=5, size=(32, 32)
+        env, load_team(last, env), tmp_path / "film.mp4", seconds=0.4, fps=5, size=(32, 32)
     )
     env.close()
-    assert film.seconds == pytest.approx(1.0, abs=0.3)
+    assert film.seconds == pytest.approx(0.4, abs=0.2)
 
 
 def test_the_calculator_measures_in_the_entrys_suite(monkeypatch, tmp_path, capsys) -> None:

@@ -18,7 +18,7 @@ from tests.support.scenes import DEFAULT_JOINT_POS
 
 GRAVITY = 9.81
 ANGLES = torch.linspace(0.0, math.pi / 2, 7)
-SPEED = 1.0  # [m/s]
+SPEED = 0.6  # [m/s]
 
 
 def make_sim(name: str, scene: Scene, num_envs: int) -> Simulator:
@@ -47,7 +47,7 @@ def at_rest(name: str, sim_name: str) -> tuple[Simulator, Scene]:
         torch.zeros_like(sim.data.mocap_pos),
     )
     sim.data.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS)
-    sim.step(60)
+    sim.step(20)
     return sim, scene
 
 

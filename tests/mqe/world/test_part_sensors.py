@@ -74,7 +74,7 @@ def test_parts_have_the_forces_of_their_contacts(name: str, tolerance: float) ->
         first = 19 * i
         env.sim.data.qpos[:, first : first + 7] = torch.tensor([x, 0.0, height, 1.0, 0.0, 0.0, 0.0])
         env.sim.data.qvel[:, 18 * i] = speed
-    for _ in range(60):
+    for _ in range(40):
         data = snapshot(env.sim, 0)
         expected = contact_forces(scene, data)
         env.sim.step(1)

@@ -167,7 +167,7 @@ def test_a_goal_from_outside_takes_the_planners_place_for_one_decision():
 def test_an_episode_is_led_to_the_goal(tmp_path):
     path = tmp_path / "near.yaml"
     path.write_text(
-        "{arena: [8, 8], maps: [{start: [-1.5, 0], goal: [1, 0], "
+        "{arena: [8, 8], maps: [{start: [-1, 0], goal: [0.5, 0], "
         "obstacles: [{post: 0.15, at: [0, 3]}]}]}"
     )
     env = make_env(EnvCfg(num_envs=2), SIM, NavigateCfg(map=str(path)), seed=0)
@@ -176,7 +176,7 @@ def test_an_episode_is_led_to_the_goal(tmp_path):
     assert metrics["success_rate"] == 1.0
     assert 0.7 < metrics["spl"] <= 1.0
     assert metrics["object_contact_share"] == 0.0
-    assert metrics["shortest_length"] == pytest.approx(2.5, abs=0.1)
+    assert metrics["shortest_length"] == pytest.approx(1.5, abs=0.1)
 
 
 def test_contacts_are_told_apart():

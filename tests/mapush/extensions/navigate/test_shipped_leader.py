@@ -6,6 +6,8 @@ import io
 import runpy
 import sys
 
+import pytest
+
 from harl_mapush import config
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import load_team
@@ -16,6 +18,7 @@ from tests.support.paths import ROOT
 LEADER = "leader"
 
 
+@pytest.mark.slow
 def test_the_shipped_leader_leads_its_team() -> None:
     folder = checkpoint.resolve(PRETRAINED + LEADER)
     over = {

@@ -39,7 +39,7 @@ def env():
 
 
 @pytest.mark.filterwarnings("error")
-def test_pettingzoos_checkers_pass(env, capsys) -> None:
+def test_pettingzoos_checkers_do_not_raise(env, capsys) -> None:
     from pettingzoo.test import parallel_api_test, parallel_seed_test
 
     parallel_api_test(env, num_cycles=10)

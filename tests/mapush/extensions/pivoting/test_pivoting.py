@@ -66,6 +66,7 @@ def test_all_forms_of_observation_say_the_same():
         assert torch.allclose(scene.robots[..., :2, :], first.robots, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_one_robot_walks_a_beam_that_it_cannot_slide():
     """A robot with a 59 N push moves a beam with 70 N sliding friction. A straight push does
     not.

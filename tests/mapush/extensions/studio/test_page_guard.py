@@ -6,8 +6,6 @@ import base64
 import contextlib
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -16,33 +14,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 from websockets.datastructures import Headers
 
+from mapush.extensions.studio import page_guard
 from mapush.extensions.studio import page_server as studio
 from mapush.extensions.studio.page_guard import PageGuard
 from mqe.config import ConfigError
-from tests.support.paths import ROOT
-
-HEADER_TIMEOUT_S = 0.5  # [s] in these tests
-# Serves a page until its standard input closes; a process can serve one only.
-SERVER = f"""
-import sys
-import torch
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
-from mapush.extensions.studio import page_server as studio
-from mapush.extensions.studio import page_guard
 from mqe.viewer.player import Player
 
-page_guard.HEADER_TIMEOUT_S = {HEADER_TIMEOUT_S}
-env = make_env(EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu"), PushCfg(), seed=1)
-player = Player(env, {{"zero": lambda obs: torch.zeros(*obs.shape[:2], 3)}})
-own = studio._listening_socket(0)
-guard = page_guard.PageGuard(own.getsockname()[1])
-with studio.served(own, studio.Panel(player), guard):
-    print(own.getsockname()[1], guard.token, flush=True)
-    sys.stdin.read()
-"""
+HEADER_TIMEOUT_S = 0.5  # [s] in these tests
 
 
 class Page(NamedTuple):
@@ -58,14 +41,40 @@ class Page(NamedTuple):
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    """Serve a page."""
-    words = [sys.executable, "-c", SERVER]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(words, cwd=ROOT, **pipes) as server:
-        port, token = server.stdout.readline().split()
-        yield Page(int(port), token)
-        server.stdin.close()
-        assert server.wait(20.0) == 0
+    """Serve a page from a fork of this process, with torch already imported. A process can serve
+    one page only.
+    """
+    ends, said = os.pipe()
+    awaited, end = os.pipe()
+    server = os.fork()
+    if server == 0:
+        code = 1
+        try:
+            os.close(end)
+            serve(said, awaited)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(said)
+    os.close(awaited)
+    with os.fdopen(ends) as answer:
+        port, token = answer.readline().split()
+    yield Page(int(port), token)
+    os.close(end)
+    _, status = os.waitpid(server, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def serve(said: int, awaited: int) -> None:
+    """Serve a page until the pipe ``awaited`` closes. Write port and token into ``said``."""
+    page_guard.HEADER_TIMEOUT_S = HEADER_TIMEOUT_S
+    env = make_env(EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu"), PushCfg(), seed=1)
+    player = Player(env, {"zero": lambda obs: torch.zeros(*obs.shape[:2], 3)})
+    listener = studio._listening_socket(0)
+    guard = PageGuard(listener.getsockname()[1])
+    with studio.served(listener, studio.Panel(player), guard):
+        os.write(said, f"{listener.getsockname()[1]} {guard.token}\n".encode())
+        os.read(awaited, 1)
 
 
 def ask(page: Page, path: str, host: str | None = None, **headers: str) -> bytes:
