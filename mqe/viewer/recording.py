@@ -26,6 +26,7 @@ class ShownState(NamedTuple):
     mocap_pos: NDArray[np.float64]  # (nmocap, 3) [m]
     mocap_quat: NDArray[np.float64]  # (nmocap, 4)
     way: NDArray[np.float64] | None = None  # (P, 2) [m] planned for the object; None: no planner
+    lost: tuple[int, ...] = ()  # robots that are dead, absent or late
 
     def points(self, scene: Scene) -> NDArray[np.float64]:
         """Return the positions (P, 3) [m] of robots, object and goal."""
@@ -93,7 +94,9 @@ def shown_state(env: MultiAgentEnv, way: NDArray[np.float64] | None = None) -> S
         values[0].double().cpu().numpy().copy()
         for values in (data.qpos, data.mocap_pos, data.mocap_quat)
     )
-    return ShownState(qpos, pos, quat, way)
+    randomization = env.randomization
+    lost = randomization.is_away[0].nonzero().flatten().tolist() if randomization.has_losses else ()
+    return ShownState(qpos, pos, quat, way, tuple(lost))
 
 
 def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:

@@ -153,6 +153,7 @@ def _drawn(scene: Scene, episodes: Sequence[Episode], pictures: _Pictures) -> It
             picture = Image.new("RGB", pictures.size)
             for k, (state, view) in enumerate(zip(states, views, strict=True)):
                 words = [pictures.title, f"episode {number}", f"{k * pictures.frame_time:4.1f} s"]
+                words += [f"robot{robot} is lost" for robot in state.lost]
                 picture = Image.fromarray(renderer.draw(state, view))
                 _write(picture, "   ".join(filter(None, words)), (8, 4), "la")
                 yield picture.tobytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -12,11 +13,15 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError
-from mqe.viewer import offscreen, recording
+from mqe.registry import EnvCfg, SimCfg
+from mqe.registry import make_env as make_world
+from mqe.tasks.push import PushCfg
+from mqe.viewer import offscreen, recording, video
 from mqe.viewer.camera import CAMERAS, camera_axes, cameras, half_picture, margins
 from mqe.viewer.offscreen import SceneRenderer, choose_backend
 from mqe.viewer.recording import Recording, ShownState, shown_state
 from mqe.viewer.video import record
+from mqe.world.randomization import RandomizationCfg
 from tests.support.pushing import make_env
 from tests.support.rounding import FEW_STEPS
 
@@ -204,6 +209,18 @@ def test_a_film_shows_that_a_robot_collapsed(tmp_path) -> None:
     film = record(env, Still(), tmp_path / "film.gif", episodes=1, fps=5, size=(160, 96))
     assert film.outcomes == ["a robot collapsed"]
     assert iio.imread(film.path).shape == (film.num_frames, 96, 160, 3)
+
+
+@pytest.mark.usefixtures("can_render")
+def test_a_film_names_a_robot_that_dies(tmp_path, monkeypatch) -> None:
+    captions: list[str] = []
+    monkeypatch.setattr(video, "_write", lambda picture, text, *more: captions.append(text))
+    losses = RandomizationCfg(lost_robots=("dead",), lost_time=0.1)
+    task = PushCfg(episode_length_s=0.2, decision_period=1)
+    env = make_world(EnvCfg(1, randomize=losses), SimCfg("mujoco", "cpu"), task, seed=1)
+    record(env, Still(), tmp_path / "film.gif", episodes=1, fps=50, size=(160, 96))
+    assert captions[0] == "episode 1    0.0 s"
+    assert re.fullmatch(r"episode 1    0\.2 s   robot[01] is lost", captions[-2])
 
 
 @pytest.mark.usefixtures("can_render")
