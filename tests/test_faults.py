@@ -56,6 +56,7 @@ def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
     assert answered, capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_damage_is_noticed(gait, tmp_path, monkeypatch, capsys) -> None:
     run = tmp_path / "run"
     every = (

@@ -60,7 +60,7 @@ def test_only_the_first_robot_pushes_alone() -> None:
 @pytest.mark.parametrize(
     ("words", "seconds", "rate"),
     [
-        (("scripted_solo", "--num_agents", "1"), 5, 1.0),
+        pytest.param(("scripted_solo", "--num_agents", "1"), 5, 1.0, marks=pytest.mark.slow),
         (("scripted_solo", "--suite", "team2", "--num_agents", "1"), 2, 0.0),
     ],
     ids=["4 kg", "22 kg"],

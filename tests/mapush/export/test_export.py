@@ -159,6 +159,7 @@ def test_an_older_mujoco_reads_the_scene_or_is_named(exported, tmp_path) -> None
         exported_team.World(tmp_path, contract)
 
 
+@pytest.mark.slow
 def test_the_example_needs_neither_torch_nor_this_library(exported) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(EXAMPLE.parent)!r}); import exported_team; "

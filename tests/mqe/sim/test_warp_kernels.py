@@ -119,7 +119,7 @@ def double(values: wp.array(dtype=float)) -> None:  # type: ignore[valid-type]
     values[wp.tid()] *= 2.0
 
 
-@pytest.mark.parametrize("has_process", [True, False])
+@pytest.mark.parametrize("has_process", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_module_is_compiled_in_a_process_of_its_own_or_here(monkeypatch, tmp_path, has_process):
     compiled = []
     monkeypatch.setattr("warp._src.build.build_cuda", lambda path, *_, **__: compiled.append(path))

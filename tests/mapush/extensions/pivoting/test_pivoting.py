@@ -86,6 +86,7 @@ def test_one_robot_walks_a_beam_that_it_cannot_slide():
     assert shares == {"scripted_walk": 1.0, "scripted_team": 0.0}
 
 
+@pytest.mark.slow
 def test_round_object_is_pushed_straight_without_collisions():
     """Two robots push a cylinder of 75 N abreast, and a stand is always opposite the goal."""
     env = worlds(4, 2, object="cylinder", object_mass="75 N", goal_distance=[1.4, 1.6])

@@ -172,9 +172,8 @@ def test_curves_alone(tmp_path, capsys) -> None:
     assert (tmp_path / "c.svg").read_text().lstrip().startswith("<?xml")
 
 
-@pytest.mark.parametrize(
-    "backend", [pytest.param("module://nothing", marks=pytest.mark.slow), "nonsense"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["module://nothing", "nonsense"])
 def test_every_figure_of_a_process_is_drawn_whatever_the_backend(backend: str, tmp_path) -> None:
     """Matplotlib refuses nonsense in MPLBACKEND when it is imported."""
     program = f"""
