@@ -34,6 +34,7 @@ from mqe.manifest import sha256
 from mqe.registry import TASKS
 from mqe.tasks.task import Task
 from mqe.tensor_files import read_tensors
+from mqe.world.robots import ROBOTS
 from mqe.world.streams import Streams
 
 CPU = torch.device("cpu")
@@ -94,7 +95,7 @@ def _describe(
     others = [f"robot{k}" for k in range(1, task.spec.num_agents)]
     return PolicyDescription(
         weights={name: sha256(folder / name) for name in files},
-        robots=cfg.env.robots,
+        robots=robot_names(cfg.env.robots),
         model=cfg.env.model,
         num_robots=len(actors),
         largest_team=entry.largest_team(cfg.task) if is_shared else None,
@@ -104,6 +105,13 @@ def _describe(
         learned_in={"env": env | {"num_agents": len(actors)}, "task": settings["task"]},
         actors=tuple(declarations),
     )
+
+
+def robot_names(robots: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """Return the kinds of robots, with names in place of paths."""
+    if isinstance(robots, str):
+        return ROBOTS.find(robots, "env.robots").name
+    return tuple(ROBOTS.find(robot, "env.robots").name for robot in robots)
 
 
 def _build_actors(folder: Path, cfg: RunCfg, task: Task) -> list[nn.Module]:

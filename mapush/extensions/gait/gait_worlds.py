@@ -15,7 +15,7 @@ from mapush.extensions.gait.terminations import has_fallen
 from mqe.controllers.gait import GaitController
 from mqe.controllers.trot import planar_velocity
 from mqe.registry import SimCfg, make_simulator
-from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
+from mqe.tasks.drop import JOINT_SCATTER, TILT, VELOCITY, spawn_height
 from mqe.world.actuators import TargetDelay
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import quat_from_rpy, quat_from_yaw, wrap_to_pi
@@ -163,7 +163,7 @@ class GaitWorlds:
         pos = zeros.clone()
         object_pos = zeros.clone()
         pos[:, 0] = x
-        pos[:, 2] = SPAWN_HEIGHT
+        pos[:, 2] = spawn_height(self.scene.robots[0])
         if self.scene.object is not None:
             object_pos[:, 2] = self.scene.object.spawn_height
         return Layout(

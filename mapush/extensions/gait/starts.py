@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mapush.extensions.gait.leg_motion import WalkingRobots
-from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, VELOCITY
+from mqe.tasks.drop import JOINT_SCATTER, VELOCITY, spawn_height
 from mqe.world.geometry import quat_from_rpy, rotation_matrix
 from mqe.world.robots import NUM_JOINTS, RobotCfg, Robots
 from mqe.world.scene import ARENA_HALF_SIZE
@@ -24,7 +24,9 @@ KNEELING_SHARE = 0.2
 LEANING_SHARE = 0.07
 STANDING_SCATTER = (0.8, 1.2)  # times the nominal angle
 CRUMPLED_TILT = 0.6  # [rad] largest roll and pitch
-KNEELING_HEIGHT = (0.165, 0.215)  # [m] trunk origin of a robot that rests on knees
+# [m] trunk origin of a robot that rests on knees, with the Go1's thighs
+KNEELING_HEIGHT = (0.165, 0.215)
+_GO1_THIGH = 0.213  # [m]
 KNEELING_CHANCE = 0.4  # of each leg; one leg always kneels
 KNEELING_SLACK = 0.02  # [m] that the feet of its other legs are off the floor
 LEANING_TILT = (0.2, 0.8)  # [rad] of a robot whose trunk has come to rest against a wall
@@ -55,6 +57,7 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
     walking = WalkingRobots(robots.cfgs)
     robot = robots.cfgs[0]
     nominal = walking.joint_pos
+    drop_height = spawn_height(robot)
     bounds = torch.tensor([STANDING_SHARE, DROPPED_SHARE, KNEELING_SHARE, LEANING_SHARE]).cumsum(
         dim=0
     )
@@ -71,9 +74,8 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
     joints = torch.where(is_dropped, nominal * between(*JOINT_SCATTER, NUM_JOINTS), joints)
     kneels = between(0.0, 1.0, 4) < KNEELING_CHANCE
     kneels[torch.arange(num_poses), between(0.0, 4.0).to(torch.int64)] = True
-    kneeling = _kneeling(
-        robot, between(*KNEELING_HEIGHT, 1), kneels, between(-0.05, 0.05, NUM_JOINTS)
-    )
+    height = between(*KNEELING_HEIGHT, 1) * (robot.link_lengths[0] / _GO1_THIGH)
+    kneeling = _kneeling(robot, height, kneels, between(-0.05, 0.05, NUM_JOINTS))
     joints = torch.where(is_kneeling, kneeling.clamp(low, high), joints)
 
     yaw = between(-math.pi, math.pi, 1)
@@ -87,7 +89,7 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
     foremost = walking.trunk_reach(rotation[:, 0]).unsqueeze(1)
     height = _CLEARANCE - walking.lowest(rotation[:, 2], joints).unsqueeze(1)
     height = torch.where(
-        is_standing, robot.standing_height + 0.03, torch.where(is_dropped, SPAWN_HEIGHT, height)
+        is_standing, robot.standing_height + 0.03, torch.where(is_dropped, drop_height, height)
     )
     x = torch.where(is_leaning, ARENA_HALF_SIZE - _CLEARANCE - foremost, 0.0)
     velocity = torch.where(is_dropped, between(*VELOCITY, 6), 0.0)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError
-from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
+from mqe.tasks.drop import JOINT_SCATTER, TILT, VELOCITY, spawn_height
 from mqe.world.geometry import TWO_PI, on_circle, quat_from_rpy
 from mqe.world.layout import Layout
 from mqe.world.objects import Footprint
@@ -91,7 +91,8 @@ class PushLayouts:
         self.ranges = UniformRanges(ranges, device)
         self.object_pos = torch.tensor([0.0, 0.0, obj.spawn_height], device=device)
         self.goal_z = torch.zeros(1, device=device)
-        self.robot_z = torch.full((num_agents, 1), SPAWN_HEIGHT, device=device)
+        heights = [[spawn_height(robot)] for robot in robots.cfgs]
+        self.robot_z = torch.tensor(heights, device=device)
 
     @staticmethod
     def _gap(nearest: float, num_agents: int) -> float:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import mujoco
 import numpy as np
 import pytest
+import torch
 
 from harl_mapush.config import RunCfg, resolve
 from harl_mapush.runs import named_files
+from harl_mapush.runs.exported import robot_names
+from mapush.extensions.gait.starts import start_poses
 from mapush.extensions.robot_files.command import main
 from mapush.extensions.robot_files.reader import read_robot_file
 from mapush.extensions.robot_files.stance import nominal_angles
 from mqe.config import ConfigError
-from mqe.world.robots import ROBOTS, RobotCfg, robots_of
+from mqe.world.robots import ROBOTS, RobotCfg, Robots, robots_of
 from mqe.world.robots.build import add_robot
 from mqe.world.robots.described import read_robot
 from mqe.world.robots.robot import LEG_JOINTS, LEGS
@@ -257,6 +261,23 @@ def test_impossible_inertias_become_a_balls_and_are_told(file):
     robot = read_robot_file(file)
     assert robot.notes == ("impossible moments of inertia, a ball's instead: go1/trunk",)
     assert robot.cfg.trunk.inertia == pytest.approx((0.07 / 3,) * 3 + (0.0,) * 3)
+
+
+@pytest.mark.parametrize("share", [0.6, 2.0])
+def test_every_start_of_a_smaller_or_larger_robot_is_a_pose(share):
+    robot = replace(
+        GO1,
+        link_lengths=(share * 0.213, share * 0.2),
+        standing_height=share * GO1.standing_height,
+    )
+    poses = start_poses(Robots([robot]), 512)
+    assert all(torch.isfinite(part).all() for part in poses)
+    assert poses.pos[:, 2].amax() >= robot.standing_height + 0.1
+
+
+def test_a_policy_names_its_robot_and_not_the_file(file):
+    assert robot_names(str(file)) == "like_go1"
+    assert robot_names(("go2", str(file))) == ("go2", "like_go1")
 
 
 def test_the_stance_of_equal_links_is_the_go1s():
