@@ -326,6 +326,14 @@ def test_every_relative_link_leads_to_a_file_in_the_source() -> None:
     assert dead == []
 
 
+def test_every_extra_is_on_the_page_of_the_installation() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (DOCS / "start/install.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*`) \|", page, flags=re.MULTILINE)
+    listed = re.findall(r"`(\w+)`", " ".join(rows))
+    assert {*listed, "test", "mutants"} == set(project["optional-dependencies"])
+
+
 def test_readme_is_read_in_three_minutes() -> None:
     assert len(README.splitlines()) <= 110
     assert len(README.split()) <= 900

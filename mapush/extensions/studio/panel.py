@@ -33,6 +33,7 @@ class Panel(plugin.ViewerPlugin):
         self.player = player
         self.num_frames = 0
         self.places: dict[str, tuple[float, float]] = {}  # middle of every button, in pixels
+        self._size = (0.0, 0.0)  # of the page [pixels]
         self._episode = 0  # with the camera's present distance, once its states are on the page
 
     @messages.handler
@@ -46,7 +47,10 @@ class Panel(plugin.ViewerPlugin):
         self.num_frames += 1
         if self.viewer.model.nbody == 1:  # there is no scene yet
             return
-        if self.player.episode != self._episode:
+        size = imgui.GetIO().DisplaySize
+        is_resized = (size.x, size.y) != self._size  # a browser that connects has its own size
+        if self.player.episode != self._episode or is_resized:
+            self._size = (size.x, size.y)
             self._aim()
             # The number of an episode comes before its first state.
             if self.player.num_shown >= _SETTLED:

@@ -71,6 +71,11 @@ def test_the_camera_tracks_the_object_with_everything_in_the_picture(monkeypatch
     panel.player.episode = 2
     panel.on_update(None)
     assert camera.distance > 2.0
+    # A browser with a narrower page connects.
+    wide = camera.distance
+    panel_module.imgui.GetIO().DisplaySize.x = 600
+    panel.on_update(None)
+    assert camera.distance > wide
     env.close()
 
 
