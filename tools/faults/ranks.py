@@ -25,6 +25,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+import tiny
+
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = "harl_mapush.train"
 LOST_LINE = r"^rank \d lost another rank"
@@ -221,8 +223,18 @@ class Cases:
         return Verdict(is_right and is_whole(run), job.codes(), took, said)
 
     def again(self) -> Verdict:
-        """Two ranks resume the run from the case ``killed``."""
-        return self._resume("again", self.place / "run-killed", 2)
+        """Two ranks resume the run from the case ``killed``, on a CPU to the last bit of a run
+        without a fault.
+        """
+        run = self.place / "run-killed"
+        resumed = self._resume("again", run, 2)
+        if not resumed.is_right or self.device != "cpu":
+            return resumed
+        job, whole_run = self.new("whole", "--num_env_steps", str(saved(run)[-1]))
+        job.wait(job.has_ended, self.limit_s)
+        is_exact = tiny.is_equal(tiny.final_state(run), tiny.final_state(whole_run))
+        bits = "equal bits" if is_exact else "OTHER BITS than a run without a fault"
+        return resumed._replace(is_right=is_exact, said=[*resumed.said, bits])
 
     def wider(self) -> Verdict:
         """Four ranks resume the two-rank run from the case ``asked``."""
