@@ -58,8 +58,10 @@ def run(cfg: RunCfg, start: Start) -> int:
             built = parts.build(rank_cfg, ranks, machine.learner, stack)
             progress = built.trainer.progress
             num_transitions = progress.num_transitions * progress.num_iterations
-            for line in cfg.algorithm.idle_settings(built.env.spec, num_transitions):
-                say(f"Note: {line}.")
+            notes = cfg.algorithm.idle_settings(built.env.spec, num_transitions, ranks.size)
+            if ranks.is_first:
+                for line in notes:
+                    say(f"Note: {line}.")
             start.load(built.trainer, built.env.num_agents, cfg.algorithm, state, say)
 
         # Make the folder, or remove the incomplete files of a resumed run.

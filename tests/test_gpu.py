@@ -100,15 +100,17 @@ def test_laps_are_the_devices_own(runner):
     only.
     """
     device = runner.env.device
+    cycles = 100_000_000
     clock = _Clock(device)
     for _ in range(2):
         with torch.cuda.device(device):
-            torch.cuda._sleep(100_000_000)  # cycles
+            torch.cuda._sleep(cycles)
         clock.lap()
     clock.lap()
     first, second, nothing = clock.read()
-    assert second == pytest.approx(first, rel=0.5)
-    assert nothing < 0.1 * first
+    # Other programs on the GPU lengthen a lap, and none shortens it. No GPU has 4 GHz.
+    assert min(first, second) > cycles / 4e9
+    assert nothing < 0.1 * min(first, second)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
@@ -216,7 +218,7 @@ def test_buffers_grow_on_any_stream_and_nothing_is_lost(runner):
 
 def test_buffers_grow_and_the_graph_is_captured_anew(walking):
     env = make_env(EnvCfg(NUM_ENVS, 1), SimCfg(device=DEVICES[-1]), WalkingCfg(), 1)
-    env.sim._make_data(Capacity(contacts=16, rows=12))
+    env.sim._make_data(Capacity(contacts=16, rows=8))  # It uses up to 12.
     env.reset()
     actions = actions_of(env)
     valid = [bool(env.step(actions).valid.all()) for _ in range(50)]
@@ -256,6 +258,7 @@ def test_results_come_to_the_host_in_one_transfer(device):
 @pytest.mark.parametrize("device", DEVICES)
 def test_harls_client_has_one_transfer_each_way(device):
     """Episode ends included, with their saved metrics."""
+    pytest.importorskip("gymnasium", reason="spaces of HARL's contract are an extra")
     settings = {"n_threads": 4, "num_agents": 2, "seed": 1, "episode_length_s": 0.2}
     env = mapush.MAPushEnv(settings | {"device": device})
     env.reset()

@@ -149,6 +149,8 @@ def test_the_usual_push_has_no_setting_without_effect() -> None:
         cfg = config.resolve(config.load_preset(name), {"env": {"num_envs": 1}})[0]
         env = make_env(cfg.env, SimCfg("mujoco", "cpu", 1), cfg.task, 1)
         assert cfg.algorithm.idle_settings(env.spec, 10**7) == []
+        (line,) = cfg.algorithm.idle_settings(env.spec, 10**7, num_ranks=4)
+        assert line.startswith("4 ranks: hasac learns")
         env.close()
 
 

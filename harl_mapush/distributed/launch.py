@@ -10,7 +10,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from harl_mapush.distributed.ranks import ALONE, RankLostError, Ranks
+from harl_mapush.distributed.stuck import ended_if_stuck
 from mqe.config import ConfigError
 from mqe.cores import num_cores
 
@@ -109,17 +110,27 @@ def joined(
     )
     ranks = Ranks(launch.rank, launch.size, dist.new_group(backend="gloo", timeout=_PATIENCE))
 
-    # Recorded graphs need resources set up by the first message.
-    if on_gpu:
-        ranks.sum_(torch.zeros(1, device=device))
-        torch.cuda.synchronize(device)
-    try:
-        yield ranks
-        if ranks.ends_together:
-            ranks.gather(None)  # no rank ends while another one is still writing
-    except RankLostError as error:
-        sys.stderr.write(f"{error}; all ranks end; {how_to_resume()}\n")
-        raise SystemExit(RANK_LOST) from None
+    def say_lost(reason: str) -> None:
+        sys.stderr.write(f"{reason}; all ranks end; {how_to_resume()}\n")
+        sys.stderr.flush()
+
+    def end() -> None:
+        say_lost(f"rank {launch.rank} lost another rank (a message between GPUs has no end)")
+        os._exit(RANK_LOST)
+
+    with ExitStack() as stack:
+        # Recorded graphs need resources set up by the first message.
+        if on_gpu:
+            ranks.sum_(torch.zeros(1, device=device))
+            torch.cuda.synchronize(device)
+            stack.enter_context(ended_if_stuck(end))
+        try:
+            yield ranks
+            if ranks.ends_together:
+                ranks.gather(None)  # no rank ends while another one is still writing
+        except RankLostError as error:
+            say_lost(str(error))
+            raise SystemExit(RANK_LOST) from None
 
 
 def run_to_exit(main: Callable[[], int]) -> int:

@@ -123,9 +123,9 @@ class AlgorithmCfg:
         """Return settings for a short test, whose first update has ``num_rows`` decisions."""
         return self
 
-    def idle_settings(self, spec: TeamSpec, num_transitions: int) -> list[str]:
+    def idle_settings(self, spec: TeamSpec, num_transitions: int, num_ranks: int = 1) -> list[str]:
         """Return a line for each setting without effect on a team with ``spec``, in a run with
-        ``num_transitions`` in all.
+        ``num_transitions`` in all on ``num_ranks`` ranks.
         """
         return []
 
@@ -360,9 +360,17 @@ class OffPolicyCfg(LearnerCfg):
         """Return settings without updates in parallel with collecting."""
         return replace(self, beside_collecting=False)
 
-    def idle_settings(self, spec: TeamSpec, num_transitions: int) -> list[str]:
-        """Return a line for a warm-up longer than the run, and for symmetries without images."""
+    def idle_settings(self, spec: TeamSpec, num_transitions: int, num_ranks: int = 1) -> list[str]:
+        """Return a line for a warm-up longer than the run, for symmetries without images, and for
+        several ranks.
+        """
         lines = []
+        if num_ranks > 1:
+            lines.append(
+                f"{num_ranks} ranks: {self.name} learns a team no sooner than on one GPU "
+                "(docs/results/speed.md); several GPUs serve seeds, a sweep or "
+                "benchmarks/algorithms.py better, with a run on each"
+            )
         num_updates = int(self.update_ratio * max(num_transitions - self.warmup, 0))
         if 0 < self.critic_warmup >= num_updates:
             lines.append(
