@@ -2,14 +2,13 @@
 reasons of their losses.
 
 ``python benchmarks/scaling.py --ranks 4 [--preset cuboid_happo] [--num_envs 8192] [--set
-section.key=value]`` starts ``torchrun`` once, measures teams of ranks one after another, and prints
-a JSON line each:
+section.key=value]`` starts ``torchrun`` once, measures one part after another, and prints a JSON
+line each:
 
 - ``alone``: one rank trains, the others wait,
 - ``apart``: every rank trains alone, all at once and without messages,
-- ``weak``: 2, 4, ... ranks train together with ``--num_envs`` worlds on each rank,
-- ``strong``: the same with ``--num_envs`` worlds in all,
-- ``pinned``: all ranks, weak, each with its own part of the cores.
+- ``weak``: all ranks train together with ``--num_envs`` worlds on each rank,
+- ``strong``: all ranks train together with ``--num_envs`` worlds in all.
 
 ``efficiency`` compares with ``alone``. ``env_steps_per_s`` is that of whole training, once every
 graph exists, and of its two parts. ``iteration_s`` has the mean of each rank. ``late`` is the mean
@@ -30,17 +29,13 @@ import argparse
 import dataclasses
 import functools
 import gc
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from measuring import (
     GIB,
     OnIteration,
@@ -67,8 +62,7 @@ from mqe.registry import make_env, resolve_sim
 
 WARM_ITERATIONS = 4  # graphs are recorded in the third
 MESSAGES = 200  # of one timing
-PARTS = ("alone", "apart", "weak", "pinned", "strong")
-WEAK = ("weak", "pinned")
+PARTS = ("alone", "apart", "weak", "strong")
 
 
 def main() -> int:
@@ -105,12 +99,11 @@ def measure_all(arguments: argparse.Namespace, started: Launch) -> int:
             make_worlds = functools.partial(few_worlds, rank_cfg.env, rank_cfg.sim, rank_cfg.task)
             compile_first(make_worlds, rank_cfg.env.num_envs, everyone, started)
         alone = None
-        for part, count in teams(arguments, everyone.size):
-            team = join_team(everyone, count, device)
+        for part in arguments.parts:
+            count = 1 if part == "alone" else everyone.size
             facts = None
-            if team is not None:
-                num_envs = arguments.num_envs * (team.size if part in WEAK else 1)
-                facts = measure(arguments, part, num_envs, team, started, device)
+            if everyone.rank < count:
+                facts = measure(arguments, part, everyone, started, device)
             by_rank = [facts for facts in everyone.gather(facts) if facts is not None]
             line = summary(by_rank)
             rate = line["env_steps_per_s"]["training"]
@@ -119,74 +112,30 @@ def measure_all(arguments: argparse.Namespace, started: Launch) -> int:
             elif alone is not None:
                 line["efficiency"] = rate / alone / count
             if everyone.is_first:
-                emit(
-                    part=part,
-                    ranks=count,
-                    device=name_of(device),
-                    preset=arguments.preset,
-                    **line,
-                )
+                names = {"device": name_of(device), "preset": arguments.preset}
+                emit(part=part, ranks=count, **names, **line)
     return 0
-
-
-def teams(arguments: argparse.Namespace, num_ranks: int) -> list[tuple[str, int]]:
-    """Return the names and numbers of ranks of all parts, in order."""
-    counts = [num_ranks]
-    while counts[-1] % 2 == 0 and counts[-1] > 2:
-        counts.append(counts[-1] // 2)
-    named = [("alone", 1), ("apart", num_ranks)]
-    named += [("weak", num_ranks), ("pinned", num_ranks), ("strong", num_ranks)]
-    named += [(part, count) for count in counts[1:] for part in ("weak", "strong")]
-    return [(part, count) for part, count in named if part in arguments.parts]
-
-
-def join_team(everyone: Ranks, count: int, device: torch.device) -> Ranks | None:
-    """Return this rank among the first ``count``, or None. All ranks call it together."""
-    if count in (1, everyone.size):
-        return everyone if everyone.rank < count else None
-    host = dist.new_group(list(range(count)), backend="gloo")
-    group = dist.new_group(list(range(count)))
-    if everyone.rank >= count:
-        return None
-    team = TeamRanks(everyone.rank, count, host)
-    team.group = group
-    team.sum_(torch.zeros(1, device=device))  # Graphs need the resources of a first message.
-    return team
-
-
-class TeamRanks(Ranks):
-    """The first ranks of all, with messages of their own."""
-
-    group: Any = None
-
-    def _all_reduce(self, tensor: torch.Tensor, operation: Any = dist.ReduceOp.SUM) -> None:
-        self._meet(lambda: dist.all_reduce(tensor, operation, group=self.group))
 
 
 def measure(
     arguments: argparse.Namespace,
     part: str,
-    num_envs: int,
-    team: Ranks,
+    everyone: Ranks,
     started: Launch,
     device: torch.device,
 ) -> dict[str, Any]:
     """Train on this rank's worlds. Return its figures."""
+    num_envs = arguments.num_envs * (everyone.size if part == "weak" else 1)
     cfg = settings(arguments, env={"num_envs": num_envs})
     seed = cfg.runner.seed
-    ranks = team
+    ranks = everyone
     if part in ("alone", "apart"):
-        seed += team.rank
+        seed += everyone.rank
         ranks = ALONE
     rank_cfg = own_settings(cfg, ranks, started, device)
-    if ranks.size == 1:
-        sim = dataclasses.replace(rank_cfg.sim, device=str(device))
-        rank_cfg = dataclasses.replace(rank_cfg, sim=sim)
+    sim = dataclasses.replace(rank_cfg.sim, device=str(device))
+    rank_cfg = dataclasses.replace(rank_cfg, sim=sim)
     plan = plan_memory(rank_cfg, resolve_sim(cfg.sim)[0], device, ranks.size, started.local_size)
-    cores = os.sched_getaffinity(0)
-    if part == "pinned":
-        size = len(cores) // team.size or 1
-        pin(sorted(cores)[team.rank * size :][:size] or sorted(cores))
     seed_everything(seed)
     share = ranks.share(rank_cfg.env.num_envs)
     env = make_env(rank_cfg.env, rank_cfg.sim, rank_cfg.task, seed, share)
@@ -201,19 +150,11 @@ def measure(
     facts["memory_gib"] = used(device) / GIB
     facts["memory_planned_gib"] = plan.needed / GIB
     env.close()
-    pin(sorted(cores))
     del runner, algorithm, env
     gc.collect()
     if device.type != "cpu":
         torch.cuda.empty_cache()
     return facts
-
-
-def pin(cores: Sequence[int]) -> None:
-    """Keep all threads of this process to these cores."""
-    for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # It has ended.
-            os.sched_setaffinity(int(thread.name), cores)
 
 
 def summary(by_rank: Sequence[dict[str, Any]]) -> dict[str, Any]:
