@@ -101,7 +101,7 @@ def work(job: Job, device: str) -> None:
     with log_path.open("a") as log:
 
         def call(*words: str) -> None:
-            # The pipe closes when this process ends, and the child then ends as well.
+            # A training ends when this pipe closes, also by the end of this process.
             with subprocess.Popen(
                 [*words], stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
             ) as child:

@@ -392,15 +392,19 @@ def throughput() -> str:
 
 
 def scaling() -> str:
-    """Return the table of several GPUs, the latest of each number of ranks and worlds."""
-    rows: dict[tuple[int, int], Sequence[str]] = {}
-    for row in _read("h200_scaling.jsonl"):
-        if "env_steps_per_s" in row:
-            speed = row["env_steps_per_s"]["training"]
-            key = (row["ranks"], row["num_envs"])
-            rows[key] = (f"{row['ranks']}", f"{row['num_envs']:,}", f"{speed:,.0f}")
-    ordered = [rows[key] for key in sorted(rows)]
-    return table(("GPUs", "worlds in all", "env steps/s of training"), ordered)
+    """Return the table of several GPUs, compared with one GPU of that kind and 8,192 worlds."""
+    rows: dict[tuple[str, int, int], float] = {}
+    for row in _read("scaling.jsonl"):
+        if row.get("part") != "apart":
+            key = (row["device"], row["ranks"], row["num_envs"])
+            rows[key] = row["env_steps_per_s"]["training"]
+    cells = []
+    for (device, ranks, num_envs), speed in sorted(rows.items()):
+        share = speed / ranks / rows[device, 1, 8192]
+        compared = f"{share:.2f}" if ranks > 1 else ""
+        cells.append((device, f"{ranks}", f"{num_envs:,}", f"{speed:,.0f}", compared))
+    head = ("GPU", "number", "worlds in all", "env steps/s of training", "of as many single ones")
+    return table(head, cells)
 
 
 def learner() -> str:

@@ -367,9 +367,9 @@ class OffPolicyCfg(LearnerCfg):
         lines = []
         if num_ranks > 1:
             lines.append(
-                f"{num_ranks} ranks: {self.name} learns a team no sooner than on one GPU "
-                "(docs/results/speed.md); several GPUs serve seeds, a sweep or "
-                "benchmarks/algorithms.py better, with a run on each"
+                f"{num_ranks} ranks: {self.name} learns a team hardly sooner than on one GPU "
+                "(docs/results/speed.md); several GPUs serve several seeds, settings or algorithms "
+                "better, a run on each (docs/guides/gpu.md)"
             )
         num_updates = int(self.update_ratio * max(num_transitions - self.warmup, 0))
         if 0 < self.critic_warmup >= num_updates:
