@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from functools import partial
 from typing import Any, Self
@@ -53,7 +53,6 @@ class OffPolicy(Team):
     formulas: OffPolicyFormulas
     formula_sets = OFF_POLICY_FORMULAS
     fuses_adam = True
-    batch_class: Callable[..., Any] = Batch
     follows_first_critic = False  # whether actors learn from the first critic only
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -66,7 +65,8 @@ class OffPolicy(Team):
         self.world_share: tuple[int, int] | None = None
 
         # Critics
-        self.critic = self.make_critic().to(self.device)
+        critic = TwinCritic(self.network, spec.state_size, spec.action_sizes, spec.state_sets)
+        self.critic = critic.to(self.device)
         self.critic_optimizer = self.make_optimizer(self.critic, cfg.critic_learning_rate)
         (self.target_critic,), self.targets = targets_of([self.critic], [self.critic_optimizer])
 
@@ -133,15 +133,6 @@ class OffPolicy(Team):
         return self.targets
 
     # Differences between algorithms
-
-    def make_critic(self) -> TwinCritic:
-        """Build both critics of states and all agents' actions."""
-        spec = self.spec
-        return TwinCritic(self.network, spec.state_size, spec.action_sizes, spec.state_sets)
-
-    def model_loss(self, batch: Batch) -> tuple[Tensor | float, dict[str, Tensor]]:
-        """Return a further loss of the critics' weights, and metrics."""
-        return 0.0, {}
 
     @abstractmethod
     def explore(self, obs: Tensor) -> Tensor:
@@ -323,18 +314,13 @@ class OffPolicy(Team):
         """Draw ``count`` batches of a replay buffer in one pass."""
         size = self._batch_size
 
-        sample = partial(self.sample, replay, count * size)
+        def sample() -> Batch:
+            batch = replay.sample(count * size)
+            return batch if self._images is None else self._images(batch)
+
         drawn = self.graphs(("sample", count), sample, over=replay)
         parts = [part.split(size) for part in drawn]
-        return [self.batch_class(*fields) for fields in zip(*parts, strict=True)]
-
-    def sample(self, replay: RingReplay, size: int) -> Batch:
-        """Draw ``size`` transitions from a replay buffer, as images if there are symmetries."""
-        return self.images(replay.sample(size))
-
-    def images(self, batch: Batch) -> Batch:
-        """Return a batch with images of its transitions, by row, if there are symmetries."""
-        return batch if self._images is None else self._images(batch)
+        return [Batch(*fields) for fields in zip(*parts, strict=True)]
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
         """Take one step of the critics, and of the rest if it is due.
@@ -357,7 +343,7 @@ class OffPolicy(Team):
     def _learn(
         self, order: tuple[int, ...], moves_targets: bool, *parts: Tensor
     ) -> dict[str, Tensor]:
-        batch = self.batch_class(*parts)
+        batch = Batch(*parts)
         if self.spec.presence is not None:
             batch = batch._replace(active=batch.active * batch.obs[..., self.spec.presence])
         metrics = self._update_critic(batch)
@@ -386,9 +372,8 @@ class OffPolicy(Team):
         loss = td.weighted_mean(errors[0], weights)
         loss = loss + second_share * td.weighted_mean(errors[1], weights)
 
-        model_loss, metrics = self.model_loss(batch)
-        norm = _step(self.critic_optimizer, loss + model_loss, cfg.max_grad_norm, weights)
-        return metrics | {
+        norm = _step(self.critic_optimizer, loss, cfg.max_grad_norm, weights)
+        return {
             "critic/value_loss": loss.detach(),
             "critic/value": values.detach().mean(),
             "critic/critic_grad_norm": norm,

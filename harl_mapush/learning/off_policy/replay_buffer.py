@@ -195,10 +195,6 @@ class RingReplay:
 
     def sample(self, batch_size: int) -> Batch:
         """Draw valid transitions uniformly, with replacement."""
-        return self.look_up(self.draw_rows(batch_size))
-
-    def draw_rows(self, batch_size: int) -> Tensor:
-        """Draw rows (B,) of valid transitions uniformly, with replacement."""
         uniform = self._ranks.draw(
             torch.rand,
             (batch_size,),
@@ -210,21 +206,7 @@ class RingReplay:
         row = torch.searchsorted(self.num_valid_up_to, number, right=True)
         row = row.clamp(max=len(self.num_valid) - 1)
         column = number - (self.num_valid_up_to[row] - self.num_valid[row])
-        return row * self.shape.num_envs + self.order[row, column]
-
-    def next_rows(self, index: Tensor, flags: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the rows (B,) of the next decisions, and a mask (B,) of usable ones.
-
-        A usable one is stored, valid, and in the same episode. ``flags`` (R N,) end the episodes.
-        """
-        if flags is None:
-            flags = self.flags.view(-1)
-        shape = self.shape
-        ring = index // shape.ring_size
-        first = ring * shape.ring_size
-        after = first + (index - first + shape.num_envs) % shape.ring_size
-        is_usable = (flags[index] & _DONE == 0) & (index // shape.num_envs != self.newest[ring])
-        return after, is_usable & (flags[after] & _VALID != 0)
+        return self.look_up(row * self.shape.num_envs + self.order[row, column])
 
     def look_up(self, index: Tensor) -> Batch:
         """Return the transitions beginning at rows ``index`` (B,), among every ring's R N rows.
@@ -261,9 +243,13 @@ class RingReplay:
         returns = rewards[index]
         factor = torch.full_like(self.rewards[0, :1, 0], self.gamma).expand(len(index))
         continues = torch.ones_like(index, dtype=torch.bool)
+        ring = index // shape.ring_size
+        first = ring * shape.ring_size
+        newest = self.newest[ring]
         for _ in range(self.num_steps - 1):
-            after, is_usable = self.next_rows(last, flags)
-            continues = continues & is_usable
+            after = first + (last - first + shape.num_envs) % shape.ring_size
+            continues = continues & (flags[last] & _DONE == 0) & (last // shape.num_envs != newest)
+            continues = continues & (flags[after] & _VALID != 0)
             returns = returns + torch.where(continues, factor, 0.0).unsqueeze(1) * rewards[after]
             factor = torch.where(continues, factor * self.gamma, factor)
             last = torch.where(continues, after, last)
