@@ -49,7 +49,7 @@ class GymnasiumEnv(VectorEnv):
         results on the simulator's device, without a copy. ``render_mode`` is ``rgb_array`` or None.
         """
         for name, value, allowed in (
-            ("autoreset_mode", autoreset_mode, AUTORESET_MODES),
+            ("autoreset_mode", autoreset_mode, [*AUTORESET_MODES]),
             ("output", output, OUTPUTS),
             ("render_mode", render_mode, (None, *RENDER_MODES)),
         ):

@@ -16,6 +16,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -29,6 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import torch
 import yaml
 from websockets.datastructures import Headers
@@ -46,6 +48,7 @@ from mqe import control_groups, cores, host_memory
 from mqe.config import ConfigError, build
 from mqe.pretrained import pretrained_folder
 from mqe.registry import SIMULATORS, TASKS
+from mqe.tasks.push.senses import SENSES
 from mqe.world import shapes
 
 _TOO_LONG_S = 5.0
@@ -188,6 +191,8 @@ def run_cases(num_cases: int, seed: int) -> bool:
         environment,
         suite_file,
         policy_file,
+        robot_file,
+        registered_id,
         notebook,
         fork,
     )
@@ -332,9 +337,9 @@ def checkpoint_folder(draw: random.Random, files: Path) -> tuple[Callable[[], in
 
 def settings(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     """Make a section from Python with impossible values."""
-    classes = [
-        entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values(), *SIMULATORS.values())
-    ] + [*config.SECTION_CLASSES.values()]
+    registries = (TASKS, ALGORITHMS, SIMULATORS, SENSES)
+    classes = [entry.cfg for registry in registries for entry in registry.values()]
+    classes += config.SECTION_CLASSES.values()
     cls = draw.choice(classes)
     names = [field.name for field in fields(cls)]
     values = {draw.choice([*names, "x", 3]): value(draw) for _ in range(draw.randrange(1, 4))}
@@ -523,6 +528,37 @@ def policy_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], An
         (files / "manifest.json").unlink()
     words = draw.choice((["test", str(files), "--num_envs", "2"], ["train", "--init_from"]))
     return lambda: cli.main([*words, str(files)] if words[0] == "train" else words), (name, place)
+
+
+def robot_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a maker's robot file with nonsense in an attribute or an element."""
+    text = importlib.import_module("tests.support.vendor_mjcf").vendor_xml()
+    attributes = [*re.finditer(r'(\w+)="([^"]*)"', text)]
+    what = [(draw.choice(attributes)[0], scalar(draw)) for _ in range(draw.randrange(3))]
+    for attribute, content in what:
+        quoted = content.replace('"', "'")
+        text = text.replace(attribute, f'{attribute.partition("=")[0]}="{quoted}"', 1)
+    more = ('<include file="{}"/>', '<replicate count="{}"><geom size="1"/></replicate>', "<{}/>")
+    if draw.random() < 0.3:
+        what.append((draw.choice(more), scalar(draw)))
+        text = text.replace("<worldbody>", f"<worldbody>{what[-1][0].format(what[-1][1])}", 1)
+    content = text.encode("utf-8", "surrogateescape")
+    path = files / draw.choice(("robot.xml", "robot.urdf"))
+    path.write_bytes(damaged(draw, content) if draw.random() < 0.2 else content)
+    return lambda: cli.main(["robot", str(path)]), (path.name, what)
+
+
+def registered_id(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make worlds by their name in Gymnasium, with impossible options."""
+    options: dict[str, Any] = {"settings": {"task.episode_length_s": 0.1, "sim.device": "cpu"}}
+    names = ("num_envs", "seed", "settings", "output", "autoreset_mode")
+    options |= {draw.choice(names): value(draw) for _ in range(draw.randrange(3))}
+    name = draw.choice(("mapush/Push-v0", "mapush/Velocity-v0"))
+    make = draw.choice((gymnasium.make, gymnasium.make_vec))
+    if make is gymnasium.make:
+        options.pop("num_envs", None)
+        options.pop("autoreset_mode", None)
+    return lambda: attempt(lambda: make(name, **options).close()), (name, make.__name__, options)
 
 
 _WORLDS: list[Any] = []  # of notebooks and forks, made once
