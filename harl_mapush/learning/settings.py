@@ -119,10 +119,6 @@ class AlgorithmCfg:
         """Return the settings without parts for learning."""
         return self
 
-    def for_trial(self, num_rows: int) -> Self:
-        """Return settings for a short test, whose first update has ``num_rows`` decisions."""
-        return self
-
     def idle_settings(self, spec: TeamSpec, num_transitions: int, num_ranks: int = 1) -> list[str]:
         """Return a line for each setting without effect on a team with ``spec``, in a run with
         ``num_transitions`` in all on ``num_ranks`` ranks.
@@ -242,15 +238,6 @@ class OnPolicyCfg(LearnerCfg):
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the network settings with the formulas' requirements."""
         return replace(network, **ON_POLICY_FORMULAS[self.compat].network)
-
-    def for_trial(self, num_rows: int) -> Self:
-        """Return settings for a short test, with at most ``num_rows`` minibatches."""
-        critic_num_minibatches = self.critic_num_minibatches or self.num_minibatches
-        return replace(
-            self,
-            num_minibatches=min(self.num_minibatches, num_rows),
-            critic_num_minibatches=min(critic_num_minibatches, num_rows),
-        )
 
 
 @dataclass(frozen=True)
@@ -385,14 +372,3 @@ class OffPolicyCfg(LearnerCfg):
                     f"algorithm.symmetries: {name} changes nothing for this team and object"
                 )
         return lines
-
-    def for_trial(self, num_rows: int) -> Self:
-        """Return settings for a short test, whose first update changes every network."""
-        return replace(
-            self,
-            warmup=0,
-            buffer_size=min(self.buffer_size, 4 * num_rows),
-            batch_size=min(self.batch_size, 4 * num_rows),
-            critic_warmup=0,
-            update_ratio=max(self.update_ratio, (self.policy_delay + 1.0) / num_rows),
-        )

@@ -4,7 +4,7 @@ block, saved or not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,9 +29,6 @@ class ReplayingCfg(AlgorithmCfg):
     warmup: int = 8  # decisions at random, of every environment
     num_updates: int = 4  # a block
     saves_replay: bool = True
-
-    def for_trial(self, num_rows: int) -> ReplayingCfg:
-        return replace(self, batch_size=min(self.batch_size, num_rows), warmup=0)
 
 
 class Replay:

@@ -9,9 +9,9 @@ A agents, O obs size, U action size, B batch rows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,15 +58,6 @@ class DistilCfg(AlgorithmCfg):
     update_ratio: float = option(
         0.005, "number of updates per decision of one team", min=1e-6, max=1e4
     )
-
-    def for_trial(self, num_rows: int) -> Self:
-        """Return settings for a short test, with an update after ``num_rows`` decisions."""
-        return replace(
-            self,
-            buffer_size=min(self.buffer_size, 4 * num_rows),
-            batch_size=min(self.batch_size, 4 * num_rows),
-            update_ratio=max(self.update_ratio, 1.0 / num_rows),
-        )
 
 
 class Distil:

@@ -107,16 +107,15 @@ def sides(obj: ObjectCfg, margin: float = MARGIN) -> Pushes:
     return Pushes(pushes.points[is_free], pushes.directions[is_free])
 
 
-def least_force(obj: ObjectCfg, pushes: Pushes, support: Support | None = None) -> LeastPush:
-    """Return the least total push by robots at given positions for moving the object.
-
-    Each robot can exert an equal force. ``support`` defaults to MuJoCo's contacts.
+def least_force(obj: ObjectCfg, pushes: Pushes) -> LeastPush:
+    """Return the least total push by equally strong robots at given positions for moving the
+    object.
     """
 
     def chosen(powers: Array) -> Array:
         return np.tile(np.arange(powers.shape[1]), (len(powers), 1))
 
-    return _least(obj, pushes, support, chosen)
+    return _least(obj, pushes, None, chosen)
 
 
 def least_force_of(
@@ -126,6 +125,8 @@ def least_force_of(
 ) -> LeastPush:
     """Return the least total push by ``num_robots`` robots at their best positions, ``SPACING``
     apart.
+
+    ``support`` defaults to MuJoCo's contacts.
     """
     pushes = sides(obj)
     gap = np.linalg.norm(pushes.points[:, None] - pushes.points[None], axis=2)

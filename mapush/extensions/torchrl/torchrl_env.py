@@ -13,6 +13,8 @@ from torchrl.envs import EnvBase  # pyright: ignore[reportMissingImports]
 from harl_mapush.clients.worlds import ClientEnv, Worlds
 from mqe.config import ConfigError
 
+GROUP = "agents"
+
 
 class TorchRLEnv(EnvBase):
     """N worlds, batch size (N,), with one group of agents.
@@ -24,12 +26,7 @@ class TorchRLEnv(EnvBase):
     episode, and ``reset`` begins the next one under the mask ``_reset``.
     """
 
-    def __init__(
-        self,
-        worlds: Worlds,
-        device: torch.device | str | None = None,
-        group: str = "agents",
-    ) -> None:
+    def __init__(self, worlds: Worlds, device: torch.device | str | None = None) -> None:
         """Build the worlds. Any ``device`` but the simulator's is an error."""
         client = ClientEnv(worlds)
         if device is not None and str(device).partition(":")[0] != client.device.type:
@@ -41,14 +38,9 @@ class TorchRLEnv(EnvBase):
         env = client.env
         super().__init__(device=client.device, batch_size=torch.Size((env.num_envs,)))
         self.client = client
-        self.group = group
-        self.group_map = {group: list(client.agents)}
+        self.group_map = {GROUP: list(client.agents)}
         self.max_decisions = env.max_episode_length // env.decision_period
         self._make_specs()
-
-    def statistics(self) -> dict[str, float]:
-        """Return means over the last at most 1,000 finished episodes."""
-        return self.client.env.statistics()
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Return a picture (height, width, 3) of the first world."""
@@ -75,13 +67,13 @@ class TorchRLEnv(EnvBase):
         reward = Unbounded(torch.Size((*team, 1)), device=self.device)
 
         self.full_observation_spec_unbatched = Composite(
-            {self.group: Composite(observed, shape=team), **at_root}, device=self.device
+            {GROUP: Composite(observed, shape=team), **at_root}, device=self.device
         )
         self.full_action_spec_unbatched = Composite(
-            {self.group: Composite({"action": action}, shape=team)}, device=self.device
+            {GROUP: Composite({"action": action}, shape=team)}, device=self.device
         )
         self.full_reward_spec_unbatched = Composite(
-            {self.group: Composite({"reward": reward}, shape=team)}, device=self.device
+            {GROUP: Composite({"reward": reward}, shape=team)}, device=self.device
         )
         self.full_done_spec_unbatched = Composite(
             {name: flag.clone() for name in ("done", "terminated", "truncated")},
@@ -94,9 +86,9 @@ class TorchRLEnv(EnvBase):
         return self._results(obs, state, torch.ones_like(obs[:, 0, 0], dtype=torch.bool))
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        step = self.client.step(tensordict[self.group, "action"])
+        step = self.client.step(tensordict[GROUP, "action"])
         results = self._results(step.final_obs, step.final_state, step.valid)
-        results.set((self.group, "reward"), step.reward.unsqueeze(-1))
+        results.set((GROUP, "reward"), step.reward.unsqueeze(-1))
         flags = {
             "done": step.done,
             "terminated": step.terminated.all(dim=1),
@@ -113,12 +105,12 @@ class TorchRLEnv(EnvBase):
     def _results(self, obs: Tensor, state: Tensor, valid: Tensor) -> TensorDict:
         team = TensorDict({"observation": obs}, batch_size=obs.shape[:2], device=self.device)
         results = TensorDict(
-            {self.group: team, "broken": ~valid.unsqueeze(-1)},
+            {GROUP: team, "broken": ~valid.unsqueeze(-1)},
             batch_size=self.batch_size,
             device=self.device,
         )
         if self.client.env.spec.state_type == "FP":
-            results.set((self.group, "state"), state)
+            results.set((GROUP, "state"), state)
         else:
             results.set("state", state)
         return results

@@ -29,6 +29,7 @@ from mqe.vec_env import TeamSpec
 from tests.support.paths import ROOT
 from tests.support.replaying import Replaying, ReplayingCfg
 from tests.support.toy import ToyEnv
+from tests.support.trials import for_trial
 
 OWN = "replaying"  # a member of the tests' own, with a replay
 NAMES = [*ALGORITHMS, OWN, "haspo"]
@@ -86,7 +87,7 @@ def make(name: str, num_iterations: int = 4, **settings: Any) -> Runner:
     env = ToyEnv(8, death_rate=0.05, failure_rate=0.02)
     plain = ALGORITHMS[name].cfg()
     settings |= {"num_epochs": 1} if isinstance(plain, OnPolicyCfg) else {}
-    cfg = dataclasses.replace(plain, **settings).for_trial(80)  # type: ignore[call-arg]
+    cfg = for_trial(dataclasses.replace(plain, **settings), 80)  # type: ignore[call-arg]
     algorithm = make_algorithm(cfg, NetworkCfg((8,)), env.spec, "cpu", 3)
     return Runner(env, algorithm, RunnerCfg(3, num_iterations * 160, 10))
 
@@ -186,7 +187,7 @@ def test_every_kind_of_algorithm_trains_through_the_program(name: str, tmp_path:
         "logger": {"out_dir": str(tmp_path / "run")},
     }
     cfg, _ = config.resolve({}, over)
-    cfg = dataclasses.replace(cfg, algorithm=cfg.algorithm.for_trial(8))
+    cfg = dataclasses.replace(cfg, algorithm=for_trial(cfg.algorithm, 8))
     assert plan_memory(cfg, "mujoco", torch.device("cpu")).needed > 0
     assert experiment.run(cfg, Start.anew(cfg, "test")) == 0
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1

@@ -11,6 +11,7 @@ from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint, init_from
 from tests.support.off_policy_toys import APART, LIVELY, NAMES, SMALL, go, make, returns_of_toy
 from tests.support.toy import ToyEnv
+from tests.support.trials import for_trial
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -212,7 +213,7 @@ def test_a_trial_moves_every_network_at_once():
     for name in NAMES:
         env = ToyEnv(4)
         entry = ALGORITHMS[name]
-        cfg = entry.cfg().for_trial(4)
+        cfg = for_trial(entry.cfg(), 4)
         changed = {key: value for key, value in vars(cfg).items() if key != "name"}
         team, experience = make(name, env, **changed)
         before = {key: flat.clone() for key, flat in team.weights.items()}

@@ -41,6 +41,7 @@ from tests.support.meeting import on_ranks
 from tests.support.products import ignore_other_rows
 from tests.support.rounding import FEW_STEPS
 from tests.support.toy import ToyEnv
+from tests.support.trials import for_trial
 
 CPU = torch.device("cpu")
 BUILDING = threading.Lock()
@@ -135,7 +136,7 @@ def learner(name: str, ranks: Ranks, num_envs: int) -> Runner:
     with BUILDING:  # ranks of a test share torch's generator
         torch.manual_seed(0)
         network = NetworkCfg((8,))
-        algorithm = make_algorithm(cfg.for_trial(20), network, env.spec, "cpu", 3, ranks)
+        algorithm = make_algorithm(for_trial(cfg, 20), network, env.spec, "cpu", 3, ranks)
     return Runner(env, algorithm, RunnerCfg(3, 10**9, 10), ranks=ranks)
 
 

@@ -93,7 +93,7 @@ def test_a_reset_after_a_reset_draws_another_start(env) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"grup": "all"}, r"grup: torchrl .*\(allowed: device, group\)"),
+        ({"grup": "all"}, r"grup: torchrl .*\(allowed: device\)"),
         ({"device": "gpu"}, "device: the worlds are on .*, not gpu"),
     ],
 )
