@@ -63,7 +63,6 @@ class Race(mapush.WalkingTask):
     report = mapush.Report(
         rates=("finished",),
         headline=(("Finished", "finished_rate"),),
-        compared=("finished_rate", "return"),
         outcomes={"finished": "finished"},
     )
 

@@ -24,8 +24,9 @@ from mqe.extensions import load_extensions
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import SIMULATORS, TASKS, SimCfg
 from mqe.tasks.push import episode_report
-from mqe.tasks.push.rewards import weights_of
-from mqe.tasks.push.settings import PRESETS
+from mqe.tasks.push.rewards import REWARDS
+from mqe.tasks.push.settings import PRESETS, preset_weights
+from mqe.tasks.term_settings import merged_weights
 from mqe.tasks.terms import ObservationTerm, Term, TermRegistry
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
@@ -152,7 +153,8 @@ def _terms_of(task: str, found: TermRegistry) -> list[str]:
     for name, term in found.rewards.items():
         weights: list[float | None] = [term.weight]
         if is_push:
-            weights = [weights_of(preset, "cuboid", {}).get(name) for preset in PRESETS]
+            by_preset = [merged_weights(REWARDS, preset_weights(x, "cuboid"), {}) for x in PRESETS]
+            weights = [values.get(name) for values in by_preset]
         shown = ["" if not weight else f"{weight:g}" for weight in weights]
         rewards.append((f"`{name}`", term.help, _unit(term), *shown))
     head = (

@@ -68,6 +68,7 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
         "agent_learning_rates": [],
         "cost_limit": None,
         "use_gae": True,
+        "value_norm_beta": None,
         "action_aggregation": "prod",
         "cost_learning_rate": 0.1,
     },

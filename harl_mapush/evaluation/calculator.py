@@ -16,15 +16,9 @@ Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
 
 
 @torch.no_grad()
-def evaluate(
-    env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None
-) -> Metrics:
-    """Measure a policy over each environment's first episode.
-
-    The task's report defines the metrics. After every decision ``on_progress`` gets the number of
-    finished environments.
-    """
-    episodes = first_episodes(env, policy, on_progress)
+def evaluate(env: MultiAgentEnv, policy: Policy) -> Metrics:
+    """Measure a policy over each environment's first episode, by the task's report."""
+    episodes = first_episodes(env, policy)
     return env.report.summarize(episodes, env.max_episode_length * env.step_dt, env.step_dt)
 
 
@@ -32,7 +26,6 @@ def evaluate(
 def first_episodes(
     env: MultiAgentEnv,
     policy: Policy,
-    on_progress: Callable[[int], None] | None = None,
     unused: Tensor | None = None,
     watchers: Sequence[EpisodeWatcher] = (),
 ) -> dict[str, Tensor]:
@@ -66,10 +59,7 @@ def first_episodes(
             for watcher in watchers:
                 watcher.finish(is_finished)
             env.pause(is_finished)
-            num_finished = int(is_finished.sum())
-            if on_progress is not None:
-                on_progress(num_finished)
-            if num_finished == env.num_envs:
+            if bool(is_finished.all()):
                 break
 
         assert bool(is_finished.all())  # the time limit ends every episode

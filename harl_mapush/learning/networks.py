@@ -23,42 +23,62 @@ from mqe.vec_env import EntityBlock
 _LIKE = {"elu": "relu", "hardswish": "relu", "identity": "linear"}
 
 
-class Actor(nn.Module):
-    """A Gaussian policy of one agent."""
+class _Network(nn.Module):
+    """A reader of sets, hidden layers and, with recurrence, a GRU before a head."""
+
+    def __init__(
+        self,
+        cfg: NetworkCfg,
+        in_size: int,
+        hidden_sizes: tuple[int, ...],
+        sets: Sequence[EntityBlock],
+    ) -> None:
+        super().__init__()
+        self.is_recurrent = cfg.use_recurrent_policy
+        self.sets = make_reader(cfg.sets, in_size, sets, cfg.set_width)
+        self.base = Body(cfg, self.sets.out_size, hidden_sizes)
+        if cfg.use_recurrent_policy:
+            self.rnn = Recurrence(cfg, hidden_sizes[-1])
+        self.hidden_shape = (cfg.num_recurrent_layers, hidden_sizes[-1])
+
+    def head(self, features: Tensor) -> Tensor:
+        """Return the outputs (..., out size) for features (..., H)."""
+        raise NotImplementedError
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return the outputs for rows (..., in size), without recurrence."""
+        return self.head(self.base(self.sets(rows)))
+
+    def unroll(
+        self, rows: Tensor, hidden: Tensor | None, masks: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the outputs for rows (L, B, in size), and the hidden states if recurrent.
+
+        A hidden state (L, B, R, H) belongs to the time after its decision.
+        """
+        if not self.is_recurrent:
+            return self(rows), None
+        assert hidden is not None
+        assert masks is not None
+        features, after = self.rnn(self.base(self.sets(rows)), hidden, masks)
+        return self.head(features), after
+
+
+class Actor(_Network):
+    """A Gaussian policy of one agent, from obs (..., O) to mean actions (..., U)."""
 
     def __init__(
         self, cfg: NetworkCfg, obs_size: int, action_size: int, sets: Sequence[EntityBlock] = ()
     ) -> None:
         """Build the networks. ``sets`` are an observation's sets."""
-        super().__init__()
+        super().__init__(cfg, obs_size, cfg.hidden_sizes, sets)
         self.obs_size = obs_size
         self.action_size = action_size
-        self.is_recurrent = cfg.use_recurrent_policy
-        self.sets = make_reader(cfg.sets, obs_size, sets, cfg.set_width)
-        self.base = Body(cfg, self.sets.out_size, cfg.hidden_sizes)
-        if cfg.use_recurrent_policy:
-            self.rnn = Recurrence(cfg, cfg.hidden_sizes[-1])
         head = GaussianHead(cfg, cfg.hidden_sizes[-1], action_size)
         self.act = nn.ModuleDict({"action_out": head})
-        self.hidden_shape = (cfg.num_recurrent_layers, cfg.hidden_sizes[-1])
 
-    def forward(self, obs: Tensor) -> Tensor:
-        """Return mean actions (..., U) for obs (..., O), without recurrence."""
-        return self.act["action_out"](self.base(self.sets(obs)))
-
-    def unroll(
-        self, obs: Tensor, hidden: Tensor | None, masks: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return mean actions (L, B, U) for obs (L, B, O), and the hidden states if recurrent.
-
-        A hidden state (L, B, R, H) belongs to the time after its decision.
-        """
-        if not self.is_recurrent:
-            return self(obs), None
-        assert hidden is not None
-        assert masks is not None
-        features, after = self.rnn(self.base(self.sets(obs)), hidden, masks)
-        return self.act["action_out"](features), after
+    def head(self, features: Tensor) -> Tensor:
+        return self.act["action_out"](features)
 
     def std(self) -> Tensor:
         """Return the standard deviations (U,)."""
@@ -73,8 +93,11 @@ class Actor(nn.Module):
         return [self.sets, *self.base.layers(), *recurrence, mean, *bound]
 
 
-class Critic(nn.Module):
-    """The values (num_values) of a state: one, or one per agent."""
+class Critic(_Network):
+    """The values (..., num_values) of states (..., S), in the value normaliser's units.
+
+    A state has one value, or one per agent.
+    """
 
     def __init__(
         self,
@@ -84,36 +107,12 @@ class Critic(nn.Module):
         sets: Sequence[EntityBlock] = (),
     ) -> None:
         """Build the networks. ``sets`` are a state's sets."""
-        super().__init__()
         hidden_sizes = cfg.critic_hidden_sizes or cfg.hidden_sizes
-        self.is_recurrent = cfg.use_recurrent_policy
-        self.sets = make_reader(cfg.sets, state_size, sets, cfg.set_width)
-        self.base = Body(cfg, self.sets.out_size, hidden_sizes)
-        if cfg.use_recurrent_policy:
-            self.rnn = Recurrence(cfg, hidden_sizes[-1])
+        super().__init__(cfg, state_size, hidden_sizes, sets)
         self.v_out = _linear(hidden_sizes[-1], num_values, cfg.initialization_method, 1.0)
-        self.hidden_shape = (cfg.num_recurrent_layers, hidden_sizes[-1])
 
-    def forward(self, state: Tensor) -> Tensor:
-        """Return values (..., num_values) for state (..., S), without recurrence.
-
-        The values are in the value normaliser's units.
-        """
-        return self.v_out(self.base(self.sets(state)))
-
-    def unroll(
-        self, state: Tensor, hidden: Tensor | None, masks: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return values (L, B, num_values) for state (L, B, S), and hidden states if recurrent.
-
-        A hidden state (L, B, R, H) belongs to the time after its decision.
-        """
-        if not self.is_recurrent:
-            return self(state), None
-        assert hidden is not None
-        assert masks is not None
-        features, after = self.rnn(self.base(self.sets(state)), hidden, masks)
-        return self.v_out(features), after
+    def head(self, features: Tensor) -> Tensor:
+        return self.v_out(features)
 
 
 class Body(nn.Module):

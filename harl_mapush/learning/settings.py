@@ -228,12 +228,6 @@ class OnPolicyCfg(LearnerCfg):
     use_value_norm: bool = option(
         True, "normalisation of the critic's targets by their running mean and standard deviation"
     )
-    value_norm_beta: float | None = option(
-        None,
-        "decay of use_value_norm's statistics per update; null: 0.95, or 0.99999 under compat=harl",
-        min=0.0,
-        max=1.0,
-    )
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the network settings with the formulas' requirements."""

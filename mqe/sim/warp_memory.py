@@ -22,32 +22,23 @@ class MemoryUse(NamedTuple):
     state: float  # a world, from start to end
     step: float  # a world, more while a step runs, as long as its graph exists
 
-    def total(self, num_envs: int) -> int:
-        """Return the memory [bytes] for ``num_envs`` worlds."""
-        return round(self.fixed + num_envs * (self.state + self.step))
 
-
-def memory_use(
-    model: mujoco.MjModel, fields: dict[str, int] | None = None, size: Capacity | None = None
-) -> MemoryUse:
+def memory_use(model: mujoco.MjModel) -> MemoryUse:
     """Return the memory allocated by ``MujocoWarpSimulator`` for ``model``.
 
-    ``fields`` is the memory of per-world fields [bytes per world]. A few worlds are made on Warp's
-    CPU device and stepped without launching any kernel. Only a step's allocations remain, counted
-    by Warp's tracker.
+    A few worlds are made on Warp's CPU device and stepped without launching any kernel. Only a
+    step's allocations remain, counted by Warp's tracker.
     """
     warp_model = known_to_warp(model)
-    size = size or capacity(model)
+    size = capacity(model)
     (few, few_peak), (many, many_peak) = (
         _bytes(warp_model, size, num_envs) for num_envs in _WORLDS
     )
     worlds = _WORLDS[1] - _WORLDS[0]
     state = (many - few) / worlds
     peak = (many_peak - few_peak) / worlds
-    per_world = sum((fields or {}).values())
-    return MemoryUse(
-        fixed=max(few_peak - peak * _WORLDS[0], 0.0), state=state + per_world, step=peak - state
-    )
+    fixed = max(few_peak - peak * _WORLDS[0], 0.0)
+    return MemoryUse(fixed, state, peak - state)
 
 
 def _bytes(model: mujoco.MjModel, size: Capacity, num_envs: int) -> tuple[int, int]:

@@ -73,8 +73,6 @@ class Report(NamedTuple):
     rates: tuple[str, ...] = ()  # metrics that are 0 or 1; the mean of NAME is called NAME_rate
     # Labels and statistics for the progress line of a training.
     headline: tuple[tuple[str, str], ...] = ()
-    # Statistics by which a training finds its best team; ties go to the next.
-    compared: tuple[str, ...] = ("return",)
     # What a film says where a metric is 1; the first one counts.
     outcomes: Mapping[str, str] = MappingProxyType({})
     # From metrics (N,) of N episodes by name, with ``broken`` bool, the time limit and a control

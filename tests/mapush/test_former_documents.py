@@ -18,9 +18,9 @@ from harl_mapush.clients import MAPushEnv
 from harl_mapush.clients.flat_settings import resolve_settings
 from mqe.config import ConfigError, load_yaml
 from mqe.envs.utils import custom_cfg, make_mqe_env
-from mqe.tasks.push.rewards import weights_of
 from tests.harl_mapush.collectors.test_collectors import health_lines
 from tests.support.paths import ROOT
+from tests.support.pushing import weights_of
 
 ROWS = load_yaml(ROOT / "tests" / "data" / "former_documents.yaml")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, tensor
 
@@ -9,6 +11,9 @@ from mqe.controllers.blocks import ActiveWorlds
 from mqe.env.environment import MultiAgentEnv
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.tasks.push import PUSH, PushCfg, PushTask
+from mqe.tasks.push.rewards import REWARDS
+from mqe.tasks.push.settings import preset_weights
+from mqe.tasks.term_settings import merged_weights
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import build_scene
@@ -68,3 +73,10 @@ def make_state(pos: list, yaw: list, box: list, box_yaw: float, goal: list) -> S
         object_quat=quat_from_yaw(tensor([box_yaw])),
         goal_pos=tensor([[*goal, 0.0]]),
     )
+
+
+def weights_of(
+    preset: str, object_name: str, overrides: Mapping[str, float | None]
+) -> dict[str, float]:
+    """Return non-zero weights by term: the ``overrides``, else the object's preset."""
+    return merged_weights(REWARDS, preset_weights(preset, object_name), overrides)

@@ -127,12 +127,12 @@ def import_logger(path: str | Path | None = None) -> type:
     return _logger_of(_import("harl.common.base_logger").BaseLogger)
 
 
-def import_runner(path: str | Path | None = None) -> type:
+def import_runner() -> type:
     """Return ``MAPushHAPPORunner``, upstream's HAPPO runner in the environment ``mapush``.
 
     It takes the three dictionaries for HARL's runners. Raises ConfigError without HARL.
     """
-    register_with_harl(path)
+    register_with_harl()
     return _runner_of(_import("harl.runners").RUNNER_REGISTRY["happo"])
 
 

@@ -37,9 +37,9 @@ class Formulas:
         """Return whether the critic has a value for every agent."""
         return state_type == "FP" or team_reward == "own"
 
-    def value_normalizer(self, beta: float | None) -> ValueNorm:
-        """Build the value normaliser. Its statistics decay by ``beta`` per update."""
-        return ValueNorm(_BETA if beta is None else beta, _VARIANCE_MIN)
+    def value_normalizer(self) -> ValueNorm:
+        """Build the value normaliser."""
+        return ValueNorm(_BETA, _VARIANCE_MIN)
 
     # The critic
 

@@ -47,7 +47,7 @@ class ValueLearner:
         self.optimizer = FlatAdam(
             self.critic, cfg.critic_learning_rate, cfg.adam_eps, cfg.weight_decay, formulas.ranks
         )
-        self.normalizer = formulas.value_normalizer(cfg.value_norm_beta).to(device)
+        self.normalizer = formulas.value_normalizer().to(device)
 
     # The values and returns of a rollout
 

@@ -25,8 +25,8 @@ class HarlFormulas(Formulas):
     def has_own_values(self, state_type: str, team_reward: str) -> bool:
         return state_type == "FP"
 
-    def value_normalizer(self, beta: float | None) -> ValueNorm:
-        return ValueNorm(_BETA if beta is None else beta)
+    def value_normalizer(self) -> ValueNorm:
+        return ValueNorm(_BETA)
 
     def returns(
         self,

@@ -38,7 +38,6 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
 REPORT = Report(
     rates=RATES,
     headline=(("Success", "success_rate"), ("SPL", "spl")),
-    compared=("success_rate", "return"),
     outcomes=TEAM_OUTCOMES,
     summarize=summarize,
 )

@@ -150,7 +150,6 @@ def describe(metrics: Metrics) -> str:
 REPORT = Report(
     rates=("success", "collision", "fall", "collapse", "tangle"),
     headline=(("Success", "success_rate"), ("Collision", "collision_rate")),
-    compared=("success_rate", "return"),
     outcomes=TEAM_OUTCOMES,
     summarize=summarize,
     describe=describe,

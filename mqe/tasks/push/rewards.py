@@ -1,15 +1,12 @@
-"""The push task's reward terms as pure functions, and their presets."""
+"""The push task's reward terms as pure functions."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from mqe.tasks.push.features import StepFeatures
-from mqe.tasks.push.settings import PUSH_TERMS, preset_weights
-from mqe.tasks.term_settings import merged_weights
+from mqe.tasks.push.settings import PUSH_TERMS
 from mqe.tasks.terms import RewardTerm
 from mqe.world.geometry import in_frame, length, rotate_2d, wrap_to_pi
 from mqe.world.scene import STEP_DT
@@ -185,10 +182,3 @@ REWARDS.update(
         ),
     },
 )
-
-
-def weights_of(
-    preset: str, object_name: str, overrides: Mapping[str, float | None]
-) -> dict[str, float]:
-    """Return non-zero weights by term: the user's ``overrides``, else the object's preset."""
-    return merged_weights(REWARDS, preset_weights(preset, object_name), overrides)

@@ -28,9 +28,9 @@ from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from harl_mapush.start import Start
 from mqe.config import ConfigError
 from mqe.manifest import MANIFEST
-from mqe.tasks.push.rewards import weights_of
 from tests.support.error_lines import error_line
 from tests.support.nested import leaves
+from tests.support.pushing import weights_of
 from tests.support.run_files import curves, state
 from tests.support.tiny_runs import TINY
 

@@ -10,13 +10,14 @@ from torch import Tensor, tensor
 
 from mqe.tasks.push import PushCfg, rewards
 from mqe.tasks.push.features import Pairs, PushConstants, StepFeatures, Teamwork
-from mqe.tasks.push.rewards import REWARDS, weights_of
+from mqe.tasks.push.rewards import REWARDS
 from mqe.tasks.push.settings import PRESETS
 from mqe.tasks.terms import Memory, Worlds
 from mqe.world.geometry import quat_from_yaw
 from mqe.world.objects import OBJECTS
 from mqe.world.state import SceneState
 from tests.support.paths import ROOT
+from tests.support.pushing import weights_of
 from tests.support.rounding import FEW_STEPS
 from tests.support.scenes import changed, make_scene_state
 

@@ -142,7 +142,7 @@ def test_a_task_is_built_and_stepped(task: str) -> None:
     assert step.obs.isfinite().all()
     assert set(step.info) == {f"reward/{name}" for name in env.task.names.rewards}
     statistics = env.statistics()
-    assert {name for _, name in entry.report.headline} | {*entry.report.compared} <= set(statistics)
+    assert {name for _, name in entry.report.headline} <= set(statistics)
     assert {f"{name}_rate" for name in entry.report.rates} <= set(statistics)
     assert set(entry.report.outcomes) <= set(env.task.names.metrics)
     env.close()
