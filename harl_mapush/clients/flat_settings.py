@@ -16,7 +16,7 @@ import numpy as np
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
-from mqe.config import ConfigError, merge, unknown
+from mqe.config import ConfigError, merge, nested, unknown
 from mqe.notices import note
 from mqe.registry import TASKS
 
@@ -60,15 +60,12 @@ def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         settings[spellings["task.name"]] if "task.name" in spellings else config.DEFAULT_TASK
     )
     for long, key in spellings.items():
-        section, _, name = long.partition(".")
+        section = long.partition(".")[0]
         if key == long and section not in SECTIONS:
             raise ConfigError(f"{key}: {unknown('section', section, SECTIONS)}")
         if key != long and key not in plain:
             raise ConfigError(unknown("key", key, plain))
-        nested = as_python(settings[key])
-        for part in reversed(name.split(".")):
-            nested = {part: nested}
-        sections = merge(sections, {section: nested})
+        sections = merge(sections, nested(long, as_python(settings[key])))
     return sections
 
 

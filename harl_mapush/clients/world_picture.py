@@ -15,21 +15,22 @@ HEIGHT = 540  # [pixels]
 
 
 class WorldPicture:
-    """Draws an environment's first world in its present state, without a display."""
+    """Draws an environment's first world, without a display. The first picture opens a renderer."""
 
-    def __init__(self, env: MultiAgentEnv) -> None:
-        """Open a renderer for the scene in ``env``."""
+    def __init__(self) -> None:
+        self._renderer: SceneRenderer | None = None
+
+    def draw(self, env: MultiAgentEnv) -> NDArray[np.uint8]:
+        """Return a picture (height, width, 3) of the present state of ``env``."""
         env.check_open()
-        self._env = env
-        self._renderer = SceneRenderer(env.scene, (WIDTH, HEIGHT))
-
-    def draw(self) -> NDArray[np.uint8]:
-        """Return the picture (height, width, 3)."""
-        self._env.check_open()
-        state = shown_state(self._env)
-        (camera,) = cameras(self._env.scene, [state], 1.0, WIDTH / HEIGHT)
+        if self._renderer is None:
+            self._renderer = SceneRenderer(env.scene, (WIDTH, HEIGHT))
+        state = shown_state(env)
+        (camera,) = cameras(env.scene, [state], 1.0, WIDTH / HEIGHT)
         return self._renderer.draw(state, camera)
 
     def close(self) -> None:
         """Free the renderer."""
-        self._renderer.close()
+        if self._renderer is not None:
+            self._renderer.close()
+        self._renderer = None

@@ -68,7 +68,7 @@ class ClientEnv:
         self._worlds = worlds
         self._seed = worlds.cfg.runner.seed
         self._has_begun = False
-        self._picture: WorldPicture | None = None
+        self._picture = WorldPicture()
         self.env = worlds.build()
         self.agents = [f"agent_{i}" for i in range(self.env.num_agents)]
         # Worlds without a step since a reset returned their first state
@@ -155,15 +155,11 @@ class ClientEnv:
 
     def render(self) -> NDArray[np.uint8]:
         """Return a picture (height, width, 3) of the first world's present state."""
-        if self._picture is None:
-            self._picture = WorldPicture(self.env)
-        return self._picture.draw()
+        return self._picture.draw(self.env)
 
     def close(self) -> None:
         """Free the simulator and the renderer."""
-        if self._picture is not None:
-            self._picture.close()
-            self._picture = None
+        self._picture.close()
         self.env.close()
 
 

@@ -50,7 +50,7 @@ class MAPushEnv(HarlEnv):
         with spelled(keys_of_settings(settings)):
             env = self._make(self._cfg.runner.seed)
         team_reward = team_reward_of(settings, env.spec.state_type)
-        self._picture: WorldPicture | None = None
+        self._picture = WorldPicture()
         # Figures of the last unbroken episodes, as in MAPush's fork.
         self.episode_success: deque[float] = deque(maxlen=_REMEMBERED)
         self.episode_collision: deque[float] = deque(maxlen=_REMEMBERED)
@@ -107,9 +107,7 @@ class MAPushEnv(HarlEnv):
         """Return a picture (height, width, 3) of the first world, without a
         display.
         """
-        if self._picture is None:
-            self._picture = WorldPicture(self.env)
-        return self._picture.draw()
+        return self._picture.draw(self.env)
 
     def close(self) -> None:
         """Free the simulator and the renderer."""
@@ -131,7 +129,5 @@ class MAPushEnv(HarlEnv):
             self._remembered[name].extend(float(metric[i]) for i in ended if np.isfinite(metric[i]))
 
     def _release(self) -> None:
-        if self._picture is not None:
-            self._picture.close()
-            self._picture = None
+        self._picture.close()
         self.env.close()
