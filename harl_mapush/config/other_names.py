@@ -53,6 +53,8 @@ NOTHING = {
     "warmup_episodes": "say --set algorithm.warmup=TRANSITIONS (transitions, not episodes)",
     "max_iterations": "say --num_env_steps ENV_STEPS (iterations x runner.num_steps x "
     "task.decision_period x env.num_envs)",
+    "async": "for collectors say mapush train --set runner.collectors=N --max_wall_time 30s",
+    "gpus": "for several GPUs say torchrun --nproc_per_node N -m harl_mapush.train",
     "sim_device": "say --device",
     "rl_device": "say --device",
     "checkpoint": "to continue a run say --resume RUN, to start from its networks --init_from RUN",

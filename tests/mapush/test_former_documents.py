@@ -16,6 +16,7 @@ import mapush
 from harl_mapush import experiment, test, train
 from harl_mapush.clients import MAPushEnv
 from harl_mapush.clients.flat_settings import resolve_settings
+from mapush import cli
 from mqe.config import ConfigError, load_yaml
 from mqe.envs.utils import custom_cfg, make_mqe_env
 from tests.harl_mapush.collectors.test_collectors import health_lines
@@ -71,6 +72,12 @@ def test_a_flag_with_another_unit_or_name_is_answered(line: str, capsys) -> None
 def test_a_test_of_the_documents(line: str, capsys) -> None:
     assert test.main(shlex.split(line)) == 2
     assert re.search(r"checkpoint .*none.* does not exist", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("line", ROWS["doctor"])
+def test_a_doctor_of_the_documents(line: str, capsys) -> None:
+    assert cli.main(["doctor", *line.split()]) == 2
+    assert ROWS["doctor"][line] in capsys.readouterr().err
 
 
 def test_the_lines_of_the_asynchronous_trainer() -> None:
