@@ -16,6 +16,7 @@ import numpy as np
 
 from harl_mapush.config import register_suite
 from mqe.config import ConfigError
+from mqe.notices import note
 from mqe.world.robots import MODEL_READERS
 from mqe.world.robots.build import make_servo
 from mqe.world.robots.maker_files import read_spec
@@ -39,8 +40,8 @@ _OPTIONS = (
 def robot_of_file(robot: RobotCfg, path: str) -> RobotCfg:
     """Return ``robot`` with an MJCF's bodies. ``path`` is the file or a checkout with it.
 
-    Other things in the file's world are left out. Stance, stiffness, damping and gait stay. Raises
-    ConfigError if the file has another robot.
+    Other things in the file's world are left out with a note. Stance, stiffness, damping and gait
+    stay. Raises ConfigError if the file has another robot.
     """
     file = Path(path).expanduser().absolute()
     if not file.exists():
@@ -61,6 +62,13 @@ def robot_of_file(robot: RobotCfg, path: str) -> RobotCfg:
             )
     theirs = _read(file)
     _check(theirs, robot, file)
+    world = theirs.worldbody
+    things = [geom for geom in world.geoms if geom.type != mujoco.mjtGeom.mjGEOM_PLANE]
+    things += world.bodies[1:]  # beside the robot
+    if things:
+        note(
+            f"env.model={path}: only the robot is used; things left out of its world: {len(things)}"
+        )
     return replace(robot, file=VendorFile(str(file)), motors=None, physical=None)
 
 

@@ -12,6 +12,7 @@ import torch
 from mapush.extensions.isaacgym.engines import isaac_scene
 from mapush.extensions.unitree.mjcf import VendorFile
 from mqe.config import ConfigError
+from mqe.notices import note
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.tasks.push import PushCfg
@@ -32,6 +33,12 @@ JOINTS = [f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS]
 MESSAGES = [f"{leg}_{joint}" for leg in MESSAGE_LEGS for joint in LEG_JOINTS]
 
 FLOOR = '<geom type="plane" size="0 0 0.05" friction="1" condim="3" margin="0"/>'
+
+STAIRS = """
+    <geom type="box" size="0.1 1 0.05" pos="1 0 0.05"/>
+    <geom type="box" size="0.1 1 0.10" pos="1.2 0 0.1"/>
+    <body name="trampoline"><geom type="box" size="1 1 0.01"/></body>
+"""
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +159,16 @@ def test_a_film_shows_it_with_the_looks_of_its_kind(checkout: Path) -> None:
     shown = shown_model(scene)
     assert shown.nq == scene.model.nq
     assert shown.ngeom > scene.model.ngeom
+
+
+@pytest.mark.parametrize(("world", "count"), [(FLOOR, 0), (FLOOR + STAIRS, 3)])
+def test_stairs_of_a_file_are_left_out_with_a_note(world, count, tmp_path, capsys) -> None:
+    note.cache_clear()
+    file = tmp_path / "scene.xml"
+    file.write_text(vendor_xml(worldbody=world))
+    robot_model(ROBOTS["go2"], str(file))
+    said = capsys.readouterr().err
+    assert said.endswith(f"things left out of its world: {count}.\n") if count else not said
 
 
 def test_a_robot_of_a_file_keeps_stance_and_gait(checkout: Path) -> None:
