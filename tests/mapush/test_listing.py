@@ -345,7 +345,7 @@ def test_settings_without_a_word_are_all(capsys) -> None:
     assert cli.main(["settings"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines == listing.setting_lines()
-    assert len({line.split()[0] for line in lines}) > 200
+    assert len({line.split()[0] for line in lines}) > 150
 
 
 def test_settings_are_found_by_name_and_meaning(capsys) -> None:
