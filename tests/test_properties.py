@@ -70,6 +70,11 @@ PLAIN = st.recursive(
     max_leaves=8,
 )
 SECTIONS = st.dictionaries(KEYS, st.one_of(SCALARS, st.dictionaries(KEYS, PLAIN, max_size=3)))
+# Two of these often have keys in common.
+FEW_KEYS = st.sampled_from(["a", "b"])
+OVERLAPPING = st.dictionaries(
+    FEW_KEYS, st.one_of(SCALARS, st.dictionaries(FEW_KEYS, PLAIN, max_size=2)), max_size=2
+)
 # Text that looks like YAML more often than random characters do.
 YAML_WORDS = st.sampled_from(
     "- |? |: |a|1e5|.nan|12:30|\n|  |[|]|{|}|,|&a |*a|'|\"|#|---\n|...\n|\t|_|\\|<<: |>".split("|")
@@ -109,7 +114,7 @@ def test_values_come_back_from_yaml(values: dict[str, Any]) -> None:
 
 
 @SETTINGS
-@hypothesis.given(SECTIONS, SECTIONS)
+@hypothesis.given(OVERLAPPING, OVERLAPPING)
 def test_merging_lays_one_over_the_other(base: dict[str, Any], over: dict[str, Any]) -> None:
     merged = merge(base, over)
     assert {**flatten(merged), **flatten(over)} == flatten(merged)
