@@ -52,6 +52,7 @@ NOT_RUN = {
         "a Ray cluster"
     ),
     "torchrun --nnodes 2": "two machines",
+    "python benchmarks/algorithms.py algorithms --devices": "four GPUs",
 }
 
 # What the folder of a page has before its first line, made by commands at the same sizes.
@@ -77,7 +78,6 @@ FILES = {
     "object": {"python": "own_object.py"},
     "any_team": {"json": "corner.json"},
     "navigate": {"yaml": "maps.yaml"},
-    "sweep": {"yaml": "space.yaml"},
 }
 # Names that a page leaves open, as they are here.
 NAMES = {
@@ -152,8 +152,9 @@ def prepare(page: str, text: str, folder: Path) -> None:
     if page == "robot":
         (folder / "anymal_c.urdf").write_text(robot_file(), encoding="utf-8")
         vendor_mjcf.write_checkout(folder / "unitree_mujoco")
-    if page == "sweep":
-        space = (folder / "space.yaml").read_text(encoding="utf-8")
+    if page in ("gpu", "sweep"):
+        guide = (ROOT / "docs" / "guides" / "sweep.md").read_text(encoding="utf-8")
+        space = guide.partition("```yaml\n")[2].partition("```")[0]
         for large, small in SMALL_SPACE.items():
             assert large in space
             space = space.replace(large, small)
