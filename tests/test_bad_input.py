@@ -294,7 +294,7 @@ def test_folders_and_files_of_others_are_named_as_what_they_are(tmp_path, capsys
     theirs.mkdir()
     shutil.copy(shipped / "actor_agent0.pt", theirs)
     assert test.main([str(theirs)]) == 2
-    assert "it lacks config.yaml or HARL's config.json or" in error_line(capsys)
+    assert "it lacks config.yaml" in error_line(capsys)
 
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 213456\n"
     (tmp_path / "module.pt").write_text(pointer)

@@ -129,4 +129,4 @@ def test_a_file_that_never_ends_is_refused(kind: str, tmp_path, capsys) -> None:
 def test_a_folder_without_settings_may_be_harls(tmp_path, capsys) -> None:
     shutil.copy(pretrained_folder("cuboid") / "actor_agent0.pt", tmp_path)
     assert test.main([str(tmp_path)]) == 2
-    assert "it lacks config.yaml" in error_line(capsys)
+    assert "it lacks config.yaml or HARL's config.json" in error_line(capsys)
