@@ -11,6 +11,7 @@ import pytest
 
 from harl_mapush import experiment, test, train
 from tests.support.fault_scripts import FAULTS
+from tests.support.paths import EXTENSIONS
 from tests.support.tiny_runs import TINY
 
 
@@ -43,6 +44,7 @@ def test_a_soak_knows_the_memory_of_its_gpu(listed: list[str], taken: float, mon
     assert soak.gpu_memory(7) == taken
 
 
+@pytest.mark.skipif(not EXTENSIONS.is_dir(), reason="the script tries extensions as well")
 @pytest.mark.filterwarnings("ignore")  # of torch, about tensors that are on their way out
 def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
     # The script puts others in their places.

@@ -17,7 +17,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = ("mapush/extensions/", "tests/mapush/extensions/")
-OF_DOCUMENTS = ("tests/test_docs.py", "tests/test_doc_commands.py", "tests/test_site.py")
+OF_DOCUMENTS = (
+    "tests/test_docs.py",
+    "tests/test_doc_commands.py",
+    "tests/test_result_pages.py",
+    "tests/test_site.py",
+)
 WHOLE_SUITE = ("-q", "-n", "2", "--dist", "worksteal")
 IMPORT_ALL = """
 import importlib, pathlib
