@@ -21,6 +21,7 @@ from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 from tests.support.operations import operations_of_a_decision
 from tests.support.pushing import make_state, make_task
+from tests.support.rounding import FEW_STEPS
 
 load_extensions()
 PERFECT = {
@@ -126,7 +127,7 @@ def test_decisions_of_several_control_steps_see_what_single_ones_see() -> None:
             if step % 5 == 4:
                 places.append(float(senses._recollection.entities[0, 0, 0, 0]))
         results.append(places)
-    assert results[0] == pytest.approx(results[1], abs=1e-6)
+    assert results[0] == pytest.approx(results[1], abs=FEW_STEPS)
 
 
 def test_dropouts_come_in_bursts_of_the_mean_time_and_share() -> None:

@@ -24,6 +24,7 @@ from mqe.world.robots.build import add_robot
 from mqe.world.robots.described import read_robot
 from mqe.world.robots.robot import LEG_JOINTS, LEGS
 from mqe.world.scene import build_scene
+from tests.support.rounding import SIX_DECIMALS
 
 GO1 = ROBOTS["go1"]
 
@@ -63,7 +64,7 @@ def assert_same_bodies(robot: RobotCfg, other: RobotCfg) -> None:
         np.testing.assert_allclose(leg.joint_range, other_leg.joint_range, rtol=1e-5)
     for link, other_link in pairs:
         assert link.mass == pytest.approx(other_link.mass, rel=1e-5)
-        np.testing.assert_allclose(link.com, other_link.com, atol=1e-6)
+        np.testing.assert_allclose(link.com, other_link.com, atol=SIX_DECIMALS)
         np.testing.assert_allclose(link.inertia, other_link.inertia, rtol=1e-3, atol=1e-7)
     np.testing.assert_allclose(robot.link_lengths, other.link_lengths, rtol=1e-5)
     assert robot.foot_radius == pytest.approx(other.foot_radius)
