@@ -46,6 +46,7 @@ from mapush import cli
 from mapush.extensions.studio import page_guard
 from mqe import control_groups, cores, host_memory
 from mqe.config import ConfigError, build
+from mqe.extensions import load_extensions
 from mqe.pretrained import pretrained_folder
 from mqe.registry import SIMULATORS, TASKS
 from mqe.tasks.push.senses import SENSES
@@ -177,6 +178,7 @@ def run_cases(num_cases: int, seed: int) -> bool:
     signal.signal(signal.SIGALRM, _interrupt)
     experiment.run = lambda cfg, start: _stop_before_training(cfg)
     test._play = lambda cfg, folder, *_: 0
+    load_extensions()
     kinds = (
         command_line,
         run_file,
