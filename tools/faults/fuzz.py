@@ -555,7 +555,7 @@ def registered_id(draw: random.Random, files: Path) -> tuple[Callable[[], int], 
     options: dict[str, Any] = {"settings": {"task.episode_length_s": 0.1, "sim.device": "cpu"}}
     names = ("num_envs", "seed", "settings", "output", "autoreset_mode")
     options |= {draw.choice(names): value(draw) for _ in range(draw.randrange(3))}
-    name = draw.choice(("mapush/Push-v0", "mapush/Velocity-v0"))
+    name = "mapush.gymnasium_ids:mapush/" + draw.choice(("Push-v0", "Velocity-v0"))
     make = draw.choice((gymnasium.make, gymnasium.make_vec))
     if make is gymnasium.make:
         options.pop("num_envs", None)
