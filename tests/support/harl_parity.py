@@ -88,7 +88,7 @@ def replay(
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise LayoutError(f"{path}: stage {index} cannot be replayed ({reason})") from error
         for quantity, size in sizes.items():
-            tolerance = _tolerance(quantity, record["meta"]["algo"])
+            tolerance = _tolerance(quantity, record["meta"]["algo"]) * _unrolled(record)
             differences.append(Difference(Path(path).name, index, quantity, size, tolerance))
     return differences
 
@@ -395,6 +395,12 @@ def _tolerance(quantity: str, algo: str) -> float:
         return float("inf")
     usual = FACTOR_TOLERANCE if quantity == "factors" else TOLERANCE
     return HATRPO_TOLERANCES.get(quantity, usual) if algo == "hatrpo" else usual
+
+
+def _unrolled(record: Mapping[str, Any]) -> int:
+    """Return the number of decisions one after another in a gradient: each rounds once more."""
+    harl = {**record["config"]["model"], **record["config"]["algo"]}
+    return harl["data_chunk_length"] if harl["use_recurrent_policy"] else 1
 
 
 def _table(differences: list[Difference]) -> str:
