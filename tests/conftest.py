@@ -66,12 +66,13 @@ def pytest_collection_finish() -> None:
     """Prepare for tests after all imports: one contact kernel, and rarer garbage collection without
     the objects from collection.
     """
-    from tests.support.remembered_calls import remember_sums_of_integers
+    from tests.support.remembered_calls import remember_fitting_arrays, remember_sums_of_integers
     from tests.support.shared_kernel import share_contact_kernel
 
     share_contact_kernel()
     if "warp" in sys.modules:
         remember_sums_of_integers()
+        remember_fitting_arrays()
     gc.freeze()
     gc.set_threshold(10_000)
     gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.metadata
 from typing import Any
@@ -39,3 +40,35 @@ def remember_sums_of_integers() -> None:
         return results[key]
 
     context.Function.__call__ = remembered
+
+
+def remember_fitting_arrays() -> None:
+    """Compare an array's type with that of a Warp kernel's argument once, and fill a kernel's
+    struct at once. Such work takes a fifth of MuJoCo Warp's steps on a CPU.
+    """
+    from warp._src import context, types
+
+    pack = context.pack_arg
+    invoke = context.invoke
+    fitting: dict[Any, Any] = {}  # holds the types, whose addresses are in its keys
+
+    def remembered(
+        kernel: Any, arg_type: Any, name: str, value: Any, device: Any, adjoint: bool = False
+    ) -> Any:
+        if type(value) is not types.array:
+            return pack(kernel, arg_type, name, value, device, adjoint)
+        key = (id(arg_type), value.dtype, value.ndim, adjoint)
+        if key not in fitting:
+            pack(kernel, arg_type, name, value, device, adjoint)
+            fitting[key] = arg_type
+        return value.__ctype__()
+
+    def invoke_in_one_go(kernel: Any, hooks: Any, params: Any, adjoint: bool) -> None:
+        structs = kernel._invoke_cache.get((tuple(map(type, params[1:])), adjoint))
+        if structs is None or adjoint:
+            invoke(kernel, hooks, params, adjoint)
+        else:
+            hooks.forward(ctypes.byref(params[0]), ctypes.byref(structs[0](*params[1:])))
+
+    context.pack_arg = remembered
+    context.invoke = invoke_in_one_go
