@@ -266,7 +266,10 @@ def rollouts(
 ROLLOUT_ROUNDING = 1e-5
 
 
-@pytest.mark.parametrize(("learning_rate", "share"), [(1e-30, SIZE), (1e-30, 4), (1e-3, 4)])
+@pytest.mark.parametrize(
+    ("learning_rate", "share"),
+    [pytest.param(1e-30, SIZE, marks=pytest.mark.slow), (1e-30, 4), (1e-3, 4)],
+)
 def test_worlds_on_two_ranks_are_those_of_one(gait: Path, learning_rate: float, share: int) -> None:
     """With a fixed policy and whole blocks of worlds, rollouts are equal bit by bit on a CPU whose
     products ignore other rows. Otherwise they are equal up to rounding.

@@ -118,6 +118,7 @@ def test_a_resumed_run_equals_one_that_never_stopped(run, through, capsys) -> No
     ]
 
 
+@pytest.mark.slow
 def test_likewise_on_warp(gait, tmp_path) -> None:
     pytest.importorskip("mujoco_warp")
     out = tmp_path / "through"

@@ -76,6 +76,7 @@ def test_the_example_follows_the_environment_state_by_state(run, exported) -> No
     assert len(starts["qpos"]) == evaluation_worlds.NUM_ENVS
 
 
+@pytest.mark.slow
 def test_so_it_does_with_sets_in_a_suite_and_another_number_of_robots(tmp_path) -> None:
     out = tmp_path / "team"
     words = ["pretrained:any", str(out), "--suite", "any", "--num_agents", "3", "--seed", "7"]

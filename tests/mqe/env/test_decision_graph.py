@@ -189,10 +189,15 @@ def learned(
 ON_POLICY = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg, OnPolicyCfg)]
 
 
-# Every algorithm once, and every path of an update with and without a memory.
+# Every algorithm once, and every path of an update with and without a memory. IPPO's path is
+# MAPPO's.
 @pytest.mark.parametrize(
     ("name", "use_recurrent_policy"),
-    [(name, name != "haa2c") for name in ON_POLICY] + [("mappo", False)],
+    [
+        pytest.param(name, name != "haa2c", marks=[pytest.mark.slow] * (name == "ippo"))
+        for name in ON_POLICY
+    ]
+    + [("mappo", False)],
 )
 def test_replay_equals_eager_with_stand_ins(name, use_recurrent_policy, monkeypatch):
     stand_in(monkeypatch)

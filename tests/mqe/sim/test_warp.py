@@ -437,6 +437,7 @@ def test_a_compilation_that_takes_its_time_is_announced(monkeypatch, caplog):
     assert last.startswith("physics kernels are ready after")
 
 
+@pytest.mark.slow
 def test_obstacles_stop_an_object_as_in_mujoco():
     scene = obstacle_scene()
     expected, _ = slide(MujocoBatchSimulator(scene.model, NUM_ENVS, 1), scene)

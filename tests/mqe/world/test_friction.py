@@ -64,7 +64,11 @@ def center_of_mass(sim: Simulator, scene: Scene) -> torch.Tensor:
 # Warp's kernels on a CPU are dear: two boxes that make one object, and a cylinder.
 # An object with its weight on one corner turns as it slides.
 STRAIGHT = [name for name in OBJECTS if name != "loaded"]
-SLIDING = [*((name, "mujoco") for name in STRAIGHT), ("tblock", "warp"), ("cylinder", "warp")]
+SLIDING = [
+    *((name, "mujoco") for name in STRAIGHT),
+    ("tblock", "warp"),
+    pytest.param("cylinder", "warp", marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize(("name", "sim_name"), SLIDING)

@@ -200,7 +200,7 @@ def test_of_a_range_every_world_draws_its_own_whatever_runs_beside_it():
     assert all(2.0 <= mass <= 12.0 for mass in masses[1])
 
 
-@pytest.mark.parametrize("sim", ["mujoco", "warp"])
+@pytest.mark.parametrize("sim", ["mujoco", pytest.param("warp", marks=pytest.mark.slow)])
 def test_a_heavier_object_is_harder_to_move_on_either_simulator(sim):
     if sim == "warp":
         pytest.importorskip("mujoco_warp")

@@ -88,7 +88,7 @@ def test_late_targets_reach_the_motors_late(monkeypatch):
     assert follows[2] == [0] * 8 + follows[0][:-8]
 
 
-@pytest.mark.parametrize("sim", ["mujoco", "warp"])
+@pytest.mark.parametrize("sim", ["mujoco", pytest.param("warp", marks=pytest.mark.slow)])
 def test_watched_steps_are_the_same_steps(sim: str):
     if sim == "warp":
         pytest.importorskip("mujoco_warp")

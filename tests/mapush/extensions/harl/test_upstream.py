@@ -83,8 +83,10 @@ def test_files_of_upstream_have_every_key_with_an_effect(algo: str) -> None:
     "algo",
     [
         "happo",
-        "hasac",
-        *(pytest.param(algo, marks=pytest.mark.slow) for algo in ("hatrpo", "mappo", "hatd3")),
+        *(
+            pytest.param(algo, marks=pytest.mark.slow)
+            for algo in ("hasac", "hatrpo", "mappo", "hatd3")
+        ),
     ],
 )
 def test_upstreams_runners_train_and_we_measure_them(algo: str, tmp_path, capsys) -> None:

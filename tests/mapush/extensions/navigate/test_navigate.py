@@ -164,6 +164,7 @@ def test_a_goal_from_outside_takes_the_planners_place_for_one_decision():
     env.close()
 
 
+@pytest.mark.slow
 def test_an_episode_is_led_to_the_goal(tmp_path):
     path = tmp_path / "near.yaml"
     path.write_text(

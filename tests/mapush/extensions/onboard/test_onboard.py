@@ -94,7 +94,14 @@ def test_nothing_is_known_before_the_first_frame() -> None:
     assert known.ages.eq(1.0).all()
 
 
-@pytest.mark.parametrize(("latency", "rate"), [(0.0, 10.0), (0.1, 10.0), (0.06, 5.0), (0.2, 15.0)])
+@pytest.mark.parametrize(
+    ("latency", "rate"),
+    [
+        (0.1, 10.0),
+        (0.06, 5.0),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((0.0, 10.0), (0.2, 15.0))),
+    ],
+)
 def test_a_detection_is_as_old_as_latency_and_rate_say(latency: float, rate: float) -> None:
     """A box that moves by a millimetre a control step shows the time of its detection."""
     task, senses = begin(latency=latency, rate=rate)

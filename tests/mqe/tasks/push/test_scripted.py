@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from harl_mapush import config
 from harl_mapush.evaluation.calculator import first_episodes
 from mqe.env.environment import MultiAgentEnv
@@ -20,6 +22,7 @@ def worlds(num_envs: int, num_agents: int, **task: Any) -> MultiAgentEnv:
     return make_env(cfg.env, cfg.sim, cfg.task, 7)
 
 
+@pytest.mark.slow
 def test_robots_abreast_line_up_in_their_order_without_collisions():
     """Two robots slide a box of 70 N, whichever of them starts on which side."""
     env = worlds(4, 2, object_mass="70 N", goal_distance=[1.4, 1.6], observation="sets")
