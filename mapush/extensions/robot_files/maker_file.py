@@ -34,7 +34,7 @@ def read_maker_file(path: Path) -> MakerFile:
         spec = read_spec(path)
     except (ValueError, OSError) as error:
         raise _unreadable(path, error) from None
-    notes = [*_remove_meshes(spec, path), *_mend_inertias(spec)]
+    notes = [*_remove_meshes(spec, path), *_mend_inertias(spec), *_remove_constraints(spec)]
     for part in (*spec.keys, *spec.sensors, *spec.lights, *spec.cameras):
         spec.delete(part)
     robots = [body for body in spec.worldbody.bodies if _has_joints(body)]
@@ -44,8 +44,16 @@ def read_maker_file(path: Path) -> MakerFile:
             f"robot file {path}: {len(robots)} bodies of its world have joints ({names}); name a "
             "file with one robot alone"
         )
-    if not robots[0].joints:
-        robots[0].add_freejoint(name="root")
+    (base,) = robots
+    if any(joint.type != mujoco.mjtJoint.mjJNT_FREE for joint in base.joints):
+        raise ConfigError(
+            f"robot file {path}: its base {base.name} has joints; give it a freejoint or none"
+        )
+    if not base.joints:
+        base.add_freejoint(name="root")
+    for part in (*spec.worldbody.geoms, *spec.worldbody.bodies):  # floor and scenery
+        if part is not base:
+            spec.delete(part)
     spec.compiler.fusestatic = True
     try:
         return MakerFile(path, spec.compile(), tuple(notes))
@@ -90,6 +98,24 @@ def _remove_meshes(spec: mujoco.MjSpec, path: Path) -> list[str]:
     if not links:
         return []
     return [f"meshes without a file, left out: {', '.join(dict.fromkeys(links))}"]
+
+
+def _remove_constraints(spec: mujoco.MjSpec) -> list[str]:
+    """Remove constraints, and actuators of other parts than joints. Return notes on these.
+
+    Bodies with constraints would not weld to their parents.
+    """
+    joints = (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
+    actuators = [actuator for actuator in spec.actuators if actuator.trntype not in joints]
+    removed = {
+        "equality constraints": spec.equalities,
+        "tendons": spec.tendons,
+        "actuators without a joint": actuators,
+    }
+    notes = [f"{name}, left out: {len(parts)}" for name, parts in removed.items() if parts]
+    for part in (*actuators, *spec.equalities, *spec.tendons, *spec.excludes, *spec.pairs):
+        spec.delete(part)
+    return notes
 
 
 def _mend_inertias(spec: mujoco.MjSpec) -> list[str]:

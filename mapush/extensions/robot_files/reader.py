@@ -29,6 +29,7 @@ SUFFIXES = (".xml", ".urdf")
 _AXES = (0, 1, 1)  # of hip, thigh, calf: x, y, y
 _PARALLEL = 0.999  # least cosine between a joint's axis and the trunk's
 _LEVEL = 0.005  # [m] largest height of a thigh's joint over its hip, and between hips
+_EQUAL = 0.001  # [m] largest difference of lengths without a note
 MAX_TRUNK_SHAPES = 3  # more become one box
 _SLIMNESS = 0.7  # radius of a link without a shape, over the foot's
 # Go2: 25 N m/rad and 0.8 N m s/rad for 15.2 kg on links of 0.213 m
@@ -74,7 +75,7 @@ def read_robot_file(path: Path) -> RobotFile:
     length = float(lengths.mean())
     stiffness = _STIFFNESS * float(file.model.body_mass.sum()) * length
     foot_radius = float(file.model.geom_size[chains[0].foot, 0])
-    notes = list(file.notes)
+    notes = [*file.notes, *_notes(file, chains)]
     legs = [pose.leg(name, chain, notes) for name, chain in zip(LEGS, chains, strict=True)]
     cfg = RobotCfg(
         name=path.stem,
@@ -311,6 +312,32 @@ class _Pose:
         return Shape("box", _vector(0.5 * (high - low)), _vector(0.5 * (high + low)))
 
 
+def _notes(file: MakerFile, chains: Sequence[_Chain]) -> list[str]:
+    """Return notes on the file's numbers without a place in ``RobotCfg``."""
+    model = file.model
+    joints = [joint for chain in chains for joint in chain.joints]
+    motions = model.jnt_dofadr[joints]
+    losses = {
+        "armature": model.dof_armature[motions],
+        "damping": model.dof_damping[motions],
+        "dry friction": model.dof_frictionloss[motions],
+        "springs": model.jnt_stiffness[joints],
+    }
+    notes = []
+    parts = [f"{name} {np.max(values):g}" for name, values in losses.items() if np.any(values)]
+    if parts:
+        notes.append(f"joints have {', '.join(parts)} at most, left out: motors are ideal")
+    friction = model.geom_friction[[chain.foot for chain in chains], 0].max()
+    if friction != 1.0:  # MuJoCo's default
+        notes.append(f"feet have a friction of {friction:g}, left out: set env.foot_friction")
+    if not np.all(model.jnt_limited[joints]):
+        notes.append("joints without limits turn by pi to either side")
+    spread = float(np.ptp([chain.lengths for chain in chains], axis=0).max())
+    if spread > _EQUAL:
+        notes.append(f"legs differ by {spread:.3f} m in length: each has their mean")
+    return notes
+
+
 def _torque_limits(file: MakerFile, chains: Sequence[_Chain]) -> tuple[float, float, float]:
     """Return the torque limits [N m] of hip, thigh and calf, the least of the four legs."""
     limits = [[_torque_limit(file, joint) for joint in chain.joints] for chain in chains]
@@ -322,17 +349,18 @@ def _torque_limit(file: MakerFile, joint: int) -> float:
     ends = [model.jnt_actfrcrange[joint]]
     for actuator in range(model.nu):
         if model.actuator_trnid[actuator, 0] == joint:
-            ends.append(model.actuator_forcerange[actuator])
-            if not np.any(model.actuator_biasprm[actuator]):  # a motor: its control is a torque
+            gear = model.actuator_gear[actuator, 0]
+            ends.append(model.actuator_forcerange[actuator] * gear)
+            if not np.any(model.actuator_biasprm[actuator]):  # a motor: its control is a force
                 gain = model.actuator_gainprm[actuator, 0]
-                ends.append(model.actuator_ctrlrange[actuator] * gain)
-    limits = [float(high) for _, high in ends if high > 0.0]
+                ends.append(model.actuator_ctrlrange[actuator] * gain * gear)
+    limits = [min(-low, high) for low, high in np.sort(ends) if low < 0.0 < high]
     if not limits:
         raise file.refuse(
             f"joint {model.joint(joint).name} has no torque limit; give it an effort (URDF), an "
             "actuatorfrcrange, or an actuator with a forcerange (MJCF)"
         )
-    return min(limits)
+    return float(min(limits))
 
 
 def _rounded(value: float) -> float:

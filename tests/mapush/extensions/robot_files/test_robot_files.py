@@ -100,6 +100,68 @@ def test_signs_zero_angles_and_axes_of_the_file_do_not_matter(tmp_path):
     assert_same_bodies(robot, GO1)
 
 
+def test_a_scene_round_the_robot_changes_nothing(file):
+    spec = go1_spec()
+    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=(0.0, 0.0, 1.0))
+    marker = spec.worldbody.add_body(name="marker", mocap=True)
+    marker.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=(0.1, 0.0, 0.0))
+    spec.body("go1/trunk").quat = (0.7, 0.1, 0.2, 0.6)
+    path = write(spec, file.parent / "scene.xml")
+    assert read_robot_file(path).num_shapes == read_robot_file(file).num_shapes
+    assert_same_bodies(read_robot_file(path).cfg, GO1)
+
+
+def test_a_welded_part_with_constraints_stays_welded(tmp_path):
+    spec = go1_spec()
+    head = spec.body("go1/trunk").add_body(name="head", pos=(0.3, 0.0, 0.0))
+    head.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=(0.05, 0.0, 0.0), mass=0.5)
+    spec.add_exclude(bodyname1="head", bodyname2="go1/FL_thigh")
+    weld = spec.add_equality(type=mujoco.mjtEq.mjEQ_WELD, objtype=mujoco.mjtObj.mjOBJ_BODY)
+    weld.name1 = "head"
+    weld.name2 = "world"
+    robot = read_robot_file(write(spec, tmp_path / "head.xml"))
+    assert robot.cfg.trunk.mass == pytest.approx(GO1.trunk.mass + 0.5, rel=1e-5)
+    assert robot.notes == ("equality constraints, left out: 1",)
+
+
+@pytest.mark.parametrize(
+    ("gear", "limits", "torque"),
+    [
+        (9.0, {"ctrlrange": (-2.5, 2.5)}, 22.5),
+        (-9.0, {"ctrlrange": (-3.0, 3.0), "forcerange": (-3.0, 2.0)}, 18.0),
+    ],
+)
+def test_a_gear_multiplies_the_torque_limit(gear, limits, torque, tmp_path):
+    spec = go1_spec()
+    for actuator in spec.actuators:
+        actuator.forcerange = (0.0, 0.0)
+        actuator.forcelimited = mujoco.mjtLimited.mjLIMITED_AUTO
+        actuator.set_to_motor()
+        actuator.gear[0] = gear
+        for name, ends in limits.items():
+            setattr(actuator, name, ends)
+    robot = read_robot_file(write(spec, tmp_path / "geared.xml")).cfg
+    assert robot.torque_limit == pytest.approx((torque,) * 3)
+
+
+def test_numbers_without_a_place_are_told(tmp_path):
+    spec = go1_spec()
+    for leg in LEGS:
+        spec.geom(f"go1/{leg}_foot").friction[0] = 0.4
+        joint = spec.body(f"go1/{leg}_thigh").joints[0]
+        joint.armature = 0.01
+        joint.frictionloss = 0.2
+        joint.limited = mujoco.mjtLimited.mjLIMITED_FALSE
+    for leg in ("RL", "RR"):
+        spec.body(f"go1/{leg}_calf").pos = (0.0, 0.0, -0.223)
+    assert read_robot_file(write(spec, tmp_path / "told.xml")).notes == (
+        "joints have armature 0.01, dry friction 0.2 at most, left out: motors are ideal",
+        "feet have a friction of 0.4, left out: set env.foot_friction",
+        "joints without limits turn by pi to either side",
+        "legs differ by 0.010 m in length: each has their mean",
+    )
+
+
 def test_links_of_unequal_length_are_kept(tmp_path):
     spec = go1_spec()
     for leg in LEGS:
@@ -154,6 +216,12 @@ def _second_robot(spec: mujoco.MjSpec) -> None:
     body.add_freejoint()
 
 
+def _hinge_in_place_of_the_free_joint(spec: mujoco.MjSpec) -> None:
+    trunk = spec.body("go1/trunk")
+    spec.delete(trunk.joints[0])
+    trunk.add_joint(axis=(0.0, 0.0, 1.0))
+
+
 def _wheels(spec: mujoco.MjSpec) -> None:
     for leg in LEGS:
         wheel = spec.body(f"go1/{leg}_calf").add_body(name=f"{leg} wheel", pos=(0.0, 0.0, -0.213))
@@ -189,6 +257,7 @@ def _bare_trunk(spec: mujoco.MjSpec) -> None:
     ("change", "message"),
     [
         (_second_robot, "2 bodies of its world have joints"),
+        (_hinge_in_place_of_the_free_joint, "its base go1/trunk has joints"),
         (_wheels, "four legs with three hinges each.*FL_hip: 4"),
         (_no_limits, "FL_hip has no torque limit"),
         (_no_feet, "FL_calf has no sphere"),
