@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,27 +32,38 @@ def ended_if_stuck(end: Callable[[], None]) -> Iterator[None]:
     """
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
+    is_over = threading.Event()
     former = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-    arguments = (receiver, threading.get_ident(), end)
+    arguments = (receiver, is_over, threading.get_ident(), end)
     threading.Thread(target=_watch, args=arguments, daemon=True).start()
     try:
         yield
     finally:
+        is_over.set()
         signal.set_wakeup_fd(former)
         sender.close()
 
 
-def _watch(receiver: socket.socket, thread: int, end: Callable[[], None]) -> None:
+def _watch(
+    receiver: socket.socket, is_over: threading.Event, thread: int, end: Callable[[], None]
+) -> None:
+    """Close ``receiver`` at the end alone, since each further signal sends a byte."""
     with receiver:
-        if not receiver.recv(1):
-            return  # The context is over.
+        receiver.recv(1)
+        if _is_stuck(thread, is_over):
+            end()
+
+
+def _is_stuck(thread: int, is_over: threading.Event) -> bool:
+    """Wait until a thread stays in one line for ``STUCK_S``. Return False when the context ends."""
     looks = 0
     position: tuple[FrameType, int] | None = None
     while looks < _LOOKS:
-        time.sleep(STUCK_S / _LOOKS)
+        if is_over.wait(STUCK_S / _LOOKS):
+            return False
         frame = sys._current_frames()[thread]
         before, position = position, (frame, frame.f_lasti)
         is_same = before is not None and before[0] is frame and before[1] == frame.f_lasti
         is_on_host = frame.f_code.co_filename.startswith(_HOST_MESSAGES + os.sep)
         looks = looks + 1 if is_same and not is_on_host else 0
-    end()
+    return True

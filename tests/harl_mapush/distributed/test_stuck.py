@@ -37,6 +37,18 @@ def pause() -> None:
     time.sleep(stuck.STUCK_S / 20)
 
 
+def pause_for_signal() -> None:
+    """Wait until the signal has come."""
+    time.sleep(0.4)
+
+
+def send_signals() -> None:
+    """Send signals to this process, in time for the watcher to see each."""
+    for _ in range(3):
+        os.kill(os.getpid(), signal.SIGTERM)
+        pause_for_signal()
+
+
 def wait_for_message() -> None:
     """Wait in one call of a function from torch.distributed."""
     scope: dict[str, Callable[[Callable[[], object]], None]] = {}
@@ -46,8 +58,12 @@ def wait_for_message() -> None:
     scope["meet"](lock.acquire)
 
 
-def code_of(main: Callable[[], None], limit_s: float = 20.0) -> int | None:
-    """Return the exit code of a process that gets a signal in ``main``, or None after a time."""
+def code_of(
+    main: Callable[[], None], limit_s: float = 20.0, after: Callable[[], None] = lambda: None
+) -> int | None:
+    """Return the exit code of a process that gets a signal in ``main`` and calls ``after`` outside
+    the context, or None after a time.
+    """
     process = os.fork()
     if not process:
         try:
@@ -55,6 +71,7 @@ def code_of(main: Callable[[], None], limit_s: float = 20.0) -> int | None:
             with stuck.ended_if_stuck(lambda: os._exit(ENDED)):
                 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
                 main()
+            after()
             os._exit(WORKED)
         finally:
             os._exit(99)
@@ -90,3 +107,12 @@ def test_nothing_watches_after_the_end() -> None:
     with stuck.ended_if_stuck(lambda: None):
         pass
     assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_nothing_watches_after_the_end_of_a_rank_with_a_signal() -> None:
+    assert code_of(pause_for_signal, after=lambda: time.sleep(3 * stuck.STUCK_S)) == WORKED
+
+
+def test_further_signals_are_silent(capfd: pytest.CaptureFixture[str]) -> None:
+    assert code_of(send_signals) == WORKED
+    assert capfd.readouterr().err == ""
