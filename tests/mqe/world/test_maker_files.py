@@ -37,7 +37,9 @@ def test_elements_that_multiply_bodies_are_refused(content: str, tmp_path) -> No
     robot = write(tmp_path / "robot.xml", content)
     scene = tmp_path / "scene.xml"
     scene.write_text('<mujoco><include file="robot.xml"/><include\nfile = "scene.xml"/></mujoco>')
-    for path in (robot, scene):
+    attached = tmp_path / "attached.xml"
+    attached.write_text('<mujoco><asset><model name="m" file="robot.xml"/></asset></mujoco>')
+    for path in (robot, scene, attached):
         with pytest.raises(ValueError, match="multiplies bodies; write them out"):
             read_spec(path)
 
