@@ -33,23 +33,26 @@ def make_parser() -> config.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read a robot. Return the exit code."""
-    args = make_parser().parse_args(argv)
     with library_lines(say):
-        return config.exit_code(lambda: _read(Path(args.file).expanduser(), args.out), PROGRAM)
+        return config.exit_code(lambda: _read(argv), PROGRAM)
 
 
-def _read(file: Path, out: str | None) -> int:
+def _read(argv: Sequence[str] | None) -> int:
+    arguments = make_parser().parse(argv)
+    file = Path(arguments.file)
     if file.suffix not in SUFFIXES or not file.is_file():
         raise ConfigError(
             f"FILE: {file} is not a robot's file; name an MJCF (.xml) or a URDF (.urdf)"
         )
-    target = None if out is None else Path(out).expanduser()
+    target = None if arguments.out is None else Path(arguments.out)
     if target is not None and (target.suffix != ".yaml" or not target.parent.is_dir()):
-        raise ConfigError(f"--out: {out} must end with .yaml, in a folder that exists")
+        raise ConfigError(f"--out: {target} must end with .yaml, in a folder that exists")
     robot = read_robot_file(file)
     say(_table(robot))
     if target is not None:
-        target.write_text(f"# Read from {file.name}.\n{dump_yaml(values(robot.cfg))}")
+        target.write_text(
+            f"# Read from {file.name}.\n{dump_yaml(values(robot.cfg))}", encoding="utf-8"
+        )
         say(f"Wrote {target}. Train its gait:")
     name = target or file
     say(f"  mapush train --preset go1_velocity --set env.robots={name}")

@@ -327,10 +327,9 @@ def test_noise_leaves_the_zeros_of_unseen_bodies(observation: str) -> None:
         "observation": observation,
         "senses": {"name": "onboard", "sight": [0.0, 0.6]},
     }
-    env = {"num_envs": 2, "num_agents": 2, "randomize": {"observation_noise": 0.05}}
     observations = []
     for noise in (0.0, 0.05):
-        env["randomize"] = {"observation_noise": noise}
+        env = {"num_envs": 2, "num_agents": 2, "randomize": {"observation_noise": noise}}
         cfg = config.resolve({"env": env, "task": task}, {})[0]
         worlds = make_env(cfg.env, SimCfg("mujoco", "cpu", 1), cfg.task, 1)
         observations.append(worlds.reset()[0].clone())

@@ -304,6 +304,22 @@ def test_a_urdf_that_is_no_quadruped_is_refused_in_one_line(text, message, tmp_p
         read_robot_file(path)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "missing: FILE; example: mapush robot"),
+        (["x.urdf", "--outt", "x.yaml"], "--outt"),
+        (["x.stl"], "x.stl is not a robot's file; name an MJCF"),
+        (["{file}", "--out", "nowhere/x.yaml"], "nowhere/x.yaml must end with .yaml"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2(words, message, file, capsys):
+    assert main([word.format(file=file) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
 def test_a_missing_file_is_named():
     with pytest.raises(ConfigError, match=r"env.robots: there is no file nowhere/x.urdf"):
         robots_of("nowhere/x.urdf", 1)
