@@ -161,7 +161,8 @@ def summary(by_rank: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return one part's line from all its ranks' figures."""
     line = dict(by_rank[0])
     laps = [facts["collect_s"] for facts in by_rank]
-    line["late"] = sum(map(max, *laps)) / sum(map(sum, laps)) * len(laps) if laps[1:] else 1.0
+    slowest = [max(iteration) for iteration in zip(*laps, strict=True)]
+    line["late"] = sum(slowest) * len(laps) / sum(map(sum, laps))
     for name in ("iteration_s", "memory_gib"):
         line[name] = [facts[name] for facts in by_rank]
     line["collect_s"] = [sum(lap) / len(lap) for lap in laps]

@@ -51,8 +51,7 @@ class MemoryPlan(NamedTuple):
     learner: int  # experience and one update
     free: int | None  # available to this process, its own context included
     total: int | None
-    # Another setting than ``env.num_envs`` for less memory: that of the learner's size, or of the
-    # number of processes.
+    # The setting of the learner's size; None: ``env.num_envs`` sets it
     setting: str | None = None
     num_ranks: int = 1  # processes with equal needs
 

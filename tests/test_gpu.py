@@ -32,7 +32,10 @@ pytestmark = [
 ]
 pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra")
 
-from mqe.sim.mujoco_warp import Capacity  # noqa: E402, after the skip
+from mqe.sim.mujoco_warp import (  # noqa: E402, after the skip
+    Capacity,
+    MujocoWarpSimulator,
+)
 
 NUM_ENVS = 64
 DEVICES = [f"cuda:{index}" for index in range(min(torch.cuda.device_count(), 2))] or ["cuda:0"]
@@ -218,6 +221,7 @@ def test_buffers_grow_on_any_stream_and_nothing_is_lost(runner):
 
 def test_buffers_grow_and_the_graph_is_captured_anew(walking):
     env = make_env(EnvCfg(NUM_ENVS, 1), SimCfg(device=DEVICES[-1]), WalkingCfg(), 1)
+    assert isinstance(env.sim, MujocoWarpSimulator)
     env.sim._make_data(Capacity(contacts=16, rows=8))  # It uses up to 12.
     env.reset()
     actions = actions_of(env)

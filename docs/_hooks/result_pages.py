@@ -235,7 +235,7 @@ def _checkpoints(record: Mapping[str, Mapping[str, Any]]) -> dict[int, tuple[flo
 def poses() -> str:
     """Return the table of teams that bring objects to a place and a heading."""
     rows = [
-        (OBJECTS.get(row["object"], row["object"]), f"{row['robots']}", _policy(row), _of(row))
+        (OBJECTS[row["object"]], f"{row['robots']}", _policy(row), _of(row))
         for row in _read("suites.jsonl")
         if row["suite"] == "pose"
     ]
@@ -313,7 +313,7 @@ def navigation() -> str:
     for row in _read("long_horizon.jsonl"):
         num_successes = round(row["success_rate"] * row["num_episodes"])
         seconds = row["time_given_success_s"]
-        former = FORMER.get(row.get("planner"), "")
+        former = FORMER.get(row.get("planner", ""), "")
         rows.append(
             (
                 f"`{row['suite']}`",
