@@ -403,7 +403,13 @@ def scaling() -> str:
         share = speed / ranks / rows[device, 1, 8192]
         compared = f"{share:.2f}" if ranks > 1 else ""
         cells.append((device, f"{ranks}", f"{num_envs:,}", f"{speed:,.0f}", compared))
-    head = ("GPU", "number", "worlds in all", "env steps/s of training", "of as many single ones")
+    head = (
+        "GPU",
+        "number",
+        "worlds in all",
+        "env steps/s of training",
+        "share of as many single GPUs",
+    )
     return table(head, cells)
 
 

@@ -50,7 +50,7 @@ class EndOnRequest(Callback):
             self._end(report.env_steps)
 
     def on_checkpoint(self, env_steps: int) -> None:
-        """Measure the last checkpoint's duration."""
+        """Record the time for writing the last checkpoint."""
         self._wall_time.note_saved()
 
     def on_wait(self) -> None:

@@ -50,7 +50,7 @@ class SavedRun(NamedTuple):
 
 
 def find(name: str) -> tuple[SavedRun, list[str]]:
-    """Return the run named by ``--resume``, with its newest whole checkpoint, and notices.
+    """Return the run named by ``--resume``, with its newest intact checkpoint, and notices.
 
     If the name is a checkpoint's, the run resumes from it. Raises ConfigError if there is nothing
     to resume from.
@@ -67,7 +67,7 @@ def find(name: str) -> tuple[SavedRun, list[str]]:
         if problem is not None:
             raise ConfigError(
                 f"--resume {name!r}: {problem}; give the run ({run}), which resumes from its "
-                "newest whole one"
+                "newest intact checkpoint"
             )
         return SavedRun(run, real, env_steps), []
 

@@ -435,7 +435,7 @@ class _Part:
         return self._size * self._num_entities
 
     def block(self, start: int) -> EntityBlock | None:
-        """Return the term as a set from index ``start`` on, None if the term is no set."""
+        """Return the place of entities from index ``start`` on, None if the term has none."""
         if not self._term.is_set:
             return None
         assert self._term.over is not None

@@ -31,8 +31,8 @@ class VelocityCfg(TermCfg):
     )
     max_load: float = option(
         0.0,
-        "largest load that resists the way ahead as a sliding object does, with two thirds of the "
-        "commands, which then lead ahead [N]",
+        "largest resistance to walking ahead, like a sliding object's, in two thirds of the "
+        "commands; these lead ahead [N]",
         min=0.0,
         max=1e4,
     )

@@ -33,9 +33,9 @@ class SweepCfg:
 
     space: dict[str, Any] = option(dict, f"settings that vary, section.key: {_FORMS}")
     preset: str | None = option(
-        None, "preset of the run that is varied; null, without config: laptop"
+        None, "preset of the varied run; null: laptop, unless config names a run file"
     )
-    config: str | None = option(None, "run file of the run that is varied")
+    config: str | None = option(None, "run file of the varied run")
     settings: dict[str, Any] = option(
         dict, "changes of that run for all trials, as sections with keys"
     )

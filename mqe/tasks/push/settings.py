@@ -145,7 +145,7 @@ class PushCfg(TermCfg):
     episode_length_s: float = option(20.0, "time limit of an episode [s]", min=0.02, max=1e6)
     success_radius: float = option(
         1.0,
-        "distance of the object's origin from the goal below which it is success [m]",
+        "largest distance between object's origin and goal in a success [m]",
         min=1e-3,
         max=100.0,
     )

@@ -39,7 +39,7 @@ GO_M8010_6 = Motor(
 def read_robot(path: Path) -> RobotCfg:
     """Return the robot in a YAML file, named as the file.
 
-    A section ``physical`` lies on the other values, for the robot of ``env.model=physical``.
+    Values in a section ``physical`` replace the others for ``env.model=physical``.
     """
     values = load_yaml(path)
     physical = values.pop("physical", None)

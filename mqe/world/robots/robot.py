@@ -134,7 +134,7 @@ class RobotCfg:
     # [m] thigh's joint to calf's joint, and from there to the foot's centre
     link_lengths: tuple[float, float]
     foot_radius: float  # [m]
-    knee_radius: float  # [m] that a thigh reaches beyond the calf's joint
+    knee_radius: float  # [m] reach of a thigh beyond the calf's joint
     standing_height: (
         float  # [m] trunk origin above the floor in the nominal stance, sagged under its weight
     )

@@ -473,7 +473,7 @@ def test_damaged_states(how: str, run, monkeypatch, capsys) -> None:
     assert train.main(["--resume", str(run / "checkpoints" / "64")]) == 2
     line = error_line(capsys)
     assert "training_state.pt: damaged (" in line
-    assert "earlier checkpoint" in line or "which resumes from its newest whole one" in line
+    assert "earlier checkpoint" in line or "which resumes from its newest intact checkpoint" in line
     assert sorted(path.name for path in run.rglob("*")) == before
 
 
