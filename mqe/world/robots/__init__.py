@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mqe.config import ConfigError
 from mqe.extensions import Registry
-from mqe.world.robots.described import read_robot
+from mqe.world.robots.described import read_checked_robot, read_robot
 from mqe.world.robots.robot import NUM_JOINTS, RobotCfg
 from mqe.world.robots.tensors import Robots
 
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 # Robots from files, by suffix; each raises ConfigError.
-ROBOT_READERS: dict[str, Callable[[Path], RobotCfg]] = {".yaml": read_robot}
+ROBOT_READERS: dict[str, Callable[[Path], RobotCfg]] = {".yaml": read_checked_robot}
 
 
 class RobotRegistry(Registry[RobotCfg]):
@@ -81,7 +81,8 @@ def robots_of(
             "env.robots: [] names no robot; name one kind for all robots, or one per robot "
             f"(allowed: {', '.join(ROBOTS)})"
         )
-    robots = tuple(ROBOTS.find(name, "env.robots") for name in robot_names)
+    kinds = {name: ROBOTS.find(name, "env.robots") for name in dict.fromkeys(robot_names)}
+    robots = tuple(kinds[name] for name in robot_names)
     if len(robot_names) != num_agents:
         raise ConfigError(
             f"env.robots: {list(robot_names)} names {len(robot_names)} robots for a team of "

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mqe.config import load_yaml, merge
+import mujoco
+
+from mqe.config import ConfigError, load_yaml, merge
+from mqe.world.robots.build import add_robot
 from mqe.world.robots.robot import (
     LEG_JOINTS,
     LEGS,
@@ -47,6 +50,28 @@ def read_robot(path: Path) -> RobotCfg:
     if physical is None:
         return robot
     return replace(robot, physical=_robot(path.stem, merge(values, physical)))
+
+
+def read_checked_robot(path: Path) -> RobotCfg:
+    """Return the robot in a user's YAML file. Raise ConfigError for a file without a whole one."""
+    try:
+        robot = read_robot(path)
+        for field in fields(robot):
+            value = getattr(robot, field.name)
+            if field.type == "float" and not isinstance(value, int | float):
+                raise TypeError(f"{field.name}={value!r} must be a number")
+        spec = mujoco.MjSpec()
+        add_robot(spec, robot, robot.name, (0.5, 0.5, 0.5, 1.0), collision=1, hits=1)
+        spec.compile()
+    except ConfigError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(
+            f"robot file {path}: has no whole robot ({reason}); compare it with "
+            "mqe/assets/robots/go2.yaml"
+        ) from None
+    return robot
 
 
 def _robot(name: str, values: Mapping[str, Any]) -> RobotCfg:
