@@ -104,12 +104,13 @@ def _kneeling(robot: RobotCfg, height: Tensor, kneels: Tensor, scatter: Tensor) 
     A kneeling leg has its knee and its calf on the floor. Another leg has its foot below its hip.
     """
     thigh_length, calf_length = robot.link_lengths
-    knee = torch.acos((height - robot.knee_radius) / thigh_length)
+    # A leg that is too long or too short for its triangle is straight or folded.
+    knee = torch.acos(((height - robot.knee_radius) / thigh_length).clamp(-1.0, 1.0))
     # The triangle of hip, knee and foot
     drop = height - robot.foot_radius - KNEELING_SLACK
     surplus = (thigh_length**2 - calf_length**2) / drop
-    at_hip = torch.acos((drop + surplus) / (2.0 * thigh_length))
-    at_foot = torch.acos((drop - surplus) / (2.0 * calf_length))
+    at_hip = torch.acos(((drop + surplus) / (2.0 * thigh_length)).clamp(-1.0, 1.0))
+    at_foot = torch.acos(((drop - surplus) / (2.0 * calf_length)).clamp(-1.0, 1.0))
     thigh = torch.where(kneels, knee, at_hip)
     calf = torch.where(kneels, -math.pi / 2 - knee, -(at_hip + at_foot))
     return torch.stack((torch.zeros_like(thigh), thigh, calf), dim=-1).flatten(1) + scatter

@@ -349,13 +349,11 @@ def test_impossible_inertias_become_a_balls_and_are_told(file):
     assert robot.cfg.trunk.inertia == pytest.approx((0.07 / 3,) * 3 + (0.0,) * 3)
 
 
-@pytest.mark.parametrize("share", [0.6, 2.0])
-def test_every_start_of_a_smaller_or_larger_robot_is_a_pose(share):
-    robot = replace(
-        GO1,
-        link_lengths=(share * 0.213, share * 0.2),
-        standing_height=share * GO1.standing_height,
-    )
+@pytest.mark.parametrize(
+    ("share", "lengths"), [(0.6, (0.128, 0.12)), (2.0, (0.426, 0.4)), (1.0, (0.15, 0.3))]
+)
+def test_every_start_of_a_robot_with_other_legs_is_a_pose(share, lengths):
+    robot = replace(GO1, link_lengths=lengths, standing_height=share * GO1.standing_height)
     poses = start_poses(Robots([robot]), 512)
     assert all(torch.isfinite(part).all() for part in poses)
     assert poses.pos[:, 2].amax() >= robot.standing_height + 0.1
