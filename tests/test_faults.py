@@ -46,7 +46,8 @@ def test_a_soak_knows_the_memory_of_its_gpu(listed: list[str], taken: float, mon
 
 @pytest.mark.skipif(not EXTENSIONS.is_dir(), reason="the script tries extensions as well")
 @pytest.mark.filterwarnings("ignore")  # of torch, about tensors that are on their way out
-def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("num_cases", [100, pytest.param(250, marks=pytest.mark.slow)])
+def test_nonsense_is_one_line(monkeypatch, capsys, num_cases: int) -> None:
     # The script puts others in their places.
     for module, name in (
         (experiment, "run"),
@@ -54,7 +55,7 @@ def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
     ):
         monkeypatch.setattr(module, name, getattr(module, name))
     monkeypatch.syspath_prepend(str(FAULTS))
-    answered = importlib.import_module("fuzz").run_cases(250, seed=0)
+    answered = importlib.import_module("fuzz").run_cases(num_cases, seed=0)
     assert answered, capsys.readouterr().err
 
 

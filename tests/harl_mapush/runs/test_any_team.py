@@ -16,7 +16,8 @@ from mqe.registry import make_env
 from tests.support.rounding import in_double, rounding
 
 RUN = ["--preset", "smoke", "--device", "cpu", "--num_agents", "2", "--num_envs", "4"]
-RUN += ["--num_env_steps", "64", "--set", "runner.num_steps=4"]
+RUN += ["--num_env_steps", "32", "--set", "runner.num_steps=4"]
+RUN += ["--set", "algorithm.num_epochs=1", "--set", "algorithm.num_minibatches=1"]
 SETS = ["--set", "task.observation=sets", "--set", "network.sets=deep_set"]
 
 

@@ -131,7 +131,7 @@ def test_a_world_that_breaks_is_a_fall_and_a_collapse(caplog):
 def test_a_robot_that_only_stands(monkeypatch):
     # Else even a policy that does nothing trots on the spot.
     monkeypatch.setattr(trot, "STANDING_COMMAND", 10.0)
-    figures = track(Walker(stand, SIM, 0), grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
+    figures = track(Walker(stand, SIM, 0), grid=(-0.5, 0.5), robots_a_cell=1)
     assert figures["falls_on_grid"] == figures["falls_20ms"] == 0
     for key in ("velocity_error_x", "velocity_error_y", "yaw_rate_error", "velocity_error_40ms"):
         assert figures[key] == pytest.approx(0.5, abs=0.02)
@@ -142,7 +142,7 @@ def test_a_robot_that_only_stands(monkeypatch):
 def test_a_trot_in_place_lifts_its_feet(monkeypatch):
     monkeypatch.setattr("mapush.extensions.gait.examination.LATENCIES", {})
     # Which leaves the trot as it is.
-    figures = track(Walker(stand, SIM, 0), grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
+    figures = track(Walker(stand, SIM, 0), grid=(-0.5, 0.5), robots_a_cell=1)
     assert 0.0 < figures["foot_clearance_min_m"] < 0.1
 
 
