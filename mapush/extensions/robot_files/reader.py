@@ -220,7 +220,7 @@ class _Pose:
         mujoco.mj_kinematics(file.model, self._data)
         self._feet = {chain.foot for chain in chains}
         self.base = int(file.model.body_parentid[chains[0].bodies[0]])
-        # Between the hips, at their height: the trunk's frame.
+        # The trunk's frame: below or above the base's, at the hips' height
         self.origin = np.array((0.0, 0.0, np.mean([chain.hip[2] for chain in chains])))
 
     def inertial(self, body: int, origin: Array) -> Inertial:

@@ -20,7 +20,6 @@ _LEAN = {"F": 0.05, "R": 0.25}  # [rad]
 _LOW = 0.77  # height of a collapsed trunk over the standing height: the Go1's
 _SETTLING_STEPS = round(3.0 / PHYSICS_DT)
 _UPRIGHT = 0.97  # least vertical component of a standing trunk's z axis
-_ROBOT = 2  # bit of its collisions
 _SPAWN_GAP = 0.01  # [m] under the feet at the start
 
 
@@ -45,10 +44,10 @@ def stand(robot: RobotCfg, notes: list[str]) -> RobotCfg:
     arena = files("mqe") / "assets" / "arena.xml"
     spec = mujoco.MjSpec.from_string(arena.read_text(encoding="utf-8"))
     spec.option.timestep = PHYSICS_DT
-    floor = spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=(0.0, 0.0, 1.0))
-    floor.conaffinity = _ROBOT
+    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=(0.0, 0.0, 1.0))
     spawned = replace(robot, standing_height=straight + _SPAWN_GAP)
-    add_robot(spec, spawned, robot.name, (0.5, 0.5, 0.5, 1.0), collision=_ROBOT, hits=1)
+    # Its parts collide with the floor alone.
+    add_robot(spec, spawned, robot.name, (0.5, 0.5, 0.5, 1.0), collision=2, hits=1)
     for geom in spec.geoms:
         geom.solref[:2] = CONTACT_SOLREF
     model = spec.compile()
