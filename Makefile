@@ -41,7 +41,9 @@ test: lint type
 # learning, killed runs, other systems.
 SLOW := $(addprefix tests/,test_site.py test_docs.py test_faults.py test_other_systems.py \
   $(addprefix harl_mapush/,algorithms/test_off_policy.py distributed/test_ranks.py \
-  evaluation/test_policies.py evaluation/test_pretrained.py runs/test_resume.py) \
+  evaluation/test_policies.py evaluation/test_pretrained.py runs/test_resume.py \
+  $(addprefix collectors/,test_exchange.py \
+  test_collectors_run.py::test_a_run_that_ends_within_an_iteration_goes_on_with_its_next_block)) \
   mapush/export/test_export.py $(addprefix mapush/extensions/,gait/test_gait_evaluation.py \
   harl/test_upstream.py navigate/test_navigate.py navigate/test_shipped_leader.py \
   onboard/test_onboard.py pivoting/test_pivoting.py report/test_report.py) \

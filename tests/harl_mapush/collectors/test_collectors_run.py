@@ -25,6 +25,7 @@ def test_a_run_stores_all_transitions_and_takes_all_updates():
     assert not runner.collectors.posts[0].worker.process.is_alive()
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_within_an_iteration_goes_on_with_its_next_block():
     """Two collectors, so that an iteration has two blocks. The run ends after the first."""
     cfg = settings(2, 8, 64)

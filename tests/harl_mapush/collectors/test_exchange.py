@@ -41,12 +41,13 @@ def fill(channel: Channel) -> None:
     channel.counts[0] = 3
 
 
-def test_each_collector_writes_into_its_blocks_from_another_process() -> None:
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_each_collector_writes_into_its_blocks_from_another_process(start: str) -> None:
     shared = Exchange(SHAPE, 5, 3, networks(), 0)
     channel = shared.channel(1)
     assert channel.counts.tolist() == [-1, 0]
     assert channel.block(2).obs.shape == (5, 2, 2, 3)
-    process = get_context("spawn").Process(target=fill, args=(channel,))
+    process = get_context(start).Process(target=fill, args=(channel,))
     process.start()
     process.join()
     assert channel.counts.tolist() == [3, 0]
