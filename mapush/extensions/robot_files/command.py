@@ -47,6 +47,8 @@ def _read(argv: Sequence[str] | None) -> int:
     target = None if arguments.out is None else Path(arguments.out)
     if target is not None and (target.suffix != ".yaml" or not target.parent.is_dir()):
         raise ConfigError(f"--out: {target} must end with .yaml, in a folder that exists")
+    if target is not None and target.exists():
+        raise ConfigError(f"--out: {target} exists, perhaps with corrections; name another file")
     robot = read_robot_file(file)
     say(_table(robot))
     if target is not None:

@@ -288,7 +288,7 @@ class _Pose:
             return ()
         radius = _SLIMNESS * float(self._model.geom_size[chain.foot, 0])
         notes.append(f"{self._model.body(body).name} has no shape: a capsule of {radius:.3f} m")
-        half = 0.5 * length - radius
+        half = max(0.5 * length - radius, _EQUAL)
         return (Shape("capsule", (_rounded(radius), _rounded(half)), (0.0, 0.0, -0.5 * length)),)
 
     def _geoms(self, body: int) -> list[int]:

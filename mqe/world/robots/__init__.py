@@ -48,7 +48,10 @@ class RobotRegistry(Registry[RobotCfg]):
             raise ConfigError(f"{where}: there is no file {name}; name a robot or its file")
         if self._files.get(path.stem) == path:
             del self[path.stem]  # the file may have changed
-        robot = self.register(path.stem, ROBOT_READERS[path.suffix](path))
+        robot = ROBOT_READERS[path.suffix](path)
+        if self.get(path.stem, robot) != robot:
+            raise ConfigError(f"{where}: {name} has the name of another robot; rename the file")
+        self.register(path.stem, robot)
         self._files[path.stem] = path
         return robot
 

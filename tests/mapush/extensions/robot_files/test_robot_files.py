@@ -184,6 +184,20 @@ def test_the_data_are_written_for_correction_and_read_back(file, tmp_path, capsy
     assert read_robot(out).stiffness > 100.0
 
 
+def test_corrections_are_not_overwritten(file, tmp_path, capsys):
+    out = tmp_path / "corrected.yaml"
+    out.write_text("stiffness: 1\n")
+    assert main([str(file), "--out", str(out)]) == 2
+    assert "exists, perhaps with corrections" in capsys.readouterr().err
+    assert out.read_text() == "stiffness: 1\n"
+
+
+def test_a_file_with_the_name_of_another_robot_is_to_be_renamed(file, tmp_path):
+    other = file.rename(tmp_path / "go2.xml")
+    with pytest.raises(ConfigError, match=r"go2.xml has the name of another robot; rename"):
+        robots_of(str(other), 1)
+
+
 def test_a_path_is_a_robot_in_a_scene(file):
     scene = build_scene(2, None, robots=["go1", str(file)])
     assert [robot.name for robot in scene.robots] == ["go1", "like_go1"]
