@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from gpu_usage import memory_reader
 
-from benchmarks.gpu_usage import memory_reader
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.callback import Callback

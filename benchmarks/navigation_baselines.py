@@ -28,6 +28,7 @@ from mapush.extensions.navigate.planners.problem import MARGIN, Problem
 from mqe.config import ConfigError, install
 from mqe.controllers.frozen_policy import describe_policy
 from mqe.env.environment import MultiAgentEnv
+from mqe.extensions import load_extensions
 from mqe.registry import TASKS
 from mqe.tasks.push.scripted import LOOKED_AT, ScriptedTeam, columns_of
 from mqe.world.obstacles import PARKED_BELOW
@@ -306,6 +307,7 @@ def _observed_names(env: MultiAgentEnv) -> list[str]:
     return names
 
 
+load_extensions()
 for _script in (walk, scripted_team, scripted_solo):
     TASKS["go1push_upper"].policies.register(_script.__name__, _script)
 PLANNERS.register("goal", Planner(GoalFollower, "the goal itself: no high level"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -198,6 +200,30 @@ def check_python(words: list[str]) -> None:
     for flag in [word for word in rest if word.startswith("--")]:
         is_setting = flag in ("--set", *config.FLAGS)
         assert is_setting or f'"{flag}"' in source or path in OF_UPSTREAM, flag
+
+
+BENCHMARKS = [
+    path
+    for path in sorted((ROOT / "benchmarks").glob("*.py"))
+    if "__main__" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
+def test_a_benchmark_starts_in_a_process_of_its_own(path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(path), "--help"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+
+
+def test_benchmarks_name_their_neighbours_as_scripts_do() -> None:
+    """A script's folder is on Python's path, but its parent need not be."""
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("*.py")]
+    assert sources
+    assert not any(
+        re.search(r"^(from|import) benchmarks\b", text, re.MULTILINE) for text in sources
+    )
 
 
 SHOWN = [
