@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -63,11 +64,13 @@ def connect(**own_settings: Any) -> None:
     """Join the cluster at RAY_ADDRESS, or start Ray on this machine alone.
 
     ``own_settings`` apply to Ray on this machine alone. Raises ConfigError if the cluster cannot be
-    reached.
+    reached, or if others can read its token.
     """
     address = os.environ.get(ADDRESS)
     if address is not None:
         check_address(address)
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        check_token(Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser())
     is_own = address in (None, "local")
     settings: dict[str, Any] = own_settings | {"include_dashboard": False} if is_own else {}
     try:
@@ -80,6 +83,18 @@ def connect(**own_settings: Any) -> None:
             "well (ray start --address HOST:PORT), with the same versions of Ray and Python, and "
             "with RAY_AUTH_MODE=token if the cluster has a token"
         ) from None
+
+
+def check_token(path: Path) -> None:
+    """Raise ConfigError if other users can read the cluster's token.
+
+    The token allows its holder to run programs on the cluster.
+    """
+    if path.is_file() and path.stat().st_mode & 0o077:
+        raise ConfigError(
+            f"{path}: other users can read the token of the Ray cluster; chmod 600 {path}, and "
+            "take a new token if this machine has other users"
+        )
 
 
 def check_address(address: str) -> None:

@@ -235,3 +235,17 @@ def test_runs_on_two_nodes_end_well(fault):
     table = script("ray_collectors.py", "--tries", "1", "--only", fault)
     rows = [line.split()[-3:-1] for line in table.splitlines()[1:] if line.startswith(fault)]
     assert rows == [["1", "1"]]  # tries, ended well
+
+
+def test_a_token_that_others_can_read_is_refused(monkeypatch, tmp_path):
+    token = tmp_path / "auth_token"
+    token.write_text("secret")
+    token.chmod(0o644)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(ConfigError, match=f"other users can read the token.*chmod 600 {token}"):
+        ray_cluster.connect(num_cpus=1)
+    token.chmod(0o600)
+    ray_cluster.check_token(token)
+    ray_cluster.check_token(tmp_path / "none")
