@@ -62,7 +62,8 @@ def _is_stuck(thread: int, is_over: threading.Event) -> bool:
         if is_over.wait(STUCK_S / _LOOKS):
             return False
         frame = sys._current_frames()[thread]
-        before, position = position, (frame, frame.f_lasti)
+        before = position
+        position = (frame, frame.f_lasti)
         is_same = before is not None and before[0] is frame and before[1] == frame.f_lasti
         is_on_host = frame.f_code.co_filename.startswith(_HOST_MESSAGES + os.sep)
         looks = looks + 1 if is_same and not is_on_host else 0

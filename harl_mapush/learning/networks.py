@@ -7,6 +7,7 @@ R recurrent layers, H hidden size, O obs size, S state size, U action size.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from mqe.vec_env import EntityBlock
 _LIKE = {"elu": "relu", "hardswish": "relu", "identity": "linear"}
 
 
-class _Network(nn.Module):
+class _Network(nn.Module, ABC):
     """A reader of sets, hidden layers and, with recurrence, a GRU before a head."""
 
     def __init__(
@@ -41,9 +42,9 @@ class _Network(nn.Module):
             self.rnn = Recurrence(cfg, hidden_sizes[-1])
         self.hidden_shape = (cfg.num_recurrent_layers, hidden_sizes[-1])
 
+    @abstractmethod
     def head(self, features: Tensor) -> Tensor:
         """Return the outputs (..., out size) for features (..., H)."""
-        raise NotImplementedError
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return the outputs for rows (..., in size), without recurrence."""

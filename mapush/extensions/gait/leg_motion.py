@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mqe.world.robots import RobotCfg, Robots
+from mqe.world.robots import Robots
 from mqe.world.robots.tensors import by_leg
 
 
 class WalkingRobots(Robots):
     """Robots of one kind, with the kinematics of their feet."""
-
-    def __init__(
-        self,
-        cfgs: Sequence[RobotCfg],
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        """Store the constants of ``cfgs``, one per robot, all of one kind."""
-        super().__init__(cfgs, device, dtype)
-        thigh, calf = cfgs[0].link_lengths
-        self._shares = torch.tensor((thigh / calf, 1.0), device=device, dtype=dtype)  # of the calf
 
     @property
     def foot_radius(self) -> float:
@@ -71,7 +59,7 @@ class WalkingRobots(Robots):
         joints = by_leg(joint_pos)
         hip = joints[..., 0]
         angle = joints[..., 1:].cumsum(dim=-1)
-        trig = torch.stack((torch.sin(angle), torch.cos(angle)), dim=-2) * self._shares
+        trig = torch.stack((torch.sin(angle), torch.cos(angle)), dim=-2) * self.link_shares
         # From the thigh's joint in the leg's own plane, which the hip then turns about x.
         forward, up = trig.sum(dim=-1).mul(-self.cfgs[0].link_lengths[1]).unbind(dim=-1)
         sin = torch.sin(hip)

@@ -292,7 +292,9 @@ class ObservedScene:
 
     def __call__(self, obs: Tensor) -> Seen:
         """Return the scene from observations (N, A, O)."""
-        goal, object_pos = obs[..., self._positions].split(2, dim=-1)
+        positions = obs[..., self._positions]
+        goal = positions[..., :2]
+        object_pos = positions[..., 2:]
         yaw = self._object_yaw(obs[..., self._heading], object_pos)
         robots_b = torch.zeros_like(object_pos).unsqueeze(-2)
         is_there = torch.ones_like(object_pos[..., :1], dtype=torch.bool)

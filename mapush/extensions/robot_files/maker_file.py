@@ -119,7 +119,7 @@ def _remove_constraints(spec: mujoco.MjSpec) -> list[str]:
 
 
 def _mend_inertias(spec: mujoco.MjSpec) -> list[str]:
-    """Give a body with an impossible inertia a ball's with equal trace. Return notes on these."""
+    """Replace each impossible inertia by a ball's of equal trace. Return a note with the bodies."""
     names = []
     for body in spec.bodies:
         if not body.explicitinertial or body.mass <= 0.0:

@@ -185,19 +185,21 @@ def _polar(link: Array) -> tuple[float, float]:
 def _foot(file: MakerFile, data: mujoco.MjData, calf: int, knee: Array) -> int:
     """Return the geom of a leg's foot, the sphere farthest from its knee."""
     model = file.model
-    first = int(model.body_geomadr[calf])
-    geoms = range(first, first + int(model.body_geomnum[calf]))
-    spheres = [
-        geom
-        for geom in geoms
-        if model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_SPHERE and _collides(model, geom)
-    ]
+    sphere = mujoco.mjtGeom.mjGEOM_SPHERE
+    spheres = [geom for geom in _shapes(model, calf) if model.geom_type[geom] == sphere]
     if not spheres:
         raise file.refuse(
             f"the link {model.body(calf).name} has no sphere that collides, for a foot; add one at "
             "its end"
         )
     return max(spheres, key=lambda geom: float(np.linalg.norm(data.geom_xpos[geom] - knee)))
+
+
+def _shapes(model: mujoco.MjModel, body: int) -> list[int]:
+    """Return the colliding geoms of a body."""
+    first = int(model.body_geomadr[body])
+    geoms = range(first, first + int(model.body_geomnum[body]))
+    return [geom for geom in geoms if _collides(model, geom)]
 
 
 def _collides(model: mujoco.MjModel, geom: int) -> bool:
@@ -293,13 +295,12 @@ class _Pose:
 
     def _geoms(self, body: int) -> list[int]:
         """Return the colliding geoms of a body, without its foot."""
-        first = int(self._model.body_geomadr[body])
-        geoms = range(first, first + int(self._model.body_geomnum[body]))
-        return [geom for geom in geoms if _collides(self._model, geom) and geom not in self._feet]
+        return [geom for geom in _shapes(self._model, body) if geom not in self._feet]
 
     def _box(self, geoms: Sequence[int], origin: Array) -> Shape:
         """Return the box round geoms, along the base's axes, in a frame at ``origin``."""
-        lows, highs = [], []
+        lows = []
+        highs = []
         for geom in geoms:
             turn = self._data.geom_xmat[geom].reshape(3, 3)
             center, half = self._model.geom_aabb[geom].reshape(2, 3)

@@ -344,4 +344,5 @@ def test_two_gpus_hold_equal_weights_after_updates(preset: str, tmp_path) -> Non
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
     words = ["--preset", preset, "--device", "cuda", "--num_env_steps", "1"]
     words += ["--set", "runner.collectors=0", "--out", str(tmp_path / "run")]
-    subprocess.run([*launch, "-m", "harl_mapush.train", *words], check=True)
+    ended = subprocess.run([*launch, "-m", "harl_mapush.train", *words], check=False)
+    assert ended.returncode == 0

@@ -154,7 +154,8 @@ def test_numbers_without_a_place_are_told(tmp_path):
         joint.limited = mujoco.mjtLimited.mjLIMITED_FALSE
     for leg in ("RL", "RR"):
         spec.body(f"go1/{leg}_calf").pos = (0.0, 0.0, -0.223)
-    assert read_robot_file(write(spec, tmp_path / "told.xml")).notes == (
+    robot = read_robot_file(write(spec, tmp_path / "told.xml"))
+    assert robot.notes == (
         "joints have armature 0.01, dry friction 0.2 at most, left out: motors are ideal",
         "feet have a friction of 0.4, left out: set env.foot_friction",
         "joints without limits turn by pi to either side",
