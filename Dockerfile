@@ -4,6 +4,8 @@
 FROM python:3.12-slim
 ARG EXTRA=""
 ARG TORCH_INDEX="https://download.pytorch.org/whl/cpu"
+# Debian replaces versions, so a pinned one is soon missing.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends libegl1 libgl1 \
     && rm -rf /var/lib/apt/lists/*

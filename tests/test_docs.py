@@ -431,6 +431,21 @@ def test_architecture_names_files_that_exist() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+def test_architecture_names_every_room_and_extension() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    rooms = [
+        f"{folder.parent.name}/{folder.name}/"
+        for package in ("mqe", "harl_mapush")
+        for folder in (ROOT / package).iterdir()
+        if (folder / "__init__.py").is_file() and folder.name != "configs"
+    ]
+    assert [room for room in rooms if f"`{room}" not in text] == []
+    section = text.partition("## Extensions")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
+    folders = (path.parent.name for path in (ROOT / "mapush/extensions").glob("*/__init__.py"))
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(folders)
+
+
 def test_what_a_resume_may_change_is_listed() -> None:
     text = (DOCS / "guides/resume.md").read_text(encoding="utf-8")
     listed = text.partition("A resume may change:")[2].partition("Anything else is refused")[0]

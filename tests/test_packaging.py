@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from mapush import __version__, cli
 from mqe import project
@@ -49,6 +51,15 @@ def test_every_dependency_has_a_tested_version() -> None:
     needed = {re.split(r"[<>=\[;]", text)[0] for text in project["dependencies"]}
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert needed <= {line.partition("==")[0] for line in pins if "==" in line}
+
+
+def test_the_extra_for_exports_excludes_a_torch_without_the_former_exporter() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    cap = SpecifierSet("<2.15")  # 2.14.1 has torch.onnx.export(dynamo=False)
+    needed = [Requirement(text) for text in project["optional-dependencies"]["export"]]
+    assert [requirement.specifier for requirement in needed if requirement.name == "torch"] == [cap]
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    assert re.search(r"^torch==(.+)$", pins, flags=re.MULTILINE)[1] in cap
 
 
 def test_continuous_integration_builds_the_site_strictly() -> None:
