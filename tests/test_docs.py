@@ -424,6 +424,22 @@ def test_the_comment_of_a_preset_states_its_env_steps(preset: str) -> None:
         assert float(stated[1]) * unit == cfg.runner.num_env_steps
 
 
+IN_WORDS = {"six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+MADE_ON_CPUS = [("laptop", "mapush train --preset laptop"), ("laptop_hasac", "make train")]
+
+
+@pytest.mark.parametrize(("preset", "command"), MADE_ON_CPUS)
+def test_a_training_on_two_cores_takes_the_minutes_that_are_stated(preset, command) -> None:
+    rows = (ROOT / "benchmarks/results/teams.jsonl").read_text(encoding="utf-8").splitlines()
+    row = next(row for row in map(json.loads, rows) if row["command"] == command)
+    stated = re.search(r"(\w+) minutes", config.preset_summaries()[preset])
+    assert stated is not None
+    assert stated[0] in (DOCS / "start/train.md").read_text(encoding="utf-8")
+    assert float(IN_WORDS.get(stated[1], stated[1])) == pytest.approx(row["minutes"], rel=0.1)
+    if command == "make train":
+        assert f"{row['num_successes'] / row['num_episodes']:.3f}" in README
+
+
 def test_architecture_names_files_that_exist() -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     paths = re.findall(r"`((?:configs|mqe|harl_mapush|mapush|tests|examples)/[\w./]*)`", text)

@@ -42,7 +42,7 @@ def _read(argv: Sequence[str] | None) -> int:
     file = Path(arguments.file)
     if file.suffix not in SUFFIXES or not file.is_file():
         raise ConfigError(
-            f"FILE: {file} is not a robot's file; name an MJCF (.xml) or a URDF (.urdf)"
+            f"FILE: {file} is missing or not a robot's file; name an MJCF (.xml) or a URDF (.urdf)"
         )
     target = None if arguments.out is None else Path(arguments.out)
     if target is not None and (target.suffix != ".yaml" or not target.parent.is_dir()):

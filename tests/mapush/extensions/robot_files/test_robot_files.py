@@ -324,7 +324,7 @@ def test_a_urdf_that_is_no_quadruped_is_refused_in_one_line(text, message, tmp_p
     [
         ([], "missing: FILE; example: mapush robot"),
         (["x.urdf", "--outt", "x.yaml"], "--outt"),
-        (["x.stl"], "x.stl is not a robot's file; name an MJCF"),
+        (["x.stl"], "x.stl is missing or not a robot's file; name an MJCF"),
         (["{file}", "--out", "nowhere/x.yaml"], "nowhere/x.yaml must end with .yaml"),
     ],
 )
