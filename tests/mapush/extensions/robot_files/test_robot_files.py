@@ -221,7 +221,9 @@ def test_a_run_copies_the_robots_file_and_notices_its_change(file, tmp_path):
 
 def test_a_robot_without_a_gait_says_how_to_train_one(file):
     cfg = run_cfg("go1push_mid", file)
-    with pytest.raises(ConfigError, match="like_go1 has no gait; train one "):
+    with pytest.raises(
+        ConfigError, match="like_go1 has no gait; train one .* as gait of its file or in task.gait"
+    ):
         named_files.find(cfg)
 
 
