@@ -31,6 +31,7 @@ MEAN_TOLERANCE = 0.1
 # [m/s] speed at which a load resists with 76 % of its force: as fast as it can rise for a trunk of
 # 13 kg that feels a load of 100 N anew every 20 ms.
 LOAD_SPEED = 0.15
+_GO1_STIFFNESS = 19.0  # [N m/rad]
 
 
 class VelocityConstants:
@@ -46,10 +47,34 @@ class VelocityConstants:
         self.mirror = mirrored_action(device)
         self.nominal_feet = robots.feet(robots.joint_pos)[:, 0]  # (4,) [m] forward
         cfg_of_robot = robots.cfgs[0]
+        self.square_scales = _square_scales(robots.size, cfg_of_robot.stiffness)
+        self.scales = torch.tensor(list(self.square_scales.values()), device=device)
         # [m/N] how far behind their hips feet carry a trunk that is pushed back by a force.
         self.lean = cfg_of_robot.walking_height / (cfg_of_robot.mass * GRAVITY)
         self.zeros = torch.zeros(1, 1, NUM_JOINTS, device=device)
         self.one = torch.ones(1, 1, device=device)
+
+
+def _square_scales(size: float, stiffness: float) -> dict[str, float]:
+    """Return factors for ``StepFeatures.square_sums``, by name. All are 1 for a Go1.
+
+    ``size`` is relative to the Go1, ``stiffness`` a motor's [N m/rad]. Lengths scale with the legs,
+    times with the square root of length over gravity, torques with the stiffness.
+    """
+    area = size**2
+    return {
+        "height": 1.0 / area,
+        "tilt": 1.0,
+        "bounce": 1.0 / size,
+        "sway": size,
+        "slip": 1.0 / size,
+        "hips": 1.0,
+        "placement": 1.0 / area,
+        "stance": 1.0,
+        "action_rate": 1.0,
+        "jerk": 1.0,
+        "torque": (_GO1_STIFFNESS / stiffness) ** 2,
+    }
 
 
 class VelocityMemory(NamedTuple):
@@ -233,17 +258,20 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def clearance(self) -> Tensor:
-        """(N, 1, 4) [m] between the feet and the floor."""
-        return above_floor(self.state, self.feet_b) - self.robots.foot_radius
+        """(N, 1, 4) [m] between the feet and the floor, in the Go1's size."""
+        height = above_floor(self.state, self.feet_b) - self.robots.foot_radius
+        return height / self.robots.size
 
     @cached_property
     def feet_error(self) -> Tensor:
-        """(N, 1, 4) [m] difference between the feet's clearances and the swing's."""
+        """(N, 1, 4) [m] difference between the feet's clearances and the swing's, in the Go1's
+        size.
+        """
         return (self.clearance - SWING_HEIGHT * self.wanted_swing).abs()
 
     @cached_property
     def square_sums(self) -> dict[str, Tensor]:
-        """(N, 1) sums of squares by name, in a few operations."""
+        """(N, 1) sums of squares by name, in the Go1's units and a few operations."""
         state = self.state
         robots = self.robots
         slip = horizontal_velocity(state, *self._feet_and_rates)
@@ -257,6 +285,7 @@ class StepFeatures(SceneFeatures):
             robots.stiffness * (self.actuation.targets - state.joint_pos)
             - robots.damping * state.joint_vel
         )
+        # In the order of ``_square_scales``
         vectors = {
             "height": state.robot_pos[..., 2:] - robots.walking_height,
             "tilt": state.up_b[..., :2],
@@ -275,7 +304,8 @@ class StepFeatures(SceneFeatures):
             missing = self.constants.zeros[..., vector.shape[-1] :]
             padded += [vector, missing.expand(len(vector), -1, -1)]
         sums = torch.cat(padded, dim=-1).unflatten(-1, (len(vectors), -1)).square().sum(dim=-1)
-        return dict(zip(vectors, sums.unbind(dim=-1), strict=True))
+        sums = sums * self.constants.scales
+        return dict(zip(self.constants.square_scales, sums.unbind(dim=-1), strict=True))
 
 
 def resistance(speed: Tensor) -> Tensor:

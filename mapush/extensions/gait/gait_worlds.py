@@ -127,7 +127,7 @@ class GaitWorlds:
                 self._look()
         self._steps += 1
         self._timers.update(self.state)
-        self.fallen |= has_fallen(self.state)[:, 0] | self._broken
+        self.fallen |= has_fallen(self.state, self.robots)[:, 0] | self._broken
         if self._steps * STEP_DT > GET_UP_TIME:
             self.collapsed |= self._timers.collapsed[:, 0] | self._broken
 

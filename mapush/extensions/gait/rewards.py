@@ -10,6 +10,7 @@ from mapush.extensions.gait.settings import VELOCITY_TERMS
 from mqe.tasks.terms import RewardTerm
 from mqe.world.collapse import rests_on_floor
 
+# Lengths in the size of the Go1
 FEET_TOLERANCE = 0.025  # [m] error of a foot's height that costs 63 % of its share of the term
 # [m] a foot that is deeper in the floor than this costs: it landed hard, or carries too much.
 SINK_DEPTH = 0.003

@@ -282,13 +282,20 @@ class _Pose:
     def _link_shapes(
         self, body: int, origin: Array, length: float | None, chain: _Chain, notes: list[str]
     ) -> tuple[Shape, ...]:
-        """Return one box round a link's shapes. A thigh or calf without one gets a capsule."""
+        """Return one box round a link's shapes. A thigh or calf without one gets a capsule.
+
+        A calf's box keeps within its foot's width, so that the robot stands on its feet.
+        """
+        foot_radius = float(self._model.geom_size[chain.foot, 0])
         geoms = self._geoms(body)
+        if geoms and body == chain.bodies[2]:
+            box = self._box(geoms, origin)
+            return (_slimmed(box, foot_radius, chain.lengths[1]),)
         if geoms:
             return (self._box(geoms, origin),)
         if length is None:
             return ()
-        radius = _SLIMNESS * float(self._model.geom_size[chain.foot, 0])
+        radius = _SLIMNESS * foot_radius
         notes.append(f"{self._model.body(body).name} has no shape: a capsule of {radius:.3f} m")
         half = max(0.5 * length - radius, _EQUAL)
         return (Shape("capsule", (_rounded(radius), _rounded(half)), (0.0, 0.0, -0.5 * length)),)
@@ -311,6 +318,17 @@ class _Pose:
         low = np.min(lows, axis=0)
         high = np.max(highs, axis=0)
         return Shape("box", _vector(0.5 * (high - low)), _vector(0.5 * (high + low)))
+
+
+def _slimmed(box: Shape, radius: float, length: float) -> Shape:
+    """Return a calf's box cut to ``radius`` [m] before and behind the line from knee to foot, and
+    at the foot's centre, ``length`` [m] down.
+    """
+    half, middle = np.array(box.size), np.array(box.pos)
+    low = np.maximum(middle - half, (-radius, -np.inf, -length))
+    high = np.minimum(middle + half, (radius, np.inf, np.inf))
+    half = np.maximum(0.5 * (high - low), _EQUAL)
+    return Shape("box", _vector(half), _vector(0.5 * (high + low)))
 
 
 def _notes(file: MakerFile, chains: Sequence[_Chain]) -> list[str]:
