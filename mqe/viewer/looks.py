@@ -6,12 +6,11 @@ its physics nor its speed.
 
 from __future__ import annotations
 
-import math
+from importlib.resources import files
 from typing import Any
 
 import mujoco
 
-from mqe.viewer.look_files import Look, read_looks
 from mqe.world.robots.build import team_color
 from mqe.world.robots.robot import RobotCfg
 from mqe.world.scene import ARENA_HALF_SIZE, Scene
@@ -27,30 +26,12 @@ _SHADOW_REACH = 5.5
 _NEAREST = 0.03
 
 COLORS = {  # rgb
-    "light": (0.80, 0.81, 0.83),
-    "metal": (0.42, 0.44, 0.47),
-    "dark": (0.13, 0.14, 0.16),
-    "rubber": (0.06, 0.06, 0.06),
-    "glass": (0.03, 0.04, 0.06),
-    "lamp": (0.95, 0.98, 1.00),
     "floor": (0.80, 0.82, 0.845),
     "line": (0.72, 0.745, 0.78),
     "goal": (0.85, 0.12, 0.12),
     "goal fill": (0.86, 0.60, 0.61),
 }
 _WALL = (0.45, 0.48, 0.52, 0.30)
-_ALONG = {
-    "x": (math.sqrt(0.5), 0.0, math.sqrt(0.5), 0.0),
-    "y": (math.sqrt(0.5), math.sqrt(0.5), 0.0, 0.0),
-    "z": (1.0, 0.0, 0.0, 0.0),
-}
-_TYPES = {
-    "box": mujoco.mjtGeom.mjGEOM_BOX,
-    "sphere": mujoco.mjtGeom.mjGEOM_SPHERE,
-    "capsule": mujoco.mjtGeom.mjGEOM_CAPSULE,
-    "cylinder": mujoco.mjtGeom.mjGEOM_CYLINDER,
-    "hull": mujoco.mjtGeom.mjGEOM_MESH,
-}
 
 
 def shown_model(scene: Scene) -> mujoco.MjModel:
@@ -100,29 +81,34 @@ def _draw_ground(spec: mujoco.MjSpec) -> None:
 
 
 def _dress_robot(spec: mujoco.MjSpec, robot: RobotCfg, index: int) -> None:
-    """Hide a robot's collision shapes and draw its visual shapes, if it has any."""
+    """Hide a robot's collision shapes and draw the geoms of its file in mqe/assets/looks, if any.
+
+    Bodies of the file have the links' names. Geoms of the class "team" have the robot's own colour.
+    """
     if robot.looks is None:
         return
-    for link, looks in read_looks(robot.looks).items():
-        body = spec.body(f"robot{index}/{link}")
-        for geom in body.geoms:
+    path = files("mqe") / "assets" / "looks" / f"{robot.looks}.xml"
+    looks = mujoco.MjSpec.from_file(str(path))
+    for mesh in looks.meshes:
+        if spec.mesh(mesh.name) is None:
+            spec.add_mesh(name=mesh.name, uservert=mesh.uservert, inertia=mesh.inertia)
+    for body in looks.bodies[1:]:
+        link = spec.body(f"robot{index}/{body.name}")
+        for geom in link.geoms:
             geom.group = HIDDEN
-        for k, look in enumerate(looks):
-            _draw(spec, body, look, index, f"robot{index}/{link}/look{k}")
-
-
-def _draw(spec: mujoco.MjSpec, body: mujoco.MjsBody, look: Look, index: int, name: str) -> None:
-    size = (*look.size, 0.0, 0.0)[:3]
-    geom = _add(body, _TYPES[look.type], size, look.color, pos=look.pos, quat=_ALONG[look.axis])
-    geom.castshadow = True
-    if look.color == "team":
-        geom.rgba = team_color(index)
-    if look.type == "hull":
-        corners = [value for point in look.points for value in point]
-        spec.add_mesh(
-            name=name, uservert=corners, inertia=mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
-        )
-        geom.meshname = name
+        for look in body.geoms:
+            is_of_team = look.classname.name == "team"
+            link.add_geom(
+                type=look.type,
+                size=look.size,
+                pos=look.pos,
+                quat=look.quat,
+                meshname=look.meshname,
+                rgba=team_color(index) if is_of_team else look.rgba,
+                mass=0.0,
+                contype=0,
+                conaffinity=0,
+            )
 
 
 def _mark_goal(spec: mujoco.MjSpec) -> None:
@@ -130,13 +116,14 @@ def _mark_goal(spec: mujoco.MjSpec) -> None:
     disc = spec.site("goal")
     disc.group = HIDDEN  # geoms can be drawn without a shadow
     radius = float(disc.size[0])
+    cylinder = mujoco.mjtGeom.mjGEOM_CYLINDER
     for reach, height, color in (
         (radius + _RING_WIDTH / 2, _MARK, "goal"),
         (radius - _RING_WIDTH / 2, 1.5 * _MARK, "goal fill"),
         (_RING_WIDTH, 2.0 * _MARK, "goal"),
     ):
         size = (reach, height / 2, 0.0)
-        _add(spec.body("goal"), _TYPES["cylinder"], size, color, pos=(0.0, 0.0, height / 2))
+        _add(spec.body("goal"), cylinder, size, color, pos=(0.0, 0.0, height / 2))
 
 
 def _add(
@@ -146,7 +133,7 @@ def _add(
     return body.add_geom(
         type=kind,
         size=size,
-        rgba=(*COLORS.get(color, (0.0,) * 3), 1.0),
+        rgba=(*COLORS[color], 1.0),
         mass=0.0,
         contype=0,
         conaffinity=0,

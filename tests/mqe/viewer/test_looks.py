@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from mqe.viewer import looks
-from mqe.viewer.look_files import read_looks
 from mqe.viewer.looks import COLORS, HIDDEN, shown_model
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
+from mqe.world.robots.build import team_color
 from mqe.world.scene import build_scene
 
 TEAMS = [
@@ -58,9 +58,6 @@ def test_looks_change_nothing_of_the_physics(name: str, robots: tuple[str, ...])
 def test_a_robot_with_looks_has_them_everywhere_and_shows_nothing_else(name: str) -> None:
     robot = ROBOTS[name]
     assert robot.looks is not None
-    everywhere = read_looks(robot.looks).values()
-    assert all(everywhere)
-    assert {look.color for link in everywhere for look in link} <= {*COLORS, "team"}
     scene = build_scene(1, None, robots=name)
     plain = scene.model
     shown = shown_model(scene)
@@ -69,6 +66,11 @@ def test_a_robot_with_looks_has_them_everywhere_and_shows_nothing_else(name: str
         if body.startswith("robot"):
             touches = bool(shown.geom_contype[geom] or shown.geom_conaffinity[geom])
             assert (shown.geom_group[geom] == HIDDEN) == touches
+    visible = {shown.body(body).name for body in shown.geom_bodyid[shown.geom_group != HIDDEN]}
+    links = {body.name for body in map(shown.body, range(shown.nbody)) if "robot" in body.name}
+    assert links <= visible
+    team = np.all(np.isclose(shown.geom_rgba, team_color(0)), axis=1)
+    assert (shown.geom_group[team] != HIDDEN).any()
     data = mujoco.MjData(shown)
     mujoco.mj_forward(shown, data)
     robot_geoms = [
