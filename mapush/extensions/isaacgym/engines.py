@@ -77,7 +77,6 @@ def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> d
             for robot in robots
         },
         "trunk_bodies": [model.body(name).id for name in robots],
-        "trunk_mass": [float(model.body_mass[model.body(name).id]) for name in robots],
         "object_body": model.body("object").id if "object" in names else None,
         "object_geoms": [
             k

@@ -9,7 +9,6 @@ import sys
 
 
 def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
-    import faulthandler
     import importlib.util
     import os
     import signal
@@ -17,7 +16,6 @@ def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
     import time
     import types
 
-    faulthandler.enable()  # also on SIGABRT, by which the host asks a hung worker where it is
     # The host decides when to end.
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -355,6 +355,17 @@ class IsaacGym:
         self._most = motors("forcerange", 1)
         self._known = {name: np.full_like(self._views[name], np.nan) for name in ("qpos", "qvel")}
 
+        # Columns of qpos and qvel: each robot's pose and joints, then the object's pose.
+        trees = np.arange(len(self._scene["trees"]))[:, None]
+        poses_at = trees * (POSE + JOINTS)
+        velocities_at = trees * (VELOCITY + JOINTS)
+        self._poses_at = poses_at + np.arange(POSE)  # (B, 7)
+        self._velocities_at = velocities_at + np.arange(VELOCITY)  # (B, 6)
+        joints = np.arange(JOINTS)
+        num_robots = len(self._robots)
+        self._joint_pos_at = (poses_at[:num_robots] + POSE + joints).ravel()  # (J,)
+        self._joint_vel_at = (velocities_at[:num_robots] + VELOCITY + joints).ravel()  # (J,)
+
     def _write_changes(self) -> None:
         """Write the state of all worlds changed by the host since the last step."""
         views = self._views
@@ -365,16 +376,15 @@ class IsaacGym:
         if not changed.any():
             return
         rows = torch.as_tensor(np.flatnonzero(changed), device=device)
-        poses, velocities, joint_pos, joint_vel = self._split(
-            views["qpos"][changed], views["qvel"][changed]
-        )
+        qpos = views["qpos"][changed]
+        qvel = views["qvel"][changed]
+        poses = qpos[:, self._poses_at]
         poses[..., :3] += self._origins[changed][:, None]
-        roots = torch.as_tensor(
-            to_root_states(poses, velocities), dtype=torch.float32, device=device
-        )
+        root_states = to_root_states(poses, qvel[:, self._velocities_at])
+        roots = torch.as_tensor(root_states, dtype=torch.float32, device=device)
         ids = self._root_ids[rows]
         self._root[ids.reshape(-1)] = roots.reshape(-1, 13)
-        joints = np.stack((joint_pos, joint_vel), axis=-1)
+        joints = np.stack((qpos[:, self._joint_pos_at], qvel[:, self._joint_vel_at]), axis=-1)
         self._dof[rows] = torch.as_tensor(joints, dtype=torch.float32, device=device)[
             :, self._ours_at
         ]
@@ -406,16 +416,10 @@ class IsaacGym:
         joints = self._dof[:, self._theirs_at].cpu().numpy()
         qpos = views["qpos"]
         qvel = views["qvel"]
-        for k in range(len(self._scene["trees"])):
-            # Robots first, then the object.
-            at = k * (POSE + JOINTS)
-            vel_at = k * (VELOCITY + JOINTS)
-            qpos[:, at : at + POSE] = poses[:, k]
-            qvel[:, vel_at : vel_at + VELOCITY] = velocities[:, k]
-            if k < len(self._robots):
-                robot_joints = joints[:, k * JOINTS : (k + 1) * JOINTS]
-                qpos[:, at + POSE : at + POSE + JOINTS] = robot_joints[..., 0]
-                qvel[:, vel_at + VELOCITY : vel_at + VELOCITY + JOINTS] = robot_joints[..., 1]
+        qpos[:, self._poses_at] = poses
+        qvel[:, self._velocities_at] = velocities
+        qpos[:, self._joint_pos_at] = joints[..., 0]
+        qvel[:, self._joint_vel_at] = joints[..., 1]
         views["failed"][:] = ~(np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1))
         # Isaac Gym knows a link's net contact force, but not with which body. A robot's push on the
         # object is the negative of the forces on its trunk, hips and thighs. Forces between robots
@@ -426,29 +430,6 @@ class IsaacGym:
             if second >= len(self._robots):
                 forces[:, row] = -self._net[:, self._pushing[first]].sum(dim=1).cpu().numpy()
         self._known = {"qpos": qpos.copy(), "qvel": qvel.copy()}
-
-    def _split(self, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return poses (K, B, 7), velocities (K, B, 6), and all joints' positions and speeds (K,
-        J).
-        """
-        poses = []
-        velocities = []
-        joint_pos = []
-        joint_vel = []
-        for k in range(len(self._scene["trees"])):
-            at = k * (POSE + JOINTS)
-            vel_at = k * (VELOCITY + JOINTS)
-            poses.append(qpos[:, at : at + POSE])
-            velocities.append(qvel[:, vel_at : vel_at + VELOCITY])
-            if k < len(self._robots):
-                joint_pos.append(qpos[:, at + POSE : at + POSE + JOINTS])
-                joint_vel.append(qvel[:, vel_at + VELOCITY : vel_at + VELOCITY + JOINTS])
-        return (
-            np.stack(poses, 1),
-            np.stack(velocities, 1),
-            np.concatenate(joint_pos, 1),
-            np.concatenate(joint_vel, 1),
-        )
 
 
 def _say(phase: str) -> None:

@@ -9,12 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mapush.extensions.isaacgym.worker.protocol import (
-    Channel,
-    ProtocolError,
-    Sizes,
-    open_memory,
-)
+from mapush.extensions.isaacgym.worker.protocol import Channel, Sizes, open_memory
 
 
 class Refused(Exception):  # noqa: N818, an answer
@@ -49,29 +44,21 @@ def serve(
     memory_fd: int,
 ) -> None:
     """Answer messages until ``close``, an error, or the host's end. An error is answered, too."""
-    engine = None
-    do = "start"
     try:
-        while True:
+        message = channel.receive()
+        sizes = Sizes(*message["sizes"])
+        views = open_memory(memory_fd, sizes, message["dtype"])
+        engine = make_engine(message["scene"], sizes, views)
+        while message["do"] != "close":
+            channel.send({})
             message = channel.receive()
-            do = message["do"]
-            answer = {"ok": do}
-            if do == "open":
-                sizes = Sizes(*message["sizes"])
-                views = open_memory(memory_fd, sizes, message["dtype"])
-                engine = make_engine(message["scene"], sizes, views)
-            elif engine is None:
-                raise ProtocolError(f"the first message must be open, not {do!r}")
-            elif do == "step":
+            if message["do"] == "step":
                 engine.step(message["steps"], message["rows"])
-            elif do == "set_field":
+            elif message["do"] == "set_field":
                 values = np.frombuffer(channel.receive_bytes(), message["dtype"])
                 engine.set_field(message["name"], values.reshape(message["shape"]))
-            elif do == "close":
-                engine.close()
-            channel.send(answer)
-            if do == "close":
-                return
+        engine.close()
+        channel.send({})
     except EOFError:
         return
     except Refused as error:
