@@ -10,7 +10,6 @@ import mujoco
 import torch
 
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.collectors.launchers import LAUNCHERS
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.machine import Machine
@@ -125,15 +124,14 @@ def check_run_memory(
 ) -> None:
     """Report a run's planned memory by ``say``. Raise ConfigError if it does not fit."""
     plan = plan_memory(cfg, machine.simulator, machine.device, num_ranks, num_local)
-    is_elsewhere = cfg.runner.collectors and LAUNCHERS[cfg.runner.engine].is_elsewhere()
     plans = [plan]
-    if machine.learner != machine.device or is_elsewhere:
+    if machine.learner != machine.device:
         free, total = device_memory(machine.learner)
         fixed = _PROCESS if machine.learner.type == "cpu" else _CONTEXT + _CODE
         alone = plan._replace(
             device=str(machine.learner), fixed=fixed, worlds=0, free=free, total=total
         )
-        plans = [alone] if is_elsewhere else [alone, plan._replace(learner=0, setting=None)]
+        plans = [alone, plan._replace(learner=0, setting=None)]
     for plan in plans:
         say(describe(plan))
         check_memory(plan)

@@ -43,10 +43,6 @@ class RunnerCfg:
         min=0,
         max=256,
     )
-    engine: str = option(
-        "local",
-        "launcher of the collectors: local processes, or a launcher of an extension",
-    )
     learner_device: str = option(
         "auto",
         "device of the learner beside collectors: auto (a GPU if there is one), cpu or cuda:K",
@@ -72,8 +68,6 @@ class RunnerCfg:
                 f"learner_device: unknown device {self.learner_device!r} (allowed: auto, cpu, "
                 "cuda, cuda:K)"
             )
-        if self.engine != "local" and not self.collectors:
-            raise ValueError(f"engine={self.engine}: needs runner.collectors, at least 1")
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,6 @@ NOT_RUN = {
     "mapush test pretrained:go2_velocity": "minutes, as the line before",
     "mapush doctor --sim isaacgym": "Isaac Gym",
     "mapush train --sim isaacgym": "Isaac Gym",
-    "export RAY_ADDRESS": "a Ray cluster; tools/faults/ray_collectors.py starts one",
-    "mapush train --preset laptop_hasac --device cpu --num_envs 896 --set runner.engine=ray": (
-        "a Ray cluster"
-    ),
     "torchrun --nnodes 2": "two machines",
     "python benchmarks/algorithms.py algorithms --devices": "four GPUs",
 }

@@ -8,7 +8,6 @@ import math
 import torch
 
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.collectors.launchers import LAUNCHERS
 from harl_mapush.config import RunCfg
 from mqe.config import ConfigError
 from mqe.cores import num_cores
@@ -35,13 +34,12 @@ def settled(cfg: RunCfg) -> RunCfg:
             f"set env.num_envs={fitting}, for instance"
         )
 
-    sim = LAUNCHERS.find(runner.engine, "runner.engine").sim_settings(cfg.sim)
-    name, device = resolve_sim(sim)
-    num_threads = sim.num_threads or max(1, num_cores() // runner.collectors)
+    name, device = resolve_sim(cfg.sim)
+    num_threads = cfg.sim.num_threads or max(1, num_cores() // runner.collectors)
     learner = str(learner_device(runner.learner_device))
     return dataclasses.replace(
         cfg,
-        sim=dataclasses.replace(sim, name=name, device=str(device), num_threads=num_threads),
+        sim=dataclasses.replace(cfg.sim, name=name, device=str(device), num_threads=num_threads),
         algorithm=algorithm.for_acting(),
         runner=dataclasses.replace(runner, learner_device=learner),
     )

@@ -1,14 +1,14 @@
-"""Launchers start collectors, on this machine or elsewhere.
+"""Launchers start collectors.
 
 A ``Worker`` stands for a started collector. It fills the blocks of a ``Channel``, and counts its
-decisions there. ``LAUNCHERS`` has the launchers by name, as in ``runner.engine``.
+decisions there.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import Pipe, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -18,10 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from harl_mapush.collectors import collector_process
 from harl_mapush.collectors.collector import BlockReport, Identity
 from harl_mapush.collectors.exchange import Channel
-from harl_mapush.config import RunCfg
 from harl_mapush.interruption import ENDING_SIGNALS
-from mqe.extensions import Registry
-from mqe.registry import SimCfg
 
 _END_S = 1.0  # longest time from the end of a connection to the end of its process
 
@@ -51,9 +48,8 @@ class Worker(Protocol):
         ...
 
     def receive(self) -> FullBlock | None:
-        """Return the next full block, None if there is none.
-
-        Raises WorkerGoneError if the collector has ended, CollectionError if no other can start.
+        """Return the next full block, None if there is none. Raise WorkerGoneError if the collector
+        has ended.
         """
         ...
 
@@ -74,20 +70,6 @@ class Launcher(Protocol):
     ) -> Worker:
         """Start a collector without free blocks. Its output goes to ``log``."""
         ...
-
-
-class LauncherEntry(NamedTuple):
-    """One launcher by name."""
-
-    # Returns the launcher as a context manager. Entering it raises ConfigError without room.
-    make: Callable[[RunCfg], AbstractContextManager[Launcher]]
-    # Returns the simulator's settings on the machines of the collectors, or raises ConfigError.
-    sim_settings: Callable[[SimCfg], SimCfg] = lambda sim: sim
-    # Whether the collectors have other memory than the learner's machine.
-    is_elsewhere: Callable[[], bool] = lambda: False
-
-
-LAUNCHERS: Registry[LauncherEntry] = Registry("engine")
 
 
 class LocalLauncher:
@@ -175,6 +157,3 @@ def last_line(path: Path) -> str:
             if line.strip() and not is_in_stack:
                 last = line.strip()
     return last[:300]
-
-
-LAUNCHERS.register("local", LauncherEntry(lambda cfg: nullcontext(LocalLauncher())))

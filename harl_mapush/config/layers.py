@@ -47,6 +47,7 @@ _KEYS_OF_0_3: dict[str, dict[str, Any]] = {
     },
     "network": {"normalize_obs": False},
     "runner": {
+        "engine": "local",
         "update_ratio": None,
         "max_policy_lag": 64,
         "evaluation_interval": None,

@@ -37,7 +37,6 @@ CHANGEABLE_ON_RESUME = (
     "logger.lines",
     "runner.queue_blocks",
     "runner.stall_time",
-    "runner.engine",
 )
 
 

@@ -15,6 +15,7 @@ import torch
 
 from harl_mapush.config import RunCfg
 from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
+from harl_mapush.runs import exported as exported  # reads policies of former releases
 from mqe.config import ConfigError, install
 from mqe.registry import make_env, resolve_sim
 from mqe.viewer.offscreen import choose_backend
