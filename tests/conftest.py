@@ -4,7 +4,9 @@ gain nothing.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import signal
 import sys
@@ -42,11 +44,17 @@ def pytest_configure(config: pytest.Config) -> None:
     import torch
     from hypothesis.internal.conjecture import providers
 
-    from tests.support.remembered_calls import leave_out_the_compiler, remember_versions
+    from tests.support.remembered_calls import (
+        leave_out_the_compiler,
+        remember_versions,
+        remember_yaml,
+    )
 
+    remember_yaml()
     remember_versions()  # before other modules import the function
     leave_out_the_compiler()
     from mqe.extensions import load_extensions
+    from tests.support.lazy_modules import after_import
     from tests.support.planned_worlds import remember_planned_worlds
     from tests.support.pretrained_cache import remember_shipped_policies
     from tests.support.scene_cache import remember_scenes
@@ -55,6 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
     remember_shipped_policies()
     remember_planned_worlds()
     load_extensions()
+    after_import("mujoco_warp", prepare_warp)
+    after_import("mapush.extensions.navigate.maps.solved", draw_few_maps)
     torch.set_num_threads(1)
     # Hypothesis would look for constants in every imported module, for up to ten seconds a process.
     providers._get_local_constants = providers.Constants
@@ -62,20 +72,47 @@ def pytest_configure(config: pytest.Config) -> None:
     os.fsync = os.fstat
 
 
-def pytest_collection_finish() -> None:
-    """Prepare for tests after all imports: one contact kernel, and rarer garbage collection without
-    the objects from collection.
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Let a second worker import the tests from the last on. In a fresh clone two workers then
+    rewrite the asserts of half of the files each.
     """
+    config = collector.config
+    if not isinstance(collector, pytest.Session) or not hasattr(config, "workerinput"):
+        return
+    is_whole_suite = config.args_source == pytest.Config.ArgsSource.TESTPATHS
+    if not is_whole_suite or config.workerinput["workerid"] != "gw1":
+        return
+    for path in sorted(config.rootpath.glob("tests/**/test_*.py"), reverse=True):
+        name = ".".join(path.relative_to(config.rootpath).with_suffix("").parts)
+        # Collection imports the module again, and reports what is missing.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(name)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage more rarely, and not among the objects from collection."""
+    gc.freeze()
+    gc.set_threshold(10_000)
+    gc.enable()
+
+
+def prepare_warp() -> None:
+    """Give all scenes one contact kernel, and shorten MuJoCo Warp's work in Python."""
     from tests.support.remembered_calls import remember_fitting_arrays, remember_sums_of_integers
     from tests.support.shared_kernel import share_contact_kernel
 
     share_contact_kernel()
-    if "warp" in sys.modules:
-        remember_sums_of_integers()
-        remember_fitting_arrays()
-    gc.freeze()
-    gc.set_threshold(10_000)
-    gc.enable()
+    remember_sums_of_integers()
+    remember_fitting_arrays()
+    gc.freeze()  # the library's objects stay
+
+
+def draw_few_maps() -> None:
+    """Give high levels 8 maps of a family instead of 100, whose paths take three seconds."""
+    from mapush.extensions.navigate.maps import solved
+
+    draw = solved.draw_maps
+    solved.draw_maps = lambda name, seed, num_maps, room: draw(name, seed, min(num_maps, 8), room)
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,20 +24,16 @@ from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.simulator import snapshot
 from mqe.tasks.walking import WalkingCfg
 from mqe.world.scene import DECIMATION
+from tests.support.lazy_modules import LazyModule, needs_warp
 from tests.support.observing import OnControlStep
 from tests.support.rounding import FEW_STEPS
 
 pytestmark = [
     pytest.mark.gpu,
+    needs_warp,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra")
-
-from mqe.sim.mujoco_warp import (  # noqa: E402, after the skip
-    Capacity,
-    MujocoWarpSimulator,
-)
-
+mujoco_warp: Any = LazyModule("mqe.sim.mujoco_warp")
 NUM_ENVS = 64
 DEVICES = [f"cuda:{index}" for index in range(min(torch.cuda.device_count(), 2))] or ["cuda:0"]
 
@@ -213,7 +210,7 @@ def test_buffers_grow_on_any_stream_and_nothing_is_lost(runner):
         torch.cuda.synchronize()
         torch.cuda._sleep(1_000_000_000)  # cycles
         with torch.cuda.stream(torch.cuda.Stream()):
-            sim._resize(Capacity(sim.size.contacts + 10, sim.size.rows + 10))
+            sim._resize(mujoco_warp.Capacity(sim.size.contacts + 10, sim.size.rows + 10))
         torch.cuda.synchronize()
     for name, values in expected.items():
         assert torch.equal(sim.state_dict()[name], values), name
@@ -221,8 +218,8 @@ def test_buffers_grow_on_any_stream_and_nothing_is_lost(runner):
 
 def test_buffers_grow_and_the_graph_is_captured_anew(walking):
     env = make_env(EnvCfg(NUM_ENVS, 1), SimCfg(device=DEVICES[-1]), WalkingCfg(), 1)
-    assert isinstance(env.sim, MujocoWarpSimulator)
-    env.sim._make_data(Capacity(contacts=16, rows=8))  # It uses up to 12.
+    assert isinstance(env.sim, mujoco_warp.MujocoWarpSimulator)
+    env.sim._make_data(mujoco_warp.Capacity(contacts=16, rows=8))  # It uses up to 12.
     env.reset()
     actions = actions_of(env)
     valid = [bool(env.step(actions).valid.all()) for _ in range(50)]

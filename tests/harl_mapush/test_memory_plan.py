@@ -203,28 +203,3 @@ def test_to_play_takes_what_training_takes_without_learning() -> None:
     training = plan_memory(cfg, "mujoco", CPU)
     assert (playing.worlds, playing.learner) == (training.worlds, 0)
     assert playing.fixed < training.fixed < 1.1 * playing.fixed  # networks
-
-
-def test_a_simulator_takes_what_was_foreseen():
-    pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra")
-    import warp as wp
-    from warp._src import context
-
-    from mqe.sim.mujoco_warp import MujocoWarpSimulator
-    from mqe.sim.warp_memory import memory_use
-    from mqe.world.scene import build_scene
-
-    model = build_scene(1, None).model
-    num_envs = 100
-    foreseen = memory_use(model)
-    with wp.ScopedMemoryTracker("test", print=False) as tracker:
-        tracker.clear()
-        sim = MujocoWarpSimulator(model, num_envs, CPU)
-        state = context.runtime.core.wp_alloc_tracker_get_current_bytes()
-        sim.step(1)
-        peak = context.runtime.core.wp_alloc_tracker_get_peak_bytes()
-        sim.close()
-    assert state == pytest.approx(foreseen.fixed + num_envs * foreseen.state, rel=0.02)
-    assert peak == pytest.approx(
-        foreseen.fixed + num_envs * (foreseen.state + foreseen.step), rel=0.02
-    )

@@ -1,11 +1,9 @@
-"""Files of shipped policies, read once in a process."""
+"""Weights of shipped policies, read once in a process."""
 
 from __future__ import annotations
 
 import functools
-import pickle
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -13,25 +11,17 @@ from mqe.controllers import frozen_policy
 from mqe.pretrained import pretrained_folder, pretrained_names
 
 _read_tensors = frozen_policy.read_tensors
-_load_yaml = frozen_policy.load_yaml
 
 
 def remember_shipped_policies() -> None:
-    """Let policies take copies of a shipped file's content. Other files are read each time."""
+    """Let policies take copies of a shipped file's tensors. Other files are read each time."""
     frozen_policy.read_tensors = _tensors
-    frozen_policy.load_yaml = _description
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
     if path.parent not in _shipped_folders():
         return _read_tensors(path)
     return {name: tensor.clone() for name, tensor in _shipped_tensors(path).items()}
-
-
-def _description(path: Path) -> dict[str, Any]:
-    if path.parent not in _shipped_folders():
-        return _load_yaml(path)
-    return pickle.loads(_shipped_description(path))
 
 
 @functools.cache
@@ -42,8 +32,3 @@ def _shipped_folders() -> frozenset[Path]:
 @functools.cache
 def _shipped_tensors(path: Path) -> dict[str, Tensor]:
     return _read_tensors(path)
-
-
-@functools.cache
-def _shipped_description(path: Path) -> bytes:
-    return pickle.dumps(_load_yaml(path))

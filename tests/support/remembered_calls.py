@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.metadata
+import pickle
 from typing import Any
 
 import torch
+import yaml
 
 
 def remember_versions() -> None:
@@ -15,13 +17,27 @@ def remember_versions() -> None:
     importlib.metadata.version = functools.cache(importlib.metadata.version)
 
 
+def remember_yaml() -> None:
+    """Parse equal YAML once. A run reads the files of all suites, and its own several times."""
+    load = yaml.load
+    pickled = functools.lru_cache(1000)(lambda text, loader: pickle.dumps(load(text, loader)))
+
+    def remembered(stream: Any, Loader: Any) -> Any:
+        if not isinstance(stream, str):
+            return load(stream, Loader)
+        return pickle.loads(pickled(stream, Loader))
+
+    yaml.load = remembered
+
+
 def leave_out_the_compiler() -> None:
-    """Let optimizers and TensorDict do without torch's compiler, which takes seconds to import."""
+    """Let optimizers do without torch's compiler, which takes seconds to import."""
     for method in vars(torch.optim.Optimizer).values():
         plain = getattr(method, "__wrapped__", None)
         if plain is not None:
             plain.__dynamo_disable = plain
-    torch.compiler.allow_in_graph = lambda function: function
+    adam: Any = torch.optim.Adam
+    adam.step = torch.no_grad()(adam.step.__wrapped__)
 
 
 def remember_sums_of_integers() -> None:

@@ -19,7 +19,7 @@ _SCENES: dict[Hashable, Scene] = {}
 
 
 def remember_scenes() -> None:
-    """Let ``build_scene`` return a copy of an earlier scene with equal arguments.
+    """Let ``build_scene`` return an earlier scene with equal arguments, and a copy of its model.
 
     Modules that were imported before keep the plain function.
     """
@@ -34,8 +34,7 @@ def _remembered(*args: Any, **kwargs: Any) -> Scene:
     if key not in _SCENES:
         _SCENES[key] = _build_scene(*args, **kwargs)
     scene = _SCENES[key]
-    assert scene.spec is not None
-    return replace(scene, model=copy.copy(scene.model), spec=scene.spec.copy())
+    return replace(scene, model=copy.copy(scene.model))  # who changes the spec copies it
 
 
 def _key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:

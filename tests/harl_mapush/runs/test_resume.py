@@ -29,6 +29,7 @@ from harl_mapush.start import Start
 from mqe.config import ConfigError
 from mqe.manifest import MANIFEST
 from tests.support.error_lines import error_line
+from tests.support.lazy_modules import needs_warp
 from tests.support.nested import leaves
 from tests.support.pushing import weights_of
 from tests.support.run_files import curves, state
@@ -387,8 +388,8 @@ def test_what_may_not_change(argv: str, said: str, old: str, run, monkeypatch, c
     assert all(key in line for key in (*CHANGEABLE_ON_RESUME, "leave it out", "start a new run"))
 
 
+@needs_warp
 def test_a_run_stays_on_its_kind_of_device(run, capsys) -> None:
-    pytest.importorskip("mujoco_warp")
     for folder in (run, run / "checkpoints" / "64"):
         edit(folder, "name: mujoco", "name: warp")
         edit(folder, "device: cpu", "device: cuda:0")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from importlib.metadata import PackageNotFoundError
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -216,10 +218,9 @@ def test_a_torch_for_the_cpu_alone_is_reported(cfg, versions, monkeypatch) -> No
 
 @pytest.mark.parametrize(("built_with", "said"), [(None, None), ((12, 9), "12.9")])
 def test_warp_is_asked_for_its_cuda(monkeypatch, built_with, said) -> None:
-    pytest.importorskip("mujoco_warp")
-    from mqe.sim.mujoco_warp import wp
-
-    monkeypatch.setattr(wp, "get_cuda_toolkit_version", lambda: built_with)
+    warp = pytest.importorskip("warp")
+    monkeypatch.setitem(sys.modules, "mqe.sim.mujoco_warp", SimpleNamespace(wp=warp))
+    monkeypatch.setattr(warp, "get_cuda_toolkit_version", lambda: built_with)
     assert stages.warp_cuda() == said
 
 

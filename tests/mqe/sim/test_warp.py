@@ -32,25 +32,17 @@ from mqe.world.scene import (
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 from tests.support import strolling
+from tests.support.lazy_modules import LazyModule, needs_warp
 from tests.support.obstacles import obstacle_scene, slide
 from tests.support.rounding import FEW_STEPS
 from tests.support.scenes import DEFAULT_JOINT_POS
 from tests.support.scenes import team as robots_of
 from tests.support.strolling import STROLL
 
-pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra")
-
-import mujoco_warp as mjw  # noqa: E402, after the skip
-import warp as wp  # noqa: E402
-
-from mqe.sim import mujoco_warp  # noqa: E402
-from mqe.sim.mujoco_warp import (  # noqa: E402
-    _PASSIVE_FIELDS,
-    Capacity,
-    MujocoWarpSimulator,
-    OverflowType,
-    known_to_warp,
-)
+pytestmark = needs_warp
+mjw: Any = LazyModule("mujoco_warp")
+wp: Any = LazyModule("warp")
+mujoco_warp: Any = LazyModule("mqe.sim.mujoco_warp")
 
 CPU = torch.device("cpu")
 NUM_ENVS = 4
@@ -128,12 +120,10 @@ class Run(NamedTuple):
     terminated: Tensor  # (T, N, A)
 
 
-def make_sim(
-    make: type, scene: Scene, fields: dict[str, Tensor], size: Capacity | None = None
-) -> Any:
+def make_sim(make: type, scene: Scene, fields: dict[str, Tensor], size: Any = None) -> Any:
     """A simulator of a scene with its per-world fields."""
-    if make is MujocoWarpSimulator:
-        sim = MujocoWarpSimulator(scene.model, NUM_ENVS, CPU, size)
+    if make is mujoco_warp.MujocoWarpSimulator:
+        sim = mujoco_warp.MujocoWarpSimulator(scene.model, NUM_ENVS, CPU, size)
     else:
         sim = MujocoBatchSimulator(scene.model, NUM_ENVS, 1)
     for field, values in fields.items():
@@ -159,7 +149,7 @@ def run(name: str, make: type) -> Run:
                 step.terminated.clone(),
             )
         )
-    if make is MujocoWarpSimulator:
+    if make is mujoco_warp.MujocoWarpSimulator:
         assert sim.lost_contacts() == 0
     env.close()
     return Run(*(torch.stack(column) for column in zip(*rows, strict=True)))
@@ -170,7 +160,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("cuboid", "tbloc
 
 @pytest.mark.parametrize("name", ["walking", *SLOW])
 def test_warp_follows_mujoco(name):
-    ours = run(name, MujocoWarpSimulator)
+    ours = run(name, mujoco_warp.MujocoWarpSimulator)
     theirs = run(name, MujocoBatchSimulator)
     torch.testing.assert_close(ours.ctrl, theirs.ctrl, rtol=0, atol=FEW_STEPS)
     error = (ours.qpos - theirs.qpos).abs().amax(dim=(0, 2))
@@ -216,7 +206,7 @@ def press(name: str, make: type) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("name", ["cuboid", "tblock", "cylinder"])
 def test_one_step_in_contact_agrees(name):
-    (ours, our_force) = press(name, MujocoWarpSimulator)
+    (ours, our_force) = press(name, mujoco_warp.MujocoWarpSimulator)
     (theirs, their_force) = press(name, MujocoBatchSimulator)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
     torch.testing.assert_close(our_force, their_force, rtol=1e-2, atol=0.1)
@@ -245,7 +235,7 @@ def test_what_a_step_leaves_out_changes_nothing(damped):
     spec.option.viscosity = 0.1 if damped == "by a fluid" else 0.0
     spec.joint("hinge").damping[0] = 0.02 if damped == "in the model" else 0.0
     spec.body("pendulum").gravcomp = 0.5 if damped == "by less weight" else 0.0
-    sims = [MujocoWarpSimulator(spec.compile(), NUM_ENVS, CPU) for _ in range(2)]
+    sims = [mujoco_warp.MujocoWarpSimulator(spec.compile(), NUM_ENVS, CPU) for _ in range(2)]
     for sim in sims:
         if damped == "in a field":
             sim.set_field("dof_damping", 0.01 * torch.arange(1.0, 1.0 + NUM_ENVS).unsqueeze(1))
@@ -269,8 +259,8 @@ def test_what_a_step_leaves_out_changes_nothing(damped):
 
 def test_a_stream_has_one_object_of_warps_for_ever(monkeypatch):
     made = []
-    monkeypatch.setattr(mujoco_warp, "_STREAMS", {})
-    monkeypatch.setattr(wp, "stream_from_torch", lambda stream: made.append(stream) or object())
+    monkeypatch.setattr("mqe.sim.mujoco_warp._STREAMS", {})
+    monkeypatch.setattr("warp.stream_from_torch", lambda stream: made.append(stream) or object())
     first, other = (
         SimpleNamespace(device=torch.device("cuda", index), cuda_stream=7) for index in range(2)
     )
@@ -286,11 +276,15 @@ def test_everything_that_acts_without_being_driven_is_known():
     kinds = re.compile(
         r"(jnt|dof|tendon|actuator)_(stiffness|damping)(poly)?|(body|geom|pair)_(gravcomp|adhesion)"
     )
-    assert {name for name in dir(model) if kinds.fullmatch(name)} == set(_PASSIVE_FIELDS)
+    assert {name for name in dir(model) if kinds.fullmatch(name)} == set(
+        mujoco_warp._PASSIVE_FIELDS
+    )
 
 
 def test_a_control_step_leaves_out_what_it_can_and_asks_for_warps_own_jacobian(monkeypatch):
-    sim = MujocoWarpSimulator(mujoco.MjSpec.from_string(PENDULUM).compile(), NUM_ENVS, CPU)
+    sim = mujoco_warp.MujocoWarpSimulator(
+        mujoco.MjSpec.from_string(PENDULUM).compile(), NUM_ENVS, CPU
+    )
     sim.step(DECIMATION)  # loads the kernels
     forward = mjw.forward
     seen = []
@@ -301,7 +295,7 @@ def test_a_control_step_leaves_out_what_it_can_and_asks_for_warps_own_jacobian(m
             raise KeyboardInterrupt
         forward(model, data)
 
-    monkeypatch.setattr(mjw, "forward", watched)
+    monkeypatch.setattr("mujoco_warp.forward", watched)
     sim.step(DECIMATION)
     bit = mujoco.mjtDisableBit
     assert [bool(flags & bit.mjDSBL_SENSOR) for flags in seen] == [True] * (DECIMATION - 1) + [
@@ -313,7 +307,7 @@ def test_a_control_step_leaves_out_what_it_can_and_asks_for_warps_own_jacobian(m
     # What was interrupted stays whole.
     assert not sim._model.opt.disableflags & (bit.mjDSBL_SENSOR | bit.mjDSBL_DAMPER)
     scene = build_scene(3, OBJECTS["cylinder"]).model
-    assert known_to_warp(scene).opt.jacobian == mujoco.mjtJacobian.mjJAC_AUTO
+    assert mujoco_warp.known_to_warp(scene).opt.jacobian == mujoco.mjtJacobian.mjJAC_AUTO
     assert scene.opt.jacobian == mujoco.mjtJacobian.mjJAC_DENSE
     sim.close()
 
@@ -335,14 +329,16 @@ def eight_boxes() -> mujoco.MjModel:
 def test_eight_boxes_in_default_buffers_are_an_error_and_in_ours_they_stand():
     model = eight_boxes()
     defaults = mjw.make_data(model, 1)
-    sim = MujocoWarpSimulator(model, 2, CPU, Capacity(defaults.naconmax, defaults.njmax))
+    sim = mujoco_warp.MujocoWarpSimulator(
+        model, 2, CPU, mujoco_warp.Capacity(defaults.naconmax, defaults.njmax)
+    )
     sim.step(DECIMATION)
     assert sim.usage().rows == 128 > defaults.njmax
     assert sim.data.failed.tolist() == [True, True]
     assert sim.lost_contacts() == 2
     sim.close()
 
-    sim = MujocoWarpSimulator(model, 2, CPU)
+    sim = mujoco_warp.MujocoWarpSimulator(model, 2, CPU)
     for _ in range(10):  # without a floor it would fall 0.2 m
         sim.step(DECIMATION)
     assert sim.lost_contacts() == 0
@@ -354,7 +350,7 @@ def test_eight_boxes_in_default_buffers_are_an_error_and_in_ours_they_stand():
 def test_what_follows_from_masses_is_set_as_in_mujoco():
     model = eight_boxes()
     masses = torch.as_tensor(model.body_mass) * torch.tensor([[1.0], [3.0]])
-    ours = MujocoWarpSimulator(model, 2, CPU)
+    ours = mujoco_warp.MujocoWarpSimulator(model, 2, CPU)
     theirs = MujocoBatchSimulator(model, 2, 1)
     for sim in (ours, theirs):
         sim.set_field("body_mass", masses)
@@ -370,7 +366,14 @@ def test_buffers_grow_between_rollouts_and_the_run_continues(monkeypatch):
     monkeypatch.setattr(strolling, "LYING_HEIGHT", 0.0)  # a trunk on the floor ends nothing
     scene, task, fields, actions = worlds_of("walking")
     env = MultiAgentEnv(
-        make_sim(MujocoWarpSimulator, scene, fields, Capacity(contacts=16, rows=15)), scene, task
+        make_sim(
+            mujoco_warp.MujocoWarpSimulator,
+            scene,
+            fields,
+            mujoco_warp.Capacity(contacts=16, rows=15),
+        ),
+        scene,
+        task,
     )
     env.reset()
     assert env.grow_buffers() is None
@@ -394,7 +397,14 @@ def test_buffers_grow_between_rollouts_and_the_run_continues(monkeypatch):
     state = env.state_dict()
     scene, task, fields, _ = worlds_of("walking")
     other = MultiAgentEnv(
-        make_sim(MujocoWarpSimulator, scene, fields, Capacity(contacts=16, rows=15)), scene, task
+        make_sim(
+            mujoco_warp.MujocoWarpSimulator,
+            scene,
+            fields,
+            mujoco_warp.Capacity(contacts=16, rows=15),
+        ),
+        scene,
+        task,
     )
     other.reset()
     other.load_state_dict(state)  # a run that goes on need not lose the same contacts again
@@ -407,13 +417,13 @@ def test_buffers_grow_between_rollouts_and_the_run_continues(monkeypatch):
 
 def test_lost_contacts_that_no_buffer_prevents_are_reported_and_nothing_is_replaced():
     scene, task, fields, actions = worlds_of("walking")
-    env = MultiAgentEnv(make_sim(MujocoWarpSimulator, scene, fields), scene, task)
+    env = MultiAgentEnv(make_sim(mujoco_warp.MujocoWarpSimulator, scene, fields), scene, task)
     env.reset()
     step = env.sim.step
     views = env.sim.data
 
     def overflowing(decimation, ctrl):
-        env.sim._overflow[1] |= int(OverflowType.NVMAX)
+        env.sim._overflow[1] |= int(mujoco_warp.OverflowType.NVMAX)
         step(decimation, ctrl)
 
     env.sim.step = overflowing
@@ -428,7 +438,7 @@ def test_a_compilation_that_takes_its_time_is_announced(monkeypatch, caplog):
     monkeypatch.setattr("mqe.sim.warp_kernels._PATIENCE_S", 0.0)
     caplog.set_level("INFO", logger="mqe")
     scene, _, fields, _ = worlds_of("walking")
-    sim = make_sim(MujocoWarpSimulator, scene, fields)
+    sim = make_sim(mujoco_warp.MujocoWarpSimulator, scene, fields)
     sim.step(DECIMATION)
     sim.step(DECIMATION)
     sim.close()
@@ -441,6 +451,6 @@ def test_a_compilation_that_takes_its_time_is_announced(monkeypatch, caplog):
 def test_obstacles_stop_an_object_as_in_mujoco():
     scene = obstacle_scene()
     expected, _ = slide(MujocoBatchSimulator(scene.model, NUM_ENVS, 1), scene)
-    furthest, touched = slide(MujocoWarpSimulator(scene.model, NUM_ENVS, CPU), scene)
+    furthest, touched = slide(mujoco_warp.MujocoWarpSimulator(scene.model, NUM_ENVS, CPU), scene)
     assert touched.tolist() == [False, True, True, True]
     torch.testing.assert_close(furthest, expected, rtol=0.0, atol=5e-3)

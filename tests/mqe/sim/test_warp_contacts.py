@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mujoco
 import pytest
 import torch
@@ -11,11 +13,10 @@ from mqe.registry import SimCfg, make_env
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.simulator import snapshot
 from mqe.world.scene import DECIMATION
+from tests.support.lazy_modules import LazyModule, needs_warp
 
-pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra")
-
-from mqe.sim.mujoco_warp import Capacity, MujocoWarpSimulator  # noqa: E402, after the skip
-
+pytestmark = needs_warp
+mujoco_warp: Any = LazyModule("mqe.sim.mujoco_warp")
 CPU = torch.device("cpu")
 TWO_BARS = """
 <mujoco>
@@ -38,7 +39,7 @@ def test_boxes_that_touch_almost_face_to_face_have_mujocos_contacts():
     qpos[:, 10:] = torch.stack(
         (torch.cos(turn / 2), tilt / 2, torch.sin(turn / 2), torch.zeros(count)), dim=1
     )
-    ours = MujocoWarpSimulator(model, count, CPU, Capacity(16, 64))
+    ours = mujoco_warp.MujocoWarpSimulator(model, count, CPU, mujoco_warp.Capacity(16, 64))
     theirs = MujocoBatchSimulator(model, count, 1)
     for sim in (ours, theirs):
         sim.data.qpos.copy_(qpos)

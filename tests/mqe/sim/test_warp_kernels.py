@@ -11,41 +11,38 @@ import torch
 
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import build_scene
+from tests.support.lazy_modules import LazyModule, needs_warp
 
-pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra")
-
-import warp as wp  # noqa: E402, after the skip
-
-from mqe.sim import mujoco_warp, warp_kernels  # noqa: E402
-from mqe.sim.mujoco_warp import MujocoWarpSimulator  # noqa: E402
-from mqe.sim.warp_kernels import (  # noqa: E402
-    KernelModule,
-    compiling_in_processes,
-    load_in_parallel,
-)
+pytestmark = needs_warp
+wp: Any = LazyModule("warp")
+warp_kernels: Any = LazyModule("mqe.sim.warp_kernels")
 
 
-def make_sim() -> MujocoWarpSimulator:
+def make_sim() -> Any:
+    from mqe.sim.mujoco_warp import MujocoWarpSimulator
+
     scene = build_scene(2, OBJECTS["cuboid"])
     return MujocoWarpSimulator(scene.model, 2, torch.device("cpu"))
 
 
 def test_a_step_launches_no_module_that_was_not_loaded(monkeypatch) -> None:
-    loaded: list[KernelModule] = []
+    loaded: list[Any] = []
 
-    def load(modules: Any, device: wp.Device) -> None:
+    def load(modules: Any, device: Any) -> None:
         loaded.extend(modules)
-        load_in_parallel(modules, device)
+        warp_kernels.load_in_parallel(modules, device)
 
-    monkeypatch.setattr(mujoco_warp, "load_in_parallel", load)
-    launched: set[KernelModule] = set()
+    monkeypatch.setattr("mqe.sim.mujoco_warp.load_in_parallel", load)
+    launched: set[Any] = set()
     real = {name: getattr(wp, name) for name in ("launch", "launch_tiled")}
 
     def passing(name: str) -> Any:
-        def launch(kernel: wp.Kernel, dim: Any, *args: Any, **kwargs: Any) -> Any:
+        def launch(kernel: Any, dim: Any, *args: Any, **kwargs: Any) -> Any:
             sizes = (dim,) if isinstance(dim, int) else dim
             if all(sizes):
-                launched.add(KernelModule(kernel.module, kwargs.get("block_dim") or 256))
+                launched.add(
+                    warp_kernels.KernelModule(kernel.module, kwargs.get("block_dim") or 256)
+                )
             return (
                 real[name](kernel, dim, *args, **kwargs)
                 if name == "launch"
@@ -56,7 +53,7 @@ def test_a_step_launches_no_module_that_was_not_loaded(monkeypatch) -> None:
 
     sim = make_sim()
     for name in real:
-        monkeypatch.setattr(wp, name, passing(name))
+        monkeypatch.setattr(f"warp.{name}", passing(name))
     sim.step(4)
     assert launched == set(loaded)
     assert len(loaded) == len(set(loaded)) > 20
@@ -67,7 +64,7 @@ def test_a_step_launches_no_module_that_was_not_loaded(monkeypatch) -> None:
 def test_the_first_reset_loads_the_kernels_of_a_step(monkeypatch) -> None:
     loads: list[int] = []
     monkeypatch.setattr(
-        mujoco_warp, "load_in_parallel", lambda modules, _: loads.append(len(modules))
+        "mqe.sim.mujoco_warp.load_in_parallel", lambda modules, _: loads.append(len(modules))
     )
     sim = make_sim()
     data = sim.data
@@ -99,13 +96,13 @@ def test_slow_compilation_says_how_far_it_is(monkeypatch, caplog) -> None:
         now_s[0] += 2.0
 
     monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
-    monkeypatch.setattr(wp, "force_load", compile_slowly)
-    monkeypatch.setattr(warp_kernels, "as_completed", lambda loads: serially(loads))
-    monkeypatch.setattr(warp_kernels, "ThreadPoolExecutor", Serial)
-    module = KernelModule(wp.get_module("any"), 256)
+    monkeypatch.setattr("warp.force_load", compile_slowly)
+    monkeypatch.setattr("mqe.sim.warp_kernels.as_completed", lambda loads: serially(loads))
+    monkeypatch.setattr("mqe.sim.warp_kernels.ThreadPoolExecutor", Serial)
+    module = warp_kernels.KernelModule(wp.get_module("any"), 256)
     with caplog.at_level(logging.INFO, "mqe"):
-        load_in_parallel([module] * 9, wp.get_device("cpu"))
-        load_in_parallel([module], wp.get_device("cpu"))
+        warp_kernels.load_in_parallel([module] * 9, wp.get_device("cpu"))
+        warp_kernels.load_in_parallel([module], wp.get_device("cpu"))
     start = "compiling the physics kernels for cpu, once on a machine: "
     assert [record.message for record in caplog.records] == [
         start + "2 of 9 modules after 4 s",
@@ -114,18 +111,17 @@ def test_slow_compilation_says_how_far_it_is(monkeypatch, caplog) -> None:
     ]
 
 
-@wp.kernel(module="unique")
-def double(values: wp.array(dtype=float)) -> None:  # type: ignore[valid-type]
-    values[wp.tid()] *= 2.0
-
-
 @pytest.mark.parametrize("has_process", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_module_is_compiled_in_a_process_of_its_own_or_here(monkeypatch, tmp_path, has_process):
+    @wp.kernel(module="unique")
+    def double(values: wp.array(dtype=float)) -> None:  # type: ignore[valid-type]
+        values[wp.tid()] *= 2.0
+
     compiled = []
     monkeypatch.setattr("warp._src.build.build_cuda", lambda path, *_, **__: compiled.append(path))
     if not has_process:
-        monkeypatch.setattr(warp_kernels, "_COMPILE", "raise SystemExit(1)")
-    with compiling_in_processes():
+        monkeypatch.setattr("mqe.sim.warp_kernels._COMPILE", "raise SystemExit(1)")
+    with warp_kernels.compiling_in_processes():
         wp.compile_aot_module(double.module, arch=90, module_dir=tmp_path, use_ptx=False)
     assert len(list(tmp_path.glob("*.cubin"))) == has_process
     assert len(compiled) == 1 - has_process

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,13 @@ from harl_mapush.runs.provenance import ORIGIN
 from harl_mapush.runs.run_folder import write_config
 from mapush import cli
 from mapush.extensions.report.bootstrap import bootstrap_interval, interquartile_mean
-from mapush.extensions.report.figures import SUCCESS, curves
 from mapush.extensions.report.run_logs import Curve, Group, RunLog, band, groups, read_run
 from mqe.config import ConfigError
+from tests.support.lazy_modules import LazyModule
 from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
+
+figures: Any = LazyModule("mapush.extensions.report.figures")
 
 
 def make_run(folder: Path, seed: int, clip: float, values: list[float]) -> Path:
@@ -108,16 +111,16 @@ def test_a_curve_is_named_by_algorithm_and_preset(tmp_path, command, label) -> N
 
 def test_success_has_the_axis_of_a_share(tmp_path) -> None:
     curve = Curve(np.array([0.0, 2e6]), np.array([0.0, 60.0]), np.array([0.1, 0.2]))
-    group = Group("a", ((RunLog(tmp_path, {}, {SUCCESS: curve}),),))
-    figure = curves([group], {SUCCESS: "success rate"})
+    group = Group("a", ((RunLog(tmp_path, {}, {figures.SUCCESS: curve}),),))
+    figure = figures.curves([group], {figures.SUCCESS: "success rate"})
     assert figure is not None
     assert figure.axes[0].get_ylim() == (0.0, 1.0)
 
 
 def test_a_rate_of_zero_is_drawn_over_the_axis(tmp_path) -> None:
     curve = Curve(np.array([0.0, 2e6]), np.array([0.0, 60.0]), np.array([0.0, 0.0]))
-    group = Group("a", ((RunLog(tmp_path, {}, {SUCCESS: curve}),),))
-    figure = curves([group], {SUCCESS: "success rate"})
+    group = Group("a", ((RunLog(tmp_path, {}, {figures.SUCCESS: curve}),),))
+    figure = figures.curves([group], {figures.SUCCESS: "success rate"})
     assert figure is not None
     panel = figure.axes[0]
     line = panel.lines[0]

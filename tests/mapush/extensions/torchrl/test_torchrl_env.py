@@ -21,10 +21,11 @@ from tests.support.client_episodes import (
     check_decisions,
     play_reference,
 )
+from tests.support.lazy_modules import needs
 from tests.support.paths import ROOT
 from tests.support.placed import PlacedEnv
 
-pytest.importorskip("torchrl")
+pytestmark = needs("torchrl")
 
 N = 2
 SETTINGS = {
