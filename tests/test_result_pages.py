@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from mqe.tasks.episode_report import wilson_interval
 
 ROOT = Path(__file__).parent.parent
 
@@ -137,6 +140,27 @@ def test_pages_have_their_tables_as_measured(path: Path, monkeypatch: pytest.Mon
     text = path.read_text(encoding="utf-8")
     assert text.count("<!-- table: ") == text.count("<!-- end -->")
     assert pages.fill(text) == text, "python docs/_hooks/result_pages.py writes the tables anew"
+
+
+RATE = re.compile(r"(\d\.\d{3}) \((\d\.\d{3}) to (\d\.\d{3})\) of ([\d,]+)")
+
+
+def test_an_interval_is_that_of_its_rate_and_its_episodes() -> None:
+    """Prose and tables by hand have rates, too."""
+    texts = [page.read_text(encoding="utf-8").replace("\u00a0", " ") for page in PAGES]
+    stated = [match for text in texts for match in RATE.finditer(text)]
+    assert len(stated) > 100
+    for match in stated:
+        rate, low, high = map(float, match.groups()[:3])
+        episodes = int(match[4].replace(",", ""))
+        successes = range(episodes + 1)
+        intervals = [wilson_interval(k, episodes) for k in successes if is_near(k / episodes, rate)]
+        assert any(is_near(a, low) and is_near(b, high) for a, b in intervals), match[0]
+
+
+def is_near(value: float, rounded: float) -> bool:
+    """Return whether a value rounds to three digits, up to the last bits."""
+    return abs(value - rounded) < 0.000501
 
 
 def test_every_row_is_of_the_shipped_weights_and_the_present_suites(
