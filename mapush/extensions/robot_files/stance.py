@@ -44,7 +44,7 @@ def stand(robot: RobotCfg, notes: list[str]) -> RobotCfg:
     arena = files("mqe") / "assets" / "arena.xml"
     spec = mujoco.MjSpec.from_string(arena.read_text(encoding="utf-8"))
     spec.option.timestep = PHYSICS_DT
-    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=(0.0, 0.0, 1.0))
+    spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=(0.0, 0.0, 1.0))
     spawned = replace(robot, standing_height=straight + _SPAWN_GAP)
     # Its parts collide with the floor alone.
     add_robot(spec, spawned, robot.name, (0.5, 0.5, 0.5, 1.0), collision=2, hits=1)
@@ -57,9 +57,12 @@ def stand(robot: RobotCfg, notes: list[str]) -> RobotCfg:
     mujoco.mj_step(model, data, _SETTLING_STEPS)
     height = float(data.qpos[2])
     is_standing = data.xmat[1, 8] > _UPRIGHT and height > _LOW * straight
+    names = {model.geom(geom).name.rpartition("_")[2] for geom in data.contact.geom.flat}
     if not is_standing:
         notes.append("it falls in its nominal stance: correct stiffness, joint_pos or torque_limit")
         height = straight
+    elif names - {"foot", "floor"}:
+        notes.append("it stands on more than its feet: correct the calves' shapes")
     height = round(height, 4)
     low = round(_LOW * height, 4)
     return replace(robot, standing_height=height, walking_height=height, low_height=low)

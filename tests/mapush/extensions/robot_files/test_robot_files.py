@@ -17,12 +17,12 @@ from harl_mapush.runs.exported import robot_names
 from mapush.extensions.gait.starts import start_poses
 from mapush.extensions.robot_files.command import main
 from mapush.extensions.robot_files.reader import read_robot_file
-from mapush.extensions.robot_files.stance import nominal_angles
+from mapush.extensions.robot_files.stance import nominal_angles, stand
 from mqe.config import ConfigError
 from mqe.world.robots import ROBOTS, RobotCfg, Robots, robots_of
 from mqe.world.robots.build import add_robot
 from mqe.world.robots.described import read_robot
-from mqe.world.robots.robot import LEG_JOINTS, LEGS
+from mqe.world.robots.robot import LEG_JOINTS, LEGS, Shape
 from mqe.world.scene import build_scene
 from tests.support.rounding import SIX_DECIMALS
 
@@ -172,6 +172,30 @@ def test_links_of_unequal_length_are_kept(tmp_path):
     thigh, calf = robot.legs[0].joint_pos[1:]
     below = 0.15 * math.sin(thigh - 0.05) + 0.213 * math.sin(thigh - 0.05 + calf)
     assert below == pytest.approx(0.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("reach", [0.03, 0.12])
+def test_a_robot_with_wide_calves_stands_on_its_feet(reach, tmp_path):
+    spec = go1_spec()
+    for leg in LEGS:
+        shin = spec.body(f"go1/{leg}_calf").geoms[0]
+        shin.size = (reach, 0.01, 0.12)
+        shin.pos = (-reach, 0.0, -0.11)
+    robot = read_robot_file(write(spec, tmp_path / "wide.xml"))
+    assert robot.notes == ()
+    assert robot.cfg.standing_height == pytest.approx(0.28, abs=0.01)
+    for leg in robot.cfg.legs:
+        (box,) = leg.shapes[2]
+        assert box.pos[0] - box.size[0] == pytest.approx(-GO1.foot_radius)
+        assert box.pos[2] - box.size[2] == pytest.approx(-GO1.link_lengths[1])
+
+
+def test_a_robot_on_its_shins_is_told():
+    wide = Shape("box", (0.02, 0.01, 0.1), (-0.02, 0.0, -0.12))
+    legs = [leg._replace(shapes=(*leg.shapes[:2], (wide,))) for leg in GO1.legs]
+    notes: list[str] = []
+    stand(replace(GO1, legs=tuple(legs)), notes)
+    assert notes == ["it stands on more than its feet: correct the calves' shapes"]
 
 
 def test_the_data_are_written_for_correction_and_read_back(file, tmp_path, capsys):
