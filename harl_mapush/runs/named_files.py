@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from mqe.controllers.frozen_policy import describe_policy
 from mqe.controllers.gait import from_anywhere, gait_digest, gait_names
 from mqe.manifest import NAMED_FILES, read_manifest, sha256
 from mqe.registry import TASKS
-from mqe.world.robots import MODELS, ROBOT_READERS, robots_of
+from mqe.world.robots import MODELS, ROBOT_READERS, ROBOTS, RobotCfg, robot_file, robots_of
 
 FOLDER = "named_files"
 GAIT = "task.gait"
@@ -26,7 +27,7 @@ class NamedFiles(NamedTuple):
     """The files named in a run's settings."""
 
     paths: Mapping[str, Path]  # by dotted setting
-    digests: Mapping[str, str]  # SHA-256 of files and frozen policies, likewise
+    digests: Mapping[str, str]  # SHA-256 of files, robots' data and frozen policies, likewise
 
     def copy_to(self, run: Path) -> None:
         """Copy the small files into a run's folder."""
@@ -42,10 +43,13 @@ def find(cfg: RunCfg, *, with_algorithm: bool = True) -> NamedFiles:
     entry = TASKS[cfg.task.name]
     values = to_dict(cfg.task)
     paths = {f"task.{key}": path for key, path in _paths(cfg.task.name, values).items()}
-    for path in map(Path, _robot_names(cfg)):
-        if path.suffix in ROBOT_READERS:
-            paths[f"env.robots.{path.stem}"] = path.expanduser()
     digests = {key: sha256(path) for key, path in paths.items()}
+    for name in _robot_names(cfg):
+        file = robot_file(name)
+        if file is not None:
+            key = f"env.robots.{file[0]}"
+            paths[key] = file[1]
+            digests[key] = _robot_digest(ROBOTS.find(name, "env.robots"))
     for key in entry.frozen_policies:
         if key != "gait":
             digests[f"task.{key}"] = describe_policy(values[key], f"task.{key}").digest
@@ -79,6 +83,12 @@ def changed(folder: Path, cfg: RunCfg, *, with_algorithm: bool = True) -> list[s
         return []
     present = find(cfg, with_algorithm=with_algorithm).digests
     return [name for name, digest in before.items() if present.get(name, digest) != digest]
+
+
+def _robot_digest(robot: RobotCfg) -> str:
+    """Return the digest of a robot's data, whichever files they come from."""
+    data = repr(replace(robot, name="", gait="", looks=None))
+    return hashlib.sha256(data.encode()).hexdigest()
 
 
 def _robot_names(cfg: RunCfg) -> tuple[str, ...]:

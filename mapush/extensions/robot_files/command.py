@@ -10,6 +10,7 @@ from harl_mapush import config
 from harl_mapush.process import library_lines, say
 from mapush.extensions.robot_files.reader import SUFFIXES, RobotFile, read_robot_file
 from mqe.config import ConfigError, dump_yaml
+from mqe.world.robots import robot_file
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, Inertial, RobotCfg, Shape
 
 PROGRAM = "mapush robot"
@@ -22,7 +23,11 @@ def make_parser() -> config.Parser:
         description="Reads a quadruped from its maker's MJCF or URDF, and prints its data.",
         example=f"{PROGRAM} anymal_c.urdf --out anymal_c.yaml",
     )
-    parser.add_argument("file", metavar="FILE", help="the robot's MJCF (.xml) or URDF (.urdf)")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="the robot's MJCF (.xml) or URDF (.urdf), or robot_descriptions:NAME",
+    )
     parser.add_argument(
         "--out",
         metavar="FILE.yaml",
@@ -39,10 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _read(argv: Sequence[str] | None) -> int:
     arguments = make_parser().parse(argv)
-    file = Path(arguments.file)
+    _, file = robot_file(arguments.file) or ("", Path())
     if file.suffix not in SUFFIXES or not file.is_file():
         raise ConfigError(
-            f"FILE: {file} is missing or not a robot's file; name an MJCF (.xml) or a URDF (.urdf)"
+            f"FILE: {arguments.file} is missing or not a robot's file; name an MJCF (.xml) or a "
+            "URDF (.urdf)"
         )
     target = None if arguments.out is None else Path(arguments.out)
     if target is not None and (target.suffix != ".yaml" or not target.parent.is_dir()):
@@ -56,7 +62,7 @@ def _read(argv: Sequence[str] | None) -> int:
             f"# Read from {file.name}.\n{dump_yaml(values(robot.cfg))}", encoding="utf-8"
         )
         say(f"Wrote {target}. Train its gait:")
-    name = target or file
+    name = target or arguments.file
     say(f"  mapush train --preset go1_velocity --set env.robots={name}")
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,45 +20,63 @@ __all__ = [
     "NUM_JOINTS",
     "ROBOTS",
     "ROBOT_READERS",
+    "ROBOT_SOURCES",
     "RobotCfg",
     "Robots",
+    "robot_file",
     "robot_model",
     "robots_of",
 ]
 
 # Robots from files, by suffix; each raises ConfigError.
 ROBOT_READERS: dict[str, Callable[[Path], RobotCfg]] = {".yaml": read_checked_robot}
+# Files for the names of a collection, by the prefix before a colon; each raises ConfigError.
+ROBOT_SOURCES: dict[str, Callable[[str], Path]] = {}
+
+
+def robot_file(name: str) -> tuple[str, Path] | None:
+    """Return a robot's name without folder, suffix and prefix, and its file. None: it has none."""
+    prefix, _, description = name.partition(":")
+    if prefix in ROBOT_SOURCES:
+        return description, ROBOT_SOURCES[prefix](description)
+    path = Path(name).expanduser()
+    return (path.stem, path) if path.suffix in ROBOT_READERS else None
 
 
 class RobotRegistry(Registry[RobotCfg]):
-    """Robots by name, and by the path of a file with one."""
+    """Robots by name, by the path of a file with one, and by a collection's name for it."""
 
     def __init__(self) -> None:
         super().__init__("robot")
         self._files: dict[str, Path] = {}  # by name
 
     def find(self, name: str, where: str) -> RobotCfg:
-        """Return a robot. A file's robot is registered under the file's name.
+        """Return a robot. A file's robot is registered under its name from ``robot_file``.
 
         Raises ConfigError for an unknown name, and for an unfit file.
         """
-        path = Path(name).expanduser()
-        if path.suffix not in ROBOT_READERS:
+        file = robot_file(name)
+        if file is None:
             return super().find(name, where)
+        stem, path = file
         if not path.is_file():
             raise ConfigError(f"{where}: there is no file {name}; name a robot or its file")
-        if self._files.get(path.stem) == path:
-            del self[path.stem]  # the file may have changed
-        robot = ROBOT_READERS[path.suffix](path)
-        if self.get(path.stem, robot) != robot:
+        if self._files.get(stem) == path:
+            del self[stem]  # the file may have changed
+        robot = replace(ROBOT_READERS[path.suffix](path), name=stem)
+        if self.get(stem, robot) != robot:
             raise ConfigError(f"{where}: {name} has the name of another robot; rename the file")
-        self.register(path.stem, robot)
-        self._files[path.stem] = path
+        self.register(stem, robot)
+        self._files[stem] = path
         return robot
 
     def __contains__(self, name: object) -> bool:
-        """Return whether ``name`` is a robot's, or a path with a robot file's suffix."""
-        return super().__contains__(name) or Path(str(name)).suffix in ROBOT_READERS
+        """Return whether ``name`` is a robot's, a path with a robot file's suffix, or in a form of
+        ``ROBOT_SOURCES``.
+        """
+        text = str(name)
+        is_file = Path(text).suffix in ROBOT_READERS or text.partition(":")[0] in ROBOT_SOURCES
+        return is_file or super().__contains__(name)
 
 
 ROBOTS = RobotRegistry()

@@ -24,6 +24,7 @@ from mqe.world.robots.build import add_robot
 from mqe.world.robots.described import read_robot
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, Shape
 from mqe.world.scene import build_scene
+from tests.support.registries import restored_registries
 from tests.support.rounding import SIX_DECIMALS
 
 GO1 = ROBOTS["go1"]
@@ -37,7 +38,7 @@ def go1_spec() -> mujoco.MjSpec:
     return spec
 
 
-def run_cfg(task: str, robot: Path) -> RunCfg:
+def run_cfg(task: str, robot: Path | str) -> RunCfg:
     """Return a run's settings with ``robot`` on all places."""
     cfg, _ = resolve({}, {"task": {"name": task}, "env": {"robots": str(robot)}})
     return cfg
@@ -231,16 +232,27 @@ def test_a_path_is_a_robot_in_a_scene(file):
     assert theirs == pytest.approx(ours, rel=1e-5)
 
 
-def test_a_run_copies_the_robots_file_and_notices_its_change(file, tmp_path):
-    cfg = run_cfg("go1_velocity", file)
+def test_a_run_copies_the_robots_file(file, tmp_path):
+    files = named_files.find(run_cfg("go1_velocity", file))
     run = tmp_path / "run"
     run.mkdir()
-    files = named_files.find(cfg)
     files.copy_to(run)
     assert (run / named_files.FOLDER / "like_go1.xml").read_bytes() == file.read_bytes()
-    file.write_text(file.read_text() + "\n")
-    key = "env.robots.like_go1"
-    assert named_files.find(cfg).digests[key] != files.digests[key]
+
+
+def test_a_run_notices_a_change_in_an_included_file(file, tmp_path):
+    text = file.read_text()
+    start, end = text.index("<worldbody>"), text.index("</mujoco>")
+    body = tmp_path / "body.xml"
+    body.write_text(f"<mujoco>{text[start:end]}</mujoco>")
+    file.write_text(f'{text[:start]}<include file="body.xml"/></mujoco>')
+    cfg = run_cfg("go1_velocity", file)
+    with restored_registries():
+        digests = named_files.find(cfg).digests
+        file.write_text(file.read_text() + "<!-- the robot stays -->\n")
+        assert named_files.find(cfg).digests == digests
+        body.write_text(body.read_text().replace('mass="0.898919"', 'mass="0.9"'))
+        assert named_files.find(cfg).digests != digests
 
 
 def test_a_robot_without_a_gait_says_how_to_train_one(file):
