@@ -51,6 +51,7 @@ NOTHING = {
     "save_interval": "say --set runner.checkpoint_interval=ENV_STEPS (env steps, not rollouts)",
     "record_video": "to film a team say mapush play CHECKPOINT --record FILE",
     "warmup_episodes": "say --set algorithm.warmup=TRANSITIONS (transitions, not episodes)",
+    "warmup_steps": "say --set algorithm.warmup=TRANSITIONS",
     "max_iterations": "say --num_env_steps ENV_STEPS (iterations x runner.num_steps x "
     "task.decision_period x env.num_envs)",
     "async": "for collectors say mapush train --set runner.collectors=N --max_wall_time 30s",

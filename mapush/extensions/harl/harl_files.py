@@ -26,9 +26,11 @@ from harl_mapush.config import (
     SETTINGS_FILES,
     SettingsFile,
 )
-from harl_mapush.config.other_names import TRAIN_FLAGS, OtherFlag
+from harl_mapush.config.other_names import NAMES, NOTHING, TRAIN_FLAGS, OtherFlag
 from harl_mapush.learning.settings import OnPolicyCfg
 from mapush.extensions.harl.harl_settings import (
+    ALGORITHM_KEYS,
+    NETWORK_KEYS,
     algorithm_cfg,
     as_count,
     as_switch,
@@ -313,3 +315,8 @@ SETTINGS_FILES.register(
 TRAIN_FLAGS.register("env", OtherFlag())  # every environment is MAPush's
 TRAIN_FLAGS.register("model_dir", OtherFlag(("runner.init_from",)))
 TRAIN_FLAGS.register("log_interval", OtherFlag(("logger.interval",)))
+# HARL reads every key of its YAML as a flag. Those with another name here are hints.
+for _section, _keys in (("algorithm", ALGORITHM_KEYS), ("network", NETWORK_KEYS)):
+    for _theirs, _ours in _keys.items():
+        if _theirs not in NAMES:
+            NOTHING[_theirs] = f"say --set {_section}.{_ours}=VALUE"

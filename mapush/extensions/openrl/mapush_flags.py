@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from harl_mapush.config.other_names import (
+    NOTHING,
     TEST_FLAGS,
     TRAIN_FLAGS,
     OtherFlag,
@@ -26,3 +27,32 @@ for _name in ("headless", "use_tensorboard"):
     TEST_FLAGS.register(_name, {"action": "store_true"})
 for _name in ("algo", "train_timesteps", "exp_name", "config"):
     TEST_FLAGS.register(_name, {"action": SaidByCheckpoint})
+
+# Flags of MAPush's fork for HARL
+TRAIN_FLAGS.register("object_type", OtherFlag(("task.object",), str.lower))
+NOTHING.update(
+    dict.fromkeys(("hetero_agent", "agent0", "agent1"), "say --set env.robots=[go1,NAME_OR_FILE]")
+)
+NOTHING.update(
+    dict.fromkeys(
+        (
+            "individualized_rewards",
+            "shared_gated_rewards",
+            "mapush_og_rewards_teamified",
+            "cooperation_rewards",
+            "collaboration_rewards",
+        ),
+        "say --set task.rewards=NAME or --set task.weights={TERM: WEIGHT}",
+    )
+)
+NOTHING.update(
+    dict.fromkeys(
+        (
+            "use_concat_agent_observations_critic",
+            "use_goal_centered_critic",
+            "use_box_centered_critic",
+            "use_relative_obs_critic",
+        ),
+        "for the critics' state say --set task.state_type=EP or FP",
+    )
+)

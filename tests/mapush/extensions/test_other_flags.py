@@ -18,7 +18,7 @@ from tests.test_hostile_files import endless
 def test_the_flags_are_those_of_harl_of_mapush_and_the_names_of_other_libraries() -> None:
     assert set(SETTINGS_FILES) == {"load_config"}
     common = {"train_timesteps", "headless", "use_tensorboard"}
-    of_training = {"log_interval", "num_workers", "run_duration", "env", "model_dir"}
+    of_training = {"log_interval", "num_workers", "run_duration", "env", "model_dir", "object_type"}
     assert set(TRAIN_FLAGS) == common | of_training | set(NAMES)
     assert set(TEST_FLAGS) == common | {"test_mode", "algo", "exp_name", "config"}
 
