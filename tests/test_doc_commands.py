@@ -17,7 +17,7 @@ import pytest
 
 from mqe.world.robots import ROBOTS
 from mqe.world.robots.build import add_robot
-from tests.support import mapush_files, small_commands, upstream, vendor_mjcf
+from tests.support import mapush_files, small_commands, upstream
 from tests.support.paths import ROOT
 from tests.test_docs import words_of
 
@@ -147,7 +147,6 @@ def prepare(page: str, text: str, folder: Path) -> None:
         mapush_files.save(team / "module.pt", mapush_files.module())
     if page == "robot":
         (folder / "anymal_c.urdf").write_text(robot_file(), encoding="utf-8")
-        vendor_mjcf.write_checkout(folder / "unitree_mujoco")
     if page in ("gpu", "sweep"):
         guide = (ROOT / "docs" / "guides" / "sweep.md").read_text(encoding="utf-8")
         space = guide.partition("```yaml\n")[2].partition("```")[0]

@@ -16,7 +16,7 @@ from mqe.controllers.frozen_policy import describe_policy
 from mqe.controllers.gait import from_anywhere, gait_digest, gait_names
 from mqe.manifest import NAMED_FILES, read_manifest, sha256
 from mqe.registry import TASKS
-from mqe.world.robots import MODELS, ROBOT_READERS, ROBOTS, RobotCfg, robot_file, robots_of
+from mqe.world.robots import ROBOT_READERS, ROBOTS, RobotCfg, robot_file, robots_of
 
 FOLDER = "named_files"
 GAIT = "task.gait"
@@ -100,9 +100,6 @@ def absolute(cfg: RunCfg) -> RunCfg:
     policies = ALGORITHMS[cfg.algorithm.name].policies
     names = {key: from_anywhere(getattr(cfg.algorithm, key)) for key in policies}
     weights = cfg.runner.init_from
-    model = cfg.env.model
-    if model not in MODELS:
-        model = str(Path(model).expanduser().absolute())
     robots: Any = tuple(
         str(Path(name).expanduser().absolute()) if Path(name).suffix in ROBOT_READERS else name
         for name in _robot_names(cfg)
@@ -111,7 +108,7 @@ def absolute(cfg: RunCfg) -> RunCfg:
         (robots,) = robots
     return replace(
         cfg,
-        env=replace(cfg.env, model=model, robots=robots),
+        env=replace(cfg.env, robots=robots),
         task=replace(cfg.task, **_with_absolute_paths(cfg.task.name, vars(cfg.task))),
         algorithm=replace(cfg.algorithm, **names),
         runner=replace(cfg.runner, init_from=None if weights is None else from_anywhere(weights)),

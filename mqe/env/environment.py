@@ -45,7 +45,6 @@ from mqe.world.scene import (
     pack_layout,
     place_props,
     read_state,
-    take_physics_steps,
     turn_obstacles,
 )
 from mqe.world.state import SceneState
@@ -508,7 +507,7 @@ class MultiAgentEnv:
             if pos is not None:
                 place_props(self.sim, pos)
         if not any(observer.needs_physics_steps for observer in self._observers):
-            take_physics_steps(self.sim, self.scene, targets)
+            self.sim.step(len(targets), targets)
             return self.sim.data.failed
         return self._take_physics_steps(targets)
 
@@ -519,7 +518,7 @@ class MultiAgentEnv:
         has_failed = torch.zeros_like(self.sim.data.failed)
         for row in targets:
             before = read_state(self.sim, self.scene)
-            take_physics_steps(self.sim, self.scene, row.unsqueeze(0))
+            self.sim.step(1, row.unsqueeze(0))
             step = PhysicsStep(before, self.sim, self.scene)
             for observer in self._observers:
                 observer.on_physics_step(step)

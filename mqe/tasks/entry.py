@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError, option, unknown
+from mqe.config import ConfigError, option
 from mqe.extensions import Registry
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Task
@@ -38,13 +37,13 @@ class EnvCfg:
     )
     model: str = option(
         "reference",
-        "robots of the makers' present description (physical), of the reference's URDF "
-        "(reference), or of a maker's MJCF (its path, or the path of a checkout with it)",
+        "robots of the makers' present description (physical) or of the reference's URDF "
+        "(reference)",
+        choices=MODELS,
     )
     foot_friction: tuple[float, ...] = option(
         (ROBOT_FLOOR_FRICTION,),
-        "friction of the floor with robots: sliding, or sliding, torsion [m] and rolling [m]; with "
-        "the makers' MJCF the feet's own counts",
+        "friction of the floor with robots: sliding, or sliding, torsion [m] and rolling [m]",
         min=0.0,
         max=10.0,
     )
@@ -57,12 +56,7 @@ class EnvCfg:
     )
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for an unknown model, or an impossible friction."""
-        if self.model not in MODELS and not Path(self.model).expanduser().exists():
-            raise ConfigError(
-                f"env.model: {unknown('value', self.model, MODELS)}, and no file or folder has "
-                "this name; name an existing MJCF, or a checkout that has it"
-            )
+        """Raise ConfigError for an impossible friction."""
         if len(self.foot_friction) not in (1, 3):
             raise ConfigError(
                 f"env.foot_friction: {list(self.foot_friction)} must be one number (sliding) or "

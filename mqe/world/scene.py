@@ -60,7 +60,6 @@ SOFT_SOLIMP = (0.2, 0.9, 0.015, 0.5, 2.0)
 SOFT_SOLMIX = 1e6
 ACTUATOR_LAG = 1  # physics steps by which motors follow their targets late
 
-PLAIN_FRICTION = (1.0, 0.005, 0.0001)  # MuJoCo's own, of a geom of which nothing is said
 
 # Collision bits. After these come one for each robot, since a robot does not collide with itself,
 # and one for each robot's thighs, calves and feet among themselves.
@@ -89,7 +88,6 @@ class Scene:
     # Slots of obstacles; an episode's layout places each, or parks it below the floor.
     obstacles: tuple[ObstacleCfg, ...] = ()
     num_markers: int = 0  # spots on the floor that a task may move, drawn and nothing else
-    substeps: int = 1  # steps of the model in a physics step
 
     @property
     def num_robots(self) -> int:
@@ -153,11 +151,10 @@ def build_scene(
 
     The object has ``inertia`` "physical" or "reference". The goal is drawn as a disc of
     ``success_radius`` [m]. ``robots`` names one kind for all robots, or one for each. ``model`` is
-    "physical" or "reference", for robots and for objects' contacts, or the path of the robots'
-    MJCF, with its options and contact parameters. ``arena`` is the length along x and y [m] between
-    the walls. ``obstacles`` need an object. ``num_markers`` spots are drawn on the floor.
-    ``foot_friction`` is the robots' friction on the floor: sliding, or sliding, torsion [m] and
-    rolling [m]. It is unused if ``model`` is a path.
+    "physical" or "reference", for robots and for objects' contacts. ``arena`` is the length along x
+    and y [m] between the walls. ``obstacles`` need an object. ``num_markers`` spots are drawn on
+    the floor. ``foot_friction`` is the robots' friction on the floor: sliding, or sliding, torsion
+    [m] and rolling [m].
     """
     team = robots_of(robots, num_robots, model)
     arena_file = files("mqe") / "assets" / "arena.xml"
@@ -165,28 +162,15 @@ def build_scene(
     spec.option.timestep = PHYSICS_DT
     _add_arena(spec, (arena[0] / 2, arena[1] / 2))
     floor = spec.geom("floor")
-    substeps = 1
-    file = team[0].file
-    if file is not None:
-        file.set_options(spec)
-        substeps = math.ceil(PHYSICS_DT / spec.option.timestep - 1e-9)
-        spec.option.timestep = PHYSICS_DT / substeps
-        # As the floor of the makers' scene: contacts have the numbers of their feet.
-        floor.priority = 0
-        floor.friction = PLAIN_FRICTION
-    else:
-        floor.friction[: len(foot_friction)] = foot_friction
-        if len(foot_friction) > 1:
-            floor.condim = 6  # with torsion and rolling
+    floor.friction[: len(foot_friction)] = foot_friction
+    if len(foot_friction) > 1:
+        floor.condim = 6  # with torsion and rolling
     for i, robot in enumerate(team):
         collision = 1 << (_NUM_FIXED_BITS + i)
         others = ((1 << num_robots) - 1) << _NUM_FIXED_BITS & ~collision
         hits = OBJECT_BIT | FLOOR_BIT | others
         limbs = collision << MAX_ROBOTS if robot.has_self_collision else 0
-        if robot.file is not None:
-            robot.file.add(spec, robot, f"robot{i}", team_color(i), collision, hits)
-        else:
-            add_robot(spec, robot, f"robot{i}", team_color(i), collision, hits, limbs)
+        add_robot(spec, robot, f"robot{i}", team_color(i), collision, hits, limbs)
         for geom in spec.body(f"robot{i}/trunk").geoms:
             geom.conaffinity |= WALL_BIT
     if obj is not None:
@@ -209,7 +193,7 @@ def build_scene(
         _add_obstacle(spec, f"obstacle{k}", obstacle)
     for k in range(num_markers):
         _add_marker(spec, f"marker{k}", is_first=k == 0)
-    for geom in [] if file is not None else spec.geoms:
+    for geom in spec.geoms:
         geom.solref[:2] = CONTACT_SOLREF
     for pair in spec.pairs:
         pair.solref[:2] = CONTACT_SOLREF
@@ -226,15 +210,7 @@ def build_scene(
         spec,
         obstacles=tuple(obstacles),
         num_markers=num_markers,
-        substeps=substeps,
     )
-
-
-def take_physics_steps(sim: Simulator, scene: Scene, targets: Tensor) -> None:
-    """Advance every world by K physics steps, one for each row of motor targets (K, N, J) [rad]."""
-    if scene.substeps > 1:
-        targets = targets.repeat_interleave(scene.substeps, dim=0)
-    sim.step(len(targets), targets)
 
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from mqe.world import scene as scene_module
-from mqe.world.robots import MODELS, robots_of
+from mqe.world.robots import robots_of
 from mqe.world.scene import Scene
 
 _build_scene = scene_module.build_scene
@@ -29,24 +29,18 @@ def remember_scenes() -> None:
 @functools.wraps(_build_scene)
 def _remembered(*args: Any, **kwargs: Any) -> Scene:
     key = _key(args, kwargs)
-    if key is None:
-        return _build_scene(*args, **kwargs)
     if key not in _SCENES:
         _SCENES[key] = _build_scene(*args, **kwargs)
     scene = _SCENES[key]
     return replace(scene, model=copy.copy(scene.model))  # who changes the spec copies it
 
 
-def _key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
-    """Return the arguments with robots in place of their names, or None for a scene from a file."""
+def _key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+    """Return the arguments with robots in place of their names."""
     bound = _SIGNATURE.bind(*args, **kwargs)
     bound.apply_defaults()
     words = bound.arguments
-    if words["model"] not in MODELS:
-        return None
     team = robots_of(words["robots"], words["num_robots"], words["model"])
-    if any(robot.file is not None for robot in team):
-        return None
     values = words | {"robots": team}
     return tuple(
         (name, tuple(value) if isinstance(value, list) else value) for name, value in values.items()

@@ -6,8 +6,6 @@ a missing file is visual only.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 MESSAGE_LEGS = ("FR", "FL", "RR", "RL")
 FOOT_FRICTION = 0.35
 TORQUE_LIMITS = {"hip": 20.0, "thigh": 21.0, "calf": 40.0}  # [N m]
@@ -56,14 +54,6 @@ def vendor_xml(side: float = 0.0955, worldbody: str = "") -> str:
       <sensor>{sensors}</sensor>
       <keyframe><key name="home" qpos="0 0 0.3 1 0 0 0 {"0 0.9 -1.8 " * 4}"/></keyframe>
     </mujoco>"""
-
-
-def write_checkout(folder: Path, **numbers: float) -> Path:
-    """Write a checkout with this robot as its ``go2`` and return its folder."""
-    robot = folder / "unitree_robots" / "go2"
-    robot.mkdir(parents=True)
-    (robot / "go2.xml").write_text(vendor_xml(**numbers))
-    return folder
 
 
 def _leg(leg: str, side: float) -> str:

@@ -28,7 +28,6 @@ from mqe.world.scene import (
     build_scene,
     pack_layout,
     read_state,
-    take_physics_steps,
 )
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams, UniformRanges
@@ -46,8 +45,8 @@ class Walker:
     """A gait policy, from observation (N, 1, 59) to action (N, 1, 12), with its robot and its
     worlds.
 
-    ``robot`` is the robot's registered name. ``model`` is its description: "physical", "reference"
-    or the path of an MJCF.
+    ``robot`` is the robot's registered name. ``model`` is its description, "physical" or
+    "reference".
     """
 
     policy: GaitPolicy
@@ -118,12 +117,12 @@ class GaitWorlds:
         targets = self._controller.targets(self.state).flatten(1)
         rows = self._delay.send(targets, self._latency)
         if watch is None:
-            take_physics_steps(self.sim, self.scene, rows)
+            self.sim.step(len(rows), rows)
             self._look()
         else:
             for row in rows:
                 watch(self.state)
-                take_physics_steps(self.sim, self.scene, row.unsqueeze(0))
+                self.sim.step(1, row.unsqueeze(0))
                 self._look()
         self._steps += 1
         self._timers.update(self.state)

@@ -1,10 +1,7 @@
-"""Unitree's controllers and models."""
+"""Gaits for Unitree's controllers."""
 
 from mapush.built_in import Extension
 
 EXTENSION = Extension(
-    modules=(
-        "mapush.extensions.unitree.mjcf",
-        "mapush.extensions.unitree.unitree",
-    ),
+    modules=("mapush.extensions.unitree.unitree",),
 )

@@ -16,7 +16,6 @@ from mqe.world.robots.tensors import Robots
 __all__ = [
     "DEFAULT_ROBOT",
     "MODELS",
-    "MODEL_READERS",
     "NUM_JOINTS",
     "ROBOTS",
     "ROBOT_READERS",
@@ -24,7 +23,6 @@ __all__ = [
     "RobotCfg",
     "Robots",
     "robot_file",
-    "robot_model",
     "robots_of",
 ]
 
@@ -85,8 +83,6 @@ for _name in ("go1", "go2"):
     ROBOTS.register(_name, read_robot(Path(str(_file))))
 DEFAULT_ROBOT = "go1"
 MODELS = ("physical", "reference")
-# Each returns a robot with the bodies of a maker's file, or raises ConfigError.
-MODEL_READERS: Registry[Callable[[RobotCfg, str], RobotCfg]] = Registry("reader of robot models")
 
 
 def robots_of(
@@ -94,8 +90,9 @@ def robots_of(
 ) -> tuple[RobotCfg, ...]:
     """Return the robots for a team of ``num_agents``, all alike or with one name each.
 
-    ``model`` is the maker's present description ("physical"), the reference's URDF ("reference") or
-    a path to a maker's MJCF. Raises ConfigError for an unknown name or a wrong number of names.
+    ``model`` is the maker's present description ("physical") or the reference's URDF ("reference").
+    A robot without a physical model is equal in both. Raises ConfigError for an unknown name or a
+    wrong number of names.
     """
     robot_names = (names,) * num_agents if isinstance(names, str) else tuple(names)
     if not robot_names:
@@ -110,21 +107,6 @@ def robots_of(
             f"env.robots: {list(robot_names)} names {len(robot_names)} robots for a team of "
             f"{num_agents}; name one kind for all robots, or one per robot"
         )
-    return tuple(robot_model(robot, model) for robot in robots)
-
-
-def robot_model(robot: RobotCfg, model: str) -> RobotCfg:
-    """Return ``robot`` as ``model``, a name in ``MODELS`` or the path of an MJCF.
-
-    A robot without a physical model is equal in both ``MODELS``.
-    """
-    if model not in MODELS:
-        for read in MODEL_READERS.values():
-            return read(robot, model)
-        raise ConfigError(
-            f"env.model={model}: no installed extension reads robots from files; name one of "
-            f"{', '.join(MODELS)}"
-        )
-    if model == "physical" and robot.physical is not None:
-        return robot.physical
-    return robot
+    if model == "reference":
+        return robots
+    return tuple(robot.physical or robot for robot in robots)

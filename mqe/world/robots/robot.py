@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-import mujoco
 import numpy as np
 
 from mqe.config import ConfigError
@@ -99,30 +98,6 @@ class Leg(NamedTuple):
     shapes: tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Shape, ...]]
 
 
-class RobotFile(Protocol):
-    """A maker's file for one robot."""
-
-    def set_options(self, spec: mujoco.MjSpec) -> None:
-        """Copy the file's physics options into ``spec``."""
-        ...
-
-    def add(
-        self,
-        spec: mujoco.MjSpec,
-        robot: RobotCfg,
-        name: str,
-        color: tuple[float, float, float, float],
-        collision: int,
-        hits: int,
-    ) -> None:
-        """Add the robot to the world, with the names of ``add_robot``.
-
-        ``collision`` and ``hits`` are MuJoCo's bit masks contype and conaffinity of the robot's
-        geoms.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class RobotCfg:
     """A quadruped as data: bodies, joints, nominal stance, heights, motors, feet and its gait."""
@@ -152,8 +127,6 @@ class RobotCfg:
     has_self_collision: bool = False  # thighs, calves and feet of different legs collide
     # The robot of env.model=physical; None: this one serves as both.
     physical: RobotCfg | None = None
-    # The maker's file with its bodies, joints and motors; None: the data above.
-    file: RobotFile | None = None
 
     def __post_init__(self) -> None:
         for shape in (

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from mqe.config import ConfigError
+from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.simulator import Simulator
+from mqe.tasks.push import PushCfg
 from mqe.world.objects import OBJECTS, ROBOT_FLOOR_FRICTION
+from mqe.world.robots import ROBOTS
 from mqe.world.robots.robot import LEGS
 from mqe.world.scene import ARENA_HALF_SIZE, DECIMATION, PHYSICS_DT, Scene, build_scene, read_state
 from tests.support.scenes import DEFAULT_JOINT_POS
@@ -225,3 +229,30 @@ def test_a_robot_that_slides_along_a_wall_is_held_back_alike_in_every_direction(
         assert abs(net[1:] @ (math.cos(angle), math.sin(angle))) > math.cos(ASIDE) * np.linalg.norm(
             net[1:]
         )
+
+
+@pytest.mark.parametrize("numbers", [(), (0.3,), (0.4, 0.02, 0.01)])
+def test_the_floor_has_the_friction_of_feet_in_the_settings(numbers) -> None:
+    given = {"foot_friction": numbers} if numbers else {}
+    env = make_env(EnvCfg(2, 2, robots="go2", model="physical", **given), SimCfg(), PushCfg(), 0)
+    model = env.scene.model
+    data = mujoco.MjData(model)
+    data.qpos[:] = env.sim.data.qpos[0]
+    data.qpos[2] = data.qpos[21] = 0.25
+    data.qpos[7:19] = data.qpos[26:38] = ROBOTS["go2"].joint_pos
+    mujoco.mj_forward(model, data)
+    floor = model.geom("floor").id
+    pairs = {
+        (contact.dim, *contact.friction[[0, 2, 3]].tolist())
+        for contact in data.contact
+        if floor in contact.geom and any("foot" in model.geom(k).name for k in contact.geom)
+    }
+    expected = numbers or (0.55,)
+    assert pairs == {(6, *numbers) if len(numbers) == 3 else (3, *expected, 0.005, 0.0001)}
+    env.close()
+
+
+@pytest.mark.parametrize("numbers", [(), (0.4, 0.02)])
+def test_a_friction_of_feet_has_one_number_or_three(numbers) -> None:
+    with pytest.raises(ConfigError, match="env.foot_friction: .* must be one number .* or three"):
+        EnvCfg(foot_friction=numbers)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from mapush.extensions.gait import gait_worlds
 from mapush.extensions.gait.examination import (
     CORNERS,
     evaluate_gait,
@@ -74,10 +73,10 @@ def test_late_targets_reach_the_motors_late(monkeypatch):
     worlds = GaitWorlds(Walker(count, SIM, 0), 3, latency=torch.tensor([0, 4, 8]))
     motor_targets = []
 
-    def take(sim, scene, rows) -> None:
-        motor_targets.extend(rows[:, :, 0])
+    def step(num_steps, rows) -> None:
+        motor_targets.extend(rows[:num_steps, :, 0])
 
-    monkeypatch.setattr(gait_worlds, "take_physics_steps", take)
+    monkeypatch.setattr(worlds.sim, "step", step)
     for _ in range(4):
         worlds.advance(torch.zeros(3, 3))
     worlds.close()

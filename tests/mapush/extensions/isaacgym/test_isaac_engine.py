@@ -19,6 +19,7 @@ from mapush.extensions.isaacgym import engines, neutral_model
 from mapush.extensions.isaacgym.worker.frames import changed_rows, from_root_states, to_root_states
 from mapush.extensions.isaacgym.worker.protocol import MAX_ROWS, Sizes, layout
 from mapush.extensions.isaacgym.worker.serve import Refused
+from mqe.config import ConfigError
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 from mqe.world.scene import build_scene
@@ -349,3 +350,9 @@ def plan_of(num_envs: int) -> MemoryPlan:
 def test_the_memory_plan_knows_the_buffer_of_pairs() -> None:
     more = plan_of(400).worlds - plan_of(200).worlds
     assert more == pytest.approx(200 * (2.5e6 + 320 * 200), rel=0.01)
+
+
+def test_isaac_gym_refuses_friction_against_rolling() -> None:
+    model = build_scene(1, None, foot_friction=(0.4, 0.02, 0.01)).model
+    with pytest.raises(ConfigError, match="env.foot_friction: Isaac Gym has only sliding friction"):
+        engines.isaac_scene(model, 1, torch.device("cpu"))
