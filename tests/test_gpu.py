@@ -120,7 +120,7 @@ def test_programs_keep_to_their_gpu(tmp_path):
     device = ("--device", DEVICES[-1], "--num_envs", str(NUM_ENVS))
     for program, words in (
         ("train", ("--preset", "cuboid_happo", "--num_env_steps", "20000", "--out", str(run))),
-        ("test", ("--checkpoint", str(run))),
+        ("test", ("--checkpoint", str(run), "--num_episodes", str(NUM_ENVS), "--team_only")),
     ):
         code = (
             f"import sys, torch\nfrom harl_mapush import {program}\nassert "
