@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,9 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
     remember_scenes()  # before other modules import build_scene
     remember_shipped_policies()
     remember_planned_worlds()
-    load_extensions()
     after_import("mujoco_warp", prepare_warp)
     after_import("mapush.extensions.navigate.maps.solved", draw_few_maps)
+    load_extensions()
     torch.set_num_threads(1)
     # Hypothesis would look for constants in every imported module, for up to ten seconds a process.
     providers._get_local_constants = providers.Constants
@@ -159,6 +160,15 @@ def plain_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         return model
 
     monkeypatch.setattr(offscreen, "shown_model", shown_model)
+
+
+@pytest.fixture
+def few_conjugate_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let HATRPO's conjugate gradient take two steps instead of ten, in tests without a number of
+    its own.
+    """
+    if find_spec("mapush.extensions") is not None:
+        monkeypatch.setattr("mapush.extensions.harl.hatrpo._CG_STEPS", 2)
 
 
 @pytest.fixture(scope="session")

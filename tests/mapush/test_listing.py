@@ -103,7 +103,7 @@ def test_a_team_of_any_size_starts_larger_teams_and_new_critics_learn_first(
         "2",
     ]
     argv += ["--num_env_steps", "8", "--set", "runner.num_steps=2", "--init_from", "pretrained:any"]
-    argv += ["--set", "algorithm.warmup=2", "--set", "algorithm.update_ratio=2"]
+    argv += ["--set", "algorithm.warmup=2", "--set", "algorithm.update_ratio=1"]
     argv += ["--set", "algorithm.batch_size=8"]
     assert train.main([*argv, "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out

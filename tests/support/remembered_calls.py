@@ -31,7 +31,13 @@ def remember_yaml() -> None:
 
 
 def leave_out_the_compiler() -> None:
-    """Let optimizers do without torch's compiler, which takes seconds to import."""
+    """Let optimizers, modes of dispatch and comparisons do without torch's compiler and distributed
+    tensors, which take seconds to import.
+    """
+    unused: Any = torch
+    unused._disable_dynamo = lambda function, recursive=True: function
+    comparison: Any = torch.testing._comparison
+    comparison._HAS_DTENSOR = False
     for method in vars(torch.optim.Optimizer).values():
         plain = getattr(method, "__wrapped__", None)
         if plain is not None:

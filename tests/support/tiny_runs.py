@@ -7,9 +7,11 @@ OF_ANY_ALGORITHM = (
     "--set",
     "algorithm.share_param=false",
 )
-# A second pass over a rollout shows as much as eight.
+# Two passes over a rollout, and two minibatches a pass, show as much as more.
 TINY = (
     *OF_ANY_ALGORITHM,
     "--set",
     "algorithm.num_epochs=2",
+    "--set",
+    "algorithm.num_minibatches=2",
 )

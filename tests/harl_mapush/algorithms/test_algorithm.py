@@ -112,6 +112,7 @@ def test_every_algorithm_has_the_contracts_members_and_no_other_parameters(name:
     assert all(flat.dim() == 1 for flat in algorithm.weights.values())
 
 
+@pytest.mark.usefixtures("few_conjugate_steps")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_resumes_as_if_it_had_never_stopped(name: str, tmp_path: Path) -> None:
     through = make(name)

@@ -176,6 +176,7 @@ LIVELY: dict[str, Any] = {"death_rate": 0.05, "failure_rate": 0.02}
 ON_POLICY = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg, OnPolicyCfg)]
 
 
+@pytest.mark.usefixtures("few_conjugate_steps")
 @pytest.mark.parametrize("name", ON_POLICY)
 @pytest.mark.parametrize("compat", ON_POLICY_FORMULAS)
 @pytest.mark.parametrize(("state_type", "use_recurrent_policy"), [("EP", False), ("FP", True)])

@@ -19,9 +19,9 @@ from mqe.registry import make_env
 from mqe.world.randomization import RandomizationCfg
 
 # Others observe and act like one of these in worlds with another object.
-SLOW = ("cuboid_happo", "team2", "pose", "cylinder")
+SLOW = ("cuboid", "cuboid_happo", "team2", "pose", "cylinder")
 TEAMS = [
-    *("cuboid", "any"),
+    "any",
     *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
 ]
 OBJECTS = {

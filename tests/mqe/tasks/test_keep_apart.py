@@ -181,7 +181,7 @@ def test_robots_that_walk_at_each_other_stop_in_time(apart: float, keeps: bool) 
     env = make_env(EnvCfg(num_envs=2), SimCfg("mujoco", "cpu", 1), task, 0)
     env.reset()
     nearest = torch.full((2,), torch.inf)
-    for _ in range(45):
+    for _ in range(32):
         pos = env.state.robot_pos[..., :2]
         way = pos.flip(1) - pos
         frame = env.state.robot_frame

@@ -56,7 +56,7 @@ def test_spread_angles_by_hand() -> None:
     ("name", "num_agents"), [("cuboid", 2), ("cuboid", 4), ("tblock", 4), ("cylinder", 4)]
 )
 def test_separated_robots_are_never_close(name: str, num_agents: int) -> None:
-    layout = draw(name, num_agents, "separated", 100_000)
+    layout = draw(name, num_agents, "separated", 40_000)
     assert closest_pair(layout).min() > ROBOT_CLEARANCE - 1e-4
     local = rotate_2d(layout.robot_pos[..., :2], -rpy(layout.object_quat)[:, 2:])
     assert Footprint(OBJECTS[name]).distance(local).min() > OBJECT_CLEARANCE - 1e-4

@@ -239,11 +239,11 @@ def test_a_close_start_depends_on_its_episode_and_world_only() -> None:
 @pytest.mark.parametrize("kind", ["close_share", "tangled_share"])
 def test_nothing_explodes_and_no_robot_is_lost(name: str, num_agents: int, kind: str) -> None:
     """A single robot lands at up to 1.6 m/s. Slightly overlapping limbs sometimes part faster."""
-    env = make_env(256, num_agents, object=name, **{kind: 1.0})
+    env = make_env(128, num_agents, object=name, **{kind: 1.0})
     env.reset()
-    is_touching, has_ended = torch.zeros(2, 256, dtype=torch.bool)
+    is_touching, has_ended = torch.zeros(2, 128, dtype=torch.bool)
     for k in range(10):
-        step = env.step(torch.zeros(256, num_agents, 3))
+        step = env.step(torch.zeros(128, num_agents, 3))
         assert step.valid.all()
         has_ended |= step.done
         assert k > 0 or not has_ended.any()

@@ -45,6 +45,8 @@ TINY = [
     "network.hidden_sizes=[8]",
     "--set",
     "algorithm.num_epochs=2",
+    "--set",
+    "algorithm.num_minibatches=2",
 ]
 
 

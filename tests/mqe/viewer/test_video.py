@@ -224,24 +224,17 @@ def test_a_film_names_a_robot_that_dies(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("can_render")
-def test_a_film_of_some_seconds_only(tmp_path) -> None:
-    env = make_env(1, decision_period=1)
-    film = record(env, Still(), tmp_path / "film.mp4", seconds=0.2, fps=50, size=(160, 96))
-    assert film.num_frames == 10
-    assert film.outcomes == []
-
-
-@pytest.mark.usefixtures("can_render")
 def test_a_film_at_half_the_speed(tmp_path) -> None:
     env = make_env(1, decision_period=1)
     name = tmp_path / "film.mp4"
-    film = record(env, Still(), name, seconds=0.4, fps=25, size=(160, 96), speed=0.5)
+    film = record(env, Still(), name, seconds=0.4, fps=25, size=(64, 36), speed=0.5)
     assert film.num_frames == 10  # of as many control steps of 0.02 s
+    assert film.outcomes == []
     assert iio.immeta(film.path)["fps"] == 25
 
 
 @pytest.mark.usefixtures("can_render")
-@pytest.mark.parametrize(("seconds", "episodes"), [(2.5, 1), (2.8, 1), (5.0, 2)])
+@pytest.mark.parametrize(("seconds", "episodes"), [(2.8, 1), (5.0, 2)])
 def test_a_film_ends_with_the_last_episode_that_it_has_room_for(tmp_path, seconds, episodes):
     env = make_env(1, episode_length_s=0.4, decision_period=1)  # 2.48 s of film each
     film = record(env, Still(), tmp_path / "film.mp4", seconds=seconds, fps=12.5, size=(64, 36))
@@ -250,7 +243,7 @@ def test_a_film_ends_with_the_last_episode_that_it_has_room_for(tmp_path, second
 
 
 @pytest.mark.usefixtures("can_render")
-@pytest.mark.parametrize("program", ["cat > /dev/null; exit 1", "exit 1", "exit 0"])
+@pytest.mark.parametrize("program", ["cat > /dev/null; exit 1", "exit 0"])
 def test_a_film_that_was_not_written_is_no_film(program: str, monkeypatch, tmp_path) -> None:
     """A full disk: ffmpeg ends with an error, or stops taking pictures."""
     ffmpeg = tmp_path / "ffmpeg"

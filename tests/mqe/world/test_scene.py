@@ -378,7 +378,7 @@ def test_robots_push_a_cylinder_along_its_radius():
     data = mujoco.MjData(model)
     draw = np.random.default_rng(0)
     cosines = []
-    for _ in range(3000):
+    for _ in range(1500):
         angle, heading = draw.uniform(0.0, 2.0 * np.pi, 2)
         reach = 1.5 + draw.uniform(0.05, 0.35)
         data.qpos[:3] = [reach * np.cos(angle), reach * np.sin(angle), 0.3]
