@@ -1,7 +1,7 @@
 """Learning algorithms side by side: ``algorithms.py OUT [--devices cuda:0 cuda:1] [--seeds 1 2]``.
 
 Trains every algorithm in algorithms.yaml on every task with every seed, one process a run and
-``--side_by_side`` processes a device, and measures each checkpoint by the calculator. A command
+``--side_by_side`` processes a device, and measures each checkpoint on the CPU meanwhile. A command
 that was stopped goes on where it was: whole runs stay, begun ones resume. Then it writes, beside
 the runs,
 
@@ -17,13 +17,14 @@ Precipice* (NeurIPS 2021).
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,66 +88,90 @@ def _set(settings: dict[str, Any]) -> list[str]:
     return flags
 
 
-def work(job: Job, device: str) -> None:
-    """Do what is left of one job. Raise CalledProcessError if its training or test fails."""
-    table = job.folder / TABLE
-    if table.is_file():
+def train(job: Job, device: str) -> None:
+    """Do what is left of one training. Raise CalledProcessError if it fails."""
+    if (job.folder / TABLE).is_file():
         return
     job.folder.parent.mkdir(parents=True, exist_ok=True)
-    log_path = job.folder.with_suffix(".log")
     environment = os.environ.copy()
     if device.startswith("cuda"):
         environment["CUDA_VISIBLE_DEVICES"] = device.partition(":")[2] or "0"
         device = "cuda"
-    with log_path.open("a") as log:
+    if (job.folder / run_folder.CONFIG).is_file():
+        wait_until_saved(job.folder)
+        words = ("--resume", str(job.folder))
+    else:
+        words = (*job.train, "--out", str(job.folder))
+    call(job, environment, *TRAIN, *words, "--device", device)
 
-        def call(*words: str) -> None:
-            # A training ends when this pipe closes, also by the end of this process.
-            with subprocess.Popen(
-                [*words], stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
-            ) as child:
-                code = child.wait()
-            if code:
-                raise subprocess.CalledProcessError(code, child.args)
 
-        is_begun = (job.folder / run_folder.CONFIG).is_file()
-        if is_begun:
-            wait_until_saved(job.folder)
-            call(*TRAIN, "--resume", str(job.folder), "--device", device)
-        else:
-            call(*TRAIN, *job.train, "--device", device, "--out", str(job.folder))
-        partial = table.with_suffix(".partial.csv")
-        where = ("--device", "cpu", "--csv", str(partial))
-        call(*TEST, str(job.folder), "--all_checkpoints", *job.test, *where)
-        partial.rename(table)
+def test(job: Job) -> None:
+    """Measure a trained run on the CPU, once. Raise CalledProcessError if it fails."""
+    table = job.folder / TABLE
+    if table.is_file():
+        return
+    partial = table.with_suffix(".partial.csv")
+    where = ("--device", "cpu", "--csv", str(partial))
+    call(job, None, *TEST, str(job.folder), "--all_checkpoints", *job.test, *where)
+    partial.rename(table)
+
+
+def call(job: Job, environment: dict[str, str] | None, *words: str) -> None:
+    """Run a command into the job's log. Raise CalledProcessError if it fails.
+
+    A training ends when its pipe closes, also by the end of this process.
+    """
+    with (
+        job.folder.with_suffix(".log").open("a") as log,
+        subprocess.Popen(
+            [*words], stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
+        ) as child,
+    ):
+        code = child.wait()
+    if code:
+        raise subprocess.CalledProcessError(code, child.args)
 
 
 def run_all(todo: Sequence[Job], devices: Sequence[str], side_by_side: int) -> list[Job]:
-    """Work through the jobs on all devices. Return the failed ones."""
+    """Work through the jobs on all devices. Return the failed ones.
+
+    A device trains the next job while the CPU measures the last one.
+    """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    trained: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
     for job in todo:
         waiting.put(job)
     failed = []
     is_over = threading.Event()
 
-    def worker(device: str) -> None:
+    def attempt(step: Callable[[], None], job: Job) -> bool:
+        try:
+            step()
+        except subprocess.CalledProcessError as error:
+            failed.append(job)
+            say(f"{job.folder}: exit code {error.returncode}; see {job.folder.name}.log")
+            return False
+        return True
+
+    def trainer(device: str) -> None:
         while not is_over.is_set():
             try:
                 job = waiting.get_nowait()
             except queue.Empty:
-                return
-            try:
-                work(job, device)
-                say(f"{job.folder}: done on {device}")
-            except subprocess.CalledProcessError as error:
-                failed.append(job)
-                say(f"{job.folder}: exit code {error.returncode}; see {job.folder.name}.log")
+                break
+            if attempt(functools.partial(train, job, device), job):
+                say(f"{job.folder}: trained on {device}")
+                trained.put(job)
+        trained.put(None)
 
-    threads = [
-        threading.Thread(target=worker, args=(device,), daemon=True)
-        for device in devices
-        for _ in range(side_by_side)
-    ]
+    def tester() -> None:
+        while not is_over.is_set() and (job := trained.get()) is not None:
+            if attempt(functools.partial(test, job), job):
+                say(f"{job.folder}: measured")
+
+    slots = [device for device in devices for _ in range(side_by_side)]
+    threads = [threading.Thread(target=trainer, args=(slot,), daemon=True) for slot in slots]
+    threads += [threading.Thread(target=tester, daemon=True) for _ in slots]
     for thread in threads:
         thread.start()
     try:
