@@ -54,13 +54,14 @@ def pytest_configure(config: pytest.Config) -> None:
     remember_yaml()
     remember_versions()  # before other modules import the function
     leave_out_the_compiler()
+    from tests.support.scene_cache import remember_scenes
+
+    remember_scenes()  # before other modules import build_scene
     from mqe.extensions import load_extensions
     from tests.support.lazy_modules import after_import
     from tests.support.planned_worlds import remember_planned_worlds
     from tests.support.pretrained_cache import remember_shipped_policies
-    from tests.support.scene_cache import remember_scenes
 
-    remember_scenes()  # before other modules import build_scene
     remember_shipped_policies()
     remember_planned_worlds()
     after_import("mujoco_warp", prepare_warp)
