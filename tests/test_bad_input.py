@@ -124,10 +124,10 @@ def test_a_base_that_names_no_file(tmp_path) -> None:
 
 def test_twenty_thousand_keys_take_no_time() -> None:
     text = "\n".join(f"key_{i}: 1" for i in range(20_000))
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ConfigError, match="unknown section"):
         config.resolve(parse_yaml(text), {})
-    assert time.perf_counter() - start < 10.0
+    assert time.process_time() - start < 10.0
     with pytest.raises(ConfigError, match="'b' is given twice"):
         parse_yaml("a: 1\nb: 1\nb: 2")
 
@@ -156,10 +156,10 @@ def test_tensors_that_are_not_plain(how: str, tmp_path) -> None:
 
 def test_a_checkpoint_of_a_billion_robots(tmp_path) -> None:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"env": {"num_agents": 1_000_000_000}}))
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ConfigError, match=r"is damaged; env\.num_agents must be 1 to 14"):
         checkpoint.resolve(str(tmp_path))
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
 # From Python

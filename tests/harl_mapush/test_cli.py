@@ -495,7 +495,12 @@ def test_the_installed_command_hands_over(capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    "program", [["harl_mapush.train"], ["harl_mapush.test"], ["mapush", "test"]]
+    "program",
+    [
+        ["mapush", "test"],
+        pytest.param(["harl_mapush.train"], marks=pytest.mark.slow),
+        pytest.param(["harl_mapush.test"], marks=pytest.mark.slow),
+    ],
 )
 def test_graphics_that_do_not_exist_are_one_line(program: list[str], monkeypatch) -> None:
     monkeypatch.setenv("MUJOCO_GL", "vulkan")
@@ -507,7 +512,7 @@ def test_graphics_that_do_not_exist_are_one_line(program: list[str], monkeypatch
     assert "unset it, or install the library" in done.stderr
 
 
-@pytest.mark.parametrize("package", ["mqe", "harl_mapush"])
+@pytest.mark.parametrize("package", ["mqe", pytest.param("harl_mapush", marks=pytest.mark.slow)])
 def test_graphics_that_do_not_exist_are_an_exception_to_a_library(
     package: str, monkeypatch
 ) -> None:

@@ -76,7 +76,9 @@ def test_a_signal_while_worlds_are_built_is_one_line(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("program", ["harl_mapush.train", "mapush"])
+@pytest.mark.parametrize(
+    "program", ["mapush", pytest.param("harl_mapush.train", marks=pytest.mark.slow)]
+)
 def test_a_signal_while_python_imports_is_one_line(program: str) -> None:
     words = [
         sys.executable,

@@ -183,7 +183,10 @@ def test_registered_names_make_worlds() -> None:
     "code",
     [
         "import gymnasium, mapush; name = 'mapush/Push-v0'",
-        "import mapush, gymnasium, mapush.gymnasium_ids; name = 'mapush/Push-v0'",
+        pytest.param(
+            "import mapush, gymnasium, mapush.gymnasium_ids; name = 'mapush/Push-v0'",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_import_registers_names_without_torch(code: str) -> None:

@@ -85,7 +85,7 @@ def test_a_backend_asked_for_is_taken_if_it_works(no_choice_yet: pytest.MonkeyPa
         choose_backend()
 
 
-@pytest.mark.parametrize("backend", ["off", "glfw"])
+@pytest.mark.parametrize("backend", ["off", pytest.param("glfw", marks=pytest.mark.slow)])
 def test_a_backend_that_cannot_draw_is_refused(no_choice_yet, backend: str) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         no_choice_yet.delenv(name, raising=False)

@@ -79,7 +79,7 @@ def pushing(sim) -> None:
 def test_lost_contacts_break_all_worlds_of_a_step() -> None:
     sim = faulty(step="overflow")
     assert sim.grow_buffers() is None
-    until = time.monotonic() + 5.0
+    until = time.monotonic() + 60.0
     while not sim.data.failed.any():  # its words may come after its answer
         sim.step(1)
         assert time.monotonic() < until
@@ -147,6 +147,7 @@ def test_a_push_is_measured_as_in_the_process_of_the_host(name: str) -> None:
         sim.close()
 
 
+@pytest.mark.slow
 def test_an_interpreter_of_another_version_steps_the_same_world(monkeypatch) -> None:
     monkeypatch.setenv(PYTHON, other_python())
     sim = make_simulator(SimCfg(name="mujoco_worker", device="cpu"), SCENE.model, 2)
@@ -193,7 +194,7 @@ def test_tensors_that_are_copies_follow_as_views_do() -> None:
 # Losses: one line each, with what the worker said last
 
 
-def lost(act, within: float = 5.0) -> str:
+def lost(act, within: float = 60.0) -> str:
     start = time.monotonic()
     with pytest.raises(SimulatorError) as error:
         act()
@@ -265,7 +266,7 @@ def test_a_worker_that_is_lost_on_the_way_is_one_line(kind: str, says: str) -> N
     sim.step(4)
     line = lost(lambda: sim.step(4))
     assert says in line
-    assert lost(lambda: sim.step(4), 0.1) == line  # and again, at once
+    assert lost(lambda: sim.step(4), 0.3) == line  # and again, at once
     sim.close()
     assert not Path(f"/proc/{sim._process.pid}").exists()
 
@@ -349,7 +350,7 @@ def test_the_worker_ends_with_its_host(tmp_path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment
     )
     pid = int(done.stdout)
-    deadline = time.monotonic() + 3.0
+    deadline = time.monotonic() + 60.0
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     is_left = Path(f"/proc/{pid}").exists()
