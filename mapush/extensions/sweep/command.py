@@ -27,10 +27,9 @@ if TYPE_CHECKING:  # Optuna is an extra, so its modules are imported later
     from mapush.extensions.sweep.space import Space
 
 PROGRAM = "mapush sweep"
-SUMMARY = "summary.md"
 BEST = "best.yaml"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_NUM_BEST = 10  # trials in the summary
+_NUM_BEST = 10  # trials that are printed
 _KEYS = ("num_trials", "jobs")  # of a space, which flags replace
 
 
@@ -139,65 +138,27 @@ def _find(arguments: Namespace) -> tuple[Path, Space]:
 
 
 def _finish(folder: Path, space: Space, study: optuna.Study, command: str) -> int:
-    """Write and print the summary. Return 1 if no trial finished or some are still open.
+    """Print the best trials, and write the settings of the first. Return 1 if no trial finished or
+    some are still open.
 
     ``command`` continues the sweep.
     """
-    from optuna.trial import TrialState
-
-    from mapush.extensions.sweep.space import settings_of
-    from mapush.extensions.sweep.study import count, ranking
+    from mapush.extensions.sweep.space import assignments, settings_of
+    from mapush.extensions.sweep.study import num_running, ranking
 
     best = ranking(study)
-    page = summary(space, study)
-    durable.write_text(folder / SUMMARY, page)
-    say(page)
+    say(f"The best by {space.cfg.metric}, {len(best)} of {len(study.trials)} trials finished:")
+    for trial in best[:_NUM_BEST]:
+        words = " ".join(assignments(space.values(trial.params)))
+        say(f"{trial.value:.3f}  trial {trial.number}: {words}")
     if best:
         text = dump_yaml(settings_of(space.base, space.values(best[0].params))[1])
         durable.write_text(folder / BEST, text)
         say(f"The best settings: {folder / BEST}.")
-    num_open = count(study, TrialState.RUNNING)
+    num_open = num_running(study)
     if num_open:
         sys.stderr.write(f"{PROGRAM}: {num_open} trials have not ended; continue with: {command}\n")
     return 0 if best and not num_open else 1
-
-
-def summary(space: Space, study: optuna.Study) -> str:
-    """Return a sweep's results as Markdown."""
-    from optuna.trial import TrialState
-
-    from mapush.extensions.sweep.study import REASON, count, ranking
-
-    counts = (
-        f"{count(study, TrialState.COMPLETE)} finished, {count(study, TrialState.PRUNED)} stopped "
-        f"early, {count(study, TrialState.FAIL)} failed, {count(study, TrialState.RUNNING)} open"
-    )
-    rows: list[list[object]] = []
-    for trial in ranking(study)[:_NUM_BEST]:
-        values = space.values(trial.params)
-        cells: list[object] = [trial.number]
-        for key in space.distributions:
-            value = values[key]
-            cells.append(f"{value:.4g}" if isinstance(value, float) else value)
-        rows.append([*cells, f"{trial.value:.3f}"])
-    parts = [
-        "# Sweep",
-        f"{len(study.trials)} trials ({counts}), compared by `{space.cfg.metric}` "
-        f"({space.cfg.mode}) after {space.run.runner.num_env_steps:,} env steps.",
-        _markdown_table(["trial", *space.distributions, space.cfg.metric], rows),
-    ]
-    for trial in study.get_trials(states=(TrialState.FAIL,)):
-        parts.append(f"- Trial {trial.number} failed: {trial.user_attrs.get(REASON)}")
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown_table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table as Markdown."""
-
-    def line(values: Sequence[object]) -> str:
-        return "| " + " | ".join(str(value).replace("|", "\\|") for value in values) + " |"
-
-    return "\n".join(map(line, [head, ["---"] * len(head), *rows]))
 
 
 def _places(space: Space) -> list[dict[str, str]]:

@@ -19,7 +19,6 @@ from mapush.extensions.sweep.space import Space
 from mqe.config import ConfigError
 
 JOURNAL = "study.log"
-REASON = "reason"  # user attribute of a failed trial
 _KEEP = 3  # one trial in so many continues past each rung
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -58,9 +57,9 @@ def trials(study: optuna.Study, space: Space) -> Iterator[optuna.Trial]:
         yield study.ask(space.distributions)
 
 
-def count(study: optuna.Study, state: TrialState) -> int:
-    """Return the number of trials in a state."""
-    return len(study.get_trials(states=(state,)))
+def num_running(study: optuna.Study) -> int:
+    """Return the number of open trials."""
+    return len(study.get_trials(states=(TrialState.RUNNING,)))
 
 
 def ranking(study: optuna.Study) -> list[FrozenTrial]:

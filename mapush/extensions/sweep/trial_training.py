@@ -18,7 +18,6 @@ from harl_mapush.process import say
 from harl_mapush.runs import run_folder
 from mapush.extensions.sweep.child import wait_until_saved
 from mapush.extensions.sweep.space import SETTINGS, Space, assignments
-from mapush.extensions.sweep.study import REASON
 from mqe.config import unknown
 
 TRIALS = "trials"  # folder of the runs
@@ -124,7 +123,7 @@ class Training:
         else:
             message = unknown("metric", metric, self._curves.Tags()["scalars"])
             reason = f"{message}; or runner.num_env_steps is too low for it"
-        self.trial.set_user_attr(REASON, reason)
+        self.trial.set_user_attr("reason", reason)
         study.tell(self.trial, state=TrialState.FAIL)
         return f"failed ({reason})"
 

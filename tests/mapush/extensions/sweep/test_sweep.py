@@ -19,7 +19,7 @@ optuna = pytest.importorskip("optuna")
 
 from mapush.extensions.sweep import command, trial_training  # noqa: E402
 from mapush.extensions.sweep.space import SETTINGS, SWEEP, Space, read_space  # noqa: E402
-from mapush.extensions.sweep.study import count, open_study, ranking, trials  # noqa: E402
+from mapush.extensions.sweep.study import num_running, open_study, ranking, trials  # noqa: E402
 
 SMALL = {
     "env": {"num_envs": 4},
@@ -202,7 +202,7 @@ def train(folder: Path, space: Space, num_places: int = 1) -> Any:
     return study
 
 
-def test_a_search_stops_trials_that_fall_behind(tmp_path, monkeypatch) -> None:
+def test_a_search_stops_trials_that_fall_behind(tmp_path, monkeypatch, capsys) -> None:
     space = make_space(tmp_path, metric=METRIC, num_trials=6)
     finals = {0: 0.5, 1: 0.4, 2: 0.9, 3: 0.1, 4: 0.2, 5: 0.3}
     trainings = Trainings(monkeypatch, lambda number, at: finals[number] * at / 1000)
@@ -214,16 +214,20 @@ def test_a_search_stops_trials_that_fall_behind(tmp_path, monkeypatch) -> None:
     assert (best.number, best.value) == (2, 0.9)
     assert (second.number, second.value) == (0, 0.5)
     assert f"{CLIP}={best.params[CLIP]}" in trainings.words[2]
-    page = command.summary(space, study)
-    assert "6 trials (2 finished, 4 stopped early, 0 failed, 0 open)" in page
-    assert "| trial | algorithm.learning_rate | algorithm.clip_param |" in page
-    assert page.index("| 0.900 |") < page.index("| 0.500 |")
+    assert command._finish(tmp_path, space, study, "mapush sweep") == 0
+    page = capsys.readouterr().out
+    assert f"The best by {METRIC}, 2 of 6 trials finished:" in page
+    assert f"0.900  trial 2: {RATE}={best.params[RATE]}" in page
+    assert page.index("0.900  trial 2") < page.index("0.500  trial 0")
+    assert yaml.safe_load((tmp_path / command.BEST).read_text())["algorithm"][
+        "clip_param"
+    ] == float(best.params[CLIP])
 
     patient = make_space(tmp_path, metric=METRIC, num_trials=6, stopping=False)
     (tmp_path / "patient").mkdir()
     trainings.ended.clear()
     study = train(tmp_path / "patient", patient)
-    assert count(study, optuna.trial.TrialState.COMPLETE) == 6
+    assert len(ranking(study)) == 6
 
 
 def test_a_metric_may_be_better_the_smaller_it_is(tmp_path, monkeypatch) -> None:
@@ -248,7 +252,7 @@ def test_an_interrupted_sweep_resumes_its_trials_and_draws_no_settings_again(
         with pytest.raises(KeyboardInterrupt):
             train(tmp_path, space, num_places=2)
     assert trainings.ended == [0, 1]
-    assert count(open_study(tmp_path, space), optuna.trial.TrialState.RUNNING) == 2
+    assert num_running(open_study(tmp_path, space)) == 2
     assert "--out" in trainings.words[0]
 
     trainings.ended.clear()
@@ -269,14 +273,14 @@ def test_a_trial_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch,
     study = train(tmp_path, space)
     reason = "exit code 1: mapush train: no memory"
     assert f"Trial 1: failed ({reason})." in capsys.readouterr().out
-    assert f"- Trial 1 failed: {reason}" in command.summary(space, study)
+    assert study.trials[1].user_attrs["reason"] == reason
     assert sorted(trial.number for trial in ranking(study)) == [0, 2, 3]
 
 
 def test_a_trial_that_a_cluster_ends_stays_open(tmp_path, monkeypatch) -> None:
     space = make_space(tmp_path, metric=METRIC, num_trials=1)
     Trainings(monkeypatch, lambda number, at: at / 1000, lambda number: 143)
-    assert count(train(tmp_path, space), optuna.trial.TrialState.RUNNING) == 1
+    assert num_running(train(tmp_path, space)) == 1
 
 
 def test_a_run_without_the_metric_fails_with_the_way_out(tmp_path, monkeypatch) -> None:
