@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 from harl_mapush import config
 from harl_mapush.config import RunCfg
@@ -19,16 +18,6 @@ from mqe.config import ConfigError
 from mqe.sim.simulator import SimulatorError
 
 PROGRAM = "mapush doctor"
-
-
-class StageResult(NamedTuple):
-    """The result of one stage."""
-
-    stage: str
-    status: str  # passed or failed
-    seconds: float
-    detail: str
-    hint: str | None = None
 
 
 def make_parser() -> config.Parser:
@@ -54,38 +43,23 @@ def _main(argv: list[str]) -> int:
     preset = arguments.preset or config.DEFAULT_PRESET
     cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))
     with library_lines(say):
-        results = examine(cfg, stages(), say)
-    if results[-1].status == "failed":
-        say(f"Stopped at stage '{results[-1].stage}'.")
-        return 1
+        for name, stage in stages().items():
+            say(f"running {name}")  # the last line of a crash
+            if not run_stage(name, stage, cfg, say):
+                say(f"Stopped at stage '{name}'.")
+                return 1
     say("Everything works. mapush train --preset smoke trains for a minute.")
     return 0
 
 
-def examine(
-    cfg: RunCfg, planned: Mapping[str, Stage], tell: Callable[[str], None]
-) -> list[StageResult]:
-    """Run the stages up to the first failure. Return their results.
-
-    ``tell`` receives a line before and after each stage, so that a crash is after its stage's line.
-    """
-    results: list[StageResult] = []
-    for name, stage in planned.items():
-        tell(f"running {name}")
-        results.append(run_stage(name, stage, cfg))
-        tell(format_result(results[-1]))
-        if results[-1].status == "failed":
-            break
-    return results
-
-
-def run_stage(name: str, stage: Stage, cfg: RunCfg) -> StageResult:
-    """Run one stage. Any exception is its failure."""
+def run_stage(name: str, stage: Stage, cfg: RunCfg, tell: Callable[[str], None]) -> bool:
+    """Run a stage and tell its result. Return whether it passed: any exception is its failure."""
     start = time.perf_counter()
+    has_passed = False
     hint = stage.hint
     try:
         detail = stage.run(cfg)
-        return StageResult(name, "passed", time.perf_counter() - start, detail)
+        has_passed = True
     except StageError as error:
         detail = str(error)
         hint = error.hint
@@ -93,10 +67,8 @@ def run_stage(name: str, stage: Stage, cfg: RunCfg) -> StageResult:
         detail = str(error)
     except Exception as error:  # errors of any kind are what a stage is for
         detail = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return StageResult(name, "failed", time.perf_counter() - start, detail, hint)
-
-
-def format_result(result: StageResult) -> str:
-    """Format a result as one line, and the hint as a second one."""
-    line = f"{result.status:<8}{result.stage:<12}{result.detail} ({result.seconds:.1f} s)"
-    return line if result.hint is None else f"{line}\n{'':<8}what to do: {result.hint}"
+    status = "passed" if has_passed else "failed"
+    tell(f"{status:<8}{name:<12}{detail} ({time.perf_counter() - start:.1f} s)")
+    if not has_passed:
+        tell(f"{'':<8}what to do: {hint}")
+    return has_passed

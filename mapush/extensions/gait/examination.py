@@ -17,7 +17,6 @@ from mapush.extensions.gait.gait_worlds import GaitWorlds, Walker
 from mapush.extensions.gait.measures import (
     FootMotion,
     foot_motion,
-    overshoot,
     slip_share,
     swing_clearance,
 )
@@ -140,7 +139,6 @@ def track(
         }
     crawling = mean[rows["low"]].unflatten(0, (len(slow), -1)).mean(dim=1)
     metrics["velocity_error_low"] = float((crawling - slow)[slow != 0.0].abs().max())
-    metrics["overshoot"] = overshoot(cells, achieved["grid"])
 
     # Feet of walking robots, (T, N, 4) in T physics steps
     is_walking = every_cell.abs().amax(dim=1) > 0.0

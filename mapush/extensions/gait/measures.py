@@ -72,15 +72,3 @@ def slip_share(clearance: Tensor, speed: Tensor) -> float:
     """Return the fraction of contact time with a foot faster than ``SLIP_SPEED`` [m/s]."""
     is_contact = clearance <= 0.0
     return float((is_contact & (speed > SLIP_SPEED)).sum() / is_contact.sum().clamp(min=1))
-
-
-def overshoot(command: Tensor, achieved: Tensor) -> float:
-    """Return the relative excess of speed over the grid's fastest commands along x or y.
-
-    The result is the mean over these axes and cells of ``command`` (C, 3), negative for slower
-    robots. C is the number of commands.
-    """
-    speed = command[:, :2].abs()
-    is_fast = (speed == speed.max()) & (speed > 0.0)
-    along = achieved[:, :2] * command[:, :2].sign()
-    return float((along[is_fast] / speed[is_fast]).mean()) - 1.0

@@ -10,8 +10,8 @@ from typing import Any
 from harl_mapush import config
 from harl_mapush.process import library_lines, say
 from mapush.extensions.report.figure_style import SUFFIXES, figure_style
-from mapush.extensions.report.page import DPI, page
-from mapush.extensions.report.run_logs import Group, groups, read_run
+from mapush.extensions.report.page import page
+from mapush.extensions.report.run_logs import groups, read_run
 from mqe.config import ConfigError
 
 PROGRAM = "mapush report"
@@ -29,7 +29,7 @@ def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
         prog=PROGRAM,
-        description="A page with curves, metrics and films of runs, or a figure with the curves.",
+        description="A page with curves and metrics of runs, or a figure with the curves.",
         example=f"{PROGRAM} results/a results/b",
     )
     parser.add_argument(
@@ -44,12 +44,6 @@ def make_parser() -> config.Parser:
         default="report.html",
         help=f"the file to write: .html for the page, or {', '.join(SUFFIXES)} for the curves "
         "(default: report.html)",
-    )
-    parser.add_argument(
-        "--labels",
-        metavar="A,B,...",
-        help="names of the curves in the order of the runs, separated by commas; curves of equal "
-        "names become one (default: algorithm and preset)",
     )
     return parser
 
@@ -69,7 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(arguments: Any) -> int:
     from mapush.extensions.report import figures
 
-    out, read_groups = _read(arguments)
+    out = Path(arguments.out)
+    if out.suffix not in (".html", *SUFFIXES):
+        raise ConfigError(
+            f"--out {arguments.out!r}: must end in .html, or {', '.join(SUFFIXES)} for curves only"
+        )
+    config.check_writable("out", arguments.out)
+    read_groups = groups([read_run(Path(name)) for name in arguments.runs])
     curves = figures.curves(read_groups, MAIN_TAGS)
     if out.suffix in SUFFIXES:
         if curves is None:
@@ -83,38 +83,9 @@ def _report(arguments: Any) -> int:
     for title, figure in (("Curves", curves), ("Reward terms", rewards)):
         if figure is not None:
             png = io.BytesIO()
-            figure.savefig(png, format="png", dpi=DPI)
+            figure.savefig(png, format="png", dpi=160)
             pictures[title] = png.getvalue()
-    films = {}
-    for group in read_groups:
-        film = _newest_film(group.runs[0].folder)
-        if film is not None:
-            films[group.name] = film.read_bytes()
-    out.write_text(page(read_groups, pictures, films), encoding="utf-8")
+    out.write_text(page(read_groups, pictures), encoding="utf-8")
     num_runs = sum(len(group.runs) for group in read_groups)
-    say(f"{out}: runs {num_runs}, figures {len(pictures)}, films {len(films)}.")
+    say(f"{out}: runs {num_runs}, figures {len(pictures)}.")
     return 0
-
-
-def _read(arguments: Any) -> tuple[Path, list[Group]]:
-    """Return the output file and the groups of runs from the command line."""
-    out = Path(arguments.out)
-    if out.suffix not in (".html", *SUFFIXES):
-        raise ConfigError(
-            f"--out {arguments.out!r}: must end in .html, or {', '.join(SUFFIXES)} for curves only"
-        )
-    config.check_writable("out", arguments.out)
-    labels = None
-    if arguments.labels is not None:
-        labels = [label.strip() for label in arguments.labels.split(",")]
-        if not all(labels):
-            raise ConfigError(
-                f"--labels {arguments.labels!r}: an empty name; give one for each curve, for "
-                "example --labels HAPPO,HASAC"
-            )
-    return out, groups([read_run(Path(name)) for name in arguments.runs], labels)
-
-
-def _newest_film(run: Path) -> Path | None:
-    films = [path for path in run.glob("*.mp4") if path.is_file()]
-    return max(films, key=lambda path: path.stat().st_mtime, default=None)

@@ -1,4 +1,4 @@
-"""Page for ``mapush report``: HTML with all pictures and films inside."""
+"""Page for ``mapush report``: HTML with all pictures inside."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from mqe.config import read_text
 
 # The calculator's metrics in a run folder, as ``make train`` names the file.
 EVALUATION = "evaluation.json"
-DPI = 160  # of the figures
-_PAGE_DPI = 112  # of the figures on the page
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:1150px;margin:2em auto;padding:0 1em;"
     "color:#222}"
-    "img,video{max-width:100%}"
+    "img{max-width:100%}"
     "figure{margin:1em 0}"
     "figcaption,p{max-width:75ch}"
     "figcaption{color:#555}"
-    ".films{display:flex;flex-wrap:wrap;gap:1em}.films figure{margin:0}"
     ".table{overflow-x:auto}"
     "table{border-collapse:collapse}"
     "td,th{border-bottom:1px solid #ddd;padding:.25em .8em;text-align:left;vertical-align:top;"
@@ -35,24 +32,14 @@ _BANDS = "Lines are interquartile means over runs, bands their 95 % stratified b
 _SHARE = "share (95 % interval)"
 
 
-def page(
-    groups: Sequence[Group],
-    pictures: Mapping[str, bytes],
-    films: Mapping[str, bytes],
-) -> str:
-    """Return the page.
-
-    ``pictures`` are PNG files by title, ``films`` .mp4 files by group.
-    """
+def page(groups: Sequence[Group], pictures: Mapping[str, bytes]) -> str:
+    """Return the page. ``pictures`` are PNG files by title."""
     logs = [log for group in groups for log in group.runs]
     parts = ["<h1>Runs</h1>", _runs_table(groups), *_measured(logs)]
     parts += ["<h2>Settings that differ</h2>", _differences_table(logs)]
     has_bands = any(len(group.runs) > 1 for group in groups)
     for title, png in pictures.items():
         parts += [f"<h2>{title}</h2>", _picture(png, title, _BANDS if has_bands else "")]
-    if films:
-        videos = "".join(_video(name, film) for name, film in films.items())
-        parts += ["<h2>Films</h2>", f'<div class="films">{videos}</div>']
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>mapush: report</title><style>{_STYLE}</style>"
@@ -74,17 +61,9 @@ def _html_table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str
 
 def _picture(png: bytes, title: str, note: str = "") -> str:
     caption = f"<figcaption>{html.escape(note)}</figcaption>" if note else ""
-    num_pixels = int.from_bytes(png[16:20], "big")  # in the header of a PNG file
-    width = round(num_pixels * _PAGE_DPI / DPI)
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    image = f'<img alt="{html.escape(title)}" width="{width}" src="{source}">'
+    image = f'<img alt="{html.escape(title)}" src="{source}">'
     return f"<figure>{image}{caption}</figure>"
-
-
-def _video(name: str, film: bytes) -> str:
-    source = f"data:video/mp4;base64,{base64.b64encode(film).decode()}"
-    video = f'<video controls autoplay loop muted playsinline src="{source}"></video>'
-    return f"<figure>{video}<figcaption>{html.escape(name)}</figcaption></figure>"
 
 
 def _runs_table(groups: Sequence[Group]) -> str:

@@ -97,12 +97,8 @@ def read_run(folder: Path) -> RunLog:
     return RunLog(folder, settings, curves, provenance.preset(folder))
 
 
-def groups(logs: Sequence[RunLog], labels: Sequence[str] | None = None) -> list[Group]:
-    """Group runs with equal settings except seeds, in the order of their first members.
-
-    ``labels`` name the groups. Groups with equal labels become one, with a stratum for each. Raise
-    ConfigError for more or fewer labels than groups.
-    """
+def groups(logs: Sequence[RunLog]) -> list[Group]:
+    """Group runs with equal settings except seeds, in the order of their first members."""
     members: dict[str, list[RunLog]] = {}
     for log in logs:
         shared = {key: value for key, value in log.settings.items() if not _is_own(key)}
@@ -110,17 +106,7 @@ def groups(logs: Sequence[RunLog], labels: Sequence[str] | None = None) -> list[
 
     strata = [tuple(several) for several in members.values()]
     names = _names([stratum[0] for stratum in strata])
-    if labels is None:
-        return [Group(name, (stratum,)) for name, stratum in zip(names, strata, strict=True)]
-    if len(labels) != len(strata):
-        raise ConfigError(
-            f"--labels {','.join(labels)!r}: {len(labels)} for {len(strata)} curves "
-            f"({'; '.join(names)}); give a label for each, separated by commas"
-        )
-    merged: dict[str, tuple[tuple[RunLog, ...], ...]] = {}
-    for label, stratum in zip(labels, strata, strict=True):
-        merged[label] = (*merged.get(label, ()), stratum)
-    return [Group(label, strata_of_label) for label, strata_of_label in merged.items()]
+    return [Group(name, (stratum,)) for name, stratum in zip(names, strata, strict=True)]
 
 
 def differences(logs: Sequence[RunLog]) -> dict[str, list[Any]]:

@@ -14,7 +14,7 @@ from harl_mapush import config
 from harl_mapush.config import RunCfg
 from mapush import cli
 from mapush.doctor import command, stages
-from mapush.doctor.command import StageResult, examine, format_result, run_stage
+from mapush.doctor.command import run_stage
 from mapush.doctor.stages import Stage, StageError, driver_version
 from mqe.config import ConfigError
 
@@ -117,31 +117,29 @@ def test_it_is_a_command(few_worlds, capsys) -> None:
 
 
 def test_results(cfg) -> None:
-    def result(error: Exception | None) -> StageResult:
+    def told(error: Exception | None) -> list[str]:
         def run(cfg: RunCfg) -> str:
             if error is not None:
                 raise error
             return "well"
 
-        return run_stage("s", Stage(run, "in general"), cfg)
+        lines: list[str] = []
+        assert run_stage("s", Stage(run, "in general"), cfg, lines.append) == (error is None)
+        return lines
 
-    assert result(StageError("a", "in particular"))[3:] == ("a", "in particular")
-    assert result(ConfigError("b: c"))[3:] == ("b: c", "in general")
-    assert result(ZeroDivisionError("d"))[3:] == ("ZeroDivisionError: d", "in general")
-    assert result(None)[3:] == ("well", None)
-    passed = StageResult("s", "passed", 0.25, "well")
-    assert format_result(passed) == "passed  s           well (0.2 s)"
+    failed = "failed  s           "
+    to_do = "        what to do: in general"
+    particular = StageError("a", "in particular")
+    assert told(particular) == [f"{failed}a (0.0 s)", "        what to do: in particular"]
+    assert told(ConfigError("b: c")) == [f"{failed}b: c (0.0 s)", to_do]
+    assert told(ZeroDivisionError("d")) == [f"{failed}ZeroDivisionError: d (0.0 s)", to_do]
+    assert told(None) == ["passed  s           well (0.0 s)"]
 
 
-def test_nothing_runs_after_a_failure(cfg) -> None:
-    def fall(cfg: RunCfg) -> str:
-        raise ValueError("ouch")
-
-    lines: list[str] = []
-    planned = {"f": Stage(fall, "rest"), "never": Stage(lambda _: "never", "")}
-    assert [result.status for result in examine(cfg, planned, lines.append)] == ["failed"]
-    assert lines[0] == "running f"
-    assert len(lines) == 2
+def test_nothing_runs_after_a_failure(monkeypatch, capsys) -> None:
+    fail_at(monkeypatch, "versions", ValueError("ouch"))
+    assert command.main([*CPU]) == 1
+    assert capsys.readouterr().out.count("running") == 1
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import torch
 from mapush.extensions.gait.leg_motion import WalkingRobots
 from mapush.extensions.gait.measures import (
     foot_motion,
-    overshoot,
     slip_share,
     swing_clearance,
 )
@@ -129,10 +128,3 @@ def test_leg_kinematics_agree_with_mujoco(name):
         jacobian = np.zeros((3, model.nv))
         mujoco.mj_jac(model, data, jacobian, None, data.geom_xpos[geom], model.geom_bodyid[geom])
         np.testing.assert_allclose(rates[k], jacobian @ data.qvel, atol=1e-9)
-
-
-def test_overshoot_is_relative_and_of_the_fastest_commands():
-    commands = torch.tensor([[0.5, 0.25, 0.0], [-0.5, 0.0, 0.5], [0.25, -0.5, 0.0]])
-    achieved = torch.tensor([[0.55, 0.9, 0.0], [-0.45, 0.1, 0.5], [0.9, -0.6, 0.0]])
-    # 1.1, 0.9 and 1.2 times as fast as commanded.
-    assert overshoot(commands, achieved) == pytest.approx(0.2 / 3.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import importlib.util
 import json
 import os
@@ -82,18 +81,6 @@ def test_a_bootstrap_draws_from_each_stratum_by_itself() -> None:
     assert (high - low).item() / 2.0 == pytest.approx(1.96 * 1.1 / 20.0, rel=0.15)
 
 
-def test_labels_name_curves_and_equal_ones_are_strata_of_one(tmp_path) -> None:
-    logs = [
-        read_run(make_run(tmp_path / name, seed, clip, [0.0, 1.0]))
-        for name, seed, clip in (("a", 1, 0.2), ("b", 2, 0.2), ("c", 1, 0.1), ("d", 1, 0.3))
-    ]
-    first, second = groups(logs, ["ours", "theirs", "ours"])
-    assert (first.name, second.name) == ("ours", "theirs")
-    assert [[log.folder.name for log in stratum] for stratum in first.strata] == [["a", "b"], ["d"]]
-    with pytest.raises(ConfigError, match="2 for 3 curves .happo, clip_param=0.2; .* a label for"):
-        groups(logs, ["ours", "theirs"])
-
-
 @pytest.mark.parametrize(
     "command, label",
     [
@@ -144,8 +131,6 @@ def test_the_page_is_whole_and_alone(gait, tmp_path, capsys) -> None:
         == 0
     )
     page = tmp_path / "out" / "page.html"
-    film = b"not a real film"
-    (tmp_path / "run" / "video.mp4").write_bytes(film)
     metrics = {"success_rate": 0.5, "success_ci95": [0.1, 0.9], "num_episodes": 2}
     script = {"success_rate": 0.25, "success_ci95": [0.0, 0.5], "num_episodes": 4}
     metrics["baselines"] = {"scripted_solo": script}
@@ -154,9 +139,8 @@ def test_the_page_is_whole_and_alone(gait, tmp_path, capsys) -> None:
     text = page.read_text()
     assert not re.findall(r"(?:src|href)=\"(?!data:)", text)
     assert "<p>There is one run.</p>" in text
-    assert re.findall("<h2>(.*?)</h2>", text)[2:] == ["Reward terms", "Films"]
+    assert re.findall("<h2>(.*?)</h2>", text)[2:] == ["Reward terms"]
     assert text.count("data:image/png;base64,") == 1
-    assert f"data:video/mp4;base64,{base64.b64encode(film).decode()}" in text
     assert "<td>success</td><td>0.500 (0.100 to 0.900)</td><td>2</td>" in text
     folder = str(tmp_path / "run").replace("/", "/<wbr>")
     rate = "<td>success</td><td>0.250 (0.000 to 0.500)</td><td>4</td>"
@@ -221,8 +205,6 @@ def test_names_of_files_cannot_steer_the_terminal(tmp_path, capsys) -> None:
     [
         (("report", "{none}"), "is no run"),
         (("report", "{run}", "--out", "x.doc"), "must end in .html, or .png"),
-        (("report", "{run}", "--labels", "a,b"), "2 for 1 curves (happo)"),
-        (("report", "{run}", "--labels", "a,,b"), "an empty name"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, argv, words) -> None:
